@@ -98,7 +98,10 @@ async def test_an_answer_of_the_gateway(machine: Machine, status: int, cause: st
 
 
 async def test_a_gateway_that_cannot_be_reached(machine: Machine, tmp_path: Path) -> None:
-    """No server, a server that never answers, an unknown name, and a certificate of a stranger."""
+    """
+    `tollhouse agent test` names the problem of a gateway that cannot be reached: no server, a server that never
+    answers, an unknown name, or a certificate of a stranger.
+    """
     certificates = Certificates(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificates.path("server.pem"), certificates.path("server.key"))

@@ -318,7 +318,10 @@ def test_a_month_is_what_was_asked_for() -> None:
 
 
 def test_sessions_of_assistants_have_units_of_work() -> None:
-    """Some of their runs were started by a run of the same session. Some sessions state a pull request, others none."""
+    """
+    In a demo month, sessions of assistants have units of work. Some of their runs were started by a run of the same
+    session. Some sessions state a pull request, others none.
+    """
     month = Month(PERIOD, seed=1, plants=Plants((), end=NOON), prices=PriceBook.load())
     calls = [
         record
@@ -432,7 +435,7 @@ async def test_a_month_is_billed(tmp_path: Path, words: tuple[str, ...]) -> None
 
 
 async def test_a_data_option_in_use_is_left_alone(tmp_path: Path) -> None:
-    """Demo calls never mix with real ones."""
+    """A data directory that already has records is refused for a demo, so demo calls never mix with real ones."""
     period = Period(end=NOON, days=1, records=100)
     await filled(tmp_path, period=period)
     with pytest.raises(NotAllowed, match="already has records"):
@@ -447,7 +450,8 @@ def run(*words: str, code: int = 0) -> str:
 
 def test_from_the_command_line(tmp_path: Path) -> None:
     """
-    A finding is listed, read and put on hold. It stays on hold after a ledger rebuild and another inspection.
+    The findings of a demo are handled from the command line: listed, read and put on hold. A finding stays on hold
+    after a ledger rebuild and another inspection.
     """
     data_option = ("--data", str(tmp_path / "data_option"))
     assert "insights" in run(
@@ -510,7 +514,10 @@ def test_what_is_planted_and_not_found_is_told(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_month_that_ended_earlier_is_checked_as_of_its_end(tmp_path: Path) -> None:
-    """Detectors of recent days find what was planted, or the exit code is 1. Insights begin at the end of the month."""
+    """
+    A demo month that ended earlier is checked as of its end: detectors of recent days find what was planted, or the
+    exit code is 1. Insights begin at the end of the month.
+    """
     until = f"{datetime.now(UTC) - timedelta(days=9):%Y-%m-%dT%H:%M:%S}"
     words = "retry-storm,stopped-sender,losing-laptop,dead-letters,unrecognised"
     data = str(tmp_path / "month")
@@ -521,7 +528,7 @@ def test_a_month_that_ended_earlier_is_checked_as_of_its_end(tmp_path: Path) -> 
 
 
 def test_a_month_is_as_large_as_its_plants_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a size, the month has 30,000 records, or as many as its plants need."""
+    """Without a stated size, a demo month has 30,000 records, or as many as its plants need."""
     sizes: list[int] = []
 
     async def refuse(directory: Path, period: Period, **settings: object) -> Filled:
@@ -540,7 +547,7 @@ async def _no_samples(*args: object, **settings: object) -> None:
 
 
 def test_used_wrongly(tmp_path: Path) -> None:
-    """After wrong use, the exit code is 2 and the message says what would be right."""
+    """If `demo` is used wrongly, the exit code is 2 and the message says what would be right."""
     data_option = ("--data", str(tmp_path / "data_option"))
     assert "use all, or some of spike" in run("demo", *data_option, "--plant", "gold", code=2)
     small = run("demo", *data_option, "--plant", "spike,idle-key", "--days", "9", "--records", "50", code=2)
@@ -692,7 +699,7 @@ async def operator_client(data: Path) -> AsyncIterator[Callable[[str], Awaitable
 
 
 def test_real_data_is_no_demo(tmp_path: Path) -> None:
-    """A directory without a note, or with a damaged one, is served like any other."""
+    """A data directory without the note of a demo, or with a damaged one, is served like any other."""
     assert read_note(tmp_path) is None
     (tmp_path / FILE).write_text('{"planted": 3}')
     assert read_note(tmp_path) is None

@@ -211,7 +211,10 @@ async def sent_pairs(world: World, pairs: Sequence[tuple[str | None, str | None]
 
 
 async def test_a_past_month_is_shown_by_the_links_of_today(serve: Serve) -> None:
-    """Results of past months are remembered. A link and a split change them all the same."""
+    """
+    A past month is shown by the links of today: although results of past months are remembered, a link and a split
+    change them.
+    """
     world = await world_of(serve, Config())
     await sent(world, random.Random(1), ["ann", "uuid-ann", "ann"])
 

@@ -120,7 +120,8 @@ def names_somebody(declaration: str) -> bool:
 
 def test_every_declared_input_that_names_somebody_is_known() -> None:
     """
-    If this fails, a new field, parameter, option or setting has such a name. Add it to RECORDED or to OF_ACCOUNTS.
+    Every declared input that names somebody is known to this test. If this fails, a new field, parameter, option or
+    setting has such a name. Add it to RECORDED or to OF_ACCOUNTS.
     """
     found = {each for each in declared() if names_somebody(each)}
     assert set() == found - RECORDED - OF_ACCOUNTS - SETTINGS
@@ -344,7 +345,10 @@ async def test_every_input_finds_the_calls_of_a_person(open_world: OpenWorld, po
 async def test_every_input_finds_calls_that_state_the_address_beside_an_account(
     open_world: OpenWorld, policy: str, form: str
 ) -> None:
-    """The address is a second name of the user. The account still finds the call, under each setting."""
+    """
+    If calls state an account and an address, the address is a second name of the user. Every input finds the calls
+    by either of them, under each setting of `privacy.emails`.
+    """
     world = await open_world(policy, accounts=True)
     assert dict.fromkeys(ASKED, WHY if policy == DROP else 1) == await found_by(world, form)
     world = await open_world(policy, accounts=True)
@@ -354,7 +358,8 @@ async def test_every_input_finds_calls_that_state_the_address_beside_an_account(
 @pytest.mark.parametrize("policy", [HASH, KEEP, DROP])
 async def test_every_input_finds_the_calls_of_a_linked_name(open_world: OpenWorld, policy: str) -> None:
     """
-    A call is found by a name that it does not state. Roles and definitions that are stored follow a split and a link.
+    If names are linked, a call is also found by a name that it does not state. Roles and definitions that are
+    stored follow a split and a link.
     """
     world = await open_world(policy, accounts=True)
     link = {"people": [{"users": ["ACCOUNT-ANN", "ann-login", ANN]}]}

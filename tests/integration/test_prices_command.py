@@ -101,7 +101,10 @@ def test_an_update_says_that_estimates_stay(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_list_of_our_own_format_replaces_the_list(run: Run, tmp_path: Path) -> None:
-    """The format of the packaged list can be loaded. `--since` has no meaning for it."""
+    """
+    A list in the format of the packaged list can be loaded and replaces the packaged list. `--since` has no meaning
+    for it.
+    """
     card = cards.packaged_card()
     text = cards.encode_card(card).replace(card.source["date"].encode(), b"2099-01-01", 2)
     (tmp_path / "future.json").write_bytes(text)

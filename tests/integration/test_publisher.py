@@ -98,7 +98,7 @@ async def test_measures_by_team(
 
 
 async def test_late_data_replaces_what_was_published(publishing: Publishing) -> None:
-    """When late data arrives, only the changed sum is replaced."""
+    """When late data arrive, only the published sum that changed is replaced."""
     rule = Publication(stream="ai", granularity="HOURLY")
     await publishing.spend("search")
     await publishing.spend("ads")

@@ -67,8 +67,8 @@ def counts(result: Result) -> str:
 
 async def test_a_directory_of_every_kind_arrives_once(send: Send, serving: Serving, tmp_path: Path) -> None:
     """
-    The directory has documents, arrays, lines and gzip. A second run sends nothing, and `--again`
-    counts nothing twice.
+    `tollhouse send` sends a directory with documents, arrays, lines and gzip, each record once. A second run sends
+    nothing, and `--again` counts nothing twice.
     """
     directory = tmp_path / "files"
     directory.mkdir()
@@ -495,7 +495,10 @@ def test_wrong_use_of_events_send_is_exit_2(words: list[str], message: str) -> N
 async def test_a_refused_key_is_followed_by_the_command_for_the_right_one(
     serve: Serve, tmp_path: Path
 ) -> None:
-    """The printed command creates a key that is accepted."""
+    """
+    If the key is refused, `tollhouse send` prints the command that creates a key with the right scope. Such a key
+    is then accepted.
+    """
     serving = await serve()
     wrong = await serving.make_key("billing", scopes=["billing:read_costs"])
     for words in (("events", "send", "--type", "order"), ("send", "--example", "litellm")):
@@ -516,7 +519,10 @@ async def test_a_refused_key_is_followed_by_the_command_for_the_right_one(
 
 
 async def test_a_short_report_says_that_another_call_waits(serve: Serve, tmp_path: Path) -> None:
-    """A report of one call, next to another that waits, does not look complete."""
+    """
+    A report that shows other calls says on stderr that one more call waits for a second report, so it does not look
+    complete.
+    """
     config = Config(data_dir=tmp_path / "data-0", spool=SpoolSettings(hold=0.0))
     async with open_storage(config, clock=MovedClock(time.time() - 3600)) as storage:
         await add(storage.log, call(1, at=time.time() - 3700, request_model="gpt-4o"))
@@ -534,8 +540,8 @@ async def test_a_short_report_says_that_another_call_waits(serve: Serve, tmp_pat
 
 async def test_a_report_says_that_a_call_waits(serve: Serve, tmp_path: Path) -> None:
     """
-    While a call waits for a second report, an empty report says when the call counts. A report of an
-    earlier period does not.
+    While a call waits for a second report, an empty cost report says when the call counts. A report of an earlier
+    period does not mention it.
     """
     serving = await serve(config=Config(spool=SpoolSettings(hold=600)))
 

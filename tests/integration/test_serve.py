@@ -118,7 +118,8 @@ async def test_it_prints_where_it_listens_and_a_first_key(run: Run) -> None:
 
 async def test_it_prints_a_link_that_opens_the_console(run: Run) -> None:
     """
-    The link is printed at the first start, later only on a terminal. The page exists, and the link signs in once.
+    At its first start `tollhouse serve` prints a link to the console, later only on a terminal. The page exists,
+    and the link signs in once.
     """
     process = await run("--listen", "127.0.0.1:0", "--grpc-listen", "")
     while (link := (await line(process)).strip()).rpartition("#link=")[0] == "":
@@ -137,7 +138,10 @@ async def test_it_prints_a_link_that_opens_the_console(run: Run) -> None:
 
 
 async def test_with_a_configuration_file_it_prints_no_secret(run: Run, tmp_path: Path) -> None:
-    """An installation with a configuration file is expected to create its own key."""
+    """
+    With a configuration file, `tollhouse serve` prints no secret at its first start, because such an installation
+    is expected to create its own key.
+    """
     (tmp_path / "tollhouse.toml").write_text('[server]\nlisten = "127.0.0.1:0"\ngrpc_listen = ""\n')
     process = await run("--config", "tollhouse.toml")
     await line(process)
@@ -365,7 +369,10 @@ async def test_an_upload_that_stands_still_holds_up_a_stop_only_as_long_as_the_d
 
 
 async def test_a_stop_waits_for_a_commit_in_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A complete request is answered even if its commit takes longer than the time for uploads."""
+    """
+    A stop waits for a commit that has begun: a complete request is answered even if its commit takes longer than
+    the time for uploads.
+    """
     monkeypatch.setattr(listeners, "UPLOAD_S", 0.05)
     monkeypatch.setattr(listener, "STOP_S", 0.05)
     monkeypatch.setattr(listeners, "DRAIN_S", 120.0)

@@ -236,8 +236,8 @@ async def test_streams_that_are_defined_twice_at_once(
     gateways: tuple[Serving, Serving], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A conflicting definition is refused at the gateway that has not seen the first one. An equal definition is
-    accepted at both.
+    If two gateways get different definitions of a stream at the same time, the second is refused, even at a gateway
+    that has not seen the first one. An equal definition is accepted at both.
     """
 
     async def no_look(self: Follower) -> None:

@@ -43,8 +43,8 @@ def remove_log(directory: Path, name: str) -> None:
 @pytest.mark.parametrize("how", [remove, replace, remove_log], ids=lambda how: how.__name__)
 async def test_without_its_files_nothing_is_acknowledged(serve: Serve, name: str, how: Any) -> None:
     """
-    If a file is removed, replaced by a copy or lost its log, the next record gets 503. The server is not
-    ready and names the file.
+    If a data file is removed, replaced by a copy or loses its log, nothing is acknowledged: the next record gets
+    503. The server is not ready and names the file.
     """
     serving = await serve()
     assert 200 == (await serving.send("/v1/traces", traces(JSON))).status

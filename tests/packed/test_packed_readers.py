@@ -265,7 +265,10 @@ def test_calls_without_usage_have_sums_of_their_own(native: Native) -> None:
 
 
 async def test_a_correction_of_a_call_with_other_tags(native: Native) -> None:
-    """A correction has the tags of its call. A call that is handed over after it has the present ones."""
+    """
+    A correction gets the tags that its call had, while a new call in the same read gets the tags that are
+    configured now.
+    """
     known, new = [call(id=id * 16, tags={"service": "shop", "env": "prod"}) for id in (b"k", b"n")]
     change = late_report_correction(
         known, 0, known, {"output_tokens": 99}, replaces_cost=False, now_ns=NOW * NS

@@ -85,7 +85,9 @@ def test_this_build_opens_the_dump_with_equal_totals(stored: Path, tmp_path: Pat
 
 
 def test_this_build_delivers_what_an_agent_has(stored: Path, installations: Any, tmp_path: Path) -> None:
-    """The agent's directory is opened, and its call arrives at a gateway once."""
+    """
+    An agent's directory from the release is opened by this build, and its waiting call arrives at a gateway once.
+    """
     manifest = manifest_of(stored)
     gateway: Tollhouse = installations("gateway")
     key = gateway.key("fleet", *FLEET)

@@ -112,8 +112,8 @@ def test_the_page_installs_it_with_one_command(
     installer: str, wheel: Path, installers: Installers, tmp_path: Path
 ) -> None:
     """
-    The page's command works with both installers, and the dependencies come from the package index. The commands
-    below run that of pip.
+    The page's command installs the release with both installers, and the dependencies come from the package index.
+    The commands below run that of pip.
     """
     bin = tmp_path / "bin"
     (words,) = re.findall(rf"^ {{4}}{installer} (.+) tollhouse-\S+\.whl$", PAGE.read_text(), re.MULTILINE)
@@ -133,8 +133,8 @@ def test_the_page_installs_it_with_one_command(
 
 def test_an_empty_machine_runs_with_keys_roles_and_budgets(wheel: Path, tmp_path: Path) -> None:
     """
-    The page's commands run from an empty directory to a call that is accepted. Their time is printed. They install
-    the wheel with pip as the page's first section does.
+    An empty machine is installed with the commands of the page, from an empty directory to a call that is accepted.
+    Their time is printed. They install the wheel with pip as the page's first section does.
     """
     (block,) = (block for block in blocks(PAGE.read_text()) if block.language == "sh")
     (pip,) = re.findall(r"^ {4}~/(tollhouse/bin/pip .+)$", PAGE.read_text(), re.MULTILINE)

@@ -201,7 +201,7 @@ def test_a_part_of_0_gives_way_to_one_that_fits(side: tuple[str, str]) -> None:
     ],
 )
 def test_a_part_of_0_stays_where_the_count_does_not_fit(first: dict[str, int], later: dict[str, int]) -> None:
-    """If the two reports count differently, this is a conflict, and no values are mixed."""
+    """A part of 0 stays if the two reports' counts differ: this is a conflict, and no values are mixed."""
     one, other = report(**first), report(**later)
     assert {} == missing_fields(one, other)
     assert has_disagreement(one, other)
@@ -242,7 +242,10 @@ def test_a_reported_cost_brings_its_source() -> None:
     ],
 )
 def test_the_estimate_of_the_fuller_count_stands(first: Inference, later: Inference, estimate: str) -> None:
-    """A later report with all tokens of the first and more has a better estimate."""
+    """
+    A later report with all tokens of the first and more replaces the estimate, because its own estimate prices
+    more.
+    """
     assert estimate == replace_fields(first, missing_fields(first, later)).estimated_cost
 
 
@@ -281,7 +284,10 @@ def test_meters_are_filled_by_name_where_they_fit() -> None:
 
 
 def test_two_quantities_of_one_meter_are_a_conflict() -> None:
-    """As with tokens, the first quantity stays. Two spellings of one quantity are equal."""
+    """
+    Two quantities of one meter are a conflict, and the first stays, as with tokens. Two spellings of one quantity
+    are equal.
+    """
     first, later = report(meters={"web_searches": 2}), report(meters={"web_searches": 3})
     assert missing_fields(first, later) == {}
     assert has_disagreement(first, later) is True

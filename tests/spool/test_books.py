@@ -43,8 +43,8 @@ def test_tags_left_out_are_a_term_of_the_row() -> None:
 
 def test_no_term_is_new_to_the_release_before() -> None:
     """
-    A release adds no term to a row that the release before does not know, because that release would treat
-    the row as damaged. So large meters are counted only in metrics.
+    A release must not add a term that the release before does not know, because that release would treat the row as
+    damaged. So large meters are counted only in metrics.
     """
     assert not is_term(METER_TOO_LARGE)
     assert METER_TOO_LARGE not in Terms.__struct_fields__

@@ -65,7 +65,7 @@ def test_every_flipped_bit_is_found() -> None:
 
 
 def test_what_passes_the_checksum_and_is_no_entry_is_unreadable() -> None:
-    """Malformed content counts as damage and raises no other error."""
+    """Content that passes the checksum but is malformed counts as damage and raises no other error."""
     nested = b"\x91" * 10_000
     for nonsense in (b"\x01", b"\x91\x92\x01\xc4", b"\x91\x93\x01\xc4\x00\xa1\xff", nested, nested + b"\xc0"):
         body = codec.compress_entry(nonsense, "here")

@@ -35,7 +35,10 @@ def point(value: Decimal, *, unit: str = "USD", time: int = START + 1) -> Counte
     [("1.1", "1.0999999999999999"), ("81234.56", "81234.55999999998"), ("0.3", "0.29999999999999993")],
 )
 def test_a_last_digit_is_no_restart(whole: str, less: str) -> None:
-    """A collector that adds up doubles in varying order makes no amount count twice."""
+    """
+    A counter that is lower only in its last digit is no restart: a collector that adds up doubles in varying order
+    makes no amount count twice.
+    """
     added, state = counted(whole, less, whole, less, whole)
     assert [Decimal(whole)] + 4 * [UNCHANGED] == added
     assert Decimal(whole) == state.value
@@ -45,13 +48,16 @@ def test_a_last_digit_is_no_restart(whole: str, less: str) -> None:
     ("before", "after", "unit"), [("1.1", "1.09", "USD"), ("1e15", "999999999999999", TOKENS)]
 )
 def test_a_real_fall_is_a_restart(before: str, after: str, unit: str) -> None:
-    """A decrease by a token or a cent means that the sender restarted."""
+    """A counter that falls by a token or a cent or more shows that the sender restarted."""
     added, _ = counted(before, after, unit=unit)
     assert [Decimal(before), Decimal(after)] == added
 
 
 def test_what_is_too_small_to_count_is_counted_once_it_has_grown() -> None:
-    """A slow counter loses nothing, and nothing counts twice."""
+    """
+    An increase that is too small to count is counted once it has grown. A slow counter loses nothing, and nothing
+    counts twice.
+    """
     tenth = SMALLEST / 10
     added, _ = counted(*(str(number * tenth) for number in range(1, 21)))
     assert 2 * SMALLEST == sum((value for value in added if isinstance(value, Decimal)), Decimal())

@@ -47,8 +47,8 @@ class EveryLookASecond:
 
 def test_a_commit_closes_in_all_topics_at_once() -> None:
     """
-    The hold ends while the topics are read. The records of a commit are then either open in all topics or
-    closed in all topics.
+    If the hold ends while the topics are read, the records of a commit are either open in all topics or closed in
+    all topics.
     """
     horizon = Horizon(hold_s=4, clock=EveryLookASecond())
     horizon.begin({AI_TELEMETRY: 1, USAGE_EVENTS: 1})

@@ -97,7 +97,10 @@ def test_the_providers_request_id_is_the_name_under_which_others_know_the_call()
 
 
 def test_a_short_id_needs_outcome_tokens_and_step() -> None:
-    """Rule 3: chatcmpl-0 at another time, with another outcome or another size, is another call."""
+    """
+    A call with a short id also needs its outcome, tokens and time to be identified (rule 3): chatcmpl-0 at another
+    time, with another outcome or another size, is another call.
+    """
     first = call_identity(call(), response_id="chatcmpl-0")
     assert first == call_identity(call("litellm"), shared_id="chatcmpl-0")
     for other in ({"start_time": START + 60_000_000_000}, {"status": "error"}, {"input_tokens": 6}):
@@ -114,7 +117,10 @@ def spanned(span_id: str = "b", **fields: object) -> Inference:
 
 @pytest.mark.parametrize(("short", "shared"), [("chatcmpl-0", None), (None, LONG)])
 def test_a_span_with_a_short_id_is_known_by_its_own_ids(short: str | None, shared: str | None) -> None:
-    """Rule 4 is before rule 3 for a span. Its short or shared id only links it to logs."""
+    """
+    A span with a short id is identified by its own ids, because rule 4 is before rule 3 for a span. The short or
+    shared id only links it to logs.
+    """
     span, other = (
         call_identity(spanned(id), span=True, response_id=short, shared_id=shared) for id in ("b", "c")
     )

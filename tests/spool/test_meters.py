@@ -55,7 +55,10 @@ def test_a_part_is_at_most_its_whole(told: dict[str, int | str], left_out: set[s
 
 
 def test_an_unknown_whole_is_not_exceeded() -> None:
-    """A report may state only the parts and no whole."""
+    """
+    If a report states only the parts of a quantity and no whole, the parts are accepted, because they exceed no
+    known whole.
+    """
     assert {"input_audio_tokens": 5} == fitting_meters(call(), {"input_audio_tokens": 5})
 
 

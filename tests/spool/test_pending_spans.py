@@ -154,8 +154,8 @@ def test_old_spans_are_forgotten() -> None:
 
 def test_only_age_deletes_the_spans_of_a_clock_that_was_ahead() -> None:
     """
-    They stay until they are old by the corrected clock, also after a restart. They do not keep the spans of later
-    commits.
+    Remembered spans stay until they are old by the corrected clock, also after a restart. If the clock was ahead
+    for a while, such spans do not keep the spans of later commits.
     """
     spans, ahead = PendingSpans(10), NOON + 7 * KEPT_S
     rows = []

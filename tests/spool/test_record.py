@@ -88,7 +88,7 @@ def test_json_has_every_field() -> None:
 
 @pytest.mark.parametrize(("name", "told"), [("cache_write_1h_tokens", 0), ("region", "us-east-1")])
 def test_what_few_sources_tell_is_shown_where_it_is_told(name: str, told: int | str) -> None:
-    """Few sources report this field, so JSON contains it only in records that have it."""
+    """A field that few sources report is in the JSON only of records that have it."""
     record = Inference(id=b"\1" * 16, source="otel")
     assert name not in record_to_json(record)
     setattr(record, name, told)
@@ -135,7 +135,10 @@ def test_a_release_without_meters_reads_a_record_that_has_some() -> None:
 
 
 def test_numbers_of_the_log_stay_in_the_installation() -> None:
-    """A destination does not receive the number of the record that a counter takes back."""
+    """
+    Numbers of the log stay within the installation: a destination does not receive the number of the record that a
+    counter takes back.
+    """
     metric = UsageMetric(
         id=b"m" * 16, source="codex", name="tokens", value="-1", start_time=1, end_time=2, reverses_number=7
     )

@@ -18,7 +18,8 @@ def payloads(family: str) -> list[Path]:
 @pytest.mark.parametrize("family", ["gateway", "otlp"])
 def test_every_payload_has_an_entry_in_its_index(family: str) -> None:
     """
-    Each gateway format has an index, and all OTLP products share one. The entry names the file and its SOURCE.
+    Every payload in tests/cases has an entry with its file and its SOURCE in an index. Each gateway format has an
+    index, and all OTLP products share one.
     """
     found = payloads(family)
     assert found

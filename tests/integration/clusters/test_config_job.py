@@ -271,7 +271,7 @@ async def test_a_change_in_between_is_not_written_over(site: Site, monkeypatch: 
 
 @pytest.mark.parametrize("missing", ["token", "namespace", "key"])
 async def test_what_the_job_needs_is_named(site: Site, missing: str) -> None:
-    """The missing file is named, and no request is sent that would need it."""
+    """If a file that the job needs is missing, the error names it. No request is sent that would need it."""
     (site.home / missing).unlink(missing_ok=True)
     more = [f"--key-file={site.home}/gone"] if missing == "key" else []
     code, said = await site.run(*more)

@@ -323,8 +323,8 @@ async def test_an_answer_uses_its_key_up(tmp_path: Path) -> None:
 
 async def test_drops_are_split_by_size_with_whole_hours(tmp_path: Path) -> None:
     """
-    However small requests must be, no hour is split between two. An hour that is too large is sent
-    with fewer details.
+    Drops are split to fit the maximum request size, but no hour is split between two drops. An hour that is too
+    large is sent with fewer details.
     """
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(3000, until=datetime(2026, 10, 2, tzinfo=UTC))
@@ -380,8 +380,8 @@ async def test_an_hour_before_the_last_month_is_sent_again(tmp_path: Path) -> No
 @pytest.mark.parametrize(("ahead", "border"), [(45, 15), (75, 32)])
 async def test_a_day_never_takes_the_place_of_its_hours(tmp_path: Path, ahead: int, border: int) -> None:
     """
-    If the clock was months ahead for a while, hours have become days. Such hours stay as they were sent.
-    Later hours are still sent.
+    The row of a day never replaces the rows of its hours. If the clock was months ahead for a while, hours have
+    become days. Such hours stay as they were sent, and later hours are still sent.
     """
     kept_since = MONTH + timedelta(days=border - 1)
     async with Service() as service, syncs_of(tmp_path, service) as one:

@@ -95,7 +95,8 @@ async def test_check_knows_what_is_sent(upstream: FakeUpstream) -> None:
 )
 async def test_check_says_what_an_answer_means_later(upstream: FakeUpstream, status: int, found: str) -> None:
     """
-    The upstream and OTLP destinations behave alike: a refused key would park the route, a busy server would not.
+    `tollhouse check` states what an answer would mean for a delivery, for the upstream and for OTLP destinations: a
+    refused key would park the route, a busy server would not.
     """
     upstream.judge = lambda request: Reply(status, b"no", "text/plain")
     key = UpstreamKey(name="telemetry", secret_env="HOME", scopes=(INGEST,))
@@ -170,7 +171,7 @@ async def test_check_tries_every_destination(upstream: FakeUpstream, tmp_path: P
 
 
 async def test_no_upstream_is_nothing_to_check() -> None:
-    """Without a base_url there is no stream to check."""
+    """If no base_url is set, `tollhouse check` has no stream to check."""
     assert [] == list(await check_streams(UpstreamSettings(), clock=CLOCK))
 
 

@@ -101,7 +101,10 @@ async def test_what_the_agent_sends_arrives(serve: Serve, tmp_path: Path) -> Non
 
 
 async def test_a_replay_is_served(serve: Serve, tmp_path: Path) -> None:
-    """A requested replay comes from stored files. An unknown file is abandoned at the service."""
+    """
+    If the service asks for a file again, Tollhouse sends it from its stored files. A file that it does not know is
+    reported to the service as abandoned.
+    """
     server, key = await made(serve)
     async with running(FakeService()) as service, syncing(server, upstream(service.url, tmp_path)):
         await agent.ship(server, {"one": b"first"}, key)
@@ -115,8 +118,8 @@ async def test_a_replay_is_served(serve: Serve, tmp_path: Path) -> None:
 
 async def test_a_wrong_key_parks_and_loses_nothing(serve: Serve, tmp_path: Path) -> None:
     """
-    A wrong key pauses the sync and loses nothing. The reason quotes the upstream. When an operator wakes the
-    sync, it retries at once.
+    A wrong key pauses the sync of container metrics and loses nothing. The stated reason quotes the upstream. When
+    an operator wakes the sync, it retries at once.
     """
     server, key = await made(serve)
     async with (
@@ -134,7 +137,7 @@ async def test_a_wrong_key_parks_and_loses_nothing(serve: Serve, tmp_path: Path)
 
 
 async def test_a_key_for_a_part_parks_the_rest(serve: Serve, tmp_path: Path) -> None:
-    """Statuses are sent even if no key covers uploads. The reason names the missing scope."""
+    """If no key covers uploads, statuses are still sent. The stated reason names the missing scope."""
     server, key = await made(serve)
     await agent.ship(server, {"one": b"metrics"}, key)
     await server.send(f"{BASE}/status", agent.status(), content_type="application/x-protobuf", key=key)
@@ -149,7 +152,9 @@ async def test_a_key_for_a_part_parks_the_rest(serve: Serve, tmp_path: Path) -> 
 
 
 async def test_an_address_that_ended_is_asked_for_again(serve: Serve, tmp_path: Path) -> None:
-    """An expired upload address is requested again, and a busy store is tried again."""
+    """
+    If an upload address expired, a new one is requested. If the object store is busy, the upload is tried again.
+    """
     server, key = await made(serve)
     expired = web.Response(status=403, text="<Error><Message>Request has expired</Message></Error>")
     busy = web.Response(status=503)
@@ -162,7 +167,7 @@ async def test_an_address_that_ended_is_asked_for_again(serve: Serve, tmp_path: 
 
 
 async def test_a_refused_file_holds_no_other(serve: Serve, tmp_path: Path) -> None:
-    """The refused file is shown with the text of the refusal."""
+    """A file that the service refuses is shown with the text of the refusal, and does not hold up other files."""
     server, key = await made(serve)
     async with running(FakeService(answers=[web.Response(status=400, text="no parquet")])) as service:
         await agent.ship(server, {"one": b"metrics", "two": b"metrics"}, key)
@@ -190,7 +195,10 @@ async def test_damaged_bytes_never_leave(serve: Serve, tmp_path: Path) -> None:
 
 
 async def test_two_gateways_chain(serve: Serve, tmp_path: Path) -> None:
-    """The second gateway gets everything from the first. A file that arrives twice is stored once."""
+    """
+    In a chain of two gateways, the second one gets all container metrics from the first. A file that arrives twice
+    is stored once.
+    """
     far, _ = await made(serve)
     (tmp_path / "far").write_text(await far.make_key("near", scopes=GROUPS["Container agent"]))
     keys = (UpstreamKey(name="far", secret_file=tmp_path / "far", scopes=GROUPS["Container agent"]),)

@@ -190,7 +190,10 @@ async def test_a_webhook_follows_nobody(spool: Spooled, upstream: FakeUpstream) 
 
 
 async def test_a_yes_that_breaks_off_is_a_yes(spool: Spooled) -> None:
-    """A receiver may close right after its 200. Repeating the delivery would count it again and again."""
+    """
+    If a receiver closes the connection right after its 200, the delivery counts as accepted. Repeating it would
+    count it again and again.
+    """
     requests = 0
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -288,7 +291,7 @@ async def test_what_never_arrived_is_no_answer() -> None:
 
 
 async def test_an_address_that_holds_a_secret_stays_untold() -> None:
-    """The remote side is no HTTP server. The reason says so without the address."""
+    """If the remote side is no HTTP server, the reason says so without the address, which may contain a secret."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -307,7 +310,7 @@ async def test_an_address_that_holds_a_secret_stays_untold() -> None:
 
 
 async def test_what_cannot_be_used_is_the_operators_to_mend(tmp_path: Path) -> None:
-    """An invalid address or CA file parks the route."""
+    """An invalid address or an invalid CA file parks the route, because only the operator can correct it."""
     async with Client(ClientSettings(), clock=CLOCK) as client:
         with pytest.raises(Misconfigured, match="not a valid address"):
             await client.send("no address", b"", content_type="x/y")

@@ -123,7 +123,10 @@ async def test_enrolment_then_heartbeats_under_its_own_key(laptop: Laptop) -> No
 
 
 async def test_heartbeats_replace_pings_while_there_are_verdicts(laptop: Laptop) -> None:
-    """Verdicts expire sooner than a heartbeat would be due. An answer without verdicts ends them."""
+    """
+    While a device has verdicts, it sends heartbeats in place of pings, because verdicts expire sooner than a
+    heartbeat would be due. An answer without verdicts ends this.
+    """
     stated = {"valid_until": "2027-01-01T00:00:00Z", "rows": []}
     laptop.key_file.write_text("thd_laptop_1_aa")
     laptop.gateway.verdicts = stated
@@ -149,7 +152,8 @@ async def test_a_pending_device_asks_again(laptop: Laptop) -> None:
 
 async def test_a_key_that_was_given_before(laptop: Laptop) -> None:
     """
-    If the key was already given out, the message says what to do. The device does not ask again every minute.
+    If the device's key was already given out, the message says what to do, and the device does not ask again every
+    minute.
     """
     laptop.gateway.key = None
     assert await laptop.link.report_once() > REFUSED_S * 0.9
@@ -178,8 +182,8 @@ async def test_a_revoked_device_is_quiet(laptop: Laptop) -> None:
 @pytest.mark.parametrize("reply", [Reply(503), Reply(429), Reply(drop=True)])
 async def test_a_gateway_that_cannot_be_reached(laptop: Laptop, reply: Reply) -> None:
     """
-    If the gateway cannot be reached, the first retry comes soon, and later ones less often. A successful
-    answer clears the error.
+    If a device cannot reach its gateway, the first retry comes soon, and later ones less often. A successful answer
+    clears the error.
     """
     laptop.upstream.answers.extend([reply] * 3)
     rests = [await laptop.link.report_once() for _ in range(3)]
@@ -223,7 +227,10 @@ def streams(laptop: Laptop) -> list[str]:
 
 
 async def test_pings_between_heartbeats(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A heartbeat is sent if the report changed, or after 15 minutes. In between, a ping says the same."""
+    """
+    A device sends a heartbeat if its report changed, or after 15 minutes. In between, it sends a ping, which says
+    that nothing changed.
+    """
     await enrolled(laptop)
     assert 0.9 * 7 <= await laptop.link.report_once() <= 1.1 * 7
     assert [("ping", "thd_laptop_1_aa")] == laptop.asked()
@@ -237,7 +244,10 @@ async def test_pings_between_heartbeats(laptop: Laptop, monkeypatch: pytest.Monk
 
 
 async def test_a_change_is_reported_at_once(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest between two requests ends when the report changes, and not after an error."""
+    """
+    A device waits between two requests, but a change of its report ends the wait. After an error, a change does
+    not.
+    """
     monkeypatch.setattr(device_reporter, "CHECK_S", 0.01)
     laptop.gateway.interval = 3600
     task = asyncio.create_task(laptop.link.run())
@@ -272,7 +282,10 @@ async def test_a_full_disk_does_not_end_the_reports(laptop: Laptop, monkeypatch:
 
 @pytest.mark.parametrize("status", [401, 403, 404, 405])
 async def test_a_ping_that_a_gateway_does_not_know(laptop: Laptop, status: int) -> None:
-    """A heartbeat follows at once, for example to a gateway that deleted the device."""
+    """
+    If a gateway does not know the device of a ping, for example because it deleted the device, the device sends a
+    heartbeat at once.
+    """
     await enrolled(laptop)
     laptop.gateway.ping = status
     await laptop.link.report_once()
@@ -296,7 +309,10 @@ async def test_a_ping_of_a_revoked_device(laptop: Laptop) -> None:
 
 
 async def test_a_pending_device_sends_heartbeats(laptop: Laptop) -> None:
-    """Only the answer to a heartbeat says that an operator approved the device."""
+    """
+    A pending device sends heartbeats and no pings, because only the answer to a heartbeat says that an operator
+    approved the device.
+    """
     await enrolled(laptop)
     laptop.gateway.state = "pending"
     laptop.versions.append(2)
@@ -314,7 +330,9 @@ async def test_the_word_of_an_answer_is_kept(laptop: Laptop) -> None:
 
 
 async def test_codes_of_problems(laptop: Laptop, tmp_path: Path) -> None:
-    """The reason why the gateway is not reached has a code, and never a text of the network."""
+    """
+    If a device does not reach its gateway, the problem has a code as its reason, and never a text from the network.
+    """
     laptop.key_file.write_text("thd_laptop_1_aa")
     for reply, code in (
         (Reply(503), ""),

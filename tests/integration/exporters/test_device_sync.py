@@ -121,7 +121,7 @@ async def test_the_enrolment_comes_first(site: DeviceSite) -> None:
 
 
 async def test_newest_state_only(site: DeviceSite) -> None:
-    """After an outage, a hundred heartbeats are sent as one."""
+    """After an outage, only the newest of a hundred heartbeats of a device is sent upstream."""
     one = device("d1")
     for n in range(100):
         one = beaten(one, n)
@@ -137,7 +137,10 @@ def has_accepted(site: DeviceSite, count: int) -> bool:
 
 
 async def test_a_device_that_only_pings(site: DeviceSite) -> None:
-    """The upstream learns that a device is alive. It gets no old time, which would look like a wrong clock."""
+    """
+    If a device only pings, the upstream still learns that it is alive. No old time is sent, which would look like a
+    wrong clock.
+    """
     beat = json.dumps({"sent_at": 2.0, "os": "debian 12"}).encode()
     await site.table.replace_row(device("d1").with_changes(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat))
     async with site.syncing() as sync:
@@ -156,7 +159,10 @@ async def test_a_device_that_only_pings(site: DeviceSite) -> None:
 
 
 async def test_a_late_heartbeat_is_no_clock_that_is_behind(site: DeviceSite) -> None:
-    """The next Tollhouse gets the time that the device's clock shows now, however long the heartbeat waited."""
+    """
+    If a heartbeat waited, the next Tollhouse gets the time that the device's clock shows now. Otherwise the clock
+    would seem to be behind.
+    """
     beat = json.dumps({"sent_at": 2.0, "os": "debian 12"}).encode()
     late = device("d1").with_changes(
         last_heartbeat=2.0, last_seen=2.0, heartbeat=beat, clock_offset_s=-7200.0
@@ -204,7 +210,7 @@ async def test_changed_facts_enrol_again_and_the_heartbeat_follows(site: DeviceS
 
 
 async def test_the_upstreams_own_id_is_kept_and_used(site: DeviceSite) -> None:
-    """Heartbeats name the device by the upstream's id."""
+    """Heartbeats that are sent upstream name the device by the id that the upstream gave it."""
     answer = b'{"device": {"id": "up-77", "state": "enrolled"}}'
     site.upstream.judge = lambda request: Reply(200, answer, "application/json")
     await site.table.replace_row(beaten(device("d1")))

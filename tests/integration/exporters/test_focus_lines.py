@@ -90,7 +90,7 @@ Sums = dict[tuple[str, ...], tuple[Decimal, ...]]
 
 
 def summed(found: Sequence[dict[str, str]]) -> Sums:
-    """Sum costs and totals by the values that a single row has."""
+    """Sum costs and totals of FOCUS rows by the values that a single row has."""
     together: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
     for row in found:
         together[tuple(row[name] for name in OF_EACH)].append(row)
@@ -102,7 +102,10 @@ def summed(found: Sequence[dict[str, str]]) -> Sums:
 
 @pytest.mark.parametrize("version", focus.VERSIONS)
 def test_the_published_example_has_six_rows(version: str) -> None:
-    """The expected amounts were calculated by hand. Only the first row has the call's totals."""
+    """
+    The published example has six rows, with amounts that were calculated by hand. Only the first row has the call's
+    totals.
+    """
     found = rows([realtime(1)], version=version)
     assert [
         ("input_tokens", "140", "0.00056"),
@@ -299,7 +302,7 @@ async def test_a_repeat_at_other_prices_is_there_once(tmp_path: Path, by_lines_f
 
 
 async def test_a_reload_changes_the_lines_of_later_records_alone(serve: Serve, tmp_path: Path) -> None:
-    """Rows and estimates of records that were priced before the reload stay unchanged."""
+    """If a reload changes the lines or the prices, rows and estimates of records from before it stay unchanged."""
     path = tmp_path / "focus.csv"
     bill = DestinationSettings(name="bill", type="focus", path=path, lines="meters")
     config = Config(

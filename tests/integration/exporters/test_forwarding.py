@@ -139,8 +139,8 @@ async def test_records_arrive_once_under_the_key(site: Site) -> None:
 @pytest.mark.parametrize("poison", [1, 777, 1000])
 async def test_one_poison_record_is_found_and_set_aside(site: Site, poison: int) -> None:
     """
-    999 records arrive and one is set aside, in at most 25 requests. The stored error quotes the upstream
-    without the key.
+    If one of 1,000 records is always refused, 999 arrive and this one is set aside, in at most 25 requests. The
+    stored error quotes the upstream without the key.
     """
     await site.server.add(calls(1, 1000))
     site.upstream.judge = refusing(poison)
@@ -205,7 +205,10 @@ async def open_deliveries(site: Site) -> list[tuple[int, int]]:
 
 
 async def test_a_disabled_key_parks_and_a_new_secret_resumes(site: Site) -> None:
-    """A 403 loses nothing. The route tries again as soon as the secret file changes, without a restart."""
+    """
+    If the upstream answers 403 because the key is disabled, no record is lost. The route tries again as soon as the
+    secret file changes, without a restart.
+    """
     await site.server.add(calls(1, 100))
 
     def judge(request: Received) -> Reply | None:
@@ -230,7 +233,8 @@ async def test_a_disabled_key_parks_and_a_new_secret_resumes(site: Site) -> None
 @pytest.mark.parametrize("status", [307, 401])
 async def test_answers_that_blame_key_or_address_park(site: Site, status: int) -> None:
     """
-    The records wait, the reason names the answer, no redirect is followed, and the route tries again when woken.
+    If an answer blames the key or the address, the route is parked: records wait, the reason names the answer, no
+    redirect is followed, and the route tries again when woken.
     """
     await site.server.add(calls(1, 10))
     site.upstream.answers.append(
@@ -352,7 +356,8 @@ async def test_an_answer_after_none_keeps_the_key(site: Site, status: int) -> No
 
 async def test_too_large_splits_also_what_is_ambiguous(site: Site) -> None:
     """
-    A service that had accepted the request would repeat that answer. So a 413 proves that it was not accepted.
+    A request that got no answer is sent again. If the repeat gets a 413, the first one was not accepted, because a
+    service that had accepted it would repeat its first answer. So the delivery is split.
     """
     await site.server.add(calls(1, 10))
     site.upstream.answers += [Reply(drop=True), Reply(413)]
@@ -363,7 +368,10 @@ async def test_too_large_splits_also_what_is_ambiguous(site: Site) -> None:
 
 
 async def test_an_answer_that_never_comes_is_no_answer(site: Site) -> None:
-    """If no answer arrives, upstream.timeout ends the wait. The repeat is the same request."""
+    """
+    If the upstream never answers, `upstream.timeout` ends the wait. The next attempt repeats the same request under
+    the same key.
+    """
     await site.server.add(calls(1, 10))
     site.upstream.answers.append(Reply(delay_s=30))
     async with site.forwarding(timeout=0.2):
@@ -372,7 +380,7 @@ async def test_an_answer_that_never_comes_is_no_answer(site: Site) -> None:
 
 
 async def test_retry_after_holds_the_whole_route(site: Site) -> None:
-    """Until the upstream's retry time, nothing is sent, not even another delivery."""
+    """After a Retry-After, nothing is sent to the upstream until that time, not even another delivery."""
     await site.server.add(calls(1, 10))
     site.upstream.answers.append(Reply(429, headers={"Retry-After": "1"}))
     loop = asyncio.get_running_loop()
@@ -392,7 +400,10 @@ async def test_retry_after_holds_the_whole_route(site: Site) -> None:
 
 
 async def test_words_for_each_rejected_record_hide_none_of_them(site: Site) -> None:
-    """An answer cut at 64 KiB once could not be decoded, so that all records counted as accepted."""
+    """
+    If a long answer lists rejected records, it is read as a whole. When answers were cut at 64 KiB, they could not
+    be decoded, so all records counted as accepted.
+    """
     await site.server.add(calls(1, 10))
     answer = ExportTraceServiceResponse()
     answer.partial_success.rejected_spans = 3
@@ -488,8 +499,8 @@ async def test_a_dead_letter_can_be_sent_when_its_entry_is_gone(site: Site) -> N
 
 async def test_an_upstream_that_was_down_gets_everything_in_the_end(site: Site) -> None:
     """
-    During the outage there are few requests and the backlog is not split. Afterwards nothing is
-    missing or duplicated.
+    While the upstream is down, few requests are sent and the backlog is not split. Afterwards nothing is missing or
+    duplicated.
     """
     await site.server.add(calls(1, 5000))
     site.upstream.judge = lambda request: Reply(503)
@@ -568,8 +579,8 @@ async def test_one_record_that_is_rejected_alone_is_set_aside_once_others_pass(s
 
 async def test_a_rejection_of_everything_after_no_answer_is_definite(site: Site) -> None:
     """
-    A service that honours keys would repeat its first answer. So the batch was really rejected, and is split
-    instead of repeated.
+    If a request without an answer is repeated and every record is rejected, the rejection is real, because a
+    service that honours keys would repeat its first answer. The batch is then split instead of repeated.
     """
     await site.server.add(calls(1, 4))
     answer = ExportTraceServiceResponse()
@@ -583,7 +594,10 @@ async def test_a_rejection_of_everything_after_no_answer_is_definite(site: Site)
 
 
 async def test_a_rejected_share_of_points_is_not_all_of_the_records(site: Site) -> None:
-    """Records may be sent as several points, so rejected points are compared with the number of points."""
+    """
+    An upstream states how many points it rejected. A record may be sent as several points, so the number is
+    compared with the number of points, not of records.
+    """
     await site.server.add([counter(1), counter(2)])
     answer = ExportMetricsServiceResponse()
     answer.partial_success.rejected_data_points = 2

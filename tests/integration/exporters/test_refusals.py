@@ -115,7 +115,10 @@ async def test_a_web_page_in_place_of_an_answer_accepts_nothing(
 
 
 async def test_check_says_that_a_web_page_answers(upstream: FakeUpstream) -> None:
-    """If a web page answers an empty export with 200, nothing is proved."""
+    """
+    If a web page answers the empty export of `tollhouse check` with 200, this proves nothing, and the check says
+    so.
+    """
     upstream.answers.append(PAGE)
     settings = DestinationSettings(name="d", type="otlp", url=upstream.url)
     (found,) = await check_destinations([settings], clock=CLOCK)

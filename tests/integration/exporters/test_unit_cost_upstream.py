@@ -145,7 +145,8 @@ async def test_operations_leave_in_order_and_by_shape(site: UnitCostSite) -> Non
 @pytest.mark.parametrize("reply", [Reply(drop=True), Reply(502), Reply(500)])
 async def test_a_sum_without_a_clear_answer_is_never_sent_twice(site: UnitCostSite, reply: Reply) -> None:
     """
-    The upstream may have accepted the sum, so it is listed with its exact record. Later operations continue.
+    A sum without a clear answer is never sent twice, because the upstream may have accepted it. It is listed with
+    its exact record, and later operations continue.
     """
     site.upstream.answers.append(reply)
     await site.add(operation(1, value="12.5"))
@@ -163,7 +164,7 @@ async def test_a_sum_without_a_clear_answer_is_never_sent_twice(site: UnitCostSi
 
 
 async def test_a_sum_whose_answer_never_comes_is_never_sent_twice(site: UnitCostSite) -> None:
-    """upstream.timeout ends the wait, and the sum is not sent again."""
+    """If the upstream never answers a sum, `upstream.timeout` ends the wait, and the sum is not sent again."""
     site.upstream.answers.append(Reply(delay_s=60))
     await site.add(operation(1))
     async with site.forwarding(timeout=1.0):  # a request must arrive within one second
@@ -175,7 +176,10 @@ async def test_a_sum_whose_answer_never_comes_is_never_sent_twice(site: UnitCost
 
 
 async def test_an_operator_settles_what_is_unknown(site: UnitCostSite) -> None:
-    """`sent` counts the sum as delivered without a request. `unsent` sends it once more."""
+    """
+    An operator settles a sum whose outcome is unknown: `sent` counts it as delivered without a request, and
+    `unsent` sends it once more.
+    """
     site.upstream.answers.extend([Reply(drop=True), Reply(drop=True)])
     await site.add(operation(1, stream="a"), operation(2, stream="b"))
     async with site.forwarding() as routes:
@@ -191,7 +195,7 @@ async def test_an_operator_settles_what_is_unknown(site: UnitCostSite) -> None:
 
 
 async def test_a_sum_cut_off_by_a_stop_is_unknown_after_it(site: UnitCostSite) -> None:
-    """If a stop interrupts a sum, its outcome is unknown."""
+    """If a stop of the server interrupts the sending of a sum, the outcome of this sum is unknown afterwards."""
     site.upstream.answers.append(Reply(delay_s=60))
     await site.add(operation(1))
     async with site.forwarding():
@@ -236,7 +240,10 @@ async def test_a_record_with_a_history_elsewhere_is_not_replaced(site: UnitCostS
 
 
 async def test_a_refused_record_is_found_and_set_aside(site: UnitCostSite) -> None:
-    """A 400 rejects the whole request. The bad record is found, and the others arrive once."""
+    """
+    If the upstream rejects a request of several operations with 400, the bad record is found and set aside, and the
+    others arrive once.
+    """
 
     def judge(request: Received) -> Reply | None:
         return Reply(400, b'{"message": "no"}') if b"poison" in request.body else None
@@ -250,7 +257,9 @@ async def test_a_refused_record_is_found_and_set_aside(site: UnitCostSite) -> No
 
 
 async def test_another_tollhouse_gets_ids_and_repeats(site: UnitCostSite) -> None:
-    """Between Tollhouses, operations keep their ids, so a request without an answer can be repeated."""
+    """
+    Operations that are sent to another Tollhouse keep their ids, so a request without an answer can be repeated.
+    """
     site.upstream.answers.append(Reply(drop=True))
     await site.add(operation(1), operation(2))
     async with site.forwarding(kind="tollhouse"):

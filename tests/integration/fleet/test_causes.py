@@ -57,7 +57,10 @@ async def live(gateway: Gateway, laptop: Laptop, minutes: float) -> list[Machine
 
 
 async def test_calls_that_the_agent_lost_make_a_loss(gateway: Gateway, tmp_path: Path) -> None:
-    """It begins within 10 minutes and a look after the full hour, and ends with a call that arrives."""
+    """
+    If the agent lost calls, the loss is stated within 10 minutes and one look of the probe after the full hour. It
+    ends when a call arrives.
+    """
     start = gateway.clock.now()
     hour = -start % 3600 + start  # the next full one
     ends = [start + 8 * MINUTE, *(hour + minute * MINUTE for minute in (2, 20, 70))]
@@ -75,7 +78,7 @@ async def test_calls_that_the_agent_lost_make_a_loss(gateway: Gateway, tmp_path:
 
 
 async def test_the_last_changes_of_the_state_are_shown(gateway: Gateway, tmp_path: Path) -> None:
-    """Each with its time, also after a restart, and at most 50."""
+    """The last changes of a machine's state are listed with their times, at most 50. They survive a restart."""
     start = gateway.clock.now()
     calls = [Call(start + 60, start + 90, start + 95)]
     laptop = laptop_of(gateway, tmp_path / "one", calls, [(0.0, 0.0)])
@@ -114,7 +117,10 @@ def device_of(gateway: Gateway) -> Device:
 async def test_a_wrong_clock_stands_beside_the_word(
     gateway: Gateway, tmp_path: Path, offset_s: float
 ) -> None:
-    """The machine stays covered, and the cause ends with the first heartbeat of the right clock."""
+    """
+    If a machine's clock is wrong, the state of the machine stays "covered" and the clock is stated as a cause. The
+    cause ends with the first heartbeat whose clock is right.
+    """
     start = gateway.clock.now()
     calls = [
         Call(start + minute * MINUTE, start + minute * MINUTE + 30, start + minute * MINUTE + 40)

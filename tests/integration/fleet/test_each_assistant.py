@@ -149,7 +149,10 @@ async def test_the_calls_of_an_assistant_have_its_device_and_user(
 @pytest.mark.parametrize("place", [ENVIRONMENT, USER, PROJECT])
 @pytest.mark.parametrize("assistant", FAMILIES)
 async def test_other_settings(serve: Serve, tmp_path: Path, assistant: str, place: str) -> None:
-    """Settings that do not win change nothing. Others are a risk, then a loss with the next use, until the repair."""
+    """
+    Settings of a shell, user or project that do not win change nothing. Settings that win are a risk, then a loss
+    with the next use, until they are repaired.
+    """
     desk = await desk_of(assistant, serve, tmp_path)
     desk.apply_policy()
     await desk.states()

@@ -55,7 +55,10 @@ def shown(state: MachineState) -> Shown:
 
 
 async def test_calls_that_wait_at_a_site_are_delayed_at_the_centre(tmp_path: Path, clock: MovedClock) -> None:
-    """From ten minutes on. The site has the calls, so they are reported there, and nothing is lost."""
+    """
+    If a site receives calls and does not forward them, the centre states after ten minutes that they are delayed.
+    The site has the calls, so they are reported there, and nothing is lost.
+    """
     async with chain(tmp_path, clock) as linked:
         await linked.site.start()
         laptop = working(linked, tmp_path, range(2, 200, 4))
@@ -72,7 +75,10 @@ async def test_calls_that_wait_at_a_site_are_delayed_at_the_centre(tmp_path: Pat
 
 
 async def test_calls_that_a_site_keeps_are_lost_at_the_centre(tmp_path: Path, clock: MovedClock) -> None:
-    """The site sends no calls to the centre. The centre says so, and the site reports all the same."""
+    """
+    If a site is set to send no calls to the centre, the centre says so, and the site still states its laptops as
+    reporting.
+    """
     async with chain(tmp_path, clock, paths={"traces": ""}) as linked:
         await linked.site.start()
         laptop = working(linked, tmp_path, range(2, 200, 8))

@@ -67,7 +67,10 @@ def settings(laptop: Laptop) -> Config:
 
 
 async def test_a_removed_agent_may_come_back_for_a_week(gateway: Gateway, tmp_path: Path) -> None:
-    """Without an inventory, the machine no longer counts. Its next heartbeat ends the state."""
+    """
+    If no inventory lists a removed machine, it no longer counts in the fleet. A heartbeat within a week ends the
+    removed state.
+    """
     laptop = laptop_of(gateway, tmp_path / "one")
     await beat(laptop)
     assert "" == await say_goodbye(settings(laptop), keep_key=True)
@@ -82,7 +85,9 @@ async def test_a_removed_agent_may_come_back_for_a_week(gateway: Gateway, tmp_pa
 
 
 async def test_a_key_ends_a_week_after_its_device_left(gateway: Gateway, tmp_path: Path) -> None:
-    """The same machine can then enrol again, and gets another key."""
+    """
+    The key of a removed device ends after a week. The same machine can then enrol again, and gets another key.
+    """
     laptop = laptop_of(gateway, tmp_path / "one")
     await beat(laptop)
     key = laptop.key
@@ -129,7 +134,10 @@ async def test_a_copied_device_does_not_leave(gateway: Gateway, tmp_path: Path) 
 
 
 async def test_a_machine_that_left_may_be_installed_again(gateway: Gateway, tmp_path: Path) -> None:
-    """Its hardware id is no reason to wait for an operator, unless the earlier device still reports."""
+    """
+    A machine that left may be installed again. Its hardware id is no reason to wait for an operator, unless the
+    earlier device still reports.
+    """
     hardware = {"hardware_id": "ab" * 32}
     names = ("first", "second", "third")
     one, two, three = (laptop_of(gateway, tmp_path / name, name) for name in names)
@@ -166,7 +174,10 @@ async def test_a_revoked_device_stays_revoked(gateway: Gateway, tmp_path: Path) 
 
 
 async def test_another_key_lets_no_device_leave(gateway: Gateway, tmp_path: Path) -> None:
-    """A fleet's key is on every laptop. Unknown words are left out."""
+    """
+    Only the device's own key lets it leave the fleet, because a fleet's key is on every laptop. Unknown words in
+    the request are left out.
+    """
     laptop = laptop_of(gateway, tmp_path / "one")
     await beat(laptop)
     fleet = gateway.key_file.read_text()
@@ -178,7 +189,10 @@ async def test_another_key_lets_no_device_leave(gateway: Gateway, tmp_path: Path
 
 
 async def test_waiting_records_are_delivered_before_the_end(gateway: Gateway, tmp_path: Path) -> None:
-    """Records that cannot be delivered are counted, so that the command does not end the key."""
+    """
+    Before the agent leaves, it delivers its waiting records. Records that cannot be delivered are counted, so that
+    the command does not end the key.
+    """
     laptop = laptop_of(gateway, tmp_path / "one")
     await beat(laptop)
     there = settings(laptop)

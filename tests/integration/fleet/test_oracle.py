@@ -187,9 +187,10 @@ class Story:
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
 async def test_states_are_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """
-    An online laptop that loses calls has no covered word for more than 15 minutes of use, plus the time of a look. A
-    laptop whose calls came or wait is not losing, and a loss has its cause. A restart of the gateway changes only the
-    link. A copied disk, a new installation and a list that comes late change no other state.
+    The stated states of all laptops are true. An online laptop that loses calls is not stated as covered for more
+    than 15 minutes of use, plus the time of a look. A laptop whose calls arrived or wait is not stated as losing,
+    and a loss has its cause. A restart of the gateway changes only the link. A copied disk, a new installation and
+    a list that comes late change no other state.
     """
     dice = random.Random(seed)
     clock = MovedClock()
@@ -203,7 +204,7 @@ async def test_states_are_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 async def test_states_are_true_at_two_gateways(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_schema: Callable[[], Schema]
 ) -> None:
-    """One gateway gets the heartbeats, and the other one the calls. Both say the same."""
+    """If one gateway gets the heartbeats and another one the calls, both state the same about each laptop."""
     clock = MovedClock()
     monkeypatch.setattr("exporters.device_reporter.time", clock)
     schema = new_schema()

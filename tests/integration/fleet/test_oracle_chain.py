@@ -79,7 +79,7 @@ class ChainStory(Story):
         self._linked.cut(devices=is_away, calls=is_away or self._calls_away.has(now))
 
     def _check_kept(self, laptop: Laptop) -> None:
-        """The centre keeps the word of a laptop of which it hears nothing."""
+        """Check that the centre keeps the state of a laptop while it receives nothing about it."""
         if laptop.name in self._before:
             assert self._before[laptop.name].word == self._linked.centre.state(laptop).word
 
@@ -128,8 +128,8 @@ async def test_states_are_the_same_along_a_chain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """
-    What the site says of its laptops is true, and the centre says the same once it heard of it. While the site or
-    the centre is away, the centre keeps its word, and calls that wait are no loss.
+    What the site states about its laptops is true, and the centre states the same once it received it. While the
+    site or the centre is away, the centre keeps its last state, and calls that wait are no loss.
     """
     clock = MovedClock()
     monkeypatch.setattr("exporters.device_reporter.time", clock)

@@ -317,8 +317,8 @@ async def test_every_address(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, alone: None
 ) -> None:
     """
-    Every address answers 401 and no row changes, with two exceptions: an upload address answers 403, and a
-    ping is answered but stored nowhere.
+    Under the deleted key, every address answers 401 and no row changes, with two exceptions: an upload address
+    answers 403, and a ping is answered but stored nowhere.
     """
     schema = new_schema()
     plain = shared_config(schema.dsn, schema.name, tmp_path)
@@ -356,8 +356,8 @@ async def test_a_device_that_is_named_under_such_a_key(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, alone: None
 ) -> None:
     """
-    The device is neither enrolled by its telemetry nor noted as unenrolled. Its heartbeat is ignored, and it
-    is not revoked or reset.
+    If telemetry under a deleted key names a device, the device is neither enrolled nor noted as unenrolled. Its
+    heartbeat is ignored, and it is not revoked or reset.
     """
     schema = new_schema()
     config = shared_config(schema.dsn, schema.name, tmp_path)

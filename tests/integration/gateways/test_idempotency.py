@@ -132,7 +132,8 @@ async def test_a_key_stands_for_one_body(serve: Serve, tmp_path: Path, door: str
 
 async def test_a_repeat_is_answered_as_the_first_time_whatever_was_changed_since(serving: Serving) -> None:
     """
-    The stream was replaced and the connection disabled meanwhile. The repeat still gets the answer that was lost.
+    A repeated request gets the answer that was lost, even if its stream was replaced or its connection disabled
+    since then.
     """
     key = await sender(serving)
     stream, drops = SUM.removesuffix("/sum"), DROPS.format("external")
@@ -154,7 +155,10 @@ async def test_a_repeat_is_answered_as_the_first_time_whatever_was_changed_since
 
 
 async def test_an_event_in_headers_has_a_body_of_them(serving: Serving) -> None:
-    """Event attributes in headers belong to the body, so another attribute is another body."""
+    """
+    If the attributes of an event are in headers, they belong to the body, so another attribute under the same
+    idempotency key counts as another body.
+    """
     key = await sender(serving)
     told = {**KEY, "ce-specversion": "1.0", "ce-id": "7", "ce-source": "/app", "ce-type": "api.call"}
     for subject, expected in (("a", 200), ("a", 200), ("b", 422)):

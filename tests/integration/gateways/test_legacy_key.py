@@ -66,7 +66,8 @@ async def test_the_second_with_another_file_does_not_start(
 
 async def test_both_follow_the_file_and_a_deletion(serve: Serve, config: Config, tmp_path: Path) -> None:
     """
-    Whichever gateway reads the file first, both accept only the new secret. A deletion also holds at both.
+    Both gateways follow the key file: whichever of them reads a new secret first, both accept only this secret. A
+    deletion also holds at both.
     """
     file = tmp_path / "key"
     file.write_text(FIRST)

@@ -49,7 +49,10 @@ def table(serving: Serving) -> PriceTable:
 
 
 async def test_a_price_by_command_applies_until_it_is_deleted(serving: Serving, tmp_path: Path) -> None:
-    """The running server prices the next calls. `prices show` shows the price, and `ledger reprice` uses it."""
+    """
+    A price that is set by command is used by the running server for the next calls, until it is deleted. `prices
+    show` shows it, and `ledger reprice` uses it.
+    """
 
     async def run(*words: str, code: int = 0) -> str:
         data = ["--data", str(tmp_path / "data-0")]
@@ -71,7 +74,10 @@ async def test_a_price_by_command_applies_until_it_is_deleted(serving: Serving, 
 
 
 async def test_a_contract_by_command_applies_until_it_is_deleted(serving: Serving, tmp_path: Path) -> None:
-    """The running server prices the next calls by the contract, and `ledger reprice` uses it."""
+    """
+    A contract that is set by command is used by the running server to price the next calls, until it is deleted.
+    `ledger reprice` uses it as well.
+    """
 
     async def run(*words: str) -> str:
         data = ["--data", str(tmp_path / "data-0")]

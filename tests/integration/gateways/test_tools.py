@@ -20,7 +20,7 @@ AGREE_S = 1.0  # limit in seconds on a quiet machine; on a busy machine some att
 async def test_a_tool_is_off_at_every_gateway(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path
 ) -> None:
-    """The other gateway follows each decision within a second."""
+    """If the organization disables or enables a tool at one gateway, the other gateway follows within a second."""
     schema = new_schema()
     config = shared_config(schema.dsn, schema.name, tmp_path)
     one = await serve(config=config)

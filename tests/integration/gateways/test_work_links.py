@@ -23,7 +23,10 @@ def table(serving: Serving) -> WorkLinkTable:
 async def test_links_are_used_by_every_gateway(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path
 ) -> None:
-    """The gateway that counts uses the links of all. Of two conflicting links, one is refused."""
+    """
+    The gateway that counts uses the links that were stored at any gateway. Of two conflicting links, one is
+    refused.
+    """
     schema = new_schema()
     config = shared_config(schema.dsn, schema.name, tmp_path)
     one = await serve(config=config)

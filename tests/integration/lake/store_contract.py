@@ -40,7 +40,10 @@ class StoreContract:
         assert b"one and more" == (tmp_path / "back").read_bytes()
 
     async def test_of_many_who_create_a_name_one_does(self, store: Store) -> None:
-        """Of eight concurrent attempts exactly one creates the object, and the object is complete."""
+        """
+        If eight writers try to create an object at the same time, exactly one of them creates it, and the object is
+        complete.
+        """
         bodies = [bytes([65 + n]) * 100_000 for n in range(8)]
         made = await asyncio.gather(*(store.create_object("race", body) for body in bodies))
         assert 1 == sum(made)
@@ -63,7 +66,7 @@ class StoreContract:
         assert [StoredObject("m/3", 3)] == await names(store, "m/", after="m/2")
 
     async def test_a_condition_holds(self, store: Store) -> None:
-        """A conditional write fails if the object exists."""
+        """A conditional write to the store fails if the object exists."""
         await store.create_object("one", b"1")
         assert await store.probe_overwrite_refusal("one", b"1")
 

@@ -94,8 +94,8 @@ async def differences(house: House, directory: Path) -> list[str]:
 
 def test_a_copy_goes_on_where_its_lake_is(tmp_path: Path) -> None:
     """
-    Nothing is in the lake twice, and the copy lacks nothing. Neither a verification of the lake nor a recount
-    finds a difference.
+    A restored copy continues where its lake is: nothing is in the lake twice, and the copy lacks nothing. Neither a
+    verification of the lake nor a recount finds a difference.
     """
     asyncio.run(restored(tmp_path, calls(21, 35, **PAID), calls(51, 53, **PAID)))
     assert [5, 20, 0, 0] == adopted(tmp_path, "--dry-run")
@@ -112,7 +112,10 @@ def test_a_copy_goes_on_where_its_lake_is(tmp_path: Path) -> None:
 
 
 def test_records_from_a_lake_bring_no_erased_name_back(tmp_path: Path) -> None:
-    """The lake has records with the name of a person who was erased in the copy."""
+    """
+    If a person was erased in the copy, records that are read back from the lake do not bring the person's name
+    back, although the lake still has it.
+    """
     asyncio.run(restored(tmp_path, calls(21, 35, user="ada", **PAID), []))
 
     async def erased() -> Erasure:
@@ -190,7 +193,7 @@ def test_what_the_copy_never_had_may_stay_in_the_lake_alone(tmp_path: Path) -> N
 
 
 def test_a_lake_that_stands_where_the_copy_does_needs_no_records(tmp_path: Path) -> None:
-    """The lake has exactly the copy's records, so nothing is imported and no adoption is noted."""
+    """If the lake has exactly the copy's records, nothing is imported and no adoption is noted."""
 
     async def settle() -> None:
         async with opened(tmp_path / "data") as house:
@@ -267,8 +270,8 @@ async def adopt_until(directory: Path, steps: Steps) -> bool:
 
 def test_an_adoption_that_is_cut_off_anywhere_ends_as_if_it_was_not(tmp_path: Path) -> None:
     """
-    The adoption is interrupted at every second step, in long rounds at each. A gateway that runs before the
-    next attempt lands nothing, because its route parks.
+    An adoption that is interrupted ends like an uninterrupted one. The test interrupts it at every second step, in
+    long rounds at each. A gateway that runs before the next attempt lands nothing, because its route parks.
     """
     asyncio.run(restored(tmp_path / "first", calls(21, 35, **PAID), calls(51, 53, **PAID)))
 

@@ -107,7 +107,10 @@ async def test_what_is_left_out_is_in_no_object(tmp_path: Path, format: str) -> 
 
 @pytest.mark.parametrize("format", FORMATS)
 async def test_one_tag_is_left_out(tmp_path: Path, format: str) -> None:
-    """The tag's name and value are in no object. Other tags stay, and a row without other tags has none."""
+    """
+    If one tag is left out, its name and value are in no object of the lake. Other tags stay, and a row without
+    other tags has none.
+    """
     lake = tmp_path / "lake"
     records = [call(1, tags={KEPT_WORD: KEPT_WORD, "env": "prod"}), call(2, tags={KEPT_WORD: KEPT_WORD})]
     async with opened(tmp_path / "data") as house:

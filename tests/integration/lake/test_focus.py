@@ -152,7 +152,10 @@ async def test_files_of_charges_are_proved_and_put_again(format: str, tmp_path: 
 
 
 async def test_a_repeat_after_a_crash_leaves_files_of_charges_as_they_are(tmp_path: Path) -> None:
-    """A file whose settlement was lost is recognized by the digest at its end."""
+    """
+    If a process is killed before it notes a delivery of charges as settled, the next attempt recognizes the file by
+    the digest at its end, and does not change it.
+    """
     lake = tmp_path / "lake"
     async with filled(tmp_path, format="focus") as first:
         bodies = {path: path.read_bytes() for path in lake.rglob("*.zst")}
@@ -231,7 +234,10 @@ async def test_what_is_left_out_is_in_no_charge(format: str, tmp_path: Path) -> 
 
 
 def test_commands_know_that_charges_are_no_records(tmp_path: Path) -> None:
-    """Nothing is imported or adopted, views show charges, and call lists do not read them."""
+    """
+    Commands treat the charges of FOCUS files as no records: nothing is imported or adopted, views show charges, and
+    call lists do not read them.
+    """
 
     async def fill() -> None:
         async with filled(tmp_path, format="focus-parquet"):

@@ -64,8 +64,8 @@ def objects(lake: Path) -> dict[str, bytes]:
 
 def test_a_record_file_is_brought_once(tmp_path: Path) -> None:
     """
-    Ids that are already in the lake, or twice in the file, are skipped. A second run changes nothing, and
-    every proof holds.
+    Records are imported from a file once: ids that are already in the lake, or twice in the file, are skipped. A
+    second run changes nothing, and every proof holds.
     """
 
     async def fill() -> list[str]:
@@ -126,7 +126,10 @@ def test_an_import_into_s3(s3: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("format", ["parquet", "ndjson"])
 def test_another_lake_is_brought(tmp_path: Path, format: str) -> None:
-    """The import has the values that the other lake's ledger counted, even if that lake left out columns."""
+    """
+    An import from another lake has the values that the ledger of that lake counted, even if that lake left out
+    columns.
+    """
 
     async def fill() -> None:
         settings = {"path": tmp_path / "other", "format": format, "leave_out": ("cost", "user")}
@@ -146,7 +149,8 @@ def test_another_lake_is_brought(tmp_path: Path, format: str) -> None:
 
 def test_an_import_that_was_cut_off_ends_as_if_it_was_not(tmp_path: Path) -> None:
     """
-    Complete parts stay, and files without a manifest are recognized again. Each id appears once over all parts.
+    If an import is interrupted, the next run keeps its complete parts, and recognizes files without a manifest.
+    Each id then appears once over all parts.
     """
     source = record_file(tmp_path / "archive.ndjson", [*older(0, 10), *older(4, 6)])
 

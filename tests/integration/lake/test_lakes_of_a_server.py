@@ -93,7 +93,10 @@ class JumpedClock:
 
 
 def test_records_of_a_clock_that_was_ahead_land(tmp_path: Path) -> None:
-    """When the command returns, the lake has all earlier commits, whatever their commit times."""
+    """
+    While the clock is ahead, records get commit times in the future. When `lake land` returns, the lake has all
+    earlier commits, whatever their commit times.
+    """
     lake, file, config = tmp_path / "lake", configured(tmp_path), config_of(tmp_path)
     clock = JumpedClock()
 
@@ -117,8 +120,8 @@ def test_records_of_a_clock_that_was_ahead_land(tmp_path: Path) -> None:
 
 def test_a_command_lands_what_waits(tmp_path: Path) -> None:
     """
-    At a month's end nobody has to wait until files are old enough. An unreachable lake, or a missing
-    server, is reported.
+    `lake land` lands the records that wait, so at a month's end nobody has to wait until files are old enough. If
+    the lake cannot be reached, or no server runs, the command says so.
     """
     lake, file, config = tmp_path / "lake", configured(tmp_path), config_of(tmp_path)
 

@@ -99,8 +99,8 @@ async def test_what_others_wrote_is_never_overwritten(tmp_path: Path) -> None:
 
 async def test_a_prefix_belongs_to_one_installation(tmp_path: Path) -> None:
     """
-    A prefix belongs to one installation. Another one writes nothing there and says why. The first one
-    continues after a restart.
+    A prefix of a store belongs to one installation. Another installation writes nothing there and says why. The
+    first one continues after a restart.
     """
     lake = tmp_path / "lake"
     for records in (calls(1, 10), calls(11, 20)):
@@ -119,7 +119,7 @@ async def test_a_prefix_belongs_to_one_installation(tmp_path: Path) -> None:
 
 async def test_a_copy_that_is_behind_its_lake_parks(tmp_path: Path) -> None:
     """
-    If the lake already has a restored copy's numbers, the copy sends none of them again. It reports
+    If the lake already has numbers that a restored copy would send, the copy sends none of them again. It reports
     this and waits.
     """
     lake = tmp_path / "lake"
@@ -173,7 +173,7 @@ async def test_files_wait_from_the_commit_of_a_record(tmp_path: Path) -> None:
 
 
 async def test_what_waits_lands_when_it_is_asked_for(tmp_path: Path) -> None:
-    """An operator does not have to wait until a file is old enough. Later commits wait as before."""
+    """An operator can land waiting records at once, before a file is old enough. Later commits wait as before."""
     clock = StoppedClock(1_793_000_000.0)
     async with opened(tmp_path / "data", clock) as house:
         async with house.forwarding(path=tmp_path / "lake", linger=900.0) as forwarder:

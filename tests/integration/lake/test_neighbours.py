@@ -76,7 +76,10 @@ async def beside(house: House, lake: Path, neighbour: DestinationSettings) -> As
 
 @pytest.mark.parametrize("kind", SLOW)
 async def test_a_store_that_never_answers_holds_up_no_other(kind: str, tmp_path: Path) -> None:
-    """All records are in the folder while the other route's first request still waits."""
+    """
+    If one store never answers, another route is not delayed: all its records are in its folder while the first
+    request of the other route still waits.
+    """
     secret = tmp_path / "secret"
     secret.write_text("user\npassword\n")
     lake = tmp_path / "lake"
@@ -95,7 +98,10 @@ async def test_a_store_that_never_answers_holds_up_no_other(kind: str, tmp_path:
 
 
 async def test_a_table_that_refuses_parks_its_own_route_alone(tmp_path: Path) -> None:
-    """With a wrong password, that route's records wait with a reason, and the folder has all records."""
+    """
+    If the password for a table is wrong, only that route is parked, with a reason. The route to the folder delivers
+    all records.
+    """
 
     class Closed(Table):
         async def answer(self, request: web.Request) -> web.Response:

@@ -98,7 +98,10 @@ async def listed(server: OperatorServer, *by: dict[str, str], **query: str) -> l
 
 
 async def test_calls_older_than_the_log_are_listed(server: OperatorServer, tmp_path: Path) -> None:
-    """Lists cover a day, the most expensive calls of a range in lake and log, and filters."""
+    """
+    Calls that are older than the log are listed from the lake: of a day, the most expensive ones of a range in lake
+    and log, and by filters.
+    """
     assert [f"{n}.5" for n in range(20, 10, -1)] == await listed(server, date="2026-09-02")
     dearest = {"sort_key": "cost", "sort_order": "desc", "limit": "3"}
     assert ["1000", "30.5", "29.5"] == await listed(server, range="last_30d", **dearest)
@@ -115,8 +118,8 @@ async def test_calls_older_than_the_log_are_listed(server: OperatorServer, tmp_p
 
 async def test_it_says_how_far_it_looked(server: OperatorServer) -> None:
     """
-    The answer states how far the search went. For a range, it searches the newest calls up to the limit. For
-    given days, it searches the oldest. Calls of the log and the lake count together.
+    The answer states how far the search for calls went. For a range, it searches the newest calls up to the limit.
+    For given days, it searches the oldest. Calls of the log and the lake count together.
     """
     server.services.spool.max_listed_records = lambda: 6
     dearest = {"sort_key": "cost", "sort_order": "desc", "range": "last_30d"}
@@ -201,7 +204,10 @@ async def test_one_record_of_a_lake_is_shown(server: OperatorServer, tmp_path: P
 async def test_a_lake_is_read_for_a_bounded_time(
     server: OperatorServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the time limit only the log is listed. Temporary files of a killed process are removed."""
+    """
+    A lake is searched for a limited time. After it, only calls of the log are listed. Temporary files of a killed
+    process are removed.
+    """
     monkeypatch.setattr(history, "READ_S", -1.0)
     left = tmp_path / "read/read-left"
     left.mkdir(parents=True)
@@ -210,7 +216,7 @@ async def test_a_lake_is_read_for_a_bounded_time(
 
 
 async def test_deliveries_of_other_days_are_not_read(server: OperatorServer, tmp_path: Path) -> None:
-    """Only files of the requested days are read, the newest first by default."""
+    """A search of the lake reads only files of the requested days, the newest first by default."""
     lake = history_of(server, tmp_path)
 
     async def read(dates: PastDates, *, below: int = 31, oldest_first: bool = False) -> list[int]:

@@ -121,7 +121,8 @@ async def test_missing_files_are_put_again(lake: Lake) -> None:
 
 async def test_other_bytes_of_the_same_rows_have_a_manifest_of_their_own(lake: Lake) -> None:
     """
-    The library may have changed, so the bytes differ. The newest manifest of a delivery then describes the bytes.
+    If the file library has changed, a repaired file has the same rows in other bytes. A new manifest of the
+    delivery then describes these bytes.
     """
     first, second, _ = await lake.files()
     for columns in (("user",), ("user", "team")):
@@ -154,9 +155,7 @@ async def test_what_the_log_has_no_more_is_lost(lake: Lake) -> None:
 
 
 def test_the_command_repairs(tmp_path: Path) -> None:
-    """
-    The command needs the data directory and no running server. Without a data directory the exit code is 2.
-    """
+    """`lake repair` needs the data directory and no running server. Without a data directory its exit code is 2."""
 
     async def fill() -> None:
         async with opened(tmp_path / "data") as house, house.forwarding(path=tmp_path / "lake"):

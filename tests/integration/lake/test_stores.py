@@ -64,14 +64,17 @@ class TestStores(StoreContract):
 
 
 async def test_a_store_that_is_away_is_asked_again(in_s3: DestinationSettings) -> None:
-    """If a store does not answer, the same name is tried again later."""
+    """If a store does not answer a request to create an object, the same name is tried again later."""
     away = replace(in_s3, endpoint="http://127.0.0.1:9")
     with pytest.raises(Retryable):
         await open_store(away, destination_secret(away)).create_object("one", b"1")
 
 
 def test_a_kill_at_any_place_loses_nothing_in_s3(in_s3: DestinationSettings, tmp_path: Path) -> None:
-    """Kills while an object is being sent are included. Every row exists once."""
+    """
+    A process that writes to S3 is killed at any place, also while an object is being sent. Every row exists once in
+    the end.
+    """
     given = {name: getattr(in_s3, name) for name in ("type", "url", "endpoint", "secret_file")}
     victim.kill_at_each_place(tmp_path / "data", **given)
 
@@ -91,7 +94,7 @@ async def test_a_request_that_fails_for_the_moment_is_repeated(
     in_s3: DestinationSettings, tmp_path: Path
 ) -> None:
     """
-    Every third connection is refused and every fifth is reset. All requests succeed in the end, and
+    If every third connection to the store is refused and every fifth is reset, all requests succeed in the end, and
     nothing exists twice.
     """
     with relayed(in_s3.endpoint, reset_each=5, refuse_each=3) as (way, relay):
@@ -112,7 +115,10 @@ async def test_a_request_that_fails_for_the_moment_is_repeated(
 async def test_what_a_store_cannot_do_parks(
     status: int, error: type[Exception], in_s3: DestinationSettings
 ) -> None:
-    """An unsupported header is a permanent error, while a busy store is a temporary one."""
+    """
+    If a store does not support a header, the error is permanent and parks the route. If a store is busy, the error
+    is temporary.
+    """
 
     async def answer(request: web.Request) -> web.Response:
         return web.Response(status=404 if request.method == "HEAD" else status, text="<Error/>")
@@ -128,7 +134,7 @@ async def test_what_a_store_cannot_do_parks(
 async def test_an_object_that_is_cut_off_is_asked_for_again(
     in_s3: DestinationSettings, tmp_path: Path
 ) -> None:
-    """A connection that ends within an object is a temporary error."""
+    """If a connection ends within an object, the error is temporary and the object is requested again."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -145,7 +151,10 @@ async def test_an_object_that_is_cut_off_is_asked_for_again(
 
 
 async def test_a_bucket_that_is_missing_parks(in_s3: DestinationSettings) -> None:
-    """If the bucket is wrong, the operator has to correct it, so the request is not repeated."""
+    """
+    If the bucket does not exist, the operator has to correct the setting, so the route is parked and the request is
+    not repeated.
+    """
     wrong = replace(in_s3, url="s3://nobody-has-this/lake")
     with pytest.raises(Misconfigured):
         await open_store(wrong, destination_secret(wrong)).create_object("one", b"1")
@@ -154,7 +163,9 @@ async def test_a_bucket_that_is_missing_parks(in_s3: DestinationSettings) -> Non
 async def test_the_environment_sends_nothing_elsewhere(
     in_s3: DestinationSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Variables for another endpoint or for unsigned requests are ignored."""
+    """
+    Environment variables that set another endpoint or unsigned requests are ignored, so nothing is sent elsewhere.
+    """
     for name in ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_BUCKET", "elsewhere")
@@ -188,7 +199,8 @@ async def test_a_prefix_that_an_earlier_release_marked_is_nobodys(
     store: Store, settings: DestinationSettings
 ) -> None:
     """
-    The old object names no installation, so both may write. An object that is not from Tollhouse is reported.
+    The object with which an earlier release marked a prefix names no installation, so any installation may write
+    there. An object that is not from Tollhouse is reported.
     """
     await store.create_object("_tollhouse.json", b'{"lake":1}\n')
     for installation in ("a1", "b2"):

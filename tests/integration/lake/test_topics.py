@@ -106,7 +106,8 @@ async def test_each_topic_has_a_table(
     place: str, format: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """
-    Values have all digits, and names are the topic's own. Neither a verification nor a recount finds a difference.
+    Each topic has a table of its own in the lake, with its own names. Values have all digits. Neither a
+    verification nor a recount finds a difference.
     """
     (tmp_path / "secret").write_text("testing\ntesting-secret\n")
     fields: dict[str, Any] = {"type": "file", "path": tmp_path / "lake"}

@@ -147,7 +147,9 @@ def test_a_sample_is_a_share_of_what_is_read(lake: Path) -> None:
 
 
 def test_manifests_are_printed_as_one_list(lake: Path) -> None:
-    """An auditor gets only the deliveries of the requested month."""
+    """
+    The manifests of a month are printed as one list, which has only the deliveries of this month, for an auditor.
+    """
     config = str(lake.parent / "tollhouse.toml")
     all_of_them = json.loads(CliRunner().invoke(command, ["manifest", "--config", config]).stdout)
     assert [1, 11, 21] == [each["first"] for each in all_of_them]
@@ -172,7 +174,10 @@ def test_the_views_are_read(lake: Path) -> None:
 
 @pytest.mark.parametrize("format", ["parquet", "ndjson"])
 def test_the_views_add_corrections_to_calls(tmp_path: Path, format: str) -> None:
-    """A call shows its current values, a day includes changes of its calls, and late rows are shown."""
+    """
+    The views add corrections to calls: a call shows its current values, a day includes changes of its calls, and
+    late rows are shown.
+    """
     paid = {"cost": "0.1", "cost_source": "reported", "team": "search"}
     first, second = (call(n, start_time=FIRST_DAY, **paid) for n in (1, 2))
     correction = Correction(
@@ -228,7 +233,10 @@ async def fill_and_copy(directory: Path) -> None:
 
 
 def test_manifests_are_compared_with_the_books(tmp_path: Path) -> None:
-    """More or fewer records than in the manifests are a difference, if the accounting is available."""
+    """
+    If the lake has more or fewer records than its accounting states, this is a difference, provided that the
+    accounting is available.
+    """
     asyncio.run(fill_and_copy(tmp_path))
 
     def kinds(data: str, *words: str) -> list[tuple[str, str]]:
@@ -250,7 +258,7 @@ def test_manifests_are_compared_with_the_books(tmp_path: Path) -> None:
 
 
 def test_damaged_numbers_are_in_both_sums() -> None:
-    """A number without a record is damaged in the manifest and in the accounting, so it is no difference."""
+    """A number without a record counts as damaged in the manifest and in the accounting, so it is no difference."""
     found = VerifiedLake(
         deliveries=1, files=1, bytes=1, rows=8, records=8, damaged=2, calls=8, spend="0", differences=[]
     )
@@ -283,8 +291,8 @@ async def fill_days(directory: Path) -> None:
 
 async def test_dates_limit_what_is_looked_at(tmp_path: Path) -> None:
     """
-    With dates, only files and differences of these dates count. The chain of manifests is
-    always checked completely.
+    With dates, `lake verify` reports only differences of files of these dates. The chain of manifests is always
+    checked completely.
     """
     await fill_days(tmp_path)
     lake = tmp_path / "lake"
@@ -305,7 +313,10 @@ async def test_dates_limit_what_is_looked_at(tmp_path: Path) -> None:
 
 
 def test_what_a_rule_of_the_store_took_is_no_failure(tmp_path: Path) -> None:
-    """Missing files before the given date are reported as expired, later ones as missing."""
+    """
+    Files before the given date may have been deleted by a rule of the store. If they are missing, they are reported
+    as expired, later ones as missing.
+    """
     asyncio.run(fill_days(tmp_path))
     config = configured(tmp_path)
     first, *_, last = files(tmp_path / "lake")
@@ -343,8 +354,8 @@ class CountingFolder(FolderStore):
 
 async def test_files_are_asked_for_by_one_list(lake: Path, tmp_path: Path) -> None:
     """
-    One list of files, one list of manifests and one read per manifest suffice. No request is sent for
-    a single file.
+    To verify a lake, one list of files, one list of manifests and one read per manifest suffice. No request is sent
+    for a single file.
     """
     store = CountingFolder(lake)
     store.asked = Counter()
@@ -375,8 +386,8 @@ def test_the_end_of_a_file_says_its_rows_and_numbers(filled: Path) -> None:
 
 async def test_ends_of_files_are_asked_for_together(filled: Path, tmp_path: Path) -> None:
     """
-    Footers of many files are read concurrently. Whole files are read one after the other, because they
-    need disk space.
+    To verify a lake, footers of many files are read concurrently. Whole files are read one after the other, because
+    they need disk space.
     """
 
     class Slow(FolderStore):

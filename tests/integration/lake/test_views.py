@@ -93,8 +93,9 @@ def expected(lake: Path) -> dict[str, list[tuple[Any, ...]]]:
 
 def test_views_are_the_truth(expected: dict[str, list[tuple[Any, ...]]]) -> None:
     """
-    24 records include one that is only for reference, a correction of 0.2 that became known on another day, and
-    a call with the correction that took it back.
+    The views of every reader return the values of the records. The 24 records include one that is only for
+    reference, a correction of 0.2 that became known on another day, and a call with the correction that took it
+    back.
     """
     assert [(25, 25, Decimal("2.3"), "2026-09-21")] == expected["once"]
     assert [(24, Decimal("2.3"), Decimal("2.3"))] == expected["spend"]

@@ -39,8 +39,8 @@ async def differences(house: House, lake: Path) -> dict[str, int]:
 
 async def test_what_differs_is_found_without_reading_a_file(tmp_path: Path) -> None:
     """
-    The stored manifests are compared with one list. It shows deleted, truncated, foreign and duplicate
-    objects, and a missing manifest.
+    The regular check finds differences without reading a file: it compares the stored manifests with one list of
+    objects. It shows deleted, truncated, foreign and duplicate objects, and a missing manifest.
     """
     lake = tmp_path / "lake"
     async with opened(tmp_path / "data") as house, house.forwarding(path=lake):
@@ -65,7 +65,8 @@ async def test_what_differs_is_found_without_reading_a_file(tmp_path: Path) -> N
 
 async def test_a_delivery_that_lands_is_no_difference(tmp_path: Path) -> None:
     """
-    Files with the next numbers, which are not settled yet, are not foreign. Files of another edition are.
+    A delivery that is being landed is no difference: files with the next numbers, which are not settled yet, are
+    not foreign. Files of another edition are.
     """
     lake = tmp_path / "lake"
     async with opened(tmp_path / "data") as house, house.forwarding(path=lake):
@@ -82,7 +83,8 @@ async def test_a_delivery_that_lands_is_no_difference(tmp_path: Path) -> None:
 
 async def test_it_looks_when_it_is_time(tmp_path: Path) -> None:
     """
-    The check runs once a day, and once an hour while there are differences. An unreachable store is tried again.
+    A server checks its lakes once a day, and once an hour while there are differences. A store that cannot be
+    reached is tried again.
     """
     lake, clock = tmp_path / "lake", StoppedClock()
     async with opened(tmp_path / "data", clock) as house:

@@ -125,7 +125,7 @@ async def test_the_progress_of_a_topic_is_compared_with_the_books(
 
 @pytest.mark.parametrize("type", ["kafka", "clickhouse"])
 async def test_nobody_looks_where_verify_is_off(type: str, tmp_path: Path) -> None:
-    """`verify = "0s"` disables the check."""
+    """If a destination has `verify = "0s"`, its stream is not checked."""
     settings = DestinationSettings(name="lake", type=type, url="127.0.0.1:9", verify=0.0)
     beside = TYPES[type].beside
     async with opened(tmp_path / "data") as house:
@@ -147,7 +147,10 @@ class Landed:
 
 
 async def test_a_landing_is_noted_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A delivery lands even if this note cannot be written. Later landings are noted again."""
+    """
+    The time of the last landing is noted once a minute. A delivery lands even if this note cannot be written, and
+    later landings are noted again.
+    """
     clock = StoppedClock()
     async with opened(tmp_path / "data", clock) as house:
         verdicts = house.context().verdicts
@@ -185,7 +188,7 @@ async def test_a_landing_is_noted_once_a_minute(tmp_path: Path, monkeypatch: pyt
     ],
 )
 async def test_a_table_is_tried_by_doctor(columns: bool, status: str, words: str, tmp_path: Path) -> None:
-    """A missing table is reported as a problem of the destination before any record waits for it."""
+    """`doctor` reports a missing table as a problem of the destination before any record waits for it."""
     table, file = Table(), tmp_path / "tollhouse.toml"
     if not columns:
         table.columns = {}

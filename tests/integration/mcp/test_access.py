@@ -17,7 +17,7 @@ CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "g
 
 
 async def test_the_key_may_stand_in_a_header_of_its_own(assistant: Assistant) -> None:
-    """X-Api-Key takes precedence over Authorization."""
+    """An assistant's key may be in the header X-Api-Key, which takes precedence over Authorization."""
     for headers in (
         {"X-Api-Key": assistant.key},
         {"X-Api-Key": assistant.key, "Authorization": "Bearer other"},
@@ -90,7 +90,7 @@ async def test_every_message_is_limited_by_key(open_assistant: OpenAssistant) ->
 
 
 async def test_a_list_of_tools_is_made_once(assistant: Assistant, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tool list is built once, and is the same for everybody until a dimension is added."""
+    """The list of MCP tools is built once, and is the same for everybody until a dimension is added."""
     first = (await assistant.ask("tools/list")).body
     monkeypatch.setattr(Tool, "shown", None)
     assert first == (await assistant.ask("tools/list")).body

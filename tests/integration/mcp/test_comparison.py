@@ -13,8 +13,8 @@ from tests.integration.mcp.conftest import Assistant
 
 async def test_a_change_adds_up(assistant: Assistant) -> None:
     """
-    The drivers and "other" add up to the total change, and the parts of each driver to its change, to
-    the last digit.
+    The change of a cost adds up: the drivers and "other" to the total change, and the parts of each driver to its
+    change, to the last digit.
     """
     await assistant.calls("gpt-4o", days_ago=60)
     await assistant.calls("gpt-4o", "o3", "gpt-4o-mini", days_ago=20)
@@ -50,7 +50,7 @@ async def test_the_answer_says_what_changed(assistant: Assistant) -> None:
 
 @pytest.mark.parametrize("days_ago", [0, 10])
 async def test_nothing_is_compared_with_time_that_is_not_counted(assistant: Assistant, days_ago: int) -> None:
-    """If counting began after the earlier time, or within it, there is a cost and no change."""
+    """If counting began after the start of the earlier period, the comparison states a cost and no change."""
     await assistant.calls("gpt-4o", days_ago=days_ago)
     await assistant.calls("gpt-4o")
     result = await assistant.call("compare_costs", date_range="last_7_days")
@@ -63,7 +63,7 @@ async def test_nothing_is_compared_with_time_that_is_not_counted(assistant: Assi
 
 
 async def test_wrong_arguments_are_told(assistant: Assistant) -> None:
-    """A wrong argument gets an error that says how to correct it."""
+    """If an assistant sends a wrong argument, the error says how to correct it."""
     assert "twice" in await assistant.mistake("compare_costs", group_by=["team", "team"])
     assert "there is no dimension" in await assistant.mistake("compare_costs", group_by=["teams"])
     wrong = {"start": "2026-02-02", "end": "2026-02-01"}

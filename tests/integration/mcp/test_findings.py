@@ -129,7 +129,10 @@ async def test_recommendations_are_told_with_their_reasons(assistant: Assistant)
 
 
 async def test_plans_are_told_with_their_sums(assistant: Assistant) -> None:
-    """The seat includes 0.0001, so the rest of its call is extra usage. A call without a seat is pay-as-you-go."""
+    """
+    In this answer about plans, the fee of the seat includes 0.0001 of usage, so the rest of its call is extra
+    usage. A call without a seat is pay-as-you-go.
+    """
     registry = assistant.serving.app.services.operators.installation.require_registry()
     view = await registry.views.create(
         NewView(name="all", filter={}, principal_dimension="user"), known=("user",), most=9, actor=ACTOR

@@ -43,7 +43,10 @@ async def calls(door: Door, **cost_of: str) -> None:
 
 
 async def test_a_client_finds_the_provider(door: Door) -> None:
-    """The resource's address and the root serve the same document, readable from every origin."""
+    """
+    Clients find the identity provider in a document that is the same at the resource's address and at the root, and
+    readable from every origin.
+    """
     found = [
         await door.serving.send(WELL_KNOWN + path, b"", None, method=method, key=None)
         for path in ("/mcp", "")
@@ -79,7 +82,10 @@ async def test_who_has_no_credential_is_told_where_to_sign_in(door: Door) -> Non
 
 
 async def test_keys_go_on_working(door: Door) -> None:
-    """A key sees all data. X-Api-Key takes precedence over a token in the same request."""
+    """
+    If people sign in, keys still work: a key sees all data. X-Api-Key takes precedence over a token in the same
+    request.
+    """
     await calls(door, search="3", chat="4")
     key = await door.serving.make_key("assistant", scopes=[AI_HUB])
     body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -248,7 +254,8 @@ async def test_new_keys_of_the_provider_are_found_and_old_ones_last_an_hour(door
 
 async def test_two_people_get_their_own_answers(door: Door) -> None:
     """
-    Two people send the same query at the same moment. A removed role takes effect with the next message.
+    If two people send the same query at the same moment, each gets the answer for their own role. A removed role
+    takes effect with the next message.
     """
     await calls(door, search="3", chat="4")
     ada, eve = door.provider.access_token(), door.provider.access_token(sub="eve-2", email=EVE)

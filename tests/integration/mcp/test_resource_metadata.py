@@ -63,7 +63,10 @@ async def test_costs_are_those_of_the_ledger(assistant: Assistant) -> None:
 
 
 async def test_nothing_secret_is_told(assistant: Assistant) -> None:
-    """No secret, digest or device address is shown."""
+    """
+    Answers about devices, clusters, connections, keys and accounts contain no secret, no digest and no device
+    address.
+    """
     await enrol(assistant, "laptop-1", hostname="10.1.2.3")
     answers = json.dumps([await assistant.call(TOOL, kind=kind) for kind in ("device", "key")])
     for secret in (assistant.key, assistant.serving.key, "finger-print", "10.1.2.3", "digest"):
@@ -123,7 +126,7 @@ async def test_a_large_fleet_stays_small(assistant: Assistant, monkeypatch: pyte
 
 @pytest.mark.parametrize("name", ["![x](https://evil.example)", "<img src=x>", "a|b\n# c", "*b* `c` _d_"])
 async def test_hostile_names_stay_text(assistant: Assistant, name: str) -> None:
-    """A name creates no link, picture or heading."""
+    """A hostile name in an answer creates no link, picture or heading."""
     registry = assistant.serving.app.services.operators.installation.require_registry()
     await registry.keys.create(name=name.replace("\n", " "), scopes=[ENROLL], use_cases=[], actor=ACTOR)
     text = (await assistant.call(TOOL, kind="key"))["content"][0]["text"]

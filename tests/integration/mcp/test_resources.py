@@ -36,7 +36,7 @@ async def error(assistant: Assistant, method: str, **params: Any) -> Any:
 
 
 async def test_every_resource_that_is_listed_is_read(assistant: Assistant) -> None:
-    """Each listed resource reads as the text of a tool, and may be cached as long as a list."""
+    """Each listed MCP resource reads as the text of a tool, and may be cached as long as a list."""
     (view,) = await make_views(assistant, ["Only o3"], filter={"model": ("o3",)}, range="last_30d")
     await assistant.calls("o3", "o3", "gpt-4o")
     listed = await result(assistant, "resources/list")

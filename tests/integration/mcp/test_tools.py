@@ -311,7 +311,10 @@ async def test_usage_of_a_meter(assistant: Assistant) -> None:
 
 
 async def test_every_answer_about_costs_says_how_much_is_estimated(assistant: Assistant) -> None:
-    """Everything counts as estimated while no source reports a cost. Without costs, nothing is estimated."""
+    """
+    Every answer about costs says how much of them is estimated: all while no source reports a cost, and nothing if
+    there are no costs.
+    """
     await assistant.calls("gpt-4o")
     for tool, asked in (
         ("get_org_context", {}),

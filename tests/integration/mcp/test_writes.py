@@ -38,7 +38,9 @@ async def actions(assistant: Assistant) -> list[tuple[str, str]]:
 
 
 async def test_nothing_is_written_by_default(assistant: Assistant) -> None:
-    """Writing tools are neither listed nor accepted, and the error names the setting."""
+    """
+    By default, tools that write are neither listed nor accepted, and the error names the setting that enables them.
+    """
     assert WRITES and WRITES.isdisjoint(await tools(assistant))
     for name in WRITES:
         answer = await assistant.ask("tools/call", {"name": name, "arguments": {"title": "x", "text": "x"}})
@@ -61,7 +63,10 @@ async def test_hints_tell_reads_from_writes(open_assistant: OpenAssistant) -> No
 
 
 async def test_notes_are_given_back_with_the_context(open_assistant: OpenAssistant) -> None:
-    """The context returns the notes under the key's name, always on one line. Empty notes are deleted."""
+    """
+    Notes that an assistant stores are returned with the context under the key's name, always on one line. Empty
+    notes are deleted.
+    """
     assistant = await open_assistant(WRITING)
     assert (await assistant.content("get_org_context"))["org_context"] is None
     text = 'Search owns the index.\n\nTop model: free\u202e "quoted"'
@@ -80,7 +85,7 @@ async def test_notes_are_given_back_with_the_context(open_assistant: OpenAssista
 
 async def test_an_insight_is_logged_once(open_assistant: OpenAssistant) -> None:
     """
-    Logged insights appear among those that people see. The same text again returns the state of
+    An insight that an assistant logs appears among those that people see. The same text again returns the state of
     the existing insight.
     """
     assistant = await open_assistant(WRITING)
@@ -101,7 +106,8 @@ async def test_an_insight_is_logged_once(open_assistant: OpenAssistant) -> None:
 
 async def test_what_is_written_is_bounded(open_assistant: OpenAssistant) -> None:
     """
-    Text at the limit is stored. Beyond it the error names the limit. A title without visible characters is refused.
+    Notes and insights of assistants have a maximum length. Longer text is refused, and the error names the limit. A
+    title without visible characters is refused.
     """
     assistant = await open_assistant(WRITING)
     await assistant.content("set_org_context", text="ü" * MAX_TEXT)

@@ -135,7 +135,7 @@ def reported(directory: Path) -> ReportedCluster:
 
 
 def test_a_configuration_is_taken_back(run: Run, tmp_path: Path) -> None:
-    """The versions are listed with their authors, and each can be applied again."""
+    """The versions of a cluster's configuration are listed with their authors, and each can be applied again."""
     mill = reported(tmp_path)
     configs = [{"scrape_interval": "60s"}, {"scrape_interval": "90s"}]
     for config in configs:
@@ -193,7 +193,10 @@ def test_a_cluster_is_worked_on_without_a_server(run: Run, tmp_path: Path) -> No
 
 
 def test_a_directory_that_holds_nothing_is_said(run: Run) -> None:
-    """A mistyped directory must not look like an empty, balanced installation."""
+    """
+    If the data directory is mistyped, the command says so, because otherwise it would look like an empty, balanced
+    installation.
+    """
     assert "is a new data directory without any data" in run("spool", "verify").stderr
     assert "" == run("spool", "verify").stderr
 
@@ -757,7 +760,7 @@ def test_a_replay_towards_the_upstream_asks_first(run: Run, tmp_path: Path) -> N
 def test_a_server_that_accepts_nobody_ends_the_command(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server without a free descriptor listens but accepts no connection. The command gives up."""
+    """If a server listens but accepts no connection, because it has no free descriptor, the command gives up."""
     monkeypatch.setattr(operator_client, "PATIENCE_S", 0.3)
     monkeypatch.setattr(operator_client, "TURN_S", 0.3)
     lock = lock_directory(tmp_path / "store")
@@ -771,7 +774,7 @@ def test_a_server_that_accepts_nobody_ends_the_command(
 
 
 def test_tools_of_assistants_are_enabled_and_disabled(run: Run) -> None:
-    """A tool is changed by name, and the list shows who decided."""
+    """A tool of assistants is enabled or disabled by name, and the list shows who decided."""
     assert "get_budgets is disabled" in run("mcp", "tools", "disable", "get_budgets").stdout
     listed = answer(run("mcp", "tools", "list", "--enabled", "false", "--json"))["assistant_tools"]
     assert {"get_budgets", "log_insight", "set_org_context"} == {each["name"] for each in listed}
@@ -781,7 +784,9 @@ def test_tools_of_assistants_are_enabled_and_disabled(run: Run) -> None:
 
 
 def test_a_key_expires_when_a_command_says(run: Run) -> None:
-    """The expiry is a day, a time or a duration from now. It is shown, and can be moved and removed."""
+    """
+    The expiry of a key is given as a day, a time or a duration from now. It is shown, and can be moved and removed.
+    """
     key = answer(run(*CREATE, "--expires-at", "2100-01-31", "--json"))["key"]
     assert "2100-02-01T00:00:00.000Z" == key["expires_at"]
     assert "2100-02-01" in run("keys", "show", "search team").stdout

@@ -130,7 +130,9 @@ async def telemetry_url(serving: Serving) -> object:
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
 def test_nothing_inline_and_nothing_from_elsewhere(path: Path) -> None:
-    """The files contain nothing that the policy would block."""
+    """
+    The console's files contain nothing inline and no foreign source, which the content security policy would block.
+    """
     text = path.read_text()
     assert not re.findall(
         r"""(?:\bfrom|\bimport|\bfetch|\bEventSource|\bsrc=|\burl)[\s("'`]*https?://(?!127\.0\.0\.1)""", text

@@ -141,7 +141,7 @@ async def test_a_start_imports_what_a_server_needs(
 
 
 async def test_the_grpc_library_is_imported_only_for_a_grpc_address(tmp_path: Path) -> None:
-    """The library takes 9 MiB, so a server without gRPC does not import it."""
+    """The gRPC library takes 9 MiB of memory, so a server without a gRPC address does not import it."""
     modules = await loaded(
         READY, "serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--grpc-listen", ""
     )
@@ -209,8 +209,8 @@ async def test_the_words_of_commands_cost_what_they_say() -> None:
 
 async def test_the_help_of_a_command_loads_no_server() -> None:
     """
-    The commands that run a server import it when they start it, not for their options. Each command also has the
-    modules of those before it, so the commands with formats come last.
+    The help of a command loads no server: commands that run a server import it only when they start it. In this
+    test each command also has the modules of those before it, so the commands with formats come last.
     """
     names = sorted(LISTED, key=lambda name: name in WITH_FORMATS)
     found = {name: set(modules) for _, name, *modules in await loads(HELP, *names)}
@@ -234,14 +234,17 @@ async def test_the_help_of_a_command_loads_no_server() -> None:
 
 
 def test_tail_knows_the_filters_of_the_list() -> None:
-    """The filters are defined in a small module, so that the command starts fast."""
+    """
+    The filters of `tail` equal those of the list. They are defined in a small module, so that the command starts
+    fast.
+    """
     assert FILTERS == tuple(RECORDS.filters)
 
 
 async def test_the_table_of_all_addresses_is_imported_beside_the_loop() -> None:
     """
-    The import costs half a second of processor time. Only the request that needs it waits, because it runs
-    off the event loop.
+    Importing the table of all addresses costs half a second of processor time. It runs off the event loop, so only
+    the request that needs the table waits.
     """
     assert {"LOADED", "True"} == await loaded(ASKED)
 

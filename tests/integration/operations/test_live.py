@@ -152,7 +152,9 @@ async def test_a_silent_stream_is_kept_open(server: OperatorServer, monkeypatch:
 
 
 async def test_a_stop_ends_every_stream(serve: Serve) -> None:
-    """Streams end at once, instead of being cut off after the drain time."""
+    """
+    A stop of the server ends every event stream at once, so that streams are not cut off only after the drain time.
+    """
     serving = await serve()
     operators = serving.app.services.operators
     link = await operators.installation.require_registry().operators.create_link(role="viewer", actor=ACTOR)

@@ -120,7 +120,7 @@ async def make_budget(registry: Registry) -> str:
 
 
 class Wrong(NamedTuple):
-    """A fault of a request body, other than being empty."""
+    """A fault of a request body, other than being empty, and the status that it causes."""
 
     type: str | None
     coding: str = ""

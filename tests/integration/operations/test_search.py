@@ -57,7 +57,9 @@ async def found(server: OperatorServer, text: str) -> list[tuple[str, str]]:
 
 
 async def test_a_pull_request_is_found_by_its_number(server: OperatorServer) -> None:
-    """The number alone, with # and with the repository. Equal numbers are first."""
+    """
+    A search finds a pull request by its number alone, with # and with the repository. Equal numbers come first.
+    """
     for text in ("111", "#111"):
         names = [name for kind, name in await found(server, text) if kind == "pull_request"]
         assert ["acme/secret#111", "acme/shop#111", "acme/shop#1112"] == names
@@ -68,7 +70,10 @@ async def test_a_pull_request_is_found_by_its_number(server: OperatorServer) -> 
 
 
 async def test_names_in_calls_and_in_lists(server: OperatorServer) -> None:
-    """Teams, sessions, machines, keys, views and others are found by a part of a name. Signs of patterns are text."""
+    """
+    A search finds teams, sessions, machines, keys, views and others by a part of a name. Special characters of
+    patterns are plain text in a search.
+    """
     await server.ask("POST", "/devices", {"id": "laptop-ada"})
     await server.ask(
         "POST", "/keys", {"name": "Checkout key", "scopes": ["ai-telemetry-ingest:ingest-ai-telemetry"]}
@@ -88,7 +93,10 @@ async def test_names_in_calls_and_in_lists(server: OperatorServer) -> None:
 
 
 async def test_a_person_finds_only_what_the_person_may_see(server: OperatorServer) -> None:
-    """Somebody with one team finds its names, and neither other teams nor lists that need another permission set."""
+    """
+    A search by a person with one team finds names of this team, and neither other teams nor lists that need another
+    permission set.
+    """
     await server.ask("POST", "/devices", {"id": "laptop-ada"})
     filters = [{"dimension": "team", "values": ["search"], "mode": "is"}]
     role = {"data_access": "limited", "filters": filters, "permission_sets": ["view_costs"]}

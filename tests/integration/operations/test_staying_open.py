@@ -15,7 +15,10 @@ from gateway.service import offline
 def test_a_data_directory_without_a_server_is_opened_once_for_many_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The data directory is opened once and closed at the end, so that the next command can use it."""
+    """
+    A command without a server opens the data directory once for many API calls, and closes it at the end, so that
+    the next command can use it.
+    """
     opened: list[Path] = []
     open_offline = offline.open_offline
 

@@ -43,7 +43,7 @@ def test_metrics_repeat_the_log() -> None:
 
 
 def test_metrics_alone_count() -> None:
-    """If the log is not exported, the metrics count."""
+    """If the log of Azure API Management is not exported, its metrics count."""
     rows, _ = told_in_memory([METRICS, METRICS])
     assert [("input", 1200, False), ("output", 340, False)] == sorted(
         (row["token_type"], row["value"], row["shadow"]) for row in rows

@@ -152,7 +152,7 @@ def _sums(row: CostRow) -> Sums:
 
 @dataclass(frozen=True)
 class Tree:
-    """The own and the aggregated sums of each level, from the main agent on."""
+    """A tree of runs: the own and the aggregated sums of each level, from the main agent down."""
 
     own: list[Sums]
     aggregated: list[Sums]
@@ -231,7 +231,7 @@ def prices_of(family: Family, captured: Capture) -> Sequence[str] | None:
 @pytest.mark.parametrize("pause", [0.0, LATE], ids=["in time", "late"])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 async def test_the_runs_are_one_tree(family: Family, pause: float, tmp_path: Path) -> None:
-    """The sums of each run, own and aggregated, are those of the provider's calls."""
+    """The runs form one tree: the sums of each run, own and aggregated, are those of the provider's calls."""
     captured, chance = family.capture, random.Random(f"{SEED} {family.name} {pause}")
     print(f"TOLLHOUSE_ORDER_SEED={SEED}")
     prices = prices_of(family, captured)

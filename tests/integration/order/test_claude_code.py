@@ -51,7 +51,7 @@ def every_order(*requests: Request) -> list[list[Row]]:
 
 
 def test_a_refused_call_keeps_its_tokens() -> None:
-    """A refused call is an error, but it was billed."""
+    """A call that the provider refused is an error, and keeps its tokens and cost, because it was billed."""
     request = event("api_request", request_id=BILLED, input_tokens=40, output_tokens=3, cost_usd=0.01)
     for rows in every_order(request, event("api_refusal", request_id=BILLED)):
         assert [("error", "refusal", 40, "0.01")] == [
@@ -61,8 +61,9 @@ def test_a_refused_call_keeps_its_tokens() -> None:
 
 def test_a_request_after_its_refusal_was_closed_keeps_its_tokens() -> None:
     """
-    The event or the span arrives late, each twice. It is a call next to the refusal's record, and the refusal
-    also applies to it.
+    If the event or the span of a refused call arrives after the record of its refusal was closed, each of them
+    twice, the call is one record next to that of the refusal. It keeps its tokens, and the refusal also applies to
+    it.
     """
     request = event("api_request", request_id=BILLED, input_tokens=40, output_tokens=3, cost_usd=0.01)
     refusal = event("api_refusal", request_id=BILLED)

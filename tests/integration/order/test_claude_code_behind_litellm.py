@@ -114,7 +114,10 @@ def every_order(*requests: Request, pauses: Sequence[float] = ()) -> list[list[R
 @pytest.mark.parametrize("pauses", [(), (60.0,)])
 @pytest.mark.parametrize("request_id", [REQUEST_ID, None])
 def test_a_streamed_call_is_one_record(pauses: Sequence[float], request_id: str | None) -> None:
-    """LiteLLM's cost counts, because Claude Code does not know the gateway's prices."""
+    """
+    A streamed call that both report is one record. LiteLLM's cost counts, because Claude Code does not know the
+    gateway's prices.
+    """
     for rows in every_order(of_claude(request_id=request_id), of_litellm(), pauses=pauses):
         (call,) = calls(rows)
         assert (1000, 50) == (call["input_tokens"], call["output_tokens"])
@@ -122,7 +125,10 @@ def test_a_streamed_call_is_one_record(pauses: Sequence[float], request_id: str 
 
 
 def test_a_failure_is_one_record() -> None:
-    """LiteLLM does not pass the provider's request id on in a failure."""
+    """
+    A failure that both report is one record, although LiteLLM does not pass the provider's request id on in a
+    failure.
+    """
     error = of_claude(
         name="api_error",
         request_id=None,
@@ -138,7 +144,9 @@ def test_a_failure_is_one_record() -> None:
 
 
 def test_a_failure_and_its_fallback_are_two_calls() -> None:
-    """Claude Code reports only the answer of the fallback."""
+    """
+    A failure and the fallback's answer are two calls, although Claude Code reports only the answer of the fallback.
+    """
     for rows in every_order(of_claude(), failure(1), of_litellm(2)):
         assert ["error", "ok"] == sorted(row["status"] for row in calls(rows))
         assert Decimal("0.25") == spent(rows)
@@ -160,7 +168,9 @@ def test_other_calls_stay_apart(other: dict[str, Any]) -> None:
 
 
 def test_the_log_of_the_gateway_proves_the_relay() -> None:
-    """Claude Code for older versions of Node does not state that it calls a gateway."""
+    """
+    Claude Code for older versions of Node does not state that it calls a gateway. The gateway's log then proves it.
+    """
     for stated in (False, None):
         for rows in every_order(of_claude(behind=stated), of_litellm()):
             assert 1 == len(calls(rows))
@@ -174,7 +184,7 @@ def test_an_id_that_is_unique_only_in_its_process_joins_nothing() -> None:
 
 
 def test_a_response_from_litellms_cache_is_a_call_of_its_own() -> None:
-    """The provider did not serve it, so it costs nothing."""
+    """A response from LiteLLM's cache is a call of its own. The provider did not serve it, so it costs nothing."""
     hit = of_litellm(
         2, id="msg_01AbCdEfGhIjKlMnOpQr1_cache_hit1795158584.59", cache_hit=True, response_cost=0.0
     )

@@ -56,7 +56,9 @@ def only_in_every_order(*requests: Request) -> Row:
 
 
 def test_a_failure_is_that_of_its_request() -> None:
-    """A request and its failure both name the usage event, so they are one call. The used tokens stay."""
+    """
+    A request and its failure are one call, because both name the same usage event. The tokens that were used stay.
+    """
     row = only_in_every_order(request(), ERROR)
     assert row["request_id"] == "a1"
     assert row["status"] == "error"
@@ -66,7 +68,10 @@ def test_a_failure_is_that_of_its_request() -> None:
 
 
 def test_a_correction_while_the_record_is_open_takes_the_cost_away() -> None:
-    """The correction does not change the status that other events reported."""
+    """
+    If a correction arrives while the record is open, it removes the cost. It does not change the status that other
+    events reported.
+    """
     row = only_in_every_order(request(), CORRECTION)
     assert row["status"] == "ok"
     assert row["input_tokens"] == 40
@@ -76,7 +81,10 @@ def test_a_correction_while_the_record_is_open_takes_the_cost_away() -> None:
 
 
 def test_a_later_correction_is_no_call_of_its_own() -> None:
-    """A closed record stays. A correction next to it takes back the estimated cost once."""
+    """
+    If a correction arrives after the record was closed, the record stays. A correction record takes back the
+    estimated cost once.
+    """
     rows, _ = told_in_memory([request(), CORRECTION, CORRECTION], pauses=[60])
     correction, record = sorted(rows, key=lambda row: row["kind"])
     assert record["input_tokens"] == 40
@@ -87,9 +95,7 @@ def test_a_later_correction_is_no_call_of_its_own() -> None:
 
 
 def test_a_correction_holds_whatever_the_request_says() -> None:
-    """
-    The correction also takes back a cost that Cursor reported with the request, whichever arrives first.
-    """
+    """A correction also takes back a cost that Cursor stated in the request, whichever of the two arrives first."""
     cost: dict[str, Any] = {"gen_ai.usage.cost": 0.5}
     costly = request(**cost)
     for told in ([costly, CORRECTION], [CORRECTION, costly]):
@@ -101,9 +107,8 @@ def test_a_correction_holds_whatever_the_request_says() -> None:
 @pytest.mark.parametrize(("first", "status", "cost"), [(ERROR, "error", None), (CORRECTION, "ok", "0")])
 def test_a_request_that_comes_late_keeps_its_tokens(first: Request, status: str, cost: str | None) -> None:
     """
-    The failure or correction was stored earlier, without counts.
-
-    It also applies to the late request, as long as it is among the newest ids. A stop makes ids older.
+    If a failure or correction was stored without counts before its request, it still applies when the request
+    arrives late and brings the tokens. This works as long as it is among the newest ids. A stop makes ids older.
     """
     told = [first, request(), request(), first]
     for rows, conflicts in (told_in_memory(told, pauses=[60]), told_on_disk(told, [True] * 3, [60, 0, 0])):

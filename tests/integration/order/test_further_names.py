@@ -60,7 +60,10 @@ def nested(inner: dict[str, Any], **outer: Any) -> Request:
 
 
 def test_the_event_of_a_dropped_twin_is_its_call() -> None:
-    """The event has the ids of the outer span, which repeats the inner one and is dropped."""
+    """
+    If an outer span is dropped because it repeats the inner one, the event with the ids of the outer span still
+    belongs to the same call.
+    """
     assert_one_call(
         [nested(ANSWERED), event(1, CALL)], request_id="msg_0a0b0c0d0e0f0a0b0c0d", input_tokens=610
     )
@@ -133,8 +136,8 @@ def cloud_event(**changes: Any) -> Request:
 
 def test_two_callbacks_of_litellm_and_its_log_tell_one_embedding() -> None:
     """
-    One callback states only the trace, the other only the call id, and the log both. Together they
-    are one embedding.
+    A call of LiteLLM for one embedding has two callbacks and a log. One callback states only the trace, the other
+    only the call id, and the log both. All three are one record.
     """
     assert_one_call([phoenix(1), otel(2), callback()], input_tokens=41, operation="embeddings")
 

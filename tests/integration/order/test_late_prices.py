@@ -58,7 +58,8 @@ def test_the_tier_of_an_open_record_decides_its_price() -> None:
 
 def test_the_tier_of_a_closed_record_is_a_correction() -> None:
     """
-    The flex tier arrives after the record was delivered. A correction takes back the difference and has the tier.
+    If the flex tier arrives after the record was delivered, a correction takes back the difference and has the
+    tier.
     """
     record, correction = told_late(report(), report(tier="flex"), pauses=[60])
     assert record["estimated_cost"] == STANDARD
@@ -70,7 +71,10 @@ def test_the_tier_of_a_closed_record_is_a_correction() -> None:
 
 @pytest.mark.parametrize("hours", [0.1, 23])
 def test_the_results_of_a_batch_are_a_correction(hours: float) -> None:
-    """The call is reported at its request. Its usage and the batch tier arrive with the results."""
+    """
+    A call in a batch is reported at its request. If the usage and the batch tier arrive later with the results,
+    they become a correction.
+    """
     asked, result = report(counts=False), report(tier="batch")
     record, correction = told_late(asked, result, pauses=[hours * 3600, 0])
     assert record["estimated_cost"] is None

@@ -53,7 +53,10 @@ def tokens(rows: Sequence[Row]) -> int:
 @pytest.mark.parametrize("pauses", [LATE, SOME_LATE], ids=["late", "some late"])
 @pytest.mark.parametrize("name", [*SETS, *[f"failed {name}" for name in FAILED_SETS]])
 def test_one_call_however_late_its_reporters_are(name: str, pauses: list[float]) -> None:
-    """One call, one failure or the tokens of one call, in every order, with stops, and also if all is repeated."""
+    """
+    However late its reporters are, the result is one call, one failure or the tokens of one call: in every order,
+    with stops, and also if all is repeated.
+    """
     requests = FAILED_SETS[name.removeprefix("failed ")] if name.startswith("failed") else SETS[name]
     expected = {"error" if name.startswith("failed") else "ok": 1}
     for place, order in enumerate(orders(requests)):

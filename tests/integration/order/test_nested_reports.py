@@ -71,7 +71,10 @@ def ways(reports: Sequence[Report]) -> Iterable[list[Request]]:
 
 @pytest.mark.parametrize("failed", [False, True])
 def test_both_reports_are_one_call(failed: bool) -> None:
-    """Both reports in one request or in two, in each order, repeated, with restarts, and after the record closed."""
+    """
+    A call that a framework and the SDK both report is one record: in one request or in two, in each order,
+    repeated, with restarts, and after the record closed.
+    """
     for requests in ways([around(1, 0, 1, failed=failed), by_sdk(1, 0.1, 0.9, failed=failed)]):
         for rows, conflicts in (
             told_in_memory(requests),
@@ -85,7 +88,10 @@ def test_both_reports_are_one_call(failed: bool) -> None:
 
 
 def test_loops_and_strangers_stay_calls() -> None:
-    """Equal calls one after the other stay separate, and so does an SDK's call outside all of them."""
+    """
+    Calls that a framework makes in a loop, with equal counts, stay separate. So does an SDK's call outside all of
+    them.
+    """
     loop = [around(n, n, n + 0.9) for n in (1, 2)] + [by_sdk(n, n + 0.1, n + 0.8) for n in (1, 2)]
     for requests in ways(loop):
         assert 2 == len(counted(told_in_memory(requests)[0]))
@@ -101,7 +107,9 @@ def by_provider(number: int, start: float, end: float, **more: Any) -> Report:
 
 
 def test_with_the_span_of_the_provider() -> None:
-    """The provider's span has the id of the SDK's span, and times by another clock."""
+    """
+    The provider's span, which has the id of the SDK's span and times by another clock, belongs to the same call.
+    """
     for requests in ways([around(1, 0, 1), by_sdk(1, 0.1, 0.9), by_provider(1, 0.2, 0.8)]):
         for rows, conflicts in (told_in_memory(requests), told_on_disk([*requests, *requests], [True])):
             assert (1, 0) == (len(counted(rows)), conflicts)
@@ -110,7 +118,10 @@ def test_with_the_span_of_the_provider() -> None:
 
 
 def test_with_the_model_run_of_a_failed_request() -> None:
-    """The run of the model is below the SDK's span and has no id, like the framework's call. It is no call around."""
+    """
+    If a failed request has a span of the model's run below the SDK's span, this span has no id, like the
+    framework's call. It is still not taken for the framework's call.
+    """
     framework, sdk = around(1, 0, 1, failed=True), by_sdk(1, 0.1, 0.9, failed=True)
     scope, run = report("com.anthropic.claude-platform", 100, 0.2, 0.8, failed=True)
     run |= {"name": "anthropic.model_run", "traceId": sdk[1]["traceId"], "parentSpanId": sdk[1]["spanId"]}
@@ -121,7 +132,7 @@ def test_with_the_model_run_of_a_failed_request() -> None:
 
 @pytest.mark.parametrize("is_closed", [False, True])
 def test_the_counts_are_those_of_the_sdk(is_closed: bool) -> None:
-    """The framework leaves the cache out of the input. The record and its correction have the SDK's counts."""
+    """If the framework leaves the cache out of the input, the record and its correction have the SDK's counts."""
     cache = {"gen_ai.usage.cache_read.input_tokens": 400, "gen_ai.usage.cache_write.input_tokens": 200}
     for told_cache in ({}, cache):
         reports = [
@@ -137,7 +148,10 @@ def test_the_counts_are_those_of_the_sdk(is_closed: bool) -> None:
 
 
 def test_what_does_not_fit_is_another_call() -> None:
-    """Another process, model, output, input or outcome, or times that overlap, are of another call."""
+    """
+    A span of the SDK belongs to another call than the framework's span if its process, model, input, output or
+    outcome differs, or if it does not lie within that span.
+    """
     ours = around(1, 0, 1)
     others = [
         request(by_sdk(1, 0.1, 0.9), resource={"service.name": "till"}),
@@ -158,15 +172,18 @@ def test_what_does_not_fit_is_another_call() -> None:
 
 
 def test_an_end_may_be_a_millisecond_late() -> None:
-    """OpenTelemetry for JavaScript drops fractions of a millisecond from a start."""
+    """
+    An SDK's span may end up to a millisecond after the framework's span, because OpenTelemetry for JavaScript drops
+    fractions of a millisecond from a start.
+    """
     for requests in ways([around(1, 0, 1), by_sdk(1, 0, 1.0009)]):
         assert 1 == len(counted(told_in_memory(requests)[0]))
 
 
 def test_equal_calls_at_the_same_time() -> None:
     """
-    If a span of the SDK lies within two calls, it is not joined. If only one of them is known when it arrives,
-    it is joined to that one. No order makes fewer records than calls were made.
+    If a span of the SDK lies within two equal calls, it is joined to neither. If only one of them is known when it
+    arrives, it is joined to that one. No order makes fewer records than calls were made.
     """
     two = [around(1, 0, 2), around(2, 0.1, 2.1)]
     within_both, within_second = by_sdk(1, 0.2, 1.8), by_sdk(2, 0.3, 2.05)
@@ -194,7 +211,10 @@ def test_below_other_spans() -> None:
 
 
 def test_more_equal_calls_than_are_searched() -> None:
-    """A search reads the newest 32 equal calls of a step of time. A call before these counts twice."""
+    """
+    A search for a framework's call reads only the newest 32 equal calls of a step of time. A call that is older
+    than these counts twice.
+    """
     calls = [
         one
         for n in range(1, 41)
@@ -239,9 +259,8 @@ def reports_of_all(failed: bool) -> dict[str, Request]:
 @pytest.mark.parametrize("others", [(), ("provider",), ("provider", "assistant", "gateway")])
 def test_with_further_reporters(failed: bool, others: tuple[str, ...]) -> None:
     """
-    Reports with common ids join the SDK's report, open or closed. With the framework's, all are one call.
-
-    Every third order is repeated over restarts.
+    Further reporters with the ids of the SDK's report join it, whether its record is open or closed. Together with
+    the framework's report, all are one call. Every third order is repeated over restarts.
     """
     requests = reports_of_all(failed)
     names = ("sdk", "framework", *others)

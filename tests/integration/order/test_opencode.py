@@ -73,7 +73,10 @@ def every_order(*requests: Request) -> list[list[Row]]:
 
 @pytest.mark.parametrize("ms_later", [0, 40, 3000])
 def test_a_span_and_an_event_are_one_call(ms_later: int) -> None:
-    """Values that are missing in both sums are added. The event may state a slightly later end."""
+    """
+    opencode's span and its event are one call. Both state sums without cached and reasoning tokens, so these are
+    added. The event may state a slightly later end.
+    """
     for rows in every_order(as_span(), as_event(at=NOW + SECOND + ms_later * 1_000_000)):
         assert [("opencode", 1050, 50, 900, 50, 30, "0.0123", "build")] == [
             (
@@ -112,7 +115,8 @@ def test_two_spans_alike_are_two() -> None:
 @pytest.mark.parametrize("prefix", ["opencode", "claude_code"])
 def test_counters_repeat_them(prefix: str) -> None:
     """
-    The prefix is the plug-in's default or one that the user chose. Counters arrive before or after the calls.
+    Counters of opencode's plug-in repeat its calls, under the default prefix or one that the user chose. They
+    arrive before or after the calls.
     """
     told = [counter(100, "input", prefix=prefix), counter(20, "output", prefix=prefix), as_span()]
     for order in permutations(told):

@@ -101,7 +101,10 @@ def _orders(told: Told, random_: random.Random) -> list[list[Request]]:
 
 @pytest.mark.parametrize("pair", pairs(), ids=" behind ".join)
 def test_every_call_is_one_record(pair: tuple[str, str]) -> None:
-    """In three orders, with two clocks, told whole or in single requests, and repeated."""
+    """
+    Every call of an assistant through a gateway is one record: in three orders, with two clocks, reported as a
+    whole or in single requests, and repeated.
+    """
     assistant, gateway = pair
     random_ = random.Random(f"{SEED} {assistant} {gateway}")
     for shift, apart in part([*product(CLOCKS_NS, (True, False))], every=5):
@@ -115,7 +118,10 @@ def test_every_call_is_one_record(pair: tuple[str, str]) -> None:
 @pytest.mark.parametrize("pair", part(pairs(), every=8), ids=" behind ".join)
 @pytest.mark.parametrize("pause", [0.0, LATE], ids=["in time", "late"])
 def test_over_restarts(pair: tuple[str, str], pause: float) -> None:
-    """Also if the other report arrives after the record was closed."""
+    """
+    The two reports also become one call if the second one arrives after the record of the first was closed, also
+    over restarts.
+    """
     assistant, gateway = pair
     random_ = random.Random(f"{SEED} {assistant} {gateway}")
     told, journal = _told(assistant, gateway, shift=0, apart=False)

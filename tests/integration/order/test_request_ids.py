@@ -244,14 +244,17 @@ WHOLE = {"gen_ai.usage.input_tokens": 1500, "gen_ai.usage.output_tokens": 70}
 
 @pytest.mark.parametrize("used", [UNCOUNTED, WITHOUT_CACHE, WITH_READS, WITH_WRITES, WHOLE])
 def test_a_framework_may_count_the_cache_or_not(used: dict[str, Any]) -> None:
-    """The framework's span joins the SDK's span in another request, whichever part of the input it counts."""
+    """The framework's span joins the SDK's span in another request, whether or not it counts the cache as input."""
     for below in (sdk(), provider(parent=FRAMEWORK)):
         (call,) = assert_calls([request(below), request(framework(used=used))], ["ok"])
         assert (1000, 200) == (call["cache_read_tokens"], call["cache_write_tokens"])
 
 
 def test_a_provider_reports_every_attempt_of_the_sdk() -> None:
-    """The SDK has one span for all its attempts, with the request id of the last one. Each attempt is a call."""
+    """
+    If the provider reports every attempt of the SDK, each attempt is a call. The SDK has one span for all its
+    attempts, with the request id of the last one.
+    """
     attempts = [
         request(provider(f"req_00000000000000000000000{number}", failed=True, number=PROVIDER + number))
         for number in (1, 2)
@@ -275,7 +278,10 @@ def test_a_failure_together_with_its_first_attempt_leaves_the_last_one_apart() -
 
 
 def test_retries_of_a_framework_stay_apart() -> None:
-    """A framework calls the SDK again after a failure, or after an answer with the same counts."""
+    """
+    If a framework calls the SDK again after a failure, or after an answer with the same counts, the calls stay
+    separate.
+    """
     again = request(
         sdk("req_000000000000000000000002", number=SDK + 1, message="msg_00000000000000000000000b")
     )
@@ -288,7 +294,10 @@ def test_retries_of_a_framework_stay_apart() -> None:
 
 
 def test_a_span_of_http_may_be_in_between() -> None:
-    """The span of the HTTP client is in one request with either side, and links both."""
+    """
+    If a span of an HTTP client lies between the two sides of a call, it links both, whichever side's request
+    contains it.
+    """
     http = of_scope("http", HTTP, {"http.request.method": "POST"}, parent=FRAMEWORK)
     below = provider(parent=HTTP)
     assert_calls([request(framework(), http), request(below)], ["ok"])

@@ -64,7 +64,10 @@ def test_equal_request_ids_are_one_call(reports: tuple[Request, ...]) -> None:
 def test_three_reports_that_share_ids_only_in_pairs(
     counts: dict[str, int], pauses: tuple[float, ...]
 ) -> None:
-    """The SDK knows both ids, LiteLLM's log of a stream only the response id, Claude Code only the request id."""
+    """
+    Three reports become one call even if they share ids only in pairs: the SDK knows both ids, LiteLLM's log of a
+    stream only the response id, and Claude Code only the request id.
+    """
     sdk = of_sdk(**{"gen_ai.response.id": "msg_01AbCdEfGhIjKlMnOpQr1"}, **counts)
     for order in permutations((sdk, of_claude(), of_litellm())):
         for rows, conflicts in (told_in_memory(order * 2, pauses), told_on_disk(order, [True], pauses)):

@@ -81,7 +81,10 @@ async def told(requests: Sequence[Request], pause: float, directory: Path) -> tu
 @pytest.mark.parametrize("pause", [0.0, LATE], ids=["in time", "late"])
 @pytest.mark.parametrize("is_together", [True, False], ids=["together", "apart"])
 async def test_the_run_of_a_call_stays(is_together: bool, pause: float, tmp_path: Path) -> None:
-    """In any order, with restarts, also if an earlier report was already closed: 2 calls, and B's call is B's."""
+    """
+    In any order, with restarts, and also if an earlier report was already closed, there are 2 calls, and the call
+    of run B stays in run B.
+    """
     apart = (request(SPAN_OF_A), request(SPAN_OF_B), AGAIN)
     requests = (request(SPAN_OF_A, SPAN_OF_B), AGAIN) if is_together else apart
     a, b = as_shown("run", A), as_shown("run", B)

@@ -115,7 +115,7 @@ def requests_of(bodies: Sequence[bytes]) -> list[Request]:
 
 
 def orders(spans: Sequence[bytes]) -> list[Sequence[bytes]]:
-    """Children first, parents first, and at random."""
+    """Orders of requests in which spans arrive: children first, parents first, and at random."""
     chance = random.Random(SEED)
     return [spans, spans[::-1], *(chance.sample(spans, len(spans)) for _ in range(ORDERS))]
 
@@ -199,7 +199,10 @@ async def given_by(
 async def test_what_spans_give_does_not_depend_on_requests(
     pause: float, restarts: bool, tmp_path: Path
 ) -> None:
-    """Agent, session, user, team and branch are those of one request with all spans, for 1, 2 or 12 requests."""
+    """
+    If spans of a trace arrive in 2 or 12 requests, agent, session, user, team and branch of each call are the same
+    as if all spans had arrived in one.
+    """
     spans = [in_protobuf(traces(each)) for each in GIVING]
     expected = await given_by([b"".join(spans)])
     hashed = {call["user"] for call in expected.values()} - {"ann"}
@@ -218,7 +221,10 @@ async def test_what_spans_give_does_not_depend_on_requests(
 
 
 async def test_no_address_of_a_person_waits_on_disk(tmp_path: Path) -> None:
-    """What spans give waits on disk as records have it: addresses are hashed, and content is not stored."""
+    """
+    Values from spans that wait on disk for further spans have the form that they have in records: addresses are
+    hashed, and content is not stored.
+    """
     gateway = Gateway(tmp_path)
     await gateway.start()
     given = {"user.id": "eve@example.com", "session.id": "s-77", "gen_ai.input.messages": "the prompt"}
@@ -242,7 +248,9 @@ async def test_values_of_a_report_stay(tmp_path: Path) -> None:
 
 
 async def test_two_gateways_give_the_same(request: pytest.FixtureRequest) -> None:
-    """The spans around a call reach another gateway on the same database than the call."""
+    """
+    The result is the same if the spans around a call reach another gateway on the same database than the call.
+    """
     spans = [in_protobuf(traces(each)) for each in GIVING]
     expected = await given_by([b"".join(spans)])
     sessions = sorted(str(call["session"]) for call in expected.values())
@@ -259,7 +267,10 @@ async def test_two_gateways_give_the_same(request: pytest.FixtureRequest) -> Non
 
 
 async def test_runs_survive_a_kill(tmp_path: Path) -> None:
-    """The process is killed after the acknowledgement of each call, before the agents arrive."""
+    """
+    Runs survive a kill: the process is killed after the acknowledgement of each call, before the spans of the
+    agents arrive.
+    """
     spans = of_nested()
     expected = await asyncio.to_thread(expected_of, spans)
     order = spans[::-1]
@@ -298,7 +309,7 @@ async def test_two_gateways(request: pytest.FixtureRequest) -> None:
 
 
 async def test_no_key_attributes_the_calls_of_another_key() -> None:
-    """An agent's span under another key changes nothing, although it names the span above a call."""
+    """An agent's span under another key does not change a call, although it names the span above this call."""
     gateway = Gateway(None)
     await gateway.start()
     call, agent = (in_protobuf(traces(each)) for each in (chat(3, 2), made(2, AGENT)))

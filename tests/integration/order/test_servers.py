@@ -13,8 +13,8 @@ SERVER = FOUND["vllm/served_tokens_cumulative"]
 
 def test_served_tokens_never_count_beside_calls() -> None:
     """
-    Counters arrive hours before or after the calls, with stops in between. The application has
-    another service name.
+    Tokens that a model server counted never count beside the calls that it answered. The counters arrive hours
+    before or after the calls, with stops in between. The application has another service name.
     """
     call = {
         "gen_ai.operation.name": "chat",

@@ -69,7 +69,7 @@ class Call:
 
     @property
     def key(self) -> bytes:
-        """The dedup key of the call, or a further name of it."""
+        """The id under which the call of this span is known: its dedup key, or a further name of it."""
         of_own = span_call_id(f"{self.trace:032x}", f"{self.number:016x}")
         return response_call_id(self.id) if self.name == "unique" else of_own
 
@@ -222,7 +222,7 @@ def test_a_thousand_calls_of_ollama() -> None:
     [(litellm, Call(1)), (envoy, Call(1, name="request_id", id=UUIDS[0])), (details, Call(1))],
 )
 def test_the_log_of_a_gateway_joins_the_span(log: Any, call: Call, failed: bool, apart: int) -> None:
-    """The log and the span state one short or shared id, and start less than 4 s apart."""
+    """A gateway's log joins the span that states the same short or shared id, if both start less than 4 s apart."""
     call = Call(**{**vars(call), "failed": failed, "counts": (0, 0) if failed else call.counts})
     logged = log(Call(**{**vars(call), "start": call.start + apart}))
     for order in permutations([request(call), logged]):
@@ -232,7 +232,7 @@ def test_the_log_of_a_gateway_joins_the_span(log: Any, call: Call, failed: bool,
 
 
 def test_one_log_joins_one_of_two_spans() -> None:
-    """The log is of one of the two calls, whichever it joins."""
+    """If two spans state the id of one log, the log joins one of them, and two calls remain."""
     spans = [request(Call(1)), request(Call(2, trace=2, start=NOW + 3 * SECOND))]
     for order in permutations([*spans, litellm(Call(1))]):
         assert 2 == counted(order * 2)
@@ -242,7 +242,10 @@ def test_one_log_joins_one_of_two_spans() -> None:
 @pytest.mark.parametrize("parent", [1, 9])
 @pytest.mark.parametrize("failed", [False, True])
 def test_spans_of_one_trace_join(parent: int, failed: bool) -> None:
-    """The SDK's span is below the framework's, or next to it. They arrive in two requests."""
+    """
+    An SDK's span below or next to a framework's span in the same trace is one call with it. They arrive in two
+    requests.
+    """
     counts = (0, 0) if failed else (12, 3)
     outer = Call(1, parent=9, counts=counts, failed=failed)
     inner = Call(2, parent=parent, scope=OPENINFERENCE, counts=counts, failed=failed, start=NOW + 2_000_000)

@@ -68,7 +68,10 @@ def count(rows: Sequence[Row]) -> int:
 @pytest.mark.parametrize("pause", [0.0, LATE])
 @pytest.mark.parametrize("is_inside", [True, False])
 def test_two_siblings_are_one_call(pause: float, is_inside: bool) -> None:
-    """With the span above them or without it, in one request and in several, repeated, with restarts, past the hold."""
+    """
+    Two sibling spans of one call are one record: with or without the span above them, in one request and in
+    several, repeated, with restarts, and after the hold.
+    """
     inner, outer = (0.1, 0.9), (0.0, 1.0)
     both = [generation(1, *(outer if is_inside else inner)), chat(1, *(inner if is_inside else outer))]
     for reports in (both, [*both, ROOT]):
@@ -99,7 +102,7 @@ def test_other_siblings_stay_calls(others: list[Report]) -> None:
 
 
 def test_calls_of_one_scope_stay_apart() -> None:
-    """Equal parallel calls of other scopes without an id are as many calls, although each lies within another."""
+    """Equal parallel calls of one scope without an id stay separate calls, although each lies within another."""
     reports = [call_span(OTHER, 10 + number, 0.1 * number, 2 - 0.1 * number) for number in range(1, 5)]
     for requests in ([request(*reports)], apart(reports)):
         assert 4 == count(told_in_memory(requests)[0])
@@ -132,7 +135,10 @@ def most_pairs(reports: Sequence[Report]) -> int:
 
 @pytest.mark.parametrize("pause", [0.0, LATE])
 def test_parallel_equal_calls_are_counted_by_hand(pause: float) -> None:
-    """In random orders: reports less the most pairs that fit. So calls of two scopes are never fewer than they are."""
+    """
+    The number of records of parallel equal calls equals a count by hand, in random orders: the number of reports
+    less the largest number of pairs that fit. So calls of two scopes are never fewer than were made.
+    """
     chance = random.Random(SEED)
     for _ in range(200 if IS_LONG else 12):
         reports, calls = parallel(chance)

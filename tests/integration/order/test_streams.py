@@ -55,7 +55,10 @@ def counted(rows: list[Row]) -> list[Row]:
 
 
 def test_a_stream_is_one_call_however_its_spans_are_cut() -> None:
-    """The spans arrive in one, two or three requests, in every order, each twice."""
+    """
+    A stream is one call, however its spans are divided: they arrive in one, two or three requests, in every order,
+    each twice.
+    """
     spans = stream(1, 1)
     parts = [[["begins", "below", "report"]], [["begins"], ["below"], ["report"]]]
     parts += [[[one], [name for name in spans if name != one]] for one in spans]
@@ -72,8 +75,8 @@ def test_a_stream_is_one_call_however_its_spans_are_cut() -> None:
 
 def test_a_stream_that_the_gateway_tells_between_them_is_one_call() -> None:
     """
-    The gateway's log and the SDK's span have the id of the answer. Neither shares an id with the report about
-    the stream. All three are one call.
+    A stream that the client, the SDK and the gateway report is one call. The gateway's log and the SDK's span have
+    the id of the answer, and neither shares an id with the report about the stream.
     """
     spans = stream(1, 1)
     told = {

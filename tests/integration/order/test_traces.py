@@ -138,7 +138,8 @@ def test_client_and_gateway_in_any_order(data: st.DataObject, traces_http: bool,
 @pytest.mark.parametrize("attempts", [1, 2])
 def test_client_and_log_and_spans_tell_a_failure_once(attempts: int) -> None:
     """
-    The log shares no name with the client. The gateway's spans share names with both, and in practice arrive last.
+    A failed call that the client, the gateway's log and the gateway's spans report is counted once. The log shares
+    no name with the client. The gateway's spans share names with both, and in practice arrive last.
     """
     for order in permutations(["client", "log", "spans"]):
         requests = []
@@ -159,7 +160,10 @@ def test_client_and_log_and_spans_tell_a_failure_once(attempts: int) -> None:
 
 
 def test_a_third_report_after_the_hold_takes_the_later_record_back() -> None:
-    """Both records are already closed and delivered, so a correction makes them one call."""
+    """
+    If two reports of one call are already closed and delivered as two records, a third report that names both leads
+    to a correction, which makes them one call.
+    """
     requests = [
         request(client(1, attempts=1, traces_http=True, wraps=False)),
         log(1, 1),

@@ -32,7 +32,10 @@ def request(one: dict[str, Any]) -> Request:
 @pytest.mark.parametrize("main", [model_run(0, 300, 30), model_run(2, 200, 20)], ids=["alone", "with tools"])
 @pytest.mark.parametrize("spans", list(permutations(range(4))))
 def test_each_call_counts_once(main: dict[str, Any], spans: tuple[int, ...]) -> None:
-    """Each span is a request. The run and its agent are one call, and attempts and titles are calls as well."""
+    """
+    Each call of VoltAgent counts once. Each span arrives in its own request. The run and its agent are one call,
+    and attempts and titles are calls as well.
+    """
     requests = [request((AGENT, main, FAILED, TITLE)[number]) for number in spans]
     told = told_on_disk(requests, [True] * 4) if spans[0] == 3 else told_in_memory(requests)
     rows, conflicts = told

@@ -54,8 +54,8 @@ WITHOUT_ID = {"log-hook-images"}
 @pytest.mark.parametrize("path", PAYLOADS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 async def test_every_case_is_taken_by_name_and_by_its_looks(serving: Serving, path: Path) -> None:
     """
-    The address of the format and the one that recognizes formats both accept the payload. Sent twice, a call
-    with an id is stored once.
+    Each shared case is accepted at the address of its format, and at the address that recognizes formats. Sent
+    twice, a call with an id is stored once.
     """
     named = await serving.send(f"/v1/ai-telemetry/{path.parent.name}", path.read_bytes())
     found = await serving.send("/v1/ai-telemetry", path.read_bytes())
@@ -96,7 +96,7 @@ async def test_every_item_malformed_is_400(one_server: Serving) -> None:
 
 @ON_ONE_SERVER
 async def test_an_unknown_format_is_404_and_names_the_known(one_server: Serving) -> None:
-    """For an unknown format, the message suggests the likely one."""
+    """An unknown format gets a 404, whose message suggests the likely one."""
     answer = await one_server.send("/v1/ai-telemetry/litelm", LITELLM)
     error = json.loads(answer.body)["error"]
     assert answer.status == 404
@@ -176,7 +176,10 @@ async def test_otlp_is_taken_at_the_address_of_formats(serving: Serving) -> None
 
 
 async def test_langfuse_answers_207_under_basic(serving: Serving) -> None:
-    """The password is the Tollhouse key. The answer has every event's own id."""
+    """
+    With Basic authentication, Langfuse's address answers 207. The password is the Tollhouse key, and the answer has
+    the id of every event.
+    """
     answer = await serving.send("/api/public/ingestion", LANGFUSE, headers=basic(serving.key))
     read = json.loads(answer.body)
     ids = [event["id"] for event in json.loads(LANGFUSE)["batch"]]
@@ -271,7 +274,7 @@ REFUSED_BY_FIREHOSE: Sequence[tuple[bytes, str, int]] = [
 
 
 async def test_firehose_reads_its_request_id_in_every_refusal(serving: Serving) -> None:
-    """Every refusal has the request id, even if the body was not read."""
+    """Every refusal of a Firehose request repeats its request id, even if the body was not read."""
     for body, coding, status in REFUSED_BY_FIREHOSE:
         headers = {
             "X-Amz-Firehose-Access-Key": serving.key,

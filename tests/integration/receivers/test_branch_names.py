@@ -63,7 +63,10 @@ def table(serving: Serving) -> WorkLinkTable:
 
 
 async def test_a_branch_is_hashed_and_found_by_its_name(serve: Serve, tmp_path: Path) -> None:
-    """Records, links and files have the hash. Filters and links take the name of the branch."""
+    """
+    With `work.branch = "hash"`, records, links and files have the hash of a branch's name. Filters and links still
+    accept the name itself.
+    """
     serving, key = await serving_with(serve, "hash")
     people = People.for_installation(serving.app.services.storage.secret)
     hashed = people.carried_branch(CANARY, "hash")
@@ -91,7 +94,9 @@ async def test_a_branch_is_hashed_and_found_by_its_name(serve: Serve, tmp_path: 
 
 
 async def test_a_branch_is_dropped(serve: Serve, tmp_path: Path) -> None:
-    """No record has a branch, and a link of a branch is refused with the reason."""
+    """
+    If names of branches are dropped, no record has a branch, and a link of a branch is refused with the reason.
+    """
     serving, key = await serving_with(serve, "drop")
     assert await stored(serving) == [None] * 3
     assert 'work.branch is "drop"' in (await linked(serving, key))["error"]["message"]

@@ -126,7 +126,8 @@ async def test_files_that_do_not_belong_together_start_nothing(certificates: Cer
 
 async def test_the_end_of_the_certificate_is_known(tmp_path: Path, certificates: Certificates) -> None:
     """
-    The remaining time is in seconds, for an alert before the expiry. It agrees with the openssl command.
+    The metrics state how many seconds the certificate is still valid, for an alert before the expiry. The value
+    agrees with the openssl command.
     """
     settings = placed(tmp_path, certificates, "server")
     command = ("openssl", "x509", "-enddate", "-noout", "-in", str(settings["tls_cert_file"]))

@@ -99,7 +99,8 @@ async def test_a_file_that_comes_again_changes_nothing(serve: Serve) -> None:
 
 async def test_the_configured_address_is_given_out(serve: Serve) -> None:
     """
-    The configured address is given out, because behind a proxy agents cannot reach the host of the request.
+    If an address for uploads is configured, it is given out, because behind a proxy agents cannot reach the host of
+    their request.
     """
     server, key = await made(serve, upload_url="https://tollhouse.example.com/")
     url = urls(await agent.announce(server, ["one"], key))["one"]

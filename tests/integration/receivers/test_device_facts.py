@@ -118,7 +118,10 @@ BAD: list[Any] = [
 
 @pytest.mark.parametrize("value", BAD)
 async def test_a_bad_value_never_costs_the_heartbeat(serving: Serving, value: Any) -> None:
-    """Each value in each field: the heartbeat is stored, and nothing of the value."""
+    """
+    A wrong value in any field of a heartbeat does not cost the heartbeat: it is stored, and nothing of the value
+    is.
+    """
     key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
     for field in FACTS:
         answer = await ask(serving, "heartbeat", {"device_id": field, field: value, "hostname": "mill"}, key)
@@ -129,7 +132,10 @@ async def test_a_bad_value_never_costs_the_heartbeat(serving: Serving, value: An
 
 
 async def test_bad_parts_of_an_assistant_are_left_out(serving: Serving) -> None:
-    """A cause of another state and an overlong version are left out. The state stays."""
+    """
+    If an assistant's entry has a cause of another state or an overlong version, only these parts are left out. The
+    state stays.
+    """
     key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
     claim = {"state": "unknown", "cause": "tls", "version": "v" * 65, "used_at": "x", "more": {"a": 1}}
     await ask(serving, "heartbeat", {"device_id": "laptop-1", "assistants": {"codex": claim}}, key)
@@ -137,7 +143,7 @@ async def test_bad_parts_of_an_assistant_are_left_out(serving: Serving) -> None:
 
 
 async def test_stored_facts_are_small(serving: Serving) -> None:
-    """The most and longest facts that are stored have less than 16 KiB. Unknown assistants are left out."""
+    """The largest facts of a device that are stored take less than 16 KiB. Unknown assistants are left out."""
     key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
     claim = {
         "state": "not_configured",
@@ -154,7 +160,7 @@ async def test_stored_facts_are_small(serving: Serving) -> None:
 
 
 async def test_nested_too_deeply(serving: Serving) -> None:
-    """A clear 400, and the server goes on."""
+    """A heartbeat that is nested too deeply gets a 400, and the server goes on."""
     key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
     body = b'{"device_id": "laptop-1", "assistants": ' + b"[" * 20_000 + b"]" * 20_000 + b"}"
     answer = await serving.send("/v1/ai-control-plane/heartbeat", body, key=key)
@@ -163,7 +169,10 @@ async def test_nested_too_deeply(serving: Serving) -> None:
 
 
 async def test_only_calls_that_arrive_make_an_assistant_reporting(serving: Serving) -> None:
-    """An agent claims it without success. After a call of the Copilot CLI from this device, it is `reporting`."""
+    """
+    If an agent only claims that an assistant is `reporting`, the assistant is shown as unused. After a call of the
+    Copilot CLI from this device, it is `reporting`.
+    """
     key = await serving.make_key("fleet", scopes=ALL)
     claims = {"copilot": {"state": "reporting"}, "gemini-cli": {"state": "reporting"}}
     for id in ("laptop-1", "laptop-2"):
@@ -177,7 +186,10 @@ async def test_only_calls_that_arrive_make_an_assistant_reporting(serving: Servi
 
 @pytest.mark.parametrize(("service", "names"), [("opencode", ["opencode"]), ("shop", [])])
 async def test_opencode_reports_by_its_service_name(serving: Serving, service: str, names: list[str]) -> None:
-    """It reports with a library of other programs, whose calls are calls of no assistant."""
+    """
+    opencode reports with a library that other programs also use, so it is recognized by its service name. Calls of
+    such other programs are calls of no assistant.
+    """
     key = await serving.make_key("fleet", scopes=ALL)
     await ask(serving, "heartbeat", {"device_id": "laptop-1"}, key)
     body = json.loads(calls("laptop-1", service))
@@ -196,7 +208,9 @@ async def test_opencode_reports_by_its_service_name(serving: Serving, service: s
 
 
 async def test_the_interval_grows_with_the_fleet(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A minute for each full or begun step of devices, and never below the setting."""
+    """
+    The heartbeat interval is one minute for each full or begun step of devices, and never shorter than the setting.
+    """
     monkeypatch.setattr(rules, "DEVICES_PER_STEP", 2)
     key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
     intervals = []

@@ -92,8 +92,9 @@ async def _every_budget(gateway: Serving) -> None:
 @pytest.mark.parametrize("granted", ["off", "state", "amounts"])
 async def test_a_device_gets_the_rows_of_itself_and_of_its_person(serve: Serve, granted: str) -> None:
     """
-    A row of several people, of a team, of all calls or of a model is none of the device, and a row within is left out.
-    Amounts are stated only if they are granted.
+    A device gets the rows of verdicts about itself and about its person. A row of several people, of a team, of all
+    calls or of a model is not about the device, and a row within another one is left out. Amounts are stated only
+    if they are granted.
     """
     gateway = await _gateway(serve, granted)
     await _every_budget(gateway)
@@ -132,7 +133,10 @@ async def test_a_device_that_claims_a_person_gets_no_row_of_that_person(serve: S
 
 
 async def test_nobody_else_gets_the_rows_of_a_device(serve: Serve) -> None:
-    """An enrolment key, another Tollhouse that forwards the heartbeat, a ping and a revoked device get none."""
+    """
+    Nobody else gets the rows of a device: neither an enrolment key, another Tollhouse that forwards the heartbeat,
+    a ping nor a revoked device.
+    """
     gateway = await _gateway(serve, "amounts")
     await _every_budget(gateway)
     near = await gateway.make_key("near", scopes=[ENROLL, HEARTBEAT])
@@ -146,7 +150,10 @@ async def test_nobody_else_gets_the_rows_of_a_device(serve: Serve) -> None:
 
 
 async def test_a_heartbeat_is_accepted_without_a_table(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While totals are counted again, and without budgets, a heartbeat does not fail."""
+    """
+    A heartbeat does not fail if there is no table of verdicts, because totals are counted again or no budget
+    exists.
+    """
     gateway = await _gateway(serve, "state")
     key = await _enrolled(gateway, "laptop-1", "ada")
     ledger = gateway.app.services.storage.ledger
@@ -166,7 +173,9 @@ def _text(**changes: Any) -> bytes:
 
 
 def test_an_agent_keeps_verdicts_until_they_expire() -> None:
-    """A laptop that is offline forgets them at `valid_until`. A later answer replaces them."""
+    """
+    An agent keeps its verdicts until `valid_until`, also while the laptop is offline. A later answer replaces them.
+    """
     now = 1_796_817_600.0  # 2026-12-09T12:00:00Z
     kept = KeptVerdicts(lambda: now)
     assert "" == kept.refusal()

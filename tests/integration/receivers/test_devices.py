@@ -76,7 +76,10 @@ async def audited(server: Serving) -> list[tuple[str, str, str]]:
 
 
 async def test_a_first_heartbeat_enrols_when_its_key_may(serving: Serving) -> None:
-    """The device is listed, and the audit list names the key that enrolled it."""
+    """
+    A first heartbeat enrols the device if its key may enrol. The device is listed, and the audit list names the
+    key.
+    """
     key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
     answer = await ask(serving, "heartbeat", {"device_id": "laptop-1", "hostname": "mill"}, key)
     expected = {"device": {"id": "laptop-1", "state": "enrolled", "heartbeat_interval_s": 60}}
@@ -97,7 +100,10 @@ async def test_a_first_heartbeat_under_a_key_that_may_not_enrol(serving: Serving
 
 
 async def test_two_first_contacts_at_once_are_one_device(serving: Serving) -> None:
-    """A heartbeat, an enrolment and telemetry at once make one device with one audit row and one key."""
+    """
+    If a heartbeat, an enrolment and telemetry of a new device arrive at the same time, they make one device with
+    one audit row and one key.
+    """
     key = await serving.make_key("fleet", scopes=ALL)
     answers = await asyncio.gather(
         ask(serving, "enroll", {"device_id": "laptop-1", "want_key": True}, key),
@@ -325,7 +331,10 @@ async def test_a_key_without_a_fingerprint_is_its_devices_alone(serving: Serving
 
 
 async def test_a_device_of_first_contact_keeps_its_key_from_strangers(tmp_path: Path) -> None:
-    """An hour after telemetry enrolled it, the device gets its first key only after an operator's reset."""
+    """
+    If telemetry enrolled a device, a stranger cannot get its key: an hour later, the device gets its first key only
+    after an operator's reset.
+    """
     clock = MovedClock()
     settings = replace(
         config(), data_dir=tmp_path, server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")
@@ -433,7 +442,7 @@ async def test_telemetry_enrols_on_first_contact_at_any_endpoint(serve: Serve) -
 
 
 async def test_host_ids_name_devices_by_setting(serve: Serve) -> None:
-    """With `devices.host_id`, a host id names a device."""
+    """With the setting `devices.host_id`, the host id in telemetry names a device."""
     server = await serve(config=config(host_id=True))
     key = await server.make_key("fleet", scopes=ALL)
     await server.send("/v1/traces", traces("host-1", name="host.id"), key=key)
@@ -441,7 +450,10 @@ async def test_host_ids_name_devices_by_setting(serve: Serve) -> None:
 
 
 async def test_telemetry_under_a_key_that_may_not_enrol(serving: Serving) -> None:
-    """The telemetry is accepted with its tag, nobody is enrolled, and the name is listed."""
+    """
+    If telemetry arrives under a key that may not enrol, it is accepted with a tag for the device. Nobody is
+    enrolled, and the name of the device is listed.
+    """
     for _ in range(2):
         assert 200 == (await serving.send("/v1/traces", traces("laptop-1"))).status
     (name,) = serving.app.services.topics.devices.table.unenrolled_names()

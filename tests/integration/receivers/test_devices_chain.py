@@ -99,7 +99,10 @@ async def test_a_revocation_and_an_approval_are_told(chain: Chain) -> None:
 
 
 async def test_a_device_that_the_far_gateway_revoked_is_marked(chain: Chain) -> None:
-    """The near gateway still counts its calls. An approval there ends the cause with the next change."""
+    """
+    If the far gateway revoked a device, the near gateway still counts its calls and states this as a cause. An
+    approval at the far gateway ends the cause with the next change of the device.
+    """
     far, near = chain.far.app.services.topics.devices, chain.near.app.services.topics.devices
     await far.revoke("laptop", ACTOR)
     await enrol(chain.near, chain.fleet, fingerprint="first", hostname="mill")
@@ -155,7 +158,10 @@ async def test_a_revocation_by_an_operator_there_is_stronger(chain: Chain) -> No
 
 
 async def test_an_operator_takes_a_revocation_over(chain: Chain) -> None:
-    """If an operator revokes the device as well, the revocation belongs to the operator."""
+    """
+    If an operator at the far gateway also revokes a device that the near gateway revoked, the revocation belongs to
+    this operator.
+    """
     await chain.do("revoke")
     await until(lambda: device(chain.far).state == REVOKED)
     await chain.far.app.services.topics.devices.revoke("laptop", ACTOR)
@@ -178,7 +184,8 @@ async def test_a_key_that_is_not_named_revokes_and_resets_nothing(
 
 async def test_an_upstream_that_does_not_follow_is_named(serve: Serve, tmp_path: Path) -> None:
     """
-    If the upstream does not accept the revocation, the device's entry names the upstream setting that is missing.
+    If the upstream does not accept the revocation of a device, the entry of the device names the upstream setting
+    that is missing.
     """
     far = await serve()
     secret = tmp_path / "near.key"
@@ -194,7 +201,10 @@ async def test_an_upstream_that_does_not_follow_is_named(serve: Serve, tmp_path:
 
 
 async def test_an_unknown_device_is_not_enrolled_by_its_revocation(chain: Chain) -> None:
-    """The answer to the revocation of an unknown device says that it is revoked, but nothing is stored."""
+    """
+    If another gateway reports the revocation of an unknown device, the answer says that it is revoked, but nothing
+    is stored.
+    """
     answer = await enrol(chain.far, chain.gateway, device_id="other", state=REVOKED)
     assert REVOKED == answer["device"]["state"]
     assert None is chain.far.app.services.topics.devices.table.find("other")

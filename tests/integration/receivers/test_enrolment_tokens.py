@@ -122,7 +122,10 @@ async def test_only_the_enrolment_address_has_the_scope() -> None:
 
 
 async def test_a_wrong_secret_and_an_ended_token(serve: Serve) -> None:
-    """An unknown secret, an expired and a revoked token get 401. A revocation applies to lost answers as well."""
+    """
+    A token with an unknown secret, an expired one and a revoked one get 401. After a revocation, a device whose
+    answer was lost gets 401 as well.
+    """
     clock = MovedClock()
     server = await serve(config=config(), clock=clock)
     token = await make(server, 5, expires_at=clock.now() + 60)
@@ -145,7 +148,10 @@ async def test_a_wrong_secret_and_an_ended_token(serve: Serve) -> None:
 
 
 async def test_a_token_for_a_serial_number(serving: Serving) -> None:
-    """A device that states another serial number is refused. A device that states none is the token's machine."""
+    """
+    A token for a serial number refuses a device that states another one. A device that states none counts as the
+    token's machine.
+    """
     token = await make(serving, serial="C02XYZ")
     assert (403, "other_serial") == error(await enrol(serving, token, "laptop-1", serial="C02ABC"))
     assert 200 == (await enrol(serving, token, "laptop-1", serial="c02xyz")).status
@@ -153,7 +159,10 @@ async def test_a_token_for_a_serial_number(serving: Serving) -> None:
 
 
 async def test_deleting_a_device_gives_no_use_back(serving: Serving) -> None:
-    """Otherwise a leaked token would become valid again. A reset is for another machine, which needs another use."""
+    """
+    Deleting or resetting a device gives no use of its token back, because a leaked token would become valid again.
+    A reset is for another machine, which needs another use.
+    """
     token = await make(serving, 2)
     lifecycle = serving.app.services.topics.devices
     assert 200 == (await enrol(serving, token, "laptop-1")).status
@@ -166,8 +175,8 @@ async def test_deleting_a_device_gives_no_use_back(serving: Serving) -> None:
 
 async def test_a_token_does_not_touch_other_devices(serve: Serve) -> None:
     """
-    A device that another key enrolled belongs to its fingerprint. A device that an operator admitted gets its first
-    key with a use of the token.
+    A token does not open devices of others: a device that another key enrolled belongs to its fingerprint. A device
+    that an operator admitted gets its first key with a use of the token.
     """
     server = await serve(config=config())
     fleet = await server.make_key("fleet", scopes=(ENROLL, HEARTBEAT))

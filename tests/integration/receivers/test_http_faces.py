@@ -131,7 +131,10 @@ async def test_metrics_count_what_was_sent(serving: Serving) -> None:
 
 
 async def test_on_a_public_address_the_operators_side_is_elsewhere(serve: Serve) -> None:
-    """On 0.0.0.0, only health without a body is served, and no operator address."""
+    """
+    On 0.0.0.0, a server offers health without a body and no operator address, because the operator API is on
+    another listener.
+    """
     serving = await serve(listen="0.0.0.0:0", operator_listen="127.0.0.1:0")
     for path, status in (("/livez", 200), ("/readyz", 200), ("/metrics", 404), ("/console/api/keys", 404)):
         answer = await serving.send(path, b"", None, method="GET", key=None)

@@ -122,7 +122,10 @@ async def test_no_header_but_authorization_holds_a_key_unless_it_is_set(serve: S
 async def test_hostile_headers_are_refused_without_a_trace_of_the_key(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Two keys, a repeated header, a prefix, odd bytes and no value get 400 or 401, never 500."""
+    """
+    Hostile headers for the key (two keys, a repeated header, a prefix, odd bytes or no value) get 400 or 401, never
+    500, and no trace of the key is left.
+    """
     caplog.set_level(logging.DEBUG)
     serving = await serve(key_headers=(HEADER, "X-Other"))
     key, media_type = serving.key, f"Content-Type: {JSON}"
@@ -147,7 +150,10 @@ async def test_hostile_headers_are_refused_without_a_trace_of_the_key(
 
 
 async def test_the_header_opens_only_addresses_for_telemetry(serve: Serve) -> None:
-    """Neither the API for keys nor the operator API accepts it, on a shared and on a separate listener."""
+    """
+    The configured header for keys is accepted only at addresses for telemetry, on a shared and on a separate
+    listener. Neither the API for keys nor the operator API accepts it.
+    """
     shared = await serve(key_headers=(HEADER,))
     apart = await serve(key_headers=(HEADER,), operator_listen="127.0.0.1:0")
     for serving in (shared, apart):
@@ -182,7 +188,10 @@ async def test_grpc_reads_the_header_as_well(serve: Serve) -> None:
 
 
 async def test_a_reload_applies_to_open_connections(serve: Serve) -> None:
-    """A connection whose head is known is checked again when the header or the addresses change."""
+    """
+    A reload applies to open connections: if the header or the allowed addresses change, a connection whose head was
+    already checked is checked again.
+    """
     serving = await serve(key_headers=(HEADER,))
     access = serving.app.services.receivers.access
     settings = serving.app.config.server
@@ -230,7 +239,10 @@ async def test_a_key_is_accepted_only_from_its_addresses(
 async def test_a_refusal_is_counted_and_logged_with_the_address(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The refused body is not read, and the key does not count as used."""
+    """
+    If a key is used from an address that is not allowed, the refusal is counted and logged with the address. The
+    body is not read, and the key does not count as used.
+    """
     serving = await serve(key_addresses={"sender": (FAR,)})
     with caplog.at_level(logging.WARNING):
         assert 403 == (await serving.send("/v1/traces", b"no json")).status
@@ -313,7 +325,10 @@ async def test_a_proxy_states_the_address_only_if_it_is_trusted(
 
 
 async def test_every_use_of_a_key_is_restricted(serve: Serve) -> None:
-    """Patterns, keys of devices and the API for keys follow the same rule. An exact name takes precedence."""
+    """
+    Every use of a key is restricted by its addresses: patterns, keys of devices and the API for keys follow the
+    same rule. An exact name takes precedence.
+    """
     serving = await serve(key_addresses={"*": (FAR,), "open *": ("127.0.0.0/8",), "open but": (FAR,)})
     statuses: dict[str, int] = {}
     for name in ("closed", "open door", "open but"):
@@ -352,7 +367,10 @@ async def test_a_test_span_is_answered_shown_and_not_counted(
 
 
 async def test_the_time_of_a_test_survives_a_restart(serve: Serve) -> None:
-    """Under another key nothing is shown, and the time of a deleted key is deleted as well."""
+    """
+    The time of a test export survives a restart. Under another key it is not shown, and the time of a deleted key
+    is deleted as well.
+    """
     serving = await serve()
     old = await serving.make_key("old", use_cases=[SEND_AI_TELEMETRY])
     for key in (serving.key, old):
@@ -415,7 +433,10 @@ def test_only_a_free_header_may_hold_a_key(name: str, is_good: bool) -> None:
 
 
 def test_no_header_that_decides_something_else_may_hold_a_key() -> None:
-    """Headers in which other products send their key are the only exceptions."""
+    """
+    A header that decides something else may not be configured for keys. The only exceptions are headers in which
+    other products send their key.
+    """
     free = {name for name in SINGLE if not problems(key_headers=(name,))}
     assert {"x-api-key", "x-amz-firehose-access-key"} == free
 
@@ -424,14 +445,17 @@ def test_no_header_that_decides_something_else_may_hold_a_key() -> None:
     "networks", [(), ("everywhere",), ("0.0.0.0/0",), ("::/0",), ("::ffff:0:0/96",), ("10.0.0.0/33",), ("",)]
 )
 def test_an_entry_names_some_addresses(networks: tuple[str, ...]) -> None:
-    """An entry that matches nothing or everything is a mistake, which the start reports."""
+    """An entry of allowed addresses that matches none or all is a mistake, which the start reports."""
     assert ["server.key_addresses.claude"] == [
         problem.partition(" ")[0] for problem in problems(key_addresses={"claude": networks})
     ]
 
 
 async def test_names_that_match_no_key_are_shown(serve: Serve) -> None:
-    """A misspelled name would restrict nothing. Names of devices are not listed, because device keys are not."""
+    """
+    Names in the settings of addresses that match no key are shown, because a misspelled name would restrict
+    nothing. Names of devices are not listed, because device keys are not.
+    """
     names = {"sender": (FAR,), "sen*": (FAR,), "sendr": (FAR,), "device *": (FAR,)}
     serving = await serve(key_addresses=names)
     assert ["sendr"] == (await operator(serving, "/keys"))["unknown_names"]

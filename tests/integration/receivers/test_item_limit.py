@@ -58,7 +58,9 @@ DOORS: dict[str, tuple[str, str, Callable[[int], bytes], int]] = {
 
 @pytest.mark.parametrize("door", DOORS)
 async def test_the_items_of_a_body_are_bounded(serve: Serve, door: str) -> None:
-    """The exact limit is accepted. One more gets a 413 that says what to do."""
+    """
+    A body with exactly the maximum number of items is accepted. One item more gets a 413 that says what to do.
+    """
     path, content_type, body, most = DOORS[door]
     serving = await serve(max_items=LIMIT)
     key = await serving.make_key("both", scopes=[INGEST, CREATE_EVENT])
@@ -69,7 +71,7 @@ async def test_the_items_of_a_body_are_bounded(serve: Serve, door: str) -> None:
 
 
 async def test_the_items_of_a_message_are_bounded(serve: Serve) -> None:
-    """gRPC answers RESOURCE_EXHAUSTED, which no exporter retries."""
+    """A gRPC message with too many items gets RESOURCE_EXHAUSTED, which no exporter retries."""
     serving = await serve(grpc_listen="127.0.0.1:0", max_items=LIMIT)
     async with grpc.aio.insecure_channel(serving.app.grpc_address) as channel:
         export: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(

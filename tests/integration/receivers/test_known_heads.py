@@ -80,7 +80,10 @@ def call() -> bytes:
 
 
 async def test_further_requests_skip_the_checks_of_the_head(serve: Serve, known: list[bool]) -> None:
-    """The third request has a known head. A request with another head is checked in full."""
+    """
+    From the third request on, a known head skips the checks of the head. A request with another head is checked in
+    full.
+    """
     serving = await serve()
     async with connected(serving) as sender:
         assert [200] * 4 == [(await sender.send(call())).status for _ in range(4)]
@@ -106,7 +109,9 @@ BODIES = {
 async def test_answers_are_those_of_a_first_request(
     serve: Serve, known: list[bool], media: str, body: bytes, coding: str
 ) -> None:
-    """Status, headers and body are equal, for each kind of body."""
+    """
+    The answers to further requests equal those to a first request: status, headers and body, for each kind of body.
+    """
     serving = await serve(max_body_bytes=5_000)
     good = call() if media == PROTOBUF else json_traces(json_span())
     headers = [f"Content-Encoding: {coding}"] if coding else []
@@ -122,7 +127,7 @@ async def test_answers_are_those_of_a_first_request(
 
 
 async def test_the_parts_of_a_path_are_known(serve: Serve, known: list[bool]) -> None:
-    """An address with a parameter gets its value for each request."""
+    """An address with a parameter gets the parameter's value of each request, even if the head is known."""
     serving = await serve()
     log = b'{"id": "%d", "call_type": "completion", "model": "m", "prompt_tokens": 1, "completion_tokens": 2}'
     async with connected(serving, "/v1/ai-telemetry/litellm", JSON) as sender:
@@ -168,7 +173,7 @@ CHANGES = {disable: 401, delete: 401, rotate: 401, end: 401, take_the_scope: 403
 async def test_a_change_of_the_key_applies_to_the_next_request(
     serve: Serve, change: Callable[[Serving], Awaitable[None]], status: int
 ) -> None:
-    """No request after the change is accepted, and no record of it is stored."""
+    """If the key changes, no request after the change is accepted, and no record of it is stored."""
     serving = await serve()
     async with connected(serving) as sender:
         assert [200] * 3 == [(await sender.send(call())).status for _ in range(3)]
@@ -181,7 +186,10 @@ async def test_a_change_of_the_key_applies_to_the_next_request(
 async def test_a_key_that_ends_between_two_pipelined_requests(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first request is stored. The second request is refused, although it arrived before the key ended."""
+    """
+    If the key ends between two pipelined requests, the first is stored and the second is refused, although it
+    arrived before the key ended.
+    """
     serving = await serve()
     intake = serving.app.services.receivers.intake
     take = intake.take

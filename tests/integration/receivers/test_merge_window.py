@@ -96,7 +96,10 @@ def finished(steps: Generator[None, None, Normalised]) -> Normalised:
 
 
 async def test_two_requests_are_one_call(serving: Serving) -> None:
-    """Each HTTP request gets its 207. One record has the model of the first and the tokens of the second."""
+    """
+    Two partial reports in two requests are one call: each request gets its 207, and one record has the model of the
+    first and the tokens of the second.
+    """
     for body in (batch(create()), batch(trace(), update())):
         assert 207 == (await serving.send(INGESTION, body)).status
     (record,) = await serving.records()
@@ -159,7 +162,8 @@ async def test_after_a_crash_disk_and_books_agree_on_what_waits(
     tmp_path: Path, kept: int, repeated: list[int]
 ) -> None:
     """
-    A partial report and its accounting are one commit. Whatever is repeated, there is one record with its tokens.
+    A partial report and its accounting are stored in one commit, so they agree after a crash. Whatever is repeated,
+    there is one record with its tokens.
     """
     requests = [batch(create()), batch(update()), batch(trace(), create(), update())]
     clock = MovedClock()
@@ -222,7 +226,10 @@ async def test_requests_that_arrive_together_are_one_call(tmp_path: Path) -> Non
 
 
 async def test_while_the_record_is_open_later_requests_add_to_it(tmp_path: Path) -> None:
-    """The end, the usage and the user arrive in separate requests and make one record."""
+    """
+    While the record of a call is open, later requests add to it: here the end, the usage and the user arrive in
+    separate requests.
+    """
     clock = MovedClock()
     server = await RunningGateway.open(tmp_path, clock, hold_s=10)
     for events in ([create()], [update(usageDetails=None)], [update()], [trace()]):

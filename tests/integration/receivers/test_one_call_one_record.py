@@ -78,7 +78,10 @@ Kind = Callable[[int, Callable[[Sequence[Any]], Any]], Iterator[list[Report]]]
 
 
 def answered(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
-    """Every report has the provider's id. Sometimes one of them has other token counts."""
+    """
+    Return reports of an answered call. Every report has the provider's id. Sometimes one of them has other token
+    counts.
+    """
     # LiteLLM seals ids of the Responses API in this form
     sealed = "resp_" + "bGl0ZWxsbTpj" * 125 + str(number)
     id = choose([choose(PREFIXES) + f"{number:024x}", uuid(number), sealed])
@@ -88,13 +91,16 @@ def answered(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[li
 
 
 def short(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
-    """A local server numbers its answers from 0 after each start. Clocks differ by some seconds."""
+    """
+    Return reports of a call with a short id: a local server numbers its answers from 0 after each start. Clocks
+    differ by some seconds.
+    """
     call = MadeCall(number, f"chatcmpl-{number % 2}", uuid(900 + number))
     yield [callback(call), row(call), proxy_span(call), sdk_span(call)]
 
 
 def failed(number: int, choose: Callable[[Sequence[Any]], Any], id: str = "") -> Iterator[list[Report]]:
-    """LiteLLM reports its own call id in place of the provider's."""
+    """Return reports of a failed call, of which LiteLLM reports its own call id in place of the provider's."""
     call_id = id or uuid(900 + number)
     call = MadeCall(number, call_id, call_id, "failed")
     error: dict[str, Any] = {"error.type": "Timeout"}
@@ -108,7 +114,7 @@ def failed(number: int, choose: Callable[[Sequence[Any]], Any], id: str = "") ->
 
 
 def fallback(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
-    """A failure and an answer have the same call id and the same second."""
+    """Return reports of a fallback: a failure and an answer have the same call id and the same second."""
     yield from failed(number, choose, uuid(900 + number))
     call = MadeCall(number, f"chatcmpl-{number:024x}", uuid(900 + number))
     yield [callback(call), proxy_span(call, place=3), sdk_span(call)]
@@ -116,8 +122,8 @@ def fallback(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[li
 
 def cached(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
     """
-    Spans repeat the first answer without marking a cache hit, so they are the first call again. Only the
-    callback marks the second call.
+    Return reports of a call and its repetition from the cache. Spans repeat the first answer without marking a
+    cache hit, so they are the first call again. Only the callback marks the second call.
     """
     first = MadeCall(number, f"chatcmpl-{number:024x}", uuid(900 + number))
     yield [callback(first), proxy_span(first), proxy_span(first, place=4), sdk_span(first)]
@@ -126,7 +132,7 @@ def cached(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list
 
 
 def embedded(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
-    """Embeddings have no provider id. One of the answers comes from the cache."""
+    """Return reports of embeddings, which have no provider id. One of the answers comes from the cache."""
     embedding: dict[str, Any] = {"call_type": "aembedding"}
     operation: dict[str, Any] = {"gen_ai.operation.name": "aembedding"}
     first = MadeCall(number, uuid(900 + number), uuid(900 + number))
@@ -141,7 +147,7 @@ def embedded(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[li
 
 
 def apart(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
-    """A gateway without the provider's id reports a separate call."""
+    """Return reports of which a gateway without the provider's id reports a separate call."""
     yield [http_log(MadeCall(number, ""))]
 
 

@@ -184,7 +184,10 @@ async def test_health_of_components(serve: Serve) -> None:
 
 
 async def test_many_attributes(serve: Serve) -> None:
-    """128 attributes are read, and 32 become labels. What recognizes the collector is never pushed out."""
+    """
+    Of a collector's attributes, 128 are read and 32 become labels. Those that identify the collector are never left
+    out for others.
+    """
     server, key = await started(serve)
     agent = Agent({f"a{number:03}": "x" for number in range(1000)})
     read(await post(server, agent.message(full=True), key))
@@ -218,7 +221,10 @@ async def test_collectors_of_one_machine_keep_their_devices(serve: Serve) -> Non
 
 
 async def test_what_holds_secrets_is_not_read(serve: Serve) -> None:
-    """The effective configuration and other unknown fields are skipped. Nothing of them is stored."""
+    """
+    The effective configuration of a collector, which may hold secrets, and other unknown fields are skipped.
+    Nothing of them is stored.
+    """
     server, key = await started(serve)
     agent = Agent()
     config_file = b"\x0a\x11\x0a\x00\x12\x0d\x0a\x0bsecret-word"  # AgentConfigMap with one file
@@ -231,7 +237,10 @@ async def test_what_holds_secrets_is_not_read(serve: Serve) -> None:
 
 
 async def test_a_restart_with_a_new_uid_stays_the_device(serve: Serve) -> None:
-    """Only after a disconnect, and only under the same key, host and service name."""
+    """
+    A collector that restarts with a new uid stays the same device only after a disconnect, and only under the same
+    key, host and service name.
+    """
     server, key = await started(serve)
     first, other_host = Agent(), Agent({"host.id": "h-2"})
     read(await post(server, first.message(full=True), key))
@@ -295,7 +304,10 @@ async def test_a_silent_device_returns_under_a_new_uid(serve: Serve) -> None:
 
 
 async def test_under_a_device_key_an_instance_is_part_of_the_device(serve: Serve) -> None:
-    """The heartbeats of the device's own agent keep its instances."""
+    """
+    An OpAMP instance under a device's key is a part of this device. Heartbeats of the device's own agent keep its
+    instances.
+    """
     server, key = await started(serve)
     body = json.dumps({"device_id": "laptop-1", "want_key": True, "hostname": "laptop"}).encode()
     enrolled = await server.send("/v1/ai-control-plane/enroll", body, key=key)
@@ -315,7 +327,10 @@ async def test_under_a_device_key_an_instance_is_part_of_the_device(serve: Serve
 
 
 async def test_a_key_of_its_own(serve: Serve) -> None:
-    """The key is offered once, only where it is on and only to an agent that accepts connection settings."""
+    """
+    A key of its own is offered to an OpAMP agent once, only if `devices.opamp_keys` is on and only if the agent
+    accepts connection settings.
+    """
     server, key = await started(serve, opamp_keys=True)
     unwilling, agent = Agent(), Agent({"host.id": "h-2"}, capabilities=ACCEPTS_OPAMP_SETTINGS)
     answer = read(await post(server, unwilling.message(full=True), key))
@@ -340,7 +355,10 @@ async def test_a_key_of_its_own(serve: Serve) -> None:
 
 @pytest.mark.parametrize("transport", ["http", "ws"])
 async def test_an_enrolment_token_is_exchanged_for_a_key(serve: Serve, transport: str) -> None:
-    """A token enrols an agent that takes its own key, and does nothing else. Without keys of devices, it is refused."""
+    """
+    An enrolment token enrols an OpAMP agent that accepts a key of its own, and opens nothing else. If keys of
+    devices are off, the token is refused.
+    """
     server = await serve(config=config(opamp_keys=True, require_token=True))
     secret = await make(server)
     agent = Agent(capabilities=ACCEPTS_OPAMP_SETTINGS)
@@ -386,7 +404,7 @@ async def test_malformed_requests(serve: Serve) -> None:
 
 
 async def test_a_connection(serve: Serve) -> None:
-    """The interval is offered once for each connection, and the end of the connection is noted."""
+    """On each OpAMP connection, the heartbeat interval is offered once, and the end of the connection is noted."""
     server, key = await started(serve, heartbeat_interval=45.0)
     agent = Agent()
     async with await connect(server, key) as socket:
@@ -406,7 +424,10 @@ async def test_a_connection(serve: Serve) -> None:
 
 
 async def test_several_instances_of_a_connection(serve: Serve) -> None:
-    """A 65th instance is refused, and the others go on. A refused one costs only its own message."""
+    """
+    On one OpAMP connection, a 65th instance is refused and the others go on. A refused instance costs only its own
+    message.
+    """
     server, key = await started(serve)
     agents = [Agent({"host.id": f"h-{number}"}) for number in range(65)]
     async with await connect(server, key) as socket:
@@ -432,7 +453,10 @@ async def ended(socket: ClientWebSocketResponse) -> int:
 
 @pytest.mark.parametrize("what", ["device", "key", "device key", "setting"])
 async def test_an_open_connection_ends_with_its_right(serve: Serve, what: str) -> None:
-    """Within a second: a revoked device, a disabled key, a reset device key, and OpAMP switched off."""
+    """
+    An open OpAMP connection ends within a second if its device is revoked, its key is disabled, its device key is
+    reset, or OpAMP is switched off.
+    """
     server = await serve(config=config(opamp_keys=True), reread=lambda _: Config(devices=DeviceSettings()))
     key = await server.make_key("fleet", scopes=ALL)
     services = server.app.services
@@ -479,7 +503,7 @@ async def test_messages_that_are_no_opamp(serve: Serve) -> None:
 
 
 async def test_limits_of_connections(serve: Serve) -> None:
-    """A key may hold half of what is free, so that another key finds room."""
+    """A key may hold half of the free OpAMP connections, so that another key can still connect."""
     server, key = await started(serve, max_opamp_connections=4)
     other = await server.make_key("other", scopes=ALL)
     sockets = [await connect(server, key) for _ in range(2)]
@@ -530,7 +554,7 @@ async def test_a_connection_without_an_instance_ends(serve: Serve, monkeypatch: 
 
 
 async def test_a_stop_ends_connections(serve: Serve) -> None:
-    """A stop does not wait for open connections."""
+    """A stop of the server ends open OpAMP connections and does not wait for them."""
     server, key = await started(serve)
     socket = await connect(server, key)
     await tell(socket, Agent().message(full=True))
@@ -551,7 +575,10 @@ async def test_policy(serve: Serve) -> None:
 
 
 async def test_over_tls(serve: Serve, certificates: Certificates) -> None:
-    """A connection over TLS changes its protocol like any other. The offered address has the client's scheme."""
+    """
+    OpAMP also works over TLS: the connection changes its protocol like any other. The offered address has the
+    client's scheme.
+    """
     tls = {name: path for name, path in certificates.server.items() if name != "tls_client_ca_file"}
     server = await serve(config=config(opamp_keys=True), **tls)
     key = await server.make_key("fleet", scopes=ALL)

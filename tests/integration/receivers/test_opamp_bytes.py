@@ -100,7 +100,10 @@ def sent(agent: Agent, *, full: bool = True) -> bytes:
 
 
 async def test_a_message_in_pieces(serve: Serve) -> None:
-    """Frames of one message, a ping between them, and bytes that arrive one at a time."""
+    """
+    An OpAMP message is read in pieces: as several frames, with a ping between them, and with bytes that arrive one
+    at a time.
+    """
     server, key = await started(serve)
     agent = Agent()
     message = sent(agent)
@@ -156,7 +159,7 @@ CHEAP = {
 
 
 async def test_frames_that_arrive_with_the_handshake(serve: Serve) -> None:
-    """Frames behind a handshake are read, also if their bytes look like many lines of HTTP."""
+    """Frames that arrive together with the handshake are read, also if their bytes look like many lines of HTTP."""
     server, key = await started(serve)
     lines = b"\r\n" * LINES_A_TURN
     pings = frame(lines[:120], PING, mask=bytes(4)) * 3
@@ -168,7 +171,10 @@ async def test_frames_that_arrive_with_the_handshake(serve: Serve) -> None:
 
 @pytest.mark.parametrize("name", CHEAP)
 async def test_control_frames_of_a_second(serve: Serve, name: str) -> None:
-    """As many as the setting allows are accepted, also in a later second. One more closes the connection."""
+    """
+    As many control frames per second as the setting allows are accepted, also in a later second. One more closes
+    the connection.
+    """
     server, key = await started(serve, max_opamp_control_frames=3)
     begin, cheap = CHEAP[name]
     agent = Agent()
@@ -210,7 +216,7 @@ async def test_a_flood_of_frames_takes_turns(
 
 
 async def test_slow_peers(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message that does not end, a peer that answers no ping, and one that reads nothing are cut."""
+    """A connection is cut if a message does not end, if the peer answers no ping, or if it reads nothing."""
     for name, seconds in (
         ("SLOW_S", 0.3),
         ("PING_S", 0.5),
@@ -246,7 +252,10 @@ async def test_slow_peers(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 async def test_a_peer_that_answers_pings_stays(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An open connection counts as a report, so a client without heartbeats does not become silent."""
+    """
+    A peer that answers pings stays: an open connection counts as a report, so a client without heartbeats is not
+    stated as silent.
+    """
     monkeypatch.setattr(opamp, "LOOK_S", 0.1)
     for name, seconds in (("PING_S", 0.1), ("PONG_S", 5.0), ("CHECK_S", 0.05)):
         monkeypatch.setattr(websocket, name, seconds)

@@ -105,7 +105,9 @@ def url_of(server: Serving, transport: str) -> str:
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_opamp_go(serve: Serve, transport: str) -> None:
-    """Enrolment, heartbeats, health, disconnect, a restart, and a revocation."""
+    """
+    An agent made with opamp-go goes through enrolment, heartbeats, health, disconnect, a restart and a revocation.
+    """
     program = str(await asyncio.to_thread(environments.go, "opamp_client", "."))
     server = await serve(config=config(heartbeat_interval=1))
     key = await server.make_key("fleet", scopes=ALL)

@@ -217,7 +217,9 @@ async def test_compressed_bytes_that_are_damaged_are_invalid(calling: Calling) -
 
 
 async def test_messages_are_received_a_few_at_a_time(serve: Serve) -> None:
-    """However many calls a key begins, all are answered."""
+    """
+    However many gRPC calls a key begins, only a few messages are received at a time and all calls are answered.
+    """
     serving = await serve(grpc_listen="127.0.0.1:0", max_grpc_messages=2)
     body = proto_traces(*(proto_span() for _ in range(2_000)))
     async with grpc.aio.insecure_channel(serving.app.grpc_address) as channel:
@@ -303,7 +305,7 @@ async def test_bytes_in_hand_are_shared_with_http(calling: Calling, monkeypatch:
 
 
 async def test_calls_are_counted_by_code(calling: Calling) -> None:
-    """tollhouse_requests_total has gRPC codes by name."""
+    """The metric tollhouse_requests_total counts gRPC calls by the name of their code."""
     await calling.export(b"")
     await calling.export(b"", metadata=())
     answer = await calling.serving.send("/metrics", b"", None, method="GET")
@@ -332,7 +334,7 @@ async def test_a_port_in_use_is_an_error(calling: Calling, serve: Serve) -> None
 
 
 async def test_a_stop_finishes_the_call_in_hand(calling: Calling, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An accepted call is answered after its commit."""
+    """A stop of the server finishes a gRPC call that was accepted: it is answered after its commit."""
     monkeypatch.setattr(listeners, "DRAIN_S", 120.0)
     intake, begun, commit = calling.serving.app.services.receivers.intake, asyncio.Event(), asyncio.Event()
     take = intake.take
@@ -368,7 +370,8 @@ async def test_tls_as_on_the_http_port(serve: Serve, certificates: Certificates)
 
 async def test_a_stranger_is_refused_before_the_message_is_received(calling: Calling) -> None:
     """
-    The key is checked first. So a message over every limit, under a wrong key, gets the answer for a wrong key.
+    The key is checked before a gRPC message is received. So a message over every limit, under a wrong key, gets the
+    answer for a wrong key.
     """
     reply = await calling.export(b"\0" * 8 * 1024 * 1024, metadata=(("authorization", "th_wrong"),))
     assert grpc.StatusCode.UNAUTHENTICATED == reply.code

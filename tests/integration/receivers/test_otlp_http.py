@@ -147,8 +147,8 @@ async def test_other_media_types_are_415(one_server: Serving) -> None:
 
 async def test_the_order_of_checks(serving: Serving) -> None:
     """
-    The order is method, key, coding, type, size, body. Without a valid key, the answer reveals nothing
-    about the request.
+    Requests are checked in this order: method, key, coding, type, size, body. Without a valid key, the answer
+    reveals nothing about the request.
     """
     wrong = {"Content-Encoding": "br"}
     huge = serving.app.services.receivers.max_body_bytes + 1
@@ -379,7 +379,7 @@ async def test_a_time_beyond_all_clocks_is_kept_without_a_time(serving: Serving)
 
 
 async def test_a_client_that_closes_early_writes_nothing(serving: Serving) -> None:
-    """An incomplete request is not stored, not even in part."""
+    """If a client closes the connection before its request is complete, nothing of the request is stored."""
     body = traces(JSON, 5)
     head = (f"Content-Type: {JSON}", f"Authorization: {serving.key}")
     whole = raw.post("/v1/traces", body, *head)

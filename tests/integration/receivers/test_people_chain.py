@@ -288,7 +288,10 @@ async def told(serving: Serving, path: str, body: object, key: str) -> Any:
 
 
 async def test_only_agents_and_named_gateways_may_tell(serve: Serve) -> None:
-    """Another key that may send telemetry neither links nor gets erasures. No answer has a hash or an address."""
+    """
+    Only agents, and gateways that are named in server.chain_keys, may send links of addresses or get erasures.
+    Another key that may send telemetry may not. No answer has a hash or an address.
+    """
     serving = await serve(chain_keys=("site",))
     site = await serving.make_key("site", scopes=SCOPES)
     for path, body in (("addresses", BODY), ("erasures", {"installation": "ab" * 16})):
@@ -311,7 +314,10 @@ async def test_only_agents_and_named_gateways_may_tell(serve: Serve) -> None:
 
 
 async def test_an_address_of_an_erased_person_is_not_linked_again(serve: Serve) -> None:
-    """A gateway states the address of a call from before the erasure, which it had in memory. Later calls count."""
+    """
+    If a gateway sends an address that it had in memory from before the erasure, the erased person is not linked
+    again. Later calls count.
+    """
     serving = await serve(chain_keys=("site",))
     site, world = await serving.make_key("site", scopes=SCOPES), world_at(serving)
     await allow(world)
@@ -328,7 +334,7 @@ async def test_an_address_of_an_erased_person_is_not_linked_again(serve: Serve) 
 
 
 async def test_a_gateway_waits_for_the_one_above_it(chain: Chain) -> None:
-    """While the centre is off, the laptop keeps its address in memory, and sends it again."""
+    """While the gateway at the centre is off, the laptop keeps its address in memory, and sends it again."""
     await chain.centre.app.stop()
     await call_at(chain.laptop, random.Random(4), user__id=ADDRESS)
 

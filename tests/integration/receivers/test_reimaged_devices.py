@@ -69,8 +69,8 @@ async def found(server: Serving) -> list[str]:
 
 async def test_a_machine_that_was_installed_again(serving: Serving) -> None:
     """
-    With a token for its serial number, the new device replaces the earlier one, whose key ends. A repeat after a
-    crash between the two changes makes up for the second one.
+    If a machine was installed again, a token for its serial number lets the new device replace the earlier one,
+    whose key ends. A repeat after a crash between the two changes makes up for the second one.
     """
     first = await make(serving, serial="C02A")
     key = said(await enrol(serving, first, "laptop-1", hardware_id=MACHINE))["key"]
@@ -115,7 +115,10 @@ async def test_a_claimed_hardware_id_ends_nothing(serving: Serving, serial: str)
 
 
 async def test_made_up_devices_hold_no_machine_up(serving: Serving) -> None:
-    """Pending devices that claim its hardware id, before and after it enrolled, are no doubt about its token."""
+    """
+    Made-up devices that claim a machine's hardware id and are pending, before or after the machine enrolled, cast
+    no doubt on the machine's token.
+    """
     assert 200 == (await enrol(serving, await make(serving), "first", hardware_id=MACHINE)).status
     await enrol(serving, await make(serving), "made-up-1", hardware_id=MACHINE)
     await serving.app.services.topics.devices.revoke("first", ACTOR)
@@ -129,7 +132,7 @@ async def test_made_up_devices_hold_no_machine_up(serving: Serving) -> None:
 
 
 async def test_the_serial_number_that_the_earlier_device_reported(serving: Serving) -> None:
-    """A device that enrolled under a shared key states its own serial number, which a token may then name."""
+    """A device that enrolled under a shared key states its own serial number. A token may then name this number."""
     fleet = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT, INGEST))
     key = said(await enrol(serving, fleet, "laptop-1"))["key"]
     await beat(serving, key, serial="C02A", hardware_id=MACHINE)
@@ -147,8 +150,8 @@ async def test_what_is_no_hardware_id(serving: Serving, hardware_id: object) -> 
 
 async def test_a_copied_disk(serve: Serve) -> None:
     """
-    Two machines with one key and one word: one of them returns an older word. Both stay accepted, with a state, an
-    audit row and a finding, until an operator approves or resets the device.
+    A copied disk is noticed: two machines have one key and one word, and one of them returns an older word. Both
+    stay accepted, with a state, an audit row and a finding, until an operator approves or resets the device.
     """
     server = await serve(config=config())
     key = said(await enrol(server, await make(server), "laptop-1"))["key"]
@@ -176,7 +179,10 @@ async def test_a_copied_disk(serve: Serve) -> None:
 
 
 async def test_another_machine_does_not_rotate_the_words(serving: Serving) -> None:
-    """Under a shared key, only a report with the device's fingerprint counts."""
+    """
+    Under a shared key, only a heartbeat with the device's fingerprint changes the word of the device. So another
+    machine cannot change it.
+    """
     fleet = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
     await enrol(serving, fleet, "laptop-1", want_key=False)
     word = (await beat(serving, fleet, seq=1, fingerprint="of laptop-1"))["next"]
@@ -195,7 +201,7 @@ async def test_wrong_words_are_no_fault(serving: Serving, body: dict[str, Any]) 
 
 
 async def test_where_a_key_is_kept(serving: Serving) -> None:
-    """The agent's word is shown; other words are left out."""
+    """The place where an agent keeps its key is shown as one of the known words. Other words are left out."""
     key = said(await enrol(serving, await make(serving), "laptop-1"))["key"]
     for sent, kept in (("tpm", b"tpm"), ("moon", b"tpm"), ("file", b"file")):
         await beat(serving, key, key_storage=sent)

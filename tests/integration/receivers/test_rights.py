@@ -52,8 +52,8 @@ async def test_no_way_in_has_a_right_that_nobody_granted(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The ways are: listed keys, the file's key, device keys, Basic, gRPC, assistants with a key or a token,
-    and no credentials.
+    No way to authenticate has a right that nobody granted. The ways are: listed keys, the file's key, device keys,
+    Basic, gRPC, assistants with a key or a token, and no credentials.
     """
     seen: list[Bearer] = []
     admit = otlp_grpc._admit_call
@@ -200,7 +200,10 @@ async def test_a_laptops_own_key_changes_no_call_of_others(serve: Serve, way: st
 
 @pytest.mark.parametrize("is_first", [True, False])
 async def test_a_laptop_that_reports_an_answer_sets_no_price(serving: Serving, is_first: bool) -> None:
-    """Two reports of one answer are one call. The laptop's invented cost does not count."""
+    """
+    If a laptop and a server report the same answer, they are one call, and the cost that the laptop invented does
+    not count.
+    """
     answer = "chatcmpl-" + "a" * 24
     claim = claiming(response_call_id(answer).hex(), gen_ai__response__id=answer)
     reports = [(call(gen_ai__response__id=answer), serving.key), (claim, await own_key(serving))]
@@ -215,8 +218,9 @@ async def test_a_laptop_that_reports_an_answer_sets_no_price(serving: Serving, i
 @pytest.mark.parametrize("way", ["json", "protobuf", "grpc"])
 async def test_a_laptop_that_knows_an_answer_changes_nothing(serve: Serve, way: str, hold: int) -> None:
     """
-    An ordinary span under a laptop's key states a cost, a failure, cached input and a tier of another's call,
-    before or after the server's report. Each call counts as if the laptop had not reported it.
+    A laptop that knows another's answer cannot change its call. Here an ordinary span under a laptop's key states a
+    cost, a failure, cached input and a tier of another's call, before or after the server's report. Each call
+    counts as if the laptop had not reported it.
     """
     config = Config(spool=SpoolSettings(hold=hold, counter_wait=0))
     serving = await serve(config=config, grpc_listen="127.0.0.1:0")

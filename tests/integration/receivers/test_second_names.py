@@ -199,7 +199,10 @@ async def planned(world: World, *users: str) -> None:
 async def test_a_seat_covers_the_calls_that_state_its_address(
     serve: Serve, policy: str, account: str | None
 ) -> None:
-    """Claude Code states the account and the address, or the address alone."""
+    """
+    A seat that is given by address covers the calls of Claude Code that state this address, with the account or
+    alone.
+    """
     world = await world_of(serve, policy)
     await planned(world, "Ann@example.com")
     await sent(world, [Stated(account, "ann@EXAMPLE.com") for _ in range(10)])
@@ -210,7 +213,10 @@ async def test_a_seat_covers_the_calls_that_state_its_address(
 
 
 async def test_a_plan_says_if_the_names_of_seats_and_calls_differ(serve: Serve) -> None:
-    """The calls of people whom another plan covers are no reason. One call with a seat is enough."""
+    """
+    If no call of an assistant has a seat, the plan says that the names of seats and calls differ. Calls of people
+    whom another plan covers are no reason for it. If one call has a seat, the plan says nothing.
+    """
     world = await world_of(serve, HASH)
     await planned(world, "ann@example.com")
     assert [None] == await unmet(world)

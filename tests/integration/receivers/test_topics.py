@@ -111,8 +111,8 @@ async def test_a_binary_cloud_event(serving: Serving) -> None:
 
 async def test_an_event_counts_once_and_bad_neighbours_are_named(serving: Serving) -> None:
     """
-    Source and id are the dedup key. If one event of a request is bad, only that event is rejected and named.
-    If all are bad, the answer is 400.
+    An event counts once: its source and id are the dedup key. If one event of a request is bad, only that event is
+    rejected and named. If all are bad, the answer is 400.
     """
     key = await serving.make_key("events", scopes=[CREATE_EVENT])
     bad = {"specversion": "1.0", "source": "/app", "type": "api.call"}
@@ -126,8 +126,8 @@ async def test_an_event_counts_once_and_bad_neighbours_are_named(serving: Servin
 
 async def test_events_are_read_back(serving: Serving) -> None:
     """
-    Keys that may read telemetry get every field, filtered by time. A key that may only send gets an error
-    with the missing scope.
+    Keys that may read telemetry can read events back with every field, filtered by time. A key that may only send
+    gets an error with the missing scope.
     """
     sender = await serving.make_key("events", scopes=[CREATE_EVENT])
     reader = await serving.make_key("reader", scopes=[READ])
@@ -204,7 +204,8 @@ async def test_sum_replace_and_delete(serving: Serving) -> None:
 
 async def test_a_sum_repeated_under_its_idempotency_key_counts_once(serving: Serving) -> None:
     """
-    A repeat under the same idempotency key is the same request. Another key, or none, makes another sum.
+    A sum that is repeated under the same idempotency key counts once. Under another key, or without one, it is
+    another sum.
     """
     key = await writer(serving)
     for _ in range(3):
@@ -248,8 +249,8 @@ async def test_requests_that_create_one_stream_otherwise_do_not_both_pass(servin
 
 async def test_older_forms(serving: Serving) -> None:
     """
-    The bare stream path is a sum. So is the oldest form, whose records name their stream. Old field names
-    work as well.
+    Older forms of requests still work: the bare stream path is a sum, and so is the oldest form, whose records name
+    their stream. Old field names work as well.
     """
     key = await writer(serving)
     old = usage(value=1)
@@ -261,7 +262,7 @@ async def test_older_forms(serving: Serving) -> None:
 
 async def test_streams_are_created_read_and_dropped(serving: Serving) -> None:
     """
-    PUT defines a stream, reads have the usual envelope, and a stream with records is deleted only by force.
+    PUT defines a stream, reads have the usual envelope, and a stream with records can be deleted only with `force`.
     """
     key = await writer(serving)
     path = "/unit-cost/v1/telemetry/allocation/api-calls"
@@ -344,7 +345,10 @@ VALIDATE = "/v2/connections/billing/{}/validate_billing_drop"
 async def test_a_large_drop_is_checked_beside_the_event_loop(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checking 80,000 rows takes half a second, which would block the event loop."""
+    """
+    A large drop is checked off the event loop. Checking 80,000 rows takes half a second, in which no other request
+    would be answered.
+    """
     places = []
 
     def read(body: bytes, *, max_tags: int) -> billing.Drop:

@@ -50,7 +50,8 @@ async def ids(serving: Serving, topic: str) -> list[bytes]:
 
 async def test_topics_pass_through_two_gateways(serve: Serve, tmp_path: Path) -> None:
     """
-    Ids, totals, order and bytes are equal in both. A repeat at the first gateway is a duplicate at the second.
+    Records of all topics pass through two gateways: ids, totals, order and bytes are equal in both. A repeat at the
+    first gateway is a duplicate at the second.
     """
     site = await serve(chain_keys=("topics", "billing"))
     (tmp_path / "topics.key").write_text(await site.make_key("topics", scopes=SCOPES))

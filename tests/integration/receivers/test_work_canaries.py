@@ -196,7 +196,10 @@ async def pages(
 
 @pytest.mark.parametrize("emails", ["hash", "drop"])
 async def test_addresses_in_units_follow_the_setting(serve: Serve, tmp_path: Path, emails: str) -> None:
-    """A session, a run or any other unit may be named after a person. Then no file has the address."""
+    """
+    If a session, a run or any other unit is named after a person's address, the setting for addresses applies to
+    it. Then no file has the address.
+    """
     config = Config(spool=SpoolSettings(hold=0, counter_wait=0))
     serving = await serve(config=replace(config, privacy=PrivacySettings(emails=emails)))
     span = json_span()

@@ -72,7 +72,10 @@ async def test_an_event_links_a_fork_to_its_parent(serving: Serving) -> None:
 
 
 async def test_an_event_links_a_session(serving: Serving) -> None:
-    """The cost of the session's calls is that of the pull request, and repeats change nothing."""
+    """
+    An event may link a session to a pull request: the cost of the session's calls is then that of the pull request,
+    and repeats change nothing.
+    """
     key = await serving.make_key("jobs", scopes=[CREATE_EVENT])
     span = json_span()
     span["attributes"].append({"key": "gen_ai.conversation.id", "value": {"stringValue": "first"}})
@@ -96,7 +99,10 @@ async def test_an_event_links_a_session(serving: Serving) -> None:
 
 
 async def test_a_wrong_link_is_rejected_alone(serving: Serving) -> None:
-    """The answer names the item and the reason. The other events of the request are stored."""
+    """
+    An event with a wrong link is rejected alone: the answer names the item and the reason. The other events of the
+    request are stored.
+    """
     key = await serving.make_key("jobs", scopes=[CREATE_EVENT])
     wrong: list[dict[str, Any]] = [
         {},
@@ -125,7 +131,9 @@ async def test_a_wrong_link_is_rejected_alone(serving: Serving) -> None:
 
 
 async def test_other_keys_cannot_link(serving: Serving) -> None:
-    """A key for telemetry has no right to send events, and neither has the key of a laptop."""
+    """
+    A key for telemetry cannot link units of work, because it may not send events. Neither can the key of a laptop.
+    """
     wide = await serving.make_key("ingest", scopes=[INGEST, ENROLL])
     enrolled = await ask(serving, "enroll", {"device_id": "laptop-1", "want_key": True}, wide)
     for key in (wide, said(enrolled)["key"], serving.key):
@@ -134,7 +142,10 @@ async def test_other_keys_cannot_link(serving: Serving) -> None:
 
 
 async def test_a_key_gets_half_of_the_limit(serving: Serving) -> None:
-    """One key cannot use up the links of all others. The answer says so."""
+    """
+    One key can use at most half of the links that others leave free. Beyond this, an event is rejected and the
+    answer says so.
+    """
     serving.app.services.operators.installation.most = {table(serving).limit: 4}.__getitem__
     key = await serving.make_key("jobs", scopes=[CREATE_EVENT])
     events = [{"type": LINK["type"], "data": {"session": f"s{number}", "ticket": "T"}} for number in range(4)]
@@ -145,7 +156,10 @@ async def test_a_key_gets_half_of_the_limit(serving: Serving) -> None:
 
 
 async def test_a_repeated_event_does_not_restore_a_deleted_link(serving: Serving) -> None:
-    """Each event that stated the link stays without effect, even if it is sent again. A new event links again."""
+    """
+    If a link is deleted, each event that stated it stays without effect, even if it is sent again. A new event
+    links again.
+    """
     key = await serving.make_key("jobs", scopes=[CREATE_EVENT])
     opened, closed, reopened = (
         {**LINK, "id": name, "source": "ci"} for name in ("opened", "closed", "reopened")
@@ -162,7 +176,10 @@ async def test_a_repeated_event_does_not_restore_a_deleted_link(serving: Serving
 
 
 async def test_a_repeated_event_refuses_no_edit(serving: Serving) -> None:
-    """An operator edits a link that further events have stated since. A second edit of that version is refused."""
+    """
+    If further events stated a link after an operator read it, the operator's edit is still accepted. A second edit
+    of that version is refused.
+    """
     key = await serving.make_key("jobs", scopes=[CREATE_EVENT])
     events = [{**LINK, "id": f"run-{number}", "source": "ci"} for number in range(3)]
     assert 200 == (await send(serving, key, events[0])).status
@@ -183,7 +200,7 @@ async def test_a_repeated_event_refuses_no_edit(serving: Serving) -> None:
 async def test_a_bounded_number_of_deletions_is_remembered(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The newest ones are remembered."""
+    """Only a bounded number of deleted links is remembered, the newest ones."""
     monkeypatch.setattr(declared, "MOST_DELETED", 2)
     key = await serving.make_key("jobs", scopes=[CREATE_EVENT])
     for number in range(3):

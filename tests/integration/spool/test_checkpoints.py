@@ -38,8 +38,8 @@ def try_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_checkpoint_that_fails_is_said(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
     """
-    The file cannot grow, but the WAL can. Commits succeed, the failure is logged once, and
-    nothing is lost afterwards.
+    If a checkpoint fails because the file cannot grow while the WAL can, commits succeed, the failure is logged
+    once, and nothing is lost afterwards.
     """
     spool = await start()
     bound = spool.database.path.stat().st_size + 64 * 1024
@@ -62,7 +62,10 @@ async def test_a_checkpoint_that_fails_is_said(start: Starter, caplog: pytest.Lo
 async def test_a_reader_that_holds_the_log_is_seen_and_counted(
     start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The WAL grows, counts against spool.max_bytes, and is moved into the file once the reader ends."""
+    """
+    If a reader keeps the log busy, the WAL grows and counts against spool.max_bytes. It is moved into the file once
+    the reader ends.
+    """
     for module in (database, log):
         monkeypatch.setattr(module, "WAL_BYTES", 1 << 20)
     spool = await start(max_bytes=4 << 20)

@@ -107,7 +107,8 @@ def overwrite_leaf(directory: Path, table: str) -> None:
 
 async def test_a_commit_that_fails_half_way_changes_nothing(start: Starter) -> None:
     """
-    Entries, counters, added reports, accounting and known ids do not change. A repeat is stored completely.
+    A commit that fails half-way changes nothing: entries, counters, added reports, accounting and known ids stay as
+    they were. A repeat is stored completely.
     """
     spool = await start(hold=10)
     await add(spool.log, call(1), points=[point(100, at=NOON + 60)])
@@ -155,8 +156,8 @@ async def test_a_note_that_cannot_be_written_stops_nothing(
     start: Starter, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The note only helps to salvage a damaged file. If it cannot be written, retention and the last commit of a
-    stop still succeed.
+    The note next to a data file only helps to salvage the file if it is damaged. If the note cannot be written,
+    retention and the last commit of a stop still succeed.
     """
     spool = await start(retention=60, late_window=0)
     await add(spool.log, call(1))
@@ -317,7 +318,10 @@ async def test_a_reserve_that_cannot_be_reached_is_a_refusal(
 async def test_a_start_whose_reserve_cannot_be_reached_is_a_start(
     start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log reads, refuses records, and accepts them once the directory is writable."""
+    """
+    If the reserve file cannot be reached at a start, the log still starts: it reads, refuses records, and accepts
+    them once the directory is writable.
+    """
     first = await start()
     await add(first.log, call(1))
     await first.close()

@@ -34,7 +34,10 @@ from tests.spool.contract.examples import add, call, everything
 async def test_entries_that_retention_removed_are_let_go(
     start: Starter, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Remaining entries stay in both caches, that of readers and that of repeats."""
+    """
+    If retention deletes entries, both caches forget them, that of readers and that of repeats. Remaining entries
+    stay in both.
+    """
     caches = []
 
     def made(max_bytes: int) -> EntryCache:
@@ -190,7 +193,10 @@ async def test_a_cache_that_nobody_reads_takes_no_commits() -> None:
 
 
 async def test_an_entry_is_found_only_if_the_storage_has_the_same_bytes() -> None:
-    """A number may be assigned again after a failed commit or by another gateway, for other records."""
+    """
+    The cache returns an entry only if the storage has the same bytes. A number may be assigned again after a failed
+    commit or by another gateway, for other records.
+    """
     (entry,), (other,) = committed(1), committed(1, records=99)
     cache = EntryCache(1 << 20)
     assert not find(cache, entry)
@@ -202,7 +208,10 @@ async def test_an_entry_is_found_only_if_the_storage_has_the_same_bytes() -> Non
 async def test_a_commit_that_was_rolled_back_is_not_read(
     start: Starter, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next commit gets the same numbers, and readers see its records."""
+    """
+    After a commit was rolled back, its records are not read from the cache. The next commit gets the same numbers,
+    and readers see its records.
+    """
     spool = await start(hold=60)
     await add(spool.log, call(0))
     clock.move(61)
@@ -220,7 +229,10 @@ async def test_a_commit_that_was_rolled_back_is_not_read(
 async def test_an_entry_that_is_set_aside_is_not_read_from_the_cache(
     start: Starter, clock: MovedClock
 ) -> None:
-    """Readers get committed records until `verify` finds that the storage has lost them."""
+    """
+    An entry that is set aside is no longer read from the cache. Readers get committed records until `verify` finds
+    that the storage has lost them.
+    """
     spool = await start(hold=60)
     for number in range(3):
         await add(spool.log, call(number))

@@ -103,7 +103,7 @@ async def test_access_over_grpc_ends_with_the_answer(serve: Serve, verb: str) ->
 
 
 async def test_over_tls_the_session_cookie_is_secure(serve: Serve, certificates: Certificates) -> None:
-    """With the Secure attribute, a browser never sends the cookie over plain HTTP."""
+    """Over TLS, the session cookie has the Secure attribute, so a browser never sends it over plain HTTP."""
     server = await serve(
         tls_cert_file=certificates.path("server.pem"), tls_key_file=certificates.path("server.key")
     )

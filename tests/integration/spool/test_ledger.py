@@ -78,7 +78,8 @@ async def test_a_damaged_file_is_made_again(opened: Opener, tmp_path: Path) -> N
 
 async def test_tables_that_are_gone_are_damage(opened: Opener, tmp_path: Path) -> None:
     """
-    A flipped number in the first page hides the tables, although the version still says that they exist.
+    If a flipped number in the first page hides the tables of ledger.sqlite, this counts as damage, although the
+    version still says that the tables exist.
     """
     log, ledger = FakeLog(), await opened()
     log.add([call(), call()])
@@ -112,7 +113,8 @@ async def test_damage_in_operation(opened: Opener, tmp_path: Path) -> None:
 
 async def test_damage_that_a_reader_meets_while_calls_are_counted(opened: Opener, tmp_path: Path) -> None:
     """
-    The new file counts from the first number, even if counting was under way when the old file was renamed.
+    If a reader finds damage in ledger.sqlite while calls are being counted, the file is renamed and a new one
+    counts from the first number.
     """
     log, ledger = Interrupted(), await opened()
     log.add([call(user=f"u{number}") for number in range(2000)])
@@ -151,7 +153,8 @@ def _damage(path: Path) -> None:
 @pytest.mark.usefixtures("flushed")
 async def test_what_is_counted_is_flushed(tmp_path: Path) -> None:
     """
-    The log deletes entries that the totals have counted. So after a power cut they could not be counted again.
+    What the totals have counted is flushed to disk. The log deletes entries that the totals have counted, so after
+    a power cut they could not be counted again.
     """
     store = await SqliteLedger.open(tmp_path, FakeClock())
 

@@ -28,7 +28,10 @@ asyncio.run(main())
 
 
 def test_a_process_ends_with_a_connection_open(tmp_path: Path) -> None:
-    """An unclosed connection's thread must not keep the interpreter waiting after a failure."""
+    """
+    A process ends after a failure even if a connection was never closed, because the connection's thread does not
+    keep the interpreter waiting.
+    """
     done = subprocess.run([sys.executable, "-c", LEFT_OPEN, str(tmp_path / "some.sqlite")], timeout=60)
     assert 3 == done.returncode
 

@@ -103,7 +103,7 @@ async def test_the_same_log_gets_back_what_was_damaged(
 
 
 async def test_what_cannot_be_recovered_is_said(start: Starter, clock: MovedClock, tmp_path: Path) -> None:
-    """A missing file, the log's own file and a file that is no database are refused."""
+    """`spool recover` refuses a missing file, the log's own file and a file that is no database, and says why."""
     first = await start()
     await first.close()
     own = first.directory / "spool.sqlite"

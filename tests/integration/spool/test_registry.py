@@ -42,7 +42,10 @@ async def create(registry: Registry, name: str = "search team") -> tuple[Key, st
 async def test_a_change_that_fails_on_disk_changes_nothing_in_memory(
     registry: Registry, tmp_path: Path
 ) -> None:
-    """The audit row cannot be written, so the key stays as it was."""
+    """
+    If a change fails on disk, here because the audit row cannot be written, the key stays as it was in memory as
+    well.
+    """
     _, secret = await create(registry)
     with sqlite3.connect(tmp_path / "registry.sqlite") as connection:
         connection.execute("ALTER TABLE audit RENAME TO kept_audit")
@@ -107,14 +110,17 @@ def test_a_crash_while_it_is_made_leaves_no_half(tmp_path: Path) -> None:
 
 
 def test_a_cut_secret_is_said(tmp_path: Path) -> None:
-    """A new secret would silently make every key invalid, so a truncated one stops the start."""
+    """
+    If the installation's secret is truncated, the start stops with an error, because a new secret would silently
+    make every key invalid.
+    """
     (tmp_path / FILE).write_bytes(b"short")
     with pytest.raises(SpoolError, match="Restore it from a backup"):
         installation_secret(tmp_path)
 
 
 def test_a_password_is_kept_as_a_slow_hash(usual_passwords: None) -> None:
-    """scrypt is used with its own salt, and the stored hash names the costs."""
+    """A password is stored as a hash of scrypt with its own salt, and the stored hash names the costs."""
     first, second = hash_password("correct horse battery"), hash_password("correct horse battery")
     assert first != second
     assert first.startswith(b"scrypt$32768$8$3$")

@@ -75,9 +75,9 @@ async def test_a_call_known_without_a_time_is_known_with_one(
     start: Starter, again: Starter, hours: float, ids: int
 ) -> None:
     """
-    The first report has no time, so it is stored under the hour of its arrival. After a start, the report
-    with a time is still recognized, even if its call was in an earlier hour. This holds with ids inside and
-    outside of runs.
+    A call whose first report has no time is stored under the hour of its arrival. After a start, the report with a
+    time is still recognized, even if its call was in an earlier hour. This holds with ids inside and outside of
+    runs.
     """
     first = await start()
     await add(first.log, *(call(number, start_time=None) for number in range(ids)))
@@ -191,7 +191,10 @@ async def test_counters_go_on_where_they_stood(start: Starter, again: Starter) -
 
 
 async def test_receipts_conflicts_and_shapes_stay(start: Starter, again: Starter) -> None:
-    """All data that an operator could query before the restart are still there."""
+    """
+    Receipts, conflicts, and shapes of unrecognized data, which an operator could query before a restart, are still
+    there afterwards.
+    """
     first = await start()
     receipt = await add(first.log, call(1), unrecognised=[("llm.x",)])
     await add(first.log, call(1, source="kong", input_tokens=7))
@@ -249,7 +252,7 @@ async def test_two_processes_never_share_a_directory(start: Starter, tmp_path: P
 
 
 async def test_the_directory_is_private(start: Starter, tmp_path: Path) -> None:
-    """Nobody else can read a new directory. An existing directory keeps its mode."""
+    """A new data directory is private: nobody else can read it. An existing directory keeps its mode."""
     spool = await start()
     await add(spool.log, call(1))
     assert 0o700 == spool.directory.stat().st_mode & 0o777
@@ -279,7 +282,8 @@ async def test_a_migration_that_is_interrupted_runs_again(tmp_path: Path) -> Non
 
 async def test_a_new_file_has_all_versions_or_none(tmp_path: Path) -> None:
     """
-    All versions are created in one transaction. After an interruption the next start begins with an empty file.
+    All versions of a new file are created in one transaction. After an interruption the next start begins with an
+    empty file.
     """
     connection = sqlite3.connect(tmp_path / "file.sqlite", isolation_level=None)
     versions = [
@@ -324,8 +328,8 @@ async def test_a_kill_at_any_moment_keeps_what_was_acknowledged(start: Starter, 
 
 async def test_a_start_with_a_clock_that_is_ahead_forgets_no_ids(tmp_path: Path) -> None:
     """
-    A command or server ran for a moment with a clock that was ahead. Yesterday's repeats are
-    still recognized afterwards.
+    If a command or server ran for a moment with a clock that was ahead, ids are not forgotten: yesterday's repeats
+    are still recognized afterwards.
     """
     machine = MovedClock(NOON)
     settings = SpoolSettings(hold=0)

@@ -19,7 +19,8 @@ async def test_commits_go_on_while_retention_plans_runs_of_ids(
     start: Starter, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A plan for many ids takes long. Meanwhile a call is committed, and ids that the plan left out stay known.
+    Commits continue while retention plans for many ids, which takes long. A call is committed meanwhile, and ids
+    that the plan left out stay known.
     """
     spool = await start(retention=60, late_window=0)
     for number in range(10):

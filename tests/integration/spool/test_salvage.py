@@ -119,7 +119,9 @@ async def test_rows_between_the_damage_and_where_a_leap_ended_are_read(start: St
 
 @pytest.mark.parametrize("table", ["entries", "devices"])
 async def test_a_page_that_leads_back_ends_the_reading(start: Starter, table: str) -> None:
-    """A leaf is replaced by the root of its table. Reading must not return the same rows forever."""
+    """
+    If a damaged page leads back to the root of its table, reading ends and does not return the same rows forever.
+    """
     first = await start()
     await fill(first)
     await first.close()
@@ -235,7 +237,8 @@ async def test_acknowledged_commits_that_the_log_lost_are_counted(
     start: Starter, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     """
-    The note has the highest acknowledged number. Missing records up to it count as damaged and are logged.
+    If the log lost acknowledged commits, the note, which has the highest acknowledged number, shows it. Missing
+    records up to that number count as damaged and are logged.
     """
     first = await start()
     await first.database.run(
@@ -351,7 +354,8 @@ async def test_a_flipped_version_is_damage(start: Starter, number: int) -> None:
 
 async def test_deliveries_that_are_lost_are_sent_again(start: Starter) -> None:
     """
-    The outcome of the lost deliveries is unknown, so the newest numbers are open again. The accounting balances.
+    If deliveries are lost, their outcome is unknown, so their records are open again and are sent again. The
+    accounting balances.
     """
     first = await start()
     await first.deliveries.set_routes([ROUTE])
@@ -386,7 +390,10 @@ async def test_deliveries_that_are_lost_are_sent_again(start: Starter) -> None:
     ],
 )
 async def test_a_route_whose_row_is_lost_goes_on_where_it_was(start: Starter, lost: str) -> None:
-    """The note states which records were acknowledged. Only open records are sent again."""
+    """
+    A route whose row is lost continues where it was, because the note states which records were acknowledged. Only
+    open records are sent again.
+    """
     first = await start()
     await first.deliveries.set_routes([ROUTE])
     for number in range(10):
@@ -513,8 +520,8 @@ async def test_values_of_another_type_stop_no_start(start: Starter, table: str) 
 
 async def test_what_a_damaged_page_hides_waits_for_a_salvage(start: Starter) -> None:
     """
-    Entries on the page are neither acknowledged nor counted as damaged. Reads fail until the next
-    start salvages them.
+    If a page is damaged during operation, its entries are neither acknowledged nor counted as damaged. Reads fail
+    until the next start salvages them.
     """
     first = await start()
     for number in range(40):
@@ -541,8 +548,8 @@ async def test_what_a_damaged_page_hides_waits_for_a_salvage(start: Starter) -> 
 
 async def test_a_recount_names_a_damaged_row_of_a_commit_and_sets_it_aside(start: Starter) -> None:
     """
-    The other rows are counted, and the counters keep the damaged row's values. So the accounting balances
-    the next time.
+    If a recount finds a damaged row of a commit, the row is set aside. The other rows are counted, and the counters
+    keep the damaged row's values, so the accounting balances the next time.
     """
     spool = await start()
     for number in range(10):
@@ -560,7 +567,10 @@ async def test_a_recount_names_a_damaged_row_of_a_commit_and_sets_it_aside(start
 async def test_a_damaged_row_of_a_commit_that_nobody_counted_again_goes_with_its_age(
     start: Starter, clock: MovedClock
 ) -> None:
-    """Retention sets the row aside before it carries its counts forward, so the accounting balances."""
+    """
+    If nobody recounted a damaged row of a commit, retention sets it aside before it carries the row's counts
+    forward, so the accounting balances.
+    """
     spool = await start()
     for number in range(10):
         await add(spool.log, call(number))

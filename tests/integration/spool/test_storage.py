@@ -84,7 +84,10 @@ async def test_what_another_build_wrote_is_not_touched(
 
 
 async def test_a_damaged_registry_takes_nothing_along(tmp_path: Path) -> None:
-    """The log and the totals open, the registry is None, and the problem names the file."""
+    """
+    If the registry is damaged, the log and the totals still open, the registry is None, and the problem names the
+    file.
+    """
     await (await open_storage(options(tmp_path))).close()
     for path in tmp_path.glob("registry.sqlite*"):
         path.write_bytes(b"not a database" * 1000)
@@ -96,7 +99,7 @@ async def test_a_damaged_registry_takes_nothing_along(tmp_path: Path) -> None:
 
 
 async def test_what_fails_to_open_leaves_nothing_open(tmp_path: Path) -> None:
-    """If the totals cannot be opened, the data directory is free again."""
+    """If the totals cannot be opened, nothing stays open: the data directory is free again."""
     (tmp_path / "ledger.sqlite").mkdir()
     with pytest.raises(OSError, match=r"ledger\.sqlite"):
         await open_storage(options(tmp_path))
@@ -107,7 +110,8 @@ async def test_what_fails_to_open_leaves_nothing_open(tmp_path: Path) -> None:
 @pytest.mark.parametrize("left", ["gone", "empty"])
 async def test_a_registry_that_is_gone_is_damaged(tmp_path: Path, left: str) -> None:
     """
-    If the file was deleted, valid keys must not be refused as wrong. A new registry is created only on request.
+    A registry whose file was deleted counts as damaged, because valid keys must not be refused as wrong. A new
+    registry is created only on request.
     """
     first = await open_storage(options(tmp_path))
     assert first.registry is not None
@@ -132,7 +136,10 @@ async def test_a_registry_that_is_gone_is_damaged(tmp_path: Path, left: str) -> 
 
 
 async def test_a_row_of_a_key_that_nobody_wrote_is_damage(tmp_path: Path) -> None:
-    """One bit flips in a JSON text. The registry is None, and everything else opens."""
+    """
+    If one bit flips in the JSON text of a key's row, the registry counts as damaged and is None. Everything else
+    opens.
+    """
     first = await open_storage(options(tmp_path))
     assert first.registry is not None
     await first.registry.keys.create(name="search", scopes=[INGEST], actor=Actor("ada", "local"))
@@ -149,7 +156,7 @@ async def test_a_row_of_a_key_that_nobody_wrote_is_damage(tmp_path: Path) -> Non
 @pytest.mark.parametrize("at", [18, 19, 47, 59])
 async def test_a_damaged_header_is_damage_in_every_file(tmp_path: Path, at: int) -> None:
     """
-    A damaged header counts as damage. Otherwise SQLite would treat the file as read-only or as text
+    A damaged header counts as damage in every file. Otherwise SQLite would treat the file as read-only or as text
     in another encoding.
     """
     await (await open_storage(options(tmp_path))).close()

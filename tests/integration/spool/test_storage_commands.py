@@ -72,7 +72,8 @@ def test_a_bad_change_says_what_is_possible(file: Path, words: str) -> None:
 
 def test_the_room_of_a_shared_storage_has_to_be_set(file: Path) -> None:
     """
-    The disk belongs to another machine, so there is no good default. PostgreSQL stops if its disk is full.
+    The size of a shared storage has to be set, because its disk belongs to another machine and no default would
+    fit. PostgreSQL stops if its disk is full.
     """
     file.write_text(file.read_text().replace('max_bytes = "1GiB"', ""))
     refused = run(file, "init")

@@ -191,7 +191,10 @@ async def test_many_parties_that_used_little_share_a_group() -> None:
 
 @pytest.mark.parametrize("is_waiting", [False, True])
 async def test_little_of_a_busy_party_goes_with_one_that_used_less(*, is_waiting: bool) -> None:
-    """The share is measured as work: many submissions cost more than one, and waiting counters also count."""
+    """
+    The small part of a busy party's records that goes together with a party that used less is measured as work:
+    many submissions cost more than one, and waiting counters also count.
+    """
     turns, groups = FairTurns(), HeldGroups()
     writer = GroupWriter(groups.commit, groups.between)
     turns.active_party("busy").charge_time(10.0)
@@ -229,7 +232,10 @@ rests_for_ever = pytest.mark.usefixtures("endless_rests")
 
 @rests_for_ever
 async def test_behind_a_group_of_one_that_used_far_more_others_have_their_turn() -> None:
-    """The busy party's next group has to rest. A party that used far less does not wait for it."""
+    """
+    After a group of a party that used far more, others have their turn: the next group of the busy party has to
+    rest. A party that used far less does not wait for it.
+    """
     turns, groups = FairTurns(), HeldGroups()
     groups.go_on.set()
     writer = GroupWriter(groups.commit, groups.between)
@@ -249,7 +255,10 @@ async def test_behind_a_group_of_one_that_used_far_more_others_have_their_turn()
 
 @rests_for_ever
 async def test_who_used_little_waits_for_nobody() -> None:
-    """A newcomer has used nothing. In comparison, another party's light use must not count as a flood."""
+    """
+    A party that used little waits for nobody. A newcomer has used nothing, and in comparison the light use of
+    another party must not count as a flood.
+    """
     turns, groups = FairTurns(), HeldGroups()
     groups.go_on.set()
     writer = GroupWriter(groups.commit, groups.between)
@@ -264,7 +273,10 @@ async def test_who_used_little_waits_for_nobody() -> None:
 
 @rests_for_ever
 async def test_behind_a_small_party_another_need_not_rest_longer() -> None:
-    """A small party seldom has a second group ready, so the busy party does not wait for one."""
+    """
+    After a group of a small party, the busy party need not rest for another one, because a small party seldom has a
+    second group ready.
+    """
     turns, groups = FairTurns(), HeldGroups()
     groups.go_on.set()
     writer = GroupWriter(groups.commit, groups.between)
@@ -280,7 +292,8 @@ async def test_behind_a_small_party_another_need_not_rest_longer() -> None:
 @rests_for_ever
 async def test_parties_that_used_alike_do_not_rest_for_each_other() -> None:
     """
-    A party rests only for one that used far less. Otherwise it would wait for requests that may never come.
+    Parties that used about the same do not rest for each other. A party rests only for one that used far less.
+    Otherwise it would wait for requests that may never come.
     """
     turns, groups = FairTurns(), HeldGroups()
     groups.go_on.set()
@@ -295,7 +308,7 @@ async def test_parties_that_used_alike_do_not_rest_for_each_other() -> None:
 
 
 class OvertakenGroups(HeldGroups):
-    """Each group checks, when it may continue, whether it should give way."""
+    """Commits groups. Each group checks, when it may continue, whether it should give way to another party."""
 
     writer: GroupWriter
 
@@ -308,7 +321,8 @@ class OvertakenGroups(HeldGroups):
 
 async def test_a_running_group_of_a_busy_party_gives_way_once() -> None:
     """
-    The group gives way to a party that used far less. The second time it is committed, whoever arrives meanwhile.
+    A running group of a busy party gives way once, to a party that used far less. The second time it is committed,
+    whoever arrives meanwhile.
     """
     turns, groups = FairTurns(), OvertakenGroups()
     groups.writer = writer = GroupWriter(groups.commit, groups.between)
@@ -334,7 +348,7 @@ async def test_a_running_group_of_a_busy_party_gives_way_once() -> None:
 
 @pytest.mark.parametrize("used_s", [0.1, 6.0])
 async def test_a_running_group_gives_way_to_far_less_alone(used_s: float) -> None:
-    """The group stays if its party used little, or not much more than the new one."""
+    """A running group does not give way if its own party used little, or not much more than the new one."""
     turns, groups = FairTurns(), OvertakenGroups()
     groups.writer = writer = GroupWriter(groups.commit, groups.between)
     turns.active_party("one").charge_time(0.15 if used_s < 1 else 10.0)
@@ -353,7 +367,10 @@ async def test_a_running_group_gives_way_to_far_less_alone(used_s: float) -> Non
 async def test_of_a_group_that_gave_way_nothing_is_kept_twice(
     start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The group's records get the numbers after those of the party that passed it."""
+    """
+    If a group gave way, no record is stored twice: its records get the numbers after those of the party that passed
+    it.
+    """
     spool, turns = await start(), FairTurns()
     turns.active_party("busy").charge_time(10.0)
     began, goes_on, plan = threading.Event(), threading.Event(), Planner.plan
@@ -473,7 +490,9 @@ async def test_what_is_in_hand_is_answered_in_time_where_that_is_asked_for() -> 
 
 
 async def test_no_more_wait_than_are_allowed() -> None:
-    """The last allowed submission is stored. One more is refused at once."""
+    """
+    No more submissions wait than are allowed: the last allowed one is stored, and one more is refused at once.
+    """
     disk = HangingDisk()
     writer = GroupWriter(disk.commit, disk.between, max_waiting=2)
     senders = [asyncio.create_task(writer.append(submission([call(0)])))]
@@ -511,7 +530,10 @@ async def test_the_figures_show_what_keeps_the_writing_connection(start: Starter
 
 
 async def test_a_log_whose_writer_died_says_so(start: Starter) -> None:
-    """If the writer died, `alive` is false, so /livez fails. Stored records exist after a restart."""
+    """
+    If the log's writer died, the log says so: `alive` is false, so /livez fails. Stored records exist after a
+    restart.
+    """
     spool = await start()
     await add(spool.log, call(1))
     assert (await spool.log.stats()).alive
@@ -570,7 +592,10 @@ async def test_what_is_on_disk_is_never_committed_again(
 async def test_a_receipt_that_cannot_be_made_undoes_the_commit(
     start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The receipt is created before the commit ends, so a repeat finds nothing stored."""
+    """
+    If a receipt cannot be created, the commit is undone. The receipt is created before the commit ends, so a repeat
+    finds nothing stored.
+    """
     spool = await start()
     with monkeypatch.context() as broken:
         broken.setattr("spool.log.receipts.Sealer.seal", None)

@@ -41,7 +41,10 @@ async def compared(server: OperatorServer, status: int = 200, **asked: str) -> A
 
 
 async def test_a_change_of_bills_is_split_like_one_of_counted_costs(server: OperatorServer) -> None:
-    """Amounts without calls are in no other part than the rest. In each cost type, rows add up to the total."""
+    """
+    In a comparison of billed costs, amounts without calls are only in the part called rest. In each cost type, rows
+    add up to the total.
+    """
     for cost_type in BILLED_TYPES:
         found = await compared(server, cost_type=cost_type, by="team")
         total = found["total"]
@@ -132,8 +135,8 @@ async def previewed(server: OperatorServer, **given: Any) -> Any:
 
 async def test_a_scheduled_report_of_a_view_of_billed_money(server: OperatorServer) -> None:
     """
-    The report has the bills of its period, their finality, and a link to the same costs. Another time
-    zone is refused.
+    A scheduled report of a view of billed costs has the bills of its period, their finality, and a link to the same
+    costs. Another time zone is refused.
     """
     found = (await previewed(server)).payload["preview"]
     assert (

@@ -69,7 +69,10 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 
 async def test_a_report_is_in_the_money_of_its_cost_type(server: OperatorServer) -> None:
-    """Both cost types have the same total. The default is counted costs, without any data of bills."""
+    """
+    A report is in the costs of its cost type. Both cost types have the same total. The default is counted costs,
+    without any data of bills.
+    """
     for cost_type, search in (("billed_cost", "4"), ("discounted_cost", "3")):
         found = await report(server, *SPAN, ("cost_type", cost_type), ("by", "team"))
         assert found["total"]["cost"] == "8"
@@ -127,8 +130,8 @@ async def test_long_lists_of_billed_money_have_the_same_sums(
 
 async def test_billed_money_in_another_currency(server: OperatorServer) -> None:
     """
-    Each day has its own rate, in rows of any length and in amounts beside the rows. Without a rate, amounts are
-    listed as dollars and are in no sum.
+    Billed costs in another currency are converted at the rate of each day, in rows of any length and in amounts
+    beside the rows. Amounts without a rate are listed and are in no sum.
     """
     rates = {TODAY - 2 * DAY_S: Decimal("0.5"), TODAY - 9 * DAY_S: Decimal("0.8")}
 

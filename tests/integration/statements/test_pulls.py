@@ -144,7 +144,8 @@ async def test_all_pages_are_pulled(house: House) -> None:
 
 async def test_a_day_that_is_nothing_any_more(house: House) -> None:
     """
-    A day that becomes empty loses its rows. LiteLLM is an exception, because it may have deleted its logs.
+    If a provider now reports nothing for a day, the stored rows of the day are removed. LiteLLM is an exception,
+    because it may have deleted its logs.
     """
     await house.pull()
     house.provider.amounts = {house.provider.today - 2 * DAY_S: 0}
@@ -288,7 +289,7 @@ async def test_a_failure_is_told(house: House) -> None:
 
 
 async def test_no_redirect_is_followed(house: House) -> None:
-    """A redirect could send the key to somebody else."""
+    """A pull follows no redirect, because it could send the key to somebody else."""
     house.provider.faults = {1: web.Response(status=302, headers={"Location": "/elsewhere"})}
     state = await house.pull()
     assert "does not follow redirects" in state.reason
@@ -319,7 +320,7 @@ async def test_pages_are_bounded(house: House) -> None:
 
 @pytest.mark.parametrize("house", ["github_copilot"], indirect=True)
 async def test_a_report_that_is_not_there(house: House) -> None:
-    """One of the two reports may be missing. If both are, the pull fails."""
+    """If one of a provider's two reports does not exist, the pull succeeds. If both are missing, it fails."""
     provider = house.provider
     provider.gone = {"ai_credit"}  # type: ignore[attr-defined]
     assert "done" == (await house.pull()).state
@@ -333,7 +334,7 @@ async def test_a_report_that_is_not_there(house: House) -> None:
 
 @pytest.mark.parametrize("house", ["openai_costs"], indirect=True)
 async def test_a_pull_that_cannot_be(house: House) -> None:
-    """An unknown name is refused. If the key file is unreadable, no request is sent."""
+    """A pull of an unknown name is refused. If the key file is unreadable, no request is sent."""
     with pytest.raises(NotThere):
         await house.puller().pull("other")
     pull = house.config.reconciliation.pull[0]
@@ -376,7 +377,10 @@ async def test_a_command_and_the_schedule_at_once(house: House) -> None:
 
 @ONE
 async def test_a_pull_that_a_command_began_and_a_kill_ended(house: House) -> None:
-    """The interrupted pull is due at once, even if an earlier pull had set a later time."""
+    """
+    If a command began a pull and was killed, the pull is due again at once, even if an earlier pull had set a later
+    time.
+    """
     await house.pull()
     house.provider.hang_at = house.requests + 2
     pulling = asyncio.create_task(house.puller().pull(NAME))
@@ -405,7 +409,10 @@ async def test_a_clock_that_was_ahead(house: House) -> None:
 
 @ONE
 async def test_another_account_begins_anew(house: House) -> None:
-    """Stored progress of the former account does not count for the new one."""
+    """
+    If a pull is configured for another account, it begins anew: stored progress of the former account does not
+    count.
+    """
     house.provider.faults = {house.requests: web.Response(status=503)} | {
         house.requests + n: web.Response(status=503) for n in range(1, 9)
     }
@@ -451,7 +458,10 @@ async def test_a_key_that_an_answer_repeats_is_not_told(house: House) -> None:
 
 
 async def test_a_limit_that_names_no_time_is_one_of_a_minute(house: House) -> None:
-    """Cursor allows 20 requests per minute, and does not say when to retry."""
+    """
+    If a provider limits requests without saying when to retry, the pull waits a minute. Cursor, for example, allows
+    20 requests per minute and states no time.
+    """
     house.provider.faults = {1: web.Response(status=429)}
     await house.pull()
     assert house.slept == [LIMIT_WAIT_S]
@@ -463,7 +473,10 @@ async def test_a_limit_that_names_no_time_is_one_of_a_minute(house: House) -> No
     [{}, {"pagination": {}}, {"pagination": {"hasNextPage": 1}}, {"pagination": {"hasNextPage": True}}],
 )
 async def test_a_page_of_cursor_that_does_not_tell_whether_it_is_the_last(page: Mapping[str, object]) -> None:
-    """Treating such a page as the last one would make an incomplete day look complete."""
+    """
+    If a page of Cursor does not say whether it is the last one, the pull fails. Treating the page as the last would
+    make an incomplete day look complete.
+    """
     with pytest.raises(Invalid):
         PULL_REQUESTS["cursor_usage_events"].next_page(page)
 
@@ -480,7 +493,9 @@ async def test_no_part_of_a_key_is_told(house: House) -> None:
 
 @ONE
 async def test_the_name_of_a_page_is_bounded(house: House) -> None:
-    """The name of a page is limited in length, because it becomes a part of an address."""
+    """
+    The name of a next page that a provider states is limited in length, because it becomes a part of an address.
+    """
     page = {"data": [], "has_more": True, "next_page": "n" * 4097}
     house.provider.faults = {1: web.json_response(page)}
     assert "more than 4096 characters" in (await house.pull()).reason
@@ -497,7 +512,10 @@ async def test_the_name_of_a_page_is_bounded(house: House) -> None:
     ],
 )
 async def test_an_answer_that_does_not_tell_whether_it_is_the_last(page: Mapping[str, object]) -> None:
-    """Treating such an answer as the last page would make an incomplete day look complete."""
+    """
+    If an answer does not say whether it is the last page, the pull fails. Treating it as the last would make an
+    incomplete day look complete.
+    """
     for name in ("openai_usage", "anthropic_analytics_costs"):
         with pytest.raises(Invalid):
             PULL_REQUESTS[name].next_page(page)
@@ -505,7 +523,10 @@ async def test_an_answer_that_does_not_tell_whether_it_is_the_last(page: Mapping
 
 
 async def test_every_pull_that_can_be_configured_is_known() -> None:
-    """The settings, the requests and the fake providers name the same sources."""
+    """
+    Every pull that can be configured is known: the settings, the requests and the fake providers name the same
+    sources.
+    """
     assert set(PULLED_SOURCES) == set(PULL_REQUESTS) == set(PROVIDERS)
     assert set(PULLED_SOURCES) <= set(SOURCES)
     assert {name: provider.settle_s for name, provider in PROVIDERS.items()} == {

@@ -38,8 +38,8 @@ async def made(server: OperatorServer, **given: Any) -> Any:
 
 async def test_a_new_connection_is_in_costs_unless_it_would_count_twice(server: OperatorServer) -> None:
     """
-    The connection gives the reason why it does not count. An explicit choice overrides the default and
-    can be changed.
+    A new billing connection is in costs unless it would count twice. In this case it states the reason. An explicit
+    choice overrides the default and can be changed.
     """
     plain = await made(server)
     assert plain["in_costs"] is True
@@ -73,8 +73,8 @@ async def dropped(server: OperatorServer, connection: str, *days: str) -> None:
 
 async def test_rows_of_a_drop_are_in_reports(server: OperatorServer) -> None:
     """
-    Rows appear in billed costs with their own dimensions, including rows of the current day. A query about
-    calls has none of them.
+    Rows of a drop appear in billed costs with their own dimensions, including rows of the current day. A query
+    about calls has none of them.
     """
     connection = await made(server)
     services = server.services.money

@@ -223,7 +223,10 @@ FAULTS: dict[str, list[tuple[Any, str]]] = {
 
 
 async def test_who_comes_and_who_goes(house: House) -> None:
-    """All pages are fetched. An unchanged list changes nothing and leaves no audit row."""
+    """
+    All pages of a seat list are fetched, and seats are added and ended. An unchanged list changes nothing and
+    leaves no audit row.
+    """
     house.vendor.logins = [f"u{number}" for number in range(GITHUB_ROWS + 3)]
     state = await house.pull()
     assert state.state == DONE
@@ -246,7 +249,10 @@ async def test_who_comes_and_who_goes(house: House) -> None:
 
 
 async def test_a_list_that_cannot_be_used_changes_nothing(house: House) -> None:
-    """An empty list, an invalid answer, an incomplete list and a deleted plan each fail with a reason."""
+    """
+    A seat list that cannot be used changes nothing: an empty list, an invalid answer, an incomplete list and a
+    deleted plan each fail with a reason.
+    """
     house.vendor.logins = ["ann", "bob"]
     await house.pull()
     before = house.seats

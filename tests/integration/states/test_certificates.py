@@ -90,7 +90,7 @@ def _named(section: object) -> Iterator[str]:
 
 
 def test_every_setting_of_a_certificate_is_walked(tmp_path: Path) -> None:
-    """Each of them is reported on its own, so that a new setting cannot be forgotten."""
+    """Every setting that names a certificate is reported on its own, so that a new setting cannot be forgotten."""
     settings = [name.rpartition(".")[2] for name in SETTINGS if " in " not in name]
     assert sorted(settings) == sorted(_named(Config()))
     for ending in SETTINGS:
@@ -121,7 +121,10 @@ def test_every_setting_of_a_certificate_is_walked(tmp_path: Path) -> None:
 def test_the_severity_follows_the_end(
     tmp_path: Path, setting: str, days: tuple[float, ...], severity: str | None
 ) -> None:
-    """A chain ends with its first certificate, and a list of authorities with its last. No certificate is critical."""
+    """
+    The severity of a certificate follows its end. For a chain it is the earliest end of its certificates, for a
+    list of authorities the latest. A file without a certificate is critical.
+    """
     files = {name: tmp_path / name for name in SETTINGS}
     for path in files.values():
         path.write_bytes(pem(300))
@@ -170,7 +173,10 @@ def test_each_form_of_an_address(
 def test_certificates_in_variables_of_postgresql(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, named: list[str]
 ) -> None:
-    """If the address names no certificate, the connection uses that of a variable. A list ends with its last one."""
+    """
+    If the database's address names no certificate, the connection uses that of PostgreSQL's environment variable. A
+    list of authorities ends with its last one.
+    """
     path = tmp_path / "certificate.pem"
     path.write_bytes(pem(3, 9))
     monkeypatch.setenv("TOLLHOUSE_DSN", address.format(path))
@@ -208,7 +214,7 @@ ca_file = "upstream.pem"
 
 
 def test_all_faces_agree(tmp_path: Path) -> None:
-    """Overview, insight, doctor, check and metric have the same certificates, words and times."""
+    """Overview, insight, doctor, check and metric state the same certificates, words and times."""
     house = Tollhouse(tmp_path, ARCHIVE.format(server="", hold="0s", more=HOOK))
     (tmp_path / "ca.pem").write_bytes(pem(10))
     (tmp_path / "upstream.pem").write_bytes(pem(2))

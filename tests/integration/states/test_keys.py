@@ -112,7 +112,10 @@ async def _planted(house: Tollhouse) -> Mapping[str, str]:
 
 
 def test_each_sender_reads_the_state_of_its_key(site: Site) -> None:
-    """Only the secret of an expired key reads when it expired. A wrong secret learns nothing."""
+    """
+    A sender whose key has expired gets an answer that says since when. A sender with a wrong secret learns nothing
+    about a key.
+    """
     for name, (status, text) in site.answers.items():
         key = BY_NAME[name]
         assert (200 if key.state == "Enabled" else 401) == status, name
@@ -124,7 +127,7 @@ def test_each_sender_reads_the_state_of_its_key(site: Site) -> None:
 
 
 def test_lists_and_commands_show_the_state(site: Site) -> None:
-    """The published status stays Enabled or Disabled. The state is next to it, in the list and in `keys show`."""
+    """Lists and commands show the state of a key next to its published status, which stays Enabled or Disabled."""
     listed = {row["name"]: row for row in site.house.json("keys", "list", "--limit", "100")["keys"]}
     for key in KEYS:
         shown = site.house.asked(f"/keys/{key.name.replace(' ', '%20')}")["key"]
@@ -138,7 +141,10 @@ def test_lists_and_commands_show_the_state(site: Site) -> None:
 
 
 def test_a_key_in_trouble_is_named_with_one_severity(site: Site) -> None:
-    """Overview, insights, doctor and check have the same title. Overview leaves out what is only information."""
+    """
+    A key in trouble is named with the same title and severity in overview, insights, doctor and check. The overview
+    leaves out what is only information.
+    """
     causes, insights = faces.causes(site.house), faces.insights(site.house)
     diagnoses = faces.diagnoses(site.house)
     code, checked = faces.check(site.house)
@@ -194,7 +200,10 @@ def test_assistants_read_the_state(site: Site) -> None:
 
 
 def test_tries_survive_a_restart_and_end_with_a_new_date(site: Site) -> None:
-    """The number is stored. A moved date lets the sender in again, and ends the count and the insight."""
+    """
+    The number of refused tries with an expired key is stored over a restart. A moved date lets the sender in again,
+    and ends the count and the insight.
+    """
     house = site.house
     house.stop()
     house.start()

@@ -265,7 +265,10 @@ def _state(row: dict[str, Any]) -> str:
 
 
 async def test_a_device_that_is_replaced_stays_a_device(moved: Faces, clock: MovedClock) -> None:
-    """The fleet does not list it, and every face of devices says `replaced`."""
+    """
+    A device that was replaced stays a device: the fleet does not list it, and every face of devices says
+    `replaced`.
+    """
     table = moved.server.app.services.operators.senders.require_devices().table
     known = made(random.Random(1), 1, clock.now())
     await table.replace_row(replace(known, id="old", state=REVOKED, replaced_by="new"))

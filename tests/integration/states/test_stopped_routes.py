@@ -63,7 +63,10 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tollhouse]:
 
 
 def test_the_state_of_a_route_overrules_a_test_request(house: Tollhouse) -> None:
-    """`check` and `doctor` say that records wait, and `check` exits with 1, although an empty export is accepted."""
+    """
+    If a route is stopped, `check` and `doctor` say that records wait, and `check` exits with 1, although an empty
+    export is accepted.
+    """
     code, checked = faces.check(house)
     assert 1 == code
     found = {one["name"]: one for one in checked["destinations"]}

@@ -122,7 +122,10 @@ def test_names_that_no_rule_reads_are_no_part_of_a_kind(further: str, native: Na
 
 
 def test_a_name_that_is_kept_is_part_of_a_kind(native: Native) -> None:
-    """If the operator keeps an attribute as a tag, calls with it are of another kind."""
+    """
+    If the operator keeps an attribute as a tag, it is a part of the kind of a call. So calls with it are of another
+    kind.
+    """
     call: dict[str, Any] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5"}
     memory, options = SpanMemory(native, AT_ONCE), Options(keep_attributes=frozenset({"app.plan"}))
     for number in range(1, 41):

@@ -76,8 +76,7 @@ async def test_a_reported_cluster_outlives_the_process(rows: ClusterRows, clock:
 
 async def test_what_a_report_leaves_out_stays(rows: ClusterRows, clock: MovedClock) -> None:
     """
-    If a report omits fields, the cluster keeps their earlier values. An empty list of checks states that
-    there are no checks.
+    Values that a cluster's report omits stay as they were. An empty list of checks states that there are no checks.
     """
     table = await opened(rows, clock)
     await table.store_report(WHOLE)
@@ -182,7 +181,7 @@ class _Full(SqlClusters):
 
 
 async def test_settings_need_the_registry(rows: ClusterRows, clock: MovedClock) -> None:
-    """Without its registry, a cluster reports as before, but nobody changes or deletes it."""
+    """If the registry is not available, a cluster reports as before, but nobody can change or delete it."""
     table = await ClusterTable.open(rows, clock=clock)
     await table.store_report(WHOLE)
     with pytest.raises(SpoolUnavailable, match="the registry is damaged"):
@@ -193,7 +192,7 @@ async def test_settings_need_the_registry(rows: ClusterRows, clock: MovedClock) 
 
 
 async def test_what_is_not_on_disk_is_not_shown(clock: MovedClock) -> None:
-    """A report that could not be stored changes nothing."""
+    """A cluster's report that could not be stored changes nothing, also not in memory."""
     table = await opened(_Full(SqliteTransactions(MemoryDatabase(SPOOL), "clusters")), clock)
     with pytest.raises(SpoolUnavailable):
         await table.store_report(WHOLE)

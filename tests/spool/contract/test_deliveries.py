@@ -104,7 +104,7 @@ async def test_what_waits_in_a_restored_copy_keeps_its_keys(spooled: Spooled) ->
 
 async def test_what_is_held_back_is_settled_by_hand(spooled: Spooled) -> None:
     """
-    After a restore with `hold_back`, nothing is due. The operator sends deliveries that did not arrive, and
+    After a restore with `hold_back`, no delivery is due. The operator sends deliveries that did not arrive, and
     marks others as delivered.
     """
     await begun(spooled, 30)
@@ -647,7 +647,8 @@ async def test_what_is_not_settled_is_shown(spooled: Spooled) -> None:
 
 async def test_a_retried_letter_may_become_unknown(spooled: Spooled) -> None:
     """
-    A retried letter that becomes unknown keeps its record. Resolving it moves its number from unknown to delivered.
+    A retried dead letter that becomes unknown keeps its record. Resolving it moves its number from unknown to
+    delivered.
     """
     await begun(spooled, 1)
     await spooled.deliveries.set_aside(await taken(spooled), error="400", status="400")
@@ -787,8 +788,8 @@ async def test_what_could_not_be_said_of_a_delivery(spooled: Spooled) -> None:
 
 async def test_a_delivery_that_is_given_back(spooled: Spooled) -> None:
     """
-    A returned delivery is due at its time under its key, marked as possibly accepted, unless it
-    was answered before.
+    A delivery that is given back is due at its time under its key, marked as possibly accepted, unless it was
+    answered before.
     """
     await begun(spooled, 20)
     given, answered = await taken(spooled, max_records=10), await taken(spooled, max_records=10)

@@ -333,7 +333,8 @@ async def test_no_more_than_may_be(rows: Counted) -> None:
 
 async def test_what_others_write_while_a_key_ends_is_not_changed_again() -> None:
     """
-    A written change is already in the row. Applying it again would overwrite another process's later change.
+    What others wrote while a key ends is not changed again: a written change is already in the row, and applying it
+    again would overwrite another process's later change.
     """
     rows = EndedSlowly(SqliteDevices(MemoryDatabase(SPOOL)))
     rows.may_end.set()

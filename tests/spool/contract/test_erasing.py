@@ -159,7 +159,10 @@ async def test_every_name_is_gone_and_every_sum_stays(storage: Storage, seed: in
 
 
 async def test_a_late_report_brings_no_name_back(storage: Storage, clock: MovedClock) -> None:
-    """A call from before the erasure keeps the pseudonym. A later call under the name is of a new person."""
+    """
+    A late report brings no erased name back. A call from before the erasure keeps the pseudonym. A later call under
+    the name is of a new person.
+    """
     people = use_people(storage)
     await store(storage, [call(id=b"1" * 16, user="ada", start_time=int(NOON - 60) * NS)])
     erasure = erasure_of(people, ["ada"], NOON)
@@ -181,8 +184,8 @@ async def test_a_late_report_brings_no_name_back(storage: Storage, clock: MovedC
 
 async def test_an_interrupted_erasure_is_finished(storage: Storage, clock: MovedClock) -> None:
     """
-    After a crash, the records are renamed. A day later they are read again, because a report that waited may have
-    stated a name. The new person of that name stays.
+    An erasure that a crash interrupted is finished: the records are renamed. A day later they are read again,
+    because a report that waited may have stated a name. The new person of that name stays.
     """
     people = use_people(storage)
     assert storage.registry is not None
@@ -202,7 +205,10 @@ async def test_an_interrupted_erasure_is_finished(storage: Storage, clock: Moved
 
 
 async def test_limits_of_enforcers_have_no_name(storage: Storage) -> None:
-    """Readings are compressed, so no search of the disk finds a name. The limit covers the same calls afterwards."""
+    """
+    Readings about limits of enforcers contain no erased name. They are compressed, so no search of the disk would
+    find one. The limit covers the same calls afterwards.
+    """
     people = use_people(storage)
     assert storage.registry is not None
     table = storage.registry.enforcers
@@ -222,7 +228,10 @@ async def test_limits_of_enforcers_have_no_name(storage: Storage) -> None:
 
 
 async def test_groups_of_people_have_no_name(storage: Storage) -> None:
-    """A stored group may be of a team with the name of a person. Its figures stay."""
+    """
+    A stored group of people contains no erased name, even if it is of a team that has the name of a person. Its
+    figures stay.
+    """
     people = use_people(storage)
     assert storage.registry is not None
     table = storage.registry.group_costs
@@ -239,7 +248,10 @@ async def test_groups_of_people_have_no_name(storage: Storage) -> None:
 
 
 async def test_rows_have_no_name(storage: Storage) -> None:
-    """Links, accounts, roles, audit rows and texts: names become pseudonyms, texts are listed or replaced."""
+    """
+    Rows contain no erased name: in links, accounts, roles and audit rows it becomes a pseudonym, and texts are
+    listed or replaced.
+    """
     people = use_people(storage)
     registry = storage.registry
     assert registry is not None
@@ -287,7 +299,7 @@ async def every_text(storage: Storage) -> list[str]:
 
 
 async def test_the_last_admin_stays(storage: Storage) -> None:
-    """Nothing is changed if no Admin would be left."""
+    """If an erasure would leave no Admin, nothing is changed."""
     people = use_people(storage)
     assert storage.registry is not None
     await storage.registry.operators.add(
@@ -300,7 +312,10 @@ async def test_the_last_admin_stays(storage: Storage) -> None:
 
 
 async def test_devices_lose_their_person(storage: Storage) -> None:
-    """Only on request. The random id and the state stay, and the device is revoked."""
+    """
+    Devices of an erased person lose the person only on request. The random id and the state stay, and the device is
+    revoked.
+    """
     people = use_people(storage)
     await storage.devices.replace_row(replace(device(), user="ada", hostname="adas-laptop", serial="C02X"))
     first = await erased(storage, erasure_of(people, ["ada"], NOON))
@@ -312,7 +327,10 @@ async def test_devices_lose_their_person(storage: Storage) -> None:
 
 
 async def test_labels_of_other_devices_lose_the_person(storage: Storage) -> None:
-    """Reported or set by an operator. The device stays in use, and keeps other labels."""
+    """
+    If a label of another device has the name of an erased person, it is removed, whether the device reported it or
+    an operator set it. The device stays in use, and keeps other labels.
+    """
     people = use_people(storage)
     labels = {"process.owner": "ada", "site": "adamstown"}
     server = replace(device(), user="", labels=labels, operator_labels={"owner": "ADA@example.com"})
@@ -328,7 +346,10 @@ async def test_labels_of_other_devices_lose_the_person(storage: Storage) -> None
 
 
 async def test_a_changed_delivery_has_a_new_key(storage: Storage, clock: MovedClock) -> None:
-    """A delivery whose body changes must not be sent under its old key."""
+    """
+    If an erasure changes the body of a delivery, the delivery gets a new key, because the changed body must not be
+    sent under its old key.
+    """
     people = use_people(storage)
     await store(storage, [call(user="ada")])
     await storage.deliveries.set_routes([RouteSpec(name=ROUTE, topic=AI_TELEMETRY, required=True)])
@@ -342,7 +363,7 @@ async def test_a_changed_delivery_has_a_new_key(storage: Storage, clock: MovedCl
 
 
 def test_a_file_of_erasures_has_no_name() -> None:
-    """It is read back as it was written. Other contents are refused."""
+    """A file of erasures contains no name. It is read back as it was written. Other contents are refused."""
     people = People.for_installation(b"s" * 32)
     erasure = erasure_of(people, ADA, NOON, texts=True)
     text = json.dumps(erasures_to_json([erasure]))

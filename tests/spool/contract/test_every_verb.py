@@ -47,7 +47,10 @@ def verbs(protocol: type) -> set[str]:
 
 @cache
 def called() -> set[tuple[str, str]]:
-    """Return (object name, method) of every call in the suite, for example `spool.log.append(...)`."""
+    """
+    Return the methods that were called. A method that an engine lacks would otherwise be found only by its first
+    call.
+    """
     found = set()
     for path in Path(__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):

@@ -239,7 +239,7 @@ async def _added_up(ledger: Ledger, granularity: str, dimensions: tuple[str, ...
 
 @pytest.mark.rule
 async def test_follow_counts_what_comes(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The running ledger counts existing and new records by itself."""
+    """`follow` lets the running ledger count existing and new records by itself."""
     monkeypatch.setattr("spool.ledger.ledger.PAUSE_S", 0)
     log, ledger = FakeLog(), await ledgers.open()
     log.add([call()])
@@ -255,7 +255,10 @@ async def test_follow_counts_what_comes(ledgers: Ledgers, monkeypatch: pytest.Mo
 
 @pytest.mark.rule
 async def test_catching_up_ends_while_senders_never_pause(ledgers: Ledgers) -> None:
-    """Records that close meanwhile are left to the next run. Otherwise callers would wait forever."""
+    """
+    Catching up ends even if senders never pause: records that close meanwhile are left to the next run. Otherwise
+    callers would wait forever.
+    """
 
     class Growing(FakeLog):
         async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[Entry]:
@@ -270,7 +273,10 @@ async def test_catching_up_ends_while_senders_never_pause(ledgers: Ledgers) -> N
 
 @pytest.mark.rule
 async def test_others_run_between_the_steps_of_a_count(ledgers: Ledgers) -> None:
-    """Thousands of records are read and added in steps of a few hundred. Their sums are one transaction."""
+    """
+    Other work runs between the steps of a count: thousands of records are read and added in steps of a few hundred.
+    Their sums are one transaction.
+    """
     turns = 0
 
     async def others() -> None:
@@ -902,7 +908,7 @@ async def test_sums_that_are_lost_while_the_log_is_read(ledgers: Ledgers) -> Non
 
 
 async def test_a_rebuild_of_nothing_is_done(ledgers: Ledgers) -> None:
-    """If no counted record is stored any more, sums stay, and only later gaps are reported."""
+    """If no counted record is stored any more, a rebuild keeps the sums, and only later gaps are reported."""
     log, ledger = FakeLog(), await ledgers.open()
     log.add([call(), call()])
     await ledger.catch_up(log)
@@ -955,7 +961,10 @@ async def test_reprice(ledgers: Ledgers) -> None:
 
 
 async def test_meters_are_priced_again_and_move_with_their_sums(ledgers: Ledgers) -> None:
-    """A sum costs as much as its calls. A sum that is merged into another adds its meters."""
+    """
+    Meters get new prices with their sums: a sum costs as much as its calls. A sum that is merged into another adds
+    its meters.
+    """
     log, ledger = FakeLog(), await ledgers.open()
     heard = {"input_audio_tokens": 50, "output_audio_tokens": 5}
     sold = {"request_model": "gpt-audio", "provider": "openai", "meters": heard}
@@ -1045,7 +1054,8 @@ async def test_invented_regions_are_bounded(ledgers: Ledgers) -> None:
 
 async def test_reprice_leaves_counters_and_what_takes_them_back(ledgers: Ledgers) -> None:
     """
-    Only calls get new prices. Counters keep their reported cost, and negative tokens reduce no estimate.
+    Only calls get new prices. Counters, and records that take counters back, keep their reported cost, and negative
+    tokens reduce no estimate.
     """
     log, ledger = FakeLog(), await ledgers.open()
     shared: dict[str, Any] = {"id": b"", "source": "s", "model": "gpt-4o", "start_time": BEGIN * NS}
@@ -1140,8 +1150,8 @@ async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
     ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    No further record announces another process's progress. Otherwise retention could not delete anything, and
-    a full log would stay full.
+    A process that waits for progress learns what another process counted, although no further record announces it.
+    Otherwise retention could not delete anything, and a full log would stay full.
     """
     monkeypatch.setattr("spool.ledger.ledger.PAUSE_S", 0.0)
     log = FakeLog()

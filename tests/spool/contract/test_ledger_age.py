@@ -129,7 +129,8 @@ async def lived(ledgers: Ledgers, begin: datetime) -> History:
 @pytest.mark.parametrize("begin", BEGINS, ids=lambda begin: begin.strftime("%B"))
 async def test_120_days_in_four_zones(ledgers: Ledgers, begin: datetime) -> None:
     """
-    If the sums are fine enough, the result is the recount to the digit. Otherwise the error names the border.
+    Costs of 120 days in four zones: if the sums are fine enough, the result is the recount to the digit. Otherwise
+    the error names the border.
     """
     history = await lived(ledgers, begin)
     border = history.border.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -353,8 +353,8 @@ async def test_a_recount_names_what_counted_twice(
     installation: Installation, clock: MovedClock, ends: tuple[str, str]
 ) -> None:
     """
-    If a start skips ids, a recount names the calls that counted twice. The test causes this by setting the
-    stored position of all topics too high.
+    A recount names calls that counted twice because a start skipped ids. The test causes this by setting the stored
+    position of all topics too high.
     """
     reports = {USAGE_EVENTS: 1, AI_TELEMETRY: 2, UNIT_COST: 1}
     await send(installation.log, reports)

@@ -74,7 +74,8 @@ async def test_billing_hours_are_found_by_connection_and_time(storage: Storage) 
 
 async def test_totals_of_a_stream_are_listed_in_pages(storage: Storage) -> None:
     """
-    In the list, nulls come first and equal values are sorted by key, in both directions, only within that stream.
+    Totals of a stream are listed in pages: nulls come first and equal values are sorted by key, in both directions,
+    only within that stream.
     """
     names = [None, "b", "a", "b"]
     records = [_operation("s", name, hour) for hour, name in enumerate(names)]

@@ -79,7 +79,10 @@ async def test_replace_delete_and_drop(open_spool: Opener) -> None:
 
 
 async def test_only_what_is_known_from_its_beginning_is_whole(open_spool: Opener) -> None:
-    """A period that started before the directory existed is incomplete until it is replaced."""
+    """
+    A period is whole only if it is known from its beginning. If it started before the directory existed, it is
+    incomplete until it is replaced.
+    """
     spool = await open_spool()
     await add(spool, operation(1), operation(2, start_time=(NOON + 2 * HOUR) * NS))
     assert [False, True] == [total.whole for total in await spool.streams.totals("calls")]

@@ -24,7 +24,7 @@ def io_error() -> SpoolUnavailable:
 def test_room_made_meanwhile_does_not_make_it_another_error(
     tmp_path: Path, was_full: bool, explained: bool
 ) -> None:
-    """A start on a full disk waits, even if space was freed between the error and the check."""
+    """A start that failed on a full disk waits, even if space was freed between the error and the check."""
     assert explained == disks.is_disk_full_error(io_error(), tmp_path, was_full=was_full)
 
 

@@ -64,7 +64,10 @@ async def counted(ledgers: Ledgers, calls: Sequence[Inference]) -> Ledger:
 
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_one_sender_delays_no_answer(ledgers: Ledgers, shape: str) -> None:
-    """A chain, a fan and a comb cost a few times what the same report costs without the runs below."""
+    """
+    A chain, a fan and a comb of runs by one sender cost a few times what the same report costs without the runs
+    below.
+    """
     parents = [SHAPES[shape](number) for number in range(RUNS)]
     ledger = await counted(ledgers, [made(number, parent, "s", 1) for number, parent in enumerate(parents)])
     below = [1] * RUNS

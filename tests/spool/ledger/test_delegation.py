@@ -164,7 +164,10 @@ def by_digest(vector: Vector, costs: Mapping[str, str]) -> dict[str | None, Deci
 async def test_own_and_aggregated_costs(
     engine: str, name: str, is_apart: bool, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """The order of the reports, their number of requests, and restarts between them change nothing."""
+    """
+    A run's own costs and its costs with the runs below do not depend on the order of the reports, their number of
+    requests, or restarts between them.
+    """
     vector = VECTORS[name]
     for number, order in enumerate(orders(made(vector))):
         (directory := tmp_path / str(number)).mkdir()
@@ -188,7 +191,10 @@ async def test_own_and_aggregated_costs(
 
 
 async def test_a_circle_is_cut_at_the_same_run_in_each_time_range(ledgers: Ledgers) -> None:
-    """The run at which a circle is cut may have no calls in the time range. No call counts twice in a run."""
+    """
+    A circle of runs is cut at the same run in each time range, even if this run has no calls in the range. No call
+    counts twice in a run.
+    """
     ledger, log = await ledgers.open(clock=FakeClock(BEGIN + HOUR)), FakeLog()
     log.add(made(Vector([Made(A, "0.02", B, day=-9), Made(B, "0.03", A), Made("C", "0.5", B)], {}, {})))
     await ledger.catch_up(log)

@@ -120,8 +120,8 @@ def test_sums_of_outcomes_are_those_of_every_sum(include: dict[str, tuple[str, .
 
 def test_numbers_of_a_filter_are_chosen_once_for_several_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The chosen numbers are used until there is a new number or another filter, even after a stretch with too
-    few of them.
+    The numbers of dimensions that pass a filter are chosen once for several stretches of time. They are used until
+    there is a new number or another filter, even after a stretch with too few of them.
     """
     monkeypatch.setattr(ledger, "_LOOKED_UP", 20)
     rows = filled()

@@ -50,7 +50,7 @@ def spent(number: int, team: str, name: str, start: float) -> Any:
 
 @pytest.fixture
 async def ledger(ledgers: Ledgers) -> Ledger:
-    """Most calls are of the hidden unit and of the team that uses it."""
+    """Return a ledger in which most calls are of the hidden unit and of the team that uses it."""
     ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 25 * HOUR)), FakeLog()
     hours = [BEGIN + number % 24 * HOUR for number in range(900)]
     calls = [spent(number, "ads", HIDDEN, hours[number]) for number in range(600)]

@@ -72,8 +72,8 @@ async def folded_in_python(ledger: Ledger, query: CostQuery) -> Sequence[CostRow
 @pytest.mark.parametrize("has_charges", [True, False])
 async def test_the_largest_are_kept_and_the_others_are_one(ledgers: Ledgers, has_charges: bool) -> None:
     """
-    The result equals a query that names the largest groups, with cached calls, errors, unknown costs
-    and other currencies.
+    The largest groups stay and all others are one group. The result equals a query that names the largest groups,
+    with cached calls, errors, unknown costs and other currencies.
     """
     ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 3 * DAY_S)), FakeLog()
     log.add(
@@ -110,7 +110,7 @@ async def test_of_all_groups_only_the_deciding_measure_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Of all groups, only the measure that decides about the largest is read. All measures are read for the
+    Of all groups, only the measure that decides which are the largest is read. All measures are read for the
     selected groups and for the total.
     """
     asked: list[CostQuery] = []
@@ -159,7 +159,9 @@ async def test_by_cost_the_small_groups_are_not_read(
 
 
 async def test_a_long_list_is_read_at_once(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If many of the groups are requested, and only the deciding measure, one query reads all groups."""
+    """
+    If many of the groups are requested, and only the measure by which they are sorted, one query reads all groups.
+    """
     ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 3 * DAY_S)), FakeLog()
     log.add([spent(f"u{place}" if place else None, f"{place % 90}.5") for place in range(130)])
     await ledger.catch_up(log)
@@ -206,7 +208,8 @@ async def test_digits_that_an_engine_leaves_out_decide(ledgers: Ledgers) -> None
 
 async def test_others_that_come_to_nothing_have_no_row(ledgers: Ledgers) -> None:
     """
-    The merged group has no row on a day without other calls, even if another user's call of that day moved away.
+    The merged group of all others has no row on a day on which it has no calls, even if another user's call of that
+    day moved away.
     """
     ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 30 * DAY_S)), FakeLog()
     log.add([spent("ada", "9", start_time=(BEGIN + day * DAY_S) * NS) for day in range(12)])

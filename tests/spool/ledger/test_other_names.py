@@ -37,7 +37,10 @@ def records_named_other() -> list[Record]:
 
 
 async def test_no_text_of_a_sender_is_the_name_of_all_others(ledgers: Ledgers) -> None:
-    """In each dimension, tag and unit, such a call has no value. It is no joint sum, so a limited person sees it."""
+    """
+    If a sender states the text `(other)` as a name, such a call has no value, in each dimension, tag and unit. It
+    is no joint sum, so a limited person sees it.
+    """
     ledger, log = await ledgers.open(clock=FakeClock(BEGIN + HOUR)), FakeLog()
     log.add(records_named_other())
     await ledger.catch_up(log)

@@ -70,7 +70,10 @@ def link(unit: str, child: str, parent: str) -> UnitLink:
 async def test_aggregated_costs_follow_parents(
     engine: str, case: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """In any order of calls and links, after a restart and a rebuild. Without the links, all is as before."""
+    """
+    Aggregated costs follow the links to parents in any order of calls and links, after a restart and a rebuild.
+    Without the links, all is as before.
+    """
     calls, unit, parents, expected = CASES[case]
     links = [link(unit, child, parent) for child, parent in parents.items()]
     for number, order in enumerate(orders(made(Vector(calls, {}, {})))[:4]):
@@ -242,7 +245,9 @@ async def test_linked_parents_stay_listed(ledgers: Ledgers) -> None:
 
 
 async def test_many_runs_are_asked_for_together(ledgers: Ledgers) -> None:
-    """A filter by more runs than a statement may have rows of constants, with links and without."""
+    """
+    A filter by more runs than a statement may have rows of constants gets the right result, with links and without.
+    """
     log, names = FakeLog(), [f"{number:032x}" for number in range(700)]
     ledger = await ledgers.open(clock=FakeClock(BEGIN + HOUR))
     log.add(
@@ -271,7 +276,10 @@ async def test_many_runs_are_asked_for_together(ledgers: Ledgers) -> None:
 
 
 def test_a_long_chain_of_links_is_read_at_once() -> None:
-    """The work does not grow with the square of the number of links, in any order of the links."""
+    """
+    A long chain of links is read at once. The work does not grow with the square of the number of links, in any
+    order of the links.
+    """
     times = dict[int, float]()
     for count in (1_000, 10_000):
         chain = [

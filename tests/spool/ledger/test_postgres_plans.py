@@ -30,8 +30,8 @@ QUERY = CostQuery(
 @pytest.mark.parametrize("ledgers", [POSTGRES], indirect=True)
 async def test_no_question_is_prepared(ledgers: Ledgers) -> None:
     """
-    A prepared query has one plan for all values. With hundreds of filter values, that plan scanned the sums
-    of the whole time once per value.
+    No query is prepared. A prepared query has one plan for all values, and with hundreds of filter values that plan
+    scanned the sums of the whole time once per value.
     """
     await ledgers.open()
     assert [] == await ledgers.store.read(prepared)
@@ -51,8 +51,8 @@ async def test_numbers_of_a_filter_are_read_in_three_ways(
     ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The sums of a filter are the same if its numbers are looked up, listed, or selected by the server. They are
-    listed, because the server would scan the index once per number that a derived dimension selects.
+    The numbers of a filter are read in three ways with the same sums: looked up, listed, or selected by the server.
+    They are listed, because the server would scan the index once per number that a derived dimension selects.
     """
     ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 3 * DAY_S)), FakeLog()
     log.add([call(start_time=BEGIN * NS, user=f"u{place}", team=f"t{place % 3}") for place in range(40)])

@@ -394,7 +394,10 @@ async def calls(engine: str, seed: int, request: pytest.FixtureRequest, tmp_path
 )
 @pytest.mark.usefixtures("unflushed")
 async def test_every_order_gives_the_sums_of_the_final_calls(calls: Calls) -> None:
-    """Late reports, costs, runs, merged calls, recalculations, other tags, rebuilds and repairs in any order."""
+    """
+    Every order gives the sums of the final calls: late reports, costs, runs, merged calls, recalculations, other
+    tags, rebuilds and repairs.
+    """
     happenings: Sequence[Callable[[], Any]] = (
         calls.correct, calls.correct, calls.join, calls.recalculate, calls.recalculate, calls.restart,
         calls.rebuild, calls.repair, calls.age, calls.forget, calls.take_over, calls.count_tokens,
@@ -409,8 +412,9 @@ async def test_every_order_gives_the_sums_of_the_final_calls(calls: Calls) -> No
 @pytest.mark.parametrize("later", [0, 70 * DAY], ids=["hours", "days"])
 async def test_a_sum_over_several_prices_keeps_its_estimate(later: int) -> None:
     """
-    The model costs twice as much from 00:30 to 16:30. Without new prices, a recalculation changes nothing, also if only
-    the sum of the day is stored. An own price without times applies to it.
+    A sum that covers several prices keeps its estimate. Here the model costs twice as much from 00:30 to 16:30.
+    Without new prices, a recalculation changes nothing, also if only the sum of the day is stored. An own price
+    without times applies to it.
     """
     list_prices, clock, log = PriceBook.load(), FakeClock(BEGIN + 2 * DAY), FakeLog()
     ledger = await Ledgers(MEMORY, Path(), None).open(clock=clock)
@@ -531,7 +535,10 @@ async def test_a_late_report_counts_by_the_tags_of_its_call(ledgers: Ledgers) ->
 
 
 def test_the_oldest_lists_of_tags_are_forgotten() -> None:
-    """If gateways count by different tags in turn, the number of lists is bounded. Older calls have the oldest list."""
+    """
+    The number of stored lists of tags is bounded, also if gateways count by different tags in turn. The oldest
+    lists are forgotten, and older calls then have the oldest list that is left.
+    """
     lists = TagLists()
     for number in range(1, MOST_LISTS + 3):
         made = lists.list_to_add((f"tag {number}",), first=number)
@@ -543,7 +550,7 @@ def test_the_oldest_lists_of_tags_are_forgotten() -> None:
 
 
 def test_a_list_of_tags_that_joins_equal_ones_is_kept() -> None:
-    """After a rebuild, one list decides all numbers. A list for the next number does not replace it."""
+    """After a rebuild, one list of tags decides all numbers. A list for the next number does not replace it."""
     lists = TagLists().append_list(TagList(1, 0, ("one",))).append_list(TagList(7, 0, ("one",)))
     assert 1 == len(lists.lists)
     lists = lists.append_list(TagList(7, 0, ("two",)))
@@ -551,7 +558,10 @@ def test_a_list_of_tags_that_joins_equal_ones_is_kept() -> None:
 
 
 async def test_numbers_of_a_restored_log_count_by_the_present_tags(ledgers: Ledgers) -> None:
-    """The log loses its last calls, and gives their numbers to other ones. Their late reports have the same tags."""
+    """
+    If the log loses its last calls and gives their numbers to other ones, these count by the present tags. Their
+    late reports have the same tags.
+    """
     log = FakeLog()
     for number, tags in enumerate((("service",), ("service",), TAGS), start=1):
         log.add([tagged(number)])

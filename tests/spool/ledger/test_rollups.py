@@ -301,7 +301,7 @@ async def test_rollups_of_single_days_by_user_are_recent(
 
 @pytest.mark.parametrize("ledgers", [MEMORY], indirect=True)
 async def test_rollups_are_made_in_the_background(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task makes rollups without new calls, as after an upgrade."""
+    """Rollups are made in the background by a task, also without new calls, as after an upgrade."""
     made = asyncio.Semaphore(0)
     make_next = Ledger.make_rollup
 

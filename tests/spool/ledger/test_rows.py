@@ -12,8 +12,8 @@ MOMENT = datetime(2026, 11, 1, tzinfo=UTC)
 
 def test_rows_are_combined_exactly() -> None:
     """
-    Money is exact to the last decimal, even for refunds. Counts and latency buckets are added, and no
-    rows give zeros.
+    Rows are combined exactly: money to the last decimal, even for refunds. Counts and latency buckets are added,
+    and no rows give zeros.
     """
     nothing = combine_rows([], start=MOMENT, group=())
     assert nothing.cost == "0"

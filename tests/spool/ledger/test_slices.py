@@ -151,7 +151,8 @@ async def _check_slice(full: Spent, slice: LedgerSlice, by: str, only: RoleFilte
 
 async def test_what_a_role_says_of_a_dimension_that_is_gone_shows_nothing(ledgers: Ledgers) -> None:
     """
-    An exception for values of a deleted dimension must not show everything. The person's other roles still apply.
+    If a role's exception names values of a deleted dimension, it must not show everything, so it shows nothing. The
+    person's other roles still apply.
     """
     gone = part(("own:gone", EXCEPT, ("front",)))
     async with spent(ledgers, records()) as full:
@@ -203,7 +204,10 @@ async def test_joint_sums_are_in_no_slice_that_would_have_to_divide_them(ledgers
 
 
 async def test_a_filter_lies_within_a_slice_if_all_its_sums_do(tmp_path: Path) -> None:
-    """If values are merged, only a filter that matches no merged sum lies within the slice."""
+    """
+    A filter lies within a slice only if all its sums do. If values are merged, only a filter that matches no merged
+    sum lies within the slice.
+    """
     slice = LedgerSlice(parts=(part(("team", EXCEPT, ("ads",))), part(("user", IS, ("ada",)))))
     for max_rows, may_except in ((5000, True), (6, False)):
         async with spent(Ledgers(MEMORY, tmp_path, None), records(), max_rows=max_rows) as full:

@@ -160,7 +160,10 @@ def at(start: int) -> str:
 
 
 async def test_each_wrong_digit_is_named(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each column of hours, days, meters, units, dimensions and names, in hours, days, and days with hours."""
+    """
+    A wrong digit in each column of hours, days, meters, units, dimensions and names is named, in hours, days, and
+    days with hours.
+    """
     monkeypatch.setattr(checked_sums, "MOST_MEASURES_TOLD", 100)
     ledger, log, _ = await filled(ledgers)
     columns = PostgresLedgerRows.columns if ledgers.engine != SQLITE else SqliteLedgerRows.columns
@@ -177,7 +180,10 @@ async def test_each_wrong_digit_is_named(ledgers: Ledgers, monkeypatch: pytest.M
 
 
 async def test_counting_continues_meanwhile(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls of each day arrive between all reads. The comparison has nothing to say, and still names a wrong sum."""
+    """
+    Counting continues during a comparison: calls of each day arrive between all reads. The comparison reports no
+    difference, and still names a wrong sum.
+    """
     ledger, log, _ = await filled(ledgers)
     read, is_counting = ledger._read_rows, False
 
@@ -201,7 +207,10 @@ async def test_counting_continues_meanwhile(ledgers: Ledgers, monkeypatch: pytes
 async def test_a_comparison_starts_again_if_sums_move(
     ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once, hours become days meanwhile. If a rebuild runs, the comparison says that it was not made."""
+    """
+    If sums move during a comparison, because hours become days, it starts again. If a rebuild runs, the comparison
+    says that it was not made.
+    """
     ledger, log, clock = await filled(ledgers)
     read, happen = ledger._read_rows, [ledger.tidy]
     clock.at += 100 * DAY
@@ -220,7 +229,10 @@ async def test_a_comparison_starts_again_if_sums_move(
 
 
 def test_a_checksum_sees_each_part_of_a_sum() -> None:
-    """Each measure, each dimension, the name and the quantity of a meter, and the set of units change it."""
+    """
+    The checksum of a sum depends on each part: each measure, each dimension, the name and the quantity of a meter,
+    and the set of units change it.
+    """
     values = Dimensions._make([*[f"d{index}" for index in range(13)], 0, "r", "s"])
     checksums, view, measures = Checksums(), ComparedParts(), [1] * WIDTH
     cells = [
@@ -240,7 +252,10 @@ def test_a_checksum_sees_each_part_of_a_sum() -> None:
 
 
 async def test_wrong_sums_are_mended(ledgers: Ledgers) -> None:
-    """The daily comparison counts periods again whose calls agree, and sums days up again. A rebuild mends names."""
+    """
+    Wrong sums are repaired: the daily comparison counts periods again whose calls agree, and sums days up again. A
+    rebuild repairs names.
+    """
     ledger, log, clock = await filled(ledgers)
 
     def spoil(rows: Any) -> None:
@@ -370,7 +385,10 @@ class History:
 async def test_random_histories_differ_in_nothing(
     engine: str, seed: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """After each step, the comparison has nothing to say. A wrong digit in a comparable hour is still found."""
+    """
+    After each step of a random history, the comparison reports no difference. A wrong digit in a comparable hour is
+    still found.
+    """
     ledgers = Ledgers.of(engine, request, tmp_path)
     # rollups are missing in every second history
     most_rollups = ALL_ROLLUPS if seed % 2 else SOME_ROLLUPS

@@ -301,8 +301,9 @@ async def test_recalculated_estimates_reach_each_unit(ledgers: Ledgers) -> None:
 @pytest.mark.parametrize("seed", range(20 if IS_LONG else 1))
 async def test_beyond_the_limit_the_cheapest_become_one_group(ledgers: Ledgers, seed: int) -> None:
     """
-    Of more sessions than may be listed, the dearest stay listed with all their calls. A session that is unlisted is not
-    listed again with a part of its calls, and nothing is lost.
+    If there are more sessions than may be listed, the most expensive stay listed with all their calls, and the
+    others become one group. A session that is unlisted is not listed again with a part of its calls, and nothing is
+    lost.
     """
     chance, clock, log = random.Random(seed), FakeClock(BEGIN), FakeLog()
     limits = WorkLimits(ids_per_month=20)
@@ -462,7 +463,10 @@ async def test_unlisted_units_are_forgotten(ledgers: Ledgers) -> None:
 
 
 async def test_a_forgotten_unit_returns_with_all_its_sets(ledgers: Ledgers) -> None:
-    """If a forgotten session returns, its new calls are listed, also those with the same further units as before."""
+    """
+    If a session that was forgotten returns, its new calls are listed, also those with the same further units as
+    before.
+    """
     clock, log = FakeClock(BEGIN), FakeLog()
     ledger = await ledgers.open(clock=clock, work=WorkLimits(retention_units_s=1000.0 * DAY))
     shop = {"repository": "acme/shop"}
@@ -479,7 +483,10 @@ async def test_a_forgotten_unit_returns_with_all_its_sets(ledgers: Ledgers) -> N
 
 
 async def test_a_call_of_40_days_ago_changes_only_its_own_units(ledgers: Ledgers) -> None:
-    """It is added to its session, its run, the runs above, its pull request and its month, and to nothing else."""
+    """
+    A call of 40 days ago is added to its session, its run, the runs above, its pull request and its month, and to
+    nothing else.
+    """
     chance, clock, log = random.Random(40), FakeClock(BEGIN + 45 * DAY), FakeLog()
     ledger = await ledgers.open(clock=clock)
     runs = ["0123456789abcdef", "123456789abcdef0", "23456789abcdef01", "3456789abcdef012"]
@@ -538,7 +545,7 @@ async def test_a_call_of_40_days_ago_changes_only_its_own_units(ledgers: Ledgers
 
 
 async def test_a_late_call_of_an_unlisted_session_stays_unlisted(ledgers: Ledgers) -> None:
-    """A session that was unlisted meanwhile is not listed again with its late call alone."""
+    """A session that was unlisted before a late call arrives is not listed again with this call alone."""
     clock, log = FakeClock(BEGIN), FakeLog()
     ledger = await ledgers.open(clock=clock, work=WorkLimits(ids_per_month=20))
     names = [f"s{number}" for number in range(40)]

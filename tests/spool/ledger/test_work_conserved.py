@@ -200,8 +200,9 @@ class History:
 @pytest.mark.usefixtures("unflushed")
 async def test_no_call_is_lost_or_doubled_between_units(ledgers: Ledgers, seed: int) -> None:
     """
-    Calls, corrections, late calls, late parents, links, new prices, units beyond the limit, expired and forgotten
-    units, deleted hours, restarts, rebuilds and repairs: all sums are those of the calls, to the last digit.
+    No call is lost or counted twice between units of work: calls, corrections, late calls, late parents, links, new
+    prices, units beyond the limit, expired and forgotten units, deleted hours, restarts, rebuilds and repairs. All
+    sums are those of the calls, to the last digit.
     """
     chance = random.Random(seed)
     history = History(ledgers, chance)

@@ -25,7 +25,10 @@ QUERIES: tuple[dict[str, Any], ...] = (
 
 
 async def test_hours_of_units(ledgers: Ledgers) -> None:
-    """Also of agents with the runs that they started, of the largest groups, and in another currency."""
+    """
+    The costs of units by hour are also right for agents with the runs that they started, for the largest groups,
+    and in another currency.
+    """
     chance, log = random.Random(5), FakeLog()
     ledger = await ledgers.open(clock=FakeClock(BEGIN + 25 * HOUR))
     ledger.rates = lambda currency, target, day: 2 * SCALE

@@ -107,8 +107,9 @@ def changed_links(chance: random.Random, links: Sequence[UnitLink]) -> list[Unit
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_sums_under_links_are_those_of_the_calls(ledgers: Ledgers, seed: int) -> None:
     """
-    Calls, corrections, links, deleted links, restarts, rebuilds, repairs, new prices and deleted hours in random order:
-    each unit has exactly its own and its linked calls, each once, by each dimension, filter and slice.
+    Under links, sums are those of the calls: calls, corrections, links, deleted links, restarts, rebuilds, repairs,
+    new prices and deleted hours in random order. Each unit has exactly its own and its linked calls, each once, by
+    each dimension, filter and slice.
     """
     chance = random.Random(seed)
     clock, log, calls = FakeClock(BEGIN + 4 * DAY), FakeLog(), dict[bytes, Inference]()

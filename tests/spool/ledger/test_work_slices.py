@@ -131,7 +131,10 @@ async def sums_of(ledger: SlicedLedger, *by: str, **query: Any) -> Sums:
 
 @pytest.mark.parametrize("seed", LOGS)
 async def test_each_answer_is_the_recount_of_the_visible_calls(ledgers: Ledgers, seed: int) -> None:
-    """Every unit, by further dimensions, with filters, largest units, part of the time, and trees of runs."""
+    """
+    For a person with restricted access, each answer is a recount of the visible calls: every unit, by further
+    dimensions, with filters, largest units, part of the time, and trees of runs.
+    """
     chance = random.Random(seed)
     ledger, calls = await a_log(chance, ledgers)
     for _ in range(ROLES_OF_LOG):

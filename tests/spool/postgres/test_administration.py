@@ -91,7 +91,7 @@ async def test_the_installation_says_what_its_nodes_share(
 
 
 async def test_the_status_says_why_nothing_is_kept(storage: StorageSettings) -> None:
-    """The status names a missing schema, or a missing standby if one is required."""
+    """The status says why nothing is stored: it names a missing schema, or a missing standby if one is required."""
     assert "storage init" in str((await describe_database(storage))["problem"])
     await create_storage(storage, SETTINGS)
     found = await describe_database(storage)
@@ -105,7 +105,10 @@ async def test_the_status_says_why_nothing_is_kept(storage: StorageSettings) -> 
 
 
 def test_what_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
-    """Each problem names the user's setting. No problem contains the address, which may hold a password."""
+    """
+    Settings that cannot be used are a problem that names the user's setting. No problem contains the address, which
+    may hold a password.
+    """
     dsn_file = tmp_path / "dsn"
     good = StorageSettings(engine="postgres", dsn_file=dsn_file, secret_file=tmp_path / "secret")
 

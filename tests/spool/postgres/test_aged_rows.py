@@ -64,7 +64,7 @@ async def left(database: Database, table: str, column: str) -> tuple[int, float]
 
 
 async def test_reporters_are_forgotten_in_steps(database: Database) -> None:
-    """All senders' rows before a time are deleted, and no others."""
+    """Old rows of senders are deleted in steps: all rows before a time, and no others."""
     await filled(database, "heard", FILL_HEARD)
     heard = PostgresHeard(database)
     assert ROWS - 101 == await heard.delete_old(ROWS - 100.0)
@@ -73,7 +73,10 @@ async def test_reporters_are_forgotten_in_steps(database: Database) -> None:
 
 
 async def test_a_reporter_that_is_heard_meanwhile_is_not_waited_for(database: Database) -> None:
-    """A commit locks one old row. All other old rows are deleted without waiting for it."""
+    """
+    If a commit locks one old row, because its sender reports at that moment, all other old rows are deleted without
+    waiting for it.
+    """
     await filled(database, "heard", FILL_HEARD)
     begun, over = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -95,7 +98,7 @@ async def test_a_reporter_that_is_heard_meanwhile_is_not_waited_for(database: Da
 async def test_what_is_forgotten_stays_so_when_the_rest_fails(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows deleted before a failure stay deleted, so the next run starts with fewer rows."""
+    """Old rows that were deleted before a failure stay deleted, so the next run starts with fewer rows."""
     await filled(database, "heard", FILL_HEARD)
     transaction, steps = database.transaction, 0
 

@@ -82,7 +82,10 @@ async def test_a_loss_that_was_just_found_is_reported_once(open_log: LogOpener, 
 
 
 async def test_what_was_removed_in_its_time_is_not_lost(open_log: LogOpener, tmp_path: Path) -> None:  # noqa: F811
-    """Deletion by retention, commits of another installation, and a missing or damaged file are no loss."""
+    """
+    Commits that disappear for a good reason are no loss: deletion by retention, commits of another installation,
+    and a missing or damaged file.
+    """
     log = await open_log(hold=0, confirmed=ConfirmedCommits(tmp_path, "one"))
     await add(log, call(1))
     await log.close()
@@ -104,7 +107,10 @@ async def test_what_is_removed_while_it_is_looked_for_is_not_lost(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Retention carries a commit forward and deletes its row between two queries."""
+    """
+    If retention removes a commit while it is being looked for, it is no loss. Here retention carries the commit
+    forward and deletes its row between two queries.
+    """
     log = await open_log(hold=0, confirmed=ConfirmedCommits(tmp_path, "one"))
     await add(log, call(1))
     await log.close()
@@ -136,7 +142,8 @@ async def test_a_commit_that_was_looked_up_is_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """
-    The sender of a looked-up commit got an acknowledgement, so the commit's disappearance counts as a loss.
+    A commit that was looked up is remembered as acknowledged, because its sender got an acknowledgement. So its
+    disappearance counts as a loss.
     """
     log = await open_log(hold=0, confirmed=ConfirmedCommits(tmp_path, "one"))
     LostAnswers(log, monkeypatch).next = [CommitUnknown("lost")]

@@ -194,8 +194,8 @@ async def test_a_process_that_stopped_before_its_commit_holds_nobody_up(
     database: Database, table: str, cluster: Server
 ) -> None:
     """
-    The server ends such a session also if a commit takes two round trips. Nothing is stored, and the work is
-    repeated or looked up.
+    If a process stops, the server ends its session also if its commit takes two round trips. Nothing is stored, and
+    the work is repeated or looked up.
     """
     tries: list[int] = []
 
@@ -234,8 +234,8 @@ async def test_a_server_that_stands_still_is_given_up(
     table: str, unmade_schema: Schema, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Work before its commit continues on another connection. For a commit, the result is unknown. A migration
-    waits without a limit.
+    If the server stands still, work before its commit continues on another connection. For a commit, the result is
+    unknown. A migration waits without a limit.
     """
     for module, name in ((lane, "CANCEL_S"), (lane, "LOOK_S"), (postgres_database, "STATEMENT_S")):
         monkeypatch.setattr(module, name, 0.5)

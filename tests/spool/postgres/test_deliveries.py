@@ -127,8 +127,8 @@ async def test_what_a_dead_gateway_had_in_hand_is_sent_by_another_one(
     node: Opener, clock: MovedClock
 ) -> None:
     """
-    The delivery is due after the dead gateway's session has ended, under the same key, marked as possibly
-    accepted. A late answer changes nothing.
+    A delivery that a dead gateway held is sent by another one after the dead gateway's session has ended, under the
+    same key, marked as possibly accepted. A late answer changes nothing.
     """
     first, second = await node("a"), await node("b")
     await first.deliveries.set_routes([SPEC])
@@ -240,7 +240,8 @@ async def test_a_late_answer_counts_where_nobody_took_over(node: Opener, clock: 
 
 async def test_a_start_leaves_what_others_send(node: Opener) -> None:
     """
-    No delivery of another gateway becomes ambiguous, and the other gateway's waiting deliveries still wait.
+    The start of a gateway changes no deliveries of others: none of them becomes ambiguous, and those that wait
+    still wait.
     """
     first, second = await node("a"), await node("b")
     await first.deliveries.set_routes([SPEC])
@@ -346,7 +347,8 @@ async def test_whatever_is_done_at_once_the_books_balance(
     node: Opener, clock: MovedClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    Several workers on two gateways call every method while sessions end. No number is lost, and no lock remains.
+    If several workers on two gateways call every method while sessions end, the accounting balances: no number is
+    lost, and no lock remains.
     """
     nodes = [await node("a"), await node("b")]
     for each in nodes:
@@ -417,7 +419,9 @@ async def test_what_an_operator_asks_of_one_gateway_the_others_see(node: Opener)
 async def test_a_configuration_that_was_not_taken_over_names_nothing(
     node: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a configuration is not stored, the earlier one stays in force, and its routes are not orphaned."""
+    """
+    If a gateway's configuration is not stored, the earlier one stays in force, and its routes are not orphaned.
+    """
     first = await node("a")
     await first.deliveries.set_routes([SPEC])
 

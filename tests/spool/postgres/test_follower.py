@@ -226,7 +226,7 @@ async def test_a_row_that_cannot_be_read_ends_nothing(
 
 
 async def test_keys_are_known_while_every_connection_for_questions_is_busy(nodes: tuple[Node, Node]) -> None:
-    """The follower needs none of the connections for queries."""
+    """The follower needs none of the connections for queries, so keys are known even if all of these are busy."""
     here, there = nodes
     await there.looks(1)
     released = threading.Event()

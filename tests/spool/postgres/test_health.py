@@ -110,7 +110,9 @@ async def test_who_waits_and_what_is_old_is_seen(database: Database, unmade_sche
 
 
 async def test_a_role_without_the_right_sees_its_own_alone(database: Database, unmade_schema: Schema) -> None:
-    """Without the right, standbys and transactions of others are unknown, not absent."""
+    """
+    If the role lacks the right to see other sessions, standbys and transactions of others are unknown, not absent.
+    """
     await migrate_schema(database)
     role = f"reader_{unmade_schema.name}"
     with psycopg.connect(unmade_schema.dsn, autocommit=True) as owner:

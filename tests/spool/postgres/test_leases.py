@@ -95,7 +95,7 @@ async def node(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[Opener]
 
 
 async def test_a_gateway_alone_runs_everything(node: Opener) -> None:
-    """The tasks of a single gateway run right after its start, and the list of nodes shows them."""
+    """A single gateway runs all tasks right after its start, and the list of nodes shows them."""
     alone = node("a")
     await alone.begin(*TASKS)
     assert set(TASKS) == alone.running
@@ -108,7 +108,7 @@ async def test_a_gateway_alone_runs_everything(node: Opener) -> None:
 
 
 async def test_each_task_runs_on_one_gateway(node: Opener, clock: MovedClock) -> None:
-    """A later gateway gets its share one task at a time, and keeps it."""
+    """Each task runs on one gateway. A later gateway gets its share one task at a time, and keeps it."""
     first, second = node("a"), node("b")
     await first.begin(*TASKS)
     await second.begin(*TASKS)
@@ -185,7 +185,7 @@ async def test_what_an_operator_asks_elsewhere_wakes_the_holder(node: Opener) ->
 
 
 async def test_a_stop_hands_over_at_once(node: Opener) -> None:
-    """No gateway waits for a session that was closed."""
+    """A stop hands tasks over at once, because no gateway waits for a session that was closed."""
     first, second = node("a"), node("b")
     await first.begin(*TASKS)
     await second.begin(*TASKS)
@@ -211,7 +211,7 @@ async def test_a_stop_during_the_first_look_hands_over_at_once(node: Opener) -> 
 async def test_without_the_database_nothing_runs_for_long(
     node: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the database, a gateway cannot know which gateway has its tasks by now."""
+    """Without the database, a gateway's tasks soon end, because it cannot know which gateway has them by now."""
     cut_off = node("a")
     cut_off.tasks.append(asyncio.create_task(cut_off.leases.run("ledger", cut_off.work("ledger"))))
     await cut_off.until_running("ledger")
@@ -296,7 +296,8 @@ async def test_what_is_let_go_ends_with_the_session(node: Opener, clock: MovedCl
 
 async def test_settings_that_differ_are_told(node: Opener, clock: MovedClock) -> None:
     """
-    No settings are shown while all gateways agree. Each change has its time, and ended gateways are left out.
+    If gateways' settings differ, each gateway's settings are shown, each change with its time, and ended gateways
+    are left out. While all agree, nothing is shown.
     """
     one, other, silent = (node(name) for name in ("one", "other", "silent"))
     for each in (one, other):

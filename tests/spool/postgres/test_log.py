@@ -458,7 +458,10 @@ async def test_reports_at_several_nodes_are_bridged(open_log: LogOpener, clock: 
 async def test_nested_reports_at_two_nodes_are_one_call(
     open_log: LogOpener, clock: MovedClock, is_inner_first: bool
 ) -> None:
-    """Both nodes then know that the call has both reports, so a second report of an SDK is another call."""
+    """
+    Nested reports of one call at two nodes are one call. Both nodes then know that the call has both reports, so a
+    second report of an SDK is another call.
+    """
     one, other = await open_log(), await open_log()
     start, reports = int(NOON * NS), []
     for number, (begin, end) in enumerate([(0.1, 0.9), (0, 1), (0.2, 0.8)]):
@@ -509,7 +512,8 @@ async def test_a_start_under_which_a_period_goes_knows_its_calls(
     open_log: LogOpener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    After the start read the runs, the calls' ids became part of runs and their commit rows were deleted.
+    If a period is deleted while a node starts, the node still knows the period's calls. Here, after the start read
+    the runs, the calls' ids became part of runs and their commit rows were deleted.
     """
     settings = {"hold": 0, "retention": 60}
     log = await open_log(**settings)
@@ -664,7 +668,7 @@ async def test_a_full_disk_is_told_at_once_and_passes(open_log: LogOpener) -> No
 
 
 async def test_retention_outlives_a_full_disk(open_log: LogOpener, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retention frees space, so it must continue. The next run finds the same work."""
+    """Retention continues on a full disk, because it frees space. The next run finds the same work."""
     log = await open_log(hold=0)
 
     async def full(now: float, limits: object) -> int:

@@ -67,7 +67,7 @@ async def test_a_database_with_another_encoding_is_refused(cluster: Server, tmp_
 
 
 async def test_several_processes_begin_at_once(unmade_schema: Schema) -> None:
-    """Of several processes, the first one creates the schema, and the others find it."""
+    """If several processes start at the same time, the first one creates the schema, and the others find it."""
     databases = [unmade_schema.database() for _ in range(4)]
     assert await found_version(databases[0]) == 0
     await asyncio.gather(*(migrate_schema(database) for database in databases))
@@ -102,8 +102,8 @@ async def test_whoever_comes_second_waits_as_long_as_it_takes(
     unmade_schema: Schema, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statements: tuple[str, ...]
 ) -> None:
     """
-    The second process waits at any point of the first. A command logs the wait, and a server is notified so
-    that it can answer health checks meanwhile.
+    A second process waits as long as the first one needs, at any point of it. A command logs the wait, and a server
+    is notified so that it can answer health checks meanwhile.
     """
     monkeypatch.setattr(migrations, "LOCK_WAIT_MS", 20)
     heard = Heard("migration_waits")
@@ -166,8 +166,9 @@ async def test_a_schema_of_another_build_is_refused(
     unmade_schema: Schema, database: Database, tmp_path: Path
 ) -> None:
     """
-    A build with other statements, and data of the builds before the first release, are refused before a row
-    changes. The next version is refused as well, and a copy, shared settings and the state say why.
+    A schema of another build is refused before a row changes: of a build with other statements, and of the builds
+    before the first release. The next version is refused as well, and a copy, shared settings and the state say
+    why.
     """
 
     class Other(Migration):
@@ -224,8 +225,8 @@ ADDS, NARROWS = Next(), Next(narrows=True)
 
 async def test_the_next_version_is_added_once(database: Database) -> None:
     """
-    Existing data stays, whichever of several processes starts the migration. A process of this release works
-    with the result.
+    The next version of a schema is added once, whichever of several processes starts the migration. Existing data
+    stays. A process of this release works with the result.
     """
     await migrate_schema(database)
     await asyncio.gather(*(migrate_schema(database, [*VERSIONS, ADDS]) for _ in range(3)))

@@ -60,7 +60,7 @@ async def apply(tables: SqliteTransactions, operations: list[UnitCostOperation])
 
 
 async def test_totals_are_those_of_memory(fresh_schema: Schema) -> None:
-    """After every commit, values, sizes and a filtered page are compared."""
+    """After every commit, values, sizes and a filtered page of stream totals in the rows equal those in memory."""
     dice, tables = random.Random(22), SqliteTransactions(MemoryDatabase(SPOOL), "tables")
     memory = SqlStreams(tables)
     async with migrated(fresh_schema) as database:
@@ -141,7 +141,9 @@ async def test_settled_totals_go_after_their_time(fresh_schema: Schema) -> None:
 
 
 async def test_drops_are_those_of_memory(fresh_schema: Schema) -> None:
-    """After every commit, the months, their sizes and the list are compared."""
+    """
+    After every commit, the months of billing drops, their sizes and the list in the rows equal those in memory.
+    """
     dice, tables = random.Random(7), SqliteTransactions(MemoryDatabase(SPOOL), "tables")
     memory = SqlBillingDrops(tables)
     async with migrated(fresh_schema) as database:

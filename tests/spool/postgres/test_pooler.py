@@ -23,7 +23,8 @@ from tests.spool.postgres_cluster import Schema, Server
 
 async def test_verbs_work_behind_a_pooler(pooler: str, unmade_schema: Schema) -> None:
     """
-    Migrations, pipelines and transactions share two connections. The limits hold within each transaction.
+    All methods work behind a pooler: migrations, pipelines and transactions share two connections. The limits hold
+    within each transaction.
     """
     database = Database(pooler, schema=unmade_schema.name, pooled=True)
     await migrate_schema(database)
@@ -108,8 +109,8 @@ async def test_whatever_is_written_waits_for_the_standby(
     cluster: Server, pooler: str, unmade_schema: Schema, pooled: bool
 ) -> None:
     """
-    The server's own settings wait for no standby and end nothing. A guard checks that each method sends
-    its own settings.
+    Each write waits for the standby, although the server's own settings wait for none and end nothing. A guard
+    checks that each method sends its own settings.
     """
     dsn = pooler if pooled else cluster.dsn
     database = Database(dsn, schema=unmade_schema.name, pooled=pooled, commit_timeout_s=0.2)
@@ -137,7 +138,7 @@ async def test_whatever_is_written_waits_for_the_standby(
 async def test_whatever_waits_ends(
     cluster: Server, pooler: str, unmade_schema: Schema, pooled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A locked row and an endless statement occupy a connection no longer than the limits."""
+    """Each wait ends: a locked row and an endless statement occupy a connection no longer than the limits."""
     name = unmade_schema.name
     cluster.execute(
         f"CREATE SCHEMA {name}; CREATE TABLE {name}.kept (n int); INSERT INTO {name}.kept VALUES (0)"

@@ -53,7 +53,8 @@ def state(
 )
 def test_as_many_have_it_as_are_waited_for(names: str, confirmed: list[int], is_confirmed: bool) -> None:
     """
-    Flushed positions of enough standbys are the evidence, regardless of when the configuration was read.
+    A commit counts as confirmed if enough standbys have flushed its position, regardless of when the configuration
+    was read.
     """
     before = state(confirmed=[], loaded_at=0.0, settled=False)
     assert is_confirmed == state(names, confirmed=confirmed).has_confirmed(before)
@@ -74,8 +75,8 @@ def test_who_may_not_see_standbys_goes_by_the_configuration(
     before: StandbyState, behind: StandbyState, is_confirmed: bool
 ) -> None:
     """
-    Without the right to see standbys, the configuration decides: it names standbys, was read some time
-    before, and not again since.
+    If the role may not see standbys, the configuration decides about a confirmation: it names standbys, was read
+    some time before, and not again since.
     """
     assert is_confirmed == behind.has_confirmed(before)
 
@@ -117,8 +118,8 @@ def name_standbys(connection: psycopg.Connection[tuple[object, ...]], names: str
 )
 async def test_names_that_come_and_go_confirm_nothing(pair: Pair, role: str, pooled: bool) -> None:
     """
-    The standby receives nothing. No kind of commit may claim a confirmation, whether or not the role
-    may see standbys.
+    If names of standbys come and go, they confirm nothing. The standby here receives nothing, so no kind of commit
+    may claim a confirmation, whether or not the role may see standbys.
     """
     pair.primary.execute("CREATE TABLE kept (n int)")
     pair.primary.execute("CREATE ROLE seeing LOGIN; CREATE ROLE blind LOGIN; GRANT pg_monitor TO seeing")

@@ -32,7 +32,9 @@ class FailingStore:
 
 
 async def test_an_error_that_nobody_waits_for_is_no_defect() -> None:
-    """The caller of the change was cancelled meanwhile, so asyncio must not report an unretrieved error."""
+    """
+    If the caller of a change was cancelled before the change failed, asyncio must not report an unretrieved error.
+    """
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(
         lambda loop, context: complaints.append(context["message"])

@@ -90,7 +90,10 @@ async def organizers(registry: Registry) -> set[str]:
 @given(st.lists(STEPS, min_size=4, max_size=14))
 @settings(max_examples=examples(60), deadline=None)
 def test_an_organizer_remains(steps: list[Step]) -> None:
-    """Once an Admin exists, every accepted change leaves one, and a refused change alters nothing."""
+    """
+    An organizer remains: once an Admin exists, every accepted change leaves one, and a refused change alters
+    nothing.
+    """
 
     async def run() -> None:
         registry = await Registry.open(new_registry(), secret=b"i" * 32, clock=MovedClock())

@@ -167,7 +167,7 @@ def test_roles_unite(roles: list[Role], person: str, is_finance: bool, base: str
 
 @given(FILTERS, st.text(max_size=3))
 def test_the_two_modes_are_opposites(one: RoleFilter, value: str) -> None:
-    """Every value passes exactly one of the two filters."""
+    """The two modes of a filter are opposites: every value passes exactly one of them."""
     other = RoleFilter(dimension=one.dimension, values=one.values, mode=EXCEPT if one.mode == IS else IS)
     assert one.is_met_by(value) != other.is_met_by(value)
 
@@ -213,7 +213,9 @@ def test_a_permission_set_comes_with_what_it_includes() -> None:
 
 
 def test_a_dimension_that_is_gone_shows_nothing() -> None:
-    """EXCEPT for a missing dimension would show everything, so that part is removed instead."""
+    """
+    An EXCEPT filter on a missing dimension would show everything, so that part of the role is removed instead.
+    """
     both = LedgerSlice(
         parts=((team("search"),), (RoleFilter(dimension="tag:x", values=("a",), mode=EXCEPT),))
     )

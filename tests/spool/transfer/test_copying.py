@@ -297,7 +297,8 @@ async def test_numbers_whose_records_are_gone_never_come_again(places: Places, r
 
 async def test_a_directory_without_a_storage_is_no_source(places: Places) -> None:
     """
-    Nothing is created for a source without a storage, so a wrong directory name does not give an empty copy.
+    If the source directory has no storage, nothing is created for it, so a wrong directory name does not give an
+    empty copy.
     """
     with pytest.raises(NotAllowed, match="contains no storage to copy"):
         await places.copy("files", "other files")
@@ -305,7 +306,7 @@ async def test_a_directory_without_a_storage_is_no_source(places: Places) -> Non
 
 
 async def test_nothing_is_copied_under_another_secret(places: Places, receipt: str) -> None:
-    """Under another secret, every key and receipt would be unknown in the copy."""
+    """A storage is not copied under another secret, because every key and receipt would be unknown in the copy."""
     secret_file = places.options["postgres"].storage.secret_file
     assert secret_file is not None
     secret_file.write_bytes(b"x" * 32)

@@ -50,7 +50,10 @@ async def opened(
 
 
 async def test_a_digest_belongs_to_its_installation(places: Places, tmp_path: Path) -> None:
-    """It is the same after a restart, a rebuild, a restore and a move, and another one in each other installation."""
+    """
+    A digest belongs to its installation: it is the same after a restart, a rebuild, a restore and a move, and
+    another one in each other installation.
+    """
     files = places.options["files"]
     first = await opened(files, "sqlite", is_new=True)
     assert first == await opened(files, "sqlite", again=True)

@@ -98,7 +98,7 @@ async def test_who_used_far_more_rests(begin: Twice, used_s: float, monkeypatch:
 
 
 async def test_how_many_devices_a_key_enrolled_is_known() -> None:
-    """The number of a key's enrolled devices does not depend on their later state."""
+    """How many devices a key enrolled is known from a stored number, which does not depend on their later state."""
     table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
     for name, key in (("a", "fleet"), ("b", "fleet"), ("c", "other")):
         await table.replace_row(device(name, enrolled_by=key))

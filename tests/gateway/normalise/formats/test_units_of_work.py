@@ -90,13 +90,16 @@ def test_every_unit_arrives(format: str, place: str) -> None:
 
 
 def test_every_format_is_known() -> None:
-    """A new format states where it has units of work."""
+    """Each new format must state here where it has units of work, or that it has none."""
     assert BY_NAME.keys() == PLACES.keys() | NOWHERE, "add the format to PLACES or NOWHERE of this module"
 
 
 @pytest.mark.parametrize("name", ["branch", "commit", "pull_request", "ticket"])
 def test_a_sentence_is_no_unit(name: str) -> None:
-    """A text of several words may be content."""
+    """
+    A text of several words under the name of a unit of work, such as `branch`, becomes no tag, because it may be
+    content.
+    """
     payload = BY_NAME["portkey"].example(ExampleCall())
     payload["metadata"] = {name: "My printer is on fire"}
     assert name not in one("portkey", payload).tags

@@ -444,7 +444,10 @@ def test_a_point_of_another_tollhouse_is_taken_as_it_is() -> None:
 
 
 def test_forwarded_money_keeps_its_digits() -> None:
-    """A double would round a long sum, so the decimal text takes precedence."""
+    """
+    An amount of money that another Tollhouse forwards is read from its decimal text, because a double would round a
+    long sum.
+    """
     exact = {"tollhouse.value": "1234567.000000000000000001"}
     assert ["1234567.000000000000000001"] == [
         r.value for r in metrics(forwarded(1234567.0, exact, unit="USD"))
@@ -513,7 +516,7 @@ def test_what_one_tollhouse_sends_another_reads_back(
     tags: dict[str, str],
     times: tuple[int | None, int | None],
 ) -> None:
-    """Every field survives the round trip."""
+    """A record that one Tollhouse sends as OTLP and another one reads back has every field unchanged."""
     record = UsageMetric(
         id=b"\x0f" * 16, source="claude_code", name="claude_code.token.usage", model=model, token_type="output",
         value=value, unit="{token}" if isinstance(value, int) else "USD", start_time=times[0], end_time=times[1],

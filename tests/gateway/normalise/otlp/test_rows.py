@@ -34,7 +34,9 @@ def pushed(number: int, row: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_pushed_row_is_the_call_of_the_row(encoding: str) -> None:
-    """Every field and the id are equal. Resource attributes become tags."""
+    """
+    A row that is pushed as a span gives the same record and id as the row itself. Resource attributes become tags.
+    """
     request = traces(pushed(1, row()), scope="portkey", resource={"service.name": "gw"})
     record = only(request, encoding=encoding)
     expected = formats.one("portkey", row())
@@ -54,7 +56,7 @@ def test_attempts_under_one_span_id_are_calls_of_their_own() -> None:
 
 
 def test_a_row_that_cannot_be_costs_only_itself() -> None:
-    """An invalid row is rejected without affecting the others. The reject names the column."""
+    """An invalid row that was sent as a span is rejected without affecting other rows."""
     outcome = normalised(traces(pushed(1, row(cost=-1)), pushed(2, row())))
     assert len(outcome.records) == 1
     assert [reject.reason for reject in outcome.rejects] == [IMPLAUSIBLE]
@@ -76,7 +78,7 @@ def test_metadata_that_is_named_like_a_column_makes_no_row() -> None:
 @pytest.mark.parametrize("beginning", ["gen_ai.response.", "gen_ai.usage."])
 def test_its_gen_ai_traces_count_under_both_names(beginning: str) -> None:
     """
-    Counts of these traces are read under old and new names. The first version put the counts next to the
+    Counts of Portkey's gen_ai traces are read under old and new names. The first version put the counts next to the
     response id, and named neither operation nor provider.
     """
     attributes = {

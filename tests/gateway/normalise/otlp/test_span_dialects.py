@@ -236,7 +236,7 @@ def test_bifrost_writes_one_span_for_each_attempt() -> None:
 
 
 def test_kong_knows_the_consumer_on_the_request_span() -> None:
-    """The HTTP span above the call has the consumer."""
+    """Kong's consumer is read from the HTTP span above the call's span."""
     record = only(
         traces(
             span(1, {"kong.auth.consumer.name": "alice", "http.route": "/chat"}, name="kong"),
@@ -291,7 +291,10 @@ def test_agentgateway_before_and_after_its_change(said_input: int, expected: int
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_azure_agents_give_one_record_for_each_run(encoding: str) -> None:
-    """Every poll of a run repeats its usage. The poll that ends last is kept, under the run's id."""
+    """
+    An Azure agent's run is one record, although every poll of the run repeats its usage. The poll that ends last is
+    kept, under the run's id.
+    """
     run = {
         "az.namespace": "Microsoft.CognitiveServices",
         "gen_ai.system": "az.ai.agents",
@@ -711,8 +714,8 @@ def test_openinference_agents_of_the_claude_agent_sdk_are_calls() -> None:
 )
 def test_the_claude_agent_sdks_spans_hold_the_cache_since_0_1_13(version: str, expected: int) -> None:
     """
-    Since 0.1.13, the input of these spans includes the cache. The total is equal before and after, so only
-    the version shows this.
+    Since version 0.1.13, the input in OpenInference's spans of the Claude Agent SDK includes the cache. The total
+    is equal before and after, so only the version shows this.
     """
     agent = {
         "openinference.span.kind": "AGENT",
@@ -835,7 +838,9 @@ def test_litellm_alias_zero_cost_and_usage_object() -> None:
 
 
 def test_litellm_call_id_identifies_no_call() -> None:
-    """A failed attempt and its fallback share the call id but are two records."""
+    """
+    LiteLLM's call id identifies no call, because a failed attempt and its fallback share it and are two records.
+    """
     call_id = {"gen_ai.response.id": "0f4c0a7e-1111-2222-3333-444455556666"}
     shared = {**litellm(), **call_id, "litellm.call_id": call_id["gen_ai.response.id"]}
     failed = {name: value for name, value in shared.items() if "usage" not in name}

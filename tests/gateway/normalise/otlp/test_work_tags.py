@@ -40,13 +40,16 @@ CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5", "gen_a
     ],
 )
 def test_all_forms_of_a_repository_are_one_name(stated: dict[str, Any], repository: str | None) -> None:
-    """Neither host nor credentials nor folders of a person are kept."""
+    """
+    The name of a repository in a tag contains neither host nor credentials nor folders of a person, in whatever
+    form a sender states it.
+    """
     assert repository_of(stated) == repository
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_the_work_of_a_call_is_stated_under_several_names(encoding: str) -> None:
-    """Copilot's and Claude Code's names give the same tags."""
+    """Repository, branch and commit under the names of Copilot and of Claude Code give the same tags."""
     expected = {"repository": "acme/shop", "branch": "main", "commit": "a" * 40}
     for names in (
         ("vcs.repository.url.full", "vcs.ref.head.name", "vcs.ref.head.revision"),
@@ -102,12 +105,15 @@ def test_a_call_takes_the_work_of_the_agent_above_it() -> None:
     ],
 )
 def test_all_forms_of_a_pull_request_are_one_name(stated: dict[str, str], expected: str) -> None:
-    """The number is unique only within its repository."""
+    """A pull request is stored with its repository, because its number is unique only within the repository."""
     assert expected == unify_work_tags(stated)["pull_request"]
 
 
 def test_a_call_states_its_pull_request_under_its_repository() -> None:
-    """The repository may be stated by the resource, and the pull request by the call."""
+    """
+    A call gets its pull request with the repository, even if the resource states the repository and the call states
+    the pull request.
+    """
     record = only(
         traces(
             span(1, {**CHAT, "vcs.change.id": "42", "ticket": "SHOP-7"}),

@@ -263,7 +263,7 @@ def test_what_is_no_gzip_is_said_so(packed: bytes) -> None:
 
 
 def test_base64_is_strict() -> None:
-    """Characters outside the alphabet are an error, not padding."""
+    """Base64 text is decoded strictly: characters outside the alphabet are an error, and are not skipped."""
     assert b"abc" == whole(payload.decode_base64(base64.b64encode(b"abc").decode()))
     with pytest.raises(ValueError, match="not base64"):
         whole(payload.decode_base64("a*b="))
@@ -284,7 +284,7 @@ def test_a_large_array_is_taken_apart_as_it_is_read() -> None:
 
 
 def test_arrays_of_large_lines_are_lines() -> None:
-    """A line with an array is not mistaken for the whole body."""
+    """If each line of a body is a large array, the first array is not mistaken for the whole body."""
     line = json.dumps([{"a": "x" * 2_000_000}, 1]).encode()
     assert [line[1:-4], b"1", line[1:-4], b"1", b"2"] == [
         bytes(item) for item in payload.items(line + b"\n" + line + b"\n[2]\n")

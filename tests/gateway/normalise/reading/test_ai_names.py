@@ -51,7 +51,9 @@ def test_the_test_for_parts_of_names_loses_no_name(seed: int) -> None:
 @pytest.mark.parametrize("name", ["tokens", "other"])
 @pytest.mark.parametrize("value", [b"[%b]", b'{"a":[%b]}'])
 def test_a_large_value_is_not_copied(name: str, value: bytes) -> None:
-    """A large value is not copied, because it may be most of a body that is already in memory."""
+    """
+    The search for AI names does not copy a large value, because it may be most of a body that is already in memory.
+    """
     large = msgspec.Raw(memoryview(value % (b"1," * (4 * MIB) + b"1")))
     tracemalloc.start()
     ai_names({name: large})

@@ -76,7 +76,10 @@ def test_a_list_of_tags_is_cut_at_the_first_colon() -> None:
     ],
 )
 def test_a_key_is_never_named_by_itself(value: str) -> None:
-    """A key, or a part of it, is never used as the name of the key. The next candidate is used instead."""
+    """
+    A secret key, or a part of it, is never stored as the name of the key. The next candidate for the name is used
+    instead.
+    """
     assert "alias" == metadata.key_name(value, "alias")
     assert metadata.key_name(value) is None
 
@@ -91,5 +94,5 @@ def test_a_key_is_never_named_by_itself(value: str) -> None:
     ],
 )
 def test_an_alias_or_a_hash_names_a_key(value: str) -> None:
-    """An alias or a hash may name a key, because it does not look like a credential."""
+    """An alias or a hash may be stored as the name of a key, because it does not look like a credential."""
     assert value == metadata.key_name(value)

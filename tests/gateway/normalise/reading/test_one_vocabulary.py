@@ -178,7 +178,7 @@ def on_bill(provider: str) -> str:
 
 
 def test_no_spelling_stands_for_two_providers() -> None:
-    """If two providers shared a notation, one would hide the other."""
+    """No notation belongs to two providers, because one provider would then hide the other."""
     spellings = [spelling for row in providers.PROVIDERS for spelling in {row.name, *row.spellings}]
     assert len(spellings) == len(set(spellings))
     assert all(providers.find_provider(spelling) is not None for spelling in spellings)

@@ -244,7 +244,10 @@ def test_the_table_of_addresses_is_bounded(clock: MovedClock) -> None:
 async def test_last_access_is_written_in_batches(
     registry: Registry, clock: MovedClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A check only notes the time. One transaction writes all times, and they survive a restart."""
+    """
+    The check of a key only notes the time of the access. One transaction writes all these times, and they survive a
+    restart.
+    """
     secrets = [await a_key(registry, f"key {number}") for number in range(3)]
     batches: list[dict[int, float]] = []
     write = registry.keys.store_accesses

@@ -99,7 +99,7 @@ def read_alertmanager(body: Any) -> None:
 
 
 def read_webhook(body: Any) -> None:
-    """A program reads the body, so names are unchanged except for invisible characters."""
+    """Check a webhook's body. A program reads it, so names are unchanged except for invisible characters."""
     assert {"type", "timestamp", "data"} == set(body)
     data = body["data"]
     assert LINK == data["link"]
@@ -117,7 +117,7 @@ READERS: Mapping[str, Callable[[Any], None]] = {
 
 
 def read_mail(mail: EmailMessage, told: Notice) -> None:
-    """The mail has only Tollhouse's headers, the subject is the title, and the body is the text."""
+    """Check a mail: it has only Tollhouse's headers, the subject is the title, and the body is the text."""
     assert sorted(HEADERS) == sorted(mail.keys())
     assert not mail.defects and not [each for value in mail.values() for each in value.defects]
     assert mail["From"] == "tollhouse@example.com"
@@ -150,7 +150,7 @@ async def test_every_channel_has_a_reader() -> None:
 
 @pytest.mark.parametrize("type", sorted(READERS))
 async def test_a_name_is_a_name_in_every_message(type: str, tmp_path: Path) -> None:
-    """A name creates no mention, markup, link or extra field."""
+    """In the messages of every channel, a hostile name creates no mention, markup, link or extra field."""
     async with FakeUpstream() as receiver:
         channel = build_channel(settings(type, **settings_of(type, receiver.url, tmp_path)), CLOCK)
         for name in HOSTILE_NAMES:
@@ -162,8 +162,8 @@ async def test_a_name_is_a_name_in_every_message(type: str, tmp_path: Path) -> N
 
 async def test_a_name_writes_no_header_and_no_body_of_a_mail() -> None:
     """
-    An encoded word once wrote a header. Python 3.13 raised an error instead, which parked the channel. Every
-    mail must be sent.
+    A hostile name writes neither a header nor a part of a mail's body. An encoded word once wrote a header. Python
+    3.13 raised an error instead, which parked the channel. Every mail must be sent.
     """
     async with mail_server(Mailbox()) as mailbox:
         to = settings(

@@ -155,8 +155,8 @@ async def write(settings: DestinationSettings) -> None:
 
 async def test_a_machine_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Version 2 of the metadata service is used: first a token, then the keys of the role, which include
-    a session token.
+    On a machine of AWS, version 2 of the metadata service is used: first a token, then the keys of the machine's
+    role, which include a session token.
     """
     platform = Platform()
     async with served(platform) as url:
@@ -174,7 +174,7 @@ async def test_a_machine_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_pod_of_aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The node's agent exchanges the pod's token for keys."""
+    """In a pod of AWS, the node's agent exchanges the pod's token for keys."""
     (tmp_path / "token").write_text("pod-token")
     platform = Platform()
     async with served(platform) as url:
@@ -188,7 +188,7 @@ async def test_a_pod_of_aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 async def test_a_role_of_aws(
     tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A token of the cluster is exchanged for a session of the configured role."""
+    """If a role of AWS is configured, a token of the cluster is exchanged for a session of this role."""
     (tmp_path / "token").write_text("web-token")
     platform = Platform()
     async with secured(platform, certificates) as url:
@@ -208,7 +208,7 @@ def settings_with(settings: DestinationSettings, certificates: Certificates) -> 
 
 
 async def test_a_machine_of_google(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The metadata service returns a token of the machine's service account."""
+    """On a machine of Google, the metadata service returns a token of the machine's service account."""
     platform = Platform()
     async with served(platform) as url:
         monkeypatch.setenv("GCE_METADATA_HOST", url.removeprefix("http://"))
@@ -238,7 +238,7 @@ def account(directory: Path, url: str, **fields: Any) -> Path:
 
 
 async def test_an_external_account_of_google(tmp_path: Path) -> None:
-    """The external token is exchanged once, and requests use the resulting token."""
+    """The token of an external account of Google is exchanged once, and requests use the resulting token."""
     platform = Platform()
     async with served(platform) as url:
         settings = lake("gcs", url, identity_token_file=account(tmp_path, url))
@@ -255,7 +255,10 @@ async def test_an_external_account_of_google(tmp_path: Path) -> None:
 
 
 async def test_an_external_account_may_be_a_service_account(tmp_path: Path) -> None:
-    """The exchanged token allows impersonating a service account, and requests use that account's token."""
+    """
+    An external account of Google may name a service account: the exchanged token allows impersonating it, and
+    requests use that account's token.
+    """
     platform = Platform()
     async with served(platform) as url:
         other = {"service_account_impersonation_url": f"{url}/google/lake:generateAccessToken"}
@@ -293,7 +296,8 @@ async def test_what_the_service_of_tokens_answers_is_told(
     status: int, error: type[Exception], tmp_path: Path
 ) -> None:
     """
-    A refused token parks the route. An unreachable service is tried again. No message contains the token.
+    If an identity service refuses a token, the route is parked. If the service is unreachable, it is tried again.
+    No message contains the token.
     """
     platform = Platform(refuses={"/google/token": status})
     async with served(platform) as url:
@@ -306,7 +310,7 @@ async def test_what_the_service_of_tokens_answers_is_told(
 
 
 async def test_a_machine_of_azure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The metadata service returns a token of the managed identity."""
+    """On a machine of Azure, the metadata service returns a token of the managed identity."""
     platform = Platform()
     async with served(platform) as url:
         monkeypatch.setenv("IDENTITY_ENDPOINT", f"{url}/msi")
@@ -318,7 +322,7 @@ async def test_a_machine_of_azure(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_pod_of_azure(
     tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cluster's token is exchanged for a token of the pod's application."""
+    """In a pod of Azure, the cluster's token is exchanged for a token of the pod's application."""
     (tmp_path / "token").write_text("federated")
     platform = Platform()
     async with secured(platform, certificates) as url:
@@ -334,7 +338,10 @@ async def test_a_pod_of_azure(
 
 
 async def test_a_machine_without_an_identity_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the metadata service returns nothing, the records are not to blame, so it is queried again."""
+    """
+    If the metadata service of a machine returns no identity, the records are not to blame, so they wait and the
+    service is queried again.
+    """
     platform = Platform(refuses={"/latest/": 404})
     async with served(platform) as url:
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", url)

@@ -53,7 +53,10 @@ def verify(config: Path, *words: str) -> Result:
 
 
 def test_every_day_is_that_of_the_ledger(config: Path) -> None:
-    """Days with every kind of record agree. A sample of files or only their footers are not compared."""
+    """
+    Days with every kind of record agree with the totals of the ledger. A sample of files, or only their footers, is
+    not compared.
+    """
     found = json.loads(verify(config, "--data").stdout)
     assert found["ledger"] == "2 days compared"
     assert found["differences"] == []
@@ -72,7 +75,10 @@ def test_every_day_is_that_of_the_ledger(config: Path) -> None:
 def test_a_day_that_differs_has_a_name(
     change: dict[str, int], kind: str, code: int, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fewer or more calls than in the totals are a failure. Other prices are not."""
+    """
+    If a day of the lake has fewer or more calls than the totals, the verification fails and names the day. Other
+    prices are no failure.
+    """
     of_ledger = RouteBooks.ledger_totals_by_day
 
     def changed(books: RouteBooks, first: str, last: str) -> dict[str, LakeDay]:
@@ -90,7 +96,10 @@ def test_a_day_that_differs_has_a_name(
 
 
 def test_what_waits_is_not_compared(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record that waits is in the totals but not yet in the lake. The command says what to do first."""
+    """
+    A record that has not been landed yet is in the totals but not in the lake, so `lake verify` does not compare
+    and says what to do first.
+    """
     monkeypatch.setattr(RouteBooks, "waits", lambda books: True)
     found = json.loads(verify(config, "--data").stdout)
     assert found["ledger"].startswith("not compared: records wait for the lake (tollhouse lake land)")
@@ -98,7 +107,10 @@ def test_what_waits_is_not_compared(config: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_calls_from_before_the_route_are_explained() -> None:
-    """If a route began later, missing calls of the first days are explained. Extra calls never are."""
+    """
+    If a route began later than the ledger, calls that the lake lacks on the first days are explained by this. Calls
+    that only the lake has are never explained.
+    """
     whole = LakeDay(calls=5, spend=7, input_tokens=10, output_tokens=3)
     part = whole._replace(calls=2, spend=3, input_tokens=4, output_tokens=1)
     for lake, ledger, began_later, kinds in (

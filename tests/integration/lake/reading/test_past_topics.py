@@ -119,7 +119,7 @@ async def add(house: House, topic: str, first: int, last: int) -> None:
 
 
 async def restored(directory: Path, topic: str) -> None:
-    """Restore a copy with numbers 1 to 4, while the original has landed 1 to 8."""
+    """Restore a copy that has records 1 to 4, while the original has already landed records 1 to 8."""
     lake: dict[str, Any] = {"path": directory / "lake", "topics": (topic,)}
     async with opened(directory / "data") as house, house.forwarding(**lake):
         await add(house, topic, 1, 4)
@@ -141,7 +141,10 @@ async def kept(directory: Path, topic: str) -> list[Record]:
 
 @pytest.mark.parametrize("topic", OTHERS)
 def test_a_copy_adopts_each_topic(topic: str, tmp_path: Path) -> None:
-    """Records that the copy lacked are in its log again, unchanged. A second run finds nothing to do."""
+    """
+    After an adoption, records of each topic that the copy lacked are in its log again, unchanged. A second run
+    finds nothing to do.
+    """
     asyncio.run(restored(tmp_path, topic))
     done = run(tmp_path, "adopt", topic=topic)["adopted"]
     assert done["brought"] == 4

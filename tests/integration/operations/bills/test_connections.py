@@ -186,7 +186,7 @@ async def test_a_month_is_read_back_as_a_recount_finds_it(serving: Serving) -> N
 
 
 async def test_drops_at_once_are_taken_in_turns(serving: Serving) -> None:
-    """Concurrent uploads are all accepted and stored."""
+    """Files that are uploaded at the same time are all accepted and stored, one after the other."""
     manager = await Manager.of(serving)
     await serving.make_connection("c-1")
     answers = await asyncio.gather(*(manager.drop("c-1", [row(1, n)]) for n in range(20)))
@@ -219,7 +219,8 @@ async def test_what_is_not_there_is_404(serving: Serving) -> None:
 
 async def test_a_month_in_pages(serving: Serving) -> None:
     """
-    The pages add up to the whole month. Rows that are added meanwhile do not appear. A replacement ends the walk.
+    The pages of a month add up to the whole month. Rows that are added meanwhile do not appear. If the rows are
+    replaced meanwhile, the next page is refused.
     """
     manager, path = await Manager.of(serving), f"{DROPS.format('c-1')}/2026-11"
     await serving.make_connection("c-1")
@@ -270,7 +271,8 @@ def limited(**billing: Any) -> Config:
 @pytest.mark.parametrize("operation", ["sum", "replace_hourly"])
 async def test_a_month_has_a_limit_of_rows(serve: Serve, operation: str) -> None:
     """
-    Uploads are accepted exactly up to the limit. Replacements and repeats are still accepted at the limit.
+    A month has a maximum number of rows. Uploads are accepted exactly up to the limit. Replacements and repeats are
+    still accepted at the limit.
     """
     serving = await serve(config=limited(max_month_rows=3))
     manager = await Manager.of(serving)
@@ -392,7 +394,7 @@ async def with_upstream(serve: Serve, site: Serving, directory: Path, **upstream
 
 async def test_the_connection_of_the_configuration_is_one_of_them(serve: Serve, tmp_path: Path) -> None:
     """
-    The configured connection accepts hourly files and is listed once after a reload. It can be neither
+    The connection of the configuration accepts hourly files and is listed once after a reload. It can be neither
     deleted nor given another upstream id.
     """
     serving = await with_upstream(serve, await serve(), tmp_path, connection_id="c/9")
@@ -432,8 +434,8 @@ async def test_drops_that_wait_outlive_their_connection(serve: Serve, tmp_path: 
 
 async def test_the_upstream_is_asked_about_a_drop(serve: Serve, tmp_path: Path) -> None:
     """
-    Files that are valid here are checked by the upstream as well. The answer states who answered, also if the
-    upstream cannot be reached.
+    Hourly files that are valid here are checked by the upstream as well. The answer states who answered, also if
+    the upstream cannot be reached.
     """
     site = await serve()
     serving = await with_upstream(serve, site, tmp_path)

@@ -59,7 +59,10 @@ def config(place: Path, url: str, key: str = KEY) -> Config:
 
 
 async def test_limits_are_read_and_listed(serve: Serve, litellm: tuple[LiteLLM, str], tmp_path: Path) -> None:
-    """Only GET requests are sent. A limit that cannot be compared is listed with the reason."""
+    """
+    The limits of an enforcer are read only with GET requests. A limit that cannot be compared is listed with the
+    reason.
+    """
     enforcer, url = litellm
     resets_at = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
     enforcer.rows = [
@@ -85,7 +88,7 @@ async def test_limits_are_read_and_listed(serve: Serve, litellm: tuple[LiteLLM, 
 async def test_a_refused_key_is_no_secret_of_the_state(
     serve: Serve, litellm: tuple[LiteLLM, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The state and the log say that the key was refused. They have neither the key nor an echo of it."""
+    """If an enforcer refuses the key, the state and the log say so. They have neither the key nor an echo of it."""
     _, url = litellm
     settings = config(tmp_path, url, key="sk-wrong-canary")
     serving = await serve(config=settings)

@@ -120,7 +120,10 @@ async def billed(gateway: Reconciler, provider: str = OPENAI) -> tuple[int, int]
 
 
 async def test_an_unchanged_month_is_not_read_again(server: OperatorServer, work: Work) -> None:
-    """The second request of a closed month reads no day and runs no check, for one provider and for all."""
+    """
+    The second request for the reconciliation of a closed month reads no day and runs no check, for one provider and
+    for all.
+    """
     first, _ = gateways(server)
     whole = await first.reconcile(CalendarMonth.of(MARCH))
     assert (len(CalendarMonth.of(MARCH).days), len(PROVIDERS)) == work.take()
@@ -135,7 +138,10 @@ async def test_an_unchanged_month_is_not_read_again(server: OperatorServer, work
 async def test_a_late_bill_a_deleted_bill_and_a_late_call_are_seen(
     server: OperatorServer, work: Work
 ) -> None:
-    """Each change by one gateway changes the answer of both. A bill of another month changes nothing."""
+    """
+    A late bill, a deleted bill and a late call at one gateway change the reconciliation at both. A bill of another
+    month changes nothing.
+    """
     both = gateways(server)
     before = [await billed(gateway) for gateway in both]
     work.take()
@@ -202,8 +208,8 @@ async def test_new_prices_and_settings_are_seen(server: OperatorServer, work: Wo
 
 async def test_totals_need_no_search_and_wait_for_none(server: OperatorServer, work: Work) -> None:
     """
-    Totals are the totals of the whole report, run no check, and arrive while another request searches. No
-    comparison runs in the thread of the event loop.
+    The totals of a reconciliation equal those of the whole report. They run no check, and arrive while another
+    request searches for causes. No comparison runs in the thread of the event loop.
     """
     first, second = gateways(server)
     whole = await second.reconcile(CalendarMonth.of(MARCH))
@@ -226,7 +232,10 @@ async def test_totals_need_no_search_and_wait_for_none(server: OperatorServer, w
 
 
 async def test_few_months_stay_in_memory(server: OperatorServer, work: Work) -> None:
-    """The oldest result is dropped at the limit, and is read again."""
+    """
+    Only few reconciled months are stored in memory: at the limit the oldest result is dropped, and is computed
+    again when it is requested.
+    """
     first, _ = gateways(server)
     march = CalendarMonth.of(MARCH)
     months = [march]

@@ -99,7 +99,7 @@ def sums_up(row: Any) -> bool:
 
 
 async def test_a_month(server: OperatorServer) -> None:
-    """Every row and the total add up. The key that does not report is the first cause."""
+    """In a reconciled month, every row and the total add up. The key that does not report is the first cause."""
     await put(server, statements(CALLS))
     for by in ("day", "model", "key"):
         payload = await reconciled(server, month=MARCH, by=by)
@@ -135,7 +135,8 @@ async def told(server: OperatorServer, **asked: object) -> Any:
 
 async def test_an_assistant_is_told_the_same(server: OperatorServer) -> None:
     """
-    Rows and the rest add up to the report's total, however many rows are cut. A wrong query is answered in words.
+    An assistant gets the same reconciliation: rows and the rest add up to the report's total, however many rows are
+    cut. The error about a wrong query says what to write.
     """
     await put(server, statements(CALLS))
     for by in ("day", "model", "key"):
@@ -285,8 +286,8 @@ async def test_failed_calls_that_nobody_bills(tmp_path: Path) -> None:
 
 async def test_a_claim_of_a_discount(tmp_path: Path) -> None:
     """
-    The claim is for batches that were billed as standard calls. Its lines add up to the claimed amount, and names
-    from the bill are harmless in it.
+    A claim is written for batches that were billed as standard calls. Its lines add up to the claimed amount, and
+    hostile names from the bill are harmless in it.
     """
     clock, prices = MovedClock(NOW.timestamp()), book()
     key, shown = KEYS[0], f"={KEYS[0]}"

@@ -81,7 +81,10 @@ async def test_a_preview_states_what_is_new_known_and_damaged(server: OperatorSe
 
 
 async def test_files_of_one_form_are_one_report(server: OperatorServer) -> None:
-    """Parts of a report in one form add up, as in one import. A single part would replace the days of both."""
+    """
+    The files of one form are one report: parts of a report add up, as in one import. If parts were uploaded singly,
+    each would replace the days of the others.
+    """
     whole = (CASES / "focus/export.csv").read_text().splitlines(keepends=True)
     parts = [("one.csv", "".join(whole[:2]).encode()), ("two.csv", "".join([whole[0], *whole[2:]]).encode())]
     await upload(server, ("whole.csv", "".join(whole).encode()))

@@ -135,7 +135,10 @@ WRONG_UPDATES: Sequence[object] = [
 
 
 async def test_a_wrong_update_changes_nothing(serve: Serve) -> None:
-    """An update of a field that only the cluster itself reports is a 400 as well."""
+    """
+    If an update of a cluster names a field that only the cluster itself reports, or is wrong in another way, it
+    gets a 400 and nothing changes.
+    """
     asking = await desk(serve)
     one = f"{ALL}/{KEPT[0].id}"
     before = await asking.ask("GET", one)
@@ -203,8 +206,8 @@ async def test_a_cluster_that_sends_files_is_heard_unless_it_is_disabled(serve: 
 
 async def test_the_operator_hears_which_key_brings_nearly_all_clusters_that_it_may(serve: Serve) -> None:
     """
-    The operator sees that one key added nearly all clusters that `clusters.max` allows. Only clusters that
-    were added since the start count.
+    If one key added nearly all clusters that `clusters.max` allows, the operator sees which key it is. Only
+    clusters that were added since the start count.
     """
     serving = await serve(config=Config(clusters=ClusterSettings(max=10)))
     key = await serving.make_key("agent", scopes=("container-metrics_v1:upload",))

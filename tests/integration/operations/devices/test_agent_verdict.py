@@ -88,8 +88,9 @@ def _shown_by_work(directory: Path, session: str) -> Decimal:
 @pytest.mark.parametrize(("seed", "hold"), [(1, 0.0), (2, 0.03), (3, 0.03), (4, OPEN_S)])
 async def test_the_meter_is_the_count_by_hand(serve: Serve, seed: int, hold: float) -> None:
     """
-    Calls arrive in random order, repeated and together. After each answer, the cost of each session is that of its
-    calls, open ones included. Once they close, `tollhouse work` shows the same.
+    The agent's answer counts each session's cost like a count by hand. Calls arrive in random order, repeated and
+    together. After each answer, the cost of a session is that of its calls, open ones included. Once they close,
+    `tollhouse work` shows the same.
     """
     chance = random.Random(seed)
     agent = await _agent(serve, hold=hold)
@@ -116,7 +117,10 @@ async def test_the_meter_is_the_count_by_hand(serve: Serve, seed: int, hold: flo
 
 
 async def test_a_session_is_refused_from_its_limit_on(serve: Serve) -> None:
-    """The reason names both amounts. Below the limit, without a limit and in another session, work goes on."""
+    """
+    If a session reaches its limit, the agent refuses further work, and the reason names both amounts. Below the
+    limit, without a limit and in another session, work goes on.
+    """
     agent = await _agent(serve)
     await _report(agent, call_of("a-session", 30), call_of("another", 10))
     assert "Tollhouse: this session has cost 0.30 USD, and its limit is 0.3 USD." == await _refusal(
@@ -130,7 +134,10 @@ async def test_a_session_is_refused_from_its_limit_on(serve: Serve) -> None:
 
 
 async def test_only_a_program_of_the_machine_that_names_a_session_gets_an_answer(serve: Serve) -> None:
-    """A browser, a wrong body and a gateway answer nothing, and a hook that is closed then refuses."""
+    """
+    The agent answers only a program of the machine that names a session. It answers neither a browser nor a wrong
+    body, and a gateway has no such answer. A hook that is closed then refuses.
+    """
     agent, gateway = await _agent(serve), await serve()
     asked = json.dumps({"session_id": "a-session"}).encode()
     browser = {"Origin": "https://example.com"}

@@ -72,7 +72,10 @@ async def test_without_an_inventory_all_devices_count(server: OperatorServer) ->
 
 
 async def test_coverage_of_an_inventory(server: OperatorServer) -> None:
-    """Expected machines are reporting, not reporting, silent or missing. One device is unexpected."""
+    """
+    With an inventory, each expected machine is reporting, not reporting, silent or missing. A device that the
+    inventory does not list is unexpected.
+    """
     answer = await server.ask("PUT", "/fleet/inventory", LIST, source="jamf")
     assert 200 == answer.status, answer.payload
     assert (6, 0, 0) == tuple(answer.payload[name] for name in ("added", "removed", "repeated"))
@@ -119,8 +122,8 @@ async def test_coverage_of_an_inventory(server: OperatorServer) -> None:
 
 async def test_machines_that_are_silent_for_long(server: OperatorServer) -> None:
     """
-    Ages filter the fleet and the devices, at the second at which they are reached. A new device is not silent yet, and
-    a machine that never reported is silent for any time.
+    The fleet and the devices can be filtered by how long a machine was silent, exact to the second. A new device is
+    not silent yet, and a machine that never reported counts as silent for any time.
     """
     await server.ask("PUT", "/fleet/inventory", b"serial,hostname\nS0,h0\nS1,h1\n", source="jamf")
     await beat(server, "h0", serial="S0")
@@ -151,7 +154,7 @@ async def test_machines_that_are_silent_for_long(server: OperatorServer) -> None
 
 
 async def test_keys_that_nobody_uses(server: OperatorServer) -> None:
-    """A key is unused since its newest use. A new key is not unused for long."""
+    """A key counts as unused since its last use. A new key does not count as unused for long."""
     await server.ask("POST", "/keys", {"name": "first", "scopes": [ENROLL]})
     server.clock.move(30 * 86400)
     await server.ask("POST", "/keys", {"name": "second", "scopes": [ENROLL]})
@@ -165,7 +168,7 @@ async def test_keys_that_nobody_uses(server: OperatorServer) -> None:
 
 
 async def test_addresses_of_the_list_are_protected(server: OperatorServer) -> None:
-    """Nothing stored and no answer has the e-mail address."""
+    """E-mail addresses of an inventory list are protected: nothing stored and no answer contains them."""
     await server.ask("PUT", "/fleet/inventory", LIST, source="intune")
     inventory = server.registry.inventory.current
     assert inventory is not None
@@ -174,7 +177,10 @@ async def test_addresses_of_the_list_are_protected(server: OperatorServer) -> No
 
 
 async def test_a_list_is_whole_or_refused(server: OperatorServer) -> None:
-    """Unreadable, empty, or without more than a third of the machines: nothing changes, and no audit row is written."""
+    """
+    An inventory list is accepted as a whole or refused. If it is unreadable, empty, or lacks more than a third of
+    the machines, nothing changes, and no audit row is written.
+    """
     assert 200 == (await server.ask("PUT", "/fleet/inventory", LIST, source="csv")).status
     before = server.registry.inventory.current
     cut = b"".join(line + b"\n" for line in LIST.splitlines()[:4])  # 3 of 6 machines
@@ -207,7 +213,10 @@ async def test_a_list_that_is_too_large(server: OperatorServer, monkeypatch: pyt
 
 
 async def test_admitted_machines_are_devices_without_keys(server: OperatorServer) -> None:
-    """Each serial number becomes a device, once. A known device and a serial number with a blank do not."""
+    """
+    Each serial number of an admitted machine becomes a device, once. A device that is already known, and a serial
+    number with a blank, do not.
+    """
     await beat(server, "h0", serial="S0")
     content = LIST + b"S 9,h9,,,,\n"
     answer = await server.ask("PUT", "/fleet/inventory", content, source="jamf", admit="true")

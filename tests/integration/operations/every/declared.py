@@ -90,7 +90,7 @@ AT = {(each.method, each.row.path): each for each in OPERATIONS}
 
 @dataclass(frozen=True)
 class Resource:
-    """Things that people, or keys, create, list and delete. Some can also be shown and changed."""
+    """A resource: objects that people, or keys, create, list and delete. Some can also be shown and changed."""
 
     list: Operation
     create: Operation

@@ -44,7 +44,7 @@ async def test_a_field_that_is_not_declared_is_refused(world: World) -> None:
 
 
 async def test_a_value_of_another_type_is_refused(world: World) -> None:
-    """The message names the field."""
+    """If the value of a field has another type, the error message names the field."""
     for operation in WITH_FIELDS:
         for name, value in wrong_values(operation.kind):
             body = {**(world.body(operation) or {}), name: value}
@@ -54,7 +54,7 @@ async def test_a_value_of_another_type_is_refused(world: World) -> None:
 
 
 async def test_what_is_no_object_is_refused(world: World) -> None:
-    """Text that is no JSON, JSON that is no object, and an empty body get 400."""
+    """A body that is no JSON, JSON that is no object, and an empty body get 400."""
     for operation in WITH_FIELDS:
         for body in (b"{", b"[]", b"\xff", b"[" * 10_000, *(() if operation.row.may_be_empty else (b"",))):
             answer = await world.send(operation, world.path(operation), body)
@@ -62,7 +62,10 @@ async def test_what_is_no_object_is_refused(world: World) -> None:
 
 
 async def test_another_media_type_is_refused(world: World) -> None:
-    """Operations of keys whose row has no check accept any media type, because agents send it, or no body."""
+    """
+    A body with another media type is refused. Operations of keys whose row has no check accept any media type,
+    because agents send it, or accept no body.
+    """
     for operation in WITH_FIELDS:
         if not operation.is_for_people and operation.row.check is None:
             continue
@@ -72,7 +75,7 @@ async def test_another_media_type_is_refused(world: World) -> None:
 
 
 async def test_an_unknown_parameter_of_people_is_refused(world: World) -> None:
-    """Keys have the same claim in test_scopes.py."""
+    """An unknown parameter in a request of people is refused. The same is tested for keys in test_scopes.py."""
     for operation in OPERATIONS:
         if operation.is_for_people:
             path = world.path(operation) + "?unheard_of=1"
@@ -83,7 +86,10 @@ async def test_an_unknown_parameter_of_people_is_refused(world: World) -> None:
 
 
 async def test_an_unknown_id_is_404(world: World) -> None:
-    """A word of a wrong form may get 400. Keys create streams and namespaces at their addresses."""
+    """
+    An unknown id in the address gets 404. If the id also has a wrong form, it may get 400. Keys create streams and
+    namespaces at their addresses, so these have no unknown id.
+    """
     for operation in OPERATIONS:
         path = world.path_of(operation, lambda *_: NOTHING)
         if NOTHING not in path or not (operation.is_for_people or operation.method in ("GET", "DELETE")):

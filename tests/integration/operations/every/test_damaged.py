@@ -17,7 +17,10 @@ NOT_TRIED = ("/changes", "/tail", "/demo")
 
 
 async def test_a_damaged_registry_is_reported_and_is_no_500(tmp_path: Path) -> None:
-    """Every operation answers without a 500. What is stored in the registry answers 503 with the reason."""
+    """
+    If the registry's file is damaged, every operation still answers without a 500. An operation that needs data
+    from the registry answers 503 with the reason.
+    """
     directory = tmp_path / "data"
     directory.mkdir(mode=0o700)
     (directory / "registry.sqlite").write_bytes(b"not a database" * 1000)

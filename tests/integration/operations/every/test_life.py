@@ -144,14 +144,19 @@ async def check_missing(world: World, resource: Resource, word: str) -> None:
 
 
 async def test_every_declared_resource_is_covered() -> None:
-    """A new resource whose addresses have another form is named here."""
+    """
+    Every declared resource is covered by these tests. A new resource whose addresses have another form fails here
+    and is named.
+    """
     assert set() == MANAGED.keys() - {each.list.row.path for each in RESOURCES}
     assert ELSEWHERE.keys() < {each.name for each in RESOURCES}
 
 
 @EACH
 async def test_what_is_created_is_shown_and_listed(world: World, resource: Resource) -> None:
-    """The answer, the list and the single item agree, and show each stated field."""
+    """
+    What is created is shown and listed: the answer, the list and the single item agree, and show each stated field.
+    """
     item, body = await one_more(world, resource)
     word = resource.word(item)
     [listed] = [each for each in await world.rows(resource) if resource.word(each) == word]
@@ -213,7 +218,10 @@ async def test_a_change_is_shown(world: World, resource: Resource) -> None:
 
 @EACH
 async def test_an_old_version_is_refused(world: World, resource: Resource) -> None:
-    """A change that names an older version changes nothing. One with the current version is accepted."""
+    """
+    If a change of a resource names an older version, it is refused and changes nothing. A change with the current
+    version is accepted.
+    """
     change = resource.at("PATCH")
     item, _ = await one_more(world, resource)
     if change is None or "version" not in change.kind.__struct_fields__:

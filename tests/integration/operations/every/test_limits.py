@@ -58,7 +58,10 @@ async def created_until_refused(world: World, resource: Resource) -> tuple[int, 
 
 @by_key
 async def test_a_key_has_a_share(tight: World, resource: Resource) -> None:
-    """A key gets at most half of what the others leave free, and then people still have room."""
+    """
+    A key gets at most half of the room that others leave free under the limit of a resource, so that people still
+    have room.
+    """
     table = table_of(tight, resource)
     others = table.count() - 1  # the key created one example
     number, message = await created_until_refused(tight, resource)
@@ -69,7 +72,7 @@ async def test_a_key_has_a_share(tight: World, resource: Resource) -> None:
 
 @by_people
 async def test_one_more_than_the_limit_is_refused(tight: World, resource: Resource) -> None:
-    """The message names the limit."""
+    """If one object more than the limit is created, it is refused, and the message names the limit."""
     table = table_of(tight, resource)
     before = table.count()
     number, message = await created_until_refused(tight, resource)

@@ -45,7 +45,7 @@ async def walked(world: World, resource: Resource, key: str, order: str) -> list
 
 @EACH
 async def test_pages_have_each_row_once_in_order(world: World, resource: Resource) -> None:
-    """For each sort key and order, the pages have all rows once. The other order is the reverse."""
+    """For each sort key and order, the pages of a list have all rows once. The other order is the reverse."""
     for _ in range(2):
         answer, _ = await world.create(resource)
         assert answer.status < 300, answer.said
@@ -66,7 +66,10 @@ async def test_pages_have_each_row_once_in_order(world: World, resource: Resourc
 
 @EACH
 async def test_a_filter_finds_its_rows(world: World, resource: Resource) -> None:
-    """Each value that a row shows finds exactly the rows that show it. If a list offers values, it offers this."""
+    """
+    A filter by each value that a row shows finds exactly the rows that show it. If a list offers values for the
+    filter, this value is among them.
+    """
     whole = await page(world, resource, ())
     rows = whole[resource.lists.root]
     for each in whole["filtering"]["available"]:
@@ -82,7 +85,7 @@ async def test_a_filter_finds_its_rows(world: World, resource: Resource) -> None
 
 
 async def test_a_wrong_query_of_a_list_is_refused(world: World) -> None:
-    """The message names the parameter, and the values that are allowed."""
+    """If a query of a list is wrong, the error message names the parameter, and the values that are allowed."""
     for operation in LISTS:
         listed = operation.row.lists
         assert listed is not None

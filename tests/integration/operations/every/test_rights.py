@@ -27,7 +27,10 @@ def without(permission_set: str) -> list[str]:
 
 @pytest.mark.parametrize("permission_set", PERMISSION_SETS)
 async def test_a_permission_set_opens_its_operations(world: World, permission_set: str) -> None:
-    """With all other sets, an operation is refused with the name of its set. With only this set, it is open."""
+    """
+    With all permission sets except its own, an operation is refused, and the error names its set. With only its own
+    set, it is allowed.
+    """
     others = await world.sign_in(without(permission_set))
     alone = await world.sign_in([permission_set])
     for operation, _ in of_people(permission_set):
@@ -42,7 +45,10 @@ async def test_a_permission_set_opens_its_operations(world: World, permission_se
 
 
 async def test_another_page_changes_nothing(world: World) -> None:
-    """A change needs the token of the session and an own origin. The sign-ins check the origin as well."""
+    """
+    A change by a signed-in person needs the token of the session and an origin of Tollhouse itself, so another web
+    page changes nothing. Sign-ins check the origin as well.
+    """
     signed = await world.sign_in(PERMISSION_SETS)
     foreign = [{"Origin": "https://evil.example.com"}, {"Sec-Fetch-Site": "cross-site"}]
     tokens = [{"X-CSRF-Token": token} for token in ("", "wrong")]

@@ -63,7 +63,10 @@ async def test_a_plan_states_each_difference_and_changes_nothing(server: Operato
 
 
 async def test_a_second_apply_changes_nothing(server: OperatorServer) -> None:
-    """Neither rows nor audit entries nor ids change, and no other table sees a change."""
+    """
+    If the same files are applied again, neither rows nor audit entries nor ids change, and no other table sees a
+    change.
+    """
     await apply(server, files_of(BOTH))
     before = (await audited(server), server.registry.views.all(), server.registry.file_owners.all())
     assert (await apply(server, files_of(BOTH)))["differences"] == []
@@ -238,7 +241,10 @@ async def test_two_applies_at_once_create_each_object_once(server: OperatorServe
 
 
 async def test_a_renamed_view_takes_its_budgets_along(server: OperatorServer) -> None:
-    """A name that differs only in case is a change. Another name is another object."""
+    """
+    If a view is renamed in a file, its budgets follow. A name that differs only in case is a change of the object.
+    Another name is another object.
+    """
     await apply(server, files_of(BOTH))
     [before] = server.registry.views.all()
     upper = {"views": [{**VIEW, "name": "SEARCH"}], "budgets": [{**BUDGET, "view": "search"}]}
@@ -289,7 +295,10 @@ async def test_a_large_set_is_refused_at_its_limit(server: OperatorServer) -> No
 async def test_the_work_of_an_apply_grows_with_its_objects(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch, dry_run: bool
 ) -> None:
-    """Four times as many objects read at most five times as many documents."""
+    """
+    The work of an apply grows with the number of objects: four times as many objects read at most five times as
+    many documents.
+    """
     decoded: list[int] = []
     restore = DocumentKind.restore
 
@@ -311,7 +320,9 @@ async def test_the_work_of_an_apply_grows_with_its_objects(
 async def test_memory_that_could_not_be_loaded_is_loaded_later(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the commit, one table cannot be read. The apply fails, and the next change loads everything."""
+    """
+    If one table cannot be read after the commit of an apply, the apply fails, and the next change loads everything.
+    """
     table = server.registry.views
     calls = 0
 

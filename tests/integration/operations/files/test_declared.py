@@ -49,14 +49,20 @@ RESOURCES = {resource.noun: resource for resource in MANAGED.values()}
 
 
 def test_every_declared_resource_states_whether_it_is_in_files() -> None:
-    """A resource in files is one of the kinds. Another one gives its reason."""
+    """
+    Every declared resource states whether it is in files: either it is one of the kinds, or it gives the reason why
+    not.
+    """
     nouns = {kind.resource.noun for kind in file_kinds().values() if isinstance(kind, ResourceKind)}
     assert nouns == {noun for noun, one in RESOURCES.items() if isinstance(one.files, InFiles)}
     assert all(isinstance(one.files, InFiles) or one.files.reason for one in RESOURCES.values())
 
 
 async def test_kinds_find_their_audit_entries(tmp_path: Path) -> None:
-    """The action of a kind is the part of its audit actions before the dot. Owners are stored under it."""
+    """
+    Each kind of object finds its audit entries: it is the part of the audit action's name before the dot. Owners
+    are stored under the kind.
+    """
     async with operator_server(tmp_path) as server:
         for kind in file_kinds().values():
             if isinstance(kind, ResourceKind):
@@ -81,7 +87,10 @@ def test_a_kind_follows_the_kinds_that_it_names() -> None:
 
 
 async def test_every_table_is_in_files_or_the_page_says_why(tmp_path: Path) -> None:
-    """The owners of objects are no objects, so they are in neither list."""
+    """
+    Every table is in files, or the page about files says why not. The owners of objects are no objects, so they are
+    in neither list.
+    """
     async with operator_server(tmp_path) as server:
         registry = server.registry
         tables = {

@@ -84,7 +84,10 @@ async def test_files_are_exported_as_they_were_applied(full: Api) -> None:
 
 @ON_IT
 async def test_a_removed_line_clears_its_field(full: Api) -> None:
-    """In each round, every object loses another field, and has all others again. The plan names the field."""
+    """
+    If a line is removed from a file, its field is cleared. In each round of the test, every object loses another
+    field, and has all others again. The plan names the field.
+    """
     for round in range(ROUNDS):
         objects, fields = cleared(round)
         outcome = await full.apply(files_of(objects))

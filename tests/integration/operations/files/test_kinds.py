@@ -42,8 +42,8 @@ def in_force(server: OperatorServer) -> dict[str, tuple[str, ...]]:
 
 async def test_definitions_are_published_with_the_set(server: OperatorServer) -> None:
     """
-    A view may name a dimension of the same set. Two namespaces may exchange their dimensions. All are in force when the
-    apply ends.
+    Definitions are published together with the other objects of a set. A view may name a dimension of the same set,
+    and two namespaces may exchange their dimensions. All are in force when the apply ends.
     """
     view = {
         "name": "Parts",
@@ -83,7 +83,7 @@ async def test_faults_of_definitions_have_their_place(server: OperatorServer) ->
 
 
 async def test_managed_objects_of_every_kind_refuse_changes(server: OperatorServer) -> None:
-    """A token can be revoked all the same, and the plan names it."""
+    """Objects that files manage refuse other changes. A token can still be revoked, and the plan names it."""
     objects: dict[str, list[dict[str, Any]]] = {
         **definitions(default=OWNED % "Part"),
         "connections": [CONNECTION],
@@ -113,7 +113,10 @@ async def test_managed_objects_of_every_kind_refuse_changes(server: OperatorServ
 
 
 async def test_objects_that_left_the_files_have_their_defaults_again(server: OperatorServer) -> None:
-    """A type is as before, a tool has no decision, and a token is revoked. Its name is free again."""
+    """
+    Objects that were removed from the files have their defaults again: a built-in type is as before, a tool has no
+    decision, and a token is revoked. The name of the token is free again.
+    """
     objects: dict[str, list[dict[str, Any]]] = {
         "assistant-tools": [TOOL],
         "recommendation-types": [TYPE],
@@ -132,7 +135,10 @@ async def test_objects_that_left_the_files_have_their_defaults_again(server: Ope
 
 
 async def test_a_file_names_a_usable_token(server: OperatorServer) -> None:
-    """A secret of another form is refused, and a token keeps its secret."""
+    """
+    The file of a token must have a secret of the right form. Another form is refused, and the token keeps its
+    secret.
+    """
     token = {**TOKEN, "secret_file": "token"}
     text = new_token_text()
     [problem] = await apply(server, files_of({"enrolment-tokens": [token]}), secrets={"token": "the_x_y"})
@@ -155,7 +161,10 @@ MILL = ReportedCluster(account=CLUSTER["account"], region=CLUSTER["region"], nam
 
 
 async def test_a_cluster_is_configured_before_it_reports(server: OperatorServer) -> None:
-    """From its first report on, it has the settings of its file, which alone changes them. It can be disabled."""
+    """
+    A cluster can be configured by a file before it reports. From its first report on, it has the settings of its
+    file, and only the file changes them. People can still disable the cluster.
+    """
     await apply(server, files_of({"clusters": [CLUSTER]}))
     clusters = server.services.senders.require_clusters().table
     assert clusters.all() == []
@@ -224,7 +233,10 @@ async def test_names_of_settings_with_a_default_are_known(server: OperatorServer
 
 
 async def test_an_object_is_shown_as_its_file_has_it(server: OperatorServer) -> None:
-    """Objects are found by id and by name, and only by people who may see them."""
+    """
+    An object can be shown as its file would state it. It is found by id or by name, and only by people who may see
+    it.
+    """
     view = {"name": "Search", "filter": {}, "principal_dimension": "team"}
     files = files_of({"views": [view], **definitions(default=OWNED % "Part")})
     await apply(server, files)

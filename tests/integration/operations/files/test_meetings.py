@@ -94,8 +94,8 @@ def other(name: str) -> str:
 
 async def test_all_objects_are_renamed_at_the_limits(one: Api) -> None:
     """
-    No more objects are allowed than there are. The other objects have the secrets of the mounted files, and the
-    terms and periods that no two objects may have.
+    All objects can be renamed by one apply, even if no more objects are allowed than exist. The renamed objects
+    have the secrets of the mounted files, and the terms and periods that no two objects may share.
     """
     installation = one.serving.app.services.operators.installation
     installation.most = lambda limit: len(OBJECTS[FULL[limit]])
@@ -114,7 +114,10 @@ async def test_all_objects_are_renamed_at_the_limits(one: Api) -> None:
 
 
 async def test_seats_in_any_order_stay_as_they_are_after_a_link(one: Api) -> None:
-    """Two seats of one person may not overlap, but a link of two names does not refuse a file that did not change."""
+    """
+    Two seats of one person may not overlap. But if two names are linked later, a file that did not change is not
+    refused.
+    """
     seats = [{"user": name, "since": "2026-10-01"} for name in ("zoe@example.com", "bo@example.com")]
     role = {**ROLE, "members": ["zoe@example.com", "bo@example.com"]}
     objects: Objects = {"plans": [{"name": "copilot", "view": "Search", "fee": "19", "seats": seats}]}
@@ -129,7 +132,10 @@ async def test_seats_in_any_order_stay_as_they_are_after_a_link(one: Api) -> Non
 
 @pytest.mark.parametrize(("before", "after"), [("a", "z"), ("z", "a")])
 async def test_a_term_moves_to_another_contract(one: Api, before: str, after: str) -> None:
-    """Two contracts may not have one term, so one of them must be changed first."""
+    """
+    A term can move to another contract. Two contracts may not have the same term, so one of them must be changed
+    first.
+    """
     first, second, *others = CONTRACT["terms"]
     for terms in ({before: [first, second], after: others}, {before: [second], after: [first, *others]}):
         contracts = [{**CONTRACT, "name": name, "terms": each} for name, each in terms.items()]
@@ -137,7 +143,10 @@ async def test_a_term_moves_to_another_contract(one: Api, before: str, after: st
 
 
 async def test_objects_that_another_set_names_stay(one: Api) -> None:
-    """Nothing of the set is applied, and the refusal names the file of the object."""
+    """
+    If files remove an object that another set names, nothing of the set is applied, and the refusal names the file
+    of that object.
+    """
     await applied(one, {"views": [VIEW], "channels": [DESK]})
     await applied(one, {"budgets": [{**BUDGET, "channels": ["desk"]}]}, name="team")
     before = await one.files()
@@ -153,7 +162,7 @@ async def test_objects_that_another_set_names_stay(one: Api) -> None:
 
 
 async def test_people_who_are_linked_and_forgotten_stay_in_their_files(one: Api) -> None:
-    """Files name people as they were written: by address, by hash, and by a hash that nobody knows."""
+    """Files name people in the way that their author chose: by address, by hash, or by a hash that nobody knows."""
     installation = one.serving.app.services.operators.installation
     known = installation.people.hash_address("ada@example.com")
     unknown = installation.people.hash_address("nobody@example.com")
@@ -184,7 +193,10 @@ PRIVACY: dict[str, Any] = {
 
 
 async def test_the_receipt_of_an_erasure_lists_files(one: Api) -> None:
-    """Plans show what differs from the old files. The exported files have the pseudonym, and are equal."""
+    """
+    After an erasure, plans show what differs from the old files. The exported files have the pseudonym, and are
+    equal to what is stored.
+    """
     people = {"people": [{"users": ["bob@example.com"], "name": "Bob"}]}
     assert 200 == (await one.ask("POST", "/people", people))[0]
     seats = [{"user": user, "since": "2026-10-01"} for user in ("bob@example.com", "cy@example.com")]
@@ -214,7 +226,10 @@ PRICES = {None: CALL, "5": Decimal("0.00075"), "20": Decimal("0.003")}
 
 @pytest.mark.parametrize("seed", part(range(4), every=4))
 async def test_recalculations_use_the_prices_of_applied_files(asking: Asking, seed: int) -> None:
-    """Prices are applied while calls arrive and a recalculation runs. The next recalculation has the same prices."""
+    """
+    Recalculations use the prices of applied files. The prices are applied while calls arrive and a recalculation
+    runs. The next recalculation has the same prices.
+    """
     rng, calls = Random(seed), 0
     connector = UnixConnector(str(socket_path(asking.serving.app.config.data_dir)))
     async with ClientSession(connector=connector) as socket:

@@ -36,8 +36,8 @@ async def test_files_of_one_installation_make_another(
     tmp_path: Path, new_schema: Callable[[], Schema], seed: int
 ) -> None:
     """
-    The export of every kind is the same after it was applied to an empty directory and to an empty schema. All
-    objects are deleted again when their items are removed.
+    Files of one installation make another one: the export of every kind is the same after it was applied to an
+    empty directory and to an empty schema. All objects are deleted again when their items are removed.
     """
     schema = new_schema()
     config = shared_config(schema.dsn, schema.name, tmp_path)
@@ -152,7 +152,10 @@ def test_a_released_object_is_planned_as_made_by_hand(command: Command, tmp_path
 
 
 async def test_a_server_starts_with_files(run: Run, tmp_path: Path) -> None:
-    """The key of a mounted file opens at once. A start with wrong files ends with 2 and applies none of them."""
+    """
+    A server that starts with files accepts the key of a mounted file at once. If the files are wrong, the start
+    ends with exit code 2 and applies none of them.
+    """
     keys = [{**KEY, "secret_file": "sender"}]
     directory = written(tmp_path / "files", {**files_of({**SMALL, "keys": keys}), "sender": "s" * 40})
     words = ("--listen", "127.0.0.1:0", "--grpc-listen", "", "--apply", str(directory))
@@ -172,7 +175,10 @@ async def test_a_server_starts_with_files(run: Run, tmp_path: Path) -> None:
 async def test_two_gateways_start_at_once_with_files(
     run: Run, tmp_path: Path, new_schema: Callable[[], Schema]
 ) -> None:
-    """One of them applies the files, and the other finds nothing to do. Both accept the key of the files."""
+    """
+    If two gateways start at the same time with the same files, one of them applies the files, and the other finds
+    nothing to do. Both accept the key of the files.
+    """
     schema = new_schema()
     (tmp_path / "dsn").write_text(schema.dsn)
     (tmp_path / "secret").write_bytes(b"s" * 32)

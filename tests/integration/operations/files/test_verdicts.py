@@ -43,7 +43,7 @@ class Installation:
         )()
 
     async def _state(self) -> None:
-        """State a new budget, another form of one, or one that people manage."""
+        """State in files a new budget or another form of an existing one, also of one that people manage."""
         name = f"budget {self._rng.randrange(6)}"
         view = self._rng.choice([*VIEWS])
         measure = self._rng.choice(["cost", "calls"]) if view == "large" else "calls"

@@ -178,7 +178,7 @@ async def test_dead_letters_are_retried_by_id(server: OperatorServer) -> None:
 
 
 async def test_dead_letters_are_discarded_by_route(server: OperatorServer) -> None:
-    """All rejected records of a route are discarded and counted."""
+    """All rejected records of a route can be discarded together. They are counted as discarded."""
     await bury(server, 3)
     assert {"discarded": 0} == (
         await server.ask("POST", "/dead/discard", {"route": "other/ai-telemetry"})
@@ -200,7 +200,7 @@ async def test_dead_letters_are_named_in_one_way(server: OperatorServer) -> None
 
 
 async def test_an_unknown_dead_letter_changes_nothing(server: OperatorServer) -> None:
-    """If one id is wrong, no other record is changed."""
+    """If one of the given ids of rejected records is unknown, no record is changed."""
     await bury(server, 1)
     [row] = (await server.ask("GET", "/dead")).payload["dead"]
     assert 404 == (await server.ask("POST", "/dead/discard", {"ids": [row["id"], 999]})).status
@@ -208,7 +208,9 @@ async def test_an_unknown_dead_letter_changes_nothing(server: OperatorServer) ->
 
 
 async def test_replay_counts_first_and_then_sends(server: OperatorServer) -> None:
-    """A dry run changes nothing. A real run creates new deliveries and is audited."""
+    """
+    A dry run of a replay counts the records and changes nothing. A real run creates new deliveries and is audited.
+    """
     await add(server.services.spool.log, call(1), call(2))
     for _ in range(2):
         await server.services.spool.deliveries.settle(await due(server), Settlement(delivered=1))
@@ -236,7 +238,7 @@ NO_RANGES: Sequence[tuple[str, str | None]] = [
 
 
 async def test_replay_needs_a_time_range(server: OperatorServer) -> None:
-    """The range needs RFC 3339 times with a zone and valid dates, and `since` before `until`."""
+    """The time range of a replay needs RFC 3339 times with a zone and valid dates, and `since` before `until`."""
     for since, until in NO_RANGES:
         assert (
             400
@@ -245,7 +247,7 @@ async def test_replay_needs_a_time_range(server: OperatorServer) -> None:
 
 
 async def test_a_receipt_tells_the_operator_what_became_of_it(server: OperatorServer) -> None:
-    """The operator sees how many records of a receipt were new. Senders do not."""
+    """With the number of a receipt, the operator sees how many of its records were new. Senders do not see this."""
     receipt = await add(server.services.spool.log, call(1), call(2))
     again = await add(server.services.spool.log, call(2), call(3))
     first = (await server.ask("GET", f"/receipts/{receipt.id}")).payload["receipt"]
@@ -389,7 +391,10 @@ async def test_records_that_count_twice_are_in_the_answer(tmp_path: Path) -> Non
 
 
 async def test_types_of_usage_events_are_listed(tmp_path: Path) -> None:
-    """Each type has its count, its last time and how it is sent. Unsent types can be filtered."""
+    """
+    The list of usage event types states for each type its count, its last time and how it is sent. Types that are
+    not sent can be filtered.
+    """
     mapped = {"api_call": "unit-cost stream calls"}
 
     def is_unmapped(type: str) -> bool:
@@ -463,7 +468,9 @@ async def test_the_books_balance(server: OperatorServer) -> None:
 async def test_books_are_recounted_one_at_a_time(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Recounts run one at a time. Meanwhile the same person's other requests are answered."""
+    """
+    The accounting is recounted for one request at a time. Meanwhile the same person's other requests are answered.
+    """
     await bury(server, 1)
     log, verify = server.services.spool.log, server.services.spool.log.verify
     at_work, most = 0, 0

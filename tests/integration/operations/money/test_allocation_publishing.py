@@ -49,8 +49,8 @@ async def test_definitions(server: OperatorServer) -> None:
 
 async def test_what_is_refused(server: OperatorServer) -> None:
     """
-    Faults (with their places), a stale base and an unknown namespace are refused. None of them puts
-    anything in force.
+    A definition is refused if it has faults (named with their places), a stale base or an unknown namespace. No
+    refused definition is put in force.
     """
     answer = await server.ask("POST", "/allocation/publish", {"definition": WRONG})
     assert (422, "invalid_definition") == answer.error[:2]

@@ -108,7 +108,8 @@ async def test_a_model_is_new_to_what_is_asked_about(server: OperatorServer) -> 
 
 async def test_days_that_are_kept_whole_alone_are_not_divided(server: OperatorServer) -> None:
     """
-    In Tokyo, the year before a day starts within a UTC day. If only daily totals remain, they are enough.
+    Days of which only daily totals remain are not divided. In Tokyo, the year before a day starts within a UTC day,
+    and the daily totals are enough for it.
     """
     ledger, old = server.services.money.ledger, datetime(2025, 9, 4, 20, tzinfo=UTC).timestamp()
     await add(server.services.spool.log, call(100, at=old, team="search", request_model="old-model"))

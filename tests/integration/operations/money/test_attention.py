@@ -64,8 +64,9 @@ async def test_nothing_needs_attention(server: OperatorServer) -> None:
 
 async def test_a_problem_and_its_insight_are_one_cause(server: OperatorServer) -> None:
     """
-    A paused route counts at once, before a detector runs. Its insight adds no second entry. Another critical
-    insight does, in the order of the list of insights.
+    A problem and its insight are one entry in the list of what needs attention: a paused route counts at once,
+    before a detector runs, and its insight adds no second entry. Another critical insight does, in the order of the
+    list of insights.
     """
     await pause(server)
     early = await needs(server)
@@ -87,7 +88,10 @@ async def test_a_problem_and_its_insight_are_one_cause(server: OperatorServer) -
 
 
 async def test_a_missing_destination_is_one_cause(server: OperatorServer) -> None:
-    """Its routes count once, before and after a detector runs. People put off the whole cause."""
+    """
+    A missing destination is one cause: its routes count once, before and after a detector runs. People put off the
+    whole cause.
+    """
     names = [f"lake/{topic}" for topic in (AI_TELEMETRY, UNIT_COST)]
     deliveries = server.services.spool.deliveries
     await deliveries.set_routes([RouteSpec(name=name, topic=route_topic(name)) for name in (ROUTE, *names)])
@@ -122,8 +126,8 @@ async def test_routes_that_stopped_for_other_reasons_are_other_causes(server: Op
 
 async def test_reports_that_do_not_reach_everybody(server: OperatorServer) -> None:
     """
-    A report whose channels were deleted is critical, and one that missed a recipient is a warning. Without any channel,
-    both wait for one.
+    A scheduled report whose channels were deleted is a critical cause, and one that missed a recipient is a
+    warning. While there is no channel at all, both wait for one.
     """
     view = await server.registry.views.create(
         NewView(name="All", filter={}, principal_dimension="team"), known={"team": ()}, most=10, actor=ACTOR
@@ -166,7 +170,7 @@ def channels_of(*names: str) -> Callable[[], Awaitable[Sequence[ChannelState]]]:
 
 
 async def test_a_laptop_that_loses_calls_is_named(server: OperatorServer) -> None:
-    """At most three laptops are named, and none that is away for two weeks."""
+    """If laptops lose calls, the cause names at most three of them, and none that was not seen for two weeks."""
     devices = server.services.senders.devices
     assert devices is not None
     claims = b'{"assistants": {"codex": {"state": "unreachable", "cause": "agent_down"}}}'
@@ -180,7 +184,10 @@ async def test_a_laptop_that_loses_calls_is_named(server: OperatorServer) -> Non
 
 
 async def test_losses_of_half_the_fleet_are_critical_and_found_at_once(server: OperatorServer) -> None:
-    """Overview and the insight have one severity. The inspector does not wait for its next turn."""
+    """
+    If half of the fleet loses calls, the overview and the insight both state this as critical. The inspector does
+    not wait for its next turn.
+    """
     devices = server.services.senders.devices
     assert devices is not None
     watching = make_inspector(server.services)
@@ -213,7 +220,10 @@ async def test_people_put_a_problem_off(server: OperatorServer, status: str, cou
 
 
 async def test_critical_insights_count_while_they_are_open(server: OperatorServer) -> None:
-    """The number is that of the filter of critical open insights. Insights of a lower severity do not count."""
+    """
+    The number of critical causes equals the number that the filter for critical open insights finds. Insights of a
+    lower severity do not count.
+    """
     ids = [await critical(server, title) for title in ("one", "two", "three")]
     await server.registry.insights.create(Draft(title="dear", cost_impact="900"), actor=ACTOR)
     await server.registry.insights.change(ids[0], status="in_progress", actor=ACTOR)
@@ -265,7 +275,7 @@ async def test_problems_without_an_insight(server: OperatorServer, monkeypatch: 
 
 
 async def test_a_missing_channel_is_a_warning(server: OperatorServer) -> None:
-    """It comes last, and does not count as critical."""
+    """A missing notification channel is the last cause in the list, and does not count as critical."""
     server.registry.notices.channels = ()
     await pause(server)
     found = await needs(server)
@@ -290,8 +300,8 @@ async def test_unknown_insights_are_not_zero(server: OperatorServer) -> None:
 @pytest.mark.parametrize("is_limited", [False, True])
 async def test_people_see_only_what_they_may(server: OperatorServer, is_limited: bool) -> None:
     """
-    Without the right to see the operation, a person learns only of insights. With limited access, only of
-    insights about visible calls.
+    A person without the right to see the operation learns only of insights. A person with limited access learns
+    only of insights about visible calls.
     """
     headers = await signed_in(server, "none")
     draft = NewRole(

@@ -41,7 +41,10 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 
 async def test_costs_are_asked_in_a_currency(server: OperatorServer) -> None:
-    """An amount without a rate is listed and in no sum, and no estimate replaces it."""
+    """
+    If costs are queried in a currency, an amount without a rate is listed and in no sum, and no estimate replaces
+    it.
+    """
     before = await report(server, ("by", "model"))
     assert before["report"]["currency"] == "USD"
     assert before["report"]["unconverted"] == {"CHF": "3", "EUR": "2"}
@@ -63,8 +66,8 @@ async def test_costs_are_asked_in_a_currency(server: OperatorServer) -> None:
 
 async def test_a_budget_names_what_its_sum_lacks(server: OperatorServer) -> None:
     """
-    The current period, each owner and the notification list amounts without a rate. The list is empty if the
-    rate is known, or if the budget counts calls.
+    The current period of a budget, each owner and the notification list amounts without a rate. The list is empty
+    if the rate is known, or if the budget counts calls.
     """
     server.registry.notices.channels = ("ops",)
     view = (
@@ -107,8 +110,8 @@ async def test_a_budget_names_what_its_sum_lacks(server: OperatorServer) -> None
 
 async def test_a_budget_in_another_currency(server: OperatorServer) -> None:
     """
-    Spend is converted at the rate of each day. Notices name the currency, the impact of the insight is in dollars,
-    and metrics in dollars leave the budget out.
+    The spend of a budget in another currency is converted at the rate of each day. Notices name the currency, the
+    impact of the insight is in dollars, and metrics in dollars leave the budget out.
     """
     server.registry.notices.channels = ("ops",)
     server.services.money.ledger.rates = ledger_rates(RATES)

@@ -36,7 +36,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 
 async def test_the_preview_shows_calls_and_costs_before_and_after(server: OperatorServer) -> None:
-    """A reported cost stays, and nothing is stored."""
+    """The preview of a price shows calls and costs before and after. Reported costs stay, and nothing is stored."""
     shown = (await server.ask("POST", "/prices/preview", PRICE)).payload["preview"]
     assert shown["calls"] == 3
     assert shown["reported_calls"] == 1
@@ -49,7 +49,10 @@ async def test_the_preview_shows_calls_and_costs_before_and_after(server: Operat
 
 
 async def test_a_price_of_a_tier_is_for_calls_of_this_tier(server: OperatorServer) -> None:
-    """The preview counts only these calls. The stored price has the tier, and applies to it alone."""
+    """
+    The preview of a price for a tier counts only calls of this tier. The stored price has the tier, and applies
+    only to it.
+    """
     batch = call(
         6, at=NOW - DAY, request_model="acme-1", tags={"processing": "batch"}, cost=None, estimated_cost=None,
         cost_source="none", input_tokens=1_000_000, output_tokens=500_000,
@@ -64,7 +67,10 @@ async def test_a_price_of_a_tier_is_for_calls_of_this_tier(server: OperatorServe
 
 
 async def test_a_later_price_changes_no_call_at_night(server: OperatorServer) -> None:
-    """Before the new price, the list has one price by day and one by night. That of midnight is not used."""
+    """
+    The list before the new price has one price for day and one for night. A preview prices each call by its hour,
+    not by the price of midnight.
+    """
     tokens = {"input_tokens": 1_000_000, "output_tokens": 0}
     night = int(NOW) // DAY * DAY - DAY + 2 * 3600
     calls = [

@@ -142,7 +142,9 @@ async def test_versions(manager: Manager) -> None:
 
 
 async def test_the_older_name_of_the_group(manager: Manager) -> None:
-    """Existing clients call the group `costformation`. Both names lead to the same addresses."""
+    """
+    Existing clients call the address group for definitions `costformation`. Both names lead to the same addresses.
+    """
     older = VERSIONS.replace("allocation", "costformation")
     assert 200 == (await manager.ask("POST", older, OWNER))[0]
     assert "1" == (await manager.ask("GET", f"{older}/latest"))[1]["version"]["version"]

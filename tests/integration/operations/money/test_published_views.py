@@ -64,7 +64,8 @@ async def spend(serving: Serving) -> None:
 
 async def test_the_life_of_a_view(serving: Serving) -> None:
     """
-    Creating and changing answers the bare view. Reading wraps it under its name. Every field comes back.
+    The life of a view over HTTP: creating and changing answer the bare view, and reading wraps it under its name.
+    Every field comes back.
     """
     serving.app.services.operators.installation.require_registry().notices.channels = ("oncall",)
     manager = await Manager.of(serving)

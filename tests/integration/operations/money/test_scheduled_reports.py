@@ -141,7 +141,10 @@ async def test_a_week_is_told_once_over_restarts_and_two_gateways(
 
 
 async def test_a_report_that_was_sent_can_be_edited(reporting: Reporting) -> None:
-    """An edit states the version that was shown before the report was sent. A second one with it is refused."""
+    """
+    A scheduled report that was sent meanwhile can still be edited with the version that was shown before. A second
+    edit with this version is refused.
+    """
     server = reporting.server
     made = await reporting.create()
     server.clock.move(MONDAY - FRIDAY)
@@ -152,7 +155,7 @@ async def test_a_report_that_was_sent_can_be_edited(reporting: Reporting) -> Non
 
 
 async def test_amounts_without_a_rate_are_named(reporting: Reporting) -> None:
-    """Amounts without a rate are summed over all groups and listed below the sums."""
+    """A scheduled report lists amounts without a rate below its sums, summed over all groups."""
     at = datetime(2026, 9, 16, 12, tzinfo=UTC).timestamp()
     charged = [
         call(10 + n, at=at, team=team, charges={"CHF": "1.5"}, cost_source="reported")
@@ -168,7 +171,10 @@ async def test_amounts_without_a_rate_are_named(reporting: Reporting) -> None:
 
 
 async def test_money_that_a_report_cannot_compare_is_refused(reporting: Reporting) -> None:
-    """The cost type of a view may change after the report was made."""
+    """
+    A report of a view whose costs it cannot compare is refused. The cost type of a view may change after the report
+    was made. Then the report is not sent and shows the problem.
+    """
     server = reporting.server
     view = {"name": "paid", "filter": {}, "principal_dimension": "team", "cost_type": "paid_cost"}
     assert 201 == (await server.ask("POST", "/views", view)).status
@@ -185,7 +191,8 @@ async def test_money_that_a_report_cannot_compare_is_refused(reporting: Reportin
 
 async def test_each_person_gets_the_calls_that_he_may_see(reporting: Reporting) -> None:
     """
-    The person's current role decides. A person whose account was removed gets nothing, and the report says so.
+    Each person gets the report with the calls that their current role shows. A person whose account was removed
+    gets nothing, and the report says so.
     """
     server = reporting.server
     operators, roles = server.registry.operators, server.registry.roles
@@ -269,7 +276,8 @@ async def test_what_cannot_be_sent_is_refused(reporting: Reporting) -> None:
 
 async def test_one_is_sent_now_by_command(reporting: Reporting, tmp_path: Path) -> None:
     """
-    `send` does not wait for the next date and does not change the schedule. A whole month is named by its name.
+    The command `send` sends a scheduled report now, and does not change its schedule. A report of a whole month is
+    titled with the month's name.
     """
 
     async def run(*words: str) -> str:

@@ -137,7 +137,7 @@ async def test_a_wrong_question_names_the_right_one(server: OperatorServer) -> N
 
 
 async def test_a_comparison_knows_units(server: OperatorServer) -> None:
-    """What changed can be explained by session."""
+    """A comparison by session shows which sessions changed the costs."""
     answer = await server.ask("GET", "/comparison?by=session&range=last_7d")
     assert {row["session"]: row["change"] for row in answer.payload["rows"]} == {
         server.as_shown("session", "first"): "7",
@@ -433,7 +433,10 @@ async def test_the_command_shows_how_many_units_are_listed(server: OperatorServe
 
 
 async def test_the_command_shows_percentiles_per_run(server: OperatorServer, tmp_path: Path) -> None:
-    """The runs cost $2, $4 and $8. Of a run that is no longer listed, the command says what is left out."""
+    """
+    The command shows percentiles of the cost per run, here of runs that cost $2, $4 and $8. If a run is no longer
+    listed, the command says what is left out.
+    """
     measures = "units,cost_per_unit,median_per_unit,p95_per_unit"
     words = ["report", "--by", "source", "--unit", "run", "--show", measures, "--data", str(tmp_path)]
     shown = await asyncio.to_thread(CliRunner().invoke, main, words)

@@ -72,7 +72,10 @@ async def ask(hook: Any, model: str = "gpt-4o", **names: str) -> Any:
 
 
 async def test_the_litellm_hook_refuses_a_spent_budget(asking: Asking, hook: Any) -> None:
-    """It admits calls before it has a table, refuses a spent budget with 429, and follows further tables."""
+    """
+    The hook for LiteLLM admits calls before it has a table, refuses a spent budget with 429, and follows further
+    tables.
+    """
     data = await ask(hook)
     assert {"model": "gpt-4o"} == data
     await asking.create()
@@ -89,7 +92,10 @@ async def test_the_litellm_hook_refuses_a_spent_budget(asking: Asking, hook: Any
 async def test_the_litellm_hook_without_a_valid_table(
     asking: Asking, hook: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An expired table chooses open or closed. A wrong signature keeps the last table."""
+    """
+    If the table of verdicts has expired, the LiteLLM hook admits or refuses calls as its setting says. If a new
+    table has a wrong signature, the hook keeps the last table.
+    """
     await asking.create()
     await asking.calls(2)
     await asyncio.to_thread(hook.handler.pull)
@@ -127,7 +133,9 @@ async def test_rows_match_as_documented(hook: Any, match: Any, call: Any, is_mat
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 async def test_the_curl_script(asking: Asking) -> None:
-    """It refuses a key whose budget is spent, and admits another key and every key of a server that is down."""
+    """
+    The curl script refuses a key whose budget is spent. It admits another key, and every key if the server is down.
+    """
     key = await reader(asking)
     url = asking.serving.url
 

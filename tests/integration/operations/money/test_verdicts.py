@@ -96,7 +96,10 @@ async def test_readers_wait_for_a_change(asking: Asking) -> None:
 
 
 async def test_a_stop_answers_waiting_readers(asking: Asking) -> None:
-    """They get 304 when the server stops, and do not delay it. Then it refuses requests."""
+    """
+    A stop of the server answers waiting readers with 304, and they do not delay it. Then the server refuses
+    requests.
+    """
     key = await reader(asking)
     await asking.create()
     tag = (await read(asking, key)).headers["ETag"]
@@ -109,7 +112,7 @@ async def test_a_stop_answers_waiting_readers(asking: Asking) -> None:
 
 
 async def test_opa_reads_a_bundle(asking: Asking) -> None:
-    """The bundle has the tag of the table, and waits as OPA prefers. A sending key gets nothing."""
+    """The bundle for OPA has the tag of the table, and waits as OPA prefers. A key for sending gets no bundle."""
     key = await reader(asking)
     await asking.create()
     await asking.calls(2)

@@ -279,14 +279,17 @@ async def test_odd_but_valid_links_are_stored(server: OperatorServer) -> None:
 async def test_no_link_names_the_units_that_are_not_listed(
     server: OperatorServer, fields: dict[str, str]
 ) -> None:
-    """Such a link would move the cost of all units that are no longer listed, or add to it."""
+    """
+    A link to the units that are no longer listed is refused, because it would move the cost of all of them, or add
+    to it.
+    """
     answer = await server.ask("POST", "/work/links", fields)
     assert 400 == answer.status
     assert [] == (await server.ask("GET", "/work/links")).payload["work_links"]
 
 
 async def test_a_repeated_link_is_the_same_link(server: OperatorServer) -> None:
-    """A job may send its request again. It gets the same link, and the audit list has one row."""
+    """If a job sends a link again, it gets the same link, and the audit list has one row."""
     first = await link(server, session="first", ticket="T")
     assert first == await link(server, session=server.as_shown("session", "first"), ticket="T")
     rows = (await server.ask("GET", "/audit")).payload["audit"]
@@ -309,7 +312,10 @@ async def test_a_job_may_state_the_last_day_later(server: OperatorServer) -> Non
 
 
 async def test_an_unlisted_session_cannot_be_linked(server: OperatorServer) -> None:
-    """Its calls are in one sum with those of other sessions, so the refusal says so."""
+    """
+    A session that is no longer listed cannot be linked. Its calls are in one sum with those of other sessions, and
+    the refusal says so.
+    """
     await costs(server, "session")  # counts the calls
     number = unit_number("session", server.as_shown("session", "first"))
     await server.storage.ledger._change_rows(lambda rows: rows.unlist_work("session", [number]))
@@ -424,7 +430,10 @@ async def _has(server: OperatorServer, ticket: str) -> bool:
 
 
 async def test_by_command(tmp_path: Path) -> None:
-    """Links are added, listed and deleted without a server. A wrong one exits with an error."""
+    """
+    Links of units of work are added, listed and deleted by command without a server. A wrong link ends the command
+    with an error.
+    """
 
     async def run(*words: str) -> Any:
         return await asyncio.to_thread(CliRunner().invoke, main, ["work", *words, "--data", str(tmp_path)])

@@ -96,8 +96,8 @@ async def sign_in(
 @pytest.mark.parametrize("proxies", [[], [PROXY]], ids=["not named", "named"])
 async def test_a_stranger_locks_nobody_out(tmp_path: Path, proxies: list[str]) -> None:
     """
-    A stranger sends wrong passwords through the same proxy. The owner can still sign in, whether the proxy is
-    configured or not.
+    A stranger who sends wrong passwords through the same proxy locks nobody out: the owner can still sign in,
+    whether or not the proxy is configured.
     """
     async with (
         installation(tmp_path, proxies=proxies, is_behind_tls=True) as server,
@@ -179,8 +179,8 @@ async def test_a_shared_address_limits_less_than_an_account() -> None:
 
 async def test_who_is_on_the_machine_asks_in_the_clear(tmp_path: Path) -> None:
     """
-    On a loopback address the request did not come through the TLS proxy, and a browser would not store
-    a `Secure` cookie.
+    On a loopback address, a session cookie has no `Secure` attribute. Such a request did not come through the TLS
+    proxy, and a browser would not store a `Secure` cookie.
     """
     async with installation(tmp_path, is_behind_tls=True) as server:
         status, cookie = await sign_in(server.url, PASSWORD, address=OWNER, host="localhost")

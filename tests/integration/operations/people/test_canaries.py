@@ -305,8 +305,9 @@ async def test_no_name_is_left_anywhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """
-    On each engine. Waiting counters and reports have a name until they are counted, as the receipt says. Logs, metrics
-    and later deliveries never have one, nor has a backup that is restored with the file of erasures.
+    After an erasure, no name of the person is left anywhere, on each engine. Waiting counters and reports have a
+    name until they are counted, as the receipt says. Logs, metrics and later deliveries never have one, nor has a
+    backup that is restored with the file of erasures.
     """
     for name in ("gateway", "spool", "exporters"):
         caplog.set_level(logging.DEBUG, logger=name)
@@ -399,8 +400,8 @@ async def test_a_call_that_was_counted_under_the_name_is_counted_again(
     serve: Serve, storage_of: tuple[Config, Callable[[], Iterator[bytes]]], clock: MovedClock
 ) -> None:
     """
-    Another gateway stores a call shortly before it knows of the erasure. The second pass finds it. A later call under
-    the name is another person's, and stays.
+    If another gateway stores a call shortly before it knows of the erasure, the second pass finds this call. A
+    later call under the name is another person's, and stays.
     """
     config, outside = storage_of
     world = await opened(serve, config, clock)

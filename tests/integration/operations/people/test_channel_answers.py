@@ -1,6 +1,6 @@
 """
-Only people who may change channels see a receiver's answer, because a channel may lead to hosts that a
-Member cannot reach.
+Only people who may change channels see a receiver's answer to a notification, because a channel may lead to hosts
+that other people cannot reach.
 """
 
 from __future__ import annotations

@@ -166,7 +166,8 @@ async def test_what_changes_a_closed_month_changes_its_tag(server: OperatorServe
 
 async def test_a_changed_role_changes_the_tag(server: OperatorServer) -> None:
     """
-    The tag changes even if the new role shows the same calls. People with different roles never share a tag.
+    If a person's role changes, the tag (ETag) of an answer changes, even if the new role shows the same calls.
+    People with different roles never share a tag.
     """
 
     def role(*teams: str, sets: tuple[str, ...] = ("view_costs",)) -> dict[str, object]:

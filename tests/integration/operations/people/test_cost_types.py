@@ -174,8 +174,8 @@ def names_of(found: Mapping[tuple[str, str], Said], marks: Sequence[str]) -> set
 
 async def test_counted_money_alone_is_shown(tmp_path: Path) -> None:
     """
-    The person sees all calls, and no figure of a bill anywhere. A person with all cost types sees the bill
-    at several addresses.
+    A role that shows only counted costs shows all calls, and no figure of a bill anywhere. A person with all cost
+    types sees the bill at several addresses.
     """
     draft = replace_fields(EVERYWHERE, cost_types=COUNTED_TYPES)
     async with place(tmp_path, draft) as there:
@@ -212,8 +212,8 @@ async def test_counted_money_alone_is_shown(tmp_path: Path) -> None:
 
 async def test_billed_money_alone_is_shown(tmp_path: Path) -> None:
     """
-    The person sees the whole bill, and no figure of calls anywhere. Answers that need calls are refused
-    with the reason.
+    A role that shows only billed costs shows the whole bill, and no figure of calls anywhere. Answers that need
+    calls are refused with the reason.
     """
     draft = replace_fields(EVERYWHERE, cost_types=("billed_cost",))
     async with place(tmp_path, draft) as there:

@@ -74,8 +74,9 @@ async def test_no_order_of_steps_changes_a_sum(
     serve: Serve, storage_of: tuple[Config, Callable[[], Iterator[bytes]]], seed: int
 ) -> None:
     """
-    On each engine, after each step each person has the sum of all names, and sums by every other dimension stay equal
-    to the last digit. The erased people have one line. A restart changes no person and no conflict.
+    No order of links, splits, erasures and restarts changes a sum, on each engine: after each step each person has
+    the sum of all names, and sums by every other dimension stay equal to the last digit. The erased people have one
+    line. A restart changes no person and no conflict.
     """
     chance = random.Random(seed)
     world = await world_of(serve, storage_of[0])

@@ -351,8 +351,8 @@ async def trouble(there: Attack, route: str, person: str) -> None:
 
 async def test_deliveries_and_the_clock_have_no_figures_of_people(tmp_path: Path) -> None:
     """
-    Every address that stays open has no user, team or cost, not even in the words of a receiver. Admins see these
-    words.
+    Addresses about the operation, such as deliveries, state no user, team or cost, not even in the quoted answer of
+    a receiver. Admins see these answers.
     """
     async with attack(tmp_path, 0, min_group=K) as (there, crowd):
         route = f"archive/{AI_TELEMETRY}"
@@ -390,8 +390,9 @@ async def test_a_role_shows_only_groups_that_lie_in_it(
     tmp_path: Path, role: RoleFilter, seen: set[str]
 ) -> None:
     """
-    The groups are cut before the role selects some, so two people with different roles can compare nothing. A row
-    of several teams is in no role by team.
+    A role shows only those groups of people that lie entirely in it. The groups are cut before the role selects
+    some, so two people with different roles can infer nothing by comparing. A row of several teams is in no role by
+    team.
     """
     async with attack(tmp_path, 0, min_group=K, role=role) as (there, crowd):
         whole = await there.server.ask("GET", "/group-costs")
@@ -430,7 +431,10 @@ async def ask_for_hardware(there: Attack) -> None:
 
 @pytest.mark.parametrize("min_group", [0, K])
 async def test_own_hardware_isolates_no_team_of_one_person(tmp_path: Path, min_group: int) -> None:
-    """Each of two people is a team, and both use one workload. Without the setting, the same questions show a share."""
+    """
+    The shares of own hardware isolate no team of one person. Here each of two people is a team, and both use one
+    workload. Without `privacy.min_group`, the same queries show a share.
+    """
     async with attack(tmp_path, 0, min_group=min_group) as (there, crowd):
         await put_usage(there.server)
         await add(there.server.services.spool.log, *CALLS, *SERVED)
@@ -449,7 +453,10 @@ async def test_own_hardware_isolates_no_team_of_one_person(tmp_path: Path, min_g
 
 @pytest.mark.parametrize("sees_names", [False, True])
 async def test_a_reason_widens_no_role(tmp_path: Path, sees_names: bool) -> None:
-    """A restricted person who states a reason sees what the role shows, and only own calls without `view_names`."""
+    """
+    Stating a reason does not widen a role: a restricted person who states one sees what the role shows, and without
+    `view_names` only own calls.
+    """
     role = RoleFilter(dimension="team", values=("blue",), mode=IS)
     sets = tuple(PERMISSION_SETS) if sees_names else WITHOUT_NAMES
     async with attack(tmp_path, 0, min_group=K, role=role, sets=sets) as (there, crowd):
@@ -473,7 +480,10 @@ def test_the_tool_splits_by_every_dimension_of_groups() -> None:
 
 
 async def test_a_cut_is_no_query_of_one_person(tmp_path: Path) -> None:
-    """A week with more people than a query may have is cut all the same. The cut is made once for all readers."""
+    """
+    A week with more people than a query may return is still cut into groups. The cut is made once for all readers,
+    so it is no query of one person.
+    """
     async with attack(tmp_path, 1, min_group=K) as (there, _):
         server = there.server
         await server.services.money.ledger.catch_up(server.services.spool.log)
@@ -483,8 +493,8 @@ async def test_a_cut_is_no_query_of_one_person(tmp_path: Path) -> None:
 
 async def test_another_order_changes_no_stored_group(tmp_path: Path) -> None:
     """
-    A part that is cut after the change is split by the new first dimension. Groups of both orders have the same sums,
-    and together they separate nobody.
+    If the order of dimensions changes, groups that are already stored stay. A week that is cut after the change is
+    split by the new first dimension. Groups of both orders have the same sums, and together they isolate nobody.
     """
     path = "/group-costs?by=team&by=provider&by=model&by=source&limit=1000"
     newest = []
@@ -524,7 +534,10 @@ async def in_pages(there: Attack, path: str) -> Any:
 
 
 async def test_the_groups_of_all_are_all_finished_calls(tmp_path: Path) -> None:
-    """Each row has the exact cost of whole cells, and all rows together have all calls of the finished parts."""
+    """
+    Each row of groups has the exact cost of whole cells. All rows together have all calls of the weeks that are
+    already cut.
+    """
     async with attack(tmp_path, 1, min_group=K) as (there, crowd):
         finished = crowd.finished
         for by in ("team", "provider", "model", "source"):
@@ -546,7 +559,7 @@ async def test_the_groups_of_all_are_all_finished_calls(tmp_path: Path) -> None:
 
 
 async def test_an_assistant_gets_the_groups_of_the_api(tmp_path: Path) -> None:
-    """The tool has the rows of the address, exactly, and says so while no groups are formed."""
+    """The assistants' tool has exactly the groups of the API. While no groups are formed, it says so."""
     async with attack(tmp_path, 1, min_group=K) as (there, crowd):
 
         async def asked(**arguments: Any) -> Any:
@@ -595,8 +608,9 @@ async def ask_about_contracts(there: Attack) -> list[int]:
 @pytest.mark.parametrize("min_group", [0, K])
 async def test_amounts_of_contracts_show_no_small_group(tmp_path: Path, min_group: int) -> None:
     """
-    A fee of 100 percent has the costs of each team once more. Without the setting, it isolates a team. With it, own
-    calls have no part of a contract, and groups have the cost of calls.
+    Amounts of contracts show no small group. A fee of 100 percent repeats the costs of each team, so without
+    `privacy.min_group` it isolates a team. With the setting, own calls have no part of a contract, and groups have
+    only the cost of calls.
     """
     async with attack(tmp_path, 0, min_group=min_group) as (there, crowd):
         answer = await there.server.ask("POST", "/contracts", CONTRACT)
@@ -615,7 +629,8 @@ OF_KEYS = [row for row in ADDRESSES if row.scope in SCOPES - WITHOUT_FIGURES]
 
 async def test_keys_read_no_figures_unless_the_configuration_names_them(serve: Serve) -> None:
     """
-    A key with every scope gets 403 at each address with figures. Keys of `server.figure_keys` are admitted there.
+    With `privacy.min_group`, a key with every scope gets 403 at each address with figures, except for the keys in
+    `server.figure_keys`.
     """
     config = Config(spool=SpoolSettings(hold=0, counter_wait=0), privacy=PrivacySettings(min_group=K))
     server = await serve(config=config, figure_keys=("enforcer-*",))
@@ -636,7 +651,10 @@ async def test_a_key_that_sends_is_not_concerned(serve: Serve) -> None:
 
 @pytest.mark.parametrize("min_group", [0, K])
 async def test_metrics_have_no_costs(serve: Serve, min_group: int) -> None:
-    """Costs on `/metrics` grow with each call, so two readings would show one call."""
+    """
+    With `privacy.min_group`, `/metrics` has no costs. They grow with each call, so two readings would show one
+    call.
+    """
     config = Config(spool=SpoolSettings(hold=0, counter_wait=0), privacy=PrivacySettings(min_group=min_group))
     server = await serve(config=config, metrics_names=20)
     async with aiohttp.ClientSession() as client, client.get(f"{server.app.operator_url}/metrics") as answer:
@@ -647,8 +665,8 @@ async def test_metrics_have_no_costs(serve: Serve, min_group: int) -> None:
 
 async def test_figures_of_others_need_a_reason(tmp_path: Path) -> None:
     """
-    Who may see names states why, in a header or in the console's cookie, and the list of who looked has it. Own
-    figures, groups and settings need none. Without the setting, nothing does.
+    A person who may see names must state why, in a header or in the console's cookie. The list of who looked has
+    this reason. Own figures, groups and settings need no reason. Without `privacy.min_group`, nothing does.
     """
     async with attack(tmp_path, 0, min_group=K, sets=tuple(PERMISSION_SETS)) as (there, crowd):
         costs, other = (

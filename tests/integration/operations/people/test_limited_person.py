@@ -376,7 +376,8 @@ SHOWN_TO_ALL_ALONE = ("-subject", "-type", " key", "-cluster", " note", " word")
 @pytest.mark.parametrize("role", ROLES)
 async def test_a_limited_person_sees_nothing_of_another_team(tmp_path: Path, role: str) -> None:
     """
-    Every address answers with the person's own data or refuses. No answer contains a text of the other team.
+    For a limited person, every address answers with the person's own data or refuses. No answer contains a text of
+    the other team.
     """
     async with place(tmp_path, ROLES[role]) as there:
         said = ""
@@ -539,7 +540,10 @@ async def test_alerts_of_before_are_not_shown(tmp_path: Path) -> None:
 
 
 async def test_a_check_for_savings_looks_at_own_calls(tmp_path: Path) -> None:
-    """The check's spend equals the person's own report. An Owner's check covers all calls."""
+    """
+    A check for savings by a limited person covers only own calls: its spend equals the person's own report. An
+    Owner's check covers all calls.
+    """
     async with place(tmp_path, ROLES["is"]) as there:
         spent = {}
         for name, headers in (

@@ -32,7 +32,10 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 
 async def test_names_come_by_csv_and_from_accounts(server: OperatorServer, tmp_path: Path) -> None:
-    """The e-mail addresses in the file are not stored, and the audit list contains no name."""
+    """
+    Names of people are imported from a CSV file. Its e-mail addresses are not stored, and the audit list contains
+    no name.
+    """
 
     async def run(*words: str) -> str:
         data = ["--data", str(tmp_path)]
@@ -68,7 +71,10 @@ async def test_names_come_by_csv_and_from_accounts(server: OperatorServer, tmp_p
 
 
 async def test_who_may_not_see_people_sees_no_name(server: OperatorServer) -> None:
-    """An operator sees no names, nor does a limited person whose role has the permission set."""
+    """
+    An operator without the right to see people sees no names. Neither does a limited person, even if the role has
+    the permission set for names.
+    """
     await server.ask("POST", "/people", {"people": [{"users": ["ada@example.com"], "name": "Ada"}]})
     operator = await signed_in(server, "operator", "op@example.com")
     assert 403 == (await server.over_http("GET", "/people", headers=operator)).status
@@ -90,7 +96,9 @@ async def test_who_may_not_see_people_sees_no_name(server: OperatorServer) -> No
 
 
 async def test_what_is_no_person_is_refused(server: OperatorServer) -> None:
-    """One name without a name to show is refused, and so is one name more than `privacy.max_names`."""
+    """
+    An entry with one user and without a name to show is refused. So is one name more than `privacy.max_names`.
+    """
     for stated in ({"users": ["ada"]}, {"users": [], "name": "Ada"}):
         wrong = await server.ask("POST", "/people", {"people": [stated]})
         assert (400, "a person needs two names to link, or one name and the name to show") == (

@@ -120,7 +120,8 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
 async def test_a_person_of_the_provider_becomes_an_operator(house: House) -> None:
     """
-    The operator is named by the verified e-mail address, has the role of the settings, and is in the audit list.
+    A person who signs in with the provider becomes an operator, who is named by the verified e-mail address, has
+    the role of the settings, and is in the audit list.
     """
     cookie = await house.sign_in()
     session = await house.server.over_http("GET", "/session", headers={"Cookie": cookie})
@@ -163,7 +164,8 @@ async def test_a_local_account_stays_its_own(house: House) -> None:
 
 async def test_a_disabled_operator_stays_out(house: House) -> None:
     """
-    Sessions end at once, and a new sign-in says whom to contact. Enabling the operator allows sign-ins again.
+    If an operator is disabled, sessions end at once, and a new sign-in says whom to contact. Enabling the operator
+    allows sign-ins again.
     """
     cookie = await house.sign_in()
     assert (
@@ -384,7 +386,9 @@ def mangled(provider: OpenIdProvider) -> None:
     ],
 )
 async def test_a_token_that_proves_nothing_is_refused(house: House, bend: Bend) -> None:
-    """One wrong item is enough: audience, issuer, nonce, a time, the algorithm or the signature."""
+    """
+    A token with a single wrong item is refused: audience, issuer, nonce, a time, the algorithm or the signature.
+    """
     bend(house.provider)
     assert "token" == await house.sign_in()
     assert [] == (await house.server.ask("GET", "/operators")).payload["operators"]
@@ -425,7 +429,8 @@ async def test_keys_are_rotated(house: House) -> None:
 @pytest.mark.parametrize("kid", [None, "one"])
 async def test_keys_are_rotated_under_the_same_id(house: House, kid: str | None) -> None:
     """
-    If a signature does not match, the keys are fetched again later, even if the key id is the same or missing.
+    The provider may replace a key under the same key id, or state no id. If a signature does not match, the keys
+    are fetched again later.
     """
     house.provider.key = Key(kid)
     house.provider.published = [house.provider.key]
@@ -438,7 +443,10 @@ async def test_keys_are_rotated_under_the_same_id(house: House, kid: str | None)
 
 
 async def test_a_code_works_once(house: House) -> None:
-    """A used code is refused here, and under a new state also by the provider."""
+    """
+    The code of a sign-in works once. A used code is refused by Tollhouse, and under a new state also by the
+    provider.
+    """
     location, cookie = await house.begin()
     brought = house.provider.code_for(location)
     assert outcome(await house.finish(brought, cookie)).startswith("tollhouse=")
@@ -527,7 +535,7 @@ async def test_a_wrong_discovery_document_is_refused(house: House, document: dic
 
 
 async def test_attempts_are_limited(house: House) -> None:
-    """Successful sign-ins do not count towards the limit."""
+    """Attempts to sign in are limited, but successful ones do not count towards the limit."""
     for _ in range(SIGN_IN_BURST + 2):
         assert 200 == await house.status(await house.sign_in())
     # use up most of the limit, which is high because many people may share this address
@@ -561,7 +569,10 @@ async def test_who_begins_often_forgets_own_beginnings(house: House, monkeypatch
 
 
 async def test_the_provider_ends_sessions(house: House) -> None:
-    """The provider names the sign-in or the person. A logout token works only once."""
+    """
+    The provider can end sessions with a logout token, which names the sign-in or the person. Each logout token
+    works only once.
+    """
     first = await house.sign_in()
     house.provider.claims = {"sid": "s2"}
     second = await house.sign_in()
@@ -585,7 +596,8 @@ async def test_a_logout_token_that_comes_again_after_a_restart_ends_no_new_sessi
     house: House, named: dict[str, str]
 ) -> None:
     """
-    After a restart the token's earlier use is forgotten. Sessions that began after the token was issued still stay.
+    After a restart, it is forgotten that a logout token was used. If the token arrives again, sessions that began
+    after it was issued still stay.
     """
     before = await house.sign_in()
     token = house.provider.logout_token(**named)
@@ -718,7 +730,10 @@ async def test_what_is_noted_of_checks_goes_with_the_sessions(house: House) -> N
 
 
 async def test_a_group_of_a_role_signs_in_without_a_role_of_its_own(house: House) -> None:
-    """The person gets exactly the rights of the role, at once. A recheck does not end the session."""
+    """
+    A person without a role of their own, whose group is in a role, can sign in and gets exactly the rights of this
+    role at once. A recheck does not end the session.
+    """
     await house.reconfigure(roles={"boss": "admin"})
     draft = NewRole(name="Finance", data_access=FULL, permission_sets=(VIEW_COSTS,), groups=("finance",))
     role = await house.server.registry.roles.create(draft, known=(), limits=RoleLimits(), actor=ROOT)
@@ -777,7 +792,7 @@ async def test_nobody_ends_his_own_administration_with_a_new_role(house: House) 
 
 
 async def test_a_session_lasts_as_long_as_the_settings_say(house: House) -> None:
-    """The session ends to the second, even if it is in use."""
+    """A session ends after the time that the settings state, to the second, even if it is in use."""
     await house.reconfigure(session=1800.0)
     cookie = await house.sign_in()
     house.server.clock.move(1799)
@@ -788,8 +803,8 @@ async def test_a_session_lasts_as_long_as_the_settings_say(house: House) -> None
 
 async def test_the_sign_in_page_learns_the_ways(house: House) -> None:
     """
-    The answer has the provider's name for its button and a sentence for each problem. Without a provider
-    it has none.
+    The sign-in page gets the provider's name for its button and a sentence for each problem. Without a provider it
+    gets neither.
     """
     ways = await house.server.over_http("GET", "/sign-in-ways")
     assert {"provider": {"name": "OpenID"}, "problems": dict(PROBLEMS)} == ways.payload

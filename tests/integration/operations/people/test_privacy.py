@@ -143,7 +143,10 @@ async def test_only_a_granted_right_erases(serve: Serve) -> None:
 
 
 async def test_recalculated_and_recounted_sums_keep_the_pseudonym(serve: Serve) -> None:
-    """Neither a recount from the log nor a recalculation brings a name back, and both leave the sums."""
+    """
+    A recount from the log and a recalculation leave the sums of an erased person under the pseudonym. Neither
+    brings a name back.
+    """
     world = await world_of(serve, Config())
     await allow(world)
     await sent(world, random.Random(2), [CANARY, "bob", CANARY])
@@ -185,7 +188,10 @@ async def run(world: World, *words: str, code: int = 0) -> str:
 
 
 async def test_a_restored_backup_brings_no_name_back(serve: Serve, tmp_path: Path) -> None:
-    """The file of erasures has no name. Restored with it, the backup has none either."""
+    """
+    The file of erasures contains no name. A backup that is restored together with it contains no erased name
+    either.
+    """
     world = await world_of(serve, Config())
     await allow(world)
     await sent(world, random.Random(4), [CANARY, "bob", ADDRESS])
@@ -220,7 +226,10 @@ async def test_a_restored_backup_brings_no_name_back(serve: Serve, tmp_path: Pat
 
 
 async def test_an_export_has_everything_about_one_person(serve: Serve, tmp_path: Path) -> None:
-    """Names, calls, sums by month, seats and roles of one person, and nothing about others."""
+    """
+    The export about a person has the names, calls, sums by month, seats and roles of this person, and nothing about
+    others.
+    """
     world = await world_of(serve, Config())
     await allow(world)
     await sent(world, random.Random(5), [CANARY, "bob", ADDRESS, CANARY])
@@ -241,7 +250,10 @@ async def test_an_export_has_everything_about_one_person(serve: Serve, tmp_path:
 async def test_a_late_report_of_an_erased_call_names_nobody(
     serve: Serve, storage_of: tuple[Config, Callable[[], Iterator[bytes]]]
 ) -> None:
-    """The call is closed when the person is erased. A later span of it states the usage, and the name again."""
+    """
+    If a late report arrives for a call that was closed when its person was erased, the report does not bring the
+    name back. Here a later span states the usage, and the name again.
+    """
     config, outside = storage_of
     world = await world_of(serve, config)
     await allow(world)
@@ -282,7 +294,7 @@ async def test_a_waiting_report_is_stated_and_does_not_bring_the_name_back(serve
 
 
 async def test_a_search_finds_no_erased_name(serve: Serve) -> None:
-    """Nothing that a search had found is kept in memory."""
+    """A search finds no erased name, because nothing that an earlier search found is kept in memory."""
     world = await world_of(serve, Config())
     await allow(world)
     await sent(world, random.Random(7), [CANARY, "bob", CANARY])

@@ -178,7 +178,9 @@ async def test_what_is_refused(serving: Serving) -> None:
 
 
 async def test_the_limits_are_those_of_the_settings(serve: Serve) -> None:
-    """The exact limit is accepted. One more is refused and names the setting."""
+    """
+    Exactly the number of roles in the setting is accepted. One more is refused, and the message names the setting.
+    """
     serving = await serve(config=Config(roles=RoleSettings(max_members=2, max_filters=2, max_values=3)))
     manager = await Manager.of(serving)
     team = {"dimension": "team", "values": ["a", "b"]}
@@ -197,7 +199,10 @@ async def test_the_limits_are_those_of_the_settings(serve: Serve) -> None:
 async def test_a_key_that_is_disabled_while_its_body_is_on_the_way_changes_nothing(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sender cannot keep the rights of a key by holding back its request body."""
+    """
+    If a key is disabled while its request body is still being sent, the request changes nothing. So a sender cannot
+    keep the rights of a key by holding back its body.
+    """
     manager, registry = await Manager.of(serving), serving.app.services.storage.registry
     assert registry is not None
     begun, gate, read = asyncio.Event(), asyncio.Event(), bodies.read_body

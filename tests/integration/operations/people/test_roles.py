@@ -286,8 +286,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def test_a_limited_role_names_accounts_that_show_more(run: Run, tmp_path: Path) -> None:
     """
-    A warning names accounts whose own role shows more. It comes when the role is created or changed, and when
-    an account gets another role. A new account shows no more.
+    A limited role does not limit accounts whose own role shows more, so a warning names these accounts. It is given
+    when the role is created or changed, and when an account gets another role. A new account shows no more.
     """
 
     def told(*words: str) -> str:

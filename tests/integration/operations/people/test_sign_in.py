@@ -58,7 +58,8 @@ def headers_of(answer: Answer) -> dict[str, str]:
 
 async def test_a_session_opens_the_api_until_it_is_signed_out(server: OperatorServer) -> None:
     """
-    A change carries the operator's name. The cookie is hidden from scripts, and its path is the API's folder.
+    A session opens the API until it is signed out. A change carries the operator's name. The cookie is hidden from
+    scripts, and its path is the API's folder.
     """
     await account(server)
     answer = await server.over_http("POST", "/sessions", {"email": ADA.upper(), "password": PASSWORD})
@@ -100,7 +101,10 @@ async def test_nothing_opens_without_a_session(server: OperatorServer) -> None:
 
 
 async def test_a_made_up_cookie_opens_nothing(server: OperatorServer) -> None:
-    """The socket's header over HTTP opens nothing either. No answer reveals the Tollhouse version."""
+    """
+    A made-up cookie opens nothing. The header that is used on the socket opens nothing over HTTP either. No answer
+    reveals the Tollhouse version.
+    """
     for headers in (*({"Cookie": each} for each in ("tollhouse=guess", "tollhouse=", "other=1")),
                     {"X-Tollhouse-As": "root"}):  # fmt: skip
         answer = await server.over_http("GET", "/keys", headers=headers)
@@ -414,7 +418,10 @@ async def test_what_is_no_account_and_no_sign_in_is_refused(server: OperatorServ
 
 
 async def test_every_change_is_in_the_audit_list(server: OperatorServer) -> None:
-    """A row states who, when, what, from where, before and after, and never a secret."""
+    """
+    Each change has a row in the audit list, which states who, when, what, from where, before and after, and never a
+    secret.
+    """
     headers = await signed_in(server)
     secret = (await server.create("search team", scopes=[INGEST]))["secret"]
     rotated = await server.ask("POST", "/keys/search%20team/rotate", {"overlap_s": 0})

@@ -112,8 +112,9 @@ def less_cursors(line: str) -> Any:
 @pytest.mark.parametrize("kind", part([*SLICES], every=2))
 async def test_a_token_answers_as_the_console(serve: Serve, tmp_path: Path, kind: str) -> None:
     """
-    Rows, totals, lists, links and refusals are the same, and add up to the calls of the role. New calls of
-    others in between change nothing. An answer names another team only if the query did.
+    A person's assistant gets the same rows, totals, lists, links and refusals as the person in the console, and
+    they add up to the calls of the role. New calls of others in between change nothing. An answer names another
+    team only if the query did.
     """
     roles, cost = SLICES[kind]
     async with site(serve, tmp_path, roles) as there:

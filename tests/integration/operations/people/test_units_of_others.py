@@ -219,8 +219,9 @@ async def answers(desk: Desk, ids: Sequence[str]) -> dict[str, tuple[int, str]]:
 @pytest.mark.parametrize("number", ROLES)
 async def test_calls_of_others_change_no_answer(tmp_path: Path, number: int) -> None:
     """
-    Lists, filters, largest units, comparisons, medians, trees, links, lists of calls, CSV and tools of an assistant.
-    A unit that only others use is answered like one that does not exist.
+    Calls of others change no answer to a person with restricted access: lists, filters, largest units, comparisons,
+    medians, trees, links, lists of calls, CSV and tools of an assistant. A unit that only others use is answered
+    like one that does not exist.
     """
     chance = random.Random(number)
     role = made_role(chance)

@@ -177,8 +177,8 @@ async def test_what_goes_on_does_not_depend_on_the_calls_of_others(tmp_path: Pat
 
 async def test_a_budget_tells_nothing_of_the_calls_that_its_view_had(tmp_path: Path) -> None:
     """
-    A budget's view changes from another team's calls to the own ones. Until the next evaluation, the budget
-    shows no figure.
+    If a budget's view changes from another team's calls to the person's own ones, the budget shows no figure until
+    its next evaluation.
     """
     async with place(tmp_path, ROLES["is"]) as there:
         id, root = there.foreign.ids["budgets"], there.server
@@ -252,8 +252,9 @@ async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(
 
 async def test_a_taken_name_tells_nothing_of_what_others_have(tmp_path: Path) -> None:
     """
-    A name that a hidden view, budget or report has is answered like a free name, and then means the own object.
-    An own name can be used only once. A person who sees both objects gets an error about the conflict.
+    A name that a hidden view, budget or report of others already has is answered like a free name, and then means
+    the person's own object. An own name can be used only once. A person who sees both objects gets an error about
+    the conflict.
     """
     async with place(tmp_path, ROLES["is"]) as there:
         view = there.own.ids["views"]

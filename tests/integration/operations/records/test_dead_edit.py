@@ -183,7 +183,7 @@ def test_what_may_be_changed(record: Record, given: dict[str, Any], expected: di
     ],
 )
 def test_what_may_not_be_changed(record: Record, given: dict[str, Any], words: str) -> None:
-    """An invalid edit is refused with the field and its rule."""
+    """An edit that may not be made is refused, and the message names the field and its rule."""
     with pytest.raises(Invalid, match=words):
         edit_record(record, {**record_to_json(record), **given}, PEOPLE)
 
@@ -206,7 +206,10 @@ def test_totals_of_streams_are_not_edited() -> None:
 
 
 def test_an_address_is_hashed_as_in_records_that_come_in() -> None:
-    """Addresses are hashed in fields that name somebody and in tags."""
+    """
+    If an edit states an address, the address is hashed in fields that name somebody and in tags, as in records that
+    arrive.
+    """
     given = {"user": "Ann@example.com", "tags": {"boss": "eve@example.com", "repo": "a"}}
     found, _ = edit_record(INFERENCE, {**record_to_json(INFERENCE), **given}, PEOPLE)
     assert isinstance(found, Inference)

@@ -63,7 +63,10 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 async def test_the_preview_is_of_stored_events(
     server: OperatorServer, change: dict[str, str], sent: int, amount: str
 ) -> None:
-    """Only events of the type count. Fields that are numbers come first. Nothing is stored."""
+    """
+    The preview of a mapping reads only stored events of its type. It lists fields that are numbers first, and
+    stores nothing.
+    """
     shown = (await server.ask("POST", "/event-mappings/preview", {**MAPPING, **change})).payload["preview"]
     assert (3, sent, amount) == (shown["events"], shown["sent"], shown["amount"])
     assert [("pages", 2, 2), ("plan", 0, 2)] == [

@@ -56,8 +56,8 @@ def told(number: int, at: float, **fields: Any) -> Any:
 
 async def test_served_less_told(server: OperatorServer) -> None:
     """
-    Rows are by model, whatever suffix its name has. Calls from a cache, calls kept for reference, and calls
-    of other days and models do not count.
+    Served tokens less reported ones are listed by model, whatever suffix its name has. Calls from a cache, calls
+    kept for reference, and calls of other days and models do not count.
     """
     now = server.clock.now()
     twice, counted = told(18, now, source="strands"), told(10, now)
@@ -105,8 +105,8 @@ async def test_served_less_told(server: OperatorServer) -> None:
 
 async def test_a_server_that_counts_and_one_without_a_model(server: OperatorServer) -> None:
     """
-    Counters that count as usage themselves are reported. A server that names no model cannot be
-    compared with calls.
+    If counters of a model server count as usage themselves, none of its tokens is unreported. A server that names
+    no model cannot be compared with calls.
     """
     now = server.clock.now()
     await add(
@@ -135,7 +135,7 @@ async def test_more_models_than_are_added_up(server: OperatorServer, monkeypatch
 
 async def test_servers_of_models() -> None:
     """
-    These servers' counters include everything that they served. Products that count only their own calls
-    are not listed.
+    The counters of the listed products include every call that the server answered. Products that count only their
+    own calls are not in this list.
     """
     assert {"vllm", "sglang", "tgi", "nim", "ollama", "llama_cpp"} == SERVERS

@@ -267,7 +267,10 @@ async def test_a_replay_of_what_is_gone_is_asked_of_the_sender(
 
 
 async def test_a_replay_of_what_is_unknown_is_abandoned(files: ContainerFiles) -> None:
-    """The upstream stops its requests once it learns that Tollhouse does not have the file."""
+    """
+    If the upstream asks for a file that Tollhouse does not have, the request is answered with "abandoned". Then the
+    upstream stops its requests.
+    """
     await files.request_again(CLUSTER, ["never-seen"], AGENT)
     [untold] = await files.unreported_files(limit=10)
     assert untold.reference == "never-seen"
@@ -291,7 +294,10 @@ async def test_a_damaged_file_is_asked_of_its_sender(files: ContainerFiles) -> N
 
 
 async def test_a_body_of_remote_write_is_known_by_its_sum(files: ContainerFiles) -> None:
-    """A repeated body counts once. Its bytes are deleted after the delivery."""
+    """
+    A remote-write body that is sent again counts once, because its checksum is known. Its bytes are deleted after
+    the delivery.
+    """
     for is_new in (True, False):
         upload = await files.begin_remote_write(CLUSTER, AGENT, request='{"type": "x"}')
         await upload.write(b"samples")
@@ -322,7 +328,10 @@ async def test_a_delivered_body_stays_where_usage_is_read(open_files: Opener) ->
 
 
 async def test_the_newest_status_takes_the_place_of_the_one_before(files: ContainerFiles) -> None:
-    """A delivery of the old status does not settle the new one, which is still sent."""
+    """
+    If a newer status arrives while an older one is delivered, this delivery does not settle the new status, which
+    is still sent.
+    """
     await files.put_status(CLUSTER, "status", AGENT, request="", body=b"started")
     old = await files.due_files(STATUS, limit=10)
     await files.put_status(CLUSTER, "status", AGENT, request="", body=b"ok")
@@ -545,7 +554,7 @@ async def test_what_a_kill_left_without_its_row_is_taken_up(tmp_path: Path, cloc
 
 
 async def test_a_backup_holds_the_files_that_wait(tmp_path: Path, clock: MovedClock) -> None:
-    """Restored files wait with their bytes."""
+    """A backup includes container files that wait: after a restore they wait with their bytes."""
     options = StorageOptions(directory=tmp_path / "data", settings=SpoolSettings(hold=0), clock=clock)
     storage = await open_storage(options, engine="sqlite")
     id = await put(storage.container_files, "one.parquet", b"metrics")

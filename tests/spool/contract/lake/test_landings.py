@@ -79,7 +79,10 @@ async def test_all_routes_have_the_edition_of_the_log(closed_storage: Storage) -
 
 
 async def test_a_copy_begins_another_edition(closed_storage: Storage, options: StorageOptions) -> None:
-    """After a restore, numbers without a delivery get a new edition. Existing deliveries keep theirs."""
+    """
+    A restored copy begins another edition: numbers without a delivery get a new edition, and existing deliveries
+    keep theirs.
+    """
     if options.storage.engine == "memory":
         pytest.skip("nothing is restored into memory")
     storage = closed_storage

@@ -54,7 +54,10 @@ def is_storable(record: Record) -> bool:
 async def test_a_reader_that_keeps_up_reads_no_bodies(
     open_spool: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch, *, is_packed: bool
 ) -> None:
-    """Only the first entry is read from the storage, because nothing has been read before it."""
+    """
+    A reader that keeps up gets entries from memory. Only the first entry is read from the storage, because nothing
+    has been read before it.
+    """
     opened: Any = await open_spool(hold=60)
     packed = Native(module()) if is_packed else None
     places = count_bodies(monkeypatch)

@@ -29,7 +29,9 @@ OLD, NEW = PartialReport(b"old", 1.0, b"\x00part"), PartialReport(b"new", 2.5, b
 
 
 async def test_what_was_kept_is_loaded_oldest_first(open_spool: Opener) -> None:
-    """Partial reports are ordered by deadline. The accounting counts the waiting reports."""
+    """
+    Waiting partial reports are loaded in the order of their deadlines. The accounting counts the waiting reports.
+    """
     spool = await open_spool()
     await add(spool.log, keep=[NEW, OLD], pending=2)
     assert [OLD, NEW] == list(await spool.partial_reports.load())
@@ -87,7 +89,7 @@ async def test_partial_reports_outlive_the_process(tmp_path: Path) -> None:
 
 
 async def test_reports_are_found_by_key_and_by_kind(open_spool: Opener) -> None:
-    """Reports are found by key, by prefix of keys, and as the oldest of a kind with their sizes."""
+    """Partial reports are found by key, by prefix of keys, and as the oldest of a kind with their sizes."""
     spool = await open_spool()
     told = [PartialReport(TOLD + bytes([number]), float(number), bytes(number)) for number in (3, 1, 2, 255)]
     await add(spool.log, keep=[OLD, NEW, *told], pending=2)

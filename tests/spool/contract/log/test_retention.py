@@ -193,7 +193,7 @@ async def test_known_ids_outlive_their_entries(open_spool: Opener, clock: MovedC
 
 
 async def test_records_without_an_identity_go_too(open_spool: Opener, clock: MovedClock) -> None:
-    """Records without identity are deleted after the same time, although none of their ids is known."""
+    """Records without identity are deleted after the same time as others, although none of their ids is known."""
     spool = await open_spool(retention=100, late_window=0)
     record, _ = call(1)
     for _ in range(3):

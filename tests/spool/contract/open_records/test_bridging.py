@@ -236,8 +236,8 @@ async def test_a_rounded_time_that_fits_two_calls_joins_no_records(
     open_spool: Opener, clock: MovedClock, pause: float
 ) -> None:
     """
-    A report of a known call ends near two calls of the other side. Its call stays apart, because either could be
-    the same. Near only one call, it joins.
+    If the rounded end of a report fits two calls of the other side, it joins neither, because either could be the
+    same. If it is near only one call, it joins this one.
     """
     log = (await open_spool(hold=10)).log
     for ten, (own, logs) in enumerate(((b"A", (b"1", b"2")), (b"B", (b"1",)))):

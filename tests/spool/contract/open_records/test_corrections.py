@@ -96,8 +96,8 @@ async def test_a_correction_that_cannot_be_read_is_not_made_again(
     open_spool: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
     """
-    The unreadable correction has already counted. A further report of the call is only late, and its id
-    is known once.
+    A correction that cannot be read has already counted, so it is not made again. A further report of the call is
+    only late, and its id is known once.
     """
     monkeypatch.setattr(duplicates, "BATCH", 4)
     log = (await open_spool(hold=10)).log
@@ -286,7 +286,10 @@ async def _costs(log: Any) -> Any:
 async def test_a_late_span_of_an_agent_gives_its_run_to_a_closed_call(
     open_spool: Opener, clock: MovedClock, hold: int
 ) -> None:
-    """The run of the agent above a closed call is a correction with no other change, and a repeat adds nothing."""
+    """
+    If a late span names the run of the agent above a closed call, a correction with no other change adds the run. A
+    repeat adds nothing.
+    """
     log = (await open_spool(hold=hold)).log
     trace, agent = f"{1:032x}", f"{2:016x}"
     record, known_as = call(1, trace_id=trace, span_id=f"{3:016x}")

@@ -165,7 +165,9 @@ async def test_a_cost_that_replaced_a_guess_is_replaced_by_no_other_key(
 async def test_merged_records_keep_the_cost_of_another_key(
     open_spool: Opener, clock: MovedClock, wait_s: float
 ) -> None:
-    """A final cost of one key does not replace the cost of another key if a report joins their records."""
+    """
+    If a report joins records of two keys, a final cost under one key does not replace the cost under the other.
+    """
     log = (await open_spool(hold=10)).log
     one = Call(1)
     victim = one.report(REQ, cost="5", sender_key="gateway")

@@ -68,7 +68,10 @@ UNMEASURED: dict[str, Any] = {"input_tokens": None, "output_tokens": None}
 
 
 def test_each_field_of_a_call_has_a_rule() -> None:
-    """A new field is decided by a server, unless it is listed as one of the record or as one that devices add."""
+    """
+    Each field of a call has a rule about who decides it. A new field is decided by a server, unless it is listed as
+    one of the record or as one that devices add.
+    """
     assert STATED.keys() == DECIDED
     named = [*OF_RECORD, *ADDED, "tags", *DECIDED]
     assert sorted(named) == sorted(Inference.__struct_fields__)
@@ -157,7 +160,10 @@ async def test_an_agreed_owner_stays(open_spool: Opener, clock: MovedClock) -> N
 async def test_a_call_that_no_server_counted_has_the_counts_of_its_device(
     open_spool: Opener, clock: MovedClock, pause_s: float
 ) -> None:
-    """They are the only counts of the call. The counts of a later server's report replace them."""
+    """
+    If only a device reported the counts of a call, they are used. The counts of a later server's report replace
+    them.
+    """
     log = (await open_spool(hold=HOLD_S)).log
     seen = {**SERVER, **UNMEASURED, "request_model": "gpt-4o"}
     device = {**DEVICE, "input_tokens": 7, "output_tokens": 3, "cache_read_tokens": 5}
@@ -311,7 +317,10 @@ async def test_a_restart_between_reports_changes_nothing(
 async def test_two_gateways_count_the_same(
     request: pytest.FixtureRequest, clock: MovedClock, observed: Observed, pause_s: float
 ) -> None:
-    """Each report arrives at the other gateway than the report before. Half-way, one gateway is replaced."""
+    """
+    Two gateways on one database count the same: each report arrives at the other gateway than the report before.
+    Half-way, one gateway is replaced.
+    """
     schema = schemas_of(POSTGRES, request)()
     settings = SpoolSettings(hold=HOLD_S, retention=120)
     async with AsyncExitStack() as stack:

@@ -165,8 +165,8 @@ async def test_places_are_bounded(
     open_spool: Opener, clock: MovedClock, observed: Observed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The log knows the record number of at most an eighth of the known ids. It forgets the oldest of these
-    numbers first, and only counts late reports of their records.
+    The log knows the record number of at most an eighth of the known ids. It forgets the oldest of these numbers
+    first. Late reports of such records are only counted.
     """
     monkeypatch.setattr(duplicates, "BATCH", 4)
     log = (await open_spool(hold=HOLD_S, duplicate_ids=64)).log

@@ -145,7 +145,10 @@ async def test_a_name_told_after_the_hold_outlives_a_kill(
 
 
 async def test_a_name_told_after_a_stop_outlives_a_kill(killed_spool: KilledSpool, clock: MovedClock) -> None:
-    """A stop folds all ids into runs, so the record's place is unknown."""
+    """
+    A name that arrives after a stop is still known after a kill. A stop folds all ids into runs, so the place of
+    the record is unknown.
+    """
     await killed_spool.tell(FIRST)
     clock.move(11)
     await killed_spool.stop()

@@ -60,7 +60,10 @@ def counted(records: list[Record | None]) -> list[Inference]:
 async def test_two_reports_are_one_record(
     open_spool: Opener, clock: MovedClock, is_first: bool, wait_s: float
 ) -> None:
-    """The second report joins the record of the first, open or closed, and repeats add nothing."""
+    """
+    Two nested reports of one call are one record: the second joins the record of the first, open or closed, and
+    repeats add nothing.
+    """
     log = (await open_spool(hold=10)).log
     reports = [by_sdk(1), around(2, user="ada")]
     for one in [*reports, *reports] if is_first else [*reports[::-1], *reports]:
@@ -89,7 +92,10 @@ async def test_one_service_on_two_machines_is_two_processes(
     other_key: str,
     expected: int,
 ) -> None:
-    """A process without an id is only the name of its service, so both reports must be from one sender's key."""
+    """
+    Two machines with the same service are two processes. A process without an id is only known by the name of its
+    service, so both nested reports must be from one sender's key.
+    """
     log = (await open_spool(hold=10)).log
     reports = [
         by_sdk(1, process=process, sender_key="desk"),
@@ -105,7 +111,10 @@ async def test_one_service_on_two_machines_is_two_processes(
 
 @pytest.mark.rule
 async def test_two_records_become_one(open_spool: Opener, clock: MovedClock) -> None:
-    """The provider's report has the id of the SDK's, so the SDK's report merges two records."""
+    """
+    If a call's two nested reports are two records, the provider's report with the SDK's id shows that they are one
+    call, and the records are merged.
+    """
     log = (await open_spool(hold=10)).log
     times = {"start_time": START - NS, "end_time": START + NS // 2}
     provider, known_as = call(1, request_model="claude-haiku-4-5", **times)
@@ -124,7 +133,10 @@ async def test_two_records_become_one(open_spool: Opener, clock: MovedClock) -> 
 async def test_a_report_joins_the_call_of_a_record_that_was_taken_back(
     open_spool: Opener, clock: MovedClock
 ) -> None:
-    """The provider's reports came first, and showed later that the SDK's closed record is of their call."""
+    """
+    A nested report joins the call of a record that was taken back. Here the provider's reports came first, and
+    showed later that the SDK's closed record is of their call.
+    """
     log = (await open_spool(hold=10)).log
     times = {"start_time": START + NS // 5, "end_time": START + NS // 2}
     provider, known_as = call(5, request_model="claude-haiku-4-5", **times)
@@ -140,7 +152,10 @@ async def test_a_report_joins_the_call_of_a_record_that_was_taken_back(
 
 @pytest.mark.rule
 async def test_a_model_and_its_dated_name_are_the_same(open_spool: Opener, clock: MovedClock) -> None:
-    """An assistant named only the dated model, and its record has the SDK's report. The framework knows the alias."""
+    """
+    A model and its dated name are the same in nested reports. An assistant named only the dated model, and its
+    record has the SDK's report. The framework knows the alias.
+    """
     log = (await open_spool(hold=10)).log
     dated = "claude-haiku-4-5-20251001"
     for one in [
@@ -156,7 +171,7 @@ async def test_a_model_and_its_dated_name_are_the_same(open_spool: Opener, clock
 
 @pytest.mark.rule
 async def test_a_report_within_two_calls_joins_none(open_spool: Opener, clock: MovedClock) -> None:
-    """A third call around it does not join it later."""
+    """If an SDK's report lies within two calls, it joins neither. A third call around it does not join it later."""
     log = (await open_spool(hold=10)).log
     for one in [around(1), around(2, 0, 1.1), by_sdk(3), around(4, 0.05, 1.2)]:
         await add(log, one)
@@ -166,7 +181,10 @@ async def test_a_report_within_two_calls_joins_none(open_spool: Opener, clock: M
 
 @pytest.mark.rule
 async def test_a_call_has_one_report_of_an_sdk(open_spool: Opener, clock: MovedClock) -> None:
-    """Every order makes two records: the call with one report of the SDK, and the other report."""
+    """
+    A call joins only one report of an SDK. Every order makes two records: the call with one report, and the other
+    report.
+    """
     for order in permutations([around(1), by_sdk(2), by_sdk(3, 0.2, 0.8)]):
         log = (await open_spool(hold=10)).log
         for one in order:
@@ -177,7 +195,10 @@ async def test_a_call_has_one_report_of_an_sdk(open_spool: Opener, clock: MovedC
 
 @pytest.mark.parametrize("is_first", [False, True])
 async def test_after_a_kill(tmp_path: Path, clock: MovedClock, is_first: bool) -> None:
-    """The second report finds the first after a kill, and its repeat after another one."""
+    """
+    After a kill, the second nested report finds the record of the first. After another kill, its repeat finds it as
+    well.
+    """
     settings = SpoolSettings(hold=10)
     reports = [by_sdk(1), around(2)][:: 1 if is_first else -1]
     directory = tmp_path / "0"

@@ -202,7 +202,9 @@ async def test_what_a_source_never_said_has_no_sum(open_spool: Opener) -> None:
 @pytest.mark.rule
 @pytest.mark.parametrize("cost", ["0.2500000000000001", "0.250", None])
 async def test_rounding_is_no_conflict(open_spool: Opener, observed: Observed, cost: str | None) -> None:
-    """Sources that round money differently, or state none, do not disagree."""
+    """
+    Differences by rounding are no conflict: sources that round money differently, or state none, do not disagree.
+    """
     log = (await open_spool(hold=10)).log
     await add(log, call(1, cost="0.25"))
     await add(log, call(1, source="kong", cost=cost))
@@ -210,7 +212,10 @@ async def test_rounding_is_no_conflict(open_spool: Opener, observed: Observed, c
 
 
 async def test_readers_are_woken_when_records_close(open_spool: Opener, clock: MovedClock) -> None:
-    """`changes` yields the closed number now, and again when the hold of the oldest open commit ends."""
+    """
+    Readers are woken when records close: `changes` yields the closed number now, and again when the hold of the
+    oldest open commit ends.
+    """
     log = (await open_spool(hold=10)).log
     seen: asyncio.Queue[int] = asyncio.Queue()
 

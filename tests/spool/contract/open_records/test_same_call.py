@@ -153,7 +153,10 @@ async def test_the_later_of_two_closed_records_is_taken_back(
 async def test_an_open_record_becomes_the_shadow_of_a_closed_one(
     open_spool: Opener, clock: MovedClock
 ) -> None:
-    """Nobody has seen the open record, so only the facts that it adds are a correction."""
+    """
+    If a report shows that an open and a closed record are one call, the open record becomes a shadow. No reader has
+    seen it, so only the facts that it adds become a correction.
+    """
     log = (await open_spool(hold=HOLD_S)).log
     await add(log, report(1, REQ, **NO_TOKENS))
     clock.move(6)
@@ -172,7 +175,10 @@ async def test_an_open_record_becomes_the_shadow_of_a_closed_one(
 
 
 async def test_a_chain_of_closed_records_is_one_call(open_spool: Opener, clock: MovedClock) -> None:
-    """Records that were joined in pairs are joined again, also through records that were taken back."""
+    """
+    A chain of closed records is one call: records that were joined in pairs are joined again, also through records
+    that were taken back.
+    """
     log = (await open_spool(hold=HOLD_S)).log
     names = [bytes([number]) * 16 for number in range(5)]
     for number, name in enumerate(names):
@@ -194,7 +200,10 @@ async def test_a_chain_of_closed_records_is_one_call(open_spool: Opener, clock: 
 async def test_a_record_at_its_limit_of_corrections_is_not_joined(
     open_spool: Opener, clock: MovedClock, observed: Observed
 ) -> None:
-    """No further correction can take the record back or give it facts, so both count, as the accounting says."""
+    """
+    If a record has the maximum number of corrections, no further correction can take it back or give it facts. So
+    it is not joined with another record: both count, as the accounting says.
+    """
     log = (await open_spool(hold=HOLD_S)).log
     await add(log, report(1, REQ), report(2, MSG, cost="0", cost_source="reported"))
     clock.move(HOLD_S + 1)
@@ -213,7 +222,9 @@ async def test_a_record_at_its_limit_of_corrections_is_not_joined(
 async def test_a_record_that_is_too_old_to_be_read_is_not_joined(
     open_spool: Opener, clock: MovedClock, observed: Observed, later: bool
 ) -> None:
-    """If one of the records is older than the late window, both count, and the accounting says so."""
+    """
+    If one of two closed records is too old to be read, they are not joined. Both count, and the accounting says so.
+    """
     log = (await open_spool(hold=HOLD_S, retention=120, late_window=0)).log
     await add(log, report(1, REQ))
     clock.move(2 * 86_400.0)
@@ -288,7 +299,10 @@ pauses = st.lists(st.sampled_from([0.0, 4.0, 11.0, 300.0]), min_size=5, max_size
 @given(reporters(), pauses, st.randoms(use_true_random=False))
 @settings(max_examples=examples(300), deadline=None)
 def test_any_order_at_any_time_is_one_call(reports: list[Told], waits: list[float], random: Any) -> None:
-    """The totals of late reports equal those of a log that waited for all of them: one call, counted once."""
+    """
+    In any order and at any time, reports of one call are one call that counts once. The totals equal those of a log
+    that waited for all of them.
+    """
     shuffled = list(enumerate(reports))
     random.shuffle(shuffled)
 
@@ -345,7 +359,10 @@ def test_stops_and_kills_between_reports_change_nothing(
 async def test_gateways_that_share_a_database_count_one_call(
     request: pytest.FixtureRequest, clock: MovedClock, observed: Observed
 ) -> None:
-    """Each report arrives at another gateway, with a fold between. Either gateway joins the records."""
+    """
+    Gateways that share a database count a call once: each report arrives at another gateway, with a fold in
+    between, and either gateway joins the records.
+    """
     schema = schemas_of(POSTGRES, request)()
     spool_settings = SpoolSettings(hold=HOLD_S, retention=120)
     async with AsyncExitStack() as stack:
@@ -369,7 +386,7 @@ async def test_gateways_that_share_a_database_count_one_call(
 async def test_a_fold_between_two_reports_changes_nothing(
     open_spool: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ids of both records have moved into runs, and the log still joins them."""
+    """If the ids of two records have moved into runs between two reports, the log still joins the records."""
     monkeypatch.setattr(duplicates, "BATCH", 4)
     log = (await open_spool(hold=HOLD_S)).log
     await add(log, report(1, REQ))

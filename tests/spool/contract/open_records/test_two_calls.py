@@ -96,7 +96,10 @@ async def test_equal_calls_of_a_session_stay_apart(
 
 @pytest.mark.rule
 async def test_failures_with_other_request_ids_stay_apart(open_spool: Opener, clock: MovedClock) -> None:
-    """If both reports of a failure state the id of the request, only equal ids join them."""
+    """
+    Failures with different request ids stay separate: if both reports of a failure state the id of the request,
+    only equal ids join them.
+    """
     log = (await open_spool(hold=10)).log
     none: dict[str, Any] = {"status": "error", "input_tokens": None, "output_tokens": None}
     for order in range(6):

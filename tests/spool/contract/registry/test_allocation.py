@@ -49,7 +49,10 @@ async def namespace(table: AllocationTable, id: str = "ml", most: int = 9) -> No
 
 @pytest.mark.every_engine
 async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
-    """Namespaces, versions with their texts, and jobs in each state survive."""
+    """
+    After a restart, everything of allocation is there: namespaces, versions with their texts, and jobs in each
+    state.
+    """
     registry = await open_registry()
     table = registry.table(AllocationTable)
     await namespace(table)
@@ -219,7 +222,7 @@ async def test_changes_are_audited(registry: Registry) -> None:
 
 
 async def test_a_document_that_is_none(registry: Registry) -> None:
-    """For an invalid document, the registry reports damage instead of guessing."""
+    """If an allocation document in the registry is invalid, the registry reports damage instead of guessing."""
     await _spoil(registry)
     with pytest.raises(RegistryDamaged):
         await registry.table(AllocationTable).load()

@@ -78,7 +78,7 @@ async def audited(registry: Registry) -> Sequence[AuditRow]:
 
 @pytest.mark.every_engine
 async def test_a_budget_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
-    """Every field of a budget survives a restart. Planned periods and percentages are sorted."""
+    """After a restart every field of a budget is there. Planned periods and percentages are sorted."""
     registry = await open_registry()
     made = await create(registry, await view(registry))
     await registry.close()

@@ -136,7 +136,10 @@ async def test_settings_are_bounded(
 async def test_a_change_without_a_difference_leaves_no_trace(
     registry: Registry, clock: MovedClock, change: ClusterChange
 ) -> None:
-    """A repeated change, even by another person later, changes no time and no name, and adds no audit row."""
+    """
+    A change of a cluster's settings that repeats an earlier one, even by another person later, changes no time and
+    no name, and adds no audit row.
+    """
     table = registry.cluster_settings
     await table.change(MILL, change, actor=ADA)
     done, audited = table.find(ID), len(await audit_rows(registry))
@@ -162,7 +165,10 @@ async def test_changes_are_audited_with_the_earlier_values(registry: Registry) -
 
 
 async def test_default_settings_stay_only_if_the_cluster_reports_what_it_runs(registry: Registry) -> None:
-    """Their time says since when the agent should run no configuration."""
+    """
+    Default settings of a cluster stay stored only if the cluster reports what it runs. Their time says since when
+    the agent should run no configuration.
+    """
     table = registry.cluster_settings
     await table.change(MILL, ClusterChange(config={"x_a": 1}), actor=ADA)
     await table.change(MILL, ClusterChange(config={}), actor=ADA)

@@ -103,7 +103,7 @@ class Racks:
 
 @pytest.mark.every_engine
 async def test_rows_are_there_after_a_restart(open_registry: RegistryOpener, clock: MovedClock) -> None:
-    """Rows in memory equal the stored rows. They are found by id and by name without case."""
+    """After a restart, rows in memory equal the stored rows. They are found by id and by name without case."""
     racks = await Racks.of(open_registry)
     made = await racks.create("a", "Poems", "one")
     await racks.create("b", "plays")
@@ -181,7 +181,8 @@ async def test_rows_need_neither_names_nor_rules(open_registry: RegistryOpener) 
 
 async def test_ids_and_names_are_unique_and_rows_are_bounded(open_registry: RegistryOpener) -> None:
     """
-    The refusal names the setting of the limit. One key cannot use the whole limit, and deleted rows free space.
+    Ids and names are unique, and the number of rows is limited. The refusal names the setting of the limit. One key
+    cannot use the whole limit, and deleted rows free space.
     """
     racks = await Racks.of(open_registry)
     await racks.create("a", "one", actor=FLEET)

@@ -18,7 +18,10 @@ def reading(at: float, count: int = 2) -> EnforcerReading:
 
 
 async def test_gateways_and_restarts_share_readings(open_registry: RegistryOpener) -> None:
-    """A failure and a clock that went back keep the readings. A reading of the same time replaces the first."""
+    """
+    Gateways share readings of enforcers, which survive restarts, a failure and a clock that went back. A reading of
+    the same time replaces the first.
+    """
     first, second = [await open_registry() for _ in range(2)]
     await first.enforcers.store_attempt("a", EnforcerState(last_success=2.0), reading(2.0))
     await second.enforcers.store_attempt("a", EnforcerState(last_success=1.0), reading(1.0))
@@ -42,7 +45,9 @@ async def test_gateways_and_restarts_share_readings(open_registry: RegistryOpene
 async def test_both_maxima(
     open_registry: RegistryOpener, monkeypatch: pytest.MonkeyPatch, readings: int, limits: int, kept: int
 ) -> None:
-    """The oldest readings above either maximum are deleted with their documents."""
+    """
+    Readings of enforcers have two maxima. The oldest readings above either one are deleted with their documents.
+    """
     monkeypatch.setattr(enforcers, "MAX_READINGS", readings)
     monkeypatch.setattr(enforcers, "MAX_STORED_LIMITS", limits)
     registry = await open_registry()

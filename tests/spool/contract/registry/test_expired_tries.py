@@ -21,7 +21,10 @@ def tries(expires_at: float, count: int, newest: float) -> ExpiredTries:
 
 
 async def test_the_tries_of_each_key_are_added_up(registry: Registry) -> None:
-    """Several processes add to one number, and the newest time stays. A deleted key is forgotten."""
+    """
+    Refused tries of a key are added up over several processes, and the newest time stays. Tries of a deleted key
+    are forgotten.
+    """
     table, keys = registry.expired_tries, [key(1, 50.0), key(2, 60.0)]
     assert {} == await table.all()
     await table.add({1: tries(50.0, 2, 70.0), 2: tries(60.0, 1, 61.0)}, keys=keys)
@@ -32,7 +35,10 @@ async def test_the_tries_of_each_key_are_added_up(registry: Registry) -> None:
 
 
 async def test_another_expiry_starts_a_new_count(registry: Registry) -> None:
-    """Tries after an earlier expiry are forgotten, even if a process reports them late."""
+    """
+    If a key gets another expiry, a new count of refused tries starts. Earlier tries are forgotten, even if a
+    process reports them late.
+    """
     table = registry.expired_tries
     await table.add({1: tries(50.0, 2, 70.0)}, keys=[key(1, 50.0)])
     moved = [key(1, 90.0)]

@@ -6,7 +6,10 @@ from tests.spool.contract.conftest import RegistryOpener
 
 
 async def test_the_latest_test_of_a_known_key_is_stored(open_registry: RegistryOpener) -> None:
-    """An earlier time of another process changes nothing. Times of deleted keys are deleted."""
+    """
+    The newest time of a test export is stored for each known key. An earlier time from another process changes
+    nothing. Times of deleted keys are deleted.
+    """
     registry = await open_registry()
     assert {} == await registry.export_tests.all()
     await registry.export_tests.add({1: 50.0, 2: 60.0}, keys=(1, 2))

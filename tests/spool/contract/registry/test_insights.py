@@ -160,8 +160,8 @@ async def test_what_is_over_and_nobodys_goes(insights: Insights) -> None:
 @pytest.mark.every_engine
 async def test_deleted_and_still_true(insights: Insights) -> None:
     """
-    A deleted insight returns as new, without its comments, if it is still true. Only ignoring an
-    insight silences it.
+    If an insight was deleted and is still true, it returns as new, without its comments. Only ignoring an insight
+    silences it.
     """
     await insights.look(found("spike:a"))
     before = (await insights.all())["spike:a"]
@@ -313,7 +313,7 @@ async def test_open_insights_are_counted_by_detector_and_severity(insights: Insi
 async def test_open_insights_are_read_again_only_after_a_change(
     insights: Insights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Further counts without a change read no rows."""
+    """Counts of open insights are read again only after a change. Further counts without a change read no rows."""
     await insights.look(found("spike:a"))
     counts = await insights.table.open_counts()
     changes = insights.registry._changes

@@ -39,7 +39,10 @@ async def test_an_import_is_there_after_a_restart(open_registry: RegistryOpener)
 
 
 async def test_a_large_removal_needs_a_confirmation(registry: Registry) -> None:
-    """At most a third may be missing. A rejected list and an empty one change nothing and leave no audit row."""
+    """
+    An import that would remove more than a third of the expected machines needs a confirmation. A rejected list and
+    an empty one change nothing and leave no audit row.
+    """
     table = registry.inventory
     await table.replace(machines(9), source="csv", confirmed=False, actor=ADA)
     change = await table.replace(machines(6), source="csv", confirmed=False, actor=ADA)

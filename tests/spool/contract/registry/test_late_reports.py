@@ -8,8 +8,8 @@ from tests.spool.contract.conftest import RegistryOpener
 
 async def test_days_add_up_until_they_are_too_old(open_registry: RegistryOpener) -> None:
     """
-    Each process adds its counts to those of the day. Days before `oldest` are left out of the sums
-    and then deleted.
+    Counts of late reports of a day add up over processes. Days before `oldest` are left out of the sums and then
+    deleted.
     """
     registry = await open_registry()
     for _ in range(2):

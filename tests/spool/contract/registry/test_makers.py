@@ -137,7 +137,7 @@ async def test_one_key_leaves_room_for_another(
 async def test_names_are_unique(
     open_registry: RegistryOpener, table: Callable[[Registry], Awaitable[tuple[Make, Delete]]]
 ) -> None:
-    """Names of these rows are compared without case."""
+    """Names of rows that keys create are compared without case, so they are unique."""
     make, _ = await table(await open_registry())
     await make("a", ADA)
     with pytest.raises(AlreadyThere):

@@ -176,8 +176,8 @@ async def test_changes_of_what_waits_are_noticed(open_registry: RegistryOpener) 
 
 async def test_by_hand(registry: Registry) -> None:
     """
-    Failed and discarded notifications are sent again after the others, but sent ones never. Each change has
-    an audit row.
+    By hand, failed and discarded notifications can be sent again after the others, but sent ones never. Each change
+    has an audit row.
     """
     table = registry.notices
     await table.add([replace(NOTICE, id=id) for id in "abcd"], ["mail"])
@@ -267,8 +267,8 @@ async def test_an_insight_that_becomes_more_severe_is_sent_again(
     registry: Registry, clock: MovedClock
 ) -> None:
     """
-    Once per severity while it is open, with the list of that time, and not while people put it off. Without a stated
-    severity, nothing is sent again.
+    An insight that becomes more severe is sent again, once per severity while it is open, with the list of that
+    time, and not while people put it off. Without a stated severity, nothing is sent again.
     """
     registry.notices.subscriptions = (InsightSubscription(channel="mail", severity="warning"),)
     found = Finding(key="x:1", draft=Draft(title="lost", category="keys"))

@@ -81,7 +81,8 @@ async def test_names_are_not_taken_over(registry: Registry) -> None:
 
 async def test_sessions_have_their_own_end(registry: Registry, clock: MovedClock) -> None:
     """
-    A session ends at the general limit at the latest. Selected sessions end at once, and none ends twice.
+    Sessions of people from the provider end at the general limit at the latest. Selected sessions end at once, and
+    none ends twice.
     """
     long = await came(registry, life_s=10 * SESSION_LIFE_S)
     short = await came(registry, replace(ADA, session="s2"), 60)

@@ -93,7 +93,10 @@ async def test_links_in_any_order_are_the_same_after_a_restart(open_registry: Re
 
 @pytest.mark.every_engine
 async def test_another_gateway_knows_each_change(open_registry: RegistryOpener) -> None:
-    """Gateways change links in turns, even before they know the newest changes, and all have the same in the end."""
+    """
+    Another gateway knows each change of links. Gateways change links in turns, even before they know the newest
+    changes, and all have the same in the end.
+    """
     registry = await open_registry()
     if not registry.is_shared:
         pytest.skip("one process owns the files")
@@ -119,7 +122,10 @@ async def test_another_gateway_knows_each_change(open_registry: RegistryOpener) 
 async def test_many_people_are_written_in_portions(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A statement for each name takes long, and PostgreSQL ends a transaction that computes for two seconds."""
+    """
+    Many names are written in portions. A statement for each name takes long, and PostgreSQL ends a transaction that
+    computes for two seconds.
+    """
     sizes, run_each = list[int](), SqlRegistryRows._run_each
 
     def measured(rows: SqlRegistryRows, statement: str, values: Sequence[Mapping[str, object]]) -> None:
@@ -179,7 +185,10 @@ async def test_audit_rows_have_names_of_records_and_no_label(registry: Registry)
 
 
 async def test_names_are_bounded(registry: Registry) -> None:
-    """The table has at most `most` names, and a person at most MAX_LINKED. Nothing changes then."""
+    """
+    The table of people has at most `most` names, and a person at most MAX_LINKED. A link beyond either limit
+    changes nothing.
+    """
     many = [f"n{number}" for number in range(MAX_LINKED)]
     assert MAX_LINKED == await link(registry, many, most=MAX_LINKED)
     with pytest.raises(NotAllowed, match=f"{MAX_LINKED + 1} names"):
@@ -199,7 +208,10 @@ async def test_names_are_bounded(registry: Registry) -> None:
 
 @pytest.mark.every_engine
 async def test_hashes_of_one_address_are_joined_once(open_registry: RegistryOpener) -> None:
-    """A repeat writes nothing, names that an operator took apart stay apart, and limits hold for each person."""
+    """
+    The hashes of one address are joined once: a repeat writes nothing, names that an operator took apart stay
+    apart, and limits hold for each person.
+    """
     registry = await open_registry()
     people, ann = registry.people, "ann@example.com"
     ours, laptop, site = (

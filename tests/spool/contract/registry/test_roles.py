@@ -88,7 +88,8 @@ async def test_a_role_is_there_after_a_restart(open_registry: RegistryOpener) ->
 
 async def test_a_change_holds_at_once(registry: Registry, clock: MovedClock) -> None:
     """
-    A removed member has no rights. The audit row has only the changed fields, and the role names who changed it.
+    A change of a role applies at once: a removed member has no rights. The audit row has only the changed fields,
+    and the role names who changed it.
     """
     made = await create(registry, DRAFT)
     clock.move(60)
@@ -108,7 +109,8 @@ async def test_a_change_holds_at_once(registry: Registry, clock: MovedClock) -> 
 
 async def test_a_role_in_use_is_not_deleted(registry: Registry) -> None:
     """
-    The error names the members of a used role. A role without members is deleted, and the audit row has its fields.
+    A role in use is not deleted, and the error names its members. A role without members is deleted, and the audit
+    row has its fields.
     """
     made = await create(registry, DRAFT)
     with pytest.raises(
@@ -228,7 +230,7 @@ async def test_nobody_takes_his_own_administration_away(registry: Registry, chan
 
 
 async def test_a_draft_is_tried_without_being_kept(registry: Registry) -> None:
-    """A draft is evaluated next to the existing roles, or in place of one."""
+    """A draft of a role is evaluated, without being stored, next to the existing roles or in place of one."""
     made = await create(registry, DRAFT)
     tried = NewRole(name="Tried", data_access=NO_DATA, permission_sets=(), members=(BOB,))
     assert ("Search", "Tried") == registry.roles.rights_if_saved(Holder(person=BOB), tried).roles

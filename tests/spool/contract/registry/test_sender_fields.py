@@ -36,7 +36,7 @@ async def test_gateways_add_up(open_registry: RegistryOpener) -> None:
 
 
 async def test_old_days_are_deleted(open_registry: RegistryOpener) -> None:
-    """Fourteen days are stored, today included."""
+    """Counts of old days are deleted: fourteen days are stored, today included."""
     registry = await open_registry()
     days = {TODAY - age: {("kong", ""): counts()} for age in range(DAYS + 1)}
     await registry.sender_fields.add(days, today=TODAY)
@@ -46,7 +46,10 @@ async def test_old_days_are_deleted(open_registry: RegistryOpener) -> None:
 
 
 async def test_sources_are_limited(open_registry: RegistryOpener) -> None:
-    """The first 64 sources have counts of their own. All calls of the others are counted together."""
+    """
+    The number of sources with counts of their own is limited to the first 64. All calls of the others are counted
+    together.
+    """
     registry = await open_registry()
     new = {(f"source {number}", "1"): counts(2) for number in range(MAX_SOURCES)}
     await registry.sender_fields.add({TODAY: new}, today=TODAY)
@@ -61,8 +64,8 @@ async def test_sources_are_limited(open_registry: RegistryOpener) -> None:
 
 async def test_the_newest_versions_have_counts_of_their_own(open_registry: RegistryOpener) -> None:
     """
-    The ninth version joins the oldest to the others, on every day. The oldest version does not become the newest if
-    it sends again. Calls without a version keep their counts.
+    The newest versions have counts of their own. The ninth version joins the oldest to the others, on every day.
+    The oldest version does not become the newest if it sends again. Calls without a version keep their counts.
     """
     table = (await open_registry()).sender_fields
     yesterday: SenderDay = {("kong", str(number)): counts(at=number) for number in range(MAX_VERSIONS)}

@@ -18,7 +18,10 @@ PAIR = ("kong", "prod")
 
 
 async def test_hours_of_processes_are_joined(open_registry: RegistryOpener) -> None:
-    """The order of the additions does not matter, and the newest six weeks are stored."""
+    """
+    Hours that several processes add are joined. The order of the additions does not matter, and the newest six
+    weeks are stored.
+    """
     registry = await open_registry()
     await registry.sender_hours.add({PAIR: {NOW_H: NOW + 5}}, now=NOW)
     earlier = {NOW_H - 2: NOW - 7100, NOW_H: NOW + 2}

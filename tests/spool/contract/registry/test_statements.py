@@ -72,8 +72,8 @@ async def test_a_statement_is_there_after_a_restart(open_registry: RegistryOpene
 @pytest.mark.every_engine
 async def test_a_restated_span_is_replaced(registry: Registry) -> None:
     """
-    Rows that are missing in the new bill are deleted. A shorter span leaves other days, accounts
-    and sources unchanged.
+    A new bill replaces its span: rows that are missing in the new bill are deleted. A shorter span leaves other
+    days, accounts and sources unchanged.
     """
     await registry.statements.put(
         statement(row(0), row(1, "2"), row(1, "9", kind="output"), row(2)), actor=ADA
@@ -188,7 +188,10 @@ async def test_a_deleted_month_is_gone(registry: Registry) -> None:
 
 
 async def test_how_far_a_pull_came_outlives_the_process(open_registry: RegistryOpener) -> None:
-    """The progress is stored by the pull's name. A pull that never ran has no progress."""
+    """
+    The progress of a pull survives the process. It is stored by the pull's name. A pull that never ran has no
+    progress.
+    """
     registry = await open_registry()
     await registry.statements.keep_pull_state("costs", {"cursor": "4", "start": FIRST})
     await registry.close()

@@ -48,7 +48,10 @@ async def test_both_tables_are_changed_and_shown(open_registry: RegistryOpener) 
 
 
 async def test_work_may_compute_between_two_statements(registry: Registry) -> None:
-    """A large set takes seconds to check. The database does not end the transaction meanwhile."""
+    """
+    Checking a large set of changes takes seconds. The database does not end the transaction meanwhile, although its
+    statements are that far apart.
+    """
 
     async def slow(draft: Registry) -> None:
         await view_and_budget(draft)
@@ -80,7 +83,10 @@ async def test_a_rejected_result_undoes_everything_and_is_returned(registry: Reg
 
 
 async def test_a_draft_follows_its_own_changes(registry: Registry) -> None:
-    """A name that the same transaction used is taken, and a deleted view is gone."""
+    """
+    A draft is checked against the changes of its own transaction: a name that the same transaction used is taken,
+    and a deleted view is gone.
+    """
 
     async def work(draft: Registry) -> str:
         view = await view_and_budget(draft)
@@ -126,7 +132,10 @@ async def nothing(draft: Registry) -> Any:
 
 
 async def test_a_waiting_method_is_refused(registry: Registry) -> None:
-    """A coroutine that waits would hold the transaction, so it ends with an error and changes nothing."""
+    """
+    A coroutine that waits for something within a transaction would hold the transaction, so it ends with an error
+    and changes nothing.
+    """
 
     async def waits(draft: Registry) -> None:
         await view_and_budget(draft)
@@ -198,7 +207,10 @@ print(kill_at - 1, stored())
 
 
 def test_a_killed_process_leaves_all_tables_as_before(tmp_path: Path) -> None:
-    """A process is killed at each statement that writes, then one runs to its end."""
+    """
+    A process that is killed leaves all tables as before. It is killed at each statement that writes, then one runs
+    to its end.
+    """
     words = [sys.executable, "-c", KILLED, str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr

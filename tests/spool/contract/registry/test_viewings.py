@@ -23,7 +23,10 @@ async def rows(registry: Registry) -> list[Viewing]:
 
 
 async def test_the_same_row_is_written_once(open_registry: RegistryOpener) -> None:
-    """A row of the day is written once, also after a restart, and without a transaction while it is remembered."""
+    """
+    The row of a viewer, person and day is written once, also after a restart, and without a transaction while it is
+    remembered.
+    """
     registry = await open_registry()
     other = replace(ROW, person="bob")
     await registry.viewings.add([ROW], AT)

@@ -99,7 +99,8 @@ async def test_a_drop_changes_its_month_and_connection_alone(storage: Storage) -
 
 async def test_a_month_is_what_a_recount_finds(storage: Storage) -> None:
     """
-    A month of hundreds of drops of every operation equals a list of all rows that the test changes itself.
+    A month of drops is what a recount finds: a month of hundreds of drops of every operation equals a list of all
+    rows that the test changes itself.
     """
     chance = random.Random(20261121)
     recount: list[Row] = []
@@ -128,8 +129,8 @@ async def test_a_month_is_what_a_recount_finds(storage: Storage) -> None:
 
 async def test_sizes_are_those_of_the_rows_that_stand(storage: Storage) -> None:
     """
-    Sizes are those of the current rows by month, without the hours that a drop would replace, and for all
-    months on disk.
+    Sizes of billing drops are those of the current rows by month, without the hours that a drop would replace, and
+    for all months on disk.
     """
     rows = [row(1), row(1), row(2)]
     await take(storage, drop(1, SUM, rows))

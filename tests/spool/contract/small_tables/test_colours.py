@@ -58,7 +58,10 @@ async def test_two_processes_agree(storage: Storage) -> None:
 async def test_further_names_follow_from_their_hash(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Above the limit, nothing is stored, and every name still has one colour."""
+    """
+    Above the limit of stored names, colours of further names are not stored and follow from the hash of the name.
+    So every name still has one colour.
+    """
     monkeypatch.setattr(statements, "MAX_NAMES", 10)
     table = storage.small.open_table(NAME_COLOURS)
     found = await table.find_or_assign_colours("team", NAMES)

@@ -289,7 +289,10 @@ async def check_sums(ledger: Ledger) -> None:
 
 
 async def test_a_question_without_dimensions_reads_sums_of_days(ledgers: Ledgers) -> None:
-    """The sums of days equal the rows, even after a day is replaced or deleted."""
+    """
+    A query without dimensions reads the sums of days. These equal the rows, even after a day is replaced or
+    deleted.
+    """
     ledger = await ledgers.open()
     entry = made(DAY_ONE + DAY, "3", provider=f"openai{CORRECTS}2026-10-12")
     restated = [BilledSum(of_team("search"), RESTATED, "exact", EVERY, 2)]

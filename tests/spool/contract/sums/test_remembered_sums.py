@@ -100,8 +100,8 @@ async def test_a_closed_month_is_added_up_once(ledgers: Ledgers, counted: Counte
 
 async def test_every_change_is_in_the_next_answer(ledgers: Ledgers) -> None:
     """
-    Late calls, new prices, finished days, deleted hours, a recount and another dimension all change
-    the next result.
+    Late calls, new prices, finished days, deleted hours, a recount and another dimension each change the next
+    result, although results are remembered.
     """
     log, ledger = await filled(ledgers)
     by_day = replace(OF_AUGUST, granularity="daily")
@@ -164,8 +164,8 @@ def billed(day: datetime, mark: str, units: int) -> tuple[BilledDay, list[Billed
 
 async def test_billed_money_of_a_closed_month_is_added_up_once(ledgers: Ledgers, counted: Counted) -> None:
     """
-    The result is remembered until a day of the month is replaced or deleted. Calls and bills of other months
-    do not matter.
+    Billed costs of a finished month are added up once. The result is remembered until a day of the month is
+    replaced or deleted. Calls and bills of other months do not matter.
     """
     log, ledger = await filled(ledgers)
     asked = replace(OF_AUGUST, arranged=1)

@@ -117,8 +117,8 @@ async def test_the_dearest_of_a_day_are_read_alone(
 
 async def test_several_days_are_read_together(ledgers: Ledgers) -> None:
     """
-    Each day has the same sums as when it is read separately. Sums of equal cost are ordered by dimensions,
-    and equal dimensions are shared objects.
+    Several days are read together, and each has the same sums as when it is read separately. Sums of equal cost are
+    ordered by dimensions, and equal dimensions are shared objects.
     """
     log, clock = FakeLog(), FakeClock(BEGIN + 12 * HOUR_S)
     log.add(traffic(), at=clock.at)

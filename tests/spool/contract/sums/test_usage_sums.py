@@ -57,7 +57,8 @@ async def by_key(ledger: Ledger) -> dict[tuple[int, str | None, str, bool], tupl
 
 async def test_by_hours_and_summed_up(ledgers: Ledgers) -> None:
     """
-    All calls count by mode, except answers from a gateway's own cache. Calls with unknown tokens are separate.
+    The usage of a day counts all calls by mode, from hours and from the sum of the day, except answers from a
+    gateway's own cache. Calls with unknown tokens are separate.
     """
     log, clock = FakeLog(), FakeClock(BEGIN + 12 * HOUR_S)
     log.add(traffic(), at=clock.at)

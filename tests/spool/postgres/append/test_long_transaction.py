@@ -37,8 +37,8 @@ async def test_commits_cost_what_they_cost_at_first(
     open_log: LogOpener, cluster: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    Appends read as many blocks at the end as at first. The test counts blocks instead of time, because they
-    do not depend on the load of the machine.
+    Commits cost at the end what they cost at first: appends read as many blocks. The test counts blocks instead of
+    time, because they do not depend on the load of the machine.
     """
     nodes = [await open_log(hold=0) for _ in range(2)]
     database = nodes[0]._database

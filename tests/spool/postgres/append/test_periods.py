@@ -52,8 +52,8 @@ async def test_partitions_that_were_left_are_used(open_log: LogOpener) -> None:
 
 async def test_a_period_that_is_gone_does_not_come_back(open_log: LogOpener) -> None:
     """
-    A gateway is suspended just before it starts a period, and the period is deleted meanwhile. The gateway
-    does not create the period again.
+    A period that was deleted does not return: a gateway is suspended just before it starts a period, and the period
+    is deleted meanwhile. The gateway does not create the period again.
     """
     late, log = [await open_log(hold=0) for _ in range(2)]
     for number in (1, 2):

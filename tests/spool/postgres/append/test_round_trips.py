@@ -72,8 +72,8 @@ async def test_calls_that_are_told_again_take_one_more(
     nodes: tuple[PostgresSpool, PostgresSpool], tmp_path: Path
 ) -> None:
     """
-    Repeated calls take one more round trip. The number of commits that contain them, the gateway that made
-    these commits, and later additions do not matter.
+    An append with repeated calls takes one more round trip. The number of commits that contain the calls, the
+    gateway that made these commits, and later additions do not matter.
     """
     one, other = nodes
     for number in range(10, 16):

@@ -96,7 +96,7 @@ async def deletions(registry: Registry) -> Mapping[str, Change]:
 
 async def test_what_is_gone_on_one_machine_is_not_answered_as_gone(strict: Database, cluster: Server) -> None:
     """
-    A row of each table is deleted while the standby is away, so the deletion is unconfirmed. A repeat is
+    If a row of each table is deleted while the standby is away, the deletion is unconfirmed. A repeat is
     unconfirmed as well, even if no standby is named. If no confirmation is required, the repeat is answered.
     """
     registry = await opened(strict)

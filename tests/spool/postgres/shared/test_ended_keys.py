@@ -179,8 +179,8 @@ async def test_who_ends_one_holds_up_nobody_here(
 
 async def test_many_who_end_keys_wait_on_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    All callers that end keys share one wait. Otherwise each caller would occupy a connection for readers. No
-    caller relies on a wait that started before its key ended.
+    All callers that end keys share one wait on one connection. Otherwise each caller would occupy a connection for
+    readers. No caller relies on a wait that started before its key ended.
     """
     begun, goes_on = 0, asyncio.Semaphore(0)
 
@@ -207,7 +207,10 @@ async def test_many_who_end_keys_wait_on_one_connection(monkeypatch: pytest.Monk
 async def test_a_key_that_was_only_edited_is_good(
     node: PostgresSpool, registries: tuple[Registry, Registry], cluster: Server
 ) -> None:
-    """An edit does not end a key, even for a statement that started before the edit's commit."""
+    """
+    A key that was only edited stays valid: an edit does not end a key, even for a statement that started before the
+    edit's commit.
+    """
     here, there = registries
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     good, database = expected(there, secret), node.database

@@ -118,8 +118,8 @@ async def test_what_was_taken_while_the_standby_went_is_not_sent(
     node: Node, strict: Database, cluster: Server, waiting: asyncio.Task[object]
 ) -> None:
     """
-    A delivery is taken while the standby disappears, so it is not sent. Once a standby has it, it is taken
-    again under the same key and marked as not sent.
+    If a delivery is taken while the standby disappears, it is not sent. Once a standby has it, it is taken again
+    under the same key and marked as not sent.
     """
     taking = asyncio.create_task(node.take())
     while not await asyncio.to_thread(cluster.execute, f"{WAITING} AND application_name = 'tollhouse verbs'"):

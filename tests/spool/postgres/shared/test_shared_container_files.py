@@ -52,7 +52,8 @@ async def put(files: ContainerFiles, id: str, data: bytes) -> bool:
 
 async def test_one_file_announced_to_both(nodes: tuple[ContainerFiles, ContainerFiles]) -> None:
     """
-    The second announcement finds the row of the first, or must be repeated. The accounting counts one file.
+    If one file is announced to both processes, the second announcement finds the row of the first, or must be
+    repeated. The accounting counts one file.
     """
     here, there = nodes
     outcomes = await asyncio.gather(announce(here, "a"), announce(there, "a"), return_exceptions=True)
@@ -100,7 +101,7 @@ async def test_an_upload_that_came_second_takes_nothing_away(
 
 
 async def test_a_row_that_is_not_what_was_read(nodes: tuple[ContainerFiles, ContainerFiles]) -> None:
-    """If the row has changed since it was read, nothing is written, not even the accounting."""
+    """If the row of a file has changed since it was read, nothing is written, not even the accounting."""
     here, there = nodes
     file = await announce(here, "a")
     await here.rows.write([(file, replace(file, problem="one"))], [], [])

@@ -86,8 +86,8 @@ async def test_both_change_one_device(nodes: tuple[Node, Node]) -> None:
 
 async def test_two_first_contacts_are_one_device(nodes: tuple[Node, Node]) -> None:
     """
-    If both processes hear a new device at once, the second finds the row of the first, although its memory
-    does not have it.
+    If both processes hear of a new device at once, it is one device: the second finds the row of the first,
+    although its memory does not have it.
     """
     here, there = nodes
     await here.table.update("laptop-1", lambda known: known or device(hostname="mill"))
@@ -125,7 +125,8 @@ async def test_a_change_whose_commit_was_not_answered(
     nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch, stands: bool
 ) -> None:
     """
-    A change without an answer is looked up. It is made once and audited once, whether or not it was committed.
+    If the commit of a device's change is not answered, the change is looked up. It is made once and audited once,
+    whether or not it was committed.
     """
     here, there = nodes
     await asyncio.gather(*(here.table.replace_row(device(id)) for id in ("revoked", "deleted")))
@@ -192,8 +193,8 @@ async def test_a_revocation_and_a_deletion_are_told_of(nodes: tuple[Node, Node])
 
 async def test_what_others_wrote_is_read_while_a_change_is_audited(nodes: tuple[Node, Node]) -> None:
     """
-    Changes and deletions in progress are applied on top of the newly read rows, so confirmed changes
-    are not undone.
+    If others write devices while a change is being audited, changes and deletions in progress are applied on top of
+    the newly read rows, so confirmed changes are not undone.
     """
     here, there = nodes
     await asyncio.gather(*(here.table.replace_row(device(id)) for id in ("revoked", "deleted")))
@@ -300,8 +301,8 @@ async def test_one_that_both_enrol_counts_once(nodes: tuple[Node, Node]) -> None
 
 async def test_both_processes_share_the_uses_of_a_token(nodes: tuple[Node, Node]) -> None:
     """
-    Neither process knows the devices of the other. A refused device is in no memory, and a device that has the token
-    already is changed.
+    Both processes share the uses of a token, although neither knows the devices of the other. A refused device is
+    in no memory, and a device that has the token already is changed.
     """
 
     def enrolled(known: Device | None, id: str = "") -> Device:
@@ -330,7 +331,7 @@ async def test_both_processes_share_the_uses_of_a_token(nodes: tuple[Node, Node]
 
 
 async def test_a_device_under_a_revoked_token(nodes: tuple[Node, Node]) -> None:
-    """A process that does not know of the revocation yet adds no device."""
+    """If a token is revoked, a process that does not know of the revocation yet adds no device under it."""
     here, there = nodes
     registry = await Registry.open(here.registry, secret=b"s" * 32, clock=MovedClock())
     draft = TokenDraft(name="jamf", uses=9, expires_at=MovedClock().now() + 60)

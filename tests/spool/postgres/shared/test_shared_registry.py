@@ -54,7 +54,10 @@ async def nodes(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[tuple[
 
 
 async def test_a_key_of_one_opens_on_the_other_until_it_is_deleted(nodes: tuple[Registry, Registry]) -> None:
-    """After the deletion, the second process also knows why the key is no longer valid."""
+    """
+    A key that one process creates is accepted by the other until it is deleted. After the deletion, the second
+    process also knows why the key is no longer valid.
+    """
     here, there = nodes
     _, secret = await here.keys.create(name="search", scopes=[INGEST], actor=ACTOR)
     assert there.keys.find(secret) is None
@@ -235,7 +238,10 @@ async def test_a_number_that_is_given_again_is_another_change(
 
 
 async def test_an_own_change_is_not_read_again(nodes: tuple[Registry, Registry]) -> None:
-    """Memory already has a process's own change. Only changes of others move the version."""
+    """
+    A process does not read its own change again, because memory already has it. Only changes of others move the
+    version.
+    """
     here, there = nodes
     await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     assert () == tuple((await here.catch_up()).changed or ())

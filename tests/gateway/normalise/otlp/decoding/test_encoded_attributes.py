@@ -65,8 +65,9 @@ def test_damaged_pairs_are_read_as_protobuf_reads_them(
     conversation: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The fast path, the cache and protobuf give the same result for each pair, in any order, or all reject it. So does
-    the test for the messages of a conversation, from which 1 attribute on it is made here.
+    The fast path, the cache and protobuf give the same result for each attribute (also a damaged one), in any
+    order, or all reject it. The check for messages of a conversation gives that result as well, even if it starts
+    at the first attribute.
     """
     seed = random.randrange(2**32) if LONG else 1
     rng = random.Random(seed)

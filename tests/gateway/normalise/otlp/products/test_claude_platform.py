@@ -98,7 +98,10 @@ def test_the_call_of_an_sdk_around_it_is_the_same_call() -> None:
 
 
 def test_a_failed_request_is_one_failure() -> None:
-    """A run that failed inside an answered request is a part of it, and one inside a failed request as well."""
+    """
+    If a run of the model failed inside an answered request, it is a part of that request and no separate call. A
+    run inside a failed request is also a part of it, so there is one failure.
+    """
     failure = {"error.type": "overloaded_error"}
     outcome = outcome_of(request(1, failure, **FAILED), run(2, failure, parent=1, **FAILED))
     assert ["error"] == [record.status for record in outcome.records if isinstance(record, Inference)]
@@ -121,7 +124,7 @@ def test_each_model_run_of_a_turn_is_a_call() -> None:
 
 
 def test_workspace_and_organization_are_tags_of_the_call() -> None:
-    """The tags are the same for the API and for the SDKs, and for other senders of an organization."""
+    """Organization and workspace become tags of the call, for the API and for the SDKs."""
     own = {"anthropic.organization.id": "org-1", "anthropic.workspace.id": "wrkspc_1"}
     for scope in (SCOPE, SDK):
         record = only(traces(request(1, {**own, **counts(1, 2)}), scope=scope))
@@ -144,7 +147,10 @@ def test_an_applications_span_of_that_name_is_no_test() -> None:
 
 @pytest.mark.parametrize("scope", [SCOPE, SDK])
 def test_other_requests_are_no_calls(scope: str) -> None:
-    """A count of tokens names a model and may fail. No rule is missing for it either."""
+    """
+    A request that only counts tokens is no call, although its span names a model. The same holds if it fails. It is
+    not listed as unrecognized either.
+    """
     asked = {name: CHAT[name] for name in ("gen_ai.provider.name", "gen_ai.request.model")}
     for changes in ({}, FAILED):
         outcome = outcome_of(span(1, asked, name="anthropic.messages.count_tokens", **changes), scope=scope)
@@ -153,7 +159,10 @@ def test_other_requests_are_no_calls(scope: str) -> None:
 
 @pytest.mark.parametrize("scope", [SCOPE, SDK])
 def test_compactions_are_added(scope: str) -> None:
-    """Their tokens are billed in addition to the usage of the message, which leaves them out."""
+    """
+    Tokens of a compaction are added to the counts of the call, because they are billed in addition to the usage of
+    the message, which leaves them out. An impossible count of a compaction is ignored.
+    """
     assert [(5600, 900)] == counted(outcome_of(request(1, {**counts(600, 200), **COMPACTED}), scope=scope))
     assert [(5000, 700)] == counted(outcome_of(request(1, COMPACTED), scope=scope))
     for bad in (-5, 10**15, "many", True):

@@ -76,7 +76,10 @@ def test_an_agent_that_names_no_operation_is_no_call(kind: dict[str, str]) -> No
 
 @pytest.mark.parametrize("operation", [{}, {"gen_ai.operation.name": "chat"}])
 def test_a_call_may_name_the_tool_that_the_model_asks_for(operation: dict[str, str]) -> None:
-    """OpenLIT's spans do so. The span is a call, not a tool between two calls."""
+    """
+    The span of a call may name the tool that the model asks for, as OpenLIT's spans do. It is a call, not a tool
+    between two calls.
+    """
     call = {**operation, "gen_ai.request.model": "m", **USAGE, "gen_ai.tool.name": "search"}
     outcome = normalised(traces(span(1, {**call, "gen_ai.usage.cost": 0.1}), span(2, call, parent=1)))
     assert ["0.1"] == [record.cost for record in outcome.records]  # type: ignore[union-attr]
@@ -303,8 +306,8 @@ def test_strands_over_litellm_counts_as_openai_does(model: str, expected: int) -
 @pytest.mark.parametrize("scope", ["clients", "other"])
 def test_strands_for_typescript_is_recognized_by_its_scope(provider: str, scope: str) -> None:
     """
-    The scope and the provider have the name of the service, even if the resource has another name or none. The
-    input leaves the cache out.
+    Spans of Strands for TypeScript are recognized by their scope, which has the name of the service. So has the
+    provider, even if the resource has another name or none. The input of these spans leaves the cache out.
     """
     call = {
         "gen_ai.operation.name": "chat",

@@ -45,8 +45,9 @@ def test_a_span_without_attributes_is_a_failed_call(
     resource: dict[str, Any], code: int, failures: int, encoding: str
 ) -> None:
     """
-    The kits for JavaScript and Java write them if a call raised, and that for Java states the error. In the kit
-    for Python, another span is the call. A collector may add attributes of its own.
+    The ADK kits for JavaScript and Java write a span without attributes if a call raised an error. The kit for Java
+    also states the error. In the kit for Python, another span is the call. A collector may add attributes of its
+    own.
     """
     failed = span(1, {"shop.region": "west"}, name="call_llm", status={"code": code})
     spans = (failed, span(2, {}, name="invocation"))
@@ -59,7 +60,10 @@ def test_a_span_without_attributes_is_a_failed_call(
     ("code", "status"), [("SAFETY", "error"), ("STOP", "ok"), ("MAX_TOKENS", "ok"), ("", "ok")]
 )
 def test_an_error_code_is_a_failure(spelling: str, code: str, status: str) -> None:
-    """Without content, the kit states the reason why the answer ended as an error, even if it is a good one."""
+    """
+    If an answer has no content, the ADK kit states the reason why the answer ended as an error code, even if it is
+    a good reason such as STOP.
+    """
     record = only(traces(answered({spelling: code, "usageMetadata": USAGE}, input=300), scope=SCOPE))
     assert (record.status, record.error_type) == (status, code if status == "error" else None)
     assert record.output_tokens == 250
@@ -72,20 +76,29 @@ def test_a_sentence_is_no_error_type() -> None:
 
 
 def test_results_of_tools_are_input() -> None:
-    """The attribute has only the prompt. The response has the tokens of built-in tools as well."""
+    """
+    Results of tools count as input: the attribute of the span has only the tokens of the prompt, and the response
+    has those of built-in tools as well.
+    """
     usage = {**USAGE, "toolUsePromptTokenCount": 60, "totalTokenCount": 610}
     record = only(traces(answered({"usageMetadata": usage}, input=300, output=40), scope=SCOPE))
     assert (record.input_tokens, record.output_tokens, record.reasoning_tokens) == (360, 250, 210)
 
 
 def test_without_the_response_the_attributes_count() -> None:
-    """With `ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=false`, the response is empty."""
+    """
+    With `ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=false`, the response in the span is empty, so the counts of the
+    attributes are used.
+    """
     record = only(traces(answered({}, input=300, output=40), scope=SCOPE))
     assert (record.input_tokens, record.output_tokens) == (300, 40)
 
 
 def test_the_kit_for_java_names_the_operation_after_the_span() -> None:
-    """Without the name, the call would be shown as unrecognized."""
+    """
+    The kit for Java names the operation `call_llm`, like the span. This name is known, so the call is not shown as
+    unrecognized.
+    """
     attributes = {
         "gen_ai.system": "gcp.vertex.agent",
         "gen_ai.operation.name": "call_llm",

@@ -47,7 +47,7 @@ def test_a_refusal_has_the_id_of_its_request() -> None:
 
 
 def test_skills_and_plugins_are_tags() -> None:
-    """Only named skills and plugins become tags."""
+    """Skills and plugins become tags only if their names are stated."""
     named = {"agent.name": "Explore", "skill.name": "pdf", "plugin.name": "p", "mcp_server.name": "jira"}
     record = only({"event.name": "api_request", "input_tokens": 5, **named}, **CLAUDE)
     assert {"agent": "Explore", "skill": "pdf", "plugin": "p", "mcp_server": "jira"} == {

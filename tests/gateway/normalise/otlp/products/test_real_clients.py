@@ -111,7 +111,7 @@ def test_spans_of_litellms_scope_are_litellms_whatever_marks_them() -> None:
 
 
 def test_a_response_id_of_openinference_joins_reports() -> None:
-    """A span of the conventions with the same id is the same call."""
+    """A span of the conventions with the same response id as an OpenInference span is the same call."""
     ours = only(traces(span(1, {**LLM, "llm.response.id": "chatcmpl-A1B2C3D4E5F6G7H8I9"})))
     theirs = only(traces(span(2, {**CHAT, "gen_ai.response.id": "chatcmpl-A1B2C3D4E5F6G7H8I9"})))
     assert ours.id == theirs.id

@@ -188,9 +188,7 @@ def test_opencodes_counters_are_its_own_under_any_beginning(beginning: str) -> N
 
 
 def test_others_under_these_names_are_theirs() -> None:
-    """
-    If another scope uses these names, they belong to its product, because the scope identifies the product.
-    """
+    """If a span of another scope has names of a product, the span belongs to the product of its scope."""
     claude = point("claude_code.token.usage", 5, {"type": "input"}, scope="com.anthropic.claude_code")
     (record,) = read_points(claude).records
     assert "claude_code" == record.source

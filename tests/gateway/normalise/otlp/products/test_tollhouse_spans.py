@@ -24,7 +24,10 @@ FORWARDED = {
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_forwarded_span_is_taken_as_it_is(encoding: str) -> None:
-    """No dialect applies: counts stay, `none` is a user, the record keeps its id, and it is not priced."""
+    """
+    A span of another Tollhouse is stored as it is: no dialect applies, counts stay, `none` is a user, the record
+    keeps its id, and it is not priced.
+    """
     outcome = normalised(
         traces(span(1, FORWARDED), scope="strands.telemetry.tracer", resource={"user.id": "not me"}),
         encoding=encoding,

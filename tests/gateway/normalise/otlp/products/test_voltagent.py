@@ -37,7 +37,10 @@ def sent(*spans: dict[str, Any], encoding: str = "json", scope: str = SCOPE) -> 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_run_with_tools_counts_as_its_agent(encoding: str) -> None:
-    """Only the agent has the tokens of all calls. The stated cost is that of the last call, so it is unknown."""
+    """
+    If a VoltAgent run uses tools, only the agent's span has the tokens of all calls, so it is counted. The stated
+    cost is only that of the last call, so the cost is unknown.
+    """
     assert [("ok", 300, 30, None)] == counted(sent(LAST_CALL, AGENT, encoding=encoding))
     assert [("ok", 300, 30, None)] == counted(sent(AGENT, encoding=encoding))
     assert [] == counted(sent(LAST_CALL, encoding=encoding))
@@ -51,7 +54,7 @@ def test_a_run_without_tools_is_one_call_with_its_cost(encoding: str) -> None:
 
 @pytest.mark.parametrize("last", [LAST_CALL, ONLY_CALL])
 def test_failed_attempts_are_calls_of_their_own(last: dict[str, Any]) -> None:
-    """Attempts before the good one count as failures, with tools and without."""
+    """Attempts that failed before the good one count as failed calls, whether or not the run uses tools."""
     failed = [span(number, MODEL | {"llm.tools.count": 2}, parent=1, **FAILED) for number in (3, 4)]
     calls = counted(sent(*failed, last, AGENT))
     assert [("error", None, None), ("error", None, None), ("ok", 300, 30)] == [call[:3] for call in calls]
@@ -66,7 +69,10 @@ def test_a_title_is_not_part_of_the_sum(last: dict[str, Any]) -> None:
 
 
 def test_an_agent_below_a_scorer_makes_calls_of_its_own() -> None:
-    """A judge is an agent. It is no duplicate of the agent that it judges, and the scorer repeats its sum."""
+    """
+    The judge of a scorer is an agent with calls of its own. It is no duplicate of the agent that it judges, and the
+    span of the scorer repeats its sum.
+    """
     scorer = span(6, {**RUN, "span.type": "scorer", **used("", 50, 5)}, parent=1)
     judge = {**RUN, "operation.id": "run-2", "entity.name": "judge", "ai.model.name": "gpt-5-mini"}
     spans = (span(7, {**judge, **used("", 50, 5)}, parent=6), scorer, LAST_CALL, AGENT)
@@ -74,7 +80,10 @@ def test_an_agent_below_a_scorer_makes_calls_of_its_own() -> None:
 
 
 def test_an_agent_whose_calls_other_spans_report_repeats_them() -> None:
-    """With the telemetry of the AI SDK, each call has a span of its own."""
+    """
+    If the AI SDK's telemetry reports each call of an agent as a span of its own, the agent's sum repeats them and
+    does not count.
+    """
     inner = [
         span(
             number,
@@ -94,7 +103,7 @@ def test_an_agent_whose_calls_other_spans_report_repeats_them() -> None:
 
 
 def test_runs_without_an_id_share_no_name() -> None:
-    """A name that two runs shared would make one call of them."""
+    """Runs without an id share no name, because a shared name would make one call of two runs."""
     nameless = {name: value for name, value in MODEL.items() if name != "operation.id"}
     outcome = sent(span(2, {**nameless, **used("llm.", 300, 30)}))
     assert [("ok", 300, 30, None)] == counted(outcome)

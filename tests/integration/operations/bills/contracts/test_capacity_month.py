@@ -120,7 +120,10 @@ async def reconciled(server: OperatorServer) -> Any:
 
 
 def parts_by_hand(calls: Sequence[Call]) -> dict[tuple[str, str | None], Decimal]:
-    """Divide each day's cost by the list value of its covered calls, without rounding that matters."""
+    """
+    Divide each day's cost of the capacity by the list value of its covered calls, as the expected result. No
+    rounding here is large enough to matter.
+    """
     parts: dict[tuple[str, str | None], Decimal] = defaultdict(Decimal)
     for day in ALL_DAYS:
         values: dict[str | None, Decimal] = defaultdict(Decimal)
@@ -135,7 +138,10 @@ def parts_by_hand(calls: Sequence[Call]) -> dict[tuple[str, str | None], Decimal
 
 
 async def test_calls_cost_nothing_and_teams_share_the_capacity(server: OperatorServer) -> None:
-    """Covered calls cost 0 and name the contract. The parts of teams add up to the cost exactly."""
+    """
+    Calls that the capacity covers cost 0 and name the contract. The parts of teams add up to the capacity's cost
+    exactly.
+    """
     await made(server)
     records = await send_calls(server)
     for call, each in zip(CALLS, records, strict=True):
@@ -162,7 +168,10 @@ async def test_calls_cost_nothing_and_teams_share_the_capacity(server: OperatorS
 @pytest.mark.parametrize("has_tokens", [True, False])
 @pytest.mark.parametrize("daily", [HOURLY, HOURLY + 3])
 async def test_the_bill_names_the_contract(server: OperatorServer, daily: Decimal, has_tokens: bool) -> None:
-    """The lines of capacity are explained to the last digit. If the contract states another amount, both are named."""
+    """
+    The lines of capacity on the bill are explained by the contract to the last digit. If the contract states
+    another amount, both amounts are named.
+    """
     await made(server)
     await send_calls(server)
     await put(server, bill(daily, has_tokens=has_tokens))
@@ -179,7 +188,10 @@ async def test_the_bill_names_the_contract(server: OperatorServer, daily: Decima
 
 
 async def test_a_final_bill_replaces_the_computed_costs(server: OperatorServer) -> None:
-    """The lines of capacity and credits count once. Teams keep their shares. Paid costs stay as computed."""
+    """
+    A final bill replaces the computed costs: its lines of capacity and credits count once, and teams keep their
+    shares. Paid costs stay as computed.
+    """
     credit = {"kind": "credit", "amount": "10", "per": "month"}
     await made(server, terms=[*CONTRACT["terms"], credit])
     await send_calls(server)
@@ -277,7 +289,10 @@ RATE = Decimal("1.5")  # dollars per euro
 
 
 async def test_a_contract_and_its_bill_in_another_currency(server: OperatorServer) -> None:
-    """Both are converted at the rate of the day, so the lines of the bill are those that the contract states."""
+    """
+    If a contract and its bill are in another currency, both are converted at the rate of the day, so the lines of
+    the bill equal those that the contract states.
+    """
     rate = CurrencyRate(currency="EUR", usd=RATE)
     server.services.money.ledger.rates = ledger_rates(CurrencySettings(rate=(rate,)))
     await made(server, currency="EUR")
@@ -301,7 +316,10 @@ async def test_a_contract_and_its_bill_in_another_currency(server: OperatorServe
 
 
 async def test_calls_from_before_the_contract_was_stored_are_recalculated(server: OperatorServer) -> None:
-    """Afterwards they cost nothing. What the contract costs, and for whom, stays as it was."""
+    """
+    Calls from before the contract was stored cost nothing after a recalculation. The cost of the contract, and its
+    parts by team, stay as they were.
+    """
     await send_calls(server)
     await made(server)
 
@@ -326,8 +344,8 @@ async def test_calls_from_before_the_contract_was_stored_are_recalculated(server
 
 async def test_the_bill_names_credits_fees_and_minimums_of_contracts(server: OperatorServer) -> None:
     """
-    A line of the bill is a cause with its own amount and that of the contract, which may be in another currency. So is
-    an amount that the bill does not have.
+    Each line of the bill for a credit, fee or minimum is a cause with its own amount and that of the contract,
+    which may be in another currency. An amount of the contract that the bill does not have is a cause as well.
     """
     rate = CurrencyRate(currency="EUR", usd=RATE)
     server.services.money.ledger.rates = ledger_rates(CurrencySettings(rate=(rate,)))
@@ -362,7 +380,10 @@ async def test_the_bill_names_credits_fees_and_minimums_of_contracts(server: Ope
 
 
 async def test_amounts_that_a_final_bill_replaces_need_no_exchange_rate(server: OperatorServer) -> None:
-    """Before the bill, they are in no sum. Afterwards, the lines of the bill are, and nothing is left out."""
+    """
+    Amounts without an exchange rate are in no sum before the bill. After a final bill has replaced them, its lines
+    are in the sums, and nothing is left out.
+    """
     await made(server, currency="EUR")
     await send_calls(server)
     path = f"/contract-costs?month={MARCH}"

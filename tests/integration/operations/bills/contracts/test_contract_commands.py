@@ -15,7 +15,9 @@ CAPACITY = "capacity unit=ptu number=100 price=1.50 per=hour models=gpt-4o*,o3 t
 
 
 def test_a_contract_lives_its_whole_life_by_command(tmp_path: Path) -> None:
-    """A term is written as it is shown."""
+    """
+    In the life of a contract by commands (created, shown, changed, deleted), each term is shown as it was written.
+    """
     run = run_on(tmp_path)
     create = ["contracts", "create", "--name", "PTU", "--provider", "Azure OpenAI", "--since", "2026-11-01"]
     shown = run(*create, "--term", CAPACITY, "--term", "discount percent=10").stdout
@@ -135,7 +137,10 @@ def test_a_workload_needs_dollars() -> None:
 
 
 def test_a_workload_without_costs_is_named_by_command(tmp_path: Path) -> None:
-    """The term is written as it is shown. Two contracts cannot divide the same workload."""
+    """
+    Commands show the terms of a workload as they were written, and name a workload without costs. Two contracts
+    cannot divide the same workload.
+    """
     run = run_on(tmp_path)
     term = "capacity models=qwen* cluster=gpu namespace=ml workload=qwen"
     create = ["contracts", "create", "--provider", "vllm", "--since", "2026-01-01"]

@@ -103,7 +103,10 @@ def by_hand(calls: list[Any]) -> dict[tuple[str, str | None], Fraction]:
 
 @on_every_engine
 async def test_amounts_of_teams_equal_arithmetic_by_hand(server: OperatorServer) -> None:
-    """The parts add up to the total exactly. Calls of other providers and of gateway caches do not matter."""
+    """
+    The amounts of teams equal those that were calculated by hand, and add up to the total exactly. Calls of other
+    providers and of gateway caches do not matter.
+    """
     calls = august(Random(3))
     await add(server.services.spool.log, *calls)
     await made(server, "/contracts", **CONTRACT)
@@ -148,8 +151,8 @@ async def test_counted_costs_are_the_same_with_a_contract(server: OperatorServer
 @on_every_engine
 async def test_paid_costs_are_metered_costs_with_the_amounts_of_contracts(server: OperatorServer) -> None:
     """
-    They add up with the costs of contracts to the last digit, by team, contract and charge, in every zone and length of
-    period, next to the fees of a plan.
+    Paid costs are the counted costs and the amounts of contracts. They add up to the last digit, by team, contract
+    and charge, in every zone and length of period, next to the fees of a plan.
     """
     await add(server.services.spool.log, *august(Random(6)))
     await made(
@@ -227,8 +230,8 @@ async def focus_rows(server: OperatorServer, query: str = "") -> list[dict[str, 
 @on_every_engine
 async def test_focus_files_add_up_to_the_paid_costs(server: OperatorServer) -> None:
     """
-    Billed and effective costs both do, next to the seats of a plan. Capacity is a purchase, and its parts are not
-    billed again. Amounts of a closed month name its only invoice.
+    In FOCUS files, billed costs and effective costs both add up to the paid costs, next to the seats of a plan.
+    Capacity is a purchase, and its parts are not billed again. Amounts of a closed month name its only invoice.
     """
     await add(server.services.spool.log, *august(Random(6)))
     await made(
@@ -278,7 +281,10 @@ async def test_focus_files_add_up_to_the_paid_costs(server: OperatorServer) -> N
 
 @on_every_engine
 async def test_a_budget_of_paid_costs_counts_the_amounts_of_contracts(server: OperatorServer) -> None:
-    """Its actual amount is the paid cost of the month: calls, capacity, fees, and less credits. Others have none."""
+    """
+    A budget of paid costs counts the amounts of contracts: its actual amount is the paid cost of the month, which
+    is calls, capacity and fees, less credits. Budgets of other costs count none of these amounts.
+    """
     await add(
         server.services.spool.log, a_call(1, "2026-09-02T09:30", "ann", estimated_cost="20", provider="us")
     )

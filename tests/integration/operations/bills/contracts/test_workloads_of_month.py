@@ -115,7 +115,10 @@ SERVED = [
 
 @on_every_engine
 async def test_teams_unused_hours_and_unreported_tokens_add_up(server: OperatorServer) -> None:
-    """Three hours have tokens, so 21 are unused. Of 1200 served tokens, 600 were reported."""
+    """
+    The costs of teams, unused hours and unreported tokens add up to the cost of the hardware. In the example, three
+    hours have tokens, so 21 are unused. Of 1200 served tokens, 600 were reported.
+    """
     await put_usage(server)
     await add(server.services.spool.log, *CALLS, *SERVED)
     await made(server, "/contracts", **CONTRACT)
@@ -146,7 +149,10 @@ async def test_teams_unused_hours_and_unreported_tokens_add_up(server: OperatorS
 
 @on_every_engine
 async def test_an_erased_person_keeps_the_share_of_own_hardware(server: OperatorServer) -> None:
-    """The contract and its calls have the person's name. All amounts stay, also after a recalculation."""
+    """
+    An erased person keeps the share of the costs of own hardware: all amounts stay, also after a recalculation.
+    Before the erasure, the contract and its calls have the person's name.
+    """
     await put_usage(server)
     await add(server.services.spool.log, *CALLS, *SERVED)
     await made(server, "/contracts", **{**CONTRACT, "name": "Cards of ann"})
@@ -192,7 +198,10 @@ async def test_without_counters_reported_calls_are_the_tokens(
 async def test_counters_beyond_the_memory_are_not_counted_in_part(
     tmp_path: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The newest hours stay. A month of which an hour was dropped has only reported calls, and says so."""
+    """
+    If the stored counters exceed their memory, the newest hours stay. A month of which an hour was dropped uses
+    only reported calls, and says so.
+    """
     september = counter(93, "output", 50, at=FIRST + 31 * DAY_S, model="Qwen3-32B")
     three_sums = 3 * (SUM_BYTES + 2 * getsizeof("Qwen3-32B"))
     async with opened(tmp_path, request, MEMORY, max_served_bytes=three_sums) as server:
@@ -212,8 +221,9 @@ async def test_counters_beyond_the_memory_are_not_counted_in_part(
 
 async def test_a_cost_counts_in_one_place(server: OperatorServer) -> None:
     """
-    A contract divides container costs. It adds nothing to billed, counted or paid costs, and no record changes. The
-    other terms of the contract stay as they are without the workload.
+    The cost of own hardware counts in one place: a contract only divides container costs. It adds nothing to
+    billed, counted or paid costs, and no record changes. The other terms of the contract do not depend on the
+    workload.
     """
     await put_usage(server)
     await add(server.services.spool.log, *CALLS, *SERVED)
@@ -238,7 +248,10 @@ async def test_a_cost_counts_in_one_place(server: OperatorServer) -> None:
 
 
 async def test_a_workload_that_is_not_known_has_a_state(server: OperatorServer) -> None:
-    """So has one of another namespace or cluster. Nothing fails, and nothing is added."""
+    """
+    A workload that is not known, also one of another namespace or cluster, has a state that says so. Nothing fails,
+    and nothing is added.
+    """
     await put_usage(server)
     await add(server.services.spool.log, *CALLS)
     others = [{**TERM, name: "other", "models": [name]} for name in ("cluster", "namespace", "workload")]

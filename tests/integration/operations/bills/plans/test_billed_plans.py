@@ -50,7 +50,10 @@ async def use(server: OperatorServer) -> None:
 async def test_a_settled_bill_of_the_month_replaces_the_sums_of_the_plan(
     server: OperatorServer, tmp_path: Path
 ) -> None:
-    """Fees and extra usage are those of the bill, spread over the seats. Nothing is added."""
+    """
+    A settled bill of the month replaces the computed sums of the plan: fees and extra usage are those of the bill,
+    spread over the seats. Nothing is added.
+    """
     await use(server)
     by_plan = await costs_of(server)
     # The amount is 700 credits at $0.02 each.
@@ -84,7 +87,7 @@ async def test_a_settled_bill_of_the_month_replaces_the_sums_of_the_plan(
 
 
 async def test_a_bill_that_is_not_whole_replaces_nothing(server: OperatorServer, tmp_path: Path) -> None:
-    """A bill for only some days, or one that is not final, is not used."""
+    """A bill that covers only some days, or is not final, does not replace the computed sums of a plan."""
     await use(server)
     before = await costs_of(server)
     await bill(server, tmp_path / "day.json", CREDITS, day=3)

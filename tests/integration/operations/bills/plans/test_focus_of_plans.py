@@ -50,7 +50,10 @@ def summed(rows: list[dict[str, str]], name: str) -> Fraction:
 
 
 def test_purchases_and_covered_calls(tmp_path: Path) -> None:
-    """Billed and effective cost both equal the paid sum. The list cost of covered calls is their value."""
+    """
+    In FOCUS rows, fees are purchases and covered calls are not billed. Billed and effective cost both equal the
+    paid sum. The list cost of covered calls is their value.
+    """
     rows = made(tmp_path)
     assert Fraction("31") + 15 + Fraction("7.5") + Fraction("2.5") == summed(rows, "BilledCost")
     assert summed(rows, "BilledCost") == summed(rows, "EffectiveCost")
@@ -82,7 +85,7 @@ def test_purchases_and_covered_calls(tmp_path: Path) -> None:
 
 
 def test_fees_as_a_drop(tmp_path: Path) -> None:
-    """The drop has exactly the fees of the month and is accepted by every connection."""
+    """A billing drop with the fees of plans has exactly the fees of the month, and every connection accepts it."""
     made(tmp_path)
     body = run(tmp_path, "export", "seat-fees", "--month", "2026-08").encode()
     drop = read_billing_file(body)

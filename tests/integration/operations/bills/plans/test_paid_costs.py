@@ -108,7 +108,10 @@ async def test_every_grouping_and_granularity_adds_up_to_what_plans_cost(server:
 
 
 async def test_days_of_a_cycle_are_the_fee_to_the_last_digit(server: OperatorServer) -> None:
-    """Fees with all their digits, on every cycle day, in every zone and length of period."""
+    """
+    The days of a cycle add up to the fee with all its digits, on every cycle day, in every zone and length of
+    period.
+    """
     chance = random.Random(5)
     fees: dict[str, Fraction] = {}
     for number, day in enumerate((1, 15, 29, 31)):
@@ -238,7 +241,9 @@ async def test_a_limited_person_sees_only_fees_of_the_own_slice(server: Operator
 async def test_roles_hide_fees_of_calls_that_they_hide(
     server: OperatorServer, condition: RoleFilter, plans: set[str]
 ) -> None:
-    """A role shows the same seats in reports and in the costs of plans."""
+    """
+    A role that hides calls also hides their fees: it shows the same seats in reports and in the costs of plans.
+    """
     await keep_plans(server)
     eva = await limited(server, condition)
     seen = (await server.over_http("GET", "/plan-costs?month=2026-08", headers=eva)).payload

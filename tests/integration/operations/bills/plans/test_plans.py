@@ -209,7 +209,7 @@ def worked_out(records: list[Inference]) -> tuple[list[OwnSeat], Fraction]:
 
 
 def use_up(together: list[OwnSeat], included: Fraction) -> None:
-    """Divide extra usage by what each seat used in the month."""
+    """Compute the expected extra usage of each seat from what each seat used in the month."""
     used = sum((each.used for each in together), Fraction(0))
     beyond = max(Fraction(0), used - included)
     for each in together if beyond else ():
@@ -254,8 +254,9 @@ async def check_company(server: OperatorServer, records: list[Inference]) -> Any
 @on_every_engine
 async def test_a_month_of_a_company_beside_an_arithmetic_of_its_own(server: OperatorServer) -> None:
     """
-    Seats begin, end and return within the month. There are a credit pool, dollars, two plans of one person,
-    and calls before a seat, without a user and from a cache. Then a late correction changes a covered call.
+    A month of a company equals an independent calculation. Seats begin, end and return within the month. There are
+    a credit pool, dollars, two plans of one person, and calls before a seat, without a user and from a cache. Then
+    a late correction changes a covered call.
     """
     await keep_plans(server)
     calls = august(random.Random(36))
@@ -349,7 +350,10 @@ async def test_idle_seats_of_a_month_that_is_over(server: OperatorServer) -> Non
 
 
 async def test_a_seat_by_e_mail_covers_the_calls_of_its_person(server: OperatorServer) -> None:
-    """Records carry the hash of the address. The fee is the whole paid sum, and the seat is not idle."""
+    """
+    A seat that is given by e-mail address covers the calls of this person, although the records carry only the hash
+    of the address. The fee is the whole paid sum, and the seat is not idle.
+    """
     seat = {"user": "Ann@example.com", "since": "2026-07-01"}
     await made(server, "/plans", name="Claude", view="claude", fee="25", seats=[seat])
     user = server.registry.people.recorded_form("ann@example.com")
@@ -368,7 +372,10 @@ async def test_a_seat_by_e_mail_covers_the_calls_of_its_person(server: OperatorS
 
 
 async def test_a_seat_whose_calls_are_not_known_is_not_idle(server: OperatorServer) -> None:
-    """If addresses are dropped, no record shows who uses a seat that was given by address."""
+    """
+    If addresses are dropped, no record shows who uses a seat that was given by address. Such a seat is not listed
+    as idle.
+    """
     seats = [{"user": name, "since": "2026-07-01"} for name in ("ann@example.com", "idle")]
     await made(server, "/plans", name="Claude", view="claude", fee="25", seats=seats)
     assert {"ann@example.com", "idle"} == {each["user"] for each in (await costs_of(server))["idle_seats"]}
@@ -393,7 +400,8 @@ async def test_half_seats_are_one_fee(server: OperatorServer) -> None:
 
 async def test_a_plan_without_a_bound_has_nothing_beyond(server: OperatorServer) -> None:
     """
-    Everything is included. A call before the seat is pay-as-you-go, and so are all calls once the plan is deleted.
+    A plan without a limit includes all usage of its seats, so nothing is extra. A call before the seat is
+    pay-as-you-go, and so are all calls once the plan is deleted.
     """
     seats = [{"user": "ann", "since": "2026-08-10"}]
     plan = await made(server, "/plans", name="All", view="claude", overage_price="5", seats=seats)

@@ -58,8 +58,8 @@ def spent(rows: list[dict[str, Any]]) -> Decimal:
 
 async def test_a_report_of_too_many_rows_has_the_largest_groups(server: OperatorServer) -> None:
     """
-    If there are too many rows, each period has its largest groups and one row for the rest. Sums stay exact,
-    and the answer states that it is truncated.
+    If a report would have too many rows, each period has its largest groups and one row for the rest. Sums stay
+    exact, and the answer states that it is truncated.
     """
     payload = await ask(server, "/report", **TEN_HOURS)
     assert payload["report"]["truncated"] is True
@@ -181,7 +181,8 @@ LISTS: Sequence[tuple[str, dict[str, str]]] = [
 
 async def test_rows_come_in_the_envelope_of_every_list(server: OperatorServer) -> None:
     """
-    Without a limit, all rows are on one page. Pages have every row once, and each page has the overall totals.
+    Without a limit, all rows of a report are on one page. Pages have every row once, and each page has the overall
+    totals.
     """
     for path, query in LISTS:
         whole = await ask(server, path, **query)

@@ -42,8 +42,9 @@ async def asked(server: OperatorServer, path: str, **query: str) -> Any:
 
 async def test_a_name_keeps_its_colour(tmp_path: Path) -> None:
     """
-    The largest names come first, and the overview shows the same colours. A ninth and a twentieth name, a
-    filter, a range and a view change none, and an answer has only the names of its rows.
+    A name keeps its colour in all charts. The largest names get colours first, and the overview shows the same
+    colours. A ninth and a twentieth name, a filter, a range and a view change no colour, and an answer has only the
+    names of its rows.
     """
     async with operator_server(tmp_path, clock=MovedClock(NOW.timestamp())) as server:
         await send(server, "small-0")
@@ -84,7 +85,10 @@ async def test_a_chart_has_few_names(tmp_path: Path, query: str, reason: str) ->
 
 
 async def test_a_full_disk_costs_only_new_colours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While nothing can be stored, the report answers, and known names keep their colours."""
+    """
+    If the disk is full, colours of new names cannot be stored. The report still answers, and known names keep their
+    colours.
+    """
     async with operator_server(tmp_path, clock=MovedClock(NOW.timestamp())) as server:
         await send(server, "one-1")
         assert {"one-1": 1} == (await asked(server, "/report", **CHART))["colours"]

@@ -60,7 +60,10 @@ def midnight(days_ago: int, zone: ZoneInfo) -> datetime:
 
 
 async def test_costs_in_four_zones(serve: Serve) -> None:
-    """From any zone's midnight, `GET /v2/billing/costs` returns the sent sum, or 400 with the border."""
+    """
+    For ranges that begin at midnight in any of four zones, `GET /v2/billing/costs` returns the exact sum, or 400
+    with the border before which hours are no longer stored.
+    """
     serving = await serve()
     sent = starts()
     spans = [

@@ -59,7 +59,9 @@ def rows_of(answer: Answer) -> list[dict[str, str]]:
 
 
 async def test_a_person_with_restricted_access_gets_only_own_rows(server: OperatorServer) -> None:
-    """They are exactly the rows that somebody with full access gets of this team."""
+    """
+    A person with restricted access gets exactly those FOCUS rows of their team that somebody with full access gets.
+    """
     all_rows = rows_of(await server.ask("GET", "/focus", **DAYS))
     assert set(TEAMS) == {row["SubAccountId"] for row in all_rows}
     eva = await limited_to_search(server)
@@ -118,8 +120,9 @@ async def test_a_file_is_sent_while_it_is_made(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The first day arrives before the second day is read. If a later day cannot be read, the connection breaks. Who saw
-    the people of the first day is stored before.
+    A FOCUS file is sent while it is made: the first day arrives before the second day is read. If a later day
+    cannot be read, the connection breaks. The audit of who saw people's names of the first day is stored before it
+    is sent.
     """
     rows, hourly = FocusReports.rows, list[datetime]()
 
@@ -153,14 +156,20 @@ async def test_a_file_is_sent_while_it_is_made(
 
 
 async def test_other_queries_of_a_person_run_between_the_days(server: OperatorServer) -> None:
-    """Two exports of a person run one after the other, and both end."""
+    """
+    Two FOCUS exports of one person run one after the other, and both end. Other queries of the person run between
+    the days.
+    """
     async with server.services.installation.questions.export("person ada@example.com"):
         assert 200 == (await server.ask("GET", "/report?range=last_7d")).status
     assert rows_of(await server.ask("GET", "/focus", **DAYS))
 
 
 def test_warnings_fit_into_a_header() -> None:
-    """Proxies reject long headers, so the number of further sentences is stated. All characters are printable ASCII."""
+    """
+    Warnings of an export fit into a header. Proxies reject long headers, so the number of further sentences is
+    stated. All characters are printable ASCII.
+    """
     assert {} == _warnings_header([])
     assert ["ö\n"] == json.loads(_warnings_header(["ö\n"])[WARNINGS])
     text = _warnings_header([f"day {number} is missing" for number in range(1000)])[WARNINGS]

@@ -47,7 +47,8 @@ async def asked(server: OperatorServer, query: str) -> Any:
 
 async def test_it_is_what_a_budget_of_the_same_calls_forecasts(server: OperatorServer) -> None:
     """
-    Total and bounds equal the budget's to the cent. The coming days and the spend so far add up to the total.
+    Total and bounds of a forecast equal those of a budget of the same calls to the cent. The coming days and the
+    spend so far add up to the total.
     """
     made = await server.ask(
         "POST", "/views", {"name": "s", "filter": {"team": ["search"]}, "principal_dimension": "model"}
@@ -78,7 +79,8 @@ async def test_it_is_what_a_budget_of_the_same_calls_forecasts(server: OperatorS
 
 async def test_a_quarter_in_a_zone_and_too_little_history(server: OperatorServer) -> None:
     """
-    Days follow the time zone. With less than a week of history, the answer gives the reason instead of a number.
+    The days of a forecast follow the time zone. With less than a week of history, the answer gives the reason
+    instead of a number.
     """
     quarter = await asked(server, "per=quarterly&tz=Asia/Tokyo&where=team=search")
     assert (

@@ -126,7 +126,10 @@ def made(number: int, team: str, day: int, fields: Fields) -> Any:
 
 
 async def test_the_sentence_names_the_one_change(tmp_path: Path) -> None:
-    """Each change is found at random sizes and shares, upwards and downwards."""
+    """
+    The sentence of a comparison names the one thing that changed, at random sizes and shares, upwards and
+    downwards.
+    """
     clock = MovedClock(datetime.fromisoformat("2026-09-17T12:00+00:00").timestamp())
     async with operator_server(tmp_path, clock=clock, prices=lambda: BOOK) as server:
         log, number = server.services.spool.log, 0

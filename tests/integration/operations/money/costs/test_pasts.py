@@ -51,7 +51,8 @@ def amounts(row: Any) -> set[Any]:
 @pytest.mark.parametrize("first", BEGUN)
 async def test_only_a_whole_past_is_compared(tmp_path: Path, first: str) -> None:
     """
-    The filters do not change what is known: a team without calls in a whole past is compared, with nothing.
+    Costs are compared only with a past that was counted as a whole. Filters do not change this: a team without
+    calls in such a past is compared with a cost of nothing.
     """
     async with operator_server(tmp_path, clock=MovedClock(NOW.timestamp())) as server:
         await add(server.services.spool.log, *spent_since(first))
@@ -85,7 +86,10 @@ async def test_only_a_whole_past_is_compared(tmp_path: Path, first: str) -> None
 
 @pytest.mark.parametrize(("first", "days"), [("2026-09-01", 10), ("2026-09-20", 1), ("2026-09-21", 0)])
 async def test_the_longest_range_with_a_past_is_offered(tmp_path: Path, first: str, days: int) -> None:
-    """The offered range is compared, and the range that is one day longer is not."""
+    """
+    The longest range whose past was counted as a whole is offered and can be compared. A range that is one day
+    longer is not compared.
+    """
     async with operator_server(tmp_path, clock=MovedClock(NOW.timestamp())) as server:
         await add(server.services.spool.log, *spent_since(first))
 
@@ -124,7 +128,10 @@ def test_commands_say_when_counting_began(tmp_path: Path) -> None:
 
 
 async def test_unknown_calls_are_no_driver(tmp_path: Path) -> None:
-    """The sentence names the team, although the calls without a team changed more. They stay in the table."""
+    """
+    The sentence of a comparison names a team as the driver, even if calls without a team changed more. Those calls
+    stay in the table.
+    """
     async with operator_server(tmp_path, clock=MovedClock(NOW.timestamp())) as server:
         spent = (
             ("2026-08-01", None, "1"),

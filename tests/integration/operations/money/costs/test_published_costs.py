@@ -199,7 +199,8 @@ async def test_costs_by_day_and_model(serve: Serve) -> None:
 
 async def test_costs_that_lack_records_say_so(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Every page says so if its range includes hours whose records were already deleted. Later hours are complete.
+    Every page of costs says so if its range includes hours whose records were already deleted. Later hours are
+    complete.
     """
     serving = await serving_at(serve)
     assert (
@@ -776,7 +777,9 @@ async def test_costs_by_published_dimensions(serve: Serve) -> None:
 
 
 async def test_paid_costs_exist_with_plans_only(serve: Serve) -> None:
-    """Without a plan, responses are as before. With one, its fees are rows of the charge seat_fee."""
+    """
+    Without a plan, responses about paid costs are as before. With a plan, its fees are rows of the charge seat_fee.
+    """
     client = await reader(serve, json_span(span="00000000000000b1", **at(0)))
     before = await client.costs(*SEPTEMBER)
     assert "paid_cost" not in json.dumps(before)

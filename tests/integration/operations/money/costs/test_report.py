@@ -86,8 +86,8 @@ TIMES_BEFORE: Sequence[tuple[str, str, str, tuple[str, str]]] = [
 
 async def test_the_time_before(server: OperatorServer) -> None:
     """
-    The previous period is the same part of the month before, the same hours of the days before, or else the
-    time directly before.
+    The default time to compare with is the same part of the month before, or the same hours of the days before, or
+    else the time directly before.
     """
     await spend(server)
     for since, until, tz, expected in TIMES_BEFORE:

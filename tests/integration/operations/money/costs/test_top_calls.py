@@ -62,8 +62,8 @@ async def seven_calls(server: OperatorServer) -> int:
 
 async def test_calls_are_sorted_by_what_they_cost_and_took(server: OperatorServer) -> None:
     """
-    Calls sort as numbers, with unknown values last. Calls that a cache answered or that are counted elsewhere
-    cost nothing. Pages continue the order.
+    Calls are sorted as numbers by cost, size or duration, with unknown values last. Calls that a cache answered or
+    that are counted elsewhere cost nothing. Pages continue the order.
     """
     await seven_calls(server)
     assert [2, 3, 1] == (await numbers(server, sort_key="cost", sort_order="desc"))[:3]
@@ -76,7 +76,9 @@ async def test_calls_are_sorted_by_what_they_cost_and_took(server: OperatorServe
 
 
 async def test_calls_are_filtered_by_bounds(server: OperatorServer) -> None:
-    """A bound is an operator and a number. Anything else is refused with an example."""
+    """
+    Calls can be filtered by a bound, which is an operator and a number. Anything else is refused with an example.
+    """
     await seven_calls(server)
     assert {2, 3} == set(await numbers(server, cost=">0.5"))
     assert {3} == set(await numbers(server, cost="<=0.9", tokens=">=1000000"))
@@ -88,7 +90,7 @@ async def test_calls_are_filtered_by_bounds(server: OperatorServer) -> None:
 
 
 async def test_the_span_is_that_of_costs(server: OperatorServer) -> None:
-    """The default range is thirty days, by the start time of the call."""
+    """The default range for lists of calls is thirty days, by the start time of the call, as for costs."""
     now = await seven_calls(server)
     assert 4 not in await numbers(server, sort_key="cost")
     day = day_of(now - 70 * DAY_S)

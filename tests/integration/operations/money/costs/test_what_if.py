@@ -66,7 +66,10 @@ async def asked(server: OperatorServer, query: str) -> Any:
 async def test_calls_of_a_model_with_prices_by_the_hour_are_unchanged(
     server: OperatorServer, hour: int
 ) -> None:
-    """A sum of a day has no hours. The price of midnight would make such calls look twice as cheap as they were."""
+    """
+    Calls of a model whose prices depend on the hour stay unchanged in a what-if calculation of a day. The sum of a
+    day has no hours, and the price of midnight would make such calls look twice as cheap as they were.
+    """
     at = AT - (12 - hour) * 3600
     night = call(9, at=at, team="night", provider="deepseek", request_model="deepseek-flash", **TOKENS)
     PriceBook.load().price(night[0])
@@ -81,7 +84,8 @@ async def test_sums_are_gone_through_on_threads(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A day may have thousands of sums. Pricing and grouping them on the event loop would block all other requests.
+    Sums for what-if costs are priced and grouped in a thread. A day may have thousands of sums, so this would block
+    all other requests on the event loop.
     """
     are_on_loop = set()
 

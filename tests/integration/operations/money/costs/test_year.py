@@ -153,7 +153,7 @@ async def test_the_earlier_time_moves_to_whole_days_only_before_the_border(serve
 
 @ON_SQLITE
 async def test_a_wrong_comparison_is_named(server: OperatorServer) -> None:
-    """The error names the parameter."""
+    """If a comparison is wrong, the error names the parameter."""
     for path, name in (("/report", "compare"), ("/comparison", "against")):
         for wrong in ("last", "2026-02-01..x", "2026-02-03..2026-02-01"):
             refused = await server.ask("GET", f"{path}?range=this_month&{name}={wrong}")

@@ -127,7 +127,7 @@ async def test_the_operator_api_takes_and_shows_it(tmp_path: Path) -> None:
 
 
 async def test_an_address_that_was_given_to_it_ends_with_it(serve: Serve) -> None:
-    """An upload address is bound to the key that requested it."""
+    """An upload address that was given to a key ends with this key."""
     clock = MovedClock()
     serving = await serve(clock=clock)
     secret = await expiring(serving, 60)

@@ -187,7 +187,10 @@ async def test_the_secret_is_shown_once(tmp_path: Path) -> None:
 
 
 async def test_a_gateway_with_another_file_does_not_start(server: OperatorServer, tmp_path: Path) -> None:
-    """The start is refused while another gateway runs with the former key. The error names that gateway."""
+    """
+    A gateway with another key file does not start while another gateway runs with the former key. The error names
+    that gateway.
+    """
     file = tmp_path / "key"
 
     async def others() -> list[str]:
@@ -251,7 +254,7 @@ async def test_managed_use_cases_are_resolved_when_a_request_is_checked(
 
 
 async def test_a_secret_leads_to_its_key(server: OperatorServer) -> None:
-    """The response has the key's name and rights, and whether its sender may be another gateway."""
+    """The owner of a secret gets its key's name and rights, and whether its sender may be another gateway."""
     server.access.configure(ServerSettings(chain_keys=("near-*",)), None)
     for name, may_chain in (("near-one", True), ("laptops", False)):
         created = await server.ask("POST", "/keys", {"name": name, "use_cases": [SEND_AI_TELEMETRY]})
