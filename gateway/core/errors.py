@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+REPAIR_RETRY_S, RECOUNT_RETRY_S = 30, 60  # while the registry is damaged, and while totals are counted again
 ASKED_TOO_MUCH = "asked_too_much"  # the result of a query would exceed a limit
 
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gateway.core.errors import ASKED_TOO_MUCH, Refusal
+from gateway.core.errors import ASKED_TOO_MUCH, REPAIR_RETRY_S, Refusal
 from gateway.monitoring.logs import innermost_frames
 from gateway.people.authentication.bearer import key_ended_refusal
 from spool.errors import (
@@ -64,7 +64,7 @@ _ROWS = (
     _Row(Invalid, 400, "invalid"),
     _Row(Managed, 409, "managed"),
     _Row(NotAllowed, 409, "not_allowed"),
-    _Row(RegistryDamaged, 503, "unavailable", "registry_damaged", _NO_KEYS, retry_after_s=30),
+    _Row(RegistryDamaged, 503, "unavailable", "registry_damaged", _NO_KEYS, retry_after_s=REPAIR_RETRY_S),
     _Row(SpoolFull, 503, "spool_full", message="Nothing was stored: {error}."),
     _Row(NotCertain, 503, "spool_unavailable", "unavailable", _NOT_CERTAIN, retry_after_s=1),
     _Row(SpoolUnavailable, 503, "spool_unavailable", "unavailable", _UNAVAILABLE, retry_after_s=1),
@@ -79,8 +79,8 @@ def refusal_for_error(error: Exception, *, endpoint: str) -> Refusal:
         return key_ended_refusal()
     row = _find_row(error)
     if row is not None:
-        retry_after_s = error.retry_after_s if isinstance(error, SpoolFull) else row.retry_after_s
-        return Refusal(row.status, row.type, row.message.format(error=error), retry_after_s=retry_after_s)
+        message = row.message.format(error=error)
+        return Refusal(row.status, row.type, message, retry_after_s=_retry_after_s(error, row))
     # the exception's text may have payload data
     extra = {"action": "endpoint_failed", "endpoint": endpoint, "error": type(error).__name__}
     _log.error("an endpoint failed", extra={**extra, "where": innermost_frames(error)})
@@ -95,8 +95,12 @@ def operator_refusal_for_error(error: SpoolError) -> Refusal:
     row = _find_row(error)
     if row is None:
         return Refusal(500, "failed", str(error))
-    retry_after_s = error.retry_after_s if isinstance(error, SpoolFull) else None
-    return Refusal(row.status, row.operator_type or row.type, str(error), retry_after_s=retry_after_s)
+    type = row.operator_type or row.type
+    return Refusal(row.status, type, str(error), retry_after_s=_retry_after_s(error, row))
+
+
+def _retry_after_s(error: Exception, row: _Row) -> int | None:
+    return error.retry_after_s if isinstance(error, SpoolFull) else row.retry_after_s
 
 
 def _find_row(error: Exception) -> _Row | None:

@@ -338,9 +338,11 @@ class _Page:
         query = self.cost_answer.query
         unit = content.unit
         names_type = query.arranged or content.cost_type in PLAN_TYPES
+        cost = f"{money_text(content.total.cost)} {CURRENCY_UNIT}"
         sentence = (
-            f"{days_text(query.since, query.until)} ({ZONE}): {money_text(content.total.cost)} "
-            f"{CURRENCY_UNIT} " + (f"of {content.cost_type}" if names_type else f"in {total.calls:,} calls")
+            f"{days_text(query.since, query.until)} ({ZONE}): "
+            f"{NO_PRICE if has_no_price(total.cost, total.unpriced) else cost} "
+            + (f"of {content.cost_type}" if names_type else f"in {total.calls:,} calls")
         )
         if content.measure != "cost":
             sentence += f"; {self.arguments.meter or content.measure}: {amount_text(content.total.value, unit)} {unit}"

@@ -20,7 +20,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.core.errors import Refusal
+from gateway.core.errors import RECOUNT_RETRY_S, Refusal
 from gateway.devices.agent.policy.signatures import SigningKey, TokenKey, private_pem_from_seed
 from gateway.money.budgets.declared import COST, BudgetTable, SpendBudget, enabled_percents
 from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, Spent
@@ -236,7 +236,8 @@ class VerdictBoard:
                         extra={"action": "verdicts_not_renewed"},
                     )
             if kept is None:
-                raise Refusal(503, "no_verdicts", "the totals are being counted again; try again in a minute")
+                message = "the totals are being counted again; try again in a minute"
+                raise Refusal(503, "no_verdicts", message, retry_after_s=RECOUNT_RETRY_S)
             self._kept[name] = kept
             return kept.signed
 

@@ -14,7 +14,7 @@ from gateway.bills.billed.biller import RULES, Biller
 from gateway.bills.billed.closing import Invoice, MonthFigures
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.accuracy import month_accuracy
-from gateway.core.errors import Refusal
+from gateway.core.errors import REPAIR_RETRY_S, Refusal
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import MoneyServices
@@ -279,5 +279,6 @@ def _parse_month(text: str) -> CalendarMonth:
 
 def _require_biller(services: MoneyServices) -> Biller:
     if services.biller is None:
-        raise Refusal(503, "registry_damaged", "bills cannot be read while the registry is damaged")
+        message = "bills cannot be read while the registry is damaged"
+        raise Refusal(503, "registry_damaged", message, retry_after_s=REPAIR_RETRY_S)
     return services.biller()

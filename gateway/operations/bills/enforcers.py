@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.bills.enforcers.auditing import LimitAudit
 from gateway.bills.enforcers.reader import EnforcerReader, EnforcerStatus
 from gateway.configuration.sections import ENFORCER_TYPES
-from gateway.core.errors import Refusal
+from gateway.core.errors import REPAIR_RETRY_S, Refusal
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import MoneyServices
@@ -126,5 +126,6 @@ async def read_enforcers(request: OperatorRequest[MoneyServices, EnforcerNames])
 
 def _require_reader(services: MoneyServices) -> EnforcerReader:
     if services.enforcer_reader is None:
-        raise Refusal(503, "no_enforcers", "limits cannot be read while the registry is damaged")
+        message = "limits cannot be read while the registry is damaged"
+        raise Refusal(503, "no_enforcers", message, retry_after_s=REPAIR_RETRY_S)
     return services.enforcer_reader()

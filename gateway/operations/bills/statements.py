@@ -15,7 +15,7 @@ from gateway.bills.statements.puller import STATES as PULL_STATES
 from gateway.bills.statements.puller import PullState
 from gateway.bills.statements.sources.list import SOURCES
 from gateway.configuration.sections import PULLED_SOURCES, SEAT_SOURCES
-from gateway.core.errors import Refusal
+from gateway.core.errors import REPAIR_RETRY_S, Refusal
 from gateway.core.schemas import OBJECT
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
@@ -221,7 +221,8 @@ async def list_pulls(request: OperatorRequest[MoneyServices, None]) -> Result:
 async def pull_statements(request: OperatorRequest[MoneyServices, StatementPull]) -> Result:
     """Run the pulls now. Failures are reported in the state of each pull."""
     if request.services.statement_puller is None:
-        raise Refusal(503, "no_pulls", "pulls cannot run while the registry is damaged")
+        message = "pulls cannot run while the registry is damaged"
+        raise Refusal(503, "no_pulls", message, retry_after_s=REPAIR_RETRY_S)
     puller = request.services.statement_puller()
     names = [request.body.name] if request.body.name is not None else puller.names
     for name in names:

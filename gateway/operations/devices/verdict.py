@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from gateway.core.errors import Refusal
+from gateway.core.errors import RECOUNT_RETRY_S, Refusal
 from gateway.core.schemas import TEXT, closed_object
 from gateway.devices.agent.hook import AMOUNT, MOST_SESSION, PATH
 from gateway.devices.agent.session_meter import session_cost
@@ -53,7 +53,8 @@ async def _over_limit(request: KeyRequest[TopicServices, SessionQuestion]) -> st
     except NotKept as error:
         raise Refusal(503, "no_verdict", "the session is no longer listed") from error
     if spent is None:
-        raise Refusal(503, "no_verdict", "the totals are being counted again; try again in a minute")
+        message = "the totals are being counted again; try again in a minute"
+        raise Refusal(503, "no_verdict", message, retry_after_s=RECOUNT_RETRY_S)
     if spent < money.units(limit):
         return ""
     amount = Decimal(money.text(spent)).quantize(Decimal("0.01"))

@@ -23,7 +23,7 @@ from gateway.configuration.sections import (
     ServerSettings,
 )
 from gateway.core.attempts import Buckets
-from gateway.core.errors import Refusal
+from gateway.core.errors import REPAIR_RETRY_S, Refusal
 from gateway.core.first_use import Once
 from gateway.http.event_streams import EventStreams
 from gateway.http.inflight_bytes import InflightBytes
@@ -117,7 +117,8 @@ class WithRegistry:
     def require_registry(self) -> Registry:
         """Return the registry. Raises Refusal 503 with the reason if it is damaged."""
         if self.registry is None:
-            raise Refusal(503, "registry_damaged", self.registry_problem or "the registry cannot be read")
+            message = self.registry_problem or "the registry cannot be read"
+            raise Refusal(503, "registry_damaged", message, retry_after_s=REPAIR_RETRY_S)
         return self.registry
 
 

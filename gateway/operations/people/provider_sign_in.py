@@ -125,7 +125,7 @@ async def end_provider_sessions(request: OperatorRequest[PeopleServices, None]) 
     except TokenRefused as error:
         raise Refusal(400, "logout_token", f"the logout token is refused: {error}") from error
     except ProviderDown as error:
-        raise Refusal(503, "provider_down", PROBLEMS["down"]) from error
+        raise Refusal(503, "provider_down", PROBLEMS["down"], retry_after_s=30) from error
 
 
 def _sign_in_tries(request: OperatorRequest[PeopleServices, None]) -> tuple[Buckets, str]:

@@ -10,7 +10,7 @@ from gateway.http.error_table import operator_refusal_for_error, refusal_for_err
 from spool import errors
 from spool.errors import NotCertain, SpoolError, SpoolUnavailable
 
-UNAVAILABLE = (503, "spool_unavailable", 1), (503, "unavailable", None)
+UNAVAILABLE = (503, "spool_unavailable", 1), (503, "unavailable", 1)
 FAILED = (500, "internal", None), (500, "failed", None)
 # For each storage error: the message for key holders, and the message for operators.
 TOLD = {
@@ -19,7 +19,7 @@ TOLD = {
     "BeingMigrated": UNAVAILABLE,
     "EntryUnreadable": FAILED,
     "Invalid": ((400, "invalid", None), (400, "invalid", None)),
-    "KeyEnded": ((401, "unknown_key", None), (503, "unavailable", None)),
+    "KeyEnded": ((401, "unknown_key", None), (503, "unavailable", 1)),
     "KeyReused": UNAVAILABLE,
     "LedgerLost": UNAVAILABLE,
     "Managed": ((409, "managed", None), (409, "managed", None)),
@@ -28,7 +28,7 @@ TOLD = {
     "NotClosed": UNAVAILABLE,
     "NotKept": ((400, "invalid", None), (400, "invalid", None)),
     "NotThere": ((404, "not_found", None), (404, "not_found", None)),
-    "RegistryDamaged": ((503, "unavailable", 30), (503, "registry_damaged", None)),
+    "RegistryDamaged": ((503, "unavailable", 30), (503, "registry_damaged", 30)),
     "RowDamaged": FAILED,
     "SpoolDamaged": UNAVAILABLE,
     "SpoolError": FAILED,

@@ -329,6 +329,20 @@ async def test_every_answer_about_costs_says_how_much_is_estimated(assistant: As
     assert compared["baseline_estimated_percent"] is None
 
 
+async def test_an_unknown_cost_does_not_look_like_zero(assistant: Assistant) -> None:
+    """The text has no amount for calls without a price. The structured content has their number."""
+    await assistant.calls("own-model", "own-model")
+    result = await assistant.call("get_cost_data", group_by=["model"])
+    text = result["content"][0]["text"]
+    assert "): no price in 2 calls" in text and "| own-model | no price | 2 |" in text
+    assert "0.00" not in text
+    await assistant.calls("gpt-4o")
+    result = await assistant.call("get_cost_data", group_by=["model"])
+    text, total = result["content"][0]["text"], result["structuredContent"]["total"]
+    assert "| own-model | no price | 2 |" in text and " USD in 3 calls" in text
+    assert 0 < Decimal(total["cost"]) and 2 == total["unpriced_calls"]
+
+
 async def test_costs_by_pull_request(assistant: Assistant) -> None:
     """
     Costs by pull request have a row of calls without one, and add up. The schema names the units, and a combination

@@ -160,5 +160,8 @@ async def test_no_verdict_while_totals_are_counted_again(
         return False
 
     monkeypatch.setattr(agent.app.services.storage.ledger, "is_complete", is_complete)
+    asked = json.dumps({"session_id": "a-session", "session_limit": "0.1"}).encode()
+    answer = await agent.send(PATH, asked, key=None)
+    assert (503, "60") == (answer.status, answer.headers["Retry-After"])
     assert "" == await _refusal(agent, "a-session", "0.1")
     assert "refuses without one" in await _refusal(agent, "a-session", "0.1", is_closed=True)

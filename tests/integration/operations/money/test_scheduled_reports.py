@@ -170,6 +170,24 @@ async def test_amounts_without_a_rate_are_named(reporting: Reporting) -> None:
     assert "3 CHF are not in these sums: no rate to USD is known (docs/currencies.md)." in mail
 
 
+async def test_a_title_shows_no_amount_for_an_unknown_cost(reporting: Reporting) -> None:
+    """If no call of the view has a price, the title says so instead of $0.00."""
+    server = reporting.server
+    at = datetime(2026, 9, 16, 12, tzinfo=UTC).timestamp()
+    await add(server.services.spool.log, call(10, at=at, team="labs", request_model="own"))
+    for name, teams in (("unknown", ["labs"]), ("partly known", ["labs", "checkout"])):
+        view = {"name": name, "filter": {"team": teams}, "principal_dimension": "team"}
+        assert 201 == (await server.ask("POST", "/views", view)).status
+        await reporting.create(name=name, view=name)
+    server.clock.move(MONDAY - FRIDAY)
+    titles = [
+        (await server.ask("GET", f"/scheduled-reports/{name}/preview")).payload["preview"]["title"]
+        for name in ("unknown", "partly%20known")
+    ]
+    assert titles[0].startswith("AI costs of unknown, 14 to 20 September 2026: no price")
+    assert titles[1].startswith("AI costs of partly known, 14 to 20 September 2026: $2.00")
+
+
 async def test_money_that_a_report_cannot_compare_is_refused(reporting: Reporting) -> None:
     """
     A report of a view whose costs it cannot compare is refused. The cost type of a view may change after the report

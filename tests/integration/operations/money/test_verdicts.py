@@ -131,6 +131,19 @@ async def test_opa_reads_a_bundle(asking: Asking) -> None:
     assert 403 == (await read(asking, asking.serving.key, BUNDLE)).status
 
 
+async def test_a_reader_learns_when_to_ask_again(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While totals are counted again and no table exists yet, the answer has the seconds until a retry."""
+    key = await reader(asking)
+
+    async def is_complete() -> bool:
+        return False
+
+    monkeypatch.setattr(asking.serving.app.services.storage.ledger, "is_complete", is_complete)
+    for path in (URL, BUNDLE):
+        answer = await read(asking, key, path)
+        assert (503, "60") == (answer.status, answer.headers["Retry-After"])
+
+
 async def test_sending_and_device_keys_get_no_verdict(asking: Asking) -> None:
     serving = asking.serving
     body = json.dumps({"device_id": "laptop-1", "want_key": True}).encode()

@@ -226,6 +226,29 @@ def test_a_report_says_what_a_change_is_made_of(tmp_path: Path, monkeypatch: pyt
     assert "against must be one of" in report("--against", "ever", code=2)
 
 
+def test_a_table_of_changes_shows_no_amount_for_an_unknown_cost(tmp_path: Path) -> None:
+    """A cost that is 0 only because its calls have no price is no amount, in each of the two times."""
+    directory = tmp_path / "store"
+    unpriced = [
+        call(number, at=datetime(2026, month, 3, 12, tzinfo=UTC).timestamp(), request_model=model)
+        for number, (model, month) in enumerate((("own", 8), ("own", 9), ("late", 9)), start=100)
+    ]
+
+    async def fill() -> None:
+        spool = await open_spool(directory, settings=SpoolSettings(hold=0), clock=MovedClock(NOW.timestamp()))
+        await add(spool.log, counted_from("2026-07-31"), *calls(SPENT), *unpriced)
+        await spool.close()
+
+    asyncio.run(fill())
+    words = ["report", "--from", "2026-09-01", "--to", "2026-09-21", "--against", "--data", str(directory)]
+    result = CliRunner().invoke(main, words)
+    assert 0 == result.exit_code, (result.output, result.exception)
+    shown = {line.split()[0]: " ".join(line.split()[1:]) for line in result.output.splitlines() if line}
+    assert shown["own"].startswith("no price no price $0.00")
+    assert shown["late"].startswith("no price $0.00")
+    assert shown["came"].startswith("$4.00 $0.00")
+
+
 def test_the_example_of_the_page(tmp_path: Path) -> None:
     """The command in the page prints the lines below it, if a team used 12 times as many tokens a week later."""
     page = (Path(__file__).parents[5] / "docs" / "compare-costs.md").read_text()
