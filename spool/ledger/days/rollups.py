@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from spool.ledger.ledger_rows import LedgerRows, Span
-from spool.ledger.queries import OF_BILLS, CostQuery
+from spool.ledger.queries import OF_BILLS, PRICED_BY, CostQuery
 from spool.ledger.sums import BILLED_ROLLUPS, DAY_S, FOUR_WEEKS_S, ROLLUP_WIDTHS, WEEK_S, period_start
 
 Made = tuple[int, int, int]  # number, width, start
@@ -43,8 +43,9 @@ RECENT_S = 10 * WEEK_S
 # third of the days' rows) would take too much space.
 ROLLUPS = (
     Rollup(
-        number=1,
-        dimensions=("model", "request_model", "provider", "source", "region"),
+        number=5,
+        # all that prices depend on, and the source
+        dimensions=("model", "request_model", "provider", "source", "region", *PRICED_BY),
         widths=(FOUR_WEEKS_S, WEEK_S, DAY_S),
     ),
     Rollup(number=2, dimensions=("team",), widths=(FOUR_WEEKS_S, WEEK_S, DAY_S)),

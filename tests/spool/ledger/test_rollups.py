@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from spool.ledger.costs import query_costs
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows, Span
-from spool.ledger.queries import CostQuery, CostRow, Derived
+from spool.ledger.queries import PRICED_BY, CostQuery, CostRow, Derived
 from spool.ledger.sums import DAY_S
 from spool.ledger.usages import MEASURES, Usages, row_usage, usages_by_group
 from spool.record import NS, Correction, Inference, Record
@@ -47,6 +47,7 @@ QUESTIONS = (
     replace(PART, group_by=("own:front",), include={"model": ("m1", "m2")}),
     replace(PART, group_by=("team", "model"), top=2),
     replace(WHOLE, group_by=("user",), granularity="monthly", top=1),
+    replace(PART, group_by=("model", *PRICED_BY, "cost_source")),
 )
 
 
@@ -66,7 +67,8 @@ class Deal:
             team=(None, "a", "b")[number % 3],
             user=("ada", "bob", None, "eve")[number % 4],
             status=("ok", "ok", "cached", "error")[(day + number) % 4],
-            tags={"service": "web"} if number % 2 else {},
+            tags={"service": "web"} if number % 2 else {"service_tier": "batch"},
+            input_tokens=(100, 150_000, None)[day % 3],
             cost=f"{number + 1}.000000000000000001",
             cost_source="reported",
         )
@@ -163,7 +165,7 @@ def without(rows: LedgerRows) -> LedgerRows:
         def __getattr__(self, name: str) -> Any:
             return getattr(rows, name)
 
-        def rollups(self, since: int, until: int) -> tuple[()]:
+        def marked_rollups(self, since: int, until: int) -> tuple[()]:
             return ()
 
     return Plain()
@@ -233,6 +235,7 @@ async def test_a_question_goes_through_rollups(ledgers: Ledgers) -> None:
     await ledgers.store.change(spoil)
     [spoiled] = await dealt.ledger.costs(WHOLE)
     assert spoiled.calls > expected.calls
+    assert [expected] == await ledgers.store.read(lambda rows: query_costs(without(rows), WHOLE))
     found = await dealt.ledger.compare(dealt.log)
     assert found.rollups and "rollups" in found.problem_sentences()[-1]
     assert [expected] == await dealt.ledger.costs(WHOLE)
@@ -272,6 +275,41 @@ async def test_a_filter_that_every_call_passes_is_none(ledgers: Ledgers) -> None
     assert rollups == {2}
     part, rollups = await ledgers.store.read(lambda rows: asked(rows, narrow))
     assert 0 in rollups and sum(row.calls for row in part) < sum(row.calls for row in whole)
+
+
+async def test_a_comparison_by_model_reads_rollups(ledgers: Ledgers) -> None:
+    """
+    The usage of models with all that their prices depend on comes from rollups, which have a row per model instead
+    of one per set of dimensions.
+    """
+    dealt = await deal(ledgers)
+    starts = [(BEGIN + day * DAY_S) * NS for day in range(20, 40)]
+    dealt.add([call(start_time=start, user=f"user-{n}") for n in range(50) for start in starts])
+    await dealt.counted()
+    await dealt.rolled_up(DAYS)
+    of_kinds = replace(PART, granularity="total", measures=MEASURES, group_by=("model", *PRICED_BY, "region"))
+
+    def read(rows: LedgerRows) -> tuple[set[int], int]:
+        found, count = set[int](), 0
+
+        class Noted:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(rows, name)
+
+            def sums_by_number(self, spans: Sequence[Span], query: CostQuery) -> Any:
+                nonlocal count
+                found.update(rollup for _, _, _, rollup in spans)
+                sums = list(rows.sums_by_number(spans, query))
+                count += len(sums)
+                return sums
+
+        assert list(usages_by_group(cast(LedgerRows, Noted()), [of_kinds], None))
+        return found, count
+
+    rollups, few = await ledgers.store.read(read)
+    days, many = await ledgers.store.read(lambda rows: read(without(rows)))
+    assert ({5}, {0}) == (rollups, days)
+    assert 3 * few < many
 
 
 async def test_rollups_of_single_days_by_user_are_recent(
