@@ -11,9 +11,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from heapq import nlargest, nsmallest
+from operator import gt, lt
 from typing import Any, Generic, TypeVar
-
-from spool.turns.threads import sort_in_steps
 
 Row = TypeVar("Row")
 # null, then numbers, then text by `text_rank`
@@ -159,26 +159,30 @@ def cut_page(
         ]
     else:
         keyed_rows = [(sort_rank(value_of(row)), identity_of(row), row) for row in rows]
-    ranked = sort_in_steps(keyed_rows, key=lambda keyed_row: keyed_row[:2])
-    # Bounds are ascending: for a descending list they are swapped, and rows reversed.
-    falling = order == DESCENDING
+    # only the rows of the page are sorted
     backward = position is not None and position.backward
-    start, end = page_bounds(
-        ranked, lambda keyed_row: keyed_row[:2], position, limit, from_end=falling != backward
-    )
-    cut = ranked[start:end]
-    before = start > 0
-    after = end < len(ranked)
-    if falling:
+    from_end = (order == DESCENDING) != backward
+    near = keyed_rows if position is None else _rows_beyond(keyed_rows, position, from_end=from_end)
+    cut = (nlargest if from_end else nsmallest)(limit, near, key=lambda keyed_row: keyed_row[:2])
+    has_passed, has_more = len(near) < len(keyed_rows), len(near) > limit
+    if backward:
         cut.reverse()
-        before, after = after, before
+        has_passed, has_more = has_more, has_passed
     return ListPage(
         rows=[row for _, _, row in cut],
         keys=[(rank[-1], identity) for rank, identity, _ in cut],
-        before=before,
-        after=after,
-        total=len(ranked),
+        before=has_passed,
+        after=has_more,
+        total=len(keyed_rows),
     )
+
+
+def _rows_beyond(
+    keyed_rows: Sequence[tuple[Any, Any, Row]], position: Position, *, from_end: bool
+) -> list[tuple[Any, Any, Row]]:
+    at = (sort_rank(position.value), position.identity)
+    beyond = lt if from_end else gt
+    return [each for each in keyed_rows if beyond(each[:2], at) or (position.inclusive and each[:2] == at)]
 
 
 def page_bounds(

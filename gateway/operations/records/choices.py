@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 
@@ -11,7 +11,8 @@ from gateway.http.lists import List, known_values
 from gateway.operations.records.filters import FIELDS
 from gateway.operations.records.published import KeptRecord
 from spool.ledger.queries import TAG
-from spool.record import Correction
+from spool.ledger.sums import OUTCOME_TAGS
+from spool.record import Correction, Inference, UsageMetric
 
 # What `KeptRecord.value` reads for each field. `kind` depends on the type of the record only.
 _READ: Mapping[str, Sequence[str]] = {
@@ -20,8 +21,6 @@ _READ: Mapping[str, Sequence[str]] = {
     "model": ("response_model", "request_model", "model"),
     "sender": ("sender_key",),
 }
-# they depend on more than fields, for calls without usage and for counters
-_OF_CALLS = "status", "cost_source"
 
 
 def choices(
@@ -37,7 +36,7 @@ def choices(
 
     def different(name: str) -> Iterable[KeptRecord]:
         names = sources.get(name, (name,))
-        if any(each in _OF_CALLS or not (each in _READ or each.startswith(TAG)) for each in names):
+        if not all(each in _READ or each.startswith(TAG) for each in names):
             return stored_records
         return chain.from_iterable(_different(of_type, names) for of_type in by_type.values())
 
@@ -47,14 +46,25 @@ def choices(
 def _different(of_type: Sequence[KeptRecord], names: Iterable[str]) -> Iterable[KeptRecord]:
     of = "record.after" if isinstance(of_type[0].record, Correction) else "record"
     example = attrgetter(of)(of_type[0])
-    columns: list[Iterable[object]] = []
-    for name in names:
-        if name.startswith(TAG) and hasattr(example, "tags"):
-            tag = name.removeprefix(TAG)
-            columns.append([tags.get(tag) for tags in map(attrgetter(f"{of}.tags"), of_type)])
-        columns += (
-            map(attrgetter(f"{of}.{field}"), of_type)
-            for field in _READ.get(name, ())
-            if hasattr(example, field)
-        )
+    columns = [column for name in names for column in _columns(name, of, example, of_type)]
     return dict(zip(zip(*columns, strict=True), of_type, strict=True)).values() if columns else of_type[:1]
+
+
+def _columns(
+    name: str, of: str, example: object, of_type: Sequence[KeptRecord]
+) -> Iterator[Iterable[object]]:
+    if isinstance(example, UsageMetric) and name in ("status", "cost_source"):  # see `metric_outcome`
+        yield map(attrgetter(f"{of}.unit"), of_type)
+        names = [f"{TAG}{tag}" for tag in OUTCOME_TAGS]
+        yield from chain.from_iterable(_columns(each, of, example, of_type) for each in names)
+        return
+    if isinstance(example, Inference) and name == "cost_source":  # see `counted_source`
+        yield map(attrgetter(f"{of}.status"), of_type)
+        tokens = map(attrgetter(f"{of}.input_tokens", f"{of}.output_tokens"), of_type)
+        yield [None if given or made else place for place, (given, made) in enumerate(tokens)]
+    if name.startswith(TAG) and hasattr(example, "tags"):
+        tag = name.removeprefix(TAG)
+        yield [tags.get(tag) for tags in map(attrgetter(f"{of}.tags"), of_type)]
+    for field in _READ.get(name, ()):
+        if hasattr(example, field):
+            yield map(attrgetter(f"{of}.{field}"), of_type)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +11,11 @@ from gateway.http.lists import Filter, known_values
 from gateway.operations.records.choices import choices
 from gateway.operations.records.newest import RECORDS
 from gateway.operations.records.published import KeptRecord
-from spool.record import Correction, Inference, Record, UsageMetric
+from spool.ledger.sums import OUTCOME_TAGS
+from spool.record import CALL_UNIT, CURRENCY, TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 from tests.spool.ledger_log import call
 
+SOURCES, STATUSES = ("reported", "none"), ("ok", "error", "cached")
 DERIVED = {
     "place": ("provider", "tag:place"),
     "outcome": ("status",),
@@ -51,6 +54,29 @@ def test_columns_offer_the_same_values_as_all_records() -> None:
     assert known_values(listed, lambda _: []) == choices(listed, [], DERIVED)
 
 
+def test_outcomes_are_read_from_few_records() -> None:
+    """Status and cost source read one record of each outcome, and each call without tokens, which may have a cost."""
+    read = Counter[str]()
+
+    def counted(name: str) -> Filter[KeptRecord]:
+        def values(stored: KeptRecord) -> tuple[str, ...]:
+            read[name] += 1
+            return (stored.counted(name),)
+
+        return Filter(values=values)
+
+    records = [call(cost_source=source, status=status) for source in SOURCES for status in STATUSES] * 200
+    records += [
+        call(input_tokens=None, output_tokens=0, cost_source="none", estimated_cost=None, cost=cost)
+        for cost in ("0", "1")
+    ]
+    rows = [KeptRecord(record.topic, number, 1.0, False, record) for number, record in enumerate(records)]
+    listed = replace(RECORDS, filters={name: counted(name) for name in ("status", "cost_source")})
+    found = choices(listed, rows, {})
+    assert {"free", "none", "reported", "without_usage"} == {*found["cost_source"]}
+    assert {"status": len(STATUSES), "cost_source": len(SOURCES) * len(STATUSES) + 2} == read
+
+
 def derived(*sources: str) -> Filter[KeptRecord]:
     return Filter(values=lambda stored: (" of ".join(map(stored.counted, sources)),))
 
@@ -66,6 +92,9 @@ def records() -> list[Record]:
             user=chance.choice((None, "ada")),
             status=chance.choice(("ok", "error", "cached")),
             input_tokens=chance.choice((None, 0, 100)),
+            output_tokens=chance.choice((None, 0, 10)),
+            estimated_cost=chance.choice((None, "0", "0.5")),
+            cost_source=chance.choice(("none", "estimated", "reported")),
             sender_key=chance.choice((None, "key")),
             tags=chance.choice(({}, {"place": "here"})),
         )
@@ -75,4 +104,11 @@ def records() -> list[Record]:
         before=some(), after=call(request_model="new", team="stock"),
     )  # fmt: skip
     counters = [UsageMetric(id=name.encode() * 16, model=name, **COUNTER) for name in ("a", "b")]
+    counters += [
+        UsageMetric(
+            id=b"c" * 16, **{**COUNTER, "unit": unit, "tags": dict(zip(OUTCOME_TAGS, outcome, strict=True))}
+        )
+        for unit in (CALL_UNIT, TOKEN_UNIT, CURRENCY)
+        for outcome in (("error", "reported"), ("ok", "estimated"))
+    ]
     return [*(some() for _ in range(200)), corrected, *counters]
