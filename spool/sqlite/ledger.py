@@ -174,8 +174,6 @@ _COST_LIMBS = [f"SUM({limb})" for limb in _LIMBS_OF_COST[:2]]
 _NEWEST_OUTCOME = """
     SELECT status, cost_source FROM (SELECT status, cost_source FROM keys ORDER BY id DESC LIMIT 1000)
      GROUP BY status, cost_source ORDER BY COUNT(*) DESC LIMIT 1"""
-# (filter, maximum number of results, results)
-_NONE_CHOSEN: tuple[Sequence[str], int, Sequence[int]] = ((), 0, ())
 
 
 def migrate_ledger(connection: sqlite3.Connection) -> None:
@@ -196,8 +194,13 @@ class SqliteLedgerRows(SqlLedgerRows):
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(SqliteConnection(connection))
         self._connection = connection
-        self._chosen: tuple[Sequence[str], int, Sequence[int]] = _NONE_CHOSEN
+        self._forget_chosen()
         self._functions: dict[str, Callable[[tuple[str, ...]], str]] = {}
+
+    def _forget_chosen(self) -> None:
+        # (filter, maximum number of results, results), and (filter, word, numbers as JSON)
+        self._chosen: tuple[Sequence[str], int, Sequence[int]] = (), 0, ()
+        self._divided: tuple[Sequence[str], str, str] = (), "", ""
 
     def find_or_assign_numbers(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]:
         return [self._find_or_add_number(values) for values in dimensions]
@@ -205,7 +208,7 @@ class SqliteLedgerRows(SqlLedgerRows):
     def _find_or_add_number(self, values: DimensionValues) -> int:
         row = self._connection.execute(_FIND_NUMBER, values).fetchone()
         if row is None:
-            self._chosen = _NONE_CHOSEN
+            self._forget_chosen()
             row = (self._connection.execute(_ADD_NUMBER, values).lastrowid,)
         number: int = row[0]
         return number
@@ -214,7 +217,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         self._connection.execute(_PUT_DIMENSIONS, (*dimensions, number))
 
     def drop_unused_numbers(self) -> int:
-        self._chosen = _NONE_CHOSEN
+        self._forget_chosen()
         used = " UNION ".join(f"SELECT key FROM {table}" for table in (*TABLES.values(), WORK, "billed"))
         return self._connection.execute(f"DELETE FROM keys WHERE id NOT IN ({used})").rowcount
 
@@ -475,9 +478,12 @@ class SqliteLedgerRows(SqlLedgerRows):
         starts = range(first if first == since else first + width, until, width)
         max_numbers = _LOOKED_UP // max(len(starts), 1)
         numbers = self._filtered_numbers(chosen, values, max_numbers)
+        listed = "(SELECT value FROM json_each(?))"
+        if numbers is None and f"{FUNCTION}(" in terms:
+            word, divided = self._divide_numbers(terms, values)
+            return f"{of} start >= ? AND start < ? AND key {word} {listed}", (since, until, divided)
         if numbers is None:
             return f"{of} start >= ? AND start < ? AND key IN ({chosen})", (since, until, *values)
-        listed = "(SELECT value FROM json_each(?))"
         parameters = (json.dumps([*starts]), json.dumps(numbers))
         return f"{of} start IN {listed} AND key IN {listed}", parameters
 
@@ -496,6 +502,21 @@ class SqliteLedgerRows(SqlLedgerRows):
             numbers = [number for (number,) in rows]
             self._chosen = (filter_key, limit, numbers)
         return numbers if len(numbers) <= max_numbers else None
+
+    def _divide_numbers(self, terms: str, values: Sequence[str]) -> tuple[str, str]:
+        """
+        Return "IN" with the numbers that pass, or "NOT IN" with the others if they are fewer, as JSON.
+
+        In a statement, SQLite would compute derived dimensions again for each time range of a query.
+        """
+        filter_key = (terms, *values)
+        if self._divided[0] != filter_key:
+            numbers: dict[int, list[int]] = {0: [], 1: []}
+            for number, passes in self._connection.execute(f"SELECT id, TRUE{terms} FROM keys k", values):
+                numbers[passes].append(number)
+            passes = len(numbers[1]) <= len(numbers[0])
+            self._divided = filter_key, "IN" if passes else "NOT IN", json.dumps(numbers[passes])
+        return self._divided[1:]
 
     def meter_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
@@ -599,7 +620,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         }
         if not added:
             return
-        self._chosen = _NONE_CHOSEN
+        self._forget_chosen()
         known.update(added)
         self._connection.create_function(
             FUNCTION, -1, lambda name, *values: known[name](values), deterministic=True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from datetime import UTC, datetime
 from random import Random
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from spool.ledger.queries import CostQuery
+from spool.ledger.queries import CostQuery, Derived
 from spool.ledger.sums import DAY_S, WIDTH, Dimensions
 from spool.sqlite import ledger
 from spool.sqlite.ledger import SqliteLedgerRows, migrate_ledger
@@ -22,6 +23,11 @@ FILTERS = (
     {"exclude": {"model": ("model-0",)}},
     {"include": {"team": ("nobody",)}},
     {"include": {"team": ("",)}},
+    {"include": {"large": ("yes",)}},
+    {"exclude": {"large": ("yes",)}},
+)
+LARGE = Derived(
+    name="large", label="", sources=("team",), value=lambda names: "yes" if names[0] > "team-2" else ""
 )
 
 
@@ -59,7 +65,7 @@ def test_both_ways_find_the_same(
     include, exclude = named.get("include", {}), named.get("exclude", {})
 
     def passes(of: Dimensions) -> bool:
-        known = of._asdict()
+        known = {**of._asdict(), "large": LARGE.value((of.team,))}
         return all(known[name] in values for name, values in include.items()) and not any(
             known[name] in values for name, values in exclude.items()
         )
@@ -70,7 +76,9 @@ def test_both_ways_find_the_same(
             if passes(of):
                 place = (of.team or None, start if by_start else 0)
                 expected[place] = expected.get(place, 0) + measures[0]
-    query = CostQuery(**EVER, group_by=("team",), include=include, exclude=exclude)
+    query = CostQuery(
+        **EVER, group_by=("team",), include=include, exclude=exclude, derived={LARGE.name: LARGE}
+    )
     found = rows.totals([(DAY_S, since, until, 0)], query, by_start=by_start)
     assert {(each.group[0], each.start): each.measures[0] for each in found} == expected
 
@@ -146,3 +154,32 @@ def test_numbers_of_a_filter_are_chosen_once_for_several_stretches(monkeypatch: 
     [number] = rows.find_or_assign_numbers([dimensions(4, MODELS)])
     rows.add(DAY_S, [(0, number, [1000] * WIDTH)])
     assert calls(0, 2, "team-4") > 1000
+
+
+@pytest.mark.parametrize("passing", range(1, TEAMS))
+def test_derived_values_are_computed_once_for_several_stretches(
+    monkeypatch: pytest.MonkeyPatch, passing: int
+) -> None:
+    """
+    If many sets of dimensions pass, their derived values are computed once for all time ranges of a query, and no
+    more than half of their numbers are listed.
+    """
+    monkeypatch.setattr(ledger, "_LOOKED_UP", 0)
+    rows = filled()
+    computed = 0
+
+    def value(names: tuple[str, ...]) -> str:
+        nonlocal computed
+        computed += 1
+        return "yes" if names[0] < f"team-{passing}" else ""
+
+    teams = Derived(name="some", label="", sources=("team",), value=value)
+    query = CostQuery(**EVER, include={"some": ("yes",)}, derived={"some": teams})
+    spans = [(DAY_S, day * DAY_S, (day + 3) * DAY_S, 0) for day in range(0, DAYS, 3)]
+    found = [list(rows.totals([span], query)) for span in spans]
+    expected = [(of, measures) for day in range(DAYS) for of, measures in rows.read_sums(DAY_S, day * DAY_S)]
+    assert sum(measures[0] for of, measures in expected if of.team < f"team-{passing}") == sum(
+        each.measures[0] for sums in found for each in sums
+    )
+    assert computed <= TEAMS * MODELS + len(spans)
+    assert len(json.loads(rows._divided[2])) <= TEAMS * MODELS / 2
