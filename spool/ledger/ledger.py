@@ -512,9 +512,11 @@ class Ledger:
         async with self._turn:
             result = await records()
             self._placement.forget()
-            return await self._change_rows(
+            count = await self._change_rows(
                 lambda rows: rows.rename_dimensions(partial(_rename_erased, renamed=renamed))
-            ), result
+            )
+            self._remembered_costs.forget()
+            return count, result
 
     async def devices_of(self, renamed: Callable[[str], str]) -> set[str]:
         """Return the devices of the people whom `rename` would rename."""
@@ -720,9 +722,18 @@ class Ledger:
         )
 
     def _has_own_dimensions(self, query: CostQuery) -> bool:
-        """Return False if the query defines a dimension. Its results are not cached."""
+        """Return False if the query defines a dimension that may have other values later. It is not cached."""
         own = {**self._derived, _PERSON: self.person_dimension}
-        return all(dimension is own.get(name) for name, dimension in query.derived.items())
+        is_lasting = self._remembered_costs.has_dimension
+        return all(each is own.get(name) or is_lasting(each) for name, each in query.derived.items())
+
+    def lasting_dimension(self, depends_on: object, define: Callable[[], Derived]) -> Derived:
+        """
+        Return the same dimension while `depends_on` is equal, and no link or name of a person changes. Its
+        values may depend on nothing else. Results by it are remembered.
+        """
+        version = None if self.people is None else self.people.persons.version
+        return self._remembered_costs.dimension((version, depends_on), define)
 
     def _prepare_queries(self, queries: Sequence[CostQuery], now: float) -> list[CostQuery]:
         prepared = []

@@ -176,6 +176,9 @@ class SlicedLedger:
     def derived(self) -> Sequence[Derived]:
         return self._ledger.derived()
 
+    def lasting_dimension(self, depends_on: object, define: Callable[[], Derived]) -> Derived:
+        return self._ledger.lasting_dimension(depends_on, define)
+
     def own_dimensions(self) -> Sequence[str]:
         return self._ledger.own_dimensions()
 

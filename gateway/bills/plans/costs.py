@@ -193,7 +193,7 @@ async def asked_costs(asking: PlanQuestion) -> PlanCosts:
     plans = usable_plans(asking.registry, asking.ledger.dimensions())
     # read names and plans at the same time, because a seat's mark is its position in its plan
     names = SeatNames(asking.registry)
-    coverage = Coverage(plans, asking.ledger.derived(), asking.registry.people)
+    coverage = Coverage(plans, asking.ledger, asking.registry.people)
     days = AskedDays(
         days=month.days,
         begun=sum(day <= asking.now for day in month.days),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache, partial
@@ -39,7 +39,7 @@ from spool.statements import day_text, parse_day
 from spool.turns.threads import sort_in_steps
 
 NAME = "(seat)"  # name of the dimension; users cannot query it, because no list of dimensions contains it
-_MEMO = 10_000
+_MEMO = 5_000
 _Held = tuple[int, str, View]  # position of its plan, seat mark, and the view of the plan
 _PLACE = itemgetter(0)
 NOT_COVERED = ("",)
@@ -87,11 +87,12 @@ class Coverage:
     """
 
     def __init__(
-        self, plans: Sequence[tuple[AssistantPlan, View]], derived: Sequence[Derived], people: People
+        self, plans: Sequence[tuple[AssistantPlan, View]], ledger: AskedLedger, people: People
     ) -> None:
         self._plans = plans
         self._people = people
-        self._derived = {dimension.name: dimension for dimension in derived}
+        self._lasting = ledger.lasting_dimension
+        self._derived = {dimension.name: dimension for dimension in ledger.derived()}
         sources = {USER, SECOND_NAME}
         for _, view in plans:
             for name in view_dimensions(view):
@@ -119,7 +120,17 @@ class Coverage:
         Return the dimension for a span that begins at `at`. Its value is the seat mark, or "" if no plan
         covers the call.
         """
-        held = self._seats_by_user(day_text(at))
+        day = day_text(at)
+        marks = [
+            seat_mark(plan, seat_index)
+            for plan, _ in self._plans
+            for seat_index, seat in enumerate(plan.seats)
+            if is_held(seat, day)
+        ]
+        return self._lasting((NAME, marks, self._plans, self._derived), partial(self._define, day))
+
+    def _define(self, day: str) -> Derived:
+        held = self._seats_by_user(day)
         # If nobody has a seat, any dimension gives the same result. The provider has few values, so the query
         # reads few sums.
         if not held:
@@ -163,6 +174,8 @@ class AskedLedger(Protocol):
     async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]: ...
 
     def derived(self) -> Sequence[Derived]: ...
+
+    def lasting_dimension(self, depends_on: object, define: Callable[[], Derived]) -> Derived: ...
 
     def dimensions(self) -> Sequence[str]: ...
 

@@ -234,7 +234,7 @@ def ledger_divided_by_plans(
     `ledger` shows.
     """
     plans = usable_plans(registry, ledger.dimensions())
-    coverage = Coverage(plans, ledger.derived(), registry.people)
+    coverage = Coverage(plans, ledger, registry.people)
     if cost_type != PAID_COST:
         return DividedLedger(ledger, coverage, cost_type)
     fees = SeatFees(

@@ -9,7 +9,7 @@ the running month has counted costs on days without a bill.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from threading import Lock
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from spool.ledger.costs import query_costs
 from spool.ledger.counting import EVERY, EVERY_BILLED, mark_name
 from spool.ledger.periods import next_beginning
-from spool.ledger.queries import CostQuery, CostRow
+from spool.ledger.queries import CostQuery, CostRow, Derived
 from spool.record import CURRENCY
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ MOST_YEARS = 10  # of a cached query
 _OF_STATE = ("hourly", "rebuilding", EVERY)
 # the same for billed costs
 _OF_BILLED = (EVERY_BILLED,)
+MOST_DIMENSIONS = 8  # that queries define; each may have thousands of values in memory
 _DAY = timedelta(days=1)
 
 Marks = tuple[int | None, ...]
@@ -47,6 +48,10 @@ class RememberedCosts:
         self._most_rows = most_rows
         self._answers: OrderedDict[Hashable, tuple[Marks, Answer]] = OrderedDict()
         self._row_count = 0
+        self._dimensions: list[
+            tuple[object, Derived, object]
+        ] = []  # with the object that stands for it in keys
+        self._every: int | None = None
         self._lock = Lock()
 
     def costs(
@@ -54,10 +59,9 @@ class RememberedCosts:
     ) -> list[CostRow]:
         if not _is_cached(query, now):
             return query_costs(rows, query, limit, rates)
-        marks = marks_of_changes(
-            rows.state_values(), query.since, query.until, is_billed=bool(query.arranged)
-        )
-        key = _query_key(query)
+        state = self._read_state(rows)
+        marks = marks_of_changes(state, query.since, query.until, is_billed=bool(query.arranged))
+        key = self._query_key(query)
         if isinstance(found := self._find_answer(key, marks), list):
             return found
         cost_rows = query_costs(rows, query, limit, rates)
@@ -76,10 +80,12 @@ class RememberedCosts:
     ) -> list[Usages]:
         from spool.ledger.usages import usages_by_group
 
-        state = rows.state_values()
+        state = self._read_state(rows)
         answers: dict[int, Usages] = {}
         for place, query in enumerate(queries):
-            found = self._find_answer(*_place_of_usages(query, state)) if _is_cached(query, now) else None
+            found = (
+                self._find_answer(*self._place_of_usages(query, state)) if _is_cached(query, now) else None
+            )
             if isinstance(found, dict):
                 answers[place] = found
         missing = [place for place in range(len(queries)) if place not in answers]
@@ -87,8 +93,49 @@ class RememberedCosts:
         for place, answer in zip(missing, read, strict=True):
             answers[place] = answer
             if _is_cached(queries[place], now) and not state.get("charged"):
-                self._store_answer(*_place_of_usages(queries[place], state), answer)
+                self._store_answer(*self._place_of_usages(queries[place], state), answer)
         return [answers[place] for place in range(len(queries))]
+
+    def dimension(self, depends_on: object, define: Callable[[], Derived]) -> Derived:
+        """
+        Return the same dimension for equal `depends_on`, so that results by it are remembered. Its values may
+        depend on nothing else.
+        """
+        with self._lock:
+            found = next((each for each in self._dimensions if each[0] == depends_on), None)
+            if found is None:
+                found = depends_on, define(), object()
+            else:
+                self._dimensions.remove(found)
+            self._dimensions = [*self._dimensions, found][-MOST_DIMENSIONS:]
+            return found[1]
+
+    def has_dimension(self, dimension: Derived) -> bool:
+        return any(dimension is each for _, each, _ in self._dimensions)
+
+    def forget(self) -> None:
+        with self._lock:
+            self._answers.clear()
+            self._dimensions = []
+            self._row_count = 0
+
+    def _place_of_usages(self, query: CostQuery, state: Mapping[str, int]) -> tuple[Hashable, Marks]:
+        return ("usages", self._query_key(query)), marks_of_changes(state, query.since, query.until)
+
+    def _query_key(self, query: CostQuery) -> Hashable:
+        """Return a key without the dimensions that queries define, because their values are in memory as well."""
+        marks = {id(dimension): mark for _, dimension, mark in self._dimensions}
+        derived = {name: marks.get(id(each), each) for name, each in query.derived.items()}
+        values = {each.name: getattr(query, each.name) for each in fields(query)} | {"derived": derived}
+        return tuple(map(_to_hashable, values.values()))
+
+    def _read_state(self, rows: LedgerRows) -> Mapping[str, int]:
+        """Return the state. If any process has renamed people since, forget all results, because they have names."""
+        state = rows.state_values()
+        if state.get(EVERY) != self._every:
+            self._every = state.get(EVERY)
+            self.forget()
+        return state
 
     def _find_answer(self, key: Hashable, marks: Marks) -> Answer | None:
         with self._lock:
@@ -132,14 +179,6 @@ def _mark_names(since: datetime, until: datetime, every: str) -> Iterator[str]:
     while at < end:
         yield mark_name(at, every)
         at = next_beginning(at, "daily" if at.day == 1 else "monthly")
-
-
-def _place_of_usages(query: CostQuery, state: Mapping[str, int]) -> tuple[Hashable, Marks]:
-    return ("usages", _query_key(query)), marks_of_changes(state, query.since, query.until)
-
-
-def _query_key(query: CostQuery) -> Hashable:
-    return tuple(_to_hashable(getattr(query, attribute.name)) for attribute in fields(query))
 
 
 def _to_hashable(value: object) -> Hashable:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import pytest
@@ -20,10 +21,12 @@ from spool.ledger.queries import CostQuery, CostRow, Derived
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions
 from spool.ledger.usages import Usages, usages_by_group
-from spool.record import NS
+from spool.people import KEEP, People
+from spool.record import NS, Inference
 from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import FakeClock, FakeLog, FakePrices, call
 
+NAMES = ("ada", "bob", "ada@example.com", "bob@example.com")
 AUGUST, SEPTEMBER, OCTOBER = (datetime(2026, month, 1, tzinfo=UTC) for month in (8, 9, 10))
 LATE = datetime(2026, 10, 20, 12, tzinfo=UTC)
 BEHIND_UTC = timezone(timedelta(hours=-7))
@@ -57,9 +60,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
     return Counted(monkeypatch)
 
 
-def called(month: datetime, team: str, *, day: int = 5) -> Any:
+def called(month: datetime, team: str, *, day: int = 5, user: str | None = None) -> Any:
     start = month.replace(day=day, hour=9)
-    return call(start_time=int(start.timestamp()) * NS, team=team)
+    return call(start_time=int(start.timestamp()) * NS, team=team, user=user)
 
 
 async def filled(ledgers: Ledgers) -> tuple[FakeLog, Ledger]:
@@ -147,6 +150,112 @@ async def test_what_another_ledger_counted_is_known(ledgers: Ledgers) -> None:
     assert await fresh(ledgers, OF_AUGUST) == await ledger.costs(OF_AUGUST)
 
 
+class Orders:
+    """A ledger whose results are remembered, another of another process, and random changes of what they show."""
+
+    def __init__(self, ledgers: Ledgers, chance: random.Random) -> None:
+        self.ledgers, self.chance, self.log = ledgers, chance, FakeLog()
+        self.people = People(policy=KEEP, secret=b"s" * 32)
+        self.names, self.linked, self.erased = [*NAMES], list[tuple[str, ...]](), list[tuple[str, ...]]()
+        self.asked = 0
+
+    async def open(self) -> None:
+        self.ledger = await self.ledgers.open(clock=FakeClock(LATE.timestamp()))
+        self.other = await self.new_ledger()
+        self.ledger.people = self.people
+        for _ in range(20):
+            await self.late()
+
+    async def new_ledger(self) -> Ledger:
+        ledger = await Ledger(self.ledgers.store, clock=FakeClock(LATE.timestamp())).load()
+        ledger.people = self.people
+        return ledger
+
+    async def late(self) -> None:
+        month, user = self.chance.choice((AUGUST, SEPTEMBER, OCTOBER)), self.chance.choice(self.names)
+        made = called(month, self.chance.choice("ab"), day=self.chance.randint(1, 20), user=user)
+        self.log.add([made], at=LATE.timestamp())
+        await self.ledger.catch_up(self.log)
+
+    async def recalculated(self) -> None:
+        await self.ledger.reprice(Flat(), since=self.chance.choice((AUGUST, SEPTEMBER, OCTOBER)))
+
+    async def link(self) -> None:
+        pair = tuple(self.chance.sample(self.names, 2)) if len(self.names) > 1 else ()
+        self.linked = [pair] if pair and not self.linked else []
+        self.people.replace_links(self.linked, self.erased)
+
+    async def erase(self) -> None:
+        if len(self.names) < 2:
+            return
+        name = self.names.pop(self.chance.randrange(len(self.names)))
+        pseudonym = f"erased:{len(self.erased):016x}"
+        self.linked = [pair for pair in self.linked if name not in pair]
+        self.erased.append((pseudonym,))
+        self.people.replace_links(self.linked, self.erased)
+
+        async def records() -> None:
+            for entry in self.log.entries:
+                for record in entry.records:
+                    if isinstance(record, Inference) and record.user == name:
+                        record.user = pseudonym
+
+        await self.ledger.rename(lambda each: pseudonym if each == name else each, records)
+        assert name not in repr(self.ledger._remembered_costs._answers)
+        assert not self.ledger._remembered_costs._dimensions
+        await self.other.costs(OF_SEPTEMBER)
+        assert name not in repr(self.other._remembered_costs._answers)
+        assert not self.other._remembered_costs._dimensions
+
+    async def check(self) -> None:
+        by_user = replace(OF_AUGUST, until=LATE, group_by=("user",))
+        queries = [
+            by_user,
+            replace(by_user, granularity="monthly"),
+            replace(by_user, until=OCTOBER),
+            *(replace(OF_SEPTEMBER, include={"user": (name,)}) for name in self.names),
+        ]
+        fresh = await self.new_ledger()
+        for ledger in (self.ledger, self.other, self.ledger):
+            assert await fresh.costs(self.by_person(fresh)) == await ledger.costs(self.by_person(ledger))
+        for query in queries:
+            expected = await fresh.costs(query)
+            sides = [query, replace(query, since=SEPTEMBER, until=OCTOBER)]
+            usages = await fresh.usages_of(sides)
+            for ledger in (self.ledger, self.other, self.ledger):
+                self.asked += 1
+                assert expected == await ledger.costs(query)
+                assert usages == await ledger.usages_of(sides)
+
+    def by_person(self, ledger: Ledger) -> CostQuery:
+        """Return a query by a dimension that it defines. It has names in memory, and depends on links."""
+        shown = self.people.shown_name
+
+        def define() -> Derived:
+            return Derived(
+                name="(who)", label="", sources=("user",), value=lru_cache(lambda names: shown(names[0]))
+            )
+
+        who = ledger.lasting_dimension("who", define)
+        return replace(OF_AUGUST, until=LATE, group_by=(who.name,), derived={who.name: who})
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_result_is_never_older_than_a_change(ledgers: Ledgers, seed: int, counted: Counted) -> None:
+    """
+    After late calls, new prices, erasures and links of names in any order, results equal those of a new ledger. An
+    erased name is in no remembered result, group or filter, also of another process after its next query.
+    """
+    orders = Orders(ledgers, random.Random(seed))
+    await orders.open()
+    changes = [orders.late, orders.recalculated, orders.link, orders.erase]
+    for change in (*changes, *orders.chance.choices(changes, k=8)):
+        await orders.check()
+        await change()
+        await orders.check()
+    assert counted.times < orders.asked
+
+
 def billed(day: datetime, mark: str, units: int) -> tuple[BilledDay, list[BilledSum]]:
     made = BilledDay(
         day=int(day.timestamp()),
@@ -187,8 +296,8 @@ async def test_billed_money_of_a_closed_month_is_added_up_once(ledgers: Ledgers,
 
 async def test_the_running_month_is_added_up_after_each_change(ledgers: Ledgers, counted: Counted) -> None:
     """
-    A result of the running month is remembered until one of its sums changes. Billed costs of the running month,
-    and results by a dimension that the query itself defines, are not remembered.
+    A result of the running month is remembered until one of its sums changes. Billed costs of the running month
+    are not remembered, and results by a dimension that the query itself defines only if it is lasting.
     """
     log, ledger = await filled(ledgers)
     running = replace(OF_AUGUST, until=LATE)
@@ -203,14 +312,21 @@ async def test_the_running_month_is_added_up_after_each_change(ledgers: Ledgers,
         await ledger.costs(replace(OF_AUGUST, group_by=("Part",), derived={"Part": own}))
     # These queries do not use the remembered results, so they are not counted.
     assert 2 == counted.times
+    lasting = [ledger.lasting_dimension(["any", "list"], lambda: replace(own)) for _ in range(2)]
+    for dimension in lasting:
+        await ledger.costs(replace(OF_AUGUST, group_by=("Part",), derived={"Part": dimension}))
+    assert 3 == counted.times
+    for number in range(remembered.MOST_DIMENSIONS):
+        ledger.lasting_dimension(number, lambda: replace(own))
+    assert ledger.lasting_dimension(["any", "list"], lambda: replace(own)) is not lasting[0]
     await ledger.put_billed([billed(OCTOBER, "1", 5)])
     for _ in range(2):
         await ledger.costs(replace(running, since=OCTOBER, until=OCTOBER + timedelta(days=2), arranged=1))
-    assert 4 == counted.times
+    assert 5 == counted.times
     edges = [datetime(2026, month, 1, tzinfo=BEHIND_UTC) for month in (9, 10)]
     for _ in range(2):
         await ledger.costs(replace(OF_AUGUST, since=edges[0], until=edges[1], zone=BEHIND_UTC))
-    assert 5 == counted.times
+    assert 6 == counted.times
 
 
 async def test_usages_are_read_again_after_each_change(
