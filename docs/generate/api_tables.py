@@ -24,21 +24,13 @@ _SEEN_TYPES = {
     type(None): "any or null",
 }
 _MAPS = {  # objects with arbitrary member names, so the members are not documented as fields
-    "labels", "tags", "filter", "calls_where", "where", "causes", "by_charge", "by_reason", "alerts", "names", "data",
-    "kinds", "border", "problems", "layers", "frozen_rates", "config", "planned_limits", "pagination",
-    "filtering", "sorting",
+    "tags", "filter", "alerts", "data", "config", "pagination", "filtering", "sorting",
 }  # fmt: skip
 # objects whose fields are explained with another noun than the object's name
 _NOUNS = {
-    "dead": "rejected record", "month": "overview", "total": "total", "successe": "", "error": "", "body": "",
-    "current": "current use", "recommended": "recommended use", "look": "search",
-    "what_if": "estimate", "before": "item", "after": "item", "native": "compiled module", "param": "tool",
-    "billed_invoice": "invoice", "space": "queue", "ignored": "sender", "slack": "Slack channel", "row": "group",
-    "container_metric": "files", "audit": "audit row", "edited": "rejected record", "resolved": "delivery",
-    "unknown": "delivery", "upstream": "device at your cost service", "why": "record", "channel_name": "channel",
-    "configuration": "setting", "unenrolled": "device", "statement": "provider bill", "type": "recommendation type",
-    "statement_pull": "fetched report", "mark": "note", "container_file": "file", "reload": "configuration",
-    "month_closing": "month", "demo": "demo month", "receipt": "receipt", "people": "person", "billing": "hourly files",
+    "total": "total", "successe": "", "error": "", "body": "", "current": "current use",
+    "recommended": "recommended use", "param": "tool", "space": "queue", "slack": "Slack channel", "row": "group",
+    "type": "recommendation type", "people": "person",
 }  # fmt: skip
 _ITEMS_OF = {
     "costs": "calls",
@@ -48,10 +40,9 @@ _ITEMS_OF = {
     "people": "people",
 }
 _SHOWN = {  # lists and objects that are named by another noun than their field
-    "billed_invoice": "invoice", "billed_invoices": "invoices", "statements": "provider bills", "audit": "audit rows",
-    "statement_pulls": "fetched reports", "marks": "notes", "partial_refusals": "rejections in responses with a 2xx",
-    "accepted_twice": "records that were accepted twice", "conflicts": "conflicts between reports",
-    "receipt": "receipt of the request", "imports": "imports of provider bills",
+    "billed_invoices": "invoices", "statements": "provider bills", "audit": "audit rows",
+    "statement_pulls": "fetched reports", "partial_refusals": "rejections in responses with a 2xx",
+    "conflicts": "conflicts between reports",
 }  # fmt: skip
 LIST_PARTS = ("pagination", "filtering", "sorting")  # of an answer
 _LIST_PARAMETERS = ("limit", "cursor", "sort_key", "sort_order")

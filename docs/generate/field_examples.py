@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET
 
-from gateway.core.fields import field_default
+from gateway.core.fields import field_default, item_struct
 from gateway.http.address import Address
 from gateway.http.answers import JSON
 from gateway.http.lists import List, one_page_envelope
@@ -19,9 +19,12 @@ from spool.registry.field_notes import Example, example_id
 _PARAMETER = re.compile(r"([\w-]+)s/\{\w+\}")  # the id of a resource in a path, after its noun
 
 
-def composed(rows: Sequence[Address], *, without: Collection[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def composed(
+    rows: Sequence[Address], *, stored: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """
-    Yield the name and the example of each operation that is not in `without` and whose answer has a type.
+    Yield the name and the example of each operation whose answer has a type. Its stored members replace
+    composed ones.
 
     Raises ValueError, with the name of the field, if a field has no example.
     """
@@ -31,21 +34,26 @@ def composed(rows: Sequence[Address], *, without: Collection[str]) -> Iterator[t
             name = f"{method} {row.documented_path}"
             # a deletion has the fields of its resource
             kind = _answer_type(row) or kinds.get(row.documented_path)
-            if name not in without and kind is not None:
-                yield name, _operation(row, method, kind)
+            own = stored.get(name, {})
+            if "answer" not in own and kind is not None:
+                yield name, _operation(row, method, kind, own)
 
 
 def described(rows: Sequence[Address]) -> frozenset[str]:
-    """Return the names of the types of each resource that `item_struct` derives: of creations, changes and answers."""
+    """
+    Return the names of the types whose fields need words: answers of which a field has some, and the bodies of
+    resources that `item_struct` derives.
+    """
     items = [row.item for row in rows if isinstance(row.item, type) and issubclass(row.item, msgspec.Struct)]
-    nouns = {item.__name__.removesuffix("Item") for item in items if _has_example_id(item)}
-    return frozenset(
-        name for noun in nouns for name in (f"New{noun}", f"{noun}Changes", f"{noun}Item", f"One{noun}")
-    )
+    nouns = {
+        item.__name__.removesuffix("Item") for item in items if item.__module__ == item_struct.__module__
+    }
+    answers = {kind.__name__ for row in rows if (kind := _answer_type(row)) and _has_notes(kind)}
+    return frozenset(answers | {name for noun in nouns for name in (f"New{noun}", f"{noun}Changes")})
 
 
-def _has_example_id(item: type[msgspec.Struct]) -> bool:
-    return any(field.name == "id" and _example(field.type) for field in msgspec.structs.fields(item))
+def _has_notes(kind: type[msgspec.Struct]) -> bool:
+    return any(get_origin(field.type) is Annotated for field in msgspec.structs.fields(kind))
 
 
 def _answer_type(row: Address) -> type[msgspec.Struct] | None:
@@ -53,18 +61,31 @@ def _answer_type(row: Address) -> type[msgspec.Struct] | None:
     return kind if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else None
 
 
-def _operation(row: Address, method: str, kind: type[msgspec.Struct]) -> Mapping[str, Any]:
+def _operation(
+    row: Address, method: str, kind: type[msgspec.Struct], own: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """
+    Return the example of an operation, with its `own` members. If it has some, its answer has the fields that an
+    answer may lack.
+    """
     found = _PARAMETER.search(row.documented_path)
     id = _id_of(kind) or (example_id(found[1].replace("-", "_")) if found else "")
     has_sections = method == "GET" and not row.lists and bool(row.repeated)
-    query = ["limit=1"] if row.lists else []
-    query += [f"{name}={_member(kind, 'name')}" for name in row.required]
-    query += [f"{name}={field}" for name in row.repeated if has_sections for field in _optional(kind)]
-    path = _PARAMETER.sub(rf"\1s/{id}", row.documented_path)
-    example = {"path": f"{path}?{'&'.join(query)}".removesuffix("?"), "status": next(iter(row.gives), 200)}
-    if (body := row.takes.get(JSON)) is not None:
+    example = {"path": "", "status": next(iter(row.gives), 200)}
+    if "path" not in own:
+        query = ["limit=1"] if row.lists else []
+        query += [f"{name}={_member(kind, 'name')}" for name in row.required]
+        query += [f"{name}={field}" for name in row.repeated if has_sections for field in _optional(kind)]
+        path = _PARAMETER.sub(rf"\1s/{id}", row.documented_path)
+        example["path"] = f"{path}?{'&'.join(query)}".removesuffix("?")
+    if (body := row.takes.get(JSON)) is not None and "body" not in own:
         example["body"] = _body(body)
-    return {**example, "answer": _answer(row, method, kind, id, has_sections=has_sections)}
+    if own:
+        shown: tuple[bool, ...] = (True, True)
+    else:
+        shown = (False,) if row.lists else (method in ("POST", "PATCH"), has_sections)
+    answer = _answer(row, method, kind, id, optional=shown)
+    return {**example, **own, "answer": {**answer, **own.get("beside", {})}}
 
 
 def _id_of(kind: type[msgspec.Struct]) -> str:
@@ -95,21 +116,24 @@ def _body(kind: Any) -> Mapping[str, Any]:
     }
 
 
-def _answer(row: Address, method: str, kind: type[msgspec.Struct], id: str, *, has_sections: bool) -> Any:
+def _answer(
+    row: Address, method: str, kind: type[msgspec.Struct], id: str, *, optional: tuple[bool, ...]
+) -> Any:
     if row.lists:
-        return _page(row.lists, kind, id)
+        return _page(row.lists, kind, id, optional=optional)
     schema = next(iter(row.gives.values()))[JSON]
     if not isinstance(schema, type):
         return _of_schema(schema, id)
-    is_change = method == "PATCH"
-    return _values(kind, is_change=is_change, optional=(method in ("POST", "PATCH"), has_sections))
+    return _values(kind, is_change=method == "PATCH", optional=optional)
 
 
-def _page(listed: List[Any], kind: type[msgspec.Struct], id: str) -> Mapping[str, Any]:
+def _page(
+    listed: List[Any], kind: type[msgspec.Struct], id: str, *, optional: tuple[bool, ...]
+) -> Mapping[str, Any]:
     page: ListPage[Any] = ListPage(rows=(), keys=(), before=False, after=False, total=1)
     beside = one_page_envelope(listed, page, limit=1)
     del beside["filtering"]["available"][1:]
-    rows = {listed.root: [_values(kind, optional=(False,))]}
+    rows = {listed.root: [_values(kind, optional=optional)]}
     return {**{name: _of_schema(each, id) for name, each in listed.beside.items()}, **rows, **beside}
 
 
@@ -128,9 +152,12 @@ def _values(
         if field.default is UNSET and not (has_optional and found):
             continue
         if found:
-            values[field.name] = found.changed if is_change and found.changed is not UNSET else found.value
-        elif isinstance(plain, type) and issubclass(plain, msgspec.Struct):
-            values[field.name] = _values(plain, is_change=is_change, optional=tuple(below) or (False,))
+            values[field.encode_name] = (
+                found.changed if is_change and found.changed is not UNSET else found.value
+            )
+        elif (inner := _object_type(plain)) is not None:
+            value = _values(inner, is_change=is_change, optional=tuple(below) or (has_optional,))
+            values[field.encode_name] = [value] if _is_list(plain) else value
         else:
             raise ValueError(f"{kind.__name__}.{field.name} has no example: add example(...) to the field")
     return values
@@ -171,6 +198,16 @@ def _example(kind: Any) -> Example | None:
         ),
         None,
     )
+
+
+def _object_type(kind: Any) -> type[msgspec.Struct] | None:
+    """Return the struct that a type is, lists, or allows beside null."""
+    found = (each for part in (kind, *get_args(kind)) for each in (part, *get_args(part)))
+    return next((each for each in found if isinstance(each, type) and issubclass(each, msgspec.Struct)), None)
+
+
+def _is_list(kind: Any) -> bool:
+    return any(get_origin(each) is list for each in (kind, *get_args(kind)))
 
 
 def _plain(kind: Any) -> Any:

@@ -23,7 +23,7 @@ from gateway.service.addresses.table import ADDRESSES
 _SHORT = 100  # characters of an example that is shown again
 WIDTH = 96  # maximum columns of a line of JSON
 _STORED = json.loads((Path(__file__).parent / "examples.json").read_text())
-EXAMPLES: Mapping[str, Any] = {**_STORED, **dict(composed(ADDRESSES, without=_STORED.keys()))}
+EXAMPLES: Mapping[str, Any] = {**_STORED, **dict(composed(ADDRESSES, stored=_STORED))}
 # left out on the other pages, because the index states it once
 _IGNORES_KEY = "The Idempotency-Key header is ignored."
 _OPERATOR_OPTIONS = ["--unix-socket tollhouse-data/operator.sock"]

@@ -7,6 +7,9 @@ Operator API for assistants: the call behind `tollhouse mcp`, and the tools that
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
 
 from gateway.http.lists import List, MemoryRows, Sort, yes_no
 from gateway.http.requests import Result
@@ -19,6 +22,7 @@ from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.operations.services import OperatorServices
 from spool.errors import NotThere
 from spool.record import moment
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, USE_ASSISTANTS
 
 
@@ -30,6 +34,36 @@ def asks_tool_on_stdio(mcp_line: McpLine) -> bool:
     return asks_tool(_message_bytes(mcp_line))
 
 
+class RelayMcpAnswer(msgspec.Struct, kw_only=True):
+    line: Annotated[
+        str,
+        words("The message as one line of JSON."),
+        example(
+            '{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"Co'
+            "sts can be grouped and filtered by 16 matching dimensions.\\n\\n| "
+            "dimension | meaning | values |\\n| --- | --- | --- |\\n| model | the "
+            "model that answered | 15 |\\n| ..."
+        ),
+    ]
+
+
+class AssistantToolItem(msgspec.Struct, kw_only=True):
+    name: Annotated[str, words("The name of the tool."), example("compare_costs")]
+    title: Annotated[str, words("The title of the tool."), example("What changed")]
+    writes: Annotated[bool, words("Whether the tool changes data."), example(False)]
+    enabled: Annotated[bool, words("Whether the tool is enabled."), example(True)]
+    needs: Annotated[str, words("The permission set that the tool requires."), example("use_assistants")]
+    shows: Annotated[str, words("How the tool treats restricted access to calls."), example("sliced")]
+    last_updated: Annotated[
+        str | None, words("When the tool was last enabled or disabled, or null."), example(None)
+    ]
+    updated_by: Annotated[str | None, words("Who enabled or disabled the tool last, or null."), example(None)]
+
+
+class OneAssistantTool(msgspec.Struct, kw_only=True):
+    assistant_tool: Annotated[AssistantToolItem, words("The changed tool.")]
+
+
 @call(
     "POST",
     "/mcp",
@@ -39,6 +73,7 @@ def asks_tool_on_stdio(mcp_line: McpLine) -> bool:
     shows=SLICED,
     asks_cost_type=True,
     asks_much=asks_tool_on_stdio,
+    answers=RelayMcpAnswer,
 )
 async def relay_mcp(request: OperatorRequest[OperatorServices, McpLine]) -> Result:
     """Answer with the line to write, or null for a notification. Calls are not counted against a limit."""
@@ -119,13 +154,20 @@ ASSISTANT_TOOLS: List[AssistantTool] = List(
     "List the MCP tools",
     lists=ASSISTANT_TOOLS,
     shows=NOTHING,
+    item=AssistantToolItem,
 )
 async def list_assistant_tools(request: OperatorRequest[OperatorServices, None]) -> Result:
     services = request.services
     return await request.list(ASSISTANT_TOOLS, MemoryRows([_describe_tool(services, name) for name in TOOLS]))
 
 
-@call("PATCH", "/assistant-tools/{name}", ORGANIZATION_ADMINISTRATION, "Enable or disable an MCP tool")
+@call(
+    "PATCH",
+    "/assistant-tools/{name}",
+    ORGANIZATION_ADMINISTRATION,
+    "Enable or disable an MCP tool",
+    answers=OneAssistantTool,
+)
 async def set_assistant_tool(request: OperatorRequest[OperatorServices, ToolChange]) -> Result:
     name = request.word("name")
     if name not in TOOLS:

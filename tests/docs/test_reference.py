@@ -224,7 +224,7 @@ def test_a_field_without_an_example_is_named() -> None:
     longer = with_a_field(BudgetItem, time_span=Annotated[str, words("The span.")])
     listed = next(row for row in ADDRESSES if row.item is BudgetItem)
     with pytest.raises(ValueError, match=r"BudgetItem\.time_span has no example"):
-        dict(composed([replace(listed, item=longer)], without=()))
+        dict(composed([replace(listed, item=longer)], stored={}))
 
 
 def test_examples_have_no_secrets_and_nothing_of_a_machine() -> None:

@@ -8,17 +8,22 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import pytest_asyncio
-from aiohttp import ClientResponse, ClientSession
+from aiohttp import ClientResponse, ClientSession, web
 from aiohttp.web_app import _cached_build_middleware
 
 from gateway.configuration.sections import Config, ServerSettings
+from gateway.http import answers
+from gateway.http.address import Address
+from gateway.http.answers import send_json
 from gateway.people.authentication.bearer import Bearer
+from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from gateway.service.app import App
 from gateway.service.assembly import background
 from spool.clock import Clock
@@ -27,6 +32,7 @@ from spool.registry.connections import ConnectionDraft
 from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
+from tests.declared_answers import answer_problems
 from tests.integration.certificates import Certificates
 from tests.spool.disks.flushing import flushed as flushed
 from tests.spool.disks.flushing import unflushed as unflushed
@@ -136,6 +142,28 @@ def forgotten_servers() -> Iterator[None]:
     """
     yield
     _cached_build_middleware.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def declared_answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compare each answer to an operator with the type that its operation declares."""
+    found: list[str] = []
+
+    async def send(request: web.Request, value: object, **how: Any) -> web.StreamResponse:
+        resource = request.match_info.route.resource
+        row = _operator_rows().get((request.method, resource.canonical)) if resource else None
+        if row is not None and how.get("status", 200) == row.status:
+            found.extend(answer_problems(row, orjson.loads(orjson.dumps(value))))
+        return await send_json(request, value, **how)
+
+    monkeypatch.setattr(answers, "send_json", send)
+    yield
+    assert not found
+
+
+@cache
+def _operator_rows() -> Mapping[tuple[str, str], Address]:
+    return {(method, row.documented_path): row for row in OPERATOR_ADDRESSES for method in row.operations}
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from hashlib import blake2b
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -17,6 +17,7 @@ from gateway.bills.reconciliation.accuracy import month_accuracy
 from gateway.core.errors import REPAIR_RETRY_S, Refusal
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
+from gateway.operations.answers import IdOfItem
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
@@ -24,6 +25,7 @@ from spool import providers
 from spool.errors import Invalid, NotAllowed
 from spool.ledger import money
 from spool.record import moment
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 from spool.registry.registry import Registry
 
@@ -90,14 +92,200 @@ CLOSED_MONTHS: List[Row] = List(
 )
 
 
-@call("GET", "/billed-invoices", VIEW_COSTS, "List invoices of providers", lists=INVOICES)
+class BilledInvoiceItem(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the invoice."), example("e8659d9ae9fa38b2ff2acc52")]
+    provider: Annotated[str, words("The provider, such as `openai`."), example("openai")]
+    month: Annotated[str, words("The month, such as `2026-11`."), example("2026-10")]
+    number: Annotated[str, words("The number of the invoice."), example("INV-1042")]
+    account: Annotated[
+        str | None, words("The account of the invoice at the provider, or null."), example(None)
+    ]
+    issued: Annotated[str | None, words("The day on which the invoice was issued."), example("2026-11-02")]
+    currency: Annotated[str, words("The currency of the amounts."), example("USD")]
+    total: Annotated[str, words("The total amount."), example("52.3")]
+    tax: Annotated[str, words("The tax on the invoices."), example("0")]
+    lines: Annotated[int, words("The number of lines on the invoice."), example(1)]
+    added_at: Annotated[str, words("When the invoice was added."), example("2026-11-27T01:45:26.211Z")]
+    added_by: Annotated[str, words("Who added the invoice."), example("ada@example.com")]
+
+
+class OneBilledInvoice(msgspec.Struct, kw_only=True):
+    billed_invoice: Annotated[BilledInvoiceItem, words("The invoice, with the fields below.")]
+
+
+class DeleteInvoiceAnswer(msgspec.Struct, kw_only=True):
+    billed_invoice: Annotated[IdOfItem, words("The deleted invoice.")]
+
+
+class DayCounts(msgspec.Struct, kw_only=True):
+    open: Annotated[int, words("The number of days whose bill is missing or may still change."), example(27)]
+    closed: Annotated[int, words("The number of days with a final bill."), example(4)]
+
+
+class UnallocatedAmount(msgspec.Struct, kw_only=True):
+    charge: Annotated[
+        str, words("The charge that the amount is for, such as tokens or storage."), example("other")
+    ]
+    model: Annotated[str | None, words("The model of the calls."), example(None)]
+    api_key: Annotated[
+        str | None, words("The key, or its alias, with which the call was made."), example(None)
+    ]
+    region: Annotated[str | None, words("The region, such as `eu-central-1`."), example(None)]
+    amount: Annotated[str, words("The amount of money."), example("0.11")]
+
+
+class CheckedMonth(msgspec.Struct, kw_only=True):
+    provider: Annotated[str, words("The provider, such as `openai`."), example("openai")]
+    month: Annotated[str, words("The month, such as `2026-11`."), example("2026-10")]
+    billed: Annotated[str, words("The cost by the provider's bills."), example("46.29345335")]
+    invoiced: Annotated[str, words("The total of the invoices."), example("52.3")]
+    tax: Annotated[str, words("The tax on the invoices."), example("0")]
+    rounding: Annotated[str, words("The difference by rounding."), example("0")]
+    difference: Annotated[
+        str, words("The billed cost minus the total of the invoices."), example("6.00654665")
+    ]
+    by_charge: Annotated[
+        dict[str, str],
+        words("Amounts by charge."),
+        example(
+            {
+                "other": "0.11",
+                "rounding": "0.00000000000000000000000001",
+                "usage": "46.18345334999999999999999999",
+            }
+        ),
+    ]
+    by_reason: Annotated[dict[str, str], words("Unallocated amounts by reason."), example({"other": "0.11"})]
+    days: Annotated[DayCounts, words("The number of days by state of the bill.")]
+    invoices: Annotated[list[str], words("The numbers of the invoices."), example(["INV-1042"])]
+    counted: Annotated[str, words("The counted cost of the compared days."), example("45.90112345")]
+    error: Annotated[
+        str,
+        words("The sum of the unexplained differences by day and model, without their signs."),
+        example("0.28122"),
+    ]
+    error_percent: Annotated[str, words("The error as a percentage of the billed cost."), example("0.61")]
+    token_coverage: Annotated[
+        str | None, words("The percentage of the billed tokens that are counted."), example("99.32")
+    ]
+    money_coverage: Annotated[
+        str, words("The percentage of the billed cost that is counted."), example("99.15")
+    ]
+    sentence: Annotated[
+        str,
+        words("The billed and the counted cost with its error."),
+        example("October 2026, openai: $46.29 billed, $45.90 ± $0.28 counted"),
+    ]
+    failed_calls: Annotated[int, words("The number of calls that failed."), example(12)]
+    aborted_calls: Annotated[int, words("The number of calls without all token counts."), example(3)]
+    unpriced_calls: Annotated[int, words("The number of calls with tokens and without a price."), example(0)]
+    problems: Annotated[
+        list[str],
+        words("The problems that were found with the month."),
+        example(
+            [
+                ("the invoices total $52.3, but the bills total $46.29345335; $6.00654665 is unexplained"),
+                "27 days have no bill",
+            ]
+        ),
+    ]
+    largest_unallocated: Annotated[
+        list[UnallocatedAmount], words("The largest amounts that belong to no call.")
+    ]
+    restated: Annotated[
+        dict[str, Any], words("Amounts of earlier closed months that were changed."), example({})
+    ]
+
+
+class OneMonthClosing(msgspec.Struct, kw_only=True):
+    month_closing: Annotated[CheckedMonth, words("The result of the check of the month.")]
+
+
+class ClosedMonthItem(msgspec.Struct, kw_only=True):
+    provider: Annotated[str, words("The provider, such as `openai`."), example("openai")]
+    month: Annotated[str, words("The month, such as `2026-11`."), example("2026-10")]
+    billed: Annotated[str, words("The cost by the provider's bills."), example("46.29345335")]
+    invoiced: Annotated[str, words("The total of the invoices."), example("52.3")]
+    tax: Annotated[str, words("The tax on the invoices."), example("0")]
+    rounding: Annotated[str, words("The difference by rounding."), example("0")]
+    difference: Annotated[
+        str, words("The billed cost minus the total of the invoices."), example("6.00654665")
+    ]
+    by_charge: Annotated[
+        dict[str, str],
+        words("Amounts by charge."),
+        example(
+            {
+                "other": "0.11",
+                "rounding": "0.00000000000000000000000001",
+                "usage": "46.18345334999999999999999999",
+            }
+        ),
+    ]
+    by_reason: Annotated[dict[str, str], words("Unallocated amounts by reason."), example({"other": "0.11"})]
+    days: Annotated[DayCounts, words("The number of days by state of the bill.")]
+    invoices: Annotated[list[str], words("The numbers of the invoices."), example(["INV-1042"])]
+    counted: Annotated[str, words("The counted cost of the compared days."), example("45.90112345")]
+    error: Annotated[
+        str,
+        words("The sum of the unexplained differences by day and model, without their signs."),
+        example("0.28122"),
+    ]
+    error_percent: Annotated[str, words("The error as a percentage of the billed cost."), example("0.61")]
+    token_coverage: Annotated[
+        str | None, words("The percentage of the billed tokens that are counted."), example("99.32")
+    ]
+    money_coverage: Annotated[
+        str, words("The percentage of the billed cost that is counted."), example("99.15")
+    ]
+    sentence: Annotated[
+        str,
+        words("The billed and the counted cost with its error."),
+        example("October 2026, openai: $46.29 billed, $45.90 ± $0.28 counted"),
+    ]
+    failed_calls: Annotated[int, words("The number of calls that failed."), example(12)]
+    aborted_calls: Annotated[int, words("The number of calls without all token counts."), example(3)]
+    unpriced_calls: Annotated[int, words("The number of calls with tokens and without a price."), example(0)]
+    accepted: Annotated[bool, words("Whether the month was closed in spite of problems."), example(True)]
+    rules: Annotated[int, words("The version of the rules for dividing bills."), example(5)]
+    layers: Annotated[
+        dict[str, Any],
+        words("The layers of the bill that are divided."),
+        example({"credits": False, "tax": True}),
+    ]
+    closed_at: Annotated[str, words("When the month was closed."), example("2026-11-27T01:45:26.809Z")]
+    closed_by: Annotated[str, words("Who closed the month."), example("ada@example.com")]
+
+
+class CloseMonthAnswer(msgspec.Struct, kw_only=True):
+    closed_month: Annotated[ClosedMonthItem, words("The closed month, with the fields below.")]
+    month_closing: Annotated[CheckedMonth, words("The result of the check before the month is closed.")]
+
+
+class MonthOfProvider(msgspec.Struct, kw_only=True):
+    provider: Annotated[str, words("The provider, such as `openai`."), example("openai")]
+    month: Annotated[str, words("The month, such as `2026-11`."), example("2026-10")]
+
+
+class ReopenMonthAnswer(msgspec.Struct, kw_only=True):
+    closed_month: Annotated[MonthOfProvider, words("The reopened month.")]
+
+
+@call(
+    "GET",
+    "/billed-invoices",
+    VIEW_COSTS,
+    "List invoices of providers",
+    lists=INVOICES,
+    item=BilledInvoiceItem,
+)
 async def list_invoices(request: OperatorRequest[MoneyServices, None]) -> Result:
     stored = request.registry.billed_invoices.all()
     rows: list[Row] = [{"id": id, **body} for id, body in stored.items()]
     return await request.list(INVOICES, MemoryRows(rows))
 
 
-@call("POST", "/billed-invoices", MODIFY_BILLING, "Add an invoice of a provider")
+@call("POST", "/billed-invoices", MODIFY_BILLING, "Add an invoice of a provider", answers=OneBilledInvoice)
 async def add_invoice(request: OperatorRequest[MoneyServices, BilledInvoice]) -> Result:
     """Store an invoice. A closed month accepts no invoice; reopen the month first."""
     invoice = closing.parse_invoice(msgspec.structs.asdict(request.body))
@@ -115,7 +303,7 @@ async def add_invoice(request: OperatorRequest[MoneyServices, BilledInvoice]) ->
     return {"billed_invoice": {"id": id, **body}}
 
 
-@call("DELETE", "/billed-invoices/{id}", MODIFY_BILLING, "Delete an invoice")
+@call("DELETE", "/billed-invoices/{id}", MODIFY_BILLING, "Delete an invoice", answers=DeleteInvoiceAnswer)
 async def delete_invoice(request: OperatorRequest[MoneyServices, None]) -> Result:
     registry = request.registry
     id = request.word("id")
@@ -133,6 +321,7 @@ async def delete_invoice(request: OperatorRequest[MoneyServices, None]) -> Resul
     "Preview the closing of a month of bills",
     required=PREVIEW,
     in_turn=True,
+    answers=OneMonthClosing,
 )
 async def preview_closing(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
@@ -154,13 +343,20 @@ async def preview_closing(request: OperatorRequest[MoneyServices, None]) -> Resu
     }
 
 
-@call("GET", "/closed-months", VIEW_COSTS, "List closed months of bills", lists=CLOSED_MONTHS)
+@call(
+    "GET",
+    "/closed-months",
+    VIEW_COSTS,
+    "List closed months of bills",
+    lists=CLOSED_MONTHS,
+    item=ClosedMonthItem,
+)
 async def list_closed_months(request: OperatorRequest[MoneyServices, None]) -> Result:
     rows = list(request.registry.closed_months.all().values())
     return await request.list(CLOSED_MONTHS, MemoryRows(rows))
 
 
-@call("POST", "/closed-months", MODIFY_BILLING, "Close a month of bills")
+@call("POST", "/closed-months", MODIFY_BILLING, "Close a month of bills", answers=CloseMonthAnswer)
 async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> Result:
     """
     Close a finished month. Its amounts no longer change. Each later change is stored as an entry on the day
@@ -203,7 +399,13 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
     return {"closed_month": _closed_month(registry, provider, month.name), "month_closing": described}
 
 
-@call("DELETE", "/closed-months/{provider}/{month}", MODIFY_BILLING, "Reopen a closed month of bills")
+@call(
+    "DELETE",
+    "/closed-months/{provider}/{month}",
+    MODIFY_BILLING,
+    "Reopen a closed month of bills",
+    answers=ReopenMonthAnswer,
+)
 async def reopen_month(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     Reopen a closed month. Its correction entries are deleted, because the month itself gets the changes.

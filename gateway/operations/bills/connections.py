@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -61,6 +61,7 @@ from spool.errors import Invalid, NotThere
 from spool.listing import SortField
 from spool.registry.connections import BillingConnection, ConnectionDraft, S3Bucket
 from spool.registry.document_table import draft_fields as stated_fields
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 from spool.registry.registry import Registry
 from spool.registry.tables.connections import ConnectionTable
@@ -229,6 +230,14 @@ _DROPS = "/v2/connections/billing/{segment:external|anycost}/{connection_id}/bil
 _DROP = closed_object({"drop_id": TEXT, "month": TEXT_OR_NULL, "row_count": COUNT})
 
 
+class BillingDropItem(msgspec.Struct, kw_only=True):
+    drop_id: Annotated[str, words("The id of the hourly file."), example("d26922a936394c5ced942767304ecd51")]
+    month: Annotated[str, words("The month, such as `2026-11`."), example("2026-11")]
+    row_count: Annotated[
+        int, words("The total number of rows, including rows that are left out."), example(1)
+    ]
+
+
 @key_call(
     "GET",
     _DROPS,
@@ -394,7 +403,12 @@ def _to_s3_bucket(bucket: BucketInfo | None) -> S3Bucket | None:
 
 
 @call(
-    "GET", "/connections/{id}/drops", VIEW_COSTS, "List the hourly files (drops) of a connection", lists=DROPS
+    "GET",
+    "/connections/{id}/drops",
+    VIEW_COSTS,
+    "List the hourly files (drops) of a connection",
+    lists=DROPS,
+    item=BillingDropItem,
 )
 async def list_drops(request: OperatorRequest[MoneyServices, None]) -> Result:
     return await request.list(DROPS, drop_rows(_connections_for_people(request), request.word("id")))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import msgspec
+
 from gateway.bills.enforcers.auditing import LimitAudit
 from gateway.bills.enforcers.reader import EnforcerReader, EnforcerStatus
 from gateway.configuration.sections import ENFORCER_TYPES
@@ -12,6 +16,7 @@ from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.record import moment
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 
 AGREES, DIFFERS, NOT_COMPARED = "agrees", "differs", "not_compared"
@@ -95,19 +100,99 @@ ENFORCERS: List[EnforcerStatus] = List(
 )
 
 
-@call("GET", "/enforcers", VIEW_COSTS, "List the enforcers whose limits are read", lists=ENFORCERS)
+class EnforcerItem(msgspec.Struct, kw_only=True):
+    name: Annotated[str, words("The name of the enforcer."), example("litellm-eu")]
+    type: Annotated[str, words("The type of the enforcer."), example("litellm")]
+    limits: Annotated[int, words("The number of limits that were read."), example(41)]
+    truncated: Annotated[
+        bool, words("Whether further limits were not read, because there are too many."), example(False)
+    ]
+    every_s: Annotated[float, words("The seconds between two readings."), example(900.0)]
+    last_success: Annotated[
+        str, words("When the limits were last read."), example("2026-11-27T01:45:24.022Z")
+    ]
+    next_at: Annotated[str, words("When the limits are read next."), example("2026-11-27T02:00:24.022Z")]
+    reason: Annotated[str | None, words("Why the last reading failed, or null."), example(None)]
+
+
+class EnforcerLimitItem(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the limit."), example("litellm-eu/key/88dc28//month")]
+    enforcer: Annotated[str, words("The name of the enforcer that has the limit."), example("litellm-eu")]
+    kind: Annotated[str, words("What the limit is for, such as `key` or `team`."), example("key")]
+    name: Annotated[str, words("The name of the key, team or other owner of the limit."), example("ci")]
+    limit: Annotated[str, words("The amount that the enforcer allows."), example("50.0")]
+    spent: Annotated[str, words("The amount that the enforcer counts as spent."), example("12.31")]
+    ours_at_least: Annotated[
+        str,
+        words("The lowest cost that Tollhouse may have counted in the same time, or null."),
+        example("24.18"),
+    ]
+    ours_at_most: Annotated[
+        str,
+        words("The highest cost that Tollhouse may have counted in the same time, or null."),
+        example("24.71"),
+    ]
+    currency: Annotated[str, words("The currency of the amounts."), example("USD")]
+    window: Annotated[
+        str,
+        words("The length after which the limit begins again, such as `month`, or null."),
+        example("month"),
+    ]
+    starts_at: Annotated[
+        str, words("When the current window began, or null."), example("2026-11-01T00:00:00.000Z")
+    ]
+    resets_at: Annotated[
+        str, words("When the current window ends, or null."), example("2026-12-01T00:00:00.000Z")
+    ]
+    enforcing: Annotated[bool, words("Whether the enforcer rejects calls above the limit."), example(True)]
+    read_at: Annotated[str, words("When the limit was read."), example("2026-11-27T01:45:24.022Z")]
+    compared_at: Annotated[
+        str,
+        words("When the limit was last compared with the counted cost, or null."),
+        example("2026-11-27T01:00:24.022Z"),
+    ]
+    state: Annotated[str, words("`agrees`, `differs` or `not_compared`."), example("differs")]
+    reason: Annotated[str | None, words("Why the limit was not compared, or null."), example(None)]
+    faults: Annotated[
+        list[str],
+        words("The differences that were found."),
+        example([("The limit of key ci counts less than its calls cost: $12.31, ours $24.18 to $24.71")]),
+    ]
+
+
+class ReadEnforcersAnswer(msgspec.Struct, kw_only=True):
+    enforcers: Annotated[list[EnforcerItem], words("The enforcers, each with the fields below.")]
+
+
+@call(
+    "GET",
+    "/enforcers",
+    VIEW_COSTS,
+    "List the enforcers whose limits are read",
+    lists=ENFORCERS,
+    item=EnforcerItem,
+)
 async def list_enforcers(request: OperatorRequest[MoneyServices, None]) -> Result:
     return await request.list(ENFORCERS, MemoryRows(list(await _require_reader(request.services).statuses())))
 
 
-@call("GET", "/enforcer-limits", VIEW_COSTS, "List limits of enforcers with our sums", lists=LIMITS)
+@call(
+    "GET",
+    "/enforcer-limits",
+    VIEW_COSTS,
+    "List limits of enforcers with our sums",
+    lists=LIMITS,
+    item=EnforcerLimitItem,
+)
 async def list_limits(request: OperatorRequest[MoneyServices, None]) -> Result:
     auditor = request.services.enforcer_auditor
     audits = [] if auditor is None else list(await auditor().look())
     return await request.list(LIMITS, MemoryRows(audits))
 
 
-@call("POST", "/enforcers/read", MODIFY_BILLING, "Read the limits of enforcers now")
+@call(
+    "POST", "/enforcers/read", MODIFY_BILLING, "Read the limits of enforcers now", answers=ReadEnforcersAnswer
+)
 async def read_enforcers(request: OperatorRequest[MoneyServices, EnforcerNames]) -> Result:
     """Read the limits now. Failures are reported in the state of each enforcer."""
     reader = _require_reader(request.services)

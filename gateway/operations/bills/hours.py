@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from gateway.http.requests import Result
 from gateway.money.costs.times import parse_moment
@@ -12,6 +16,7 @@ from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.billing import BillingPlan
 from spool.errors import Invalid
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 
 MAX_DAYS = 62  # maximum days per request, because the ledger stores hours for only 62 days
@@ -25,6 +30,22 @@ class Push(RequestBody):
     dry_run: bool = False
 
 
+class BilledHours(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
+    from_: Annotated[str, words("The start of the period."), example("2026-11-26T00:00:00+00:00")]
+    to: Annotated[str, words("The end of the period."), example("2026-11-27T00:00:00+00:00")]
+    hours: Annotated[int, words("The number of hours."), example(24)]
+    rows: Annotated[int, words("The number of stored rows."), example(605)]
+    bytes: Annotated[int, words("The size of the hourly files in bytes."), example(451349)]
+    drops: Annotated[int, words("The number of files."), example(1)]
+    cost: Annotated[str, words("The cost of the calls."), example("32.19136705")]
+    sent: Annotated[int, words("The number of files that were sent."), example(0)]
+    dry_run: Annotated[bool | UnsetType, words("Whether nothing was sent.")] = UNSET
+
+
+class BilledHoursAnswer(msgspec.Struct, kw_only=True):
+    billing: Annotated[BilledHours, words("The hours and their files.")]
+
+
 @call(
     "GET",
     "/billing",
@@ -32,6 +53,7 @@ class Push(RequestBody):
     "Preview the billing rows of hours",
     required=("from", "to"),
     in_turn=True,
+    answers=BilledHoursAnswer,
 )
 async def preview(request: OperatorRequest[MoneyServices, None]) -> Result:
     query = request.http.query
@@ -42,7 +64,7 @@ async def preview(request: OperatorRequest[MoneyServices, None]) -> Result:
     return {"billing": _describe_plan(since, until, await request.services.billing.preview(since, until))}
 
 
-@call("POST", "/billing/push", MODIFY_BILLING, "Send the billing rows of hours")
+@call("POST", "/billing/push", MODIFY_BILLING, "Send the billing rows of hours", answers=BilledHoursAnswer)
 async def push(request: OperatorRequest[MoneyServices, Push]) -> Result:
     """
     Send every hour of the span, even if unchanged. Repeats do no harm, because `replace_hourly` replaces an hour.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -26,6 +26,7 @@ from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.currencies import DECIMALS
 from spool.record import CURRENCY, moment
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.texts import check_one_of
 
@@ -92,6 +93,111 @@ class PlanResource(ManagedResource[AssistantPlan]):
 PLAN = PlanResource()
 
 
+class PlanCostsQuery(msgspec.Struct, kw_only=True):
+    month: Annotated[str, words("The month, such as `2026-11`."), example("2026-11")]
+    start: Annotated[str, words("The start of the month."), example("2026-11-01T00:00:00.000Z")]
+    end: Annotated[str, words("The end of the month."), example("2026-12-01T00:00:00.000Z")]
+    currency: Annotated[str, words("The currency of the amounts."), example("USD")]
+    row_count: Annotated[int, words("The number of all seats."), example(3)]
+    truncated: Annotated[bool, words("Whether rows are missing because there are too many."), example(False)]
+
+
+class PlanCostsTotal(msgspec.Struct, kw_only=True):
+    paid: Annotated[
+        str, words("The fees plus the charges for extra usage."), example("783.570585512634408602150537634")
+    ]
+    fees: Annotated[str, words("The fees of the seats."), example("70.602150537634408602150537634")]
+    overage: Annotated[str, words("The charges for extra usage."), example("0")]
+    metered: Annotated[str, words("The pay-as-you-go cost."), example("712.968434975")]
+    included_value: Annotated[
+        str, words("The value of the included usage at list prices."), example("5.4374607")
+    ]
+    unconverted: Annotated[
+        dict[str, str], words("Amounts in currencies without a rate, by currency."), example({})
+    ]
+    included_unconverted: Annotated[
+        dict[str, str], words("The value in currencies without a rate, by currency."), example({})
+    ]
+
+
+class PlanCostsOfPlan(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the plan."), example("362e68d5e2a5ddc76e06b68b917371ba")]
+    name: Annotated[str, words("The name of the plan."), example("Claude Team")]
+    seats: Annotated[int, words("The number of seats."), example(2)]
+    paid: Annotated[
+        str, words("The fees plus the charges for extra usage."), example("43.602150537634408602150537634")
+    ]
+    fees: Annotated[str, words("The fees of the seats."), example("43.602150537634408602150537634")]
+    overage: Annotated[str, words("The charges for extra usage."), example("0")]
+    included_value: Annotated[
+        str, words("The value of the included usage at list prices."), example("5.3954607")
+    ]
+    unit: Annotated[str, words("The unit of the included usage."), example("usd")]
+    used: Annotated[str, words("The quantity of usage."), example("5.3954607")]
+    included: Annotated[
+        str,
+        words("Usage that a seat includes per billing cycle, in the unit; empty for unlimited."),
+        example("80"),
+    ]
+    beyond: Annotated[str, words("The quantity of extra usage."), example("0")]
+    source: Annotated[str, words("Where the amounts come from: the plan or a bill."), example("plan")]
+    unmet: Annotated[
+        str | None,
+        words(
+            "A sentence if nobody with a seat made a call, but calls of the view have no "
+            "seat. Null otherwise."
+        ),
+        example(None),
+    ]
+
+
+class IdleSeatItem(msgspec.Struct, kw_only=True):
+    plan: Annotated[str, words("The name of the plan."), example("Claude Team")]
+    user: Annotated[str, words("The person who has the seat."), example("mara")]
+    team: Annotated[str, words("The team of the person."), example("engineering")]
+    fee: Annotated[str, words("The fee of the seat for these days."), example("25")]
+    first_day: Annotated[str, words("The first day without use."), example("2026-10-27")]
+    last_day: Annotated[str, words("The last day without use."), example("2026-11-26")]
+
+
+class SeatCosts(msgspec.Struct, kw_only=True):
+    plan: Annotated[str, words("The name of the plan."), example("Claude Team")]
+    user: Annotated[
+        str, words("The person who has the seat, or who used the plan without one."), example("ada")
+    ]
+    assigned_to: Annotated[
+        str, words("The name on the seat, if records know the person by another name."), example("ada")
+    ]
+    team: Annotated[str, words("The team that pays for the seat."), example("engineering")]
+    since: Annotated[str, words("The first day of the seat in the month."), example("2026-09-28")]
+    until: Annotated[str | None, words("The first day without the seat, or null."), example(None)]
+    paid: Annotated[
+        str, words("The fees plus the charges for extra usage."), example("21.801075268817204301075268817")
+    ]
+    fees: Annotated[str, words("The fees of the seats."), example("21.801075268817204301075268817")]
+    overage: Annotated[str, words("The charges for extra usage."), example("0")]
+    included_value: Annotated[
+        str, words("The value of the included usage at list prices."), example("5.3954607")
+    ]
+    unit: Annotated[str, words("The unit of the quantity."), example("usd")]
+    used: Annotated[str, words("The quantity of usage."), example("5.3954607")]
+    beyond: Annotated[str, words("The quantity of extra usage."), example("0")]
+    calls: Annotated[int, words("The number of calls."), example(412)]
+    unpriced_calls: Annotated[int, words("Calls that used something without a known price."), example(7)]
+    also_in: Annotated[list[str], words("Other plans that cover the same calls."), example([])]
+
+
+class PlanCostsAnswer(msgspec.Struct, kw_only=True):
+    plan_costs: Annotated[PlanCostsQuery, words("The costs of the plans in the month.")]
+    total: Annotated[PlanCostsTotal, words("The sums of all plans.")]
+    plans: Annotated[list[PlanCostsOfPlan], words("The plans, each with the fields below.")]
+    idle_seats: Annotated[list[IdleSeatItem], words("The idle seats, each with the fields below.")]
+    differences: Annotated[
+        list[dict[str, Any]], words("The differences between plans and bills."), example([])
+    ]
+    rows: Annotated[list[SeatCosts], words("The seats.")]
+
+
 @call(
     "GET",
     "/plan-costs",
@@ -100,6 +206,7 @@ PLAN = PlanResource()
     optional=ONCE,
     shows=SLICED,
     in_turn=True,
+    answers=PlanCostsAnswer,
 )
 async def plan_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
     """

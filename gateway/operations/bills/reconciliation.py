@@ -7,7 +7,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation import owed
@@ -18,7 +20,7 @@ from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.reconciliation.sides import DAY, FORMATS, LEVELS, PARTS
 from gateway.bills.reconciliation.wording import day_text
 from gateway.core.mounts import WHOLE_SINCE
-from gateway.core.schemas import OBJECT, TEXT
+from gateway.core.schemas import TEXT
 from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
@@ -31,6 +33,7 @@ from spool.ledger import money
 from spool.ledger.sums import OTHER
 from spool.printable import csv_pieces
 from spool.record import moment
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.texts import check_one_of
 
@@ -47,13 +50,183 @@ def asks_closed_month(request: OperatorRequest[MoneyServices, None]) -> bool:
     return name is not None and CalendarMonth.of(name).end <= request.now()
 
 
+class ReconciliationQuery(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
+    month: Annotated[str, words("The month, such as `2026-11`."), example("2026-11")]
+    by: Annotated[str, words("The dimension to group by."), example("key")]
+    from_: Annotated[str, words("The start of the period."), example("2026-11-01T00:00:00.000Z")]
+    to: Annotated[str, words("The end of the period."), example("2026-12-01T00:00:00.000Z")]
+    whole_since: Annotated[
+        str | None,
+        words("Hours before this time may be incomplete. Null if all hours are complete."),
+        example(None),
+    ]
+    truncated: Annotated[bool, words("Whether rows are missing because there are too many."), example(False)]
+
+
+class ReconciledRow(msgspec.Struct, kw_only=True):
+    name: Annotated[
+        str | None, words("The value of the dimension; null for the sum of all rows."), example(None)
+    ]
+    state: Annotated[
+        str | None, words("Whether the row agrees, differs, or has only one side."), example(None)
+    ]
+    billed: Annotated[str, words("The cost by the provider's bills."), example("276.0663098")]
+    counted: Annotated[str, words("The cost that Tollhouse counted."), example("272.3526274")]
+    difference: Annotated[str, words("The billed cost minus the counted cost."), example("3.7136824")]
+    explained: Annotated[str, words("The sum of the causes."), example("3.7136824")]
+    unexplained: Annotated[str, words("The part of the difference without a known cause."), example("0")]
+    volume: Annotated[
+        str, words("The cost of tokens that only one side has, at Tollhouse's prices."), example("6.8562564")
+    ]
+    rate: Annotated[
+        str,
+        words("The difference that comes from different prices for the tokens that both sides have."),
+        example("0"),
+    ]
+    other: Annotated[str, words("The lines of the bill that are not for tokens."), example("0.65")]
+    own: Annotated[
+        str,
+        words(
+            "The counted cost minus list prices, for calls without a price and for costs "
+            "that sources reported."
+        ),
+        example("-3.792574"),
+    ]
+    billed_tokens: Annotated[int, words("The number of billed tokens."), example(153635354)]
+    counted_tokens: Annotated[int, words("The number of counted tokens."), example(129318136)]
+    captured_tokens: Annotated[int, words("The number of tokens that both sides have."), example(126557694)]
+    billed_calls: Annotated[int, words("The number of billed calls."), example(26497)]
+    counted_calls: Annotated[int, words("The number of counted calls."), example(28105)]
+    causes: Annotated[
+        dict[str, str],
+        words("Amounts by cause."),
+        example(
+            {
+                "double_report": "-7.585148",
+                "not_tokens": "0.65",
+                "own_price": "-3.792574",
+                "unreported_traffic": "14.4414044",
+            }
+        ),
+    ]
+    where: Annotated[dict[str, list[str]], words("The filter that selects the calls."), example({})]
+
+
+class NamesOnOneSide(msgspec.Struct, kw_only=True):
+    models: Annotated[list[str], words("Models that only the bill has."), example([])]
+    keys: Annotated[list[str], words("Keys that only the bill has."), example(["notebooks"])]
+
+
+class ProviderReconciliation(msgspec.Struct, kw_only=True):
+    provider: Annotated[str, words("The provider, such as `openai`."), example("openai")]
+    calls_where: Annotated[
+        dict[str, Any], words("The filter that selects the calls."), example({"provider": ["openai"]})
+    ]
+    sources: Annotated[list[str], words("The kinds of reports."), example(["openai_costs", "openai_usage"])]
+    set_aside: Annotated[
+        list[str], words("The bills that are ignored, because other bills have the same days."), example([])
+    ]
+    other_currencies: Annotated[dict[str, str], words("Amounts in other currencies."), example({})]
+    finest: Annotated[
+        str,
+        words("The most detailed level at which the bill can be compared."),
+        example("day, model, key, tier"),
+    ]
+    has_money: Annotated[bool, words("Whether the bill has amounts."), example(True)]
+    total: Annotated[ReconciledRow, words("The sums of all rows.")]
+    rows: Annotated[
+        list[ReconciledRow],
+        words("The rows of the comparison."),
+        example(
+            [
+                {
+                    "name": "notebooks",
+                    "state": None,
+                    "billed": "14.4414044",
+                    "counted": "0",
+                    "difference": "14.4414044",
+                    "explained": "14.4414044",
+                    "unexplained": "0",
+                    "volume": "14.4414044",
+                    "rate": "0",
+                    "other": "0",
+                    "own": "0",
+                    "billed_tokens": 27077660,
+                    "counted_tokens": 0,
+                    "captured_tokens": 0,
+                    "billed_calls": 24,
+                    "counted_calls": 0,
+                    "causes": {"unreported_traffic": "14.4414044"},
+                    "where": {},
+                }
+            ]
+        ),
+    ]
+    row_count: Annotated[
+        int, words("The total number of rows, including rows that are left out."), example(25)
+    ]
+    truncated: Annotated[bool, words("Whether rows are missing because there are too many."), example(False)]
+    causes: Annotated[
+        list[dict[str, Any]],
+        words("The causes of the difference."),
+        example(
+            [
+                {
+                    "cause": "unreported_traffic",
+                    "amount": "14.4414044",
+                    "moved": "14.4414044",
+                    "tokens": 27077660,
+                    "sure": "exact",
+                    "evidence": "the bill has the key notebooks, but Tollhouse has no call of it",
+                    "beside": [],
+                    "advice": (
+                        "Let the program that uses it report to Tollhouse: point its base URL "
+                        "at the gateway, or send its OpenTelemetry here."
+                    ),
+                    "days": ["2026-11-01", "2026-11-02", "2026-11-03"],
+                    "models": ["gpt-4.1-mini"],
+                    "keys": ["notebooks"],
+                    "regions": [],
+                    "where": {"model": ["gpt-4.1-mini"]},
+                }
+            ]
+        ),
+    ]
+    hints: Annotated[
+        list[dict[str, Any]],
+        words("Further findings that may explain a part of the difference."),
+        example([]),
+    ]
+    owed: Annotated[str, words("The amount that the contract still owes or refunds."), example("0")]
+    only_billed: Annotated[NamesOnOneSide, words("The names that only the bill has.")]
+    only_counted: Annotated[
+        NamesOnOneSide, words("The names that only the calls have."), example({"models": [], "keys": []})
+    ]
+    renamed: Annotated[
+        list[dict[str, Any]], words("The names that differ between the bill and the calls."), example([])
+    ]
+    suggestions: Annotated[
+        list[dict[str, Any]],
+        words("Settings with which more of the bill's names would match the calls."),
+        example([]),
+    ]
+
+
+class ReconciliationAnswer(msgspec.Struct, kw_only=True):
+    reconciliation: Annotated[ReconciliationQuery, words("The query as the server understood it.")]
+    providers: Annotated[list[ProviderReconciliation], words("The providers, each with the fields below.")]
+    without_statement: Annotated[
+        list[str], words("The providers with calls but without a bill."), example([])
+    ]
+
+
 @call(
     "GET",
     "/reconciliation",
     VIEW_COSTS,
     "Compare billed with counted costs",
     optional=ONCE,
-    gives={JSON: OBJECT, "text/csv": TEXT},
+    gives={JSON: ReconciliationAnswer, "text/csv": TEXT},
     in_turn=True,
     asks_closed=asks_closed_month,
 )

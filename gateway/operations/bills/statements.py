@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from gateway.bills.statements.importing import ReadReport, ReportFile, open_report, read_reports
 from gateway.bills.statements.puller import STATES as PULL_STATES
@@ -19,12 +21,14 @@ from gateway.core.errors import REPAIR_RETRY_S, Refusal
 from gateway.core.schemas import OBJECT
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
+from gateway.operations.answers import DeletedItem
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.installation.installation import local_path
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import MULTIPART, OperatorRequest, RequestBody, read_files
 from spool.errors import Invalid
 from spool.record import moment
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 from spool.registry.texts import check_one_of
 from spool.statements import (
@@ -125,12 +129,91 @@ PULLS: List[PullState] = List(
 )
 
 
-@call("GET", "/statements", VIEW_COSTS, "List provider bills by source and month", lists=STATEMENTS)
+class StatementItem(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the bill."), example("st_f30ae188eda61b4ff4ae")]
+    source: Annotated[str, words("The kind of report."), example("openai_usage")]
+    account: Annotated[str, words("The account of the bill at the provider."), example("")]
+    month: Annotated[str, words("The month, such as `2026-11`."), example("2026-11")]
+    providers: Annotated[list[str], words("The providers of the bill."), example(["openai"])]
+    days: Annotated[int, words("The number of days that are included."), example(26)]
+    settled_days: Annotated[
+        int, words("The number of days that the provider no longer changes."), example(24)
+    ]
+    rows: Annotated[int, words("The number of stored rows."), example(1949)]
+    billed: Annotated[str, words("The cost by the provider's bills."), example("0")]
+    name: Annotated[str, words("The name of the imported file."), example("openai-november.json")]
+    read_at: Annotated[str, words("When the report was made."), example("2026-11-27T01:19:27.000Z")]
+    imported_at: Annotated[str, words("When the report was imported."), example("2026-11-27T01:19:27.551Z")]
+
+
+class RevisedDay(msgspec.Struct, kw_only=True):
+    day: Annotated[str, words("The day whose figures changed."), example("2026-11-01")]
+    billed_before: Annotated[str, words("The billed cost before the import."), example("6.5221788")]
+    billed: Annotated[str, words("The billed cost after the import."), example("1.25")]
+    tokens_before: Annotated[str, words("The billed tokens before the import."), example("0")]
+    tokens: Annotated[str, words("The billed tokens after the import."), example("0")]
+
+
+class StatementImport(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
+    source: Annotated[str, words("The kind of report."), example("openai_costs")]
+    files: Annotated[list[str], words("The names of the files."), example(["openai_costs.json"])]
+    read: Annotated[int, words("The number of rows that were read."), example(2)]
+    damaged: Annotated[int, words("The number of rows that could not be read."), example(0)]
+    damaged_rows: Annotated[list[str], words("The rows that could not be read."), example([])]
+    repeated: Annotated[int, words("The number of repeated rows."), example(0)]
+    repeated_rows: Annotated[list[str], words("The repeated rows."), example([])]
+    equal: Annotated[int, words("The number of days that did not change."), example(0)]
+    account: Annotated[str, words("The name of the account."), example("")]
+    providers: Annotated[list[str], words("The providers in the files."), example(["openai"])]
+    months: Annotated[list[str], words("The months in the files."), example(["2026-11"])]
+    amounts: Annotated[dict[str, str], words("The billed amounts by currency."), example({"USD": "1.25"})]
+    from_: Annotated[str, words("The first day in the files."), example("2026-11-01")]
+    to: Annotated[str, words("The last day in the files."), example("2026-11-01")]
+    rows: Annotated[int, words("The number of stored rows."), example(1)]
+    days: Annotated[int, words("The number of days that are included."), example(1)]
+    days_new: Annotated[int, words("The number of new days."), example(0)]
+    days_changed: Annotated[int, words("The number of changed days."), example(1)]
+    revisions: Annotated[list[RevisedDay], words("The changed days.")]
+
+
+class ImportStatementsAnswer(msgspec.Struct, kw_only=True):
+    imports: Annotated[
+        list[StatementImport], words("The imports of provider bills, each with the fields below.")
+    ]
+    dry_run: Annotated[bool, words("Whether to show the effect and change nothing."), example(False)]
+
+
+class StatementPullItem(msgspec.Struct, kw_only=True):
+    name: Annotated[str, words("The name of the pulled report in the settings."), example("openai-costs")]
+    source: Annotated[str, words("The kind of report."), example("openai_costs")]
+    state: Annotated[str, words("The state of the fetched report."), example("done")]
+    reason: Annotated[str, words("The reason for the state of the fetched report, or null."), example("")]
+    pulled_to: Annotated[str, words("The last day that was fetched."), example("2026-11-26")]
+    last_success: Annotated[
+        str, words("When the report was last fetched."), example("2026-11-27T01:45:24.022Z")
+    ]
+    next_at: Annotated[str, words("When the report is fetched next."), example("2026-11-27T07:45:24.022Z")]
+
+
+class PullStatementsAnswer(msgspec.Struct, kw_only=True):
+    statement_pulls: Annotated[
+        list[StatementPullItem], words("The fetched reports, each with the fields below.")
+    ]
+
+
+@call(
+    "GET",
+    "/statements",
+    VIEW_COSTS,
+    "List provider bills by source and month",
+    lists=STATEMENTS,
+    item=StatementItem,
+)
 async def list_statements(request: OperatorRequest[MoneyServices, None]) -> Result:
     return await request.list(STATEMENTS, MemoryRows(list(await request.registry.statements.months())))
 
 
-@call("POST", "/statements", MODIFY_BILLING, "Import provider reports")
+@call("POST", "/statements", MODIFY_BILLING, "Import provider reports", answers=ImportStatementsAnswer)
 async def import_statements(request: OperatorRequest[MoneyServices, StatementFiles]) -> Result:
     body = request.body
     if not 0 < len(body.files) <= MAX_FILES:
@@ -151,6 +234,7 @@ async def import_statements(request: OperatorRequest[MoneyServices, StatementFil
     "Import uploaded provider reports",
     optional=("source", "account", "dry_run"),
     takes={MULTIPART: OBJECT},
+    answers=ImportStatementsAnswer,
 )
 async def upload_statements(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
@@ -204,20 +288,20 @@ async def _import_reports(
     return {"imports": shown, "dry_run": dry_run}
 
 
-@call("DELETE", "/statements/{id}", MODIFY_BILLING, "Delete a month of a source's bills")
+@call("DELETE", "/statements/{id}", MODIFY_BILLING, "Delete a month of a source's bills", answers=DeletedItem)
 async def delete_statement(request: OperatorRequest[MoneyServices, None]) -> Result:
     id = request.word("id")
     await request.registry.statements.delete(id, actor=request.actor)
     return {"deleted": id}
 
 
-@call("GET", "/statement-pulls", VIEW_COSTS, "List the pulls of reports", lists=PULLS)
+@call("GET", "/statement-pulls", VIEW_COSTS, "List the pulls of reports", lists=PULLS, item=StatementPullItem)
 async def list_pulls(request: OperatorRequest[MoneyServices, None]) -> Result:
     pulls = request.services.statement_puller
     return await request.list(PULLS, MemoryRows([] if pulls is None else list(await pulls().states())))
 
 
-@call("POST", "/statement-pulls", MODIFY_BILLING, "Run pulls of reports now")
+@call("POST", "/statement-pulls", MODIFY_BILLING, "Run pulls of reports now", answers=PullStatementsAnswer)
 async def pull_statements(request: OperatorRequest[MoneyServices, StatementPull]) -> Result:
     """Run the pulls now. Failures are reported in the state of each pull."""
     if request.services.statement_puller is None:

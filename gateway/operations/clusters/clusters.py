@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -18,6 +18,7 @@ from gateway.http.answers import JSON
 from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows
 from gateway.http.requests import Result
 from gateway.normalise.cluster_reports import STATES as REPORTED_STATES
+from gateway.operations.answers import DeletedItem
 from gateway.operations.holders.operators import SenderServices
 from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.address import call
@@ -28,6 +29,7 @@ from spool.container_files.values import KINDS, STATES, ClusterFiles, ContainerF
 from spool.errors import Invalid, NotThere
 from spool.listing import SortField
 from spool.record import moment
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 from spool.registry.tables.cluster_configs import RunConfig
 from spool.registry.tables.cluster_settings import ClusterChange
@@ -176,6 +178,116 @@ _ALL = "/v2/container/clusters"
 _ONE = _ALL + "/{id}"
 
 
+class CheckOfCluster(msgspec.Struct, kw_only=True):
+    name: Annotated[str, words("The name of the check."), example("api_key_valid")]
+    passing: Annotated[bool, words("Whether the check passed."), example(False)]
+    error: Annotated[str, words("The last error of the check, or null."), example("401")]
+
+
+class ClusterDetails(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the cluster."), example("8958fb22e9e6e1b9bd147819")]
+    account: Annotated[str, words("The cloud account of the cluster."), example("123456789012")]
+    region: Annotated[str, words("The region of the cluster."), example("us-east-1")]
+    name: Annotated[str, words("The name of the cluster."), example("prod")]
+    display_name: Annotated[str, words("The name that pages show."), example("Production")]
+    state: Annotated[str, words("The state of the cluster."), example("init_ok")]
+    silent: Annotated[bool, words("Whether no report arrived recently."), example(False)]
+    enabled: Annotated[bool, words("Whether the cluster is enabled."), example(True)]
+    labels: Annotated[dict[str, str], words("Labels as name and value."), example({"team": "search"})]
+    chart_version: Annotated[str, words("The version of the Helm chart."), example("1.2.12")]
+    agent_version: Annotated[str, words("The version of the agent."), example("")]
+    validator_version: Annotated[str, words("The version of the validator."), example("")]
+    k8s_version: Annotated[str, words("The version of Kubernetes."), example("1.31")]
+    provider_id: Annotated[str, words("The id of the cloud provider."), example("")]
+    release_name: Annotated[str, words("The name of the Helm release."), example("")]
+    namespace: Annotated[
+        str, words("The id of the namespace; empty for the default definition."), example("")
+    ]
+    checks: Annotated[list[CheckOfCluster], words("The results of the agent's checks.")]
+    config: Annotated[dict[str, Any], words("The configuration of the agent."), example({})]
+    config_version: Annotated[str | None, words("The version of the configuration."), example(None)]
+    applied_version: Annotated[str | None, words("The version that the agent applied."), example(None)]
+    config_state: Annotated[str, words("The state of the configuration."), example("none")]
+    config_problem: Annotated[str, words("Why the agent could not apply the configuration."), example("")]
+    config_reported: Annotated[str | None, words("When the agent reported the configuration."), example(None)]
+    first_seen: Annotated[
+        str, words("When the first report of the cluster arrived."), example("2026-11-27T01:44:42.617Z")
+    ]
+    last_seen: Annotated[
+        str, words("When the last report of the cluster arrived."), example("2026-11-27T01:44:42.617Z")
+    ]
+
+
+class OneClusterDetails(msgspec.Struct, kw_only=True):
+    cluster: Annotated[ClusterDetails, words("The cluster, with the fields below.")]
+
+
+class ContainerFilesOfCluster(msgspec.Struct, kw_only=True):
+    account: Annotated[str, words("The cloud account of the cluster."), example("123456789012")]
+    region: Annotated[str, words("The region of the cluster."), example("us-east-1")]
+    cluster: Annotated[str, words("The name of the cluster."), example("prod")]
+    waiting: Annotated[int, words("The number of files that wait."), example(3)]
+    bytes: Annotated[int, words("The size of the cluster's files in bytes."), example(9)]
+    newest: Annotated[str, words("When the newest file arrived."), example("2026-11-27T01:44:43.419Z")]
+
+
+class ContainerFileCounts(msgspec.Struct, kw_only=True):
+    kinds: Annotated[
+        dict[str, Any],
+        words("The counts by kind."),
+        example(
+            {
+                "file": {"uploaded": 1, "references": 1, "announced": 0},
+                "remote-write": {"uploaded": 1, "references": 1},
+                "status": {"uploaded": 1, "references": 1},
+            }
+        ),
+    ]
+    balanced: Annotated[bool, words("Whether all counts add up."), example(True)]
+    imbalances: Annotated[list[str], words("The counts that do not add up."), example([])]
+    bytes: Annotated[int, words("The size of the files in bytes."), example(9)]
+    max_bytes: Annotated[int, words("The maximum size in bytes."), example(8589934592)]
+    files: Annotated[int, words("The number of stored files."), example(3)]
+    max_files: Annotated[int, words("The maximum number of stored files."), example(100000)]
+    clusters: Annotated[list[ContainerFilesOfCluster], words("The waiting files by cluster.")]
+
+
+class OneContainerMetrics(msgspec.Struct, kw_only=True):
+    container_metrics: Annotated[ContainerFileCounts, words("The container metrics, with the fields below.")]
+
+
+class ContainerFileItem(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the file."), example("6b418417b6cd3dfc4c587cba1d978548")]
+    kind: Annotated[str, words("The kind of the file."), example("file")]
+    reference: Annotated[str, words("The name of the file."), example("metrics-1042.json.br")]
+    state: Annotated[str, words("The state of the file."), example("uploaded")]
+    account: Annotated[str, words("The cloud account of the cluster."), example("123456789012")]
+    region: Annotated[str, words("The region of the cluster."), example("us-east-1")]
+    cluster: Annotated[str, words("The name of the cluster."), example("prod")]
+    api_key: Annotated[
+        str, words("The key, or its alias, with which the call was made."), example("automation")
+    ]
+    shipper: Annotated[str, words("The agent that sends the file."), example("shipper-7")]
+    agent_version: Annotated[str, words("The version of the agent."), example("")]
+    size: Annotated[int, words("The size of the file in bytes."), example(8)]
+    sha256: Annotated[
+        str,
+        words("The SHA-256 digest of the file."),
+        example("6aa351535fa146ea22f9dfd10a701011dec9315207626e789c96a062ac791055"),
+    ]
+    kept: Annotated[bool, words("Whether the bytes are still stored."), example(True)]
+    asked_again: Annotated[bool, words("Whether an address was requested again."), example(False)]
+    announced: Annotated[
+        str, words("When the agent announced the file."), example("2026-11-27T01:44:42.886Z")
+    ]
+    uploaded: Annotated[str, words("When the file arrived, or null."), example("2026-11-27T01:44:43.120Z")]
+    problem: Annotated[str | None, words("The problem with the file, or null."), example(None)]
+
+
+class OneContainerFile(msgspec.Struct, kw_only=True):
+    container_file: Annotated[ContainerFileItem, words("The container file, with the fields below.")]
+
+
 @_call(
     "GET", _ALL, "container:get-clusters", "List clusters", lists=CLUSTERS, item=ClusterItem, refusals=READ
 )
@@ -210,17 +322,23 @@ async def update_cluster(request: KeyRequest[TopicServices, ClusterChanges]) -> 
     return describe_by_id(clusters, id)
 
 
-@call("GET", "/clusters", VIEW_OPERATION, "List clusters", lists=CLUSTERS)
+@call("GET", "/clusters", VIEW_OPERATION, "List clusters", lists=CLUSTERS, item=ClusterDetails)
 async def list_clusters(request: OperatorRequest[SenderServices, None]) -> Result:
     return await request.list(CLUSTERS, cluster_rows(request.services.require_clusters()))
 
 
-@call("GET", "/clusters/{id}", VIEW_OPERATION, "Show a cluster")
+@call("GET", "/clusters/{id}", VIEW_OPERATION, "Show a cluster", answers=OneClusterDetails)
 async def show_cluster(request: OperatorRequest[SenderServices, None]) -> Result:
     return describe_by_id(request.services.require_clusters(), request.word("id"))
 
 
-@call("PATCH", "/clusters/{id}", OPERATE_SPOOL, "Name, label, enable or configure a cluster")
+@call(
+    "PATCH",
+    "/clusters/{id}",
+    OPERATE_SPOOL,
+    "Name, label, enable or configure a cluster",
+    answers=OneClusterDetails,
+)
 async def change_cluster(request: OperatorRequest[SenderServices, ClusterChanges]) -> Result:
     clusters = request.services.require_clusters()
     id = request.word("id")
@@ -234,6 +352,7 @@ async def change_cluster(request: OperatorRequest[SenderServices, ClusterChanges
     OPERATE_SPOOL,
     "Delete a cluster until it reports again",
     required=("confirm",),
+    answers=DeletedItem,
 )
 async def delete_cluster(request: OperatorRequest[SenderServices, None]) -> Result:
     clusters = request.services.require_clusters()
@@ -311,6 +430,7 @@ CONTAINER_FILES: List[ContainerFile] = List(
     "/container-metrics",
     VIEW_OPERATION,
     "Show the accounting of container metrics and the files that wait, by cluster",
+    answers=OneContainerMetrics,
 )
 async def show_container_metrics(request: OperatorRequest[SenderServices, None]) -> Result:
     """Show the accounting, counted again from the rows, and the limits."""
@@ -332,12 +452,25 @@ async def show_container_metrics(request: OperatorRequest[SenderServices, None])
     }
 
 
-@call("GET", "/container-files", VIEW_OPERATION, "List files of container metrics", lists=CONTAINER_FILES)
+@call(
+    "GET",
+    "/container-files",
+    VIEW_OPERATION,
+    "List files of container metrics",
+    lists=CONTAINER_FILES,
+    item=ContainerFileItem,
+)
 async def list_container_files(request: OperatorRequest[SenderServices, None]) -> Result:
     return await request.list(CONTAINER_FILES, StoredRows(request.services.require_container_files().page))
 
 
-@call("POST", "/container-files/{id}/discard", OPERATE_SPOOL, "Discard a file that waits for the upstream")
+@call(
+    "POST",
+    "/container-files/{id}/discard",
+    OPERATE_SPOOL,
+    "Discard a file that waits for the upstream",
+    answers=OneContainerFile,
+)
 async def discard_container_file(request: OperatorRequest[SenderServices, Discard]) -> Result:
     files = request.services.require_container_files()
     id = request.word("id")

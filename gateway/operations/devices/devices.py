@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gateway.devices.fleet.assistant_states import AssistantState
 from gateway.devices.fleet.facts import FACTS, decode_heartbeat
@@ -13,12 +14,14 @@ from gateway.devices.machine_state import LINKS, WORDS, MachineState
 from gateway.devices.states import state_changes
 from gateway.http.lists import Filter, List, MemoryRows, Sort, age_filter
 from gateway.http.requests import Result
+from gateway.operations.answers import DeletedItem
 from gateway.operations.holders.operators import SenderServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.devices.device import Device, Unenrolled
 from spool.errors import Invalid, NotThere
 from spool.record import moment
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 
 
@@ -160,18 +163,142 @@ UNENROLLED: List[Unenrolled] = List(
 )
 
 
-@call("GET", "/devices", VIEW_OPERATION, "List devices", lists=DEVICES)
+class DeviceItem(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the device."), example("laptop-ada")]
+    state: Annotated[str, words("The state of the device."), example("reporting")]
+    link: Annotated[
+        str,
+        words(
+            "`online`, `offline` after three missed reports, or `unknown`; null if the "
+            "machine never reported."
+        ),
+        example("offline"),
+    ]
+    hostname: Annotated[str, words("The host name."), example("ada-laptop")]
+    platform: Annotated[str, words("The operating system."), example("linux")]
+    agent_version: Annotated[str, words("The version of the agent."), example("")]
+    user: Annotated[str, words("The person who uses the device."), example("ada")]
+    labels: Annotated[dict[str, str], words("Labels as name and value."), example({})]
+    enrolled: Annotated[str, words("When the device was enrolled."), example("2026-10-28T01:19:27.000Z")]
+    last_seen: Annotated[
+        str | None, words("When the last report of the device arrived."), example("2026-11-27T01:19:27.551Z")
+    ]
+
+
+class UnenrolledItem(msgspec.Struct, kw_only=True):
+    name: Annotated[str, words("The name that the device sends."), example("laptop-eve")]
+    key: Annotated[str, words("The key of the sender."), example("checkout")]
+    count: Annotated[int, words("The number of reports."), example(2)]
+    first_seen: Annotated[
+        str, words("When the first report of the device arrived."), example("2026-11-26T09:12:40.000Z")
+    ]
+    last_seen: Annotated[
+        str, words("When the last report of the device arrived."), example("2026-11-27T01:20:02.000Z")
+    ]
+
+
+class DeviceSpool(msgspec.Struct, kw_only=True):
+    records: Annotated[int | UnsetType, words("The number of waiting records."), example(0)] = UNSET
+    oldest_age_s: Annotated[
+        float | UnsetType | None, words("The age of the oldest waiting record in seconds."), example(None)
+    ] = UNSET
+
+
+class DeviceStateChange(msgspec.Struct, kw_only=True):
+    at: Annotated[str, words("When the state began."), example("2026-11-27T01:45:00.000Z")]
+    state: Annotated[str, words("The state of the device from then on."), example("reporting")]
+
+
+class DeviceUpstream(msgspec.Struct, kw_only=True):
+    id: Annotated[str | None, words("The id of the device at your cost service."), example(None)]
+    sent: Annotated[bool, words("Whether the device was sent to your cost service."), example(False)]
+    held: Annotated[
+        str | None, words("The rejection of the device by your cost service, or null."), example(None)
+    ]
+
+
+class DeviceDetails(DeviceItem, kw_only=True):
+    enrolled_by: Annotated[str, words("Who enrolled the device."), example("automation")]
+    token: Annotated[
+        str | None, words("The id of the enrolment token that the device used, or null."), example(None)
+    ]
+    hardware_id: Annotated[
+        str | None,
+        words("A hash of the id of the machine's hardware, which the device claims, or null."),
+        example(None),
+    ]
+    cause: Annotated[str | None, words("Why the device is pending, or null."), example(None)]
+    replaced_by: Annotated[
+        str | None, words("The id of the device that the same machine became, or null."), example(None)
+    ]
+    copied: Annotated[
+        str | None, words("When a copy of the device's disk seems to have reported, or null."), example(None)
+    ]
+    left: Annotated[
+        str | None, words("When the agent said that it was removed or unenrolled, or null."), example(None)
+    ]
+    last_heartbeat: Annotated[
+        str | None, words("When the last heartbeat arrived."), example("2026-11-27T01:44:41.982Z")
+    ]
+    last_telemetry: Annotated[str | None, words("When the last telemetry arrived."), example(None)]
+    clock_offset_s: Annotated[
+        float | None, words("The seconds by which the clock of the device differs."), example(None)
+    ]
+    has_key: Annotated[bool, words("Whether the device has a key of its own."), example(True)]
+    second_fingerprint: Annotated[
+        str | None, words("When another machine reported under this id, or null."), example(None)
+    ]
+    spool: Annotated[DeviceSpool | None, words("The number of records that wait on the device.")]
+    sources: Annotated[
+        dict[str, Any], words("The numbers of calls that the agent passed on, by source."), example({})
+    ]
+    serial: Annotated[
+        str | None, words("The serial number in the inventory, or that the agent reported."), example(None)
+    ]
+    os: Annotated[
+        str | None, words("The operating system that the device reported, or the inventory."), example(None)
+    ]
+    agent: Annotated[str | None, words("How the agent runs, or null."), example(None)]
+    policy: Annotated[str | None, words("The policy that the agent applied, or null."), example(None)]
+    key_storage: Annotated[
+        str | None, words("Where the agent keeps its key: `tpm`, `keychain` or `file`."), example(None)
+    ]
+    assistants: Annotated[list[str], words("The coding assistants of the device."), example([])]
+    state_changes: Annotated[list[DeviceStateChange], words("The last 50 states, the newest first.")]
+    upstream: Annotated[DeviceUpstream, words("The state of the device at your cost service.")]
+    replaces: Annotated[list[str], words("The ids of earlier devices of the same machine."), example([])]
+    same_hardware: Annotated[
+        list[str], words("The ids of other devices with the same hardware id."), example([])
+    ]
+    serial_hash: Annotated[
+        str | None, words("A hash of the serial number that the device reported."), example(None)
+    ]
+    opamp: Annotated[str | None, words("What the OpAMP agent reported about itself."), example(None)]
+
+
+class OneDevice(msgspec.Struct, kw_only=True):
+    device: Annotated[DeviceDetails, words("The device, with the fields below.")]
+
+
+@call("GET", "/devices", VIEW_OPERATION, "List devices", lists=DEVICES, item=DeviceItem)
 async def list_devices(request: OperatorRequest[SenderServices, None]) -> Result:
     request.services.require_devices()
     return await request.list(DEVICES, request.services.listed_devices)
 
 
-@call("GET", "/unenrolled", VIEW_OPERATION, "List names of devices that are not enrolled", lists=UNENROLLED)
+@call(
+    "GET",
+    "/unenrolled",
+    VIEW_OPERATION,
+    "List names of devices that are not enrolled",
+    lists=UNENROLLED,
+    item=UnenrolledItem,
+)
 async def list_unenrolled(request: OperatorRequest[SenderServices, None]) -> Result:
     return await request.list(UNENROLLED, MemoryRows(_require_lifecycle(request).table.unenrolled_names()))
 
 
-@call("GET", "/devices/{id}", VIEW_OPERATION, "Show a device")
+@call("GET", "/devices/{id}", VIEW_OPERATION, "Show a device", answers=OneDevice)
 async def show_device(request: OperatorRequest[SenderServices, None]) -> Result:
     lifecycle = _require_lifecycle(request)
     device = lifecycle.table.find(request.word("id"))
@@ -180,13 +307,20 @@ async def show_device(request: OperatorRequest[SenderServices, None]) -> Result:
     return _device_answer(lifecycle, device)
 
 
-@call("POST", "/devices", OPERATE_SPOOL, "Enrol a device before it reports", status=201)
+@call("POST", "/devices", OPERATE_SPOOL, "Enrol a device before it reports", status=201, answers=OneDevice)
 async def admit_device(request: OperatorRequest[SenderServices, Admission]) -> Result:
     lifecycle = _require_lifecycle(request)
     return _device_answer(lifecycle, await lifecycle.admit(request.body.id, request.actor))
 
 
-@call("DELETE", "/devices/{id}", OPERATE_SPOOL, "Delete a device and end its key", required=("confirm",))
+@call(
+    "DELETE",
+    "/devices/{id}",
+    OPERATE_SPOOL,
+    "Delete a device and end its key",
+    required=("confirm",),
+    answers=DeletedItem,
+)
 async def delete_device(request: OperatorRequest[SenderServices, None]) -> Result:
     id = request.word("id")
     if request.http.query.get("confirm") != id:
@@ -195,7 +329,7 @@ async def delete_device(request: OperatorRequest[SenderServices, None]) -> Resul
     return {"deleted": id}
 
 
-@call("POST", "/devices/{id}/approve", OPERATE_SPOOL, "Enrol a pending or revoked device")
+@call("POST", "/devices/{id}/approve", OPERATE_SPOOL, "Enrol a pending or revoked device", answers=OneDevice)
 async def approve_device(request: OperatorRequest[SenderServices, Approval]) -> Result:
     """With `key`, the key of this name reports for an OpAMP agent from now on, and no other key does."""
     lifecycle, key = _require_lifecycle(request), request.body.key
@@ -205,19 +339,21 @@ async def approve_device(request: OperatorRequest[SenderServices, Approval]) -> 
     return _device_answer(lifecycle, await lifecycle.approve(request.word("id"), request.actor, key=key))
 
 
-@call("POST", "/devices/{id}/revoke", OPERATE_SPOOL, "Revoke a device, so that it is refused")
+@call(
+    "POST", "/devices/{id}/revoke", OPERATE_SPOOL, "Revoke a device, so that it is refused", answers=OneDevice
+)
 async def revoke_device(request: OperatorRequest[SenderServices, None]) -> Result:
     lifecycle = _require_lifecycle(request)
     return _device_answer(lifecycle, await lifecycle.revoke(request.word("id"), request.actor))
 
 
-@call("POST", "/devices/{id}/reset", OPERATE_SPOOL, "Clear a device's fingerprint and key")
+@call("POST", "/devices/{id}/reset", OPERATE_SPOOL, "Clear a device's fingerprint and key", answers=OneDevice)
 async def reset_device(request: OperatorRequest[SenderServices, None]) -> Result:
     lifecycle = _require_lifecycle(request)
     return _device_answer(lifecycle, await lifecycle.reset(request.word("id"), request.actor))
 
 
-@call("PATCH", "/devices/{id}", OPERATE_SPOOL, "Label a device")
+@call("PATCH", "/devices/{id}", OPERATE_SPOOL, "Label a device", answers=OneDevice)
 async def label_device(request: OperatorRequest[SenderServices, Labels]) -> Result:
     lifecycle = _require_lifecycle(request)
     body = request.body

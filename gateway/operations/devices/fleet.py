@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from gateway.bills.plans.declared import PlanTable
 from gateway.core.errors import Refusal
@@ -26,6 +29,7 @@ from gateway.operations.holders.operators import SenderServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, read_bounded
 from spool.record import moment
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 from spool.registry.tables.inventory import Inventory
 from spool.registry.texts import check_one_of
@@ -168,11 +172,229 @@ def describe_inventory(inventory: Inventory | None) -> dict[str, object] | None:
     }
 
 
+class CoverageStates(msgspec.Struct, kw_only=True):
+    unused: Annotated[int, words("The machines whose assistants nobody uses."), example(0)]
+    reporting: Annotated[int, words("The machines with an assistant that reports."), example(0)]
+    delayed: Annotated[int, words("The machines on which calls wait."), example(0)]
+    at_risk: Annotated[int, words("The machines with a setting that will lose the next calls."), example(1)]
+    unknown: Annotated[
+        int, words("The machines of which nothing is known, or whose settings cannot be read."), example(0)
+    ]
+    agent_stopped: Annotated[
+        int, words("The machines that the MDM still sees and whose agents no longer report."), example(0)
+    ]
+    losing: Annotated[
+        int, words("The machines on which an assistant is used and its calls are lost."), example(0)
+    ]
+    missing: Annotated[int, words("The machines that never reported."), example(1)]
+    copied: Annotated[int, words("The machines whose disk seems to be copied."), example(0)]
+    pending: Annotated[int, words("The machines that wait for approval."), example(0)]
+    left: Annotated[int, words("The machines whose agent was removed or unenrolled."), example(0)]
+    revoked: Annotated[int, words("The revoked machines."), example(0)]
+
+
+class TeamCoverage(msgspec.Struct, kw_only=True):
+    team: Annotated[str, words("The team, or empty if it is unknown."), example("engineering")]
+    machines: Annotated[int, words("The machines of the team."), example(1)]
+    covered: Annotated[int, words("The number of these machines that report or are not in use."), example(0)]
+    covered_percent: Annotated[
+        float,
+        words("The covered part in percent, rounded down to a tenth; null without machines."),
+        example(0.0),
+    ]
+
+
+class SystemCoverage(msgspec.Struct, kw_only=True):
+    system: Annotated[
+        str, words("The system: `macos`, `windows`, `linux`, another word, or empty."), example("macos")
+    ]
+    machines: Annotated[int, words("The machines with this system."), example(2)]
+    covered: Annotated[int, words("The number of these machines that report or are not in use."), example(0)]
+    covered_percent: Annotated[
+        float,
+        words("The covered part in percent, rounded down to a tenth; null without machines."),
+        example(0.0),
+    ]
+
+
+class InventoryImport(msgspec.Struct, kw_only=True):
+    source: Annotated[str | UnsetType, words("The MDM that exported the list."), example("jamf")] = UNSET
+    imported: Annotated[
+        str | UnsetType, words("When the list was imported."), example("2026-09-21T14:13:20.000Z")
+    ] = UNSET
+    imported_by: Annotated[
+        str | UnsetType, words("The person who imported the list."), example("ada@example.com")
+    ] = UNSET
+    machines: Annotated[int | UnsetType, words("The number of machines in the list."), example(2)] = UNSET
+
+
+class SeatCoverage(msgspec.Struct, kw_only=True):
+    with_seat: Annotated[int, words("The people who have a seat of a plan today."), example(0)]
+    without_machine: Annotated[
+        int, words("The people with a seat who use no machine of the inventory and no device."), example(0)
+    ]
+    without_machine_names: Annotated[list[str], words("Their names as in records, at most 100."), example([])]
+
+
+class CoverageAnswer(msgspec.Struct, kw_only=True):
+    machines: Annotated[
+        int, words("The machines of the inventory, or all devices if there is no inventory."), example(2)
+    ]
+    covered: Annotated[int, words("The number of these machines that report or are not in use."), example(0)]
+    covered_percent: Annotated[
+        float | None,
+        words("The covered part in percent, rounded down to a tenth; null without machines."),
+        example(0.0),
+    ]
+    away: Annotated[
+        int,
+        words(
+            "The number of machines of which nothing was heard for `devices.coverage_days`."
+            " No other figure has them."
+        ),
+        example(0),
+    ]
+    offline: Annotated[
+        int,
+        words(
+            "The number of these machines that missed three reports. They keep the state of"
+            " their last report."
+        ),
+        example(0),
+    ]
+    enrolled_devices: Annotated[int, words("The number of enrolled devices."), example(1)]
+    unexpected: Annotated[int, words("The number of devices that are not in the inventory."), example(0)]
+    states: Annotated[CoverageStates, words("The states, with the fields below.")]
+    causes: Annotated[
+        list[dict[str, Any]],
+        words("The machines by cause: `state`, `cause`, `devices`, `assistants`, `words` and `repair`."),
+        example(
+            [
+                {
+                    "state": "overridden",
+                    "cause": "other_endpoint",
+                    "devices": 1,
+                    "assistants": {"codex": 1},
+                    "words": "sends to another endpoint",
+                    "repair": (
+                        "Ask the person who uses this endpoint. Distribute the managed settings"
+                        " (`tollhouse agent policy`), or run `tollhouse agent setup` on the "
+                        "laptop."
+                    ),
+                }
+            ]
+        ),
+    ]
+    assistants: Annotated[
+        dict[str, Any], words("The assistants, with the fields below."), example({"codex": {"overridden": 1}})
+    ]
+    teams: Annotated[list[TeamCoverage], words("The teams, each with the fields below.")]
+    systems: Annotated[list[SystemCoverage], words("The systems, each with the fields below.")]
+    inventory: Annotated[InventoryImport | None, words("The inventory, with the fields below.")]
+    people: Annotated[SeatCoverage, words("The people, with the fields below.")]
+
+
+class FleetAssistant(msgspec.Struct, kw_only=True):
+    name: Annotated[str, words("The name of the assistant."), example("codex")]
+    state: Annotated[str, words("The state of the assistant."), example("overridden")]
+    cause: Annotated[
+        str | None, words("Why the assistant has this state, or null."), example("other_endpoint")
+    ]
+    setting: Annotated[
+        str,
+        words("`configured`, `overridden`, `off`, `unset`, `unknown` or `absent`, as the agent sees it."),
+        example("overridden"),
+    ]
+    use: Annotated[
+        str,
+        words(
+            "`none`, `heard`, `waiting`, `delayed` or `losing`. It is `unseen` if the machine has no agent."
+        ),
+        example("none"),
+    ]
+    version: Annotated[str | None, words("The version of the assistant."), example("0.169.0")]
+    newest_call: Annotated[
+        str | None, words("When the newest call of the assistant arrived from this device."), example(None)
+    ]
+
+
+class FleetDeviceItem(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the device."), example("laptop-ada")]
+    state: Annotated[str, words("The state of the device."), example("at_risk")]
+    link: Annotated[
+        str | None,
+        words(
+            "`online`, `offline` after three missed reports, or `unknown`; null if the "
+            "machine never reported."
+        ),
+        example("online"),
+    ]
+    covered: Annotated[bool, words("Whether the machine counts as covered."), example(False)]
+    away: Annotated[
+        bool, words("Whether nothing was heard of the machine for `devices.coverage_days`."), example(False)
+    ]
+    causes: Annotated[
+        list[dict[str, str]],
+        words("The reasons why calls of the machine may be lost, each with `state`, `cause` and `words`."),
+        example([{"state": "overridden", "cause": "other_endpoint", "words": "sends to another endpoint"}]),
+    ]
+    device: Annotated[
+        str | None,
+        words("The id of the device, or null if the machine never reported."),
+        example("laptop-ada"),
+    ]
+    expected: Annotated[bool, words("Whether the machine is in the inventory."), example(True)]
+    hostname: Annotated[str, words("The host name."), example("ada-mac")]
+    serial: Annotated[
+        str, words("The serial number in the inventory, or that the agent reported."), example("C02XL0GYJGH5")
+    ]
+    user: Annotated[str, words("The person who uses the device."), example("ada")]
+    assigned_to: Annotated[str, words("The user in the inventory, or empty."), example("ada")]
+    team: Annotated[
+        str, words("The team by the device's label, or by the inventory."), example("engineering")
+    ]
+    os: Annotated[
+        str, words("The operating system that the device reported, or the inventory."), example("macos 26.1")
+    ]
+    system: Annotated[
+        str, words("The system: `macos`, `windows`, `linux`, another word, or empty."), example("macos")
+    ]
+    agent_version: Annotated[str, words("The version of the agent."), example("1.4.0")]
+    last_seen: Annotated[
+        str | None, words("When the last report of the device arrived."), example("2026-09-21T14:13:20.000Z")
+    ]
+    last_call: Annotated[
+        str | None, words("When the newest call of the machine ended, or null."), example(None)
+    ]
+    inventory_last_seen: Annotated[
+        str | None,
+        words("The last check-in at the MDM, as the inventory states it."),
+        example("2026-11-26T06:00:00.000Z"),
+    ]
+    assistants: Annotated[list[FleetAssistant], words("The coding assistants, with the fields below.")]
+
+
+class InventoryAnswer(msgspec.Struct, kw_only=True):
+    inventory: Annotated[InventoryImport | None, words("The inventory, with the fields below.")]
+
+
+class ReplaceInventoryAnswer(msgspec.Struct, kw_only=True):
+    inventory: Annotated[InventoryImport, words("The inventory, with the fields below.")]
+    added: Annotated[int, words("The number of machines that the list adds."), example(2)]
+    removed: Annotated[int, words("The number of machines that the list removes."), example(0)]
+    repeated: Annotated[int, words("The number of rows that repeat a machine."), example(0)]
+    no_laptops: Annotated[
+        int, words("The number of rows that were left out because they are phones or tablets."), example(0)
+    ]
+    admitted: Annotated[int, words("The number of serial numbers that became devices."), example(0)]
+
+
 @call(
     "GET",
     "/fleet/coverage",
     VIEW_OPERATION,
     "Show how many machines of the fleet report, and why others do not",
+    answers=CoverageAnswer,
 )
 async def show_coverage(request: OperatorRequest[SenderServices, None]) -> Result:
     fleet = request.services.require_fleet()
@@ -206,13 +428,20 @@ def _people_fields(request: OperatorRequest[SenderServices, Any], rows: list[Fle
     VIEW_OPERATION,
     "List the machines of the fleet, those with trouble first",
     lists=MACHINES,
+    item=FleetDeviceItem,
 )
 async def list_machines(request: OperatorRequest[SenderServices, None]) -> Result:
     fleet = request.services.require_fleet()
     return await request.list(MACHINES, MemoryRows(await fleet.rows()))
 
 
-@call("GET", "/fleet/inventory", VIEW_OPERATION, "Show from where and when the inventory was imported")
+@call(
+    "GET",
+    "/fleet/inventory",
+    VIEW_OPERATION,
+    "Show from where and when the inventory was imported",
+    answers=InventoryAnswer,
+)
 async def show_inventory(request: OperatorRequest[SenderServices, None]) -> Result:
     return {"inventory": describe_inventory(request.services.require_fleet().inventory)}
 
@@ -225,6 +454,7 @@ async def show_inventory(request: OperatorRequest[SenderServices, None]) -> Resu
     required=("source",),
     optional=("confirm", "admit"),
     takes={CSV: TEXT},
+    answers=ReplaceInventoryAnswer,
 )
 async def replace_inventory(request: OperatorRequest[SenderServices, None]) -> Result:
     """

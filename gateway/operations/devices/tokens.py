@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.http.lists import Filter, List, MemoryRows, Sort
@@ -26,6 +27,7 @@ from spool.registry.enrolment_tokens import (
     TokenDraft,
     new_token_text,
 )
+from spool.registry.field_notes import example, words
 from spool.registry.file_owners import owner_id
 from spool.registry.permission_sets import API_KEY_MANAGEMENT, OPERATE_SPOOL, VIEW_OPERATION
 from spool.registry.registry import Registry
@@ -95,13 +97,56 @@ TOKENS: List[ListedToken] = List(
 )
 
 
-@call("GET", "/fleet/tokens", VIEW_OPERATION, "List enrolment tokens", lists=TOKENS)
+class TokenItem(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the token."), example("5f0c1b7a9e3d2846")]
+    name: Annotated[str, words("The name of the token."), example("jamf-q1")]
+    state: Annotated[str, words("The state of the token."), example("active")]
+    used: Annotated[
+        int, words("The number of devices that used the token, including deleted ones."), example(212)
+    ]
+    uses: Annotated[int, words("The number of devices that the token may enrol."), example(500)]
+    serial: Annotated[
+        str | None,
+        words("The serial number of the only machine that may use the token, or null."),
+        example(None),
+    ]
+    labels: Annotated[dict[str, str], words("Labels as name and value."), example({"team": "search"})]
+    created: Annotated[str, words("When the token was created."), example("2026-11-27T01:45:44.218Z")]
+    created_by: Annotated[str, words("Who created the token."), example("ada@example.com")]
+    expires_at: Annotated[str, words("When the token expires."), example("2026-12-11T01:45:44.000Z")]
+    revoked_at: Annotated[str | None, words("When the token was revoked, or null."), example(None)]
+    secret: Annotated[str | UnsetType, words("The token itself. Only the answer that creates it has it.")] = (
+        UNSET
+    )
+
+
+class CreateTokensAnswer(msgspec.Struct, kw_only=True):
+    tokens: Annotated[list[TokenItem], words("The enrolment tokens.")]
+
+
+class RevokedTokens(msgspec.Struct, kw_only=True):
+    tokens: Annotated[int, words("The number of revoked tokens."), example(1)]
+    devices: Annotated[int, words("The number of devices that were revoked."), example(212)]
+
+
+class RevokeTokensAnswer(msgspec.Struct, kw_only=True):
+    revoked: Annotated[RevokedTokens, words("What was revoked.")]
+
+
+@call("GET", "/fleet/tokens", VIEW_OPERATION, "List enrolment tokens", lists=TOKENS, item=TokenItem)
 async def list_tokens(request: OperatorRequest[SenderServices, None]) -> Result:
     rows = [_with_use_count(request, token) for token in _token_table(request).all()]
     return await request.list(TOKENS, MemoryRows(rows))
 
 
-@call("POST", "/fleet/tokens", API_KEY_MANAGEMENT, "Create enrolment tokens", status=201)
+@call(
+    "POST",
+    "/fleet/tokens",
+    API_KEY_MANAGEMENT,
+    "Create enrolment tokens",
+    status=201,
+    answers=CreateTokensAnswer,
+)
 async def create_tokens(request: OperatorRequest[SenderServices, NewToken]) -> Result:
     """Create a token, or one token per serial number. Their secrets are returned only here."""
     body = request.body
@@ -125,7 +170,13 @@ async def create_tokens(request: OperatorRequest[SenderServices, NewToken]) -> R
     }
 
 
-@call("POST", "/fleet/tokens/{id}/revoke", API_KEY_MANAGEMENT, "Revoke the tokens with this id or name")
+@call(
+    "POST",
+    "/fleet/tokens/{id}/revoke",
+    API_KEY_MANAGEMENT,
+    "Revoke the tokens with this id or name",
+    answers=RevokeTokensAnswer,
+)
 async def revoke_tokens(request: OperatorRequest[SenderServices, Revocation]) -> Result:
     if request.body.devices and OPERATE_SPOOL not in request.rights.permission_sets:
         raise missing_right_refusal(OPERATE_SPOOL, "revoking devices")

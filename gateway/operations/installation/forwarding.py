@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from gateway.core.schemas import TEXT, TEXT_OR_NULL, closed_object
-from gateway.http.answers import JSON
+import msgspec
+
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION
 
 
@@ -22,12 +23,21 @@ class ForwardingTest(RequestBody):
     secret: str = ""
 
 
+class ForwardingTestResult(msgspec.Struct, kw_only=True):
+    status: Annotated[str, words("Whether the receiver accepted the test."), example("ok")]
+    words: Annotated[str | None, words("The message of the receiver, or null."), example(None)]
+
+
+class OneForwardingTest(msgspec.Struct, kw_only=True):
+    forwarding_test: Annotated[ForwardingTestResult, words("The forwarding test, with the fields below.")]
+
+
 @call(
     "POST",
     "/forwarding-tests",
     INSTALLATION_ADMINISTRATION,
     "Test an address and a key for forwarding",
-    gives={JSON: closed_object({"forwarding_test": closed_object({"status": TEXT, "words": TEXT_OR_NULL})})},
+    answers=OneForwardingTest,
 )
 async def test_forwarding(request: OperatorRequest[InstallationServices, ForwardingTest]) -> Result:
     """

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from gateway.configuration.in_effect import SOURCES, SettingInEffect
 from gateway.configuration.sections import ConfigError
@@ -16,6 +18,7 @@ from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid
 from spool.record import moment
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION, OPERATE_SPOOL, VIEW_OPERATION
 from spool.transfer import backups
 
@@ -36,7 +39,65 @@ CONFIGURATION: List[SettingInEffect] = List(
 )
 
 
-@call("GET", "/configuration", OPERATE_SPOOL, "List the settings in effect", lists=CONFIGURATION)
+class ConfigurationItem(msgspec.Struct, kw_only=True):
+    name: Annotated[str, words("The name of the setting."), example("agent.device_id")]
+    value: Annotated[Any, words("The value of the setting."), example("")]
+    source: Annotated[
+        str, words("The origin of the value, such as the file or the default."), example("default")
+    ]
+    words: Annotated[
+        str,
+        words("The meaning of the setting."),
+        example("id of the device; if empty, the agent creates one and stores it"),
+    ]
+
+
+class ReloadResult(msgspec.Struct, kw_only=True):
+    changed: Annotated[list[str], words("The changed settings."), example([])]
+    needs_restart: Annotated[list[str], words("The changed settings that need a restart."), example([])]
+    problems: Annotated[list[str], words("The problems that were found with the configuration."), example([])]
+
+
+class OneReload(msgspec.Struct, kw_only=True):
+    reload: Annotated[ReloadResult, words("The result of the reload.")]
+
+
+class BackupResult(msgspec.Struct, kw_only=True):
+    directory: Annotated[
+        str, words("The directory on the machine of the server."), example("/var/backups/tollhouse")
+    ]
+    made_at: Annotated[str, words("When the backup was made."), example("2026-11-27T01:45:03.994Z")]
+    bytes: Annotated[int, words("The size of the backup in bytes."), example(9871678)]
+
+
+class OneBackup(msgspec.Struct, kw_only=True):
+    backup: Annotated[BackupResult, words("The backup, with the fields below.")]
+
+
+class DemoState(msgspec.Struct, kw_only=True):
+    state: Annotated[str | None, words("The state of the demo month."), example("none")]
+
+
+class OneDemo(msgspec.Struct, kw_only=True):
+    demo: Annotated[DemoState, words("The demo month.")]
+
+
+class StartedDemo(msgspec.Struct, kw_only=True):
+    state: Annotated[str, words("The state of the demo month."), example("loaded")]
+
+
+class StartDemoAnswer(msgspec.Struct, kw_only=True):
+    demo: Annotated[StartedDemo, words("The demo month.")]
+
+
+@call(
+    "GET",
+    "/configuration",
+    OPERATE_SPOOL,
+    "List the settings in effect",
+    lists=CONFIGURATION,
+    item=ConfigurationItem,
+)
 async def list_configuration(request: OperatorRequest[InstallationServices, None]) -> Result:
     return await request.list(CONFIGURATION, MemoryRows(request.services.settings()))
 
@@ -45,7 +106,7 @@ class ConfigReload(RequestBody):
     """An empty object."""
 
 
-@call("POST", "/reload", INSTALLATION_ADMINISTRATION, "Reload the configuration")
+@call("POST", "/reload", INSTALLATION_ADMINISTRATION, "Reload the configuration", answers=OneReload)
 async def reload(request: OperatorRequest[InstallationServices, ConfigReload]) -> Result:
     """
     Reload the configuration. Refusal 422 lists every problem, one per line. In that case, the earlier
@@ -90,6 +151,7 @@ class BackupPlace(RequestBody):
     INSTALLATION_ADMINISTRATION,
     "Back up the data into a directory on the server's machine",
     status=201,
+    answers=OneBackup,
 )
 async def back_up(request: OperatorRequest[SpoolServices, BackupPlace]) -> Result:
     """
@@ -126,7 +188,7 @@ class DemoLoad(RequestBody):
     """An empty object."""
 
 
-@call("GET", "/demo", VIEW_OPERATION, "Read whether a demo month is loaded")
+@call("GET", "/demo", VIEW_OPERATION, "Read whether a demo month is loaded", answers=OneDemo)
 async def read_demo(request: OperatorRequest[SpoolServices, None]) -> Result:
     return _describe_installation(request.shared)
 
@@ -137,6 +199,7 @@ async def read_demo(request: OperatorRequest[SpoolServices, None]) -> Result:
     INSTALLATION_ADMINISTRATION,
     "Load a demo month, separate from real data, while there are no records",
     status=201,
+    answers=StartDemoAnswer,
 )
 async def load_demo(request: OperatorRequest[SpoolServices, DemoLoad]) -> Result:
     """
@@ -154,7 +217,7 @@ async def load_demo(request: OperatorRequest[SpoolServices, DemoLoad]) -> Result
     return _describe_installation(request.shared)
 
 
-@call("DELETE", "/demo", INSTALLATION_ADMINISTRATION, "Remove the demo month")
+@call("DELETE", "/demo", INSTALLATION_ADMINISTRATION, "Remove the demo month", answers=StartDemoAnswer)
 async def remove_demo(request: OperatorRequest[SpoolServices, None]) -> Result:
     demo = request.shared.demo
     if demo is None:

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import nsmallest
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
 
 from gateway.core.errors import Refusal
 from gateway.core.mounts import OPERATOR_API
@@ -19,6 +21,7 @@ from gateway.operations.services import OperatorServices
 from spool.ledger.periods import named_span
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.work import TREES
+from spool.registry.field_notes import example, words
 
 MOST = 8  # maximum results of each kind
 MAX_TEXT = 200
@@ -65,6 +68,30 @@ class Named(NamedTuple):
     names: Sequence[str]
 
 
+class SearchedText(msgspec.Struct, kw_only=True):
+    q: Annotated[str, words("The text that was searched."), example("111")]
+    kinds: Annotated[
+        list[str],
+        words("The kinds that were searched."),
+        example(["team", "user", "model", "pull_request", "machine", "key", "view", "budget"]),
+    ]
+
+
+class FoundItem(msgspec.Struct, kw_only=True):
+    kind: Annotated[
+        str,
+        words("A dimension, a unit of work, or the kind of the object, such as `machine` or `key`."),
+        example("pull_request"),
+    ]
+    id: Annotated[str, words("The value, or the id that opens the object."), example("acme/shop#111")]
+    name: Annotated[str, words("The name of the value or the object."), example("acme/shop#111")]
+
+
+class SearchAnswer(msgspec.Struct, kw_only=True):
+    search: Annotated[SearchedText, words("The search, with the fields below.")]
+    found: Annotated[list[FoundItem], words("What was found, the best matches first.")]
+
+
 @call(
     "GET",
     "/search",
@@ -73,6 +100,7 @@ class Named(NamedTuple):
     required=("q",),
     shows=NOTHING,
     in_turn=True,
+    answers=SearchAnswer,
 )
 async def search(request: OperatorRequest[OperatorServices, None]) -> Result:
     """

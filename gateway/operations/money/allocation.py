@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from gateway.http.requests import Result
 from gateway.money.allocation.declared import DEFAULT, AllocationTable
 from gateway.money.allocation.difference import Difference, ElementSpend, compare_definitions, sources_read_by
 from gateway.money.allocation.language import join_definitions, parse
 from gateway.money.allocation.published import describe_border, find_border
+from gateway.operations.answers import CostAndCalls
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.published_allocation import (
     ALL_VERSIONS,
@@ -32,6 +37,7 @@ from spool.errors import AskedTooMuch, Invalid
 from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery, next_full_hour, running_limit
 from spool.record import moment
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
 
 DECISIONS_OF_A_ROW = 10  # maximum decisions per row, so that the evaluation takes at most a few seconds
@@ -51,7 +57,116 @@ class DefinitionDraft(RequestBody):
     month: str = ""
 
 
-@call("POST", "/allocation/diff", VIEW_COSTS, "Compare a month with a definition", in_turn=True)
+class DefinitionDiff(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
+    from_: Annotated[str, words("The start of the period."), example("2026-11-01T00:00:00+00:00")]
+    to: Annotated[str, words("The end of the period."), example("2026-11-27T02:00:00+00:00")]
+    namespace: Annotated[
+        str, words("The id of the namespace; empty for the default definition."), example("")
+    ]
+    version: Annotated[str, words("The version that the draft is compared with."), example("3")]
+    whole_since: Annotated[
+        str | None,
+        words("Hours before this time may be incomplete. Null if all hours are complete."),
+        example(None),
+    ]
+    border: Annotated[
+        dict[str, Any],
+        words("The time from which totals and tags of the definition have values."),
+        example({"kept_since": "2026-10-28T01:00:00+00:00", "tags": {}}),
+    ]
+    truncated: Annotated[bool, words("Whether rows are missing because there are too many."), example(False)]
+
+
+class ElementDiff(msgspec.Struct, kw_only=True):
+    element: Annotated[str, words("The value of the dimension."), example("operations")]
+    before: Annotated[
+        dict[str, Any],
+        words("The figures under the definition in force."),
+        example({"cost": "409.077643", "calls": 23573}),
+    ]
+    after: Annotated[
+        dict[str, Any], words("The figures under the draft."), example({"cost": "409.077643", "calls": 23573})
+    ]
+
+
+class DimensionDiff(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the dimension."), example("User:Defined:Owner")]
+    name: Annotated[str, words("The name of the dimension."), example("Who pays")]
+    state: Annotated[
+        str, words("Whether the draft adds, changes or removes the dimension."), example("changed")
+    ]
+    element_count: Annotated[int, words("The number of values."), example(16)]
+    elements: Annotated[list[ElementDiff], words("The values of the dimension with their figures.")]
+
+
+class DiffDefinitionAnswer(msgspec.Struct, kw_only=True):
+    diff: Annotated[DefinitionDiff, words("The compared period and versions.")]
+    dimensions: Annotated[list[DimensionDiff], words("The dimensions, each with the fields below.")]
+    total: Annotated[CostAndCalls, words("The cost and calls of the period.")]
+
+
+class VersionOfDefinition(msgspec.Struct, kw_only=True):
+    version: Annotated[str, words("The number of the version."), example("4")]
+    namespace: Annotated[
+        str | None, words("The id of the namespace; empty for the default definition."), example(None)
+    ]
+    last_updated: Annotated[str, words("When the version was last changed."), example("1795743931.781")]
+    last_updated_by: Annotated[str, words("Who changed the version last."), example("ada@example.com")]
+    uri: Annotated[str | None, words("The address of the definition, or null."), example(None)]
+    dimensions: Annotated[list[str], words("The dimensions of the version."), example(["User:Defined:Owner"])]
+    bytes: Annotated[int, words("The size of the version in bytes."), example(119)]
+    is_in_force: Annotated[bool, words("Whether the version is in force."), example(False)]
+    border: Annotated[
+        dict[str, Any] | UnsetType,
+        words("The time from which totals and tags of the definition have values."),
+        example({"kept_since": "2026-10-28T01:00:00+00:00", "tags": {}}),
+    ] = UNSET
+    definition: Annotated[
+        str | UnsetType, words("The definition as YAML. Only the answer for one version has it.")
+    ] = UNSET
+
+
+class OneDefinitionVersion(msgspec.Struct, kw_only=True):
+    version: Annotated[VersionOfDefinition, words("The version, with the fields below.")]
+
+
+class JobOfPublishing(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the job."), example("c1f35c7120df3813fe5eb7d72746b838")]
+    namespace: Annotated[
+        str | None, words("The id of the namespace; empty for the default definition."), example(None)
+    ]
+    state: Annotated[str, words("The state of the job."), example("done")]
+    base_version: Annotated[str | None, words("The version that the new one changes, or null."), example("3")]
+    version: Annotated[str | None, words("The version that the job published."), example("4")]
+    error: Annotated[str | None, words("Why the job failed, or null."), example(None)]
+    errors: Annotated[list[dict[str, Any]], words("The errors in the definition."), example([])]
+    border: Annotated[
+        dict[str, Any] | None,
+        words("The time from which totals and tags of the definition have values."),
+        example({"kept_since": "2026-10-28T01:00:00+00:00", "tags": {}}),
+    ]
+    submitted: Annotated[str, words("When the job was submitted."), example("1795743931.905")]
+    submitted_by: Annotated[str, words("Who submitted the job."), example("ada@example.com")]
+    last_updated: Annotated[str, words("When the job was last changed."), example("1795743931.92")]
+
+
+class PublishDefinitionAnswer(msgspec.Struct, kw_only=True):
+    version: Annotated[VersionOfDefinition, words("The version, with the fields below.")]
+    publish_job: Annotated[JobOfPublishing, words("The job that publishes the version.")]
+
+
+class PublishJobAnswer(msgspec.Struct, kw_only=True):
+    publish_job: Annotated[JobOfPublishing, words("The job that publishes a version.")]
+
+
+@call(
+    "POST",
+    "/allocation/diff",
+    VIEW_COSTS,
+    "Compare a month with a definition",
+    in_turn=True,
+    answers=DiffDefinitionAnswer,
+)
 async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraft]) -> Result:
     """
     Compare a draft with the definition in force, over all records that are closed by now. Nothing is stored.
@@ -172,14 +287,28 @@ class DraftToPublish(DraftToValidate):
     base: int | None = None
 
 
-@call("POST", "/allocation/validate", VIEW_COSTS, "Validate a definition", in_turn=True)
+@call(
+    "POST",
+    "/allocation/validate",
+    VIEW_COSTS,
+    "Validate a definition",
+    in_turn=True,
+    answers=OneDefinitionVersion,
+)
 async def validate_definition(request: OperatorRequest[MoneyServices, DraftToValidate]) -> Result:
     body = request.body
     text = body.definition.encode("utf-8", "replace")
     return {"version": await what_it_would_be(request.services, text, body.namespace, request.actor)}
 
 
-@call("POST", "/allocation/publish", MODIFY_DIMENSIONS, "Publish a definition", status=201)
+@call(
+    "POST",
+    "/allocation/publish",
+    MODIFY_DIMENSIONS,
+    "Publish a definition",
+    status=201,
+    answers=PublishDefinitionAnswer,
+)
 async def publish_definition(request: OperatorRequest[MoneyServices, DraftToPublish]) -> Result:
     services = request.services
     body = request.body
@@ -192,7 +321,14 @@ async def publish_definition(request: OperatorRequest[MoneyServices, DraftToPubl
     return {"version": describe_version(add_state(services, version)), "publish_job": describe_job(job)}
 
 
-@call("GET", "/allocation/versions", VIEW_COSTS, "List versions of definitions", lists=ALL_VERSIONS)
+@call(
+    "GET",
+    "/allocation/versions",
+    VIEW_COSTS,
+    "List versions of definitions",
+    lists=ALL_VERSIONS,
+    item=VersionOfDefinition,
+)
 async def list_versions(request: OperatorRequest[MoneyServices, None]) -> Result:
     return await request.list(ALL_VERSIONS, version_rows(request.services, None))
 
@@ -203,6 +339,7 @@ async def list_versions(request: OperatorRequest[MoneyServices, None]) -> Result
     VIEW_COSTS,
     "Show a version of a definition, or the latest",
     optional=("namespace",),
+    answers=OneDefinitionVersion,
 )
 async def show_version(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
@@ -216,12 +353,12 @@ async def show_version(request: OperatorRequest[MoneyServices, None]) -> Result:
 ROWS = tuple(managed_by_people(NAMESPACE))
 
 
-@call("GET", "/allocation/jobs", VIEW_COSTS, "List publish jobs", lists=PUBLISH_JOBS)
+@call("GET", "/allocation/jobs", VIEW_COSTS, "List publish jobs", lists=PUBLISH_JOBS, item=JobOfPublishing)
 async def list_jobs(request: OperatorRequest[MoneyServices, None]) -> Result:
     return await request.list(PUBLISH_JOBS, job_rows(request.services))
 
 
-@call("GET", "/allocation/jobs/{id}", VIEW_COSTS, "Show a publish job")
+@call("GET", "/allocation/jobs/{id}", VIEW_COSTS, "Show a publish job", answers=PublishJobAnswer)
 async def show_job(request: OperatorRequest[MoneyServices, None]) -> Result:
     return {"publish_job": describe_job(request.registry.table(AllocationTable).job(request.word("id")))}
 
@@ -231,6 +368,7 @@ async def show_job(request: OperatorRequest[MoneyServices, None]) -> Result:
     "/allocation/jobs/{id}/cancel",
     MODIFY_DIMENSIONS,
     "Cancel a publish job that has not started publishing",
+    answers=PublishJobAnswer,
 )
 async def cancel_job(request: OperatorRequest[MoneyServices, None]) -> Result:
     job = await request.registry.table(AllocationTable).cancel(request.word("id"), actor=request.actor)

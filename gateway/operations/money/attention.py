@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from gateway.configuration.certificates import certificate_troubles
 from gateway.core.errors import Refusal
@@ -36,6 +38,7 @@ from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
 from gateway.operations.services import OperatorServices
 from spool.listing import ASCENDING, ListQuery, SortField
+from spool.registry.field_notes import example, words
 from spool.registry.insights import (
     IGNORED,
     IN_PROGRESS,
@@ -84,7 +87,40 @@ class Cause:
     insight: str | None = None
 
 
-@call("GET", "/attention", VIEW_COSTS, "Show what needs attention", shows=SLICED)
+class AttentionState(msgspec.Struct, kw_only=True):
+    count: Annotated[int, words("The number of critical causes."), example(2)]
+    operation: Annotated[bool, words("Whether the causes include problems of the operation."), example(True)]
+    planted: Annotated[
+        str | None, words("The problems that the demo planted, in words, or null."), example(None)
+    ]
+    causes: Annotated[
+        list[dict[str, str | None]],
+        words("One entry per cause: its kind, its severity, and the id of its open critical insight."),
+        example(
+            [
+                {
+                    "kind": "route",
+                    "severity": "critical",
+                    "title": "Forwarding of ai-telemetry to your cost service is paused",
+                    "text": (
+                        "Forwarding of ai-telemetry to your cost service is paused: your cost "
+                        "service refuses Tollhouse's key costs (403). Nothing is lost."
+                    ),
+                    "subject": "upstream/ai-telemetry",
+                    "insight": "7d5d1e2b0c0f4f6f9a55c2c0b3f1a9de",
+                }
+            ]
+        ),
+    ]
+
+
+class OneAttention(msgspec.Struct, kw_only=True):
+    attention: Annotated[
+        AttentionState, words("The causes that the person may see, and the number of critical ones.")
+    ]
+
+
+@call("GET", "/attention", VIEW_COSTS, "Show what needs attention", shows=SLICED, answers=OneAttention)
 async def show_attention(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
     Return the causes of trouble, and the number of those that are critical. An open critical insight and the

@@ -9,13 +9,14 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
+from gateway.operations.answers import DeletedItem, NotificationItem
 from gateway.operations.files.declared import InFiles
 from gateway.operations.files.kinds import Asking, FileKind
 from gateway.operations.holders.operators import InstallationServices
@@ -25,6 +26,7 @@ from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import NotAllowed, NotThere
 from spool.record import moment
 from spool.registry.document_table import field_names
+from spool.registry.field_notes import example, words
 from spool.registry.notices import CHANNEL_STATES, RUNNING, TEST, WARNING, ChannelState, Notice
 from spool.registry.permission_sets import (
     INSTALLATION_ADMINISTRATION,
@@ -127,12 +129,92 @@ CHANNELS: List[ChannelState] = List(
 )
 
 
+class NotificationChannelItem(msgspec.Struct, kw_only=True):
+    name: Annotated[str, words("The name of the channel."), example("finops")]
+    type: Annotated[str, words("The type of the channel."), example("webhook")]
+    origin: Annotated[
+        str,
+        words("Whether the channel comes from the configuration or the console."),
+        example("configuration"),
+    ]
+    state: Annotated[str, words("The state of the channel."), example("running")]
+    reason: Annotated[str | None, words("Why the channel does not send, or null."), example(None)]
+    insights: Annotated[str, words("The minimum severity of insights that are sent."), example("warning")]
+    waiting: Annotated[int, words("The number of notifications that wait."), example(0)]
+    sent: Annotated[int, words("The number of sent notifications."), example(3)]
+    failed: Annotated[int, words("The number of failed notifications."), example(0)]
+    oldest: Annotated[
+        str | None, words("When the oldest waiting notification was made, or null."), example(None)
+    ]
+    critical: Annotated[
+        int, words("The number of critical notifications among the waiting ones."), example(0)
+    ]
+    failing_since: Annotated[
+        str | None, words("The time since which no attempt succeeded, or null."), example(None)
+    ]
+
+
+class ChannelDetails(msgspec.Struct, kw_only=True):
+    name: Annotated[str, words("The name of the channel."), example("search-team")]
+    type: Annotated[str, words("The type of the channel."), example("webhook")]
+    url: Annotated[
+        str, words("The address to which the channel sends."), example("https://hooks.example.com/tollhouse")
+    ]
+    server: Annotated[str, words("The mail server as HOST:PORT."), example("")]
+    tls: Annotated[str, words("The encryption of the connection to the mail server."), example("starttls")]
+    username: Annotated[str, words("The user name on the mail server."), example("")]
+    sender: Annotated[str, words("The sender address of mails."), example("")]
+    to: Annotated[list[str], words("E-mail addresses of the recipients."), example([])]
+    insights: Annotated[str, words("The minimum severity of insights that are sent."), example("warning")]
+    categories: Annotated[
+        list[str], words("The categories of insights that are sent; empty for all."), example([])
+    ]
+    quiet_hours: Annotated[
+        str, words("The hours in which only critical notifications are sent."), example("")
+    ]
+    digest: Annotated[
+        str,
+        words("The time of day at which notifications of severity `info` are sent together."),
+        example(""),
+    ]
+    time_zone: Annotated[str, words("The time zone of the quiet hours and the digest."), example("UTC")]
+    secret_since: Annotated[str, words("When the secret was set."), example("2026-11-27T01:45:10.786Z")]
+    last_updated: Annotated[
+        str, words("When the channel was last changed."), example("2026-11-27T01:45:10.786Z")
+    ]
+    version: Annotated[
+        str, words("Changes with each edit; send it back."), example("316e881e34aeed8723914e3c")
+    ]
+
+
+class OneChannelDetails(msgspec.Struct, kw_only=True):
+    notification_channel: Annotated[ChannelDetails, words("The channel.")]
+
+
+class ChannelName(msgspec.Struct, kw_only=True):
+    name: Annotated[str, words("The name of the channel."), example("finops")]
+    state: Annotated[str, words("The state of the channel."), example("running")]
+    takes_reports: Annotated[bool, words("Whether the channel can send scheduled reports."), example(True)]
+    takes_people: Annotated[
+        bool, words("Whether the channel can send to people by their e-mail address."), example(False)
+    ]
+
+
+class ListChannelNamesAnswer(msgspec.Struct, kw_only=True):
+    channel_names: Annotated[list[ChannelName], words("The channel names, each with the fields below.")]
+
+
+class TestNotificationAnswer(msgspec.Struct, kw_only=True):
+    notification: Annotated[NotificationItem, words("The test notification.")]
+
+
 @call(
     "GET",
     "/notification-channels",
     VIEW_OPERATION,
     "List the channels that send notifications",
     lists=CHANNELS,
+    item=NotificationChannelItem,
 )
 async def list_channels(request: OperatorRequest[InstallationServices, None]) -> Result:
     request.services.require_registry()
@@ -142,7 +224,14 @@ async def list_channels(request: OperatorRequest[InstallationServices, None]) ->
     return await request.list(CHANNELS, MemoryRows(rows))
 
 
-@call("POST", "/notification-channels", INSTALLATION_ADMINISTRATION, "Create a channel", status=201)
+@call(
+    "POST",
+    "/notification-channels",
+    INSTALLATION_ADMINISTRATION,
+    "Create a channel",
+    status=201,
+    answers=OneChannelDetails,
+)
 async def add_channel(request: OperatorRequest[InstallationServices, NewChannel]) -> Result:
     stated_fields = _given_fields(request.body)
     secret = stated_fields.pop("secret")
@@ -154,7 +243,11 @@ async def add_channel(request: OperatorRequest[InstallationServices, NewChannel]
 
 
 @call(
-    "GET", "/notification-channels/{name}", VIEW_OPERATION, "Show a channel that was created in the console"
+    "GET",
+    "/notification-channels/{name}",
+    VIEW_OPERATION,
+    "Show a channel that was created in the console",
+    answers=OneChannelDetails,
 )
 async def show_channel(request: OperatorRequest[InstallationServices, None]) -> Result:
     return {
@@ -164,7 +257,13 @@ async def show_channel(request: OperatorRequest[InstallationServices, None]) -> 
     }
 
 
-@call("PATCH", "/notification-channels/{name}", INSTALLATION_ADMINISTRATION, "Change a channel")
+@call(
+    "PATCH",
+    "/notification-channels/{name}",
+    INSTALLATION_ADMINISTRATION,
+    "Change a channel",
+    answers=OneChannelDetails,
+)
 async def edit_channel(request: OperatorRequest[InstallationServices, ChannelChanges]) -> Result:
     stated_fields = _given_fields(request.body)
     table = request.registry.kept_channels
@@ -177,7 +276,13 @@ async def edit_channel(request: OperatorRequest[InstallationServices, ChannelCha
     return {"notification_channel": describe_kept_channel(changed)}
 
 
-@call("DELETE", "/notification-channels/{name}", INSTALLATION_ADMINISTRATION, "Delete a channel")
+@call(
+    "DELETE",
+    "/notification-channels/{name}",
+    INSTALLATION_ADMINISTRATION,
+    "Delete a channel",
+    answers=DeletedItem,
+)
 async def remove_channel(request: OperatorRequest[InstallationServices, None]) -> Result:
     """
     Delete a channel. Its waiting notices stay until they are discarded, or until a channel of the same
@@ -188,7 +293,14 @@ async def remove_channel(request: OperatorRequest[InstallationServices, None]) -
     return {"deleted": name}
 
 
-@call("GET", "/channel-names", VIEW_COSTS, "List the names of the channels", shows=NOTHING)
+@call(
+    "GET",
+    "/channel-names",
+    VIEW_COSTS,
+    "List the names of the channels",
+    shows=NOTHING,
+    answers=ListChannelNamesAnswer,
+)
 async def list_channel_names(request: OperatorRequest[InstallationServices, None]) -> Result:
     """
     List the channel names for budgets, views and reports. This call exists because some people may change
@@ -215,6 +327,7 @@ async def list_channel_names(request: OperatorRequest[InstallationServices, None
     OPERATE_SPOOL,
     "Send a test notification to a channel",
     status=201,
+    answers=TestNotificationAnswer,
 )
 async def test_channel(request: OperatorRequest[InstallationServices, ChannelTest]) -> Result:
     table = request.registry.notices

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from gateway.bills.enforcers.auditing import faults_with_enforcers
 from gateway.bills.enforcers.faults import EnforcerFault
@@ -14,6 +16,7 @@ from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.insights.gathering import FactSources
 from gateway.money.insights.inspector import Inspector
+from gateway.operations.answers import DeletedItem, IdOfItem, OperatorInsight, SearchResult
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.money.attention import seen_insights
 from gateway.operations.money.published_insights import (
@@ -29,6 +32,7 @@ from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.operations.services import OperatorServices
 from spool.errors import Invalid, NotThere
+from spool.registry.field_notes import example, words
 from spool.registry.insights import Insight, check_effort, check_status
 from spool.registry.permission_sets import VIEW_COSTS, WORK_ON_INSIGHTS
 
@@ -109,7 +113,41 @@ def make_inspector(services: OperatorServices) -> Inspector:
     return Inspector(sources, registry.insights, services.installation.clock)
 
 
-@call("GET", "/insights", VIEW_COSTS, "List insights", lists=INSIGHTS_OF_PEOPLE, shows=SLICED)
+class OneInspection(msgspec.Struct, kw_only=True):
+    inspection: Annotated[SearchResult, words("The result of the detectors.")]
+
+
+class CommentOnInsight(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the comment."), example("2")]
+    insight: Annotated[IdOfItem, words("The insight of the comment.")]
+    message: Annotated[str, words("The text of the comment."), example("Done in release 4.2.")]
+    author: Annotated[str, words("Who wrote the comment."), example("ada@example.com")]
+    created: Annotated[str, words("When the comment was created."), example("1795743932.618")]
+    last_updated: Annotated[str, words("When the comment was last changed."), example("1795743932.618")]
+
+
+class InsightAnswer(msgspec.Struct, kw_only=True):
+    insight: Annotated[OperatorInsight, words("The insight, with the fields below.")]
+    comments: Annotated[list[CommentOnInsight], words("The comments, each with the fields below.")]
+
+
+class OneOperatorInsight(msgspec.Struct, kw_only=True):
+    insight: Annotated[OperatorInsight, words("The changed insight.")]
+
+
+class InsightCommentAnswer(msgspec.Struct, kw_only=True):
+    comment: Annotated[CommentOnInsight, words("The added comment.")]
+
+
+@call(
+    "GET",
+    "/insights",
+    VIEW_COSTS,
+    "List insights",
+    lists=INSIGHTS_OF_PEOPLE,
+    shows=SLICED,
+    item=OperatorInsight,
+)
 async def list_insights(request: OperatorRequest[InstallationServices, None]) -> Result:
     """
     List the insights. By default, the open ones are first, by severity and then by cost impact.
@@ -121,7 +159,7 @@ async def list_insights(request: OperatorRequest[InstallationServices, None]) ->
     return {**page, "counts": count_insights(insights)}
 
 
-@call("POST", "/insights/run", WORK_ON_INSIGHTS, "Run all detectors now")
+@call("POST", "/insights/run", WORK_ON_INSIGHTS, "Run all detectors now", answers=OneInspection)
 async def inspect(request: OperatorRequest[OperatorServices, Inspection]) -> Result:
     """
     Run all detectors and answer when they have finished. Otherwise a command without a server would exit
@@ -135,7 +173,14 @@ async def inspect(request: OperatorRequest[OperatorServices, Inspection]) -> Res
     return {"inspection": {**asdict(done.merged), "failed": list(done.failed)}}
 
 
-@call("GET", "/insights/{id}", VIEW_COSTS, "Show an insight and its comments", shows=SLICED)
+@call(
+    "GET",
+    "/insights/{id}",
+    VIEW_COSTS,
+    "Show an insight and its comments",
+    shows=SLICED,
+    answers=InsightAnswer,
+)
 async def show_insight(request: OperatorRequest[InstallationServices, None]) -> Result:
     insight = await _visible_insight(request)
     comments = await request.registry.insights.comments(insight.id)
@@ -145,7 +190,14 @@ async def show_insight(request: OperatorRequest[InstallationServices, None]) -> 
     }
 
 
-@call("PATCH", "/insights/{id}", WORK_ON_INSIGHTS, "Set an insight's status", shows=SLICED)
+@call(
+    "PATCH",
+    "/insights/{id}",
+    WORK_ON_INSIGHTS,
+    "Set an insight's status",
+    shows=SLICED,
+    answers=OneOperatorInsight,
+)
 async def set_insight(request: OperatorRequest[InstallationServices, InsightStatus]) -> Result:
     body = request.body
     # check the request first, so that an invalid request gives the same error for every insight
@@ -164,6 +216,7 @@ async def set_insight(request: OperatorRequest[InstallationServices, InsightStat
     "List the comments on an insight",
     lists=COMMENTS,
     shows=SLICED,
+    item=CommentOnInsight,
 )
 async def list_comments(request: OperatorRequest[InstallationServices, None]) -> Result:
     id = (await _visible_insight(request)).id
@@ -171,7 +224,14 @@ async def list_comments(request: OperatorRequest[InstallationServices, None]) ->
     return {"insight": {"id": id}, **page}
 
 
-@call("POST", "/insights/{id}/comments", WORK_ON_INSIGHTS, "Comment on an insight", shows=SLICED)
+@call(
+    "POST",
+    "/insights/{id}/comments",
+    WORK_ON_INSIGHTS,
+    "Comment on an insight",
+    shows=SLICED,
+    answers=InsightCommentAnswer,
+)
 async def comment_insight(request: OperatorRequest[InstallationServices, InsightComment]) -> Result:
     insight, table = await _visible_insight(request), request.registry.insights
     comment = await table.add_comment(insight.id, request.body.message, actor=request.actor)
@@ -184,6 +244,7 @@ async def comment_insight(request: OperatorRequest[InstallationServices, Insight
     WORK_ON_INSIGHTS,
     "Delete a comment on an insight",
     shows=SLICED,
+    answers=DeletedItem,
 )
 async def delete_insight_comment(request: OperatorRequest[InstallationServices, None]) -> Result:
     number = comment_number(request.word("comment"))

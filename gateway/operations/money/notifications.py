@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.monitoring.channel_trouble import strip_response_text
+from gateway.operations.answers import Discarded, NotificationItem, Retried
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid
 from spool.record import moment
+from spool.registry.field_notes import example, words
 from spool.registry.notices import (
     FAILED,
     SEVERITIES,
@@ -77,13 +82,61 @@ NOTIFICATIONS: List[Notification] = List(
 )
 
 
-@call("GET", "/notifications", VIEW_OPERATION, "List notifications", lists=NOTIFICATIONS)
+class NotificationDetails(msgspec.Struct, kw_only=True):
+    id: Annotated[
+        str,
+        words("The id of the notification."),
+        example("search-team:test-05db4acd85746a25d0b93fe4c06f6be8"),
+    ]
+    notice: Annotated[
+        str,
+        words("The id of the notification that all channels share."),
+        example("test-05db4acd85746a25d0b93fe4c06f6be8"),
+    ]
+    channel: Annotated[str, words("The name of the channel."), example("search-team")]
+    number: Annotated[int, words("The number of the notification in its channel."), example(1)]
+    state: Annotated[str, words("The state of the notification."), example("sent")]
+    kind: Annotated[str, words("The kind of the notification."), example("test")]
+    severity: Annotated[str, words("The severity of the notification."), example("warning")]
+    title: Annotated[str, words("The title of the notification."), example("Test of a notification channel")]
+    at: Annotated[str, words("When the notification was made."), example("2026-11-27T01:45:11.057Z")]
+    attempts: Annotated[int, words("The number of attempts to send."), example(1)]
+    not_before: Annotated[str | None, words("The earliest time of the next attempt, or null."), example(None)]
+    settled: Annotated[
+        str | None,
+        words("When the notification was sent or discarded, or null."),
+        example("2026-11-27T01:45:12.042Z"),
+    ]
+    error: Annotated[str | None, words("The last error of the notification, or null."), example(None)]
+    text: Annotated[
+        str | UnsetType,
+        words("The text of the notification."),
+        example(
+            "This is a test of the channel search-team. Nothing has happened, and you need not do anything."
+        ),
+    ] = UNSET
+    fields: Annotated[dict[str, str] | UnsetType, words("Facts as name and value."), example({})] = UNSET
+    link: Annotated[str | UnsetType, words("An address with more about the notification."), example("")] = (
+        UNSET
+    )
+    thread: Annotated[
+        str | UnsetType, words("The subject that joins notifications about the same item."), example("")
+    ] = UNSET
+
+
+class OneNotification(msgspec.Struct, kw_only=True):
+    notification: Annotated[NotificationDetails, words("The notification, with the fields below.")]
+
+
+@call(
+    "GET", "/notifications", VIEW_OPERATION, "List notifications", lists=NOTIFICATIONS, item=NotificationItem
+)
 async def list_notifications(request: OperatorRequest[InstallationServices, None]) -> Result:
     rows = [replace(row, error=shown_error(request, row.error)) for row in await _all_notifications(request)]
     return await request.list(NOTIFICATIONS, MemoryRows(rows))
 
 
-@call("GET", "/notifications/{id}", VIEW_OPERATION, "Show a notification")
+@call("GET", "/notifications/{id}", VIEW_OPERATION, "Show a notification", answers=OneNotification)
 async def show_notification(request: OperatorRequest[InstallationServices, None]) -> Result:
     row = await request.registry.notices.find(request.word("id"))
     row = replace(row, error=shown_error(request, row.error))
@@ -97,7 +150,7 @@ async def show_notification(request: OperatorRequest[InstallationServices, None]
     return {"notification": {**describe_notification(row), **message}}
 
 
-@call("POST", "/notifications/retry", OPERATE_SPOOL, "Send notifications again")
+@call("POST", "/notifications/retry", OPERATE_SPOOL, "Send notifications again", answers=Retried)
 async def retry_notifications(request: OperatorRequest[InstallationServices, ChosenNotifications]) -> Result:
     """
     Send failed or discarded notifications again. Waiting notifications selected by id are also
@@ -107,7 +160,7 @@ async def retry_notifications(request: OperatorRequest[InstallationServices, Cho
     return {"retried": await request.registry.notices.retry(ids, actor=request.actor)}
 
 
-@call("POST", "/notifications/discard", OPERATE_SPOOL, "Discard notifications")
+@call("POST", "/notifications/discard", OPERATE_SPOOL, "Discard notifications", answers=Discarded)
 async def discard_notifications(
     request: OperatorRequest[InstallationServices, ChosenNotifications],
 ) -> Result:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import msgspec
 
 from gateway.core.errors import Refusal
 from gateway.http.lists import MemoryRows, PageQuery
@@ -19,6 +22,7 @@ from gateway.money.costs.answer import has_paid_costs, ledger_for_question
 from gateway.money.costs.measures import cost_per_count
 from gateway.money.costs.past import Past, find_past
 from gateway.money.costs.question import CostQuestion, check_span
+from gateway.operations.answers import ComparisonPast, CostAndCalls, MarkItem, OperatorInsight
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.attention import OPEN, seen_insights
 from gateway.operations.money.costs.colours import colours_for_rows
@@ -45,6 +49,7 @@ from spool.ledger.queries import (
     next_full_hour,
 )
 from spool.record import AI_TELEMETRY, moment
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
 
 ONCE = ("view", "from", "to")
@@ -57,7 +62,137 @@ _OF_DAY = ("cost", "calls", "unpriced")
 _BORDERS = ("hourly_since", "whole_since")
 
 
-@call("GET", "/ledger", VIEW_COSTS, "Show how current the totals are", shows=SLICED)
+class LedgerFigures(msgspec.Struct, kw_only=True):
+    reach: Annotated[int | None, words("The next record number to count."), example(62585)]
+    rebuilding: Annotated[
+        int | None, words("0, or the record number at which a running recount ends."), example(0)
+    ]
+    missed: Annotated[int | None, words("The number of records that could not be counted."), example(0)]
+    damaged: Annotated[int | None, words("The number of damaged records."), example(0)]
+    absurd: Annotated[int | None, words("The number of records with impossible figures."), example(0)]
+    rows: Annotated[int | None, words("The number of stored sums."), example(18948)]
+    hourly_since: Annotated[
+        str | None,
+        words("Older sums are stored by day. Null if all hours are stored."),
+        example("2026-09-26T00:00:00.000Z"),
+    ]
+    whole_since: Annotated[
+        str | None,
+        words("Hours before this time may be incomplete. Null if all hours are complete."),
+        example(None),
+    ]
+    behind: Annotated[
+        int | None, words("The number of closed records that are not yet in the totals."), example(0)
+    ]
+
+
+class LedgerAnswer(msgspec.Struct, kw_only=True):
+    ledger: Annotated[LedgerFigures, words("The state of the totals.")]
+    frozen_rates: Annotated[dict[str, Any], words("The frozen exchange rates by month."), example({})]
+
+
+class FiguresOfMonth(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
+    from_: Annotated[str, words("The start of the month."), example("2026-11-01")]
+    cost: Annotated[str, words("The cost of the calls."), example("718.405895675")]
+    calls: Annotated[int, words("The number of calls."), example(53648)]
+    errors: Annotated[int, words("The number of failed calls."), example(4527)]
+    cost_per_call: Annotated[str, words("The average cost of a call."), example("0.013391103035")]
+    past: Annotated[ComparisonPast, words("How much of the time to compare with is counted.")]
+    previous: Annotated[
+        CostAndCalls | None, words("The same figures for the month before, or null."), example(None)
+    ]
+    sentence: Annotated[
+        str,
+        words("What changed the costs since the last month, and why."),
+        example("Counting began on 14 Oct, so there is nothing to compare with."),
+    ]
+
+
+class MonthForecast(msgspec.Struct, kw_only=True):
+    total: Annotated[str, words("The expected cost of the whole month."), example("833.71")]
+    low: Annotated[str, words("The lower end of the likely range."), example("828.11")]
+    high: Annotated[str, words("The upper end of the likely range."), example("843.81")]
+
+
+class TodayFigures(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
+    from_: Annotated[str, words("The start of the day."), example("2026-11-27")]
+    cost: Annotated[str, words("The cost of the calls."), example("1.1763021")]
+    calls: Annotated[int, words("The number of calls."), example(90)]
+    cost_per_call: Annotated[str, words("The average cost of a call."), example("0.013070023333")]
+    past: Annotated[ComparisonPast, words("How much of the time to compare with is counted.")]
+    previous: Annotated[CostAndCalls, words("The cost and calls of the day before up to the same time.")]
+
+
+class ModelDay(msgspec.Struct, kw_only=True):
+    period: Annotated[str, words("The day."), example("2026-10-29")]
+    model_family: Annotated[str, words("The model, with all its variants."), example("(other)")]
+    cost: Annotated[str, words("The cost of the calls."), example("1.57887505")]
+
+
+class TeamDay(msgspec.Struct, kw_only=True):
+    period: Annotated[str, words("The start of the month."), example("2026-10-29")]
+    team: Annotated[str | None, words("The team, or null if it is unknown."), example(None)]
+    cost: Annotated[str, words("The cost of the calls."), example("25.95079")]
+
+
+class UserDay(msgspec.Struct, kw_only=True):
+    period: Annotated[str, words("The start of the month."), example("2026-10-29")]
+    user: Annotated[str | None, words("The person or service, or null if it is unknown."), example(None)]
+    cost: Annotated[str, words("The cost of the calls."), example("602.63045265")]
+
+
+class CostLists(msgspec.Struct, kw_only=True):
+    model_family: Annotated[list[ModelDay], words("The costs by model.")]
+    team: Annotated[list[TeamDay], words("The costs by team.")]
+    user: Annotated[list[UserDay], words("The costs by person or service.")]
+
+
+class OperationState(msgspec.Struct, kw_only=True):
+    has_records: Annotated[bool, words("Whether a record was ever accepted."), example(True)]
+    demo: Annotated[str, words("Whether a demo month is loaded."), example("none")]
+
+
+class OpenInsights(msgspec.Struct, kw_only=True):
+    rows: Annotated[list[OperatorInsight], words("The insights.")]
+    total_count: Annotated[int, words("The number of all open insights."), example(18)]
+
+
+class Overview(msgspec.Struct, kw_only=True):
+    now: Annotated[str, words("The time of the server."), example("2026-11-27T01:45:15.049Z")]
+    since: Annotated[str, words("The first day of `days`."), example("2026-10-29")]
+    last: Annotated[str, words("The last day of `days`."), example("2026-11-27")]
+    whole_since: Annotated[
+        str | None,
+        words("Hours before this time may be incomplete. Null if all hours are complete."),
+        example(None),
+    ]
+    month: Annotated[FiguresOfMonth, words("The figures of the month so far.")]
+    forecast: Annotated[MonthForecast, words("The expected cost of the month, or null.")]
+    today: Annotated[TodayFigures, words("The figures of today so far.")]
+    days: Annotated[list[ModelDay], words("Costs by day.")]
+    reported: Annotated[
+        str, words("The part of the cost of these days that sources reported."), example("139.02977095")
+    ]
+    kinds: Annotated[
+        dict[str, int],
+        words("The numbers of calls of these days by what is known of their cost."),
+        example({"priced": 21480, "free": 611, "unpriced": 826, "without_usage": 14}),
+    ]
+    colours: Annotated[
+        dict[str, int], words("The number of the colour of each model in charts."), example({"gpt-4o": 1})
+    ]
+    marks: Annotated[list[MarkItem], words("Annotations and other events by day.")]
+    truncated: Annotated[bool, words("Whether rows are missing because there are too many."), example(False)]
+    lists: Annotated[CostLists, words("Costs by model, team and user.")]
+    operation: Annotated[OperationState, words("The state of the installation.")]
+    insights: Annotated[OpenInsights, words("The open insights.")]
+
+
+class OneOverview(msgspec.Struct, kw_only=True):
+    overview: Annotated[Overview, words("The figures of the Overview page.")]
+
+
+@call("GET", "/ledger", VIEW_COSTS, "Show how current the totals are", shows=SLICED, answers=LedgerAnswer)
 async def state(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     Describe how current the totals are. `behind` is the number of closed records that are not counted yet.
@@ -93,6 +228,7 @@ async def describe_ledger(request: OperatorRequest[MoneyServices, None], *, coun
     optional=ONCE,
     shows=SLICED,
     in_turn=True,
+    answers=OneOverview,
 )
 async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     """

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
+import msgspec
 from msgspec.structs import replace
 
 from gateway.configuration.sections import PriceOverride
-from gateway.core.schemas import COUNT, TEXT, closed_object
-from gateway.http.answers import JSON
 from gateway.http.requests import Result
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import CardUnreadable
@@ -29,6 +29,7 @@ from spool.ledger.cost_kinds import KIND_OF_SOURCE, UNPRICED
 from spool.ledger.days.usage import UsageSum
 from spool.processing import STANDARD_TIER
 from spool.record import NS, moment
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_BILLING
 
 REPORTED = "reported"
@@ -60,28 +61,28 @@ class _Effect:
         self.after += one.cost if estimate is None else money.units(estimate)
 
 
+class PricePreview(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
+    from_: Annotated[str, words("The start of the period."), example("2026-10-29T00:00:00.000Z")]
+    to: Annotated[str, words("The end of the period."), example("2026-11-27T01:45:14.016Z")]
+    calls: Annotated[int, words("The number of calls that the price fits."), example(2311)]
+    reported_calls: Annotated[
+        int, words("The number of these calls whose source reported a cost, which stays."), example(0)
+    ]
+    unpriced_calls: Annotated[int, words("The number of calls without a price after the change."), example(0)]
+    before: Annotated[str, words("The cost of these calls now."), example("0")]
+    after: Annotated[str, words("The cost of these calls with the price."), example("12.4816")]
+
+
+class PricePreviewAnswer(msgspec.Struct, kw_only=True):
+    preview: Annotated[PricePreview, words("The effect of the price on the calls of the last 30 days.")]
+
+
 @call(
     "POST",
     "/prices/preview",
     MODIFY_BILLING,
     "Preview a price",
-    gives={
-        JSON: closed_object(
-            {
-                "preview": closed_object(
-                    {
-                        "from": TEXT,
-                        "to": TEXT,
-                        "calls": COUNT,
-                        "reported_calls": COUNT,
-                        "unpriced_calls": COUNT,
-                        "before": TEXT,
-                        "after": TEXT,
-                    }
-                )
-            }
-        )
-    },
+    answers=PricePreviewAnswer,
 )
 async def preview_price(request: OperatorRequest[MoneyServices, NewPrice]) -> Result:
     """

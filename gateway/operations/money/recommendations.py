@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gateway.core.visible import Visible
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.recommendations.facts import dimension_value
+from gateway.operations.answers import DeletedItem, SearchResult
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money import published_recommendations as by_key
 from gateway.operations.money.published_recommendations import (
@@ -39,12 +41,209 @@ from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid, NotThere
 from spool.ledger.queries import DIMENSIONS
 from spool.ledger.sums import Dimensions
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_RECOMMENDATIONS, WORK_ON_INSIGHTS
 from spool.registry.recommendations import Recommendation
 
 
 class SavingsLook(RequestBody):
     """An empty JSON object."""
+
+
+class CallUse(msgspec.Struct, kw_only=True):
+    model: Annotated[str | None, words("The model of the calls."), example("gpt-6.1-terra")]
+    provider: Annotated[str | None, words("The provider, such as `openai`."), example("openai")]
+    mode: Annotated[
+        str | None,
+        words("How calls are processed, such as `priority`; empty for the usual way."),
+        example("priority"),
+    ]
+
+
+class EvidencePeriod(msgspec.Struct, kw_only=True):
+    first_day: Annotated[str, words("The first day that is included."), example("2026-10-29")]
+    last_day: Annotated[str, words("The last day that is included."), example("2026-11-27")]
+
+
+class RecommendationItem(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the recommendation."), example("44cd136d7a067e37384e4e62e234dd25")]
+    type: Annotated[str, words("The type of the recommendation."), example("priority_tier")]
+    title: Annotated[
+        str,
+        words("The title of the recommendation."),
+        example("Standard processing of gpt-6.1-terra for checkout instead of priority"),
+    ]
+    description: Annotated[
+        str,
+        words("The description of the recommendation."),
+        example(
+            "What was seen: 3,188 calls of checkout with gpt-6.1-terra were "
+            "processed as priority.  What to do: Request priority processing only "
+            "if somebody waits for the response."
+        ),
+    ]
+    formula: Annotated[
+        str,
+        words("How the savings are worked out."),
+        example("$16.256674 as priority - $8.128337 as standard"),
+    ]
+    assumptions: Annotated[
+        list[str],
+        words("The assumptions of the estimate."),
+        example(["Standard processing is fast enough for this work."]),
+    ]
+    status: Annotated[str, words("The status of the recommendation."), example("in_progress")]
+    open: Annotated[bool, words("Whether the recommendation is open."), example(True)]
+    assignee: Annotated[str, words("The person who works on the recommendation."), example("ada@example.com")]
+    effort: Annotated[str, words("The effort to act on the recommendation."), example("low")]
+    confidence: Annotated[str, words("How sure the finding is: `exact` or `weak`."), example("exact")]
+    monthly_savings: Annotated[str, words("The savings per month."), example("8.128337")]
+    gross_savings: Annotated[
+        str, words("The savings per month, before overlaps with other recommendations."), example("8.128337")
+    ]
+    spent: Annotated[
+        str, words("The cost of the calls that the recommendation concerns."), example("16.256674")
+    ]
+    price_book: Annotated[str, words("The name of the price list."), example("genai-prices-0.2.3-2026-11-27")]
+    current: Annotated[CallUse, words("The calls as they are.")]
+    recommended: Annotated[
+        CallUse,
+        words("The calls as recommended."),
+        example({"model": "gpt-6.1-terra", "provider": "openai", "mode": ""}),
+    ]
+    dimensions: Annotated[
+        dict[str, Any],
+        words("The dimensions of the recommendation."),
+        example(
+            {
+                "model": ["gpt-6.1-terra"],
+                "request_model": ["gpt-6.1-terra"],
+                "provider": ["openai"],
+                "team": ["operations"],
+                "source": ["otel"],
+                "api_key": ["checkout-key"],
+                "sender": ["demo"],
+                "tag:service": ["checkout"],
+            }
+        ),
+    ]
+    evidence: Annotated[EvidencePeriod, words("The calls that the recommendation is based on.")]
+    promised_savings: Annotated[
+        str | None,
+        words("The savings per month when the recommendation was addressed, or null."),
+        example(None),
+    ]
+    realized_savings: Annotated[
+        str | None, words("The savings since the recommendation was addressed, or null."), example(None)
+    ]
+    created: Annotated[str, words("When the recommendation was created."), example("1795742367.551")]
+    last_updated: Annotated[
+        str, words("When the recommendation was last changed."), example("1795743934.628")
+    ]
+
+
+class ChangedRecommendation(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the recommendation."), example("44cd136d7a067e37384e4e62e234dd25")]
+    status: Annotated[str | UnsetType, words("The status of the recommendation."), example("addressed")] = (
+        UNSET
+    )
+    assignee: Annotated[
+        str | UnsetType, words("The person who works on the recommendation."), example("ada@example.com")
+    ] = UNSET
+    error: Annotated[str | UnsetType, words("Why the recommendation was not changed.")] = UNSET
+
+
+class ChangeRecommendationsAnswer(msgspec.Struct, kw_only=True):
+    recommendations: Annotated[
+        list[ChangedRecommendation], words("The recommendations, each with the fields below.")
+    ]
+
+
+class RunRecommendationsAnswer(msgspec.Struct, kw_only=True):
+    look: Annotated[SearchResult, words("The result of the search.")]
+
+
+class CommentOnRecommendation(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the comment."), example("2")]
+    message: Annotated[str, words("The text of the comment."), example("Done on Monday.")]
+    author: Annotated[str, words("Who wrote the comment."), example("ada@example.com")]
+    created: Annotated[str, words("When the comment was created."), example("1795743936.583")]
+    last_updated: Annotated[str, words("When the comment was last changed."), example("1795743936.583")]
+
+
+class RecommendationAnswer(msgspec.Struct, kw_only=True):
+    recommendation: Annotated[RecommendationItem, words("The recommendation, with the fields below.")]
+    comments: Annotated[list[CommentOnRecommendation], words("The comments, each with the fields below.")]
+
+
+class CommentRecommendationAnswer(msgspec.Struct, kw_only=True):
+    comments: Annotated[list[CommentOnRecommendation], words("All comments on the recommendation.")]
+
+
+class RecommendationCommentAnswer(msgspec.Struct, kw_only=True):
+    comment: Annotated[CommentOnRecommendation, words("The comment, with the fields below.")]
+
+
+class SavingsThresholds(msgspec.Struct, kw_only=True):
+    least_savings: Annotated[str, words("The minimum savings per month."), example("5")]
+    least_share: Annotated[str, words("The minimum savings as a share of the cost."), example("1")]
+
+
+class RecommendationTypeItem(msgspec.Struct, kw_only=True):
+    type: Annotated[str, words("The type of the recommendations."), example("batch")]
+    title: Annotated[str, words("The title of the type."), example("Batches for regular jobs")]
+    formula: Annotated[
+        str,
+        words("How the savings are worked out."),
+        example("cost at standard prices - cost of the same tokens at batch prices"),
+    ]
+    assumptions: Annotated[
+        list[str],
+        words("The assumptions of the estimate."),
+        example(["Nobody waits for the responses, so a batch may take up to a day."]),
+    ]
+    confidence: Annotated[str, words("How sure the finding is: `exact` or `weak`."), example("weak")]
+    effort: Annotated[str, words("The effort to act on a recommendation of the type."), example("medium")]
+    enabled: Annotated[
+        bool, words("Whether Tollhouse searches for recommendations of the type."), example(True)
+    ]
+    thresholds: Annotated[SavingsThresholds, words("The minimum savings.")]
+    last_updated: Annotated[str | None, words("When the type was last changed, or null."), example(None)]
+
+
+class OneRecommendationType(msgspec.Struct, kw_only=True):
+    recommendation_type: Annotated[
+        RecommendationTypeItem, words("The recommendation type, with the fields below.")
+    ]
+
+
+class RecommendationDimensionItem(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the dimension."), example("api_key")]
+    values: Annotated[
+        list[str],
+        words("The values of the dimension."),
+        example(["audits-key", "catalogue-key", "checkout-key"]),
+    ]
+
+
+class TypeSavings(msgspec.Struct, kw_only=True):
+    type: Annotated[str, words("The type of the recommendations."), example("priority_tier")]
+    count: Annotated[int, words("The number of recommendations of this type."), example(1)]
+    monthly_savings: Annotated[str, words("The savings per month."), example("8.128337")]
+
+
+class RecommendationCheck(msgspec.Struct, kw_only=True):
+    count: Annotated[int, words("The number of recommendations that were found."), example(1)]
+    monthly_savings: Annotated[str, words("The savings per month."), example("8.128337")]
+    spent: Annotated[
+        str, words("The cost of the calls that the recommendations concern."), example("797.047936925")
+    ]
+    types: Annotated[list[TypeSavings], words("The number and the savings by type.")]
+    failed: Annotated[list[str], words("The detectors that failed."), example([])]
+
+
+class RecommendationCheckAnswer(msgspec.Struct, kw_only=True):
+    check: Annotated[RecommendationCheck, words("The result of the check.")]
 
 
 @call(
@@ -54,6 +253,7 @@ class SavingsLook(RequestBody):
     "List recommendations",
     lists=recommendation_list((*DIMENSIONS,)),
     shows=SLICED,
+    item=RecommendationItem,
 )
 async def list_recommendations(request: OperatorRequest[MoneyServices, None]) -> Result:
     listed = recommendation_list(request.services.ledger.own_dimensions())
@@ -72,6 +272,7 @@ async def list_recommendations(request: OperatorRequest[MoneyServices, None]) ->
     WORK_ON_INSIGHTS,
     "Set the status or the assignee of recommendations",
     shows=SLICED,
+    answers=ChangeRecommendationsAnswer,
 )
 async def change_recommendations(request: OperatorRequest[MoneyServices, RecommendationChanges]) -> Result:
     visible, all_recommendations = await request.reads.visible(), await request.registry.recommendations.all()
@@ -83,7 +284,9 @@ async def change_recommendations(request: OperatorRequest[MoneyServices, Recomme
     return await by_key.change_recommendations(request.registry, request.body, request.actor, hidden=hidden)
 
 
-@call("POST", "/recommendations/run", WORK_ON_INSIGHTS, "Look for savings now")
+@call(
+    "POST", "/recommendations/run", WORK_ON_INSIGHTS, "Look for savings now", answers=RunRecommendationsAnswer
+)
 async def look_for_savings(request: OperatorRequest[MoneyServices, SavingsLook]) -> Result:
     """
     Look for savings and answer when the search has finished. Otherwise a command without a server would exit
@@ -103,6 +306,7 @@ async def look_for_savings(request: OperatorRequest[MoneyServices, SavingsLook])
     VIEW_RECOMMENDATIONS,
     "Show a recommendation and its comments",
     shows=SLICED,
+    answers=RecommendationAnswer,
 )
 async def show_recommendation(request: OperatorRequest[MoneyServices, None]) -> Result:
     visible = await request.reads.visible()
@@ -122,6 +326,7 @@ async def show_recommendation(request: OperatorRequest[MoneyServices, None]) -> 
     "List the comments on a recommendation",
     lists=RECOMMENDATION_COMMENTS,
     shows=SLICED,
+    item=CommentOnRecommendation,
 )
 async def list_recommendation_comments(request: OperatorRequest[MoneyServices, None]) -> Result:
     id = await _visible_id(request)
@@ -131,7 +336,14 @@ async def list_recommendation_comments(request: OperatorRequest[MoneyServices, N
     return {"recommendation": {"id": id}, **page}
 
 
-@call("POST", "/recommendations/{id}/comments", WORK_ON_INSIGHTS, "Comment on a recommendation", shows=SLICED)
+@call(
+    "POST",
+    "/recommendations/{id}/comments",
+    WORK_ON_INSIGHTS,
+    "Comment on a recommendation",
+    shows=SLICED,
+    answers=CommentRecommendationAnswer,
+)
 async def comment_recommendation(request: OperatorRequest[MoneyServices, NewComments]) -> Result:
     id = await _visible_id(request)
     return await by_key.add_comments(request.registry, id, request.body, request.actor)
@@ -143,6 +355,7 @@ async def comment_recommendation(request: OperatorRequest[MoneyServices, NewComm
     WORK_ON_INSIGHTS,
     "Change a comment on a recommendation",
     shows=SLICED,
+    answers=RecommendationCommentAnswer,
 )
 async def change_recommendation_comment(request: OperatorRequest[MoneyServices, OneMessage]) -> Result:
     table = request.registry.recommendations
@@ -158,6 +371,7 @@ async def change_recommendation_comment(request: OperatorRequest[MoneyServices, 
     WORK_ON_INSIGHTS,
     "Delete a comment on a recommendation",
     shows=SLICED,
+    answers=DeletedItem,
 )
 async def delete_recommendation_comment(request: OperatorRequest[MoneyServices, None]) -> Result:
     number = by_key.comment_number(request.word("comment"))
@@ -173,6 +387,7 @@ async def delete_recommendation_comment(request: OperatorRequest[MoneyServices, 
     "List the types of recommendations",
     lists=RECOMMENDATION_TYPES,
     shows=NOTHING,
+    item=RecommendationTypeItem,
 )
 async def list_recommendation_types(request: OperatorRequest[MoneyServices, None]) -> Result:
     return await request.list(RECOMMENDATION_TYPES, await type_rows(request.registry))
@@ -184,6 +399,7 @@ async def list_recommendation_types(request: OperatorRequest[MoneyServices, None
     VIEW_RECOMMENDATIONS,
     "Show a type of recommendations",
     shows=NOTHING,
+    answers=OneRecommendationType,
 )
 async def show_recommendation_type(request: OperatorRequest[MoneyServices, None]) -> Result:
     return await by_key.describe_one_type(request.registry, request.word("type"))
@@ -194,6 +410,7 @@ async def show_recommendation_type(request: OperatorRequest[MoneyServices, None]
     "/recommendation-types/{type}",
     WORK_ON_INSIGHTS,
     "Switch a type of recommendations on or off, or set its minimum savings",
+    answers=OneRecommendationType,
 )
 async def change_recommendation_type(request: OperatorRequest[MoneyServices, TypeChanges]) -> Result:
     return await by_key.change_type(request.registry, request.word("type"), request.body, request.actor)
@@ -206,6 +423,7 @@ async def change_recommendation_type(request: OperatorRequest[MoneyServices, Typ
     "List the dimensions to filter recommendations by",
     lists=RECOMMENDATION_DIMENSIONS,
     shows=SLICED,
+    item=RecommendationDimensionItem,
 )
 async def list_recommendation_dimensions(request: OperatorRequest[MoneyServices, None]) -> Result:
     visible, all_recommendations = await request.reads.visible(), await request.registry.recommendations.all()
@@ -223,6 +441,7 @@ async def list_recommendation_dimensions(request: OperatorRequest[MoneyServices,
     optional=("type", "filter"),
     shows=SLICED,
     in_turn=True,
+    answers=RecommendationCheckAnswer,
 )
 async def check_savings(request: OperatorRequest[MoneyServices, None]) -> Result:
     """

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from gateway.http.requests import Result
 from gateway.money.costs.continuing import units_with_calls_around
@@ -35,11 +37,105 @@ from spool.ledger.sums import OTHER
 from spool.ledger.work import RUN, SESSION, TREES, UNITS, Lineage, digest_text, unit_number
 from spool.ledger.work_links import UnitLinks
 from spool.record import moment
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_COSTS
 
 MOST_RUNS = 1000  # the most expensive runs of a unit are shown
 _AGENT = f"{TAG}agent"
 _MEASURES = ("cost", "calls", "errors", "input_tokens", "output_tokens")
+
+
+class UnitCounts(msgspec.Struct, kw_only=True):
+    unit: Annotated[str, words("The kind of the unit, such as `session`."), example("session")]
+    listed: Annotated[int, words("The number of units of this month that costs list."), example(4112)]
+    unlisted: Annotated[
+        int, words("The number of units of this month whose costs are in `(other)`."), example(0)
+    ]
+
+
+class WorkStatus(msgspec.Struct, kw_only=True):
+    since: Annotated[str, words("The start of the month."), example("2026-11-01T00:00:00.000Z")]
+    units: Annotated[list[UnitCounts], words("The kinds of units.")]
+    ids_per_month: Annotated[int, words("The setting `work.ids_per_month`."), example(100000)]
+    links: Annotated[int, words("The number of stored links between runs."), example(12)]
+    max_links: Annotated[int, words("The maximum number of links."), example(10000)]
+    pending_spans: Annotated[int, words("The number of spans that wait for their run."), example(48)]
+    max_pending_spans: Annotated[int, words("The maximum number of spans that wait."), example(200000)]
+
+
+class WorkStatusAnswer(msgspec.Struct, kw_only=True):
+    status: Annotated[WorkStatus, words("How many units are stored.")]
+
+
+class ShownUnit(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
+    unit: Annotated[str, words("The kind of the unit."), example("pull_request")]
+    id: Annotated[str, words("The unit. A session or run is shown as its digest."), example("acme/shop#42")]
+    from_: Annotated[str, words("The start of the period."), example("2026-08-30T00:00:00+00:00")]
+    to: Annotated[str, words("The end of the period."), example("2026-11-27T12:00:00+00:00")]
+    continues: Annotated[
+        bool, words("Whether it also has calls in the day before or after these times."), example(False)
+    ]
+
+
+class UnitFigures(msgspec.Struct, kw_only=True):
+    cost: Annotated[str, words("The cost of these calls."), example("0.41")]
+    calls: Annotated[int, words("The number of calls."), example(6)]
+    errors: Annotated[int, words("The number of failed calls."), example(0)]
+    input_tokens: Annotated[int, words("The number of input tokens."), example(81200)]
+    output_tokens: Annotated[int, words("The number of output tokens."), example(3100)]
+
+
+class RunOfUnit(msgspec.Struct, kw_only=True):
+    run: Annotated[
+        str,
+        words("The run of an agent, by the digest that costs show, or by its id if that is a UUID or ULID."),
+        example("run:1c0f86a3be24d970"),
+    ]
+    session: Annotated[str, words("The session of the run."), example("session:3f9c1a2b5d607e84")]
+    parent: Annotated[str | None, words("The run that started this one, or null."), example(None)]
+    level: Annotated[int, words("The number of runs above it in the tree."), example(1)]
+    agents: Annotated[list[str], words("The agents of the run."), example(["lead"])]
+    delegations: Annotated[int, words("The number of runs that it started."), example(1)]
+    own: Annotated[UnitFigures, words("The calls of the run.")]
+    aggregated: Annotated[
+        UnitFigures,
+        words("The calls of the run and of the runs that it started."),
+        example({"cost": "0.41", "calls": 6, "errors": 0, "input_tokens": 81200, "output_tokens": 3100}),
+    ]
+
+
+class UnitAnswer(msgspec.Struct, kw_only=True):
+    work: Annotated[ShownUnit, words("The unit and its period.")]
+    own: Annotated[UnitFigures, words("The calls of the unit.")]
+    aggregated: Annotated[
+        UnitFigures | None,
+        words("These calls and those of the runs that they started. Null except for sessions and runs."),
+        example(None),
+    ]
+    without_run: Annotated[
+        UnitFigures,
+        words("The calls of the unit that name no run."),
+        example({"cost": "0", "calls": 0, "errors": 0, "input_tokens": 0, "output_tokens": 0}),
+    ]
+    other_runs: Annotated[
+        UnitFigures,
+        words("The runs of the unit beyond the 1,000 most expensive ones."),
+        example({"cost": "0", "calls": 0, "errors": 0, "input_tokens": 0, "output_tokens": 0}),
+    ]
+    started_by: Annotated[
+        list[dict[str, str | None]],
+        words("The runs above a run with the nearest first, or the sessions above a session."),
+        example([]),
+    ]
+    started_sessions: Annotated[
+        list[dict[str, Any]],
+        words("The sessions that are linked to the session as started by it."),
+        example([]),
+    ]
+    runs: Annotated[
+        list[RunOfUnit],
+        words("The runs of the unit and the runs that they started, in the order of their tree."),
+    ]
 
 
 @call(
@@ -48,6 +144,7 @@ _MEASURES = ("cost", "calls", "errors", "input_tokens", "output_tokens")
     VIEW_COSTS,
     "Show how many units of work are listed",
     in_turn=True,
+    answers=WorkStatusAnswer,
 )
 async def show_status(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
@@ -87,6 +184,7 @@ async def show_status(request: OperatorRequest[MoneyServices, None]) -> Result:
     optional=ONE_SPAN,
     shows=SLICED,
     in_turn=True,
+    answers=UnitAnswer,
 )
 async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
     """

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
+from gateway.operations.answers import OperatorItem
 from gateway.operations.holders.operators import PeopleServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid, NotAllowed
 from spool.record import moment
+from spool.registry.field_notes import example, words
 from spool.registry.operators import DISABLED, ENABLED, NO_ROLE, ROLES, VIEWER, Operator, operator_status
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
 
@@ -66,13 +70,21 @@ OPERATORS: List[Operator] = List(
 )
 
 
-@call("GET", "/operators", ORGANIZATION_ADMINISTRATION, "List operators", lists=OPERATORS)
+class OneOperator(msgspec.Struct, kw_only=True):
+    operator: Annotated[OperatorItem, words("The account.")]
+
+
+class RemovedOperator(msgspec.Struct, kw_only=True):
+    removed: Annotated[str, words("The e-mail address of the deleted account."), example("bob@example.com")]
+
+
+@call("GET", "/operators", ORGANIZATION_ADMINISTRATION, "List operators", lists=OPERATORS, item=OperatorItem)
 async def list_operators(request: OperatorRequest[PeopleServices, None]) -> Result:
     operators = await request.registry.operators.all()
     return await request.list(OPERATORS, MemoryRows(operators))
 
 
-@call("POST", "/operators", ORGANIZATION_ADMINISTRATION, "Add an operator", status=201)
+@call("POST", "/operators", ORGANIZATION_ADMINISTRATION, "Add an operator", status=201, answers=OneOperator)
 async def add_operator(request: OperatorRequest[PeopleServices, NewOperator]) -> Result:
     body = request.body
     is_limiting = any(role.is_limiting for role in request.registry.roles.all())
@@ -83,7 +95,13 @@ async def add_operator(request: OperatorRequest[PeopleServices, NewOperator]) ->
     return {"operator": describe_account(operator)}
 
 
-@call("PATCH", "/operators/{email}", ORGANIZATION_ADMINISTRATION, "Change an operator's role or password")
+@call(
+    "PATCH",
+    "/operators/{email}",
+    ORGANIZATION_ADMINISTRATION,
+    "Change an operator's role or password",
+    answers=OneOperator,
+)
 async def edit_operator(request: OperatorRequest[PeopleServices, OperatorChanges]) -> Result:
     body = request.body
     if body.status not in (None, ENABLED, DISABLED):
@@ -100,7 +118,9 @@ async def edit_operator(request: OperatorRequest[PeopleServices, OperatorChanges
     return {"operator": describe_account(operator)}
 
 
-@call("DELETE", "/operators/{email}", ORGANIZATION_ADMINISTRATION, "Remove an operator")
+@call(
+    "DELETE", "/operators/{email}", ORGANIZATION_ADMINISTRATION, "Remove an operator", answers=RemovedOperator
+)
 async def remove_operator(request: OperatorRequest[PeopleServices, None]) -> Result:
     _check_not_own_account(request)
     email = request.word("email")

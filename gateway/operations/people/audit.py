@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import msgspec
 
 from gateway.http.lists import Filter, List, Sort, StoredRows
 from gateway.http.requests import Result
@@ -19,6 +22,7 @@ from gateway.operations.requests.requests import OperatorRequest
 from spool.listing import ListPage, ListQuery, SortField
 from spool.record import moment
 from spool.registry.audit import AuditRow
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
 from spool.registry.registry import Registry
 
@@ -141,6 +145,52 @@ AUDIT: List[NamedRow] = List(
 )
 
 
+class PermissionSetDetails(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the permission set."), example("api_key_management")]
+    name: Annotated[str, words("The name of the permission set."), example("API key management")]
+    description: Annotated[
+        str,
+        words("The description of the permission set."),
+        example("Create, edit, rotate, disable and delete API keys."),
+    ]
+    includes: Annotated[
+        list[str], words("Other permission sets that it includes."), example(["view_operation"])
+    ]
+
+
+class AuditItem(msgspec.Struct, kw_only=True):
+    id: Annotated[int, words("The id of the audit row."), example(137)]
+    at: Annotated[str, words("When the change was made."), example("2026-11-27T01:45:44.554Z")]
+    actor: Annotated[str, words("The person or key that made the change."), example("ada@example.com")]
+    address: Annotated[str, words("The network address, or `operator socket`."), example("operator socket")]
+    action: Annotated[str, words("The action, such as `view.delete`."), example("view.delete")]
+    target: Annotated[str, words("The id of the changed item."), example("93cb8e3f3fbec5f69aab677ca66e7b3e")]
+    target_name: Annotated[str | None, words("The name of the changed item."), example("Search")]
+    target_exists: Annotated[bool, words("Whether the changed item still exists."), example(False)]
+    before: Annotated[
+        dict[str, Any] | None,
+        words("The fields before the change, or null."),
+        example(
+            {
+                "name": "Search",
+                "filter": {"team": ["search"]},
+                "principal_dimension": "model",
+                "connections": {
+                    "email": {"addresses": [], "include_all_organizers": False},
+                    "slack": [],
+                    "notify": [],
+                },
+                "anomalies": {"enabled": True, "threshold_type": "Automatic", "threshold_value": None},
+                "granularity": "total",
+                "group_by": ["user", "model"],
+                "cost_type": "real_cost",
+                "range": "last_30d",
+            }
+        ),
+    ]
+    after: Annotated[dict[str, Any] | None, words("The fields after the change, or null."), example(None)]
+
+
 @call(
     "GET",
     "/permission-sets",
@@ -148,12 +198,13 @@ AUDIT: List[NamedRow] = List(
     "List the permission sets of roles",
     lists=PERMISSION_SET_LIST,
     shows=NOTHING,
+    item=PermissionSetDetails,
 )
 async def list_permission_sets(request: OperatorRequest[PeopleServices, None]) -> Result:
     return await request.list(PERMISSION_SET_LIST, permission_set_rows())
 
 
-@call("GET", "/audit", ORGANIZATION_ADMINISTRATION, "List all changes", lists=AUDIT)
+@call("GET", "/audit", ORGANIZATION_ADMINISTRATION, "List all changes", lists=AUDIT, item=AuditItem)
 async def list_audit(request: OperatorRequest[PeopleServices, None]) -> Result:
     registry = request.registry
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -12,6 +12,7 @@ from gateway.core.schemas import TEXT, array_of
 from gateway.http.lists import Filter, List, MemoryRows, Sort, age_filter
 from gateway.http.requests import Result
 from gateway.money.costs.times import parse_moment
+from gateway.operations.answers import DeletedItem
 from gateway.operations.files.declared import InFiles
 from gateway.operations.files.kinds import Asking, Fields, FileKind
 from gateway.operations.holders.operators import SenderServices
@@ -22,6 +23,7 @@ from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.people.authentication.access import NOT_OPEN, ListedKey
 from spool.errors import NotAllowed, NotThere
 from spool.record import moment
+from spool.registry.field_notes import example, words
 from spool.registry.keys import DELETED, DISABLED, ENABLED, NOT_IN_USE, STATES, Key
 from spool.registry.permission_sets import API_KEY_MANAGEMENT, ORGANIZATION_ADMINISTRATION, VIEW_OPERATION
 from spool.registry.registry import Registry
@@ -126,7 +128,86 @@ KEYS: List[ListedKey] = List(
 )
 
 
-@call("GET", "/keys", VIEW_OPERATION, "List API keys", lists=KEYS)
+class KeyItem(msgspec.Struct, kw_only=True):
+    name: Annotated[str, words("The name of the key."), example("checkout")]
+    description: Annotated[
+        str, words("The description of the key."), example("Calls of the checkout service")
+    ]
+    status: Annotated[str, words("The status of the key."), example("Enabled")]
+    scopes: Annotated[list[str], words("The scopes of the key."), example([])]
+    use_cases: Annotated[list[str], words("The use cases of the key."), example(["Send AI Telemetry"])]
+    scope_count: Annotated[int, words("The number of scopes of the key."), example(1)]
+    labels: Annotated[dict[str, str], words("Labels as name and value."), example({"team": "search"})]
+    created_by: Annotated[str, words("Who created the key."), example("ada@example.com")]
+    updated_by: Annotated[str, words("Who changed the key last."), example("ada@example.com")]
+    last_modified: Annotated[
+        str, words("When the key was last changed."), example("2026-11-27T01:44:38.749Z")
+    ]
+    last_accessed: Annotated[str, words("When the key was last used."), example("Not In Use")]
+    version: Annotated[
+        str,
+        words("The state of the key. A change with an older `version` is rejected."),
+        example("859857eb426dd4a92ffeeaa1"),
+    ]
+    state: Annotated[str, words("The status, or `Expired`."), example("Enabled")]
+    expires_at: Annotated[
+        str | UnsetType, words("When the key expires. Omitted for a key that does not.")
+    ] = UNSET
+    last_test: Annotated[
+        str | UnsetType, words("When a product last tested its export with the key. Omitted without a test.")
+    ] = UNSET
+    last_record: Annotated[
+        str | UnsetType, words("When the newest record of the key arrived. Omitted before the first record.")
+    ] = UNSET
+    allowed_addresses: Annotated[
+        list[str] | UnsetType,
+        words("The networks from which the key may be used. Omitted if it may be used from everywhere."),
+    ] = UNSET
+
+
+class CreateKeyAnswer(msgspec.Struct, kw_only=True):
+    key: Annotated[KeyItem, words("The created key.")]
+    secret: Annotated[str, words("The secret, which is shown only once."), example("th_...")]
+
+
+class AdoptKeyAnswer(msgspec.Struct, kw_only=True):
+    adopted: Annotated[bool, words("Whether the key of `server.api_key_file` works again."), example(True)]
+
+
+class IdentifyKeyAnswer(msgspec.Struct, kw_only=True):
+    key: Annotated[KeyItem, words("The key that has this secret.")]
+    granted: Annotated[
+        list[str],
+        words("The scopes that the key grants, those of its use cases included."),
+        example(["ai-telemetry-ingest:ingest-ai-telemetry"]),
+    ]
+    may_chain: Annotated[
+        bool,
+        words("Whether `server.chain_keys` names the key, so that another gateway may send with it."),
+        example(False),
+    ]
+
+
+class ShowKeyAnswer(msgspec.Struct, kw_only=True):
+    key: Annotated[KeyItem, words("The key.")]
+    previous_secret_until: Annotated[
+        str | None, words("Until when the previous secret is accepted."), example(None)
+    ]
+
+
+class OneKey(msgspec.Struct, kw_only=True):
+    key: Annotated[KeyItem, words("The changed key.")]
+
+
+class RotateKeyAnswer(msgspec.Struct, kw_only=True):
+    key: Annotated[KeyItem, words("The key with its new secret.")]
+    secret: Annotated[str, words("The secret, which is shown only once."), example("th_...")]
+    previous_secret_until: Annotated[
+        str | None, words("Until when the previous secret is accepted."), example("2026-11-27T02:44:39.172Z")
+    ]
+
+
+@call("GET", "/keys", VIEW_OPERATION, "List API keys", lists=KEYS, item=KeyItem)
 async def list_keys(request: OperatorRequest[SenderServices, None]) -> Result:
     """
     List the keys. If the key in the deployment's file is not accepted, `not_open` is the reason. `unknown_names` are
@@ -142,7 +223,7 @@ async def list_keys(request: OperatorRequest[SenderServices, None]) -> Result:
     return {**answer, **problems}
 
 
-@call("POST", "/keys", API_KEY_MANAGEMENT, "Create an API key", status=201)
+@call("POST", "/keys", API_KEY_MANAGEMENT, "Create an API key", status=201, answers=CreateKeyAnswer)
 async def create_key(request: OperatorRequest[SenderServices, NewKey]) -> Result:
     body = request.body
     _check_reach(request, body.scopes)
@@ -167,6 +248,7 @@ async def create_key(request: OperatorRequest[SenderServices, NewKey]) -> Result
     "/keys/adopt",
     API_KEY_MANAGEMENT,
     "Accept the key of server.api_key_file again after it was deleted",
+    answers=AdoptKeyAnswer,
 )
 async def adopt_key(request: OperatorRequest[SenderServices, None]) -> Result:
     """
@@ -181,7 +263,9 @@ async def adopt_key(request: OperatorRequest[SenderServices, None]) -> Result:
     return {"adopted": True}
 
 
-@call("POST", "/keys/identify", API_KEY_MANAGEMENT, "Find the API key with a secret")
+@call(
+    "POST", "/keys/identify", API_KEY_MANAGEMENT, "Find the API key with a secret", answers=IdentifyKeyAnswer
+)
 async def identify_key(request: OperatorRequest[SenderServices, KeySecret]) -> Result:
     """
     Return the key with this secret, the scopes that it grants, and whether `server.chain_keys` names it. Refusal 404
@@ -199,7 +283,7 @@ async def identify_key(request: OperatorRequest[SenderServices, KeySecret]) -> R
     }
 
 
-@call("GET", "/keys/{name}", VIEW_OPERATION, "Show an API key")
+@call("GET", "/keys/{name}", VIEW_OPERATION, "Show an API key", answers=ShowKeyAnswer)
 async def show_key(request: OperatorRequest[SenderServices, None]) -> Result:
     request.shared.require_registry()
     key = await request.services.access.listed_key(request.word("name"))
@@ -211,7 +295,7 @@ async def show_key(request: OperatorRequest[SenderServices, None]) -> Result:
     }
 
 
-@call("PATCH", "/keys/{name}", API_KEY_MANAGEMENT, "Edit an API key")
+@call("PATCH", "/keys/{name}", API_KEY_MANAGEMENT, "Edit an API key", answers=OneKey)
 async def edit_key(request: OperatorRequest[SenderServices, KeyChanges]) -> Result:
     body = request.body
     _check_reach(request, body.scopes or ())
@@ -229,7 +313,7 @@ async def edit_key(request: OperatorRequest[SenderServices, KeyChanges]) -> Resu
     return {**_key_answer(request, key), **await _empty_scope_fields(request, key)}
 
 
-@call("POST", "/keys/{name}/rotate", API_KEY_MANAGEMENT, "Give a key a new secret")
+@call("POST", "/keys/{name}/rotate", API_KEY_MANAGEMENT, "Give a key a new secret", answers=RotateKeyAnswer)
 async def rotate_key(request: OperatorRequest[SenderServices, Rotation]) -> Result:
     body = request.body
     table = _key_table(request)
@@ -245,21 +329,28 @@ async def rotate_key(request: OperatorRequest[SenderServices, Rotation]) -> Resu
     }
 
 
-@call("POST", "/keys/{name}/enable", API_KEY_MANAGEMENT, "Enable an API key")
+@call("POST", "/keys/{name}/enable", API_KEY_MANAGEMENT, "Enable an API key", answers=OneKey)
 async def enable_key(request: OperatorRequest[SenderServices, None]) -> Result:
     return _key_answer(
         request, await _key_table(request).enable(_editable_key_name(request), actor=request.actor)
     )
 
 
-@call("POST", "/keys/{name}/disable", API_KEY_MANAGEMENT, "Disable an API key")
+@call("POST", "/keys/{name}/disable", API_KEY_MANAGEMENT, "Disable an API key", answers=OneKey)
 async def disable_key(request: OperatorRequest[SenderServices, None]) -> Result:
     return _key_answer(
         request, await _key_table(request).disable(_editable_key_name(request), actor=request.actor)
     )
 
 
-@call("DELETE", "/keys/{name}", API_KEY_MANAGEMENT, "Delete an API key", required=("confirm",))
+@call(
+    "DELETE",
+    "/keys/{name}",
+    API_KEY_MANAGEMENT,
+    "Delete an API key",
+    required=("confirm",),
+    answers=DeletedItem,
+)
 async def delete_key(request: OperatorRequest[SenderServices, None]) -> Result:
     confirm = request.http.query.get("confirm", "")
     name = _editable_key_name(request)

@@ -9,6 +9,9 @@ of the OpenID provider.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
@@ -17,6 +20,7 @@ from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid
 from spool.people import is_hash, may_be_second
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, VIEW_NAMES
 from spool.registry.tables.persons import LIMIT, LinkedPerson
 
@@ -73,7 +77,45 @@ PEOPLE: List[ListedPerson] = List(
 )
 
 
-@call("GET", "/people", VIEW_NAMES, "List people and their names", lists=PEOPLE)
+class PersonItem(msgspec.Struct, kw_only=True):
+    user: Annotated[str, words("The name that reports show."), example("email:419600c11ba4cfdd")]
+    names: Annotated[
+        list[str],
+        words("All names of the person in records."),
+        example(["email:419600c11ba4cfdd", "ada-lovelace"]),
+    ]
+    name: Annotated[str, words("The name of the person."), example("Ada Lovelace")]
+    origin: Annotated[
+        str, words("Where the person comes from: entered by hand, or an account."), example("given")
+    ]
+
+
+class KeptPeople(msgspec.Struct, kw_only=True):
+    kept: Annotated[int, words("The number of stored people."), example(1)]
+    names: Annotated[int, words("The number of names of these people."), example(2)]
+
+
+class KeepPeopleAnswer(msgspec.Struct, kw_only=True):
+    people: Annotated[KeptPeople, words("What was stored.")]
+
+
+class SplitNames(msgspec.Struct, kw_only=True):
+    split: Annotated[int, words("The number of names that became people of their own."), example(1)]
+
+
+class SplitPeopleAnswer(msgspec.Struct, kw_only=True):
+    people: Annotated[SplitNames, words("What was split.")]
+
+
+class ForgottenNames(msgspec.Struct, kw_only=True):
+    forgotten: Annotated[int, words("The number of deleted people."), example(1)]
+
+
+class ForgetPeopleAnswer(msgspec.Struct, kw_only=True):
+    people: Annotated[ForgottenNames, words("What was deleted.")]
+
+
+@call("GET", "/people", VIEW_NAMES, "List people and their names", lists=PEOPLE, item=PersonItem)
 async def list_people(request: OperatorRequest[PeopleServices, None]) -> Result:
     accounts = {
         user: operator.email
@@ -93,7 +135,13 @@ def _listed_person(person: LinkedPerson, accounts: dict[str, str]) -> ListedPers
     return ListedPerson(person.names[0], person.names, label, GIVEN)
 
 
-@call("POST", "/people", ORGANIZATION_ADMINISTRATION, "Name people and link their names")
+@call(
+    "POST",
+    "/people",
+    ORGANIZATION_ADMINISTRATION,
+    "Name people and link their names",
+    answers=KeepPeopleAnswer,
+)
 async def link_people(request: OperatorRequest[PeopleServices, StatedPeople]) -> Result:
     """
     Link the names of each person, and add or replace the name to show. Addresses are converted as in records.
@@ -116,14 +164,26 @@ def _read_person(request: OperatorRequest[PeopleServices, StatedPeople], entry: 
     return LinkedPerson(names=tuple(map(people.linked_form, stated)), label=label)
 
 
-@call("POST", "/people/split", ORGANIZATION_ADMINISTRATION, "Take a name out of its person")
+@call(
+    "POST",
+    "/people/split",
+    ORGANIZATION_ADMINISTRATION,
+    "Take a name out of its person",
+    answers=SplitPeopleAnswer,
+)
 async def split_person(request: OperatorRequest[PeopleServices, SplitName]) -> Result:
     """Let reports show the name as a person of its own again. No sum changes."""
     await request.registry.persons.split_name(request.body.user.strip(), actor=request.actor)
     return {"people": {"split": 1}}
 
 
-@call("POST", "/people/forget", ORGANIZATION_ADMINISTRATION, "Delete people and their links")
+@call(
+    "POST",
+    "/people/forget",
+    ORGANIZATION_ADMINISTRATION,
+    "Delete people and their links",
+    answers=ForgetPeopleAnswer,
+)
 async def forget_people(request: OperatorRequest[PeopleServices, ForgottenPeople]) -> Result:
     body = request.body
     if (body.users is not None) == body.all:

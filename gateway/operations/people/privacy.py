@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from aiohttp import web
+from msgspec import UNSET, UnsetType
 
 from gateway.bills.plans.declared import PlanTable
 from gateway.core.errors import Refusal
@@ -40,6 +42,7 @@ from spool.ledger.queries import TOTAL, CostQuery, next_full_hour
 from spool.listing import ListQuery, SortField
 from spool.people import SECOND_NAME, USER, is_address, values_for_filter
 from spool.record import AI_TELEMETRY, USAGE_EVENTS, Correction, Record, moment
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import ANSWER_PRIVACY_REQUESTS
 from spool.registry.tables.persons import check_name
 from spool.seen import SEVERAL, save_seen
@@ -102,7 +105,74 @@ class ReceiptPlace:
         }
 
 
-@call("POST", "/people/{user}/erase", ANSWER_PRIVACY_REQUESTS, "Erase a person")
+class ErasedPlace(msgspec.Struct, kw_only=True):
+    place: Annotated[str, words("The place, such as `records` or `backups`."), example("records")]
+    state: Annotated[
+        str, words("`done`, `pending`, or `ask` if Tollhouse cannot erase there."), example("done")
+    ]
+    what: Annotated[
+        str,
+        words("What the place has, and what to do."),
+        example("stored records; 1 deliveries got new idempotency keys"),
+    ]
+    count: Annotated[int | None, words("The number of items in the place, or null."), example(96)]
+    until: Annotated[str | None, words("When the erasure in the place ends, or null."), example(None)]
+    listed: Annotated[list[str], words("The items that remain."), example([])]
+
+
+class StoredErasure(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the erasure."), example("0f4c7d1b52a84e36b0c9e1f3a7d25c48")]
+    at: Annotated[float, words("When the person was erased, in epoch seconds."), example(1796032800.0)]
+    names: Annotated[
+        dict[str, str],
+        words("The pseudonyms that replace the names."),
+        example({"9a2b6cf0d1e34875a6b7c8d9e0f1a2b3": "erased:5d3b0f7c1a9e2468"}),
+    ]
+    texts: Annotated[bool, words("Whether free texts with a name were replaced."), example(True)]
+    devices: Annotated[bool, words("Whether devices and labels with a name were replaced."), example(False)]
+    passes: Annotated[int, words("The number of passes over the stored data."), example(0)]
+    below: Annotated[
+        list[str], words("The agents and gateways that still have to erase the person."), example([])
+    ]
+    key: Annotated[str, words("The key with which the erasure arrived."), example("")]
+
+
+class ErasureFile(msgspec.Struct, kw_only=True):
+    format: Annotated[int | UnsetType, words("The version of the file's format."), example(1)] = UNSET
+    erasures: Annotated[
+        list[StoredErasure] | UnsetType, words("The erasures, for gateways below and restored backups.")
+    ] = UNSET
+
+
+class ErasureReport(msgspec.Struct, kw_only=True):
+    id: Annotated[str | None, words("The id of the erasure."), example("0f4c7d1b52a84e36b0c9e1f3a7d25c48")]
+    at: Annotated[str, words("When the person was erased."), example("2026-11-29T10:00:00Z")]
+    dry_run: Annotated[bool, words("Whether to show the effect and change nothing."), example(False)]
+    names: Annotated[int, words("The number of names that were replaced."), example(3)]
+    calls: Annotated[int, words("The number of calls of the person."), example(412)]
+    places: Annotated[list[ErasedPlace], words("The places that may have the person, with their state.")]
+    file: Annotated[
+        ErasureFile | None, words("The erasures as a file for other gateways; null in a dry run.")
+    ]
+
+
+class OneErasure(msgspec.Struct, kw_only=True):
+    erasure: Annotated[ErasureReport, words("The erasure, with the fields below.")]
+
+
+class PersonExport(msgspec.Struct, kw_only=True):
+    directory: Annotated[
+        str, words("The directory on the machine of the server."), example("/var/lib/tollhouse/export-1")
+    ]
+    calls: Annotated[int, words("The number of calls."), example(96)]
+    months: Annotated[int, words("The number of months with calls."), example(4)]
+
+
+class OneExport(msgspec.Struct, kw_only=True):
+    export: Annotated[PersonExport, words("The export, with the fields below.")]
+
+
+@call("POST", "/people/{user}/erase", ANSWER_PRIVACY_REQUESTS, "Erase a person", answers=OneErasure)
 async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) -> Result:
     """
     Replace every name of the person by a pseudonym, everywhere, and return a receipt. No sum changes. Refusal 404 if no
@@ -149,7 +219,13 @@ async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) 
     return {"erasure": receipt}
 
 
-@call("GET", "/erasures", ANSWER_PRIVACY_REQUESTS, "Show all erasures as the file for a restore")
+@call(
+    "GET",
+    "/erasures",
+    ANSWER_PRIVACY_REQUESTS,
+    "Show all erasures as the file for a restore",
+    answers=ErasureFile,
+)
 async def list_erasures(request: OperatorRequest[PeopleServices, None]) -> Result:
     """Return digests of names and pseudonyms, and no name. A restored backup needs this file."""
     return erasures_to_json(request.registry.persons.erasures)
@@ -161,6 +237,7 @@ async def list_erasures(request: OperatorRequest[PeopleServices, None]) -> Resul
     ANSWER_PRIVACY_REQUESTS,
     "Export what is stored about a person into a directory on the server's machine",
     status=201,
+    answers=OneExport,
 )
 async def export_person(request: OperatorRequest[OperatorServices, ExportPerson]) -> Result:
     """

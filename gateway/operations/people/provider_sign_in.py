@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
 from urllib.parse import parse_qs
 
+import msgspec
 from aiohttp import web
+from msgspec import UNSET, UnsetType
 
 from gateway.core.attempts import Buckets, address_network
 from gateway.core.errors import Refusal
@@ -15,6 +18,7 @@ from gateway.operations.requests.address import NOTHING, call
 from gateway.operations.requests.admission import FOLDER, set_session_cookie, sign_in_tries, speaks_https
 from gateway.operations.requests.requests import OperatorRequest, read_bounded
 from gateway.people.authentication.oidc.problems import PROBLEMS, ProviderDown, SignInProblem, TokenRefused
+from spool.registry.field_notes import example, words
 
 COOKIE = "tollhouse-oidc"
 COOKIE_LIFE_S = 600
@@ -26,7 +30,72 @@ _FORM = "application/x-www-form-urlencoded"
 _SIGN_IN_PAGE = "../"
 
 
-@call("GET", "/sign-in-ways", None, "List the ways to sign in", shows=NOTHING)
+class SignInProvider(msgspec.Struct, kw_only=True):
+    name: Annotated[str | UnsetType, words("The name of the provider on the sign-in button.")] = UNSET
+
+
+class SignInWays(msgspec.Struct, kw_only=True):
+    provider: Annotated[SignInProvider | None, words("The provider, with the fields below."), example(None)]
+    problems: Annotated[
+        dict[str, str],
+        words("The problems that were found with the sign-in."),
+        example(
+            {
+                "state": (
+                    "This sign-in has expired, was already used, or started in another "
+                    "browser or at another address. Sign in again."
+                ),
+                "denied": (
+                    "The sign-in was canceled at the provider, or the provider did not "
+                    "allow it. Sign in again, or contact the provider's administrator."
+                ),
+                "down": (
+                    "The provider does not respond correctly. Try again in a minute, or run"
+                    " `tollhouse check` on the gateway's machine to see the reason. You can"
+                    " also sign in with a local account or `tollhouse console link`."
+                ),
+                "code": ("The provider does not know this sign-in, or it was already used. Sign in again."),
+                "token": (
+                    "The provider's token could not be verified. Sign in again; the log of "
+                    "Tollhouse has the reason."
+                ),
+                "email": (
+                    "The provider has no verified e-mail address for you. Verify it there, "
+                    "or contact an administrator of Tollhouse about "
+                    "`oidc.assume_verified_email` and `oidc.named_by`."
+                ),
+                "domain": (
+                    "E-mail addresses of your domain may not sign in. Contact an "
+                    "administrator about `oidc.allowed_domains`."
+                ),
+                "group": (
+                    "You are in no group that may sign in. Contact an administrator about "
+                    "`oidc.allowed_groups`."
+                ),
+                "taken": (
+                    "Another operator account has your e-mail address. Sign in with its "
+                    "password, or contact an administrator: `oidc.link_accounts` joins "
+                    "local accounts with those of the provider."
+                ),
+                "disabled": (
+                    "Your account is disabled. Contact an administrator, who can run "
+                    "`tollhouse operators enable`."
+                ),
+                "attempts": (
+                    "Your network made too many sign-in attempts. Wait a minute, then sign in again."
+                ),
+                "unavailable": (
+                    "Tollhouse cannot store a sign-in now. Try again in a minute; its log has the reason."
+                ),
+                "off": (
+                    "Sign-in with a provider is not set up. An administrator can configure it in `[oidc]`."
+                ),
+            }
+        ),
+    ]
+
+
+@call("GET", "/sign-in-ways", None, "List the ways to sign in", shows=NOTHING, answers=SignInWays)
 async def show_ways(request: OperatorRequest[PeopleServices, None]) -> Result:
     """Return the ways to sign in here, and the texts for failed sign-ins."""
     provider = request.services.oidc

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from gateway.core.fields import build_answer, given_fields
 from gateway.core.mounts import OPERATOR_API
@@ -14,6 +16,7 @@ from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.http.requests import Result
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.money.costs.times import format_seconds
+from gateway.operations.answers import OperatorItem
 from gateway.operations.files.declared import InFiles
 from gateway.operations.holders.operators import MoneyServices, PeopleServices
 from gateway.operations.managed import DELETE, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
@@ -36,6 +39,7 @@ from spool.ledger.periods import named_span
 from spool.ledger.queries import MODEL_FAMILY, PROVIDER_FAMILY, TOTAL, CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
 from spool.registry.documents import replace_fields
+from spool.registry.field_notes import example, words
 from spool.registry.operators import NO_ROLE, check_email, check_role
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, PERMISSION_SETS, PermissionSet
 from spool.registry.registry import Registry
@@ -187,6 +191,76 @@ class RoleResource(ManagedResource[Role]):
 ROLE = RoleResource()
 
 
+class PermissionSetName(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the permission set."), example("view_recommendations")]
+    name: Annotated[str, words("The name of the permission set."), example("View Recommendations")]
+
+
+class OpenedOperation(msgspec.Struct, kw_only=True):
+    method: Annotated[str, words("The HTTP method of the operation."), example("GET")]
+    path: Annotated[str, words("The path of the operation."), example("/records")]
+    summary: Annotated[
+        str,
+        words("What the operation does."),
+        example(
+            "List the newest records, those of dates, or the most expensive of a "
+            "time range, including open ones"
+        ),
+    ]
+
+
+class DimensionValue(msgspec.Struct, kw_only=True):
+    value: Annotated[str, words("The value."), example("gpt-4.1")]
+    cost: Annotated[str, words("The cost of the calls."), example("319.119443")]
+    calls: Annotated[int, words("The number of calls."), example(26453)]
+
+
+class SeenDimension(msgspec.Struct, kw_only=True):
+    dimension: Annotated[str, words("The dimension, such as `team`."), example("model_family")]
+    values: Annotated[list[DimensionValue], words("The values of the dimension.")]
+    left_out: Annotated[int, words("The number of values that are left out."), example(0)]
+
+
+class SeenTotal(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
+    from_: Annotated[str, words("The start of the period."), example("2026-10-29T00:00:00+00:00")]
+    to: Annotated[str, words("The end of the period."), example("2026-11-27T02:00:00+00:00")]
+    cost: Annotated[str, words("The cost of the calls that the person may see."), example("797.047936925")]
+    calls: Annotated[int, words("The number of calls that the person may see."), example(59232)]
+    currency: Annotated[str, words("The currency of the amounts."), example("USD")]
+
+
+class RolePreview(msgspec.Struct, kw_only=True):
+    person: Annotated[str, words("The e-mail address of the person."), example("bob@example.com")]
+    groups: Annotated[list[str], words("Groups of the OpenID provider."), example([])]
+    account_role: Annotated[str, words("The role of the account."), example("operator")]
+    roles: Annotated[
+        list[str], words("The names of the person's roles."), example(["Operator", "Search leads"])
+    ]
+    permission_sets: Annotated[list[PermissionSetName], words("Permission sets of the person.")]
+    data_access: Annotated[
+        str, words("Calls that the person sees: `full`, `limited` or `none`."), example("full")
+    ]
+    cost_types: Annotated[
+        list[str],
+        words("Kinds of cost that the person sees; if empty, all."),
+        example(["real_cost", "reported_cost", "estimated_cost"]),
+    ]
+    filters: Annotated[
+        list[str],
+        words("Conditions that a call must all meet, limited by `roles.max_filters` and `roles.max_values`."),
+        example([]),
+    ]
+    calls: Annotated[list[OpenedOperation], words("The operations that the person may use.")]
+    dimensions: Annotated[
+        list[SeenDimension], words("The largest values that the person may see, by dimension.")
+    ]
+    total: Annotated[SeenTotal, words("The sums of what the person may see.")]
+
+
+class RolePreviewAnswer(msgspec.Struct, kw_only=True):
+    preview: Annotated[RolePreview, words("What the person may do and see.")]
+
+
 @key_call(
     "GET",
     "/v2/access-control/permission_sets",
@@ -237,6 +311,7 @@ class RoleToPreview(RequestBody):
     ORGANIZATION_ADMINISTRATION,
     "List people whose account shows more than their role allows",
     lists=OPERATORS,
+    item=OperatorItem,
 )
 async def list_wider_operators(request: OperatorRequest[PeopleServices, None]) -> Result:
     """
@@ -270,6 +345,7 @@ async def list_wider_operators(request: OperatorRequest[PeopleServices, None]) -
     ORGANIZATION_ADMINISTRATION,
     "Preview what a person or a draft of a role may do and see",
     in_turn=True,
+    answers=RolePreviewAnswer,
 )
 async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]) -> Result:
     """Preview a role without storing it. The costs shown are those of the last 30 days."""

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from gateway.http.address import Address
 from gateway.http.lists import Filter, List, MemoryRows, Sort
@@ -14,6 +16,7 @@ from gateway.http.requests import Result
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.requests.address import NOTHING, OPENED, call
 from gateway.operations.requests.requests import OperatorRequest
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_OPERATION
 from spool.registry.scopes import GROUPS, SCOPES, granting_use_case
 
@@ -65,6 +68,17 @@ async def empty_scopes(request: OperatorRequest[Any, Any], scopes: Iterable[str]
     return [scope for scope in scopes if scope not in opened]
 
 
+class ScopeItem(msgspec.Struct, kw_only=True):
+    scope: Annotated[str, words("The name of the scope."), example("ai-control-plane:enroll-device")]
+    category: Annotated[str, words("The category of the scope."), example("AI Device Control Plane")]
+    use_case: Annotated[str | None, words("The use case that contains the scope."), example(None)]
+    opens: Annotated[
+        list[str],
+        words("The operations that require the scope."),
+        example(["POST /v1/ai-control-plane/enroll"]),
+    ]
+
+
 @call(
     "GET",
     "/scopes",
@@ -72,6 +86,7 @@ async def empty_scopes(request: OperatorRequest[Any, Any], scopes: Iterable[str]
     "List the scopes of keys, with the operations that each allows",
     lists=SCOPE_LIST,
     shows=NOTHING,
+    item=ScopeItem,
 )
 async def list_scopes(request: OperatorRequest[InstallationServices, None]) -> Result:
     opened = await request.http.app[OPENED]()

@@ -6,6 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from gateway.core.attempts import Buckets
 from gateway.core.errors import Refusal
@@ -26,6 +30,7 @@ from gateway.operations.requests.admission import (
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid, NotAllowed
 from spool.record import moment
+from spool.registry.field_notes import example, words
 from spool.registry.operators import ADMIN, ROLES, Session
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
 from spool.registry.roles import BASES
@@ -43,7 +48,81 @@ class NewLink(RequestBody):
     role: str = ADMIN
 
 
-@call("POST", "/sessions", None, "Sign in", status=201, shows=NOTHING)
+class SignedInSession(msgspec.Struct, kw_only=True):
+    actor: Annotated[str, words("The person who is signed in."), example("bob@example.com")]
+    role: Annotated[str, words("The role of the account."), example("operator")]
+    csrf_token: Annotated[
+        str | None,
+        words("Send it as `X-CSRF-Token` with each change. Null on the socket."),
+        example("6GSEk9TMHdP5N-IRYtwb"),
+    ]
+    ends: Annotated[str | None, words("When the session ends."), example("2026-11-27T13:45:43.578Z")]
+
+
+class OneSession(msgspec.Struct, kw_only=True):
+    session: Annotated[SignedInSession, words("The session, with the fields below.")]
+
+
+class SessionRights(msgspec.Struct, kw_only=True):
+    permission_sets: Annotated[
+        list[str],
+        words("Permission sets of the person, by id."),
+        example(["api_key_management", "installation_administration", "modify_billing"]),
+    ]
+    roles: Annotated[list[str], words("The names of the person's roles."), example(["Organizer"])]
+    is_limited: Annotated[bool, words("Whether the person sees only part of the calls."), example(False)]
+    cost_types: Annotated[
+        list[str],
+        words("Kinds of cost that the person sees; if empty, all."),
+        example(["real_cost", "reported_cost", "estimated_cost"]),
+    ]
+    min_group: Annotated[int | UnsetType, words("The setting `privacy.min_group`. Omitted if it is 0.")] = (
+        UNSET
+    )
+    needs_reason: Annotated[
+        bool | UnsetType, words("Whether the person must state a reason to see a person's costs.")
+    ] = UNSET
+
+
+class SessionAnswer(msgspec.Struct, kw_only=True):
+    session: Annotated[SignedInSession, words("The session, with the fields below.")]
+    rights: Annotated[SessionRights, words("The access of the person.")]
+    version: Annotated[str, words("The version of Tollhouse."), example("0.1.0")]
+    telemetry_url: Annotated[str | None, words("The address for senders."), example(None)]
+
+
+class SignOutAnswer(msgspec.Struct, kw_only=True):
+    session: Annotated[str | None, words("Always null: no one is signed in."), example(None)]
+
+
+class SessionItem(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the session."), example("02d3a965e558692c")]
+    actor: Annotated[str, words("The person who is signed in."), example("bob@example.com")]
+    role: Annotated[str, words("The role of the account."), example("operator")]
+    account: Annotated[
+        str | None, words("The account that signed in; null for the socket."), example("bob@example.com")
+    ]
+    began_with: Annotated[
+        str, words("How the person signed in, such as `password` or `link`."), example("password")
+    ]
+    address: Annotated[str, words("The network address of the person."), example("operator socket")]
+    created: Annotated[str, words("When the session began."), example("2026-11-27T01:45:43.578Z")]
+    last_seen: Annotated[
+        str, words("When the person last made a request."), example("2026-11-27T01:45:43.578Z")
+    ]
+    ends: Annotated[str, words("When the session ends."), example("2026-11-27T13:45:43.578Z")]
+
+
+class EndSessionAnswer(msgspec.Struct, kw_only=True):
+    ended: Annotated[str, words("The id of the ended session."), example("02d3a965e558692c")]
+
+
+class MakeLinkAnswer(msgspec.Struct, kw_only=True):
+    link: Annotated[str, words("The one-time link."), example("http://127.0.0.1:4318/console/#link=...")]
+    role: Annotated[str, words("The role of the account."), example("viewer")]
+
+
+@call("POST", "/sessions", None, "Sign in", status=201, shows=NOTHING, answers=OneSession)
 async def sign_in(request: OperatorRequest[PeopleServices, SignIn]) -> Result:
     body = request.body
     services = request.services
@@ -91,7 +170,7 @@ async def _run_within_limits(
     return result
 
 
-@call("GET", "/session", SIGNED_IN, "Show who is signed in", shows=NOTHING)
+@call("GET", "/session", SIGNED_IN, "Show who is signed in", shows=NOTHING, answers=SessionAnswer)
 async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result:
     """
     Return the session, its rights, the version, and the address for telemetry. Only signed-in people
@@ -117,7 +196,7 @@ async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result
     }
 
 
-@call("DELETE", "/session", SIGNED_IN, "Sign out", shows=NOTHING)
+@call("DELETE", "/session", SIGNED_IN, "Sign out", shows=NOTHING, answers=SignOutAnswer)
 async def sign_out(request: OperatorRequest[PeopleServices, None]) -> Result:
     if request.session is not None:
         await request.registry.operators.sign_out(request.session, actor=request.actor)
@@ -172,19 +251,26 @@ SESSIONS: List[Session] = List(
 )
 
 
-@call("GET", "/sessions", ORGANIZATION_ADMINISTRATION, "List the sessions", lists=SESSIONS)
+@call("GET", "/sessions", ORGANIZATION_ADMINISTRATION, "List the sessions", lists=SESSIONS, item=SessionItem)
 async def list_sessions(request: OperatorRequest[PeopleServices, None]) -> Result:
     return await request.list(SESSIONS, MemoryRows(await request.registry.operators.live_sessions()))
 
 
-@call("DELETE", "/sessions/{id}", ORGANIZATION_ADMINISTRATION, "End a session")
+@call("DELETE", "/sessions/{id}", ORGANIZATION_ADMINISTRATION, "End a session", answers=EndSessionAnswer)
 async def end_session(request: OperatorRequest[PeopleServices, None]) -> Result:
     id = request.word("id")
     await request.registry.operators.end_session(id, actor=request.actor)
     return {"ended": id}
 
 
-@call("POST", "/console-links", ORGANIZATION_ADMINISTRATION, "Create a one-time link", status=201)
+@call(
+    "POST",
+    "/console-links",
+    ORGANIZATION_ADMINISTRATION,
+    "Create a one-time link",
+    status=201,
+    answers=MakeLinkAnswer,
+)
 async def make_link(request: OperatorRequest[PeopleServices, NewLink]) -> Result:
     body = request.body
     session = request.session

@@ -11,6 +11,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, timedelta
+from typing import Annotated
+
+import msgspec
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
@@ -20,6 +23,7 @@ from gateway.operations.requests.requests import OperatorRequest
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, next_full_hour
 from spool.ledger.sums import OTHER
 from spool.people import SECOND_NAME, USER, People
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
 from spool.registry.tables.persons import LIMIT, LinkedPerson
 
@@ -61,6 +65,29 @@ STATED: List[StatedNames] = List(
 )  # fmt: skip
 
 
+class StatedNameItem(msgspec.Struct, kw_only=True):
+    user: Annotated[str, words("The account."), example("7c9e6679-7425-40de-944b-e07fc1f90ae7")]
+    address: Annotated[
+        str, words("The address that its calls state, as records have it."), example("email:419600c11ba4cfdd")
+    ]
+    calls: Annotated[int, words("The number of calls that state both names."), example(120)]
+    calls_of_user: Annotated[int, words("The number of all calls of the account."), example(120)]
+    calls_of_address: Annotated[int, words("The number of all calls of the address."), example(14)]
+    state: Annotated[
+        str, words("Whether the two names are linked, can be linked, or may be two people."), example("free")
+    ]
+    reason: Annotated[str | None, words("Why the names stay apart, or null."), example(None)]
+
+
+class LinkedStatedNames(msgspec.Struct, kw_only=True):
+    kept: Annotated[int, words("The number of stored people."), example(1)]
+    conflicts: Annotated[int, words("The number of pairs that may be two people and stay apart."), example(0)]
+
+
+class LinkStatedAnswer(msgspec.Struct, kw_only=True):
+    people: Annotated[LinkedStatedNames, words("What was linked.")]
+
+
 @call(
     "GET",
     "/people/stated",
@@ -68,6 +95,7 @@ STATED: List[StatedNames] = List(
     "List accounts with the addresses that their calls state",
     lists=STATED,
     in_turn=True,
+    item=StatedNameItem,
 )
 async def list_stated_names(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
@@ -90,6 +118,7 @@ async def list_stated_names(request: OperatorRequest[MoneyServices, None]) -> Re
     ORGANIZATION_ADMINISTRATION,
     "Link accounts with the addresses that their calls state",
     in_turn=True,
+    answers=LinkStatedAnswer,
 )
 async def link_stated_names(request: OperatorRequest[MoneyServices, None]) -> Result:
     """Link all pairs that are no conflict. Reports show the address."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import msgspec
+
 from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, List, Sort, StoredRows
 from gateway.http.requests import Result
@@ -10,6 +14,7 @@ from gateway.operations.holders.operators import PeopleServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.listing import SortField
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import ANSWER_PRIVACY_REQUESTS
 from spool.registry.viewings import Viewing
 
@@ -40,6 +45,15 @@ VIEWINGS: List[Viewing] = List(
 )
 
 
+class ViewingItem(msgspec.Struct, kw_only=True):
+    day: Annotated[str, words("The day (UTC)."), example("2026-11-28")]
+    viewer: Annotated[str, words("Who looked."), example("max@example.com")]
+    user: Annotated[str, words("The person whose costs were shown."), example("email:419600c11ba4cfdd")]
+    face: Annotated[str, words("`command`, `console`, `api` or `mcp`."), example("console")]
+    page: Annotated[str, words("The page, command or operation."), example("/report")]
+    reason: Annotated[str | None, words("The reason that the viewer stated, or null."), example(None)]
+
+
 @call(
     "GET",
     "/people/viewings",
@@ -47,6 +61,7 @@ VIEWINGS: List[Viewing] = List(
     "List who saw figures of which person",
     shows=WHOLE,
     lists=VIEWINGS,
+    item=ViewingItem,
 )
 async def list_viewings(request: OperatorRequest[PeopleServices, None]) -> Result:
     return await request.list(VIEWINGS, StoredRows(request.registry.viewings.page))

@@ -7,7 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from operator import itemgetter
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
@@ -17,6 +19,7 @@ from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.clock import SteadyClock, clock_doubts
 from spool.log.values import AcceptedTwice, Books
 from spool.record import moment
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION, VIEW_RECORDS
 
 Finding = Mapping[str, Any]
@@ -35,7 +38,146 @@ def describe_books(books: Books) -> dict[str, object]:
     }
 
 
-@call("GET", "/clock", VIEW_OPERATION, "Show the time in use, and a step of the clock", shows=OPERATION)
+class ServerClock(msgspec.Struct, kw_only=True):
+    now: Annotated[str, words("The time that the server uses."), example("2026-11-27T01:45:03.740Z")]
+    step_s: Annotated[float, words("The size of a step of the clock, in seconds."), example(0.0)]
+    held_s: Annotated[
+        float, words("The seconds for which the server has kept its own time after a step."), example(0.0)
+    ]
+
+
+class OneClock(msgspec.Struct, kw_only=True):
+    clock: Annotated[ServerClock, words("The clock of the server.")]
+
+
+class AcceptedClockStep(msgspec.Struct, kw_only=True):
+    moved_s: Annotated[float, words("The accepted step, in seconds."), example(0.0)]
+    was_held_s: Annotated[float, words("The seconds for which the server kept its own time."), example(0.0)]
+
+
+class AcceptClockAnswer(msgspec.Struct, kw_only=True):
+    clock: Annotated[AcceptedClockStep, words("The clock of the server.")]
+
+
+class ReceiptItem(msgspec.Struct, kw_only=True):
+    id: Annotated[
+        str, words("The id in the header `Tollhouse-Receipt`."), example("h4e3zduc4mn6qeazpcns6ycgou72ccse")
+    ]
+    topic: Annotated[str, words("The topic of the records."), example("ai-telemetry")]
+    at: Annotated[str, words("When the request arrived."), example("2026-11-27T01:44:40.120Z")]
+    received: Annotated[int, words("The number of received items."), example(1)]
+    records: Annotated[int, words("The number of records of the request."), example(1)]
+    new: Annotated[int, words("The number of new records."), example(1)]
+    duplicates: Annotated[int, words("The number of items that were already recorded."), example(0)]
+    amended: Annotated[int, words("The number of open records that the request completed."), example(0)]
+    ignored: Annotated[dict[str, int], words("The items that are not AI calls, by reason."), example({})]
+    rejected: Annotated[dict[str, int], words("The rejected items, by reason."), example({})]
+    first_number: Annotated[int, words("The number of the first record."), example(62573)]
+    last_number: Annotated[int, words("The number of the last record."), example(62573)]
+    state: Annotated[str, words("`stored`, or what happened to the records since then."), example("kept")]
+
+
+class OneReceipt(msgspec.Struct, kw_only=True):
+    receipt: Annotated[ReceiptItem, words("The receipt of the request, with the fields below.")]
+
+
+class BooksAnswer(msgspec.Struct, kw_only=True):
+    topics: Annotated[
+        dict[str, Any],
+        words("The counts of each topic."),
+        example(
+            {
+                "ai-telemetry": {
+                    "accepted": 62584,
+                    "duplicates": 588,
+                    "ignored.not_ai": 1,
+                    "ignored.unrecognised_ai": 40,
+                    "kept": 62584,
+                    "pending": 0,
+                    "received": 63213,
+                    "unidentified": 1,
+                },
+                "unit-cost": {"accepted": 7, "kept": 7, "received": 7, "unidentified": 4},
+                "usage-events": {"accepted": 1, "kept": 1, "received": 1},
+            }
+        ),
+    ]
+    routes: Annotated[
+        dict[str, Any],
+        words("The counts of each route."),
+        example(
+            {
+                "archive/ai-telemetry": {
+                    "before_start": 0,
+                    "delivered": 62579,
+                    "refused_upstream": 0,
+                    "dead": 5,
+                    "discarded": 0,
+                    "skipped": 0,
+                    "damaged": 0,
+                    "unknown": 0,
+                    "shadow": 0,
+                    "unmapped": 0,
+                    "by_sync": 0,
+                    "queued": 0,
+                }
+            }
+        ),
+    ]
+    balanced: Annotated[bool, words("Whether all counts add up."), example(True)]
+    imbalances: Annotated[list[str], words("The counts that do not add up."), example([])]
+
+
+class VerifyAnswer(BooksAnswer, kw_only=True):
+    accepted_twice: Annotated[
+        dict[str, Any], words("The records that a destination accepted twice, by route."), example({})
+    ]
+
+
+class IgnoredItem(msgspec.Struct, kw_only=True):
+    names: Annotated[
+        list[str],
+        words("The names in the telemetry."),
+        example(["acme.completion.model", "acme.completion.tokens", "acme.prompt.tokens"]),
+    ]
+    count: Annotated[int, words("The number of ignored items."), example(40)]
+    last_seen: Annotated[
+        str, words("When the last of these items arrived."), example("2026-11-27T01:19:36.554Z")
+    ]
+
+
+class ConflictFigures(msgspec.Struct, kw_only=True):
+    input_tokens: Annotated[int, words("The number of input tokens in this report."), example(1200)]
+    output_tokens: Annotated[int, words("The number of output tokens in this report."), example(300)]
+    cost: Annotated[str | None, words("The cost of the call in this report."), example("0.006")]
+
+
+class ConflictItem(msgspec.Struct, kw_only=True):
+    topic: Annotated[str, words("The topic of the records."), example("ai-telemetry")]
+    first_source: Annotated[str, words("The source of the first report, which counts."), example("litellm")]
+    second_source: Annotated[str, words("The source of the second report."), example("otel")]
+    count: Annotated[int, words("The number of calls with this conflict."), example(1)]
+    first: Annotated[ConflictFigures, words("The figures of the first report.")]
+    second: Annotated[
+        ConflictFigures,
+        words("The figures of the second report."),
+        example({"input_tokens": 1180, "output_tokens": 300, "cost": None}),
+    ]
+    request_id: Annotated[
+        str | None,
+        words("The id of the request at the provider or gateway."),
+        example("chatcmpl-9J3uIL87gldCFtiIbyaOvTeYBR00"),
+    ]
+
+
+@call(
+    "GET",
+    "/clock",
+    VIEW_OPERATION,
+    "Show the time in use, and a step of the clock",
+    shows=OPERATION,
+    answers=OneClock,
+)
 async def show_clock(request: OperatorRequest[SpoolServices, None]) -> Result:
     step_s, held_s = clock_doubts(request.shared.clock)
     return {
@@ -47,7 +189,14 @@ async def show_clock(request: OperatorRequest[SpoolServices, None]) -> Result:
     }
 
 
-@call("POST", "/clock/accept", OPERATE_SPOOL, "Accept the clock after a step", shows=OPERATION)
+@call(
+    "POST",
+    "/clock/accept",
+    OPERATE_SPOOL,
+    "Accept the clock after a step",
+    shows=OPERATION,
+    answers=AcceptClockAnswer,
+)
 async def accept_clock(request: OperatorRequest[SpoolServices, AcceptClock]) -> Result:
     """Accept the wall clock now, so that the retention of records follows it again."""
     clock = request.shared.clock
@@ -59,19 +208,19 @@ async def accept_clock(request: OperatorRequest[SpoolServices, AcceptClock]) -> 
     return {"clock": {"moved_s": moved_s, "was_held_s": held_s}}
 
 
-@call("GET", "/receipts/{id}", VIEW_RECORDS, "Show the result of a submission")
+@call("GET", "/receipts/{id}", VIEW_RECORDS, "Show the result of a submission", answers=OneReceipt)
 async def receipt(request: OperatorRequest[SpoolServices, None]) -> Result:
     fields = await request.services.log.receipt(request.word("id"))
     at = fields.get("at")
     return {"receipt": {**fields, "at": moment(at)} if isinstance(at, float) else dict(fields)}
 
 
-@call("GET", "/books", VIEW_OPERATION, "Show the running accounting")
+@call("GET", "/books", VIEW_OPERATION, "Show the running accounting", answers=BooksAnswer)
 async def show_running_books(request: OperatorRequest[SpoolServices, None]) -> Result:
     return describe_books(await request.services.log.books())
 
 
-@call("GET", "/verify", VIEW_OPERATION, "Recount the accounting")
+@call("GET", "/verify", VIEW_OPERATION, "Recount the accounting", answers=VerifyAnswer)
 async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
     Count commit rows and entries again, without the running counters. Compare all sums of the totals with the stored
@@ -139,11 +288,11 @@ CONFLICTS: List[Finding] = List(
 )
 
 
-@call("GET", "/ignored", VIEW_OPERATION, "List unrecognized AI items", lists=IGNORED)
+@call("GET", "/ignored", VIEW_OPERATION, "List unrecognized AI items", lists=IGNORED, item=IgnoredItem)
 async def list_ignored(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(IGNORED, MemoryRows(await request.services.log.unrecognised()))
 
 
-@call("GET", "/conflicts", VIEW_OPERATION, "List conflicting reports", lists=CONFLICTS)
+@call("GET", "/conflicts", VIEW_OPERATION, "List conflicting reports", lists=CONFLICTS, item=ConflictItem)
 async def list_conflicts(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(CONFLICTS, MemoryRows(await request.services.log.conflicts()))

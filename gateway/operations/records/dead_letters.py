@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
@@ -18,6 +19,7 @@ from gateway.normalise import billing
 from gateway.normalise.reading import regions, tags
 from gateway.normalise.reading.times import parse_instant
 from gateway.normalise.reading.values import MAX_COST_DIGITS, MAX_TEXT, MAX_TOKENS
+from gateway.operations.answers import DeadItem, Discarded, Retried, StoredRecord
 from gateway.operations.holders.operators import SpoolServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
@@ -36,6 +38,7 @@ from spool.record import (
     pack,
     record_to_json,
 )
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 
 
@@ -111,18 +114,63 @@ REFUSALS: List[PartialRefusal] = List(
 )
 
 
-@call("GET", "/dead", VIEW_OPERATION, "List rejected records", lists=DEAD)
+class DeadDetails(msgspec.Struct, kw_only=True):
+    id: Annotated[int, words("The id of the rejected record."), example(1)]
+    route: Annotated[
+        str, words("The route whose destination rejected the record."), example("archive/ai-telemetry")
+    ]
+    number: Annotated[int, words("The number of the rejected record."), example(1)]
+    record_id: Annotated[str, words("The id of the record."), example("4d352f4f22c3404e6b71ae9c60c456c8")]
+    error: Annotated[
+        str,
+        words("The reason for the rejection, or null."),
+        example("the record's model is not allowed here"),
+    ]
+    status: Annotated[str, words("The status that the destination answered."), example("422")]
+    at: Annotated[str, words("When the record was rejected."), example("2026-11-27T01:19:36.569Z")]
+    record: Annotated[StoredRecord | UnsetType, words("The stored record.")] = UNSET
+
+
+class OneDead(msgspec.Struct, kw_only=True):
+    dead: Annotated[DeadDetails, words("The rejected record.")]
+
+
+class EditedRecord(msgspec.Struct, kw_only=True):
+    id: Annotated[int, words("The id of the rejected record."), example(1)]
+    route: Annotated[
+        str, words("The route whose destination rejected the record."), example("archive/ai-telemetry")
+    ]
+    fields: Annotated[list[str], words("The fields that were changed."), example(["response_model"])]
+    record: Annotated[StoredRecord, words("The stored record.")]
+
+
+class OneEdited(msgspec.Struct, kw_only=True):
+    edited: Annotated[EditedRecord, words("The changed record.")]
+
+
+class PartialRefusalItem(msgspec.Struct, kw_only=True):
+    route: Annotated[str, words("The route that sends the records."), example("archive/ai-telemetry")]
+    first: Annotated[int, words("The number of the first record."), example(62573)]
+    last: Annotated[int, words("The number of the last record."), example(62573)]
+    count: Annotated[int, words("The number of rejected records."), example(1)]
+    words: Annotated[str, words("The reason that the receiver gave."), example("the record is too old")]
+    at: Annotated[str, words("When the receiver refused the records."), example("2026-11-27T01:27:40.000Z")]
+
+
+@call("GET", "/dead", VIEW_OPERATION, "List rejected records", lists=DEAD, item=DeadItem)
 async def list_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(DEAD, MemoryRows(await request.services.deliveries.dead_letters()))
 
 
-@call("GET", "/dead/{id}", VIEW_OPERATION, "Show a rejected record")
+@call("GET", "/dead/{id}", VIEW_OPERATION, "Show a rejected record", answers=OneDead)
 async def show_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
     letter = await _find_letter(request, request.number("id"))
     return {"dead": {**describe_dead(letter), "record": record_to_json(letter.record)}}
 
 
-@call("PATCH", "/dead/{id}", OPERATE_SPOOL, "Send a rejected record again with other values")
+@call(
+    "PATCH", "/dead/{id}", OPERATE_SPOOL, "Send a rejected record again with other values", answers=OneEdited
+)
 async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
     """
     Send a rejected record again with other values. The audit row contains the changed fields, and a hash of
@@ -146,7 +194,7 @@ async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
     }
 
 
-@call("POST", "/dead/retry", OPERATE_SPOOL, "Send rejected records again")
+@call("POST", "/dead/retry", OPERATE_SPOOL, "Send rejected records again", answers=Retried)
 async def retry_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result:
     services = request.services
     letters = await _chosen_letters(request)
@@ -169,7 +217,7 @@ def _record_hash(record: Record) -> str:
     return sha256(pack([record])).hexdigest()
 
 
-@call("POST", "/dead/discard", OPERATE_SPOOL, "Discard rejected records")
+@call("POST", "/dead/discard", OPERATE_SPOOL, "Discard rejected records", answers=Discarded)
 async def discard_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result:
     services = request.services
     letters = await _chosen_letters(request)
@@ -188,6 +236,7 @@ async def discard_dead(request: OperatorRequest[SpoolServices, Letters]) -> Resu
     VIEW_OPERATION,
     "List records rejected in partly successful responses",
     lists=REFUSALS,
+    item=PartialRefusalItem,
 )
 async def list_refusals(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(REFUSALS, MemoryRows(await request.services.deliveries.partial_refusals()))

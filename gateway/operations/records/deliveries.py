@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.monitoring.health import describe_nodes, describe_route
 from gateway.monitoring.route_trouble import group_trouble, http_status_in
+from gateway.operations.answers import DeliveryItem
 from gateway.operations.holders.operators import SpoolServices
 from gateway.operations.requests.address import OPERATION, call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
@@ -25,6 +28,7 @@ from spool.deliveries.values import (
 )
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.record import AI_TELEMETRY, moment
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 
 if TYPE_CHECKING:
@@ -84,7 +88,150 @@ ROUTES: List[RouteState] = List(
 )
 
 
-@call("GET", "/status", VIEW_OPERATION, "Show topics, routes and space", shows=OPERATION)
+class RouteItem(msgspec.Struct, kw_only=True):
+    route: Annotated[str, words("The route that sends the records."), example("archive/ai-telemetry")]
+    state: Annotated[str, words("The state of the route."), example("running")]
+    reason: Annotated[str | None, words("The reason for the state of the route, or null."), example(None)]
+    since: Annotated[str | None, words("When the state began."), example(None)]
+    progress: Annotated[int, words("The number of the next record to send."), example(62585)]
+    queued: Annotated[int, words("The number of waiting records."), example(0)]
+    oldest_age_s: Annotated[
+        float | None, words("The age of the oldest waiting record in seconds."), example(None)
+    ]
+    unknown: Annotated[int, words("The number of deliveries that were sent without an answer."), example(0)]
+    ambiguous: Annotated[
+        int, words("The number of records in deliveries whose first request got no clear answer."), example(0)
+    ]
+    refused_24h: Annotated[
+        int, words("The number of records that were rejected in the last 24 hours."), example(0)
+    ]
+    refusal: Annotated[str | None, words("The last rejection of records."), example(None)]
+    trouble: Annotated[str | None, words("Why the route delivers nothing, or null."), example(None)]
+
+
+class QueueSpace(msgspec.Struct, kw_only=True):
+    entries: Annotated[int, words("The number of entries."), example(157)]
+    bytes: Annotated[int, words("The size of the queue in bytes."), example(8133272)]
+    max_bytes: Annotated[int, words("The maximum size in bytes."), example(10737418240)]
+    free_bytes: Annotated[int, words("The free disk space in bytes."), example(10729284968)]
+    writable: Annotated[bool, words("Whether records can be stored."), example(True)]
+    last_error: Annotated[str | None, words("The last error while storing, or null."), example(None)]
+    wal_problem: Annotated[
+        str | None, words("Why the write-ahead log cannot shrink, or null."), example(None)
+    ]
+
+
+class CompiledModule(msgspec.Struct, kw_only=True):
+    on: Annotated[bool, words("Whether the compiled module is used."), example(False)]
+    version: Annotated[str | None, words("The version of the compiled module."), example(None)]
+    words: Annotated[
+        str,
+        words("A sentence about the state of the compiled module."),
+        example("off: No module named 'tollhouse_native'"),
+    ]
+    spans: Annotated[str | None, words("The number of spans that were read, or null."), example(None)]
+    known_spans: Annotated[
+        str | None, words("The number of spans that the module read, or null."), example(None)
+    ]
+
+
+class GatewayNode(msgspec.Struct, kw_only=True):
+    node: Annotated[str, words("The id of the gateway.")]
+    name: Annotated[str, words("The host name of the gateway.")]
+    version: Annotated[str, words("The version of Tollhouse on the gateway.")]
+    live: Annotated[bool, words("Whether the gateway renewed its leases in the last seconds.")]
+    this: Annotated[bool, words("Whether this gateway made the answer.")]
+    up_s: Annotated[float, words("The seconds since the gateway started.")]
+    seen_s: Annotated[float, words("The seconds since the gateway was last seen.")]
+    leases: Annotated[list[str], words("The tasks that only this gateway does.")]
+
+
+class LakeOfRoute(msgspec.Struct, kw_only=True):
+    route: Annotated[str, words("The route that sends the records."), example("lake/ai-telemetry")]
+    landed_at: Annotated[
+        str | None, words("When the last file was written."), example("2026-11-27T01:44:55.094Z")
+    ]
+    verified: Annotated[
+        str | None, words("When the files were last compared with the accounting, or null."), example(None)
+    ]
+
+
+class StatusAnswer(msgspec.Struct, kw_only=True):
+    topics: Annotated[
+        list[dict[str, Any]],
+        words("The counts of each topic."),
+        example(
+            [
+                {
+                    "topic": "ai-telemetry",
+                    "received": 63213,
+                    "accepted": 62584,
+                    "duplicates": 588,
+                    "pending": 0,
+                    "kept": 62584,
+                    "ignored.not_ai": 1,
+                    "ignored.unrecognised_ai": 40,
+                    "unidentified": 1,
+                }
+            ]
+        ),
+    ]
+    routes: Annotated[list[RouteItem], words("The routes, each with the fields below.")]
+    space: Annotated[QueueSpace, words("The disk space of the queue.")]
+    duplicate_window_s: Annotated[
+        float, words("The seconds for which ids of records are remembered."), example(604800.0)
+    ]
+    native: Annotated[CompiledModule, words("The compiled module.")]
+    nodes: Annotated[
+        list[GatewayNode],
+        words("The gateways that share the database; empty without a shared one."),
+        example([]),
+    ]
+    lakes: Annotated[list[LakeOfRoute], words("The data lakes.")]
+
+
+class DropRouteAnswer(msgspec.Struct, kw_only=True):
+    route: Annotated[str, words("The route that sends the records."), example("old-archive/ai-telemetry")]
+    discarded: Annotated[int, words("The number of discarded items."), example(12)]
+
+
+class TryRouteAnswer(msgspec.Struct, kw_only=True):
+    route: Annotated[str, words("The route that sends the records."), example("archive/ai-telemetry")]
+    next: Annotated[int, words("The number of the next record that the route sends."), example(62585)]
+
+
+class ReplayResult(msgspec.Struct, kw_only=True):
+    route: Annotated[str, words("The route that sends the records."), example("archive/ai-telemetry")]
+    since: Annotated[
+        str, words("The time from which records are sent again."), example("2026-10-27T01:44:36.000Z")
+    ]
+    until: Annotated[
+        str, words("The time up to which records are sent again."), example("2026-11-27T01:45:02.859Z")
+    ]
+    records: Annotated[int, words("The number of records to send again."), example(62579)]
+    dry_run: Annotated[bool, words("Whether to show the effect and change nothing."), example(True)]
+
+
+class OneReplay(msgspec.Struct, kw_only=True):
+    replay: Annotated[ReplayResult, words("The records to send again.")]
+
+
+class LakeRepairReport(msgspec.Struct, kw_only=True):
+    destination: Annotated[str, words("The name of the destination."), example("lake")]
+    dry_run: Annotated[bool, words("Whether to show the effect and change nothing."), example(False)]
+    put: Annotated[list[str], words("The files that were written again."), example([])]
+    lost: Annotated[
+        dict[str, Any], words("The files whose records are no longer stored, with the reason."), example({})
+    ]
+
+
+class OneRepair(msgspec.Struct, kw_only=True):
+    repair: Annotated[LakeRepairReport, words("The result of the repair.")]
+
+
+@call(
+    "GET", "/status", VIEW_OPERATION, "Show topics, routes and space", shows=OPERATION, answers=StatusAnswer
+)
 async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
     services = request.services
     books, stats, routes = (
@@ -143,7 +290,7 @@ def _describe_lake(state: LakeState, *, shows_words: bool) -> dict[str, object]:
     }
 
 
-@call("GET", "/routes", VIEW_OPERATION, "List routes", lists=ROUTES, shows=OPERATION)
+@call("GET", "/routes", VIEW_OPERATION, "List routes", lists=ROUTES, shows=OPERATION, item=RouteItem)
 async def list_routes(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(ROUTES, MemoryRows(await _visible_routes(request)))
 
@@ -154,6 +301,7 @@ async def list_routes(request: OperatorRequest[SpoolServices, None]) -> Result:
     OPERATE_SPOOL,
     "Delete a route without a destination",
     shows=OPERATION,
+    answers=DropRouteAnswer,
 )
 async def drop_route(request: OperatorRequest[SpoolServices, None]) -> Result:
     services = request.services
@@ -171,6 +319,7 @@ async def drop_route(request: OperatorRequest[SpoolServices, None]) -> Result:
     OPERATE_SPOOL,
     "Make a route send at once",
     shows=OPERATION,
+    answers=TryRouteAnswer,
 )
 async def try_route(request: OperatorRequest[SpoolServices, TryRoute]) -> Result:
     """Send at once, whatever the route waits for. Useful after its key or destination was corrected."""
@@ -230,6 +379,7 @@ DELIVERIES: List[UnsettledDelivery] = List(
     "List unacknowledged deliveries",
     lists=DELIVERIES,
     shows=OPERATION,
+    item=DeliveryItem,
 )
 async def list_deliveries(request: OperatorRequest[SpoolServices, None]) -> Result:
     found = await request.services.deliveries.unsettled_deliveries()
@@ -238,7 +388,7 @@ async def list_deliveries(request: OperatorRequest[SpoolServices, None]) -> Resu
     return await request.list(DELIVERIES, MemoryRows(found))
 
 
-@call("POST", "/replay", OPERATE_SPOOL, "Send delivered records again")
+@call("POST", "/replay", OPERATE_SPOOL, "Send delivered records again", answers=OneReplay)
 async def replay(request: OperatorRequest[SpoolServices, Replay]) -> Result:
     services = request.services
     body = request.body
@@ -278,7 +428,7 @@ class Repair(RequestBody):
     after: int | None = None
 
 
-@call("POST", "/lake-repairs", OPERATE_SPOOL, "Write missing files of a data lake again")
+@call("POST", "/lake-repairs", OPERATE_SPOOL, "Write missing files of a data lake again", answers=OneRepair)
 async def repair_lake(request: OperatorRequest[SpoolServices, Repair]) -> Result:
     """
     Write missing files again, as far as the log still has their records. `lost` lists the files that cannot

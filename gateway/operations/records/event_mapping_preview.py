@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from typing import Annotated, Any
 
-from gateway.core.schemas import COUNT, TEXT, TEXT_OR_NULL, array_of, closed_object
-from gateway.http.answers import JSON
+import msgspec
+
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
 from gateway.operations.records.event_mappings import NewEventMapping, check_mapping
@@ -16,10 +17,40 @@ from gateway.operations.records.published import KeptRecord, newest_in_log
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.record import USAGE_EVENTS, UsageEvent, decimal_text, moment
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_STREAM_SETTINGS
 
 SHOWN_EVENTS = 5
 MOST_FIELDS = 50
+
+
+class PreviewedEvent(msgspec.Struct, kw_only=True):
+    at: Annotated[str, words("When the event happened."), example("2026-11-27T01:45:14.016Z")]
+    element: Annotated[
+        str | None, words("The element that the amount belongs to, or null."), example("customer-7")
+    ]
+    amount: Annotated[str | None, words("The amount of money."), example("3")]
+
+
+class MappingPreview(msgspec.Struct, kw_only=True):
+    events: Annotated[int, words("The number of stored events that were searched."), example(12)]
+    sent: Annotated[int, words("The number of events that have an amount and an element."), example(11)]
+    amount: Annotated[str, words("The sum of the amounts."), example("37")]
+    rows: Annotated[list[PreviewedEvent], words("The newest events as they would be sent.")]
+    fields: Annotated[
+        list[dict[str, Any]],
+        words("The fields of the events, those that are most often a number first."),
+        example(
+            [
+                {"name": "amount", "example": "3", "numbers": 11, "events": 11},
+                {"name": "plan", "example": "pro", "numbers": 0, "events": 12},
+            ]
+        ),
+    ]
+
+
+class MappingPreviewAnswer(msgspec.Struct, kw_only=True):
+    preview: Annotated[MappingPreview, words("What the mapping would send.")]
 
 
 @call(
@@ -27,25 +58,7 @@ MOST_FIELDS = 50
     "/event-mappings/preview",
     VIEW_STREAM_SETTINGS,
     "Preview a mapping of usage events",
-    gives={
-        JSON: closed_object(
-            {
-                "preview": closed_object(
-                    {
-                        "events": COUNT,
-                        "sent": COUNT,
-                        "amount": TEXT,
-                        "rows": array_of(
-                            closed_object({"at": TEXT, "element": TEXT_OR_NULL, "amount": TEXT_OR_NULL})
-                        ),
-                        "fields": array_of(
-                            closed_object({"name": TEXT, "example": TEXT, "numbers": COUNT, "events": COUNT})
-                        ),
-                    }
-                )
-            }
-        )
-    },
+    answers=MappingPreviewAnswer,
 )
 async def preview_event_mapping(request: OperatorRequest[SpoolServices, NewEventMapping]) -> Result:
     """

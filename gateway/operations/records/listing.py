@@ -10,10 +10,11 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, passes_filters
 from gateway.http.requests import Result
+from gateway.operations.answers import StoredRecord
 from gateway.operations.holders.operators import SpoolServices
 from gateway.operations.money.costs.questions import ONE_SPAN, read_time_range
 from gateway.operations.records import filters, newest
@@ -31,6 +32,7 @@ from spool.ledger.own_records import first_after
 from spool.ledger.sums import AHEAD_S, counted_hour
 from spool.listing import DESCENDING, ListPage, SortValue, sort_rank
 from spool.record import AI_TELEMETRY, TOPICS
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_RECORDS
 from spool.turns.fair_turns import pause
 
@@ -56,6 +58,16 @@ LISTED: List[KeptRecord] = replace(
 )
 
 
+class RecordItem(StoredRecord, kw_only=True):
+    topic: Annotated[str, words("The topic of the records."), example("ai-telemetry")]
+    number: Annotated[int, words("The number of the record."), example(62580)]
+    committed_at: Annotated[
+        str, words("When the record was flushed to disk."), example("2026-11-27T01:44:40.952Z")
+    ]
+    state: Annotated[str, words("The state of the record."), example("closed")]
+    sender: Annotated[str, words("The sender of the reports."), example("automation")]
+
+
 @call(
     "GET",
     "/records",
@@ -64,6 +76,7 @@ LISTED: List[KeptRecord] = replace(
     lists=LISTED,
     shows=SLICED,
     in_turn=True,
+    item=RecordItem,
 )
 async def list_records(request: OperatorRequest[SpoolServices, None]) -> Result:
     """

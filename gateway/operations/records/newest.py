@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from gateway.http.lists import Filter, List, Sort
 from gateway.http.requests import Result
@@ -40,6 +42,7 @@ from spool.ledger.work import SESSION, UNITS
 from spool.ledger.work_links import BRANCH
 from spool.people import values_for_filter
 from spool.record import AI_TELEMETRY, TOPICS, Record
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_RECORDS
 
 RATE_S = 60.0
@@ -138,7 +141,31 @@ async def records_in_views(
     return replace(listed, filters={**listed.filters, **filters, **out, "view": holds})
 
 
-@call("GET", "/rates", VIEW_RECORDS, "Show the records per source in the last minute", shows=SLICED)
+class SourceRate(msgspec.Struct, kw_only=True):
+    topic: Annotated[str, words("The topic of the records."), example("ai-telemetry")]
+    source: Annotated[str, words("The product or gateway that reported the calls."), example("litellm")]
+    records: Annotated[int, words("The number of records in the time."), example(6)]
+    per_s: Annotated[float, words("The number of records per second."), example(0.1)]
+
+
+class RecentRates(msgspec.Struct, kw_only=True):
+    seconds: Annotated[float, words("The length of the time in seconds."), example(60.0)]
+    records: Annotated[int, words("The number of records in the time."), example(17)]
+    sources: Annotated[list[SourceRate], words("The products and gateways that report.")]
+
+
+class RatesAnswer(msgspec.Struct, kw_only=True):
+    rates: Annotated[RecentRates, words("The records per source in the last minute.")]
+
+
+@call(
+    "GET",
+    "/rates",
+    VIEW_RECORDS,
+    "Show the records per source in the last minute",
+    shows=SLICED,
+    answers=RatesAnswer,
+)
 async def show_rates(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
     Count the records that each source committed in the last minute, or in the part of it that was searched.

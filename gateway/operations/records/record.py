@@ -6,11 +6,16 @@ import asyncio
 import re
 from collections.abc import Iterator, Sequence
 from math import inf
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.intake.reasons import field_reasons, not_counted_reason, price_lines
 from gateway.money.costs.times import parse_moment
+from gateway.operations.answers import DeadItem, DeliveryItem, StoredRecord
 from gateway.operations.money.work_links.declared import all_links
 from gateway.operations.records.dead_letters import describe_dead
 from gateway.operations.records.deliveries import describe_delivery
@@ -30,6 +35,7 @@ from spool.log.protocols import Log
 from spool.log.values import Entry
 from spool.people import USER, values_for_filter
 from spool.record import TOPICS, Correction, Inference, Record, counted_cost, decimal_text, moment
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_RECORDS
 from spool.seen import note_people
 from spool.turns.fair_turns import pause
@@ -47,6 +53,143 @@ _NO_ID = (
 )
 
 
+class ShownRecord(StoredRecord, kw_only=True):
+    sender: Annotated[str | None, words("The sender of the reports."), example("automation")]
+    corrects: Annotated[str | UnsetType, words("The id of the record that this correction changes.")] = UNSET
+    reason: Annotated[str | UnsetType, words("Why the correction was written.")] = UNSET
+    known_at: Annotated[str | UnsetType, words("When the correction became known.")] = UNSET
+    cache_write_1h_tokens: Annotated[
+        int | UnsetType, words("The number of input tokens written to a cache for an hour.")
+    ] = UNSET
+    counted_by: Annotated[
+        str | UnsetType, words("The id of the record that counts the call, if this record is a duplicate.")
+    ] = UNSET
+    region: Annotated[str | UnsetType, words("The region, such as `eu-central-1`.")] = UNSET
+    run: Annotated[str | UnsetType, words("The run of the agent that made the call.")] = UNSET
+
+
+class FigureReasons(msgspec.Struct, kw_only=True):
+    id: Annotated[
+        str | UnsetType, words("How the call was recognized."), example("recognized by its response id")
+    ] = UNSET
+    cost: Annotated[str | UnsetType, words("Where the cost comes from."), example("reported by litellm")] = (
+        UNSET
+    )
+    estimated_cost: Annotated[
+        str | UnsetType,
+        words("How the estimate was calculated."),
+        example("calculated from its tokens with the price list genai-prices-0.2.3-2026-11-27"),
+    ] = UNSET
+    cost_source: Annotated[
+        str | UnsetType, words("Which of the two costs counts."), example("the reported cost counts")
+    ] = UNSET
+    corrections: Annotated[str | UnsetType, words("Why the record is not counted.")] = UNSET
+    reason: Annotated[str | UnsetType, words("Why the correction was written.")] = UNSET
+
+
+class PriceLineItem(msgspec.Struct, kw_only=True):
+    of: Annotated[str, words("What the line prices."), example("input")]
+    quantity: Annotated[int, words("The quantity that was used."), example(1200)]
+    price: Annotated[str, words("The price of the unit."), example("2.5")]
+    amount: Annotated[str, words("The product of quantity and price."), example("0.003")]
+    per: Annotated[str, words("The quantity that the price is for."), example("million")]
+
+
+class RecordRoute(msgspec.Struct, kw_only=True):
+    route: Annotated[str, words("The route that sends the records."), example("archive/ai-telemetry")]
+    state: Annotated[str, words("The state of the route."), example("passed")]
+    last_error: Annotated[str | None, words("The last error of the route."), example(None)]
+
+
+class UnitsOfRecord(msgspec.Struct, kw_only=True):
+    session: Annotated[
+        str | UnsetType, words("The session of the call."), example("session:3f9c1a2b5d607e84")
+    ] = UNSET
+    pull_request: Annotated[
+        str | UnsetType, words("The pull request of the call."), example("acme/shop#42")
+    ] = UNSET
+    branch: Annotated[str | UnsetType, words("The branch of the call.")] = UNSET
+    commit: Annotated[str | UnsetType, words("The commit of the call.")] = UNSET
+    run: Annotated[str | UnsetType, words("The run of the call.")] = UNSET
+    repository: Annotated[str | UnsetType, words("The repository of the call.")] = UNSET
+
+
+class RecordCorrection(msgspec.Struct, kw_only=True):
+    kind: Annotated[str, words("The kind of the correction.")]
+    id: Annotated[str, words("The id of the correction.")]
+    corrects: Annotated[str, words("The id of the corrected record.")]
+    source: Annotated[str, words("The product or gateway that reported the calls.")]
+    reason: Annotated[str, words("Why the correction was written.")]
+    known_at: Annotated[str, words("When the correction became known.")]
+    start_time: Annotated[str, words("When the call began.")]
+    cost: Annotated[str, words("The cost of the calls.")]
+    currency: Annotated[str, words("The currency of the amounts.")]
+    input_tokens: Annotated[int, words("The number of input tokens.")]
+    output_tokens: Annotated[int, words("The number of output tokens.")]
+    cache_read_tokens: Annotated[int, words("The number of input tokens read from a cache.")]
+    cache_write_tokens: Annotated[int, words("The number of input tokens written to a cache.")]
+    reasoning_tokens: Annotated[int, words("The number of output tokens for reasoning.")]
+    cache_write_1h_tokens: Annotated[int, words("The number of input tokens written to a cache for an hour.")]
+    provider: Annotated[str | None, words("The provider, such as `openai`.")]
+    operation: Annotated[str | None, words("The operation of the call, such as `chat`.")]
+    request_model: Annotated[str | None, words("The model that the caller requested.")]
+    response_model: Annotated[str | None, words("The model that answered.")]
+    user: Annotated[str | None, words("The person or service that made the calls.")]
+    team: Annotated[str | None, words("The team that made the calls.")]
+    session: Annotated[str | None, words("The session of the call.")]
+    api_key: Annotated[str | None, words("The key, or its alias, with which the call was made.")]
+    device: Annotated[str | None, words("The device that made the calls.")]
+    tags: Annotated[dict[str, str], words("Tags as name and value.")]
+    status: Annotated[str, words("The status of the correction.")]
+    cost_source: Annotated[str, words("The origin of the cost, such as reported or estimated.")]
+    price_book: Annotated[str | None, words("The name of the price list.")]
+    shadow: Annotated[
+        bool, words("Whether the record is a duplicate kept for reference, which is not counted.")
+    ]
+    sender: Annotated[str | None, words("The sender of the reports.")]
+    counted_by: Annotated[
+        str | UnsetType,
+        words("The id of the record that counts the call, if the corrected record is a duplicate."),
+    ] = UNSET
+
+
+class RecordAnswer(msgspec.Struct, kw_only=True):
+    record: Annotated[ShownRecord, words("The record, with the fields below.")]
+    topic: Annotated[str, words("The topic of the records."), example("ai-telemetry")]
+    number: Annotated[int | None, words("The number of the record."), example(62580)]
+    committed_at: Annotated[
+        str, words("When the record was flushed to disk."), example("2026-11-27T01:44:40.952Z")
+    ]
+    state: Annotated[str, words("The state of the record: `open`, `closed` or `kept`."), example("closed")]
+    why: Annotated[FigureReasons, words("The reason for each figure.")]
+    price_lines: Annotated[list[PriceLineItem], words("The price lines of the estimate.")]
+    deliveries: Annotated[
+        list[DeliveryItem], words("The deliveries, each with the fields below."), example([])
+    ]
+    dead: Annotated[list[DeadItem], words("The rejected records."), example([])]
+    routes: Annotated[list[RecordRoute], words("The routes, each with the fields below.")]
+    work: Annotated[
+        UnitsOfRecord, words("The units of work of the call, for costs. Sessions and runs are digests.")
+    ]
+    not_stored: Annotated[
+        list[str],
+        words("What Tollhouse does not store about a call."),
+        example(
+            [
+                (
+                    "the reports that form the record: their payloads, the attribute of "
+                    "each figure, and which reports came later"
+                ),
+                "repeated reports of the call, which are only counted",
+            ]
+        ),
+    ]
+    corrections: Annotated[
+        list[RecordCorrection] | UnsetType, words("The corrections, each with the fields below.")
+    ] = UNSET
+    corrected_cost: Annotated[str | UnsetType, words("The cost after all corrections.")] = UNSET
+
+
 @call(
     "GET",
     "/records/{id}",
@@ -54,6 +197,7 @@ _NO_ID = (
     "Show a stored record and the reason for each figure",
     optional=("since",),
     shows=SLICED,
+    answers=RecordAnswer,
 )
 async def show_record(request: OperatorRequest[OperatorServices, None]) -> Result:
     """

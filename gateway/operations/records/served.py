@@ -9,6 +9,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Annotated
+
+import msgspec
 
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.names import family_letters
@@ -25,6 +28,7 @@ from gateway.operations.requests.requests import OperatorRequest
 from spool.errors import Invalid
 from spool.ledger.sums import AHEAD_S
 from spool.record import AI_TELEMETRY, TOKEN_UNIT, Correction, Inference, UsageMetric
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_RECORDS
 
 MOST_MODELS = 5_000  # maximum models per day; models that arrive later are left out
@@ -146,6 +150,48 @@ class ServedDay:
         )
 
 
+class TokensOfServers(msgspec.Struct, kw_only=True):
+    input_tokens: Annotated[int, words("The number of input tokens."), example(2400)]
+    output_tokens: Annotated[int, words("The number of output tokens."), example(600)]
+
+
+class ModelOfServers(msgspec.Struct, kw_only=True):
+    model: Annotated[str, words("The model of the calls."), example("Qwen/Qwen3-32B")]
+    servers: Annotated[list[str], words("The servers that run the model."), example(["vllm gpu-3"])]
+    told_by: Annotated[list[str], words("The sources that reported calls of the model."), example(["vllm"])]
+    calls: Annotated[int, words("The number of calls."), example(1)]
+    served: Annotated[TokensOfServers, words("The tokens that the model servers processed.")]
+    told: Annotated[
+        TokensOfServers,
+        words("The tokens of the reported calls."),
+        example({"input_tokens": 1200, "output_tokens": 300}),
+    ]
+    untold: Annotated[
+        TokensOfServers,
+        words("The tokens that no call reported, or null."),
+        example({"input_tokens": 1200, "output_tokens": 300}),
+    ]
+
+
+class SearchedRecords(msgspec.Struct, kw_only=True):
+    records: Annotated[int, words("The number of records that were searched."), example(62584)]
+    most: Annotated[int, words("The maximum number of records to search."), example(100000)]
+    since: Annotated[
+        str, words("The time of the oldest record that was searched."), example("2026-11-27T01:19:28.365Z")
+    ]
+    until: Annotated[
+        str | None,
+        words("The time of the newest record that was searched. Null means until now."),
+        example(None),
+    ]
+
+
+class ServedAnswer(msgspec.Struct, kw_only=True):
+    date: Annotated[str, words("The day (UTC) that the figures are for."), example("2026-11-20")]
+    models: Annotated[list[ModelOfServers], words("The models, each with the fields below.")]
+    looked_through: Annotated[SearchedRecords, words("The records that were searched.")]
+
+
 @call(
     "GET",
     "/served",
@@ -153,6 +199,7 @@ class ServedDay:
     "Show what model servers served on a day, minus the reported calls of the same models",
     optional=("date",),
     in_turn=True,
+    answers=ServedAnswer,
 )
 async def show_served(request: OperatorRequest[SpoolServices, None]) -> Result:
     """Show a UTC day, by default today."""

@@ -5,6 +5,9 @@ Operator API handlers for unit-cost streams, usage events, and deliveries that w
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
@@ -17,6 +20,7 @@ from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.deliveries.values import UnknownDelivery
 from spool.record import USAGE_EVENTS, Record, record_to_json
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_STREAM_SETTINGS
 
 SHOWN_RECORDS = 100  # maximum records shown per delivery, because nobody compares more by hand
@@ -59,12 +63,105 @@ UNKNOWN: List[_Unknown] = List(
 )
 
 
-@call("GET", "/streams", VIEW_STREAM_SETTINGS, "List unit-cost streams", lists=STREAMS)
+class StreamItem(msgspec.Struct, kw_only=True):
+    name: Annotated[str, words("The name of the stream."), example("requests")]
+    type: Annotated[str, words("The type of the stream."), example("allocation")]
+    granularity: Annotated[str, words("The length of a period."), example("DAILY")]
+    dimensions: Annotated[list[str], words("The dimensions of the stream."), example([])]
+
+
+class EventItem(msgspec.Struct, kw_only=True):
+    topic: Annotated[str, words("The topic of the records."), example("usage-events")]
+    number: Annotated[int, words("The record number of the event."), example(1)]
+    committed_at: Annotated[
+        str, words("When the record was flushed to disk."), example("2026-11-27T01:44:41.728Z")
+    ]
+    state: Annotated[str, words("The state of the event."), example("closed")]
+    kind: Annotated[str, words("The kind of the event."), example("usage_event")]
+    id: Annotated[str, words("The id of the event."), example("7664389fe4b4c862924b5022e89ddb6d")]
+    source: Annotated[str, words("The system that sent the event."), example("shop")]
+    event_id: Annotated[str | None, words("The id of the event."), example("order-1042")]
+    event_type: Annotated[str, words("The type of the event."), example("order")]
+    subject: Annotated[
+        str | None, words("The customer or object that the event is about."), example("customer-7")
+    ]
+    start_time: Annotated[str | None, words("When the event happened."), example("2026-11-27T01:40:36Z")]
+    data: Annotated[dict[str, Any], words("The fields of the event."), example({"amount": 3, "plan": "pro"})]
+    tags: Annotated[dict[str, str], words("Tags as name and value."), example({})]
+    shadow: Annotated[
+        bool,
+        words("Whether the record is a duplicate kept for reference, which is not counted."),
+        example(False),
+    ]
+    amount: Annotated[str | None, words("The amount of money."), example(None)]
+
+
+class EventTypeItem(msgspec.Struct, kw_only=True):
+    type: Annotated[str, words("The type of the events."), example("order")]
+    count: Annotated[int, words("The number of events of the type."), example(1)]
+    amount: Annotated[str | None, words("The sum of the amounts, or null."), example(None)]
+    last_seen: Annotated[
+        str, words("When the newest event of the type arrived."), example("2026-11-27T01:44:41.728Z")
+    ]
+    sent_as: Annotated[
+        str | None, words("The unit-cost stream that receives the events, or null."), example(None)
+    ]
+    unmapped: Annotated[bool, words("Whether no stream is set for the type."), example(True)]
+
+
+class UnknownRecord(msgspec.Struct, kw_only=True):
+    kind: Annotated[str, words("The kind of the record."), example("unit_cost")]
+    id: Annotated[str, words("The id of the record."), example("00000000000000000000000000000001")]
+    source: Annotated[str, words("The product or gateway that reported the call."), example("unit-cost")]
+    stream: Annotated[str, words("The name of the stream."), example("requests")]
+    stream_type: Annotated[str, words("The type of the stream."), example("allocation")]
+    operation: Annotated[str, words("How the record changes the stream, such as `sum`."), example("sum")]
+    start_time: Annotated[
+        str, words("The start of the period that the value is for."), example("2026-11-27T01:19:27Z")
+    ]
+    granularity: Annotated[str, words("The length of a period."), example("DAILY")]
+    element_name: Annotated[
+        str, words("The element that the amount belongs to, such as a customer."), example("customer-1")
+    ]
+    dimensions: Annotated[dict[str, Any], words("The dimensions of the record."), example({})]
+    value: Annotated[str, words("The amount."), example("100")]
+    shadow: Annotated[
+        bool,
+        words("Whether the record is a duplicate kept for reference, which is not counted."),
+        example(False),
+    ]
+
+
+class UnknownDeliveryItem(msgspec.Struct, kw_only=True):
+    id: Annotated[int, words("The id of the delivery."), example(6)]
+    route: Annotated[str, words("The route that sends the records."), example("upstream/unit-cost")]
+    first: Annotated[int, words("The number of the first record."), example(1)]
+    last: Annotated[int, words("The number of the last record."), example(3)]
+    reason: Annotated[
+        str,
+        words("Why the result is unknown."),
+        example("no answer within 30 s; it may have been summed or not"),
+    ]
+    records: Annotated[list[UnknownRecord], words("The records of the delivery.")]
+
+
+class ResolvedDelivery(msgspec.Struct, kw_only=True):
+    id: Annotated[int, words("The id of the delivery."), example(6)]
+    route: Annotated[str, words("The route that sends the records."), example("upstream/unit-cost")]
+    first: Annotated[int, words("The number of the first record."), example(1)]
+    last: Annotated[int, words("The number of the last record."), example(3)]
+
+
+class OneResolved(msgspec.Struct, kw_only=True):
+    resolved: Annotated[ResolvedDelivery, words("The delivery that was resolved.")]
+
+
+@call("GET", "/streams", VIEW_STREAM_SETTINGS, "List unit-cost streams", lists=STREAMS, item=StreamItem)
 async def list_streams(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(STREAMS, MemoryRows(await request.services.streams.streams()))
 
 
-@call("GET", "/events", VIEW_STREAM_SETTINGS, "List the newest usage events", lists=EVENTS)
+@call("GET", "/events", VIEW_STREAM_SETTINGS, "List the newest usage events", lists=EVENTS, item=EventItem)
 async def list_events(request: OperatorRequest[SpoolServices, None]) -> Result:
     """List the newest events that match. `looked_through` says how far back was searched."""
     check_span(request.http)
@@ -75,13 +172,20 @@ async def list_events(request: OperatorRequest[SpoolServices, None]) -> Result:
     }
 
 
-@call("GET", "/event-types", VIEW_STREAM_SETTINGS, "List types of usage events", lists=TYPES)
+@call(
+    "GET", "/event-types", VIEW_STREAM_SETTINGS, "List types of usage events", lists=TYPES, item=EventTypeItem
+)
 async def list_event_types(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(TYPES, await type_rows(request.services))
 
 
 @call(
-    "GET", "/unknown", VIEW_STREAM_SETTINGS, "List deliveries that were sent without an answer", lists=UNKNOWN
+    "GET",
+    "/unknown",
+    VIEW_STREAM_SETTINGS,
+    "List deliveries that were sent without an answer",
+    lists=UNKNOWN,
+    item=UnknownDeliveryItem,
 )
 async def list_unknown(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
@@ -101,7 +205,13 @@ async def list_unknown(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(UNKNOWN, MemoryRows(unknown_deliveries))
 
 
-@call("POST", "/unknown/{id}/resolve", OPERATE_SPOOL, "Resolve a delivery that was sent without an answer")
+@call(
+    "POST",
+    "/unknown/{id}/resolve",
+    OPERATE_SPOOL,
+    "Resolve a delivery that was sent without an answer",
+    answers=OneResolved,
+)
 async def resolve(request: OperatorRequest[SpoolServices, Resolution]) -> Result:
     services = request.services
     number = request.number("id")

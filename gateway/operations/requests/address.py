@@ -108,6 +108,7 @@ def call(
     repeated: tuple[str, ...] = (),
     status: int = 200,
     takes: Mapping[str, Schema] | None = None,
+    answers: type | Schema = OBJECT,
     gives: Content | None = None,
     checks_query: bool = True,
     shows: str = WHOLE,
@@ -118,8 +119,9 @@ def call(
     max_body_bytes: int | None = None,
 ) -> OperatorAddress:
     """
-    Return the row of one call below OPERATOR_API. It returns JSON and accepts the body that the
-    handler's request names. With `takes`, the handler reads a body of another type itself.
+    Return the row of one call below OPERATOR_API. It returns JSON of the type `answers`, or a list of `item`,
+    and accepts the body that the handler's request names. With `takes`, the handler reads a body of another
+    type itself.
     """
     return OperatorAddress(
         methods=(method,),
@@ -127,7 +129,7 @@ def call(
         needs=needs,
         summary=summary,
         takes=takes or {},
-        gives={} if lists else {status: {JSON: OBJECT} if gives is None else gives},
+        gives={} if lists else {status: {JSON: answers} if gives is None else gives},
         lists=lists,
         item=item,
         required=required,

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
+from typing import Annotated, Any
+
+import msgspec
 
 from gateway.http.requests import Result
 from gateway.money.comparison.comparing import answer_comparison
@@ -20,6 +23,7 @@ from gateway.money.costs.measures import (
     REAL_COST,
 )
 from gateway.money.costs.past import Past, earlier_query
+from gateway.operations.answers import ComparisonPast
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs.questions import (
     PAGING,
@@ -32,12 +36,182 @@ from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.ledger import money
 from spool.ledger.queries import CostQuery
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.roles import COUNTED_TYPES
 from spool.registry.texts import check_one_of
 
 REPEATED = ("by", "where")
 ONCE = ("from", "to", "range", "view", "tz", "against", "top", "cost_type", *PAGING)
+
+
+class ComparedPeriod(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
+    from_: Annotated[str, words("The start of the period."), example("2026-11-14T00:00:00+00:00")]
+    to: Annotated[str, words("The end of the period."), example("2026-11-20T02:00:00+00:00")]
+
+
+class ComparisonQuery(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
+    from_: Annotated[str, words("The start of the period."), example("2026-11-21T00:00:00+00:00")]
+    to: Annotated[str, words("The end of the period."), example("2026-11-27T02:00:00+00:00")]
+    by: Annotated[list[str], words("The dimensions by which the comparison groups."), example(["team"])]
+    past: Annotated[ComparisonPast, words("How much of the time to compare with is counted.")]
+    against: Annotated[ComparedPeriod, words("The period to compare with.")]
+    top: Annotated[int, words("The maximum number of groups, or null."), example(10)]
+    cost_type: Annotated[str, words("The kind of cost, such as `metered_cost`."), example("real_cost")]
+    sentence: Annotated[
+        str,
+        words("The result in one sentence."),
+        example(
+            "$11.66 more: search +$7.52, because it made 2.1 times as many calls; "
+            "operations +$3.20, because its calls used 2 % more tokens each."
+        ),
+    ]
+    names: Annotated[
+        dict[str, str],
+        words("The names of the chosen dimensions."),
+        example(
+            {
+                "model_family": "Model, all variants",
+                "provider_family": "Provider, all variants",
+                "User:Defined:CostCentre": "Cost centre",
+            }
+        ),
+    ]
+    whole_since: Annotated[
+        str | None,
+        words("Hours before this time may be incomplete. Null if all hours are complete."),
+        example(None),
+    ]
+
+
+class ComparedFigures(msgspec.Struct, kw_only=True):
+    cost: Annotated[str, words("The cost of the calls."), example("158.806789425")]
+    tokens: Annotated[int, words("The number of tokens."), example(75756773)]
+    calls: Annotated[int, words("The number of calls."), example(11923)]
+    unpriced: Annotated[int, words("Calls that used something without a known price."), example(338)]
+    estimated: Annotated[str, words("The part of the cost that is estimated."), example("129.123113175")]
+
+
+class ComparedTotal(ComparedFigures, kw_only=True):
+    against: Annotated[ComparedFigures, words("The figures of the period to compare with.")]
+    change: Annotated[str, words("The change of the cost between the two periods."), example("11.662589925")]
+    more_calls: Annotated[
+        str,
+        words("The part of the change that comes from the number of calls."),
+        example("7.158761910905306699969577046"),
+    ]
+    larger_calls: Annotated[
+        str,
+        words("The part of the change that comes from the size of the calls."),
+        example("5.235484857512046117400097584"),
+    ]
+    other_kinds: Annotated[
+        str,
+        words("The part of the change that comes from the mix of models and token types."),
+        example("-2.420613996963899900922081378"),
+    ]
+    large_inputs: Annotated[
+        str, words("The part of the change that comes from large inputs with a higher price."), example("0")
+    ]
+    other_tiers: Annotated[
+        str, words("The part of the change that comes from tiers, such as batch."), example("0")
+    ]
+    other_regions: Annotated[
+        str, words("The part of the change that comes from regions with another price."), example("0")
+    ]
+    reported_costs: Annotated[
+        str, words("The part of the change that comes from calls whose source reports a cost."), example("0")
+    ]
+    prices: Annotated[str, words("The part of the change that comes from changed prices."), example("0")]
+    unit_cost: Annotated[
+        str,
+        words("The part of the change of the cost per token that no other part explains."),
+        example("1.688957153546547083552406748"),
+    ]
+    new: Annotated[
+        str, words("The part of the change that comes from groups without earlier costs."), example("0")
+    ]
+    gone: Annotated[
+        str, words("The part of the change that comes from groups without later costs."), example("0")
+    ]
+
+
+class ComparisonAnswer(msgspec.Struct, kw_only=True):
+    comparison: Annotated[ComparisonQuery, words("The query as the server understood it.")]
+    total: Annotated[ComparedTotal, words("The sums of all rows.")]
+    billed: Annotated[
+        dict[str, Any] | None, words("The sums of provider bills for the same time, or null."), example(None)
+    ]
+    rows: Annotated[
+        list[dict[str, Any]],
+        words("The rows: the fields of the total, and each dimension by name."),
+        example(
+            [
+                {
+                    "team": "search",
+                    "cost": "12.8056275",
+                    "tokens": 5065382,
+                    "calls": 1717,
+                    "unpriced": 33,
+                    "estimated": "12.7636275",
+                    "against": {
+                        "cost": "5.28850675",
+                        "tokens": 2227748,
+                        "calls": 830,
+                        "unpriced": 13,
+                        "estimated": "5.28850675",
+                    },
+                    "change": "7.51712075",
+                    "more_calls": "5.65169335813253012048192771",
+                    "larger_calls": "1.084637036072514615278131327",
+                    "other_kinds": "0.780790355794955264239940963",
+                    "large_inputs": "0",
+                    "other_tiers": "0",
+                    "other_regions": "0",
+                    "reported_costs": "0",
+                    "prices": "0",
+                    "unit_cost": "0",
+                    "new": "0",
+                    "gone": "0",
+                }
+            ]
+        ),
+    ]
+    pagination: Annotated[
+        dict[str, Any],
+        words("The page: [lists](../http-api.md#lists)."),
+        example(
+            {
+                "page_count": 11,
+                "item_count": 1,
+                "total_count": 11,
+                "cursor": {
+                    "next_cursor": "lFQ33dJoVOFT4NGov1vm",
+                    "previous_cursor": None,
+                    "has_next": True,
+                    "has_previous": False,
+                },
+            }
+        ),
+    ]
+    filtering: Annotated[
+        dict[str, Any],
+        words("The filters: [lists](../http-api.md#lists)."),
+        example(
+            {"available": [{"field": "model", "valid_values": [], "valid_types": ["string"]}], "current": {}}
+        ),
+    ]
+    sorting: Annotated[
+        dict[str, Any],
+        words("The order: [lists](../http-api.md#lists)."),
+        example(
+            {
+                "available": ["place"],
+                "current": [{"sort_key": "place", "sort_order": "asc"}],
+                "ordering": ["asc", "desc"],
+            }
+        ),
+    ]
 
 
 @call(
@@ -50,6 +224,7 @@ ONCE = ("from", "to", "range", "view", "tz", "against", "top", "cost_type", *PAG
     shows=SLICED,
     in_turn=True,
     asks_closed=asks_closed_months,
+    answers=ComparisonAnswer,
 )
 async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     """

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import msgspec
+
 from gateway.http.requests import Result
 from gateway.money.budgets.declared import COST, MONTHLY, QUARTERLY, WEEKLY, YEARLY
 from gateway.money.budgets.expansion import round_down
@@ -11,12 +15,36 @@ from gateway.operations.money.costs.questions import read_question
 from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.errors import AskedTooMuch
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.texts import check_one_of
 
 REPEATED = ("where",)
 ONCE = ("view", "tz", "per")
 PERIODS = (WEEKLY, MONTHLY, QUARTERLY, YEARLY)
+
+
+class ForecastDay(msgspec.Struct, kw_only=True):
+    day: Annotated[str, words("The day that the figures are for."), example("2026-11-27")]
+    amount: Annotated[str, words("The expected cost of the day."), example("32.21")]
+    low: Annotated[str, words("The lower end of the likely range."), example("30.25")]
+    high: Annotated[str, words("The upper end of the likely range."), example("35.35")]
+
+
+class CostForecast(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
+    per: Annotated[str, words("The length of a period, such as `daily`."), example("monthly")]
+    from_: Annotated[str, words("The start of the period."), example("2026-11-01T00:00:00+00:00")]
+    to: Annotated[str, words("The end of the period."), example("2026-12-01T00:00:00+00:00")]
+    actual: Annotated[str, words("The cost so far."), example("718.4")]
+    total: Annotated[str, words("The expected cost of the whole period."), example("817.42")]
+    low: Annotated[str, words("The lower end of the likely range."), example("811.16")]
+    high: Annotated[str, words("The upper end of the likely range."), example("827.41")]
+    reason: Annotated[str | None, words("Why there is no forecast, or null."), example(None)]
+    days: Annotated[list[ForecastDay], words("The expected amounts of the remaining days.")]
+
+
+class OneForecast(msgspec.Struct, kw_only=True):
+    forecast: Annotated[CostForecast, words("The forecast, with the fields below.")]
 
 
 @call(
@@ -28,6 +56,7 @@ PERIODS = (WEEKLY, MONTHLY, QUARTERLY, YEARLY)
     repeated=REPEATED,
     shows=SLICED,
     in_turn=True,
+    answers=OneForecast,
 )
 async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
     """

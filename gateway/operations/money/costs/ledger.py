@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
 
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
@@ -14,6 +16,7 @@ from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid
 from spool.record import moment
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_BILLING
 
 if TYPE_CHECKING:
@@ -39,7 +42,61 @@ class FreezeRates(RequestBody):
     month: str
 
 
-@call("POST", "/ledger/rebuild", MODIFY_BILLING, "Count the totals again from stored records")
+class RebuildResult(msgspec.Struct, kw_only=True):
+    periods: Annotated[int, words("The number of recounted hours."), example(721)]
+    kept: Annotated[
+        int,
+        words("The number of hours that are not recounted because their records are deleted."),
+        example(0),
+    ]
+    first: Annotated[int, words("The number of the first record that is recounted."), example(1)]
+    border: Annotated[str | None, words("The end of these hours, or null."), example(None)]
+
+
+class OneRebuild(msgspec.Struct, kw_only=True):
+    rebuild: Annotated[RebuildResult, words("The result of the recount.")]
+
+
+class OneFrozenRates(msgspec.Struct, kw_only=True):
+    frozen_rates: Annotated[
+        dict[str, Any],
+        words("The frozen exchange rates by month."),
+        example(
+            {
+                "month": "2026-10",
+                "frozen_at": "2026-11-27T01:45:20.425Z",
+                "frozen_by": "ada@example.com",
+                "digest": "08c373073d2ad4bce327a3d4af657cb632e89e19afe9124508d780d41acf7a5c",
+                "currencies": [],
+            }
+        ),
+    ]
+
+
+class ThawRatesAnswer(msgspec.Struct, kw_only=True):
+    pass
+
+
+class RepriceResult(msgspec.Struct, kw_only=True):
+    since: Annotated[str, words("The start of the recalculated time."), example("2026-11-20T00:00:00+00:00")]
+    price_book: Annotated[str, words("The name of the price list."), example("genai-prices-0.2.3-2026-11-27")]
+    rows: Annotated[int, words("The number of recalculated totals."), example(0)]
+    unpriced: Annotated[int, words("The number of totals without a price in this price book."), example(119)]
+    before: Annotated[str, words("The estimated cost before the recalculation."), example("0")]
+    after: Annotated[str, words("The estimated cost after the recalculation."), example("0")]
+
+
+class OneReprice(msgspec.Struct, kw_only=True):
+    reprice: Annotated[RepriceResult, words("The result of the recalculation.")]
+
+
+@call(
+    "POST",
+    "/ledger/rebuild",
+    MODIFY_BILLING,
+    "Count the totals again from stored records",
+    answers=OneRebuild,
+)
 async def rebuild(request: OperatorRequest[MoneyServices, Rebuild]) -> Result:
     """
     Rebuild the totals and answer when that is done. Otherwise a command without a server would exit before
@@ -70,7 +127,7 @@ def _parse_month(name: str) -> CalendarMonth:
         raise Invalid(f"month must be YYYY-MM, such as 2026-10, but is {name[:20]}") from None
 
 
-@call("POST", "/ledger/rates", MODIFY_BILLING, "Freeze the exchange rates of a month")
+@call("POST", "/ledger/rates", MODIFY_BILLING, "Freeze the exchange rates of a month", answers=OneFrozenRates)
 async def freeze_rates(request: OperatorRequest[MoneyServices, FreezeRates]) -> Result:
     """
     Freeze the exchange rates of a month. Afterwards, changes of the rates file or of settings do not
@@ -96,7 +153,13 @@ async def freeze_rates(request: OperatorRequest[MoneyServices, FreezeRates]) -> 
     return {"frozen_rates": {"month": month.name, **shown, "currencies": currencies}}
 
 
-@call("DELETE", "/ledger/rates/{month}", MODIFY_BILLING, "Unfreeze the exchange rates of a month")
+@call(
+    "DELETE",
+    "/ledger/rates/{month}",
+    MODIFY_BILLING,
+    "Unfreeze the exchange rates of a month",
+    answers=ThawRatesAnswer,
+)
 async def thaw_rates(request: OperatorRequest[MoneyServices, None]) -> Result:
     """Unfreeze the exchange rates of a month, so that the configuration and its rates file apply again."""
     month = _parse_month(request.http.match_info["month"])
@@ -105,7 +168,7 @@ async def thaw_rates(request: OperatorRequest[MoneyServices, None]) -> Result:
     return {}
 
 
-@call("POST", "/ledger/reprice", MODIFY_BILLING, "Recalculate estimated costs")
+@call("POST", "/ledger/reprice", MODIFY_BILLING, "Recalculate estimated costs", answers=OneReprice)
 async def reprice(request: OperatorRequest[MoneyServices, Reprice]) -> Result:
     body = request.body
     services = request.services

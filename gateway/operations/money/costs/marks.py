@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from gateway.http.requests import Result
 from gateway.intake.leaves import UNITS
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.intake.rates import Quote
+from gateway.operations.answers import MarkItem
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import Answer
 from gateway.operations.money.annotations import AnnotationTable
@@ -23,6 +26,7 @@ from spool.ledger.queries import MODEL_FAMILY, TOTAL, CostQuery, Group
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
 from spool.record import NS
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_COSTS
 
 REPEATED = ("where",)
@@ -43,6 +47,11 @@ class ChartMark:
     id: str | None = None  # id of the annotation, or None for other notes
 
 
+class MarksAnswer(msgspec.Struct, kw_only=True):
+    marks: Annotated[list[MarkItem], words("Annotations and other events by day.")]
+    truncated: Annotated[bool, words("Whether rows are missing because there are too many."), example(False)]
+
+
 @call(
     "GET",
     "/marks",
@@ -53,6 +62,7 @@ class ChartMark:
     shows=SLICED,
     in_turn=True,
     asks_closed=asks_closed_months,
+    answers=MarksAnswer,
 )
 async def marks(request: OperatorRequest[MoneyServices, None]) -> Result:
     """

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from gateway.core.first_use import import_in_thread
 from gateway.core.mounts import CUT_PERIODS, OTHER_UNITS, WHOLE_SINCE
-from gateway.core.schemas import OBJECT, TEXT
+from gateway.core.schemas import TEXT
 from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
 from gateway.http.requests import Result
 from gateway.money.costs.answer import answer_costs, has_paid_costs
@@ -22,6 +24,7 @@ from gateway.money.costs.listing import repeat_while_listing_changes
 from gateway.money.costs.measures import PREVIOUS, distinguishing_columns
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.rows import AnswerRows, place_sort_key
+from gateway.operations.answers import ComparisonPast, CostAndCalls
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs.colours import colours_for_rows
 from gateway.operations.money.costs.questions import (
@@ -39,8 +42,123 @@ from spool.ledger.queries import CostQuery
 from spool.ledger.work import TREES, UNITS
 from spool.printable import csv_pieces
 from spool.record import moment
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.streams import METRIC
+
+
+class ReportQuery(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
+    from_: Annotated[str, words("The start of the period."), example("2026-11-01T00:00:00+00:00")]
+    to: Annotated[str, words("The end of the period."), example("2026-11-27T02:00:00+00:00")]
+    by: Annotated[list[str], words("The dimensions by which the report groups."), example(["model"])]
+    per: Annotated[str, words("The length of a period, such as `daily`, or null."), example("total")]
+    show: Annotated[list[str], words("The measures that the report shows."), example(["cost", "calls"])]
+    top: Annotated[int | None, words("The maximum number of groups, or null."), example(None)]
+    dimensions: Annotated[
+        list[str], words("The dimensions of the report."), example(["model", "request_model", "provider"])
+    ]
+    names: Annotated[
+        dict[str, str],
+        words("The names of the dimensions that you defined."),
+        example(
+            {
+                "model_family": "Model, all variants",
+                "provider_family": "Provider, all variants",
+                "User:Defined:CostCentre": "Cost centre",
+            }
+        ),
+    ]
+    past: Annotated[
+        ComparisonPast | None,
+        words("How much of the time to compare with is counted, or null."),
+        example(None),
+    ]
+    previous: Annotated[dict[str, Any] | None, words("The period to compare with, or null."), example(None)]
+    whole_since: Annotated[
+        str | None,
+        words("Hours before this time may be incomplete. Null if all hours are complete."),
+        example(None),
+    ]
+    cut_periods: Annotated[list[str], words("The periods of which only a part is in the range."), example([])]
+    currency: Annotated[str, words("The currency of the amounts."), example("USD")]
+    cost_type: Annotated[str, words("The kind of cost, such as `metered_cost`."), example("real_cost")]
+    charges: Annotated[dict[str, str], words("Billed amounts by charge."), example({})]
+    unconverted: Annotated[
+        dict[str, str], words("Amounts in currencies without a rate, by currency."), example({})
+    ]
+    unit: Annotated[str | None, words("The unit of work for the cost per unit, or null."), example(None)]
+    streams: Annotated[list[str], words("The unit-cost streams that may be units."), example([])]
+    row_count: Annotated[
+        int, words("The total number of rows, including rows that are left out."), example(3)
+    ]
+    truncated: Annotated[bool, words("Whether rows are missing because there are too many."), example(False)]
+
+
+class ReportLatency(msgspec.Struct, kw_only=True):
+    timed: Annotated[int, words("The number of calls with a duration."), example(0)]
+    latency_p50_ms: Annotated[float | None, words("The median duration in milliseconds."), example(None)]
+    latency_p95_ms: Annotated[
+        float | None,
+        words("The duration in milliseconds that 95 % of the calls do not exceed."),
+        example(None),
+    ]
+    latency_p99_ms: Annotated[
+        float | None,
+        words("The duration in milliseconds that 99 % of the calls do not exceed."),
+        example(None),
+    ]
+
+
+class ReportAnswer(msgspec.Struct, kw_only=True):
+    report: Annotated[ReportQuery, words("The query as the server understood it.")]
+    total: Annotated[CostAndCalls, words("The sums of all rows.")]
+    latency: Annotated[ReportLatency, words("The durations of the calls.")]
+    billed: Annotated[
+        dict[str, Any] | None, words("The sums of provider bills for the same time, or null."), example(None)
+    ]
+    rows: Annotated[
+        list[dict[str, Any]],
+        words("The rows: each dimension and each shown measure by name."),
+        example([{"model": "gpt-4.1", "cost": "30.8716", "calls": 3813}]),
+    ]
+    pagination: Annotated[
+        dict[str, Any],
+        words("The page: [lists](../http-api.md#lists)."),
+        example(
+            {
+                "page_count": 3,
+                "item_count": 1,
+                "total_count": 3,
+                "cursor": {
+                    "next_cursor": "I0MvaNbLrHTT4QFtjHmt",
+                    "previous_cursor": None,
+                    "has_next": True,
+                    "has_previous": False,
+                },
+            }
+        ),
+    ]
+    filtering: Annotated[
+        dict[str, Any],
+        words("The filters: [lists](../http-api.md#lists)."),
+        example(
+            {
+                "available": [{"field": "model", "valid_values": [], "valid_types": ["string"]}],
+                "current": {"team": ["search"]},
+            }
+        ),
+    ]
+    sorting: Annotated[
+        dict[str, Any],
+        words("The order: [lists](../http-api.md#lists)."),
+        example(
+            {
+                "available": ["place"],
+                "current": [{"sort_key": "place", "sort_order": "asc"}],
+                "ordering": ["asc", "desc"],
+            }
+        ),
+    ]
 
 
 @call(
@@ -50,7 +168,7 @@ from spool.streams import METRIC
     "Report costs by dimensions",
     optional=ONCE,
     repeated=REPEATED,
-    gives={JSON: OBJECT, "text/csv": TEXT},
+    gives={JSON: ReportAnswer, "text/csv": TEXT},
     shows=SLICED,
     asks_cost_type=True,
     in_turn=True,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import secrets
+from typing import Annotated
+
+import msgspec
 
 from gateway.http.requests import Result
 from gateway.operations.money.reports.declared import SCHEDULED_REPORT, ScheduledReport, ScheduledReportTable
@@ -13,6 +16,7 @@ from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody, is_default
 from gateway.operations.services import OperatorServices
 from spool.errors import NotAllowed
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 
 
@@ -31,6 +35,47 @@ def make_report_sender(services: OperatorServices) -> ReportSender:
     )
 
 
+class ReportPreview(msgspec.Struct, kw_only=True):
+    title: Annotated[
+        str,
+        words("The title of the report."),
+        example("AI costs of Search, 16 to 22 November 2026: $6.19 (-2 %)"),
+    ]
+    text: Annotated[
+        str,
+        words("The text of the report."),
+        example(
+            "Compared with the period before, $0.0987 less: gpt-4.1 -$0.0994, "
+            "because its calls used 2 % fewer tokens each.  17 calls have no price "
+            "and are missing from the total.  Mon 16 Nov  ████████████████████ "
+            "$1.00 Tue 17 Nov  ..."
+        ),
+    ]
+    link: Annotated[
+        str,
+        words("The address of the report in the console."),
+        example(
+            "http://127.0.0.1:4318/console/#/costs?view=93cb8e3f3fbec5f69aab677ca66"
+            "e7b3e&from=2026-11-16&to=2026-11-22"
+        ),
+    ]
+
+
+class ReportPreviewAnswer(msgspec.Struct, kw_only=True):
+    preview: Annotated[ReportPreview, words("What the report would send now.")]
+
+
+class SendScheduledReportAnswer(msgspec.Struct, kw_only=True):
+    notifications: Annotated[
+        list[str],
+        words("The ids of the notifications."),
+        example(["finops:report-11ca70dffc17dc3c9a0f88d738f54bbd-now-00c9d927c775d3bb"]),
+    ]
+    problem: Annotated[
+        str | None, words("Why some recipients do not get the report, or null."), example(None)
+    ]
+
+
 @call(
     "GET",
     "/scheduled-reports/{id}/preview",
@@ -38,6 +83,7 @@ def make_report_sender(services: OperatorServices) -> ReportSender:
     "Preview a scheduled report of the last whole period",
     shows=SLICED,
     in_turn=True,
+    answers=ReportPreviewAnswer,
 )
 async def preview_scheduled_report(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
@@ -60,6 +106,7 @@ async def preview_scheduled_report(request: OperatorRequest[OperatorServices, No
     "Send a scheduled report now",
     shows=SLICED,
     status=201,
+    answers=SendScheduledReportAnswer,
 )
 async def send_scheduled_report(request: OperatorRequest[OperatorServices, SendReport]) -> Result:
     """Send the report of the last whole period to all its recipients. The schedule does not change."""

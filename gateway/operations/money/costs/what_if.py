@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
 
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
@@ -21,12 +24,80 @@ from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery, next_full_hour
 from spool.ledger.sums import OTHER, Dimensions
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.turns.threads import sort_in_steps
 
 REPEATED = ("by", "where")
 REQUIRED = ("model",)
 ONCE = ("from", "to", "range", "view", "tz")
+
+
+class WhatIfQuery(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
+    model: Annotated[str, words("The model that the estimate is for."), example("gpt-4o")]
+    by: Annotated[list[str], words("The dimensions by which the estimate groups."), example(["team"])]
+    days: Annotated[int, words("The number of days that are included."), example(27)]
+    from_: Annotated[str, words("The start of the period."), example("2026-11-01")]
+    to: Annotated[str, words("The end of the period."), example("2026-11-27")]
+    price_book: Annotated[str, words("The name of the price list."), example("genai-prices-0.2.3-2026-11-27")]
+    assumptions: Annotated[
+        list[str],
+        words("The assumptions of the estimate."),
+        example(
+            [
+                "The other model needs the same number of tokens.",
+                (
+                    "The other model costs its current list price, scaled by the share of "
+                    "list prices that these calls paid."
+                ),
+            ]
+        ),
+    ]
+    saves_a_month: Annotated[
+        str,
+        words("The cost that the other model would save per month; negative if it costs more."),
+        example("-11.814277111111111111111111112"),
+    ]
+    left_out: Annotated[
+        str, words("The cost of calls that cannot be estimated with the other model."), example("0")
+    ]
+
+
+class WhatIfAnswerTotal(msgspec.Struct, kw_only=True):
+    calls: Annotated[int, words("The number of calls."), example(4468)]
+    cost: Annotated[str, words("The cost of the calls."), example("31.0996606")]
+    as_if: Annotated[
+        str, words("The estimated cost of the same calls with the other model."), example("41.73251")
+    ]
+    saves: Annotated[
+        str,
+        words("The cost that the other model would save; negative if it costs more."),
+        example("-10.6328494"),
+    ]
+    unchanged: Annotated[
+        str, words("The cost of calls that cannot be estimated with the other model."), example("0")
+    ]
+
+
+class WhatIfAnswer(msgspec.Struct, kw_only=True):
+    what_if: Annotated[WhatIfQuery, words("The estimate.")]
+    rows: Annotated[
+        list[dict[str, Any]],
+        words("The rows: the fields of the total, and each dimension by name."),
+        example(
+            [
+                {
+                    "team": "search",
+                    "calls": 4468,
+                    "cost": "31.0996606",
+                    "as_if": "41.73251",
+                    "saves": "-10.6328494",
+                    "unchanged": "0",
+                }
+            ]
+        ),
+    ]
+    total: Annotated[WhatIfAnswerTotal, words("The sums of all rows.")]
 
 
 @call(
@@ -39,6 +110,7 @@ ONCE = ("from", "to", "range", "view", "tz")
     repeated=REPEATED,
     shows=SLICED,
     in_turn=True,
+    answers=WhatIfAnswer,
 )
 async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     """

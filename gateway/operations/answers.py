@@ -1,0 +1,224 @@
+"""Types of answers that operations of several subjects share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from spool.registry.field_notes import example, words
+
+
+class StoredRecord(msgspec.Struct, kw_only=True):
+    kind: Annotated[str, words("The kind of the record."), example("inference")]
+    id: Annotated[str, words("The id of the record."), example("f2a3980ffe64e0cc58240adccc936900")]
+    source: Annotated[str, words("The product or gateway that reported the call."), example("litellm")]
+    request_id: Annotated[
+        str | UnsetType | None,
+        words("The id of the request at the provider or gateway."),
+        example("chatcmpl-9J3uIL87gldCFtiIbyaOvTeYBR12"),
+    ] = UNSET
+    trace_id: Annotated[str | UnsetType | None, words("The id of the trace."), example(None)] = UNSET
+    span_id: Annotated[str | UnsetType | None, words("The id of the span."), example(None)] = UNSET
+    start_time: Annotated[str, words("When the call began."), example("2026-11-27T01:43:08Z")]
+    end_time: Annotated[
+        str | UnsetType | None, words("When the call ended."), example("2026-11-27T01:43:09Z")
+    ] = UNSET
+    provider: Annotated[str | None, words("The provider, such as `openai`."), example("openai")]
+    operation: Annotated[str | None, words("The operation of the call, such as `chat`."), example("chat")]
+    request_model: Annotated[str | None, words("The model that the caller requested."), example("gpt-4o")]
+    response_model: Annotated[str | None, words("The model that answered."), example(None)]
+    input_tokens: Annotated[int, words("The number of input tokens."), example(1200)]
+    output_tokens: Annotated[int | None, words("The number of output tokens."), example(300)]
+    cache_read_tokens: Annotated[
+        int | None, words("The number of input tokens read from a cache."), example(None)
+    ]
+    cache_write_tokens: Annotated[
+        int | None, words("The number of input tokens written to a cache."), example(None)
+    ]
+    reasoning_tokens: Annotated[
+        int | None, words("The number of output tokens for reasoning."), example(None)
+    ]
+    cost: Annotated[str | None, words("The cost of the call."), example("0.006")]
+    estimated_cost: Annotated[
+        str | UnsetType | None, words("The cost according to the price list."), example("0.006")
+    ] = UNSET
+    cost_source: Annotated[
+        str, words("The origin of the cost, such as reported or estimated."), example("reported")
+    ]
+    price_book: Annotated[
+        str | None, words("The name of the price list."), example("genai-prices-0.2.3-2026-11-27")
+    ]
+    status: Annotated[str, words("The status of the record."), example("ok")]
+    error_type: Annotated[
+        str | UnsetType | None, words("The type of error with which the call failed, or null."), example(None)
+    ] = UNSET
+    user: Annotated[
+        str | None, words("The person or service that made the calls."), example("email:419600c11ba4cfdd")
+    ]
+    team: Annotated[str | None, words("The team that made the calls."), example("search")]
+    session: Annotated[str | None, words("The session of the call."), example(None)]
+    api_key: Annotated[
+        str | None, words("The key, or its alias, with which the call was made."), example("checkout")
+    ]
+    device: Annotated[str | None, words("The device that made the calls."), example(None)]
+    tags: Annotated[dict[str, str], words("Tags as name and value."), example({})]
+    shadow: Annotated[
+        bool,
+        words("Whether the record is a duplicate kept for reference, which is not counted."),
+        example(False),
+    ]
+    currency: Annotated[str, words("The currency of the amounts."), example("USD")]
+
+
+class DeliveryItem(msgspec.Struct, kw_only=True):
+    id: Annotated[int, words("The id of the delivery.")]
+    route: Annotated[str, words("The route that sends the records.")]
+    first: Annotated[int, words("The number of the first record.")]
+    last: Annotated[int, words("The number of the last record.")]
+    state: Annotated[str, words("The state of the delivery.")]
+    replay: Annotated[bool, words("Whether records are sent again.")]
+    attempts: Annotated[int, words("The number of attempts to send.")]
+    not_before: Annotated[str | None, words("The earliest time of the next attempt, or null.")]
+    last_error: Annotated[str, words("The last error of the delivery.")]
+
+
+class DeadItem(msgspec.Struct, kw_only=True):
+    id: Annotated[int, words("The id of the rejected record.")]
+    route: Annotated[str, words("The route whose destination rejected the record.")]
+    number: Annotated[int, words("The number of the rejected record.")]
+    record_id: Annotated[str, words("The id of the record.")]
+    error: Annotated[str, words("The reason for the rejection, or null.")]
+    status: Annotated[str, words("The status that the destination answered.")]
+    at: Annotated[str, words("When the record was rejected.")]
+
+
+class DeletedItem(msgspec.Struct, kw_only=True):
+    deleted: Annotated[str, words("The id or name of the deleted item."), example("checkout")]
+
+
+class Retried(msgspec.Struct, kw_only=True):
+    retried: Annotated[int, words("The number of items to send again."), example(1)]
+
+
+class Discarded(msgspec.Struct, kw_only=True):
+    discarded: Annotated[int, words("The number of discarded items."), example(1)]
+
+
+class IdOfItem(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the invoice."), example("e8659d9ae9fa38b2ff2acc52")]
+
+
+class ComparisonPast(msgspec.Struct, kw_only=True):
+    state: Annotated[
+        str, words("`whole`, `part` or `none`. Unless it is `whole`, nothing is compared."), example("part")
+    ]
+    known_from: Annotated[
+        str,
+        words(
+            "The first counted hour, or for billed costs the first day with a bill. Null if there is none."
+        ),
+        example("2026-10-14T00:00:00.000Z"),
+    ]
+    comparable_days: Annotated[
+        int,
+        words("The most days up to today that have an earlier time of the same length, or 0."),
+        example(22),
+    ]
+
+
+class CostAndCalls(msgspec.Struct, kw_only=True):
+    cost: Annotated[str, words("The cost."), example("1.32397025")]
+    calls: Annotated[int, words("The number of calls."), example(108)]
+
+
+class MarkItem(msgspec.Struct, kw_only=True):
+    day: Annotated[str, words("The day of the event."), example("2026-11-27")]
+    kind: Annotated[str, words("The kind of the event."), example("new_model")]
+    text: Annotated[str, words("What happened."), example("First calls of gpt-4o")]
+    id: Annotated[str | None, words("The id of the annotation; null for other events."), example(None)]
+
+
+class OperatorInsight(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the insight."), example("203bdb01261509a83259387081035f80")]
+    title: Annotated[
+        str, words("The title of the insight."), example("Budget search-monthly: 1 of user past a threshold")
+    ]
+    description: Annotated[
+        str,
+        words("What was seen, why it matters and what to do."),
+        example(
+            "What was seen: since 2026-11-01: unknown $31.06 of $1.00. 79 of 4,547 "
+            "calls have no price, so the true cost is higher.  What to do: Look at "
+            "the spend of the view, and at its models and teams. To allow more, "
+            "change the amount of the ..."
+        ),
+    ]
+    category: Annotated[str, words("The category of the group."), example("budget")]
+    link: Annotated[str, words("An address with more about the insight."), example("")]
+    status: Annotated[str, words("The status of the insight."), example("new")]
+    effort: Annotated[str, words("The effort to act on the insight."), example("low")]
+    cost_impact: Annotated[str, words("The cost that is at stake."), example("30.06")]
+    created: Annotated[
+        str, words("When the insight was created, in epoch seconds as text."), example("1795743908.291")
+    ]
+    last_updated: Annotated[
+        str, words("When the insight was last changed, in epoch seconds as text."), example("1795743908.564")
+    ]
+    gone: Annotated[bool, words("Whether the cause no longer applies."), example(False)]
+    about: Annotated[str, words("The subject of the insight, such as a budget or a model."), example("money")]
+    severity: Annotated[str, words("The severity of the insight."), example("warning")]
+
+
+class SearchResult(msgspec.Struct, kw_only=True):
+    new: Annotated[int, words("The number of new findings."), example(1)]
+    again: Annotated[int, words("The number of findings that were already known."), example(17)]
+    reopened: Annotated[
+        int, words("The number of findings that were resolved and appeared again."), example(0)
+    ]
+    gone: Annotated[int, words("The number of findings that no longer apply."), example(0)]
+    left_out: Annotated[int, words("The number of further items that are left out."), example(0)]
+    failed: Annotated[list[str], words("The detectors that failed."), example([])]
+
+
+class NotificationItem(msgspec.Struct, kw_only=True):
+    id: Annotated[
+        str,
+        words("The id of the notification."),
+        example("search-team:test-05db4acd85746a25d0b93fe4c06f6be8"),
+    ]
+    notice: Annotated[
+        str,
+        words("The id of the notification that all channels share."),
+        example("test-05db4acd85746a25d0b93fe4c06f6be8"),
+    ]
+    channel: Annotated[str, words("The name of the channel."), example("search-team")]
+    number: Annotated[int, words("The number of the notification in its channel."), example(1)]
+    state: Annotated[str, words("The state of the notification."), example("sent")]
+    kind: Annotated[str, words("The kind of the notification."), example("test")]
+    severity: Annotated[str, words("The severity of the notification."), example("warning")]
+    title: Annotated[str, words("The title of the notification."), example("Test of a notification channel")]
+    at: Annotated[str, words("When the notification was made."), example("2026-11-27T01:45:11.057Z")]
+    attempts: Annotated[int, words("The number of attempts to send."), example(1)]
+    not_before: Annotated[str | None, words("The earliest time of the next attempt, or null."), example(None)]
+    settled: Annotated[
+        str | None,
+        words("When the notification was sent or discarded, or null."),
+        example("2026-11-27T01:45:12.042Z"),
+    ]
+    error: Annotated[str | None, words("The last error of the notification, or null."), example(None)]
+
+
+class OperatorItem(msgspec.Struct, kw_only=True):
+    email: Annotated[str, words("The e-mail address of the account."), example("bob@example.com")]
+    role: Annotated[str, words("The role of the account."), example("viewer")]
+    status: Annotated[str, words("Whether the account is enabled."), example("Enabled")]
+    issuer: Annotated[
+        str | None, words("The OpenID provider of the account, or null for a local account."), example(None)
+    ]
+    created_by: Annotated[str, words("Who created the account."), example("ada@example.com")]
+    created: Annotated[str, words("When the account was created."), example("2026-11-27T01:45:40.326Z")]
+    last_modified: Annotated[
+        str, words("When the account was last changed."), example("2026-11-27T01:45:40.326Z")
+    ]

@@ -1,0 +1,61 @@
+"""Whether an answer has exactly the fields and types that its operation declares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import msgspec
+from msgspec import UnsetType
+
+from gateway.http.address import Address
+from gateway.http.answers import JSON
+
+
+def answer_problems(row: Address, answer: Any) -> Iterator[str]:
+    """Yield each difference between the JSON answer of an operation and its declared type, if that is a struct."""
+    kind: Any = row.item if row.lists else row.gives.get(row.status, {}).get(JSON)
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        for value in answer[row.lists.root] if row.lists else [answer]:
+            yield from _problems(value, kind, f"{row.name}: {kind.__name__}")
+
+
+def _problems(value: Any, kind: Any, at: str) -> Iterator[str]:
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    found = [list(_problems_of_one(value, each, at)) for each in kinds if each is not UnsetType]
+    if all(found):
+        yield from min(found, key=len)
+
+
+def _problems_of_one(value: Any, kind: Any, at: str) -> Iterator[str]:
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        yield from _field_problems(value, kind, at)
+    elif get_origin(kind) in (list, tuple) and isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _problems(item, get_args(kind)[0], f"{at}[{index}]")
+    elif get_origin(kind) in (dict, Mapping) and isinstance(value, dict):
+        for name, item in value.items():
+            yield from _problems(item, get_args(kind)[1], f"{at}[{name!r}]")
+    else:
+        try:
+            msgspec.convert(value, kind, strict=True)
+        except msgspec.ValidationError as error:
+            yield f"{at} is {value!r}: {error}"
+
+
+def _field_problems(value: Any, kind: type[msgspec.Struct], at: str) -> Iterator[str]:
+    if not isinstance(value, dict):
+        yield f"{at} is {value!r}, and no object"
+        return
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    yield from (f"{at}.{name} is not declared" for name in value.keys() - fields.keys())
+    for name, field in fields.items():
+        if name in value:
+            yield from _problems(value[name], field.type, f"{at}.{name}")
+        elif field.required:
+            yield f"{at}.{name} is missing"
