@@ -8,9 +8,9 @@ import sys
 def answer_hook() -> None:
     """If this process is `tollhouse agent verdict`, answer and exit, without the modules of other commands."""
     if sys.argv[1:3] == ["agent", "verdict"]:
-        from gateway.devices.agent.hook import parse_question, run_hook
+        from gateway.devices.agent.hook import parse_hook_arguments, run_hook
 
-        question = parse_question(sys.argv[3:])
+        question = parse_hook_arguments(sys.argv[3:])
         if question is not None:
             sys.exit(run_hook(question))
 

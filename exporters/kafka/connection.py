@@ -257,7 +257,7 @@ async def seek_to_beginning(reader: Any, topic: str, partitions: Sequence[int]) 
     Go to the first message of each partition. Return the partitions of which the first messages are deleted.
     """
     places = [TopicPartition(topic, partition) for partition in partitions]
-    reader.assign(places)
+    reader.assign_items(places)
     begins = await reader.beginning_offsets(places)
     for partition, offset in begins.items():
         reader.seek(partition, offset)

@@ -171,7 +171,7 @@ SERVICE_CONFIG = Path("/etc/tollhouse/tollhouse.toml")
 PLACES = (Path("tollhouse.toml"), SERVICE_CONFIG)
 
 
-def found_configuration(ctx: click.Context, param: click.Parameter, named: Path | None) -> Path | None:
+def find_configuration_file(ctx: click.Context, param: click.Parameter, named: Path | None) -> Path | None:
     """
     Return the configuration file that the caller named, or the first existing file of PLACES.
 
@@ -198,7 +198,7 @@ config_option = click.option(
     type=click.Path(path_type=Path, dir_okay=False),
     envvar=CONFIG_VARIABLE,
     show_envvar=True,
-    callback=found_configuration,
+    callback=find_configuration_file,
     help=CONFIG_HELP,
 )
 data_option = click.option(
@@ -219,7 +219,7 @@ def _is_raised_by_echo(error: OSError) -> bool:
     return traceback is not None and traceback.tb_frame.f_code is click.echo.__code__
 
 
-def _flush_fails() -> bool:
+def _fails_to_flush_output() -> bool:
     """Flush the output. Return whether that failed."""
     try:
         sys.stdout.flush()
@@ -241,7 +241,7 @@ class Program(click.Group):
             finally:
                 sys.stdout.flush()
         except OSError as error:
-            if not (_is_raised_by_echo(error) or _flush_fails()):
+            if not (_is_raised_by_echo(error) or _fails_to_flush_output()):
                 raise
             # At exit, the interpreter flushes the output again. Without this, that would fail with a second message.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -11,12 +11,12 @@ import click
 from gateway.cli import fail
 from gateway.cli.agent_probe import probe, status
 from gateway.cli.agent_settings import (
-    agent_config,
     agent_endpoint,
     config_option,
     directory_option,
     endpoint_option,
     hook_option,
+    load_agent_config,
 )
 from gateway.devices.agent.assistants import ASSISTANTS, Assistant
 from gateway.devices.agent.hook import ADDRESS, HookQuestion, run_hook
@@ -109,7 +109,7 @@ agent.add_command(probe)
 agent.add_command(status)
 
 
-@agent.command()
+@agent.command("verdict")
 @click.option(
     "--session-limit",
     metavar="AMOUNT",
@@ -124,7 +124,7 @@ agent.add_command(status)
     show_default=True,
     help="HTTP address of this machine's agent.",
 )
-def verdict(session_limit: str, is_closed: bool, endpoint: str) -> None:
+def judge_session(session_limit: str, is_closed: bool, endpoint: str) -> None:
     """
     Answer an assistant's hook: may its session go on?
 
@@ -132,15 +132,15 @@ def verdict(session_limit: str, is_closed: bool, endpoint: str) -> None:
     (refuse). Then standard error has the reason.
     """
     question = HookQuestion(endpoint, session_limit, is_closed)
-    if question.problem:
-        fail(question.problem, 2)
+    if question.argument_problem:
+        fail(question.argument_problem, 2)
     sys.exit(run_hook(question))
 
 
 # -- settings of assistants ----------------------------------------------------------------------------------
 
 
-@agent.command()
+@agent.command("setup")
 @click.argument("assistants", nargs=-1, required=True, type=click.Choice(sorted(ASSISTANTS)))
 @click.option(
     "--write", "do_write", is_flag=True, help="Change the files. Each original is kept next to its file."
@@ -155,7 +155,7 @@ def verdict(session_limit: str, is_closed: bool, endpoint: str) -> None:
 )
 @directory_option
 @config_option
-def setup(
+def set_up_assistants(
     assistants: tuple[str, ...],
     do_write: bool,
     do_undo: bool,
@@ -178,7 +178,7 @@ def setup(
         fail("--file needs exactly one assistant", 2)
     if hook and (without := [name for name in assistants if not ASSISTANTS[name].hooks]):
         fail(f"Tollhouse sets no hook of {', '.join(without)}", 2)
-    settings = agent_config(config, data, {})
+    settings = load_agent_config(config, data, {})
     directory, endpoint = settings.data_dir, endpoint or agent_endpoint(settings)
     failed = False
     for name in assistants:
@@ -207,10 +207,10 @@ def _edit_settings(
 
 
 def _show_edit(name: str, edited: Edited, *, written: bool) -> None:
-    if not edited.changed:
+    if not edited.has_changes:
         click.echo(f"{name}: {edited.path} needs no change")
         return
-    click.echo(edited.difference(), nl=False)
+    click.echo(edited.unified_diff(), nl=False)
     if written:
         backup = f"; the original is {edited.backup}" if edited.backup else ""
         click.echo(f"{name}: {edited.path} written{backup}")

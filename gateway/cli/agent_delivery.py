@@ -18,7 +18,7 @@ from exporters.settings import UpstreamSettings
 from gateway.cli.agent_run import with_gateway_upstream
 from gateway.configuration.sections import Config
 from gateway.devices.agent.identity import KEY_FILE
-from gateway.devices.agent.probe.machine import agent_state
+from gateway.devices.agent.probe.machine import probe_agent
 from spool.clock import SystemClock
 
 AGAIN_S: Final = 2.0  # seconds between two attempts to reach the gateway
@@ -54,7 +54,7 @@ async def try_delivery(config: Config, data_dir: Path, listen: str, wait_s: floa
 async def _try_delivery_once(
     config: Config, data_dir: Path, listen: str, clock: SystemClock
 ) -> tuple[DeliveryResult, bool]:
-    agent = await asyncio.to_thread(agent_state, data_dir, listen)
+    agent = await asyncio.to_thread(probe_agent, data_dir, listen)
     if agent.problem:
         return DeliveryResult(MACHINE, False, agent.problem), True
     async with Client(ClientSettings(timeout_s=TIMEOUT_S), clock=clock) as client:
@@ -65,7 +65,7 @@ async def _try_delivery_once(
         return DeliveryResult(
             MACHINE, False, agent.forward if agent.forward in NOT_REACHED else NOT_ENROLLED
         ), True
-    gateway = await _try_gateway(with_gateway_upstream(replace(config, data_dir=data_dir)).upstream, clock)
+    gateway = await _probe_gateway(with_gateway_upstream(replace(config, data_dir=data_dir)).upstream, clock)
     if gateway.status != OK:
         is_busy = gateway.status == UNAVAILABLE
         cause = gateway.problem if gateway.problem in NOT_REACHED else BUSY if is_busy else REFUSED
@@ -75,7 +75,7 @@ async def _try_delivery_once(
     return DeliveryResult(MACHINE, True), False
 
 
-async def _try_gateway(settings: UpstreamSettings, clock: SystemClock) -> Probe:
+async def _probe_gateway(settings: UpstreamSettings, clock: SystemClock) -> Probe:
     try:
         key = Keyring(settings.keys).secret_for(STREAMS[TRACES].scope)
         async with build_client(settings, clock=clock) as client:

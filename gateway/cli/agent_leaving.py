@@ -24,7 +24,7 @@ LOOK_S: Final = 0.2  # seconds between two checks whether records still wait to 
 ENDED: Final = (401, 404, 410)  # statuses after which the gateway no longer knows this key
 
 
-async def deliver_waiting(config: Config, wait_s: float) -> int:
+async def deliver_waiting_records(config: Config, wait_s: float) -> int:
     """Deliver what waits. Return the number of records that still wait. Raises SpoolError if the agent runs."""
     clock = SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
     # nobody sends any more, so no record waits for further reports of its call
@@ -34,19 +34,19 @@ async def deliver_waiting(config: Config, wait_s: float) -> int:
     await app.start()
     try:
         for _ in range(round(wait_s / LOOK_S)):
-            if not await _count_queued(app):
+            if not await _count_queued_records(app):
                 break
             await asyncio.sleep(LOOK_S)
-        return await _count_queued(app)
+        return await _count_queued_records(app)
     finally:
         await app.stop()
 
 
-async def _count_queued(app: App) -> int:
+async def _count_queued_records(app: App) -> int:
     return sum(route.queued for route in await app.services.storage.deliveries.routes())
 
 
-async def say_goodbye(config: Config, *, keep_key: bool) -> str:
+async def report_leaving(config: Config, *, keep_key: bool) -> str:
     """Tell the gateway that this device leaves. Return why it does not know it, or ""."""
     upstream, who = (
         with_gateway_upstream(config).upstream,

@@ -15,7 +15,7 @@ import click
 
 from exporters.errors import Misconfigured
 from exporters.secret_source import SecretSource
-from gateway.cli import CONFIG_HELP, CONFIG_VARIABLE, data_option, fail, found_configuration
+from gateway.cli import CONFIG_HELP, CONFIG_VARIABLE, data_option, fail, find_configuration_file
 from gateway.cli.agent_settings import hook_option
 from gateway.configuration.values import is_loopback
 from gateway.devices.agent.assistants import ASSISTANTS
@@ -54,9 +54,11 @@ root_option = click.option(
 )
 
 
-def _find_configuration(ctx: click.Context, param: click.Parameter, named: Path | None) -> Path | None:
+def _find_configuration_if_direct(
+    ctx: click.Context, param: click.Parameter, named: Path | None
+) -> Path | None:
     """Search the gateway's configuration only for the mode that needs it."""
-    return found_configuration(ctx, param, named) if ctx.params.get("mode") == DIRECT else named
+    return find_configuration_file(ctx, param, named) if ctx.params.get("mode") == DIRECT else named
 
 
 @click.group(invoke_without_command=True)
@@ -111,7 +113,7 @@ def _find_configuration(ctx: click.Context, param: click.Parameter, named: Path 
     type=file_type,
     envvar=CONFIG_VARIABLE,
     show_envvar=True,
-    callback=_find_configuration,
+    callback=_find_configuration_if_direct,
     help=CONFIG_HELP,
 )
 @click.pass_context
@@ -193,7 +195,7 @@ def policy(
         files = build_bundle(
             chosen,
             destination,
-            _signing_key(signing_key),
+            _read_signing_key_or_exit(signing_key),
             number=number or int(SystemClock().now()),
             has_environment=has_environment,
             deb_version=deb_version,
@@ -234,7 +236,7 @@ def _check_gateway_url(url: str) -> str:
 def _direct_destination(
     gateway: str | None, key_file: Path | None, config: Path | None, data: Path | None
 ) -> Destination:
-    from gateway.cli.data_directory import load_installation
+    from gateway.cli.data_directory import load_config_with_data
 
     if gateway is None or key_file is None:
         fail("--mode direct needs --gateway and --key-file", 2)
@@ -247,11 +249,11 @@ def _direct_destination(
         fail(str(error), 2)
     if not _PLAIN_KEY.fullmatch(key):
         fail(f"{key_file} does not have one key without spaces and quotes", 2)
-    _check_rights(load_installation(config, data), key, has_file=config is not None)
+    _require_send_only_key(load_config_with_data(config, data), key, has_file=config is not None)
     return Destination(endpoint=endpoint, key=key)
 
 
-def _check_rights(settings: Config, key: str, *, has_file: bool) -> None:
+def _require_send_only_key(settings: Config, key: str, *, has_file: bool) -> None:
     """Exit unless the key can only send AI telemetry, because every user of a machine can read it."""
     from gateway.cli.operator.client import OperatorClient
     from gateway.configuration.local_operator import local_address
@@ -277,25 +279,25 @@ def _check_rights(settings: Config, key: str, *, has_file: bool) -> None:
 
 @policy.command("key")
 @click.argument("file", type=file_type)
-def make_key(file: Path) -> None:
+def print_public_key(file: Path) -> None:
     """
     Print the public key of a private key.
 
     It checks bundles that were made with the private key in FILE. If FILE does not exist, a private key is
     created. Keep it where only administrators can read it.
     """
-    from gateway.devices.agent.identity import write_private
+    from gateway.devices.agent.identity import write_private_file
     from gateway.devices.agent.policy.signatures import new_private_pem
 
     try:
         if not file.exists():
-            write_private(file, new_private_pem().decode())
+            write_private_file(file, new_private_pem().decode())
     except OSError as error:
         fail(f"{file} cannot be written: {error.strerror}")
-    click.echo(_signing_key(file).public_pem.decode(), nl=False)
+    click.echo(_read_signing_key_or_exit(file).public_pem.decode(), nl=False)
 
 
-def _signing_key(file: Path) -> SigningKey:
+def _read_signing_key_or_exit(file: Path) -> SigningKey:
     from gateway.devices.agent.policy.signatures import BadKey, SigningKey
 
     try:
@@ -304,7 +306,7 @@ def _signing_key(file: Path) -> SigningKey:
         fail(f"{file}: {_describe_error(error)}; create a key with `tollhouse agent policy key FILE`", 2)
 
 
-def _public_key(file: Path) -> PublicKey:
+def _read_public_key_or_exit(file: Path) -> PublicKey:
     from gateway.devices.agent.policy.signatures import BadKey, PublicKey
 
     try:
@@ -316,10 +318,10 @@ def _public_key(file: Path) -> PublicKey:
 # -- on the device -------------------------------------------------------------------------------------------
 
 
-@policy.command()
+@policy.command("verify")
 @bundle_argument
 @public_key_option
-def verify(bundle: Path, public_key: Path) -> None:
+def verify_bundle_directory(bundle: Path, public_key: Path) -> None:
     """
     Check the signature and the files of BUNDLE.
 
@@ -329,20 +331,20 @@ def verify(bundle: Path, public_key: Path) -> None:
     from gateway.devices.agent.policy.applied import verify_bundle as verified
 
     try:
-        checked = verified(bundle, _public_key(public_key))
+        checked = verified(bundle, _read_public_key_or_exit(public_key))
     except (BadBundle, OSError) as error:
         fail(f"{bundle}: {_describe_error(error)}")
     click.echo(f"{bundle}: {len(checked.contents)} files are as signed, number {checked.manifest.number}")
 
 
-@policy.command()
+@policy.command("apply")
 @bundle_argument
 @public_key_option
 @root_option
 @click.option(
     "--older", is_flag=True, help="Apply the bundle even if a bundle with a larger number was applied."
 )
-def apply(bundle: Path, public_key: Path, root: Path, older: bool) -> None:
+def apply_policy_bundle(bundle: Path, public_key: Path, root: Path, older: bool) -> None:
     """
     Write the settings of BUNDLE on this machine.
 
@@ -352,13 +354,13 @@ def apply(bundle: Path, public_key: Path, root: Path, older: bool) -> None:
     """
     from gateway.devices.agent.policy import applied
 
-    system = _this_system()
+    system = _policy_system_or_exit()
     try:
-        checked = applied.verify_bundle(bundle, _public_key(public_key))
+        checked = applied.verify_bundle(bundle, _read_public_key_or_exit(public_key))
         outcome = applied.apply_bundle(checked, system, root.resolve(), allows_older=older)
     except (applied.BadBundle, OSError) as error:
         fail(_describe_error(error))
-    _show_changes(outcome)
+    _show_policy_changes(outcome)
     for target, file in outcome.foreign.items():
         if file is None:
             continue
@@ -370,9 +372,9 @@ def apply(bundle: Path, public_key: Path, root: Path, older: bool) -> None:
     sys.exit(FOREIGN if outcome.foreign or outcome.hidden else 0)
 
 
-@policy.command()
+@policy.command("remove")
 @root_option
-def remove(root: Path) -> None:
+def remove_applied_policy(root: Path) -> None:
     """
     Delete the settings that `apply` wrote.
 
@@ -382,14 +384,14 @@ def remove(root: Path) -> None:
     from gateway.devices.agent.policy import applied
 
     try:
-        outcome = applied.remove_policy(_this_system(), root.resolve())
+        outcome = applied.remove_policy(_policy_system_or_exit(), root.resolve())
     except (applied.BadBundle, OSError) as error:
         fail(_describe_error(error))
-    _show_changes(outcome)
+    _show_policy_changes(outcome)
     sys.exit(FOREIGN if outcome.foreign else 0)
 
 
-def _show_changes(outcome: PolicyChanges) -> None:
+def _show_policy_changes(outcome: PolicyChanges) -> None:
     for path in outcome.written:
         click.echo(f"written: {path}")
     for path in outcome.removed:
@@ -405,7 +407,7 @@ def _show_changes(outcome: PolicyChanges) -> None:
         click.echo("nothing to change")
 
 
-def _this_system() -> str:
+def _policy_system_or_exit() -> str:
     if sys.platform not in ("darwin", "linux"):
         fail("this command runs on Linux and macOS; on Windows, run Set-TollhousePolicy.ps1 of the bundle", 2)
     return MACOS if sys.platform == "darwin" else LINUX

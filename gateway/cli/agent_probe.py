@@ -16,14 +16,14 @@ import orjson
 
 from gateway.cli import fail
 from gateway.cli.agent_settings import (
-    agent_config,
     config_option,
     directory_option,
     endpoint_option,
+    load_agent_config,
 )
 from gateway.cli.output import show_table
 from gateway.devices.agent.link import ENDPOINT, SERIAL, STATES_FILE, USE, USER, USES_FILE
-from gateway.devices.fleet.facts import ASSISTANTS, NOT_INSTALLED, assistant_name
+from gateway.devices.fleet.facts import ASSISTANTS, NOT_INSTALLED, assistant_of_source
 from spool.clock import SystemClock
 from spool.printable import json_for_people
 from spool.record import moment
@@ -47,14 +47,14 @@ def probe(as_json: bool, data: Path | None, config: Path | None) -> None:
     at the own home. It reads known settings files, and only the time of session files.
     """
     from gateway.devices.agent.probe.folders import (
-        store_file,  # imported here, so that the agent does not load it
+        replace_file,  # imported here, so that the agent does not load it
     )
 
     settings = read_probe_settings(config, data)
-    found, memories = _look_around(settings)
+    found, memories = _probe_assistants(settings)
     try:
-        store_file(settings.data_dir, STATES_FILE, json_for_people(found) + "\n")
-        store_file(settings.data_dir, USES_FILE, msgspec.json.encode(memories).decode())
+        replace_file(settings.data_dir, STATES_FILE, json_for_people(found) + "\n")
+        replace_file(settings.data_dir, USES_FILE, msgspec.json.encode(memories).decode())
     except FileNotFoundError:
         click.echo(f"{settings.data_dir} does not exist, so nothing was stored; start the agent", err=True)
     except OSError as error:
@@ -98,40 +98,40 @@ def status(
     if (as_json, bool(jamf), intune).count(True) > 1:
         fail("use only one of --json, --jamf and --intune", 2)
     settings = read_probe_settings(config, data)
-    found = _look_around(settings, endpoint).found["assistants"]
+    found = _probe_assistants(settings, endpoint).found["assistants"]
     if jamf:
-        click.echo(f"<result>{_describe_state(found[jamf])}</result>")
+        click.echo(f"<result>{_describe_assistant_state(found[jamf])}</result>")
     elif intune:
         from gateway.devices.fleet.assistant_states import FINE
 
         installed = {name: row for name, row in found.items() if row["state"] != NOT_INSTALLED}
         click.echo(
-            "; ".join(f"{name}: {_describe_state(row)}" for name, row in installed.items())
+            "; ".join(f"{name}: {_describe_assistant_state(row)}" for name, row in installed.items())
             or "no assistant is installed"
         )
         sys.exit(0 if all(row["state"] in FINE for row in installed.values()) else 1)
     else:
-        rows = _status_rows(found, settings.data_dir, endpoint or f"http://{settings.listen}")
+        rows = _assistant_status_rows(found, settings.data_dir, endpoint or f"http://{settings.listen}")
         if as_json:
             click.echo(json_for_people({"assistants": rows}, option=orjson.OPT_INDENT_2))
         else:
             show_table(rows, ("assistant", "state", "cause", "version", "last_seen", "records_today"))
 
 
-def _describe_state(row: Mapping[str, Any]) -> str:
+def _describe_assistant_state(row: Mapping[str, Any]) -> str:
     return f"{row['state']} ({row['cause']})" if row.get("cause") else str(row["state"])
 
 
-def _status_rows(
+def _assistant_status_rows(
     found: Mapping[str, Mapping[str, Any]], directory: Path, endpoint: str
 ) -> list[dict[str, Any]]:
     from gateway.devices.agent import activity
 
-    seen, today = activity.read_activity(directory), activity.local_day(SystemClock().now())
-    calls = activity.read_calls(directory)
+    seen, today = activity.read_activity(directory), activity.day_in_local_time(SystemClock().now())
+    calls = activity.read_call_ends(directory)
     rows = []
     for name, row in found.items():
-        activities = [seen[source] for source in seen if assistant_name(source) == name]
+        activities = [seen[source] for source in seen if assistant_of_source(source) == name]
         times = [sender.last_seen for sender in activities]
         times += [calls[name]] if name in calls else []
         rows.append(
@@ -140,7 +140,8 @@ def _status_rows(
                 "state": row["state"],
                 "cause": row.get("cause"),
                 "version": row.get("version"),
-                "configured": _setup_state(name, endpoint) or ("yes" if row["configured"] else "no"),
+                "configured": _telemetry_setup_state(name, endpoint)
+                or ("yes" if row["configured"] else "no"),
                 "last_seen": moment(max(times, default=None)),
                 "records_today": sum(sender.records for sender in activities if sender.day == today),
             }
@@ -148,7 +149,7 @@ def _status_rows(
     return rows
 
 
-def _setup_state(name: str, endpoint: str) -> str:
+def _telemetry_setup_state(name: str, endpoint: str) -> str:
     from gateway.devices.agent.assistants import ASSISTANTS as SETTINGS
     from gateway.devices.agent.settings import NotEditable, edit_settings
 
@@ -156,7 +157,7 @@ def _setup_state(name: str, endpoint: str) -> str:
     if assistant is None:
         return ""
     try:
-        return "no" if edit_settings(assistant, assistant.file(), endpoint).changed else "yes"
+        return "no" if edit_settings(assistant, assistant.file(), endpoint).has_changes else "yes"
     except (NotEditable, OSError):
         return "unreadable"
 
@@ -187,7 +188,7 @@ def read_probe_settings(
                 return ProbeSettings(
                     folder.absolute(), server.listen, server.grpc_listen, agent.gateway, agent.report
                 )
-    whole = agent_config(config, data, {})
+    whole = load_agent_config(config, data, {})
     return ProbeSettings(
         whole.data_dir, whole.server.listen, whole.server.grpc_listen, whole.agent.gateway, whole.agent.report
     )
@@ -213,17 +214,17 @@ class _File(msgspec.Struct):
 
 def find_assistants(settings: ProbeSettings) -> Mapping[str, Any]:
     """Look at the machine, and return what was found. Nothing is stored."""
-    return _look_around(settings).found
+    return _probe_assistants(settings).found
 
 
-def _look_around(settings: ProbeSettings, endpoint: str | None = None) -> Looked:
+def _probe_assistants(settings: ProbeSettings, endpoint: str | None = None) -> Looked:
     from gateway.devices.agent.probe.machine import (
-        look_around,
+        probe_machine,
     )  # imported here, so that the agent does not load it
 
     now = SystemClock().now()
     addresses = [f"http://{address}" for address in (settings.listen, settings.grpc_listen) if address]
-    looked = look_around(
+    looked = probe_machine(
         settings.data_dir,
         ours=[*addresses, settings.gateway, *([endpoint] if endpoint else [])],
         report=settings.report,

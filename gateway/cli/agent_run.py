@@ -23,15 +23,20 @@ import click
 from exporters.secret_source import SecretSource
 from exporters.settings import UpstreamKey
 from gateway.cli import fail
-from gateway.cli.agent_settings import agent_config, agent_flags
-from gateway.cli.serve import describe_stop, run_app
+from gateway.cli.agent_settings import flags_with_data_directory, load_agent_config
+from gateway.cli.serve import describe_stop, run_app_until_stopped
 from gateway.configuration.local_operator import system_user
 from gateway.configuration.reader import load
 from gateway.configuration.sections import Config, ConfigError
 from gateway.configuration.values import is_loopback, split_address
 from gateway.devices.agent.activity import ActivityRecorder
 from gateway.devices.agent.hook import HookQuestion, refusal_reason
-from gateway.devices.agent.identity import KEY_FILE, DeviceIdentity, load_or_create_identity, write_private
+from gateway.devices.agent.identity import (
+    KEY_FILE,
+    DeviceIdentity,
+    load_or_create_identity,
+    write_private_file,
+)
 from gateway.devices.agent.link import (
     BACKLOG,
     BACKLOG_S,
@@ -65,13 +70,13 @@ _log = logging.getLogger(__name__)
 
 def run_agent(file: Path | None, data: Path | None, flags: Mapping[str, Any], *, stdin_stops: bool) -> int:
     """Run the agent until it is stopped; return its exit code."""
-    settings = agent_config(file, data, flags)
+    settings = load_agent_config(file, data, flags)
     problems = list(_config_problems(settings))
     if problems:
         fail("; ".join(problems), 2)
 
-    def reread() -> Config:
-        reread_config = load(file, flags=agent_flags(file, data, flags))
+    def reload_config() -> Config:
+        reread_config = load(file, flags=flags_with_data_directory(file, data, flags))
         problems = list(_config_problems(reread_config))
         if problems:
             raise ConfigError(problems)
@@ -79,7 +84,7 @@ def run_agent(file: Path | None, data: Path | None, flags: Mapping[str, Any], *,
 
     logs.start_logging(settings.log.level, lines_per_minute=settings.log.lines_per_minute)
     try:
-        return asyncio.run(_run_app_with_link(settings, reread, stdin_stops=stdin_stops))
+        return asyncio.run(_run_app_with_gateway_link(settings, reload_config, stdin_stops=stdin_stops))
     except ConfigError as error:
         fail("; ".join(error.problems), code=2)
     except (SpoolError, OSError) as error:
@@ -104,7 +109,7 @@ def _config_problems(config: Config) -> Iterator[str]:
             )
 
 
-async def _run_app_with_link(
+async def _run_app_with_gateway_link(
     config: Config, reread: Callable[[], Config], *, stdin_stops: bool = False
 ) -> int:
     from gateway.service.app import App
@@ -127,14 +132,14 @@ async def _run_app_with_link(
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(recorder.stop)
 
-        async def announce() -> None:
+        async def announce_and_connect() -> None:
             click.echo(f"listening on {app.url}")
             if app.grpc_address:
                 click.echo(f"listening on grpc://{app.grpc_address}")
             click.echo(f"device {own_identity.device_id}, forwarding to {config.agent.gateway}")
-            await stack.enter_async_context(_keep_link(forwarded, own_identity, recorder, app))
+            await stack.enter_async_context(_keep_gateway_link(forwarded, own_identity, recorder, app))
 
-        return await run_app(app, announce, stdin_stops=stdin_stops)
+        return await run_app_until_stopped(app, announce_and_connect, stdin_stops=stdin_stops)
 
 
 def with_gateway_upstream(config: Config) -> Config:
@@ -144,7 +149,7 @@ def with_gateway_upstream(config: Config) -> Config:
 
 
 @asynccontextmanager
-async def _keep_link(
+async def _keep_gateway_link(
     config: Config, who: DeviceIdentity, recorder: ActivityRecorder, app: App
 ) -> AsyncIterator[None]:
     """Keep the connection to the gateway while the block runs."""
@@ -159,30 +164,30 @@ async def _keep_link(
     started_at, facts = moment(int(time.time())), _device_facts(config, who)
     verdicts = KeptVerdicts(time.time)
 
-    async def depth() -> tuple[int, float]:
+    async def queue_depth_and_age() -> tuple[int, float]:
         """Return the number of records that wait, and the age of the oldest."""
         routes = await app.services.storage.deliveries.routes()
         ages = [route.oldest_age_s for route in routes if route.oldest_age_s is not None]
         return sum(route.queued for route in routes), max(ages, default=0.0)
 
-    async def report() -> Mapping[str, object]:
-        records, age_s = await depth()
+    async def heartbeat_fields() -> Mapping[str, object]:
+        records, age_s = await queue_depth_and_age()
         return {
             "sent_at": moment(time.time()),
             "spool": {"records": records, "oldest_age_s": age_s},
-            "sources": recorder.sources(),
+            "sources": recorder.activity_by_source(),
             "agent": {"service": service_kind(), "started_at": started_at, **resident_memory()},
             "key_storage": "file",
-            **_next_heartbeat_number(numbers),
+            **_number_next_heartbeat(numbers),
         }
 
-    async def store_link() -> None:
+    async def store_link_state() -> None:
         nonlocal is_full
         is_full = not (await app.services.storage.log.stats()).writable
-        _, age_s = await depth()
+        _, age_s = await queue_depth_and_age()
         # rounded, so that the file of a stopped route is not rewritten at each check
         oldest_at = (time.time() - age_s) // BACKLOG_S * BACKLOG_S if age_s > BACKLOG_S else None
-        link_file.write(
+        link_file.write_if_changed(
             url=app.url,
             oldest_at=oldest_at,
             forward=link.problem or (BACKLOG if oldest_at else ""),
@@ -191,32 +196,32 @@ async def _keep_link(
     link = DeviceReporter(
         build_client(upstream, clock=SystemClock()),
         Paths(upstream),
-        facts=lambda: {**facts, **probed.fields()},
-        report=report,
-        version=lambda: (probed.version(), sorted(recorder.sources())),
-        enrolment_key=_enrolment_key(config),
+        facts=lambda: {**facts, **probed.probed_fields()},
+        report=heartbeat_fields,
+        version=lambda: (probed.change_marker(), sorted(recorder.activity_by_source())),
+        enrolment_key=_enrolment_secret(config),
         key_file=key_file,
-        keep_key=lambda key: write_private(key_file, key + "\n"),
+        keep_key=lambda key: write_private_file(key_file, key + "\n"),
         keep_word=lambda word: _store_heartbeat_word(numbers, word),
-        keep_verdicts=verdicts.keep,
-        accepted=lambda: _delete_token(config),
-        requested=store_link,
+        keep_verdicts=verdicts.replace_verdicts,
+        accepted=lambda: _delete_enrolment_token_file(config),
+        requested=store_link_state,
     )
 
-    async def connect() -> None:
+    async def connect_and_run_link() -> None:
         # the first answer imports modules, which takes longer than a hook waits
         await asyncio.to_thread(
             refusal_reason, HookQuestion(app.url, "0"), b'{"session_id": "none"}', FIRST_ANSWER_S
         )
-        await store_link()
+        await store_link_state()
         if service_kind() == DAEMON and not key_file.exists():
             # the enrolment states the hardware id, which only the probe can read
-            await probed.wait(FIRST_LOOK_S)
+            await probed.wait_for_file(FIRST_LOOK_S)
         await link.run()
 
-    app.services.topics.devices.called = recorder.called
-    app.services.topics.devices.budget_refusal = verdicts.refusal
-    task = asyncio.create_task(connect(), name="gateway connection")
+    app.services.topics.devices.called = recorder.record_call_ends
+    app.services.topics.devices.budget_refusal = verdicts.refusal_reason
+    task = asyncio.create_task(connect_and_run_link(), name="gateway connection")
     try:
         yield
     finally:
@@ -225,10 +230,10 @@ async def _keep_link(
         await link.close()
 
 
-def _next_heartbeat_number(numbers: HeartbeatNumbers) -> Mapping[str, object]:
+def _number_next_heartbeat(numbers: HeartbeatNumbers) -> Mapping[str, object]:
     """Return the number and the word of a heartbeat. On a full disk, return none, because both are stored first."""
     try:
-        return numbers.begin()
+        return numbers.number_next_heartbeat()
     except OSError as error:
         _log.warning("a heartbeat has no number: %s", error, extra={"action": "heartbeat_not_numbered"})
         return {}
@@ -236,7 +241,7 @@ def _next_heartbeat_number(numbers: HeartbeatNumbers) -> Mapping[str, object]:
 
 def _store_heartbeat_word(numbers: HeartbeatNumbers, word: str) -> None:
     try:
-        numbers.keep(word)
+        numbers.store_word(word)
     except OSError as error:  # if the new word of a heartbeat cannot be stored, the previous word stays valid
         _log.warning(
             "the word of a heartbeat cannot be stored: %s", error, extra={"action": "word_not_stored"}
@@ -249,14 +254,14 @@ def _device_facts(config: Config, who: DeviceIdentity) -> dict[str, object]:
         "hostname": socket.gethostname(),
         "platform": f"{platform.system().lower()}/{platform.machine()}",
         "agent_version": version("tollhouse"),
-        "user": (config.agent.user or own_user()) if USER in config.agent.report else "",
+        "user": (config.agent.user or process_user_unless_service()) if USER in config.agent.report else "",
         "fingerprint": who.fingerprint,
         "labels": dict(config.agent.labels),
     }
     return {name: value for name, value in facts.items() if value}
 
 
-def own_user() -> str | None:
+def process_user_unless_service() -> str | None:
     """Return the user of this process, or None if it is the account of a service."""
     if service_kind() == DAEMON:
         return None
@@ -270,7 +275,7 @@ def _is_service_account(uid: int) -> bool:
     return 0 < uid < first or uid in DYNAMIC_USERS
 
 
-def _enrolment_key(config: Config) -> SecretSource | None:
+def _enrolment_secret(config: Config) -> SecretSource | None:
     agent = config.agent
     if agent.enrolment_token_file:
         return SecretSource("the enrolment token", file=agent.enrolment_token_file)
@@ -279,7 +284,7 @@ def _enrolment_key(config: Config) -> SecretSource | None:
     return SecretSource("the enrolment key", file=agent.enrolment_key_file, env=agent.enrolment_key_env)
 
 
-def _delete_token(config: Config) -> None:
+def _delete_enrolment_token_file(config: Config) -> None:
     token_file = config.agent.enrolment_token_file
     if token_file is None or not token_file.exists():
         return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gateway.cli import fail, load_config_or_exit
-from gateway.devices.agent.hook_settings import EXAMPLE, hook_problem
+from gateway.devices.agent.hook_settings import EXAMPLE, hook_command_problem
 
 # imported late, because the probe is started often and must start fast
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ endpoint_option = click.option(
 )
 
 
-def _checked_hook(ctx: click.Context, param: click.Parameter, command: str) -> str:
-    if command and (problem := hook_problem(command)):
+def _require_hook_command(ctx: click.Context, param: click.Parameter, command: str) -> str:
+    if command and (problem := hook_command_problem(command)):
         fail(problem, 2)
     return command
 
@@ -33,7 +33,7 @@ hook_option = click.option(
     "--hook",
     metavar="COMMAND",
     default="",
-    callback=_checked_hook,
+    callback=_require_hook_command,
     help=f"Also let the hooks of Claude Code run this command, such as '{EXAMPLE}'; default: no hook.",
 )
 # The agent has its own configuration file, so this option does not search the places of a gateway's file.
@@ -53,11 +53,13 @@ def agent_endpoint(config: Config) -> str:
     return f"http://{config.server.listen}"
 
 
-def agent_config(config: Path | None, data: Path | None, flags: Mapping[str, Any]) -> Config:
-    return load_config_or_exit(config, agent_flags(config, data, flags))
+def load_agent_config(config: Path | None, data: Path | None, flags: Mapping[str, Any]) -> Config:
+    return load_config_or_exit(config, flags_with_data_directory(config, data, flags))
 
 
-def agent_flags(config: Path | None, data: Path | None, flags: Mapping[str, Any]) -> dict[str, Any]:
+def flags_with_data_directory(
+    config: Path | None, data: Path | None, flags: Mapping[str, Any]
+) -> dict[str, Any]:
     directory = data or (None if config or "TOLLHOUSE_DATA_DIR" in os.environ else _default_agent_directory())
     return {**flags, "data_dir": str(directory.absolute()) if directory else None}
 

@@ -12,7 +12,7 @@ import click
 
 from gateway.cli import fail
 from gateway.cli.agent_probe import find_assistants, read_probe_settings
-from gateway.cli.agent_settings import agent_config, config_option, directory_option
+from gateway.cli.agent_settings import config_option, directory_option, load_agent_config
 from gateway.cli.output import show_json, show_table
 from gateway.devices.fleet.assistant_states import BAD, SETTINGS
 from gateway.devices.fleet.facts import ASSISTANTS, NOT_INSTALLED, UNREACHABLE
@@ -64,8 +64,10 @@ def test(
         fail("use only one of --json, --jamf and --intune", 2)
     probed = read_probe_settings(config, data)
     found = find_assistants(probed)["assistants"]
-    way = asyncio.run(try_delivery(agent_config(config, data, {}), probed.data_dir, probed.listen, wait_s))
-    results = list(_delivery_results(found, [assistant] if assistant else [], way))
+    way = asyncio.run(
+        try_delivery(load_agent_config(config, data, {}), probed.data_dir, probed.listen, wait_s)
+    )
+    results = list(_results_by_assistant(found, [assistant] if assistant else [], way))
     if as_json:
         show_json({"test": [result._asdict() for result in results]})
     elif jamf or intune:
@@ -87,7 +89,7 @@ def _exit_code(result: DeliveryResult) -> int:
 
 
 def _show_results(results: Sequence[DeliveryResult]) -> None:
-    repairs = {result: _find_repair(result) for result in results if not result.arrived}
+    repairs = {result: _repair_for_result(result) for result in results if not result.arrived}
     rows = [
         {
             "assistant": result.assistant,
@@ -101,14 +103,14 @@ def _show_results(results: Sequence[DeliveryResult]) -> None:
         click.echo(advice)
 
 
-def _find_repair(result: DeliveryResult) -> CauseRepair:
-    from gateway.devices.fleet.repairs import CauseRepair, find_repair
+def _repair_for_result(result: DeliveryResult) -> CauseRepair:
+    from gateway.devices.fleet.repairs import CauseRepair, repair_of_cause
 
     if result.cause not in _OF_WAY:
-        return find_repair((result.cause, result.words))
+        return repair_of_cause((result.cause, result.words))
     words, advice = _OF_WAY[result.cause]
     details = f" ({result.words})" if result.words else ""
-    return CauseRepair(words + details, advice or find_repair((UNREACHABLE, result.cause)).advice)
+    return CauseRepair(words + details, advice or repair_of_cause((UNREACHABLE, result.cause)).advice)
 
 
 # cause -> why a call does not arrive, and the repair; "" stands for the repair that find_repair() gives for
@@ -144,7 +146,7 @@ def _one_line_result(result: DeliveryResult) -> str:
     return f"{result.assistant}: {'arrived' if result.arrived else result.cause}"
 
 
-def _delivery_results(
+def _results_by_assistant(
     found: Mapping[str, Mapping[str, Any]], named: Sequence[str], way: DeliveryResult
 ) -> Iterable[DeliveryResult]:
     """Yield the results of the named assistants, or of all that are installed. Without any, yield that of the way."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from gateway.cli import fail
-from gateway.cli.agent_settings import agent_config, config_option, directory_option
+from gateway.cli.agent_settings import config_option, directory_option, load_agent_config
 from gateway.cli.serve import describe_stop
 from gateway.devices.agent.identity import KEY_FILE
 from spool.errors import SpoolError
@@ -41,9 +41,9 @@ def unenrol(wait_s: int, force: bool, keep_key: bool, data: Path | None, config:
     machine. With an enrolment key or token, the device can enrol again.
     """
     # imported here, so that --help does not load the server
-    from gateway.cli.agent_leaving import deliver_waiting, say_goodbye
+    from gateway.cli.agent_leaving import deliver_waiting_records, report_leaving
 
-    settings = agent_config(config, data, {})
+    settings = load_agent_config(config, data, {})
     key_file = settings.data_dir / KEY_FILE
     if not key_file.exists():
         click.echo("this device has no key, so there is nothing to end")
@@ -51,12 +51,12 @@ def unenrol(wait_s: int, force: bool, keep_key: bool, data: Path | None, config:
     if not settings.agent.gateway:
         fail("agent.gateway is required: gateway under [agent] in the configuration file", 2)
     try:
-        waiting = asyncio.run(deliver_waiting(settings, wait_s)) if wait_s else 0
+        waiting = asyncio.run(deliver_waiting_records(settings, wait_s)) if wait_s else 0
     except (SpoolError, OSError) as error:
         fail(f"waiting records cannot be delivered: {describe_stop(error)}")
     if waiting and not (force or keep_key):
         fail(f"{waiting} records still wait, so the key was not ended; try again, or use --force")
-    problem = asyncio.run(say_goodbye(settings, keep_key=keep_key))
+    problem = asyncio.run(report_leaving(settings, keep_key=keep_key))
     if problem:
         fail(f"the gateway does not know that this device leaves: {problem}")
     if not keep_key:

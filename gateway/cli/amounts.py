@@ -29,7 +29,7 @@ def decimals_for_amounts(amounts: Iterable[Decimal]) -> int:
     return 4 if any(LEAST <= size < CENT for size in sizes) else 2
 
 
-def adding_up(exact: Sequence[Decimal], places: int) -> list[Decimal]:
+def round_to_add_up(exact: Sequence[Decimal], places: int) -> list[Decimal]:
     """
     Round the amounts of a column, of which the last is the total, so that they add up to the rounded total.
 
@@ -49,18 +49,18 @@ def adding_up(exact: Sequence[Decimal], places: int) -> list[Decimal]:
     return [*rounded, rounded_total]
 
 
-def money_column(
+def format_amount_column(
     exact: Sequence[Decimal | None], places: int, currency: str = CURRENCY, *, is_signed: bool = False
 ) -> list[str | None]:
     """Format the amounts of a column, of which the last is the total. None stays None."""
-    rounded = adding_up([amount or Decimal() for amount in exact], places)
+    rounded = round_to_add_up([amount or Decimal() for amount in exact], places)
     return [
-        None if amount is None else money_text(amount, near, places, currency, is_signed=is_signed)
+        None if amount is None else format_rounded_amount(amount, near, places, currency, is_signed=is_signed)
         for amount, near in zip(exact, rounded, strict=True)
     ]
 
 
-def money_text(
+def format_rounded_amount(
     exact: Decimal, rounded: Decimal, places: int, currency: str = CURRENCY, *, is_signed: bool = False
 ) -> str:
     """
@@ -78,10 +78,10 @@ def money_text(
 
 def format_single_amount(amount: Decimal, places: int, currency: str = CURRENCY) -> str:
     """Format one amount that belongs to no total."""
-    return money_text(amount, amount.quantize(Decimal(1).scaleb(-places)), places, currency)
+    return format_rounded_amount(amount, amount.quantize(Decimal(1).scaleb(-places)), places, currency)
 
 
-def format_money(
+def rows_with_amount_texts(
     rows: Sequence[Mapping[str, Any]], fields: Collection[str], currency: str = CURRENCY
 ) -> list[dict[str, Any]]:
     """
@@ -92,7 +92,9 @@ def format_money(
     for field in fields:
         exact = [None if row.get(field) is None else Decimal(row[field]) for row in rows]
         known = [amount for amount in exact if amount is not None]
-        *texts, _ = money_column([*exact, sum(known, Decimal())], decimals_for_amounts(known), currency)
+        *texts, _ = format_amount_column(
+            [*exact, sum(known, Decimal())], decimals_for_amounts(known), currency
+        )
         for row, text in zip(shown, texts, strict=True):
             row[field] = text
     return shown

@@ -11,7 +11,7 @@ from typing import BinaryIO
 import click
 
 from gateway.cli import config_option, data_option, fail_because, load_config_or_exit
-from gateway.cli.data_directory import need_named_data
+from gateway.cli.data_directory import require_named_data_directory
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.output import as_json, show_json
 from gateway.configuration.local_operator import local_address
@@ -87,7 +87,7 @@ def restore(
     waiting, --queued is required. Use `resend` if nothing was sent since, or if the receiver recognizes
     duplicates. Otherwise use `hold`.
     """
-    need_named_data(config, data)
+    require_named_data_directory(config, data)
     if (erasures is None) != no_erasures:
         raise click.UsageError("use either --erasures FILE or --no-erasures")
     settings = load_config_or_exit(config, {"data_dir": str(data.absolute()) if data else None})
@@ -111,7 +111,7 @@ async def _restore_backup(backup: Path, config: Config, queued: str | None, late
                 raise SpoolError(storage.registry_problem)
             routes = [route for route in await storage.deliveries.routes() if route.queued]
             if routes and queued is None:
-                raise NotAllowed(_queued_question(routes, manifest))
+                raise NotAllowed(_explain_queued_choice(routes, manifest))
             reason = f"restored from a backup of {manifest.made_at}: may have been sent since"
             await storage.deliveries.reopen_restored(hold_back=reason if queued == HOLD else None)
             await storage.small.open_table(LANDINGS).begin_edition()
@@ -126,7 +126,7 @@ async def _restore_backup(backup: Path, config: Config, queued: str | None, late
     click.echo(f"restored {directory} as of {manifest.made_at}")
     if later:
         click.echo(f"{count} people who were erased after the backup were erased again")
-    for line in _describe_queued(routes, queued):
+    for line in _describe_queued_records(routes, queued):
         click.echo(line)
 
 
@@ -145,7 +145,7 @@ async def _repeat_later_erasures(
     return len(missing)
 
 
-def _queued_question(routes: Sequence[RouteState], manifest: Manifest) -> str:
+def _explain_queued_choice(routes: Sequence[RouteState], manifest: Manifest) -> str:
     shown = "\n".join(f"  {route.name}: {route.queued} records" for route in routes)
     return (
         f"these records were waiting at {manifest.made_at} and may have been sent since:\n{shown}\n"
@@ -155,7 +155,7 @@ def _queued_question(routes: Sequence[RouteState], manifest: Manifest) -> str:
     )
 
 
-def _describe_queued(routes: Sequence[RouteState], queued: str | None) -> list[str]:
+def _describe_queued_records(routes: Sequence[RouteState], queued: str | None) -> list[str]:
     fate = "will be sent; those that may already have been sent keep their idempotency keys (ambiguous)"
     if queued == HOLD:
         fate = "are held back; list them with `tollhouse streams list --unknown`"

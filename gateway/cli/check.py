@@ -26,7 +26,7 @@ from exporters.service.billing_drops import VALIDATION_STREAM as BILLING_VALIDAT
 from exporters.service.events import needs_event_mapping
 from exporters.service.unit_cost import STREAM as UNIT_COST
 from gateway.cli import config_option, load_config_or_exit
-from gateway.cli.data_directory import need_data
+from gateway.cli.data_directory import require_data_directory
 from gateway.cli.output import readable_value
 from gateway.configuration.certificates import certificate_ends, certificate_troubles
 from gateway.configuration.problems import config_warnings
@@ -76,18 +76,18 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     """
     settings = load_config_or_exit(config)
     if config is None:  # without a configuration file, only the data directory can be checked
-        need_data(settings, config)
-    problems = list(file_problems(settings))
-    server = asyncio.run(ask_server(settings))
+        require_data_directory(settings, config)
+    problems = list(configured_file_problems(settings))
+    server = asyncio.run(fetch_server_state(settings))
     problems += server.problems
     certificates = certificate_troubles(certificate_ends(settings), now=SystemClock().now())
     problems += [each.text for each in certificates if each.severity == CRITICAL]
     streams, destinations = asyncio.run(try_receivers(settings, server.stopped, send=send))
     problems += stopped_routes_not_listed(server.stopped, streams, destinations)
     channels = asyncio.run(check_channels(settings.notify, clock=SystemClock()))
-    sign_in = asyncio.run(try_provider(settings))
-    missing = asyncio.run(missed_by_assistants(settings))
-    refused = asyncio.run(try_enforcers(settings))
+    sign_in = asyncio.run(oidc_provider_problem(settings))
+    missing = asyncio.run(missing_for_mcp_clients(settings))
+    refused = asyncio.run(enforcer_problems(settings))
     statuses = [stream.status for stream in streams if stream.key]
     statuses += [destination.status for destination in destinations] + [
         channel.status for channel in channels
@@ -97,7 +97,7 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     )
     warned = [*_config_warnings(settings), *server.warnings]
     warned += [each.text for each in certificates if each.severity != CRITICAL]
-    warned += asyncio.run(key_warnings(settings))
+    warned += asyncio.run(fetch_key_warnings(settings))
     if as_json:
         report = {
             "problems": problems,
@@ -114,7 +114,7 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
         }
         click.echo(json_for_people(report))
     else:
-        _show_check(settings, problems, warned, streams, destinations)
+        _show_check_result(settings, problems, warned, streams, destinations)
         _show_channels(channels)
         if settings.oidc.issuer:
             click.echo(
@@ -139,22 +139,22 @@ class ServerState:
     stopped: Mapping[str, str] = field(default_factory=dict)
 
 
-async def ask_server(config: Config) -> ServerState:
+async def fetch_server_state(config: Config) -> ServerState:
     from gateway.cli.operator.client import OperatorClient
 
     client = OperatorClient(config, "tollhouse check")
-    status = await client.ask_running("/status")
-    attention = await client.ask_running("/attention")
+    status = await client.get_from_running_server("/status")
+    attention = await client.get_from_running_server("/attention")
     causes = attention["attention"]["causes"] if attention else []
     keys = [cause for cause in causes if cause["kind"] == "key"]
     return ServerState(
         problems=[cause["text"] for cause in keys if cause["severity"] == CRITICAL],
         warnings=[cause["text"] for cause in keys if cause["severity"] != CRITICAL],
-        stopped=stopped_routes(status),
+        stopped=reasons_of_stopped_routes(status),
     )
 
 
-def stopped_routes(status: Mapping[str, Any]) -> Mapping[str, str]:
+def reasons_of_stopped_routes(status: Mapping[str, Any]) -> Mapping[str, str]:
     """Return why routes deliver nothing, by name, from a response of /status."""
     return {
         route["route"]: (
@@ -186,7 +186,7 @@ async def try_receivers(
     clock = SystemClock()
     used = [UNIT_COST] if config.publish or config.streams else []
     streams = await check_upstream(config.upstream, clock=clock, used_streams=used, send_call=send)
-    installation = kept_id(_secret_file(config))
+    installation = kept_id(_installation_secret_path(config))
     destinations = list(
         await check_destinations(config.destinations, clock=clock, installation=installation, send_call=send)
     )
@@ -195,12 +195,12 @@ async def try_receivers(
     return results_with_stopped_routes(streams, destinations, stopped)
 
 
-def _secret_file(config: Config) -> Path | None:
+def _installation_secret_path(config: Config) -> Path | None:
     """Return the path of the file with the installation's secret. The file may not exist yet."""
     return config.data_dir / FILE if config.storage.engine == SQLITE else config.storage.secret_file
 
 
-async def try_enforcers(config: Config) -> Mapping[str, str]:
+async def enforcer_problems(config: Config) -> Mapping[str, str]:
     """Return by name of each enforcer why its limits cannot be read, or "" if its key works."""
     if not config.enforcers:
         return {}
@@ -209,7 +209,7 @@ async def try_enforcers(config: Config) -> Mapping[str, str]:
     return await tried_keys(config, SystemClock())
 
 
-async def try_provider(config: Config) -> str:
+async def oidc_provider_problem(config: Config) -> str:
     """Return why nobody can sign in with the OpenID provider, or "" if it answers or none is configured."""
     if not config.oidc.issuer:
         return ""
@@ -218,7 +218,7 @@ async def try_provider(config: Config) -> str:
     return await provider_problem(config.oidc, clock=SystemClock())
 
 
-async def key_warnings(config: Config) -> Sequence[str]:
+async def fetch_key_warnings(config: Config) -> Sequence[str]:
     """
     Return why the running server does not accept the key in server.api_key_file, and which names in
     server.key_addresses match no key. Empty if no server runs.
@@ -228,7 +228,7 @@ async def key_warnings(config: Config) -> Sequence[str]:
     from gateway.cli.operator.client import OperatorClient
 
     client = OperatorClient(config, "tollhouse check")
-    answer = await client.ask_running("/keys")
+    answer = await client.get_from_running_server("/keys")
     not_open = [f"server.api_key_file: {answer['not_open']}"] if answer.get("not_open") else []
     return not_open + [
         f"server.key_addresses.{name} matches no key, so it restricts nothing"
@@ -236,7 +236,7 @@ async def key_warnings(config: Config) -> Sequence[str]:
     ]
 
 
-async def missed_by_assistants(config: Config) -> Sequence[str]:
+async def missing_for_mcp_clients(config: Config) -> Sequence[str]:
     """
     List what MCP clients need and the OpenID provider does not offer. Empty if MCP accepts no OAuth tokens.
     """
@@ -247,7 +247,7 @@ async def missed_by_assistants(config: Config) -> Sequence[str]:
     return await missing_for_clients(config.oidc, clock=SystemClock())
 
 
-def file_problems(config: Config) -> Iterator[str]:
+def configured_file_problems(config: Config) -> Iterator[str]:
     """
     Yield the problems of the files, directories and secrets that the configuration names on this machine.
     """
@@ -271,10 +271,10 @@ def file_problems(config: Config) -> Iterator[str]:
     except CardUnreadable as error:
         yield str(error)
     if config.currency.rates_file is not None:
-        yield from _rate_problems(config.currency.rates_file, config.currency.max_file_bytes)
+        yield from _rates_file_problems(config.currency.rates_file, config.currency.max_file_bytes)
 
 
-def _rate_problems(path: Path, most_bytes: int) -> Iterator[str]:
+def _rates_file_problems(path: Path, most_bytes: int) -> Iterator[str]:
     from gateway.money.currencies import RatesUnreadable, read_rates_file
 
     try:
@@ -290,7 +290,7 @@ def _config_warnings(config: Config) -> Iterator[str]:
     yield from config_warnings(config)
 
 
-def _show_check(
+def _show_check_result(
     config: Config,
     problems: Sequence[str],
     warned: Sequence[str],
@@ -305,13 +305,13 @@ def _show_check(
     if not streams and not config.agent.gateway:
         click.echo("cost service none: records are stored, priced and shown here")
     for stream in streams:
-        click.echo(f"cost service {stream.stream:<20}{_describe_stream(stream)}")
+        click.echo(f"cost service {stream.stream:<20}{_describe_stream_check(stream)}")
     if config.upstream.events and needs_event_mapping(config.upstream):
         mapped = ", ".join(sorted(config.upstream.events))
         click.echo(f"events       mapped: {mapped}; all other types are unmapped: stored here and not sent")
     for destination in destinations:
         description = f"{', '.join(destination.topics)} to {destination.to}"
-        effect = _describe_status(destination.status, destination.words, is_route=True)
+        effect = _describe_check_status(destination.status, destination.words, is_route=True)
         click.echo(f"destination  {destination.name:<20}{description}: {effect}")
 
 
@@ -324,13 +324,13 @@ def _missing_directory_hint(config: Config) -> str:
 
 def _show_channels(channels: Sequence[ChannelCheck]) -> None:
     for channel in channels:
-        verdict = _describe_status(channel.status, channel.words, is_route=False)
+        verdict = _describe_check_status(channel.status, channel.words, is_route=False)
         click.echo(
             f"channel      {channel.name:<20}{' to '.join(filter(None, (channel.type, channel.to)))}: {verdict}"
         )
 
 
-def _describe_stream(stream: StreamCheck) -> str:
+def _describe_stream_check(stream: StreamCheck) -> str:
     if stream.status == UNUSED:
         return f"not sent: {stream.words}"
     if stream.key is None:
@@ -341,11 +341,11 @@ def _describe_stream(stream: StreamCheck) -> str:
         else " (an address that is not in the service's documentation)"
     )
     is_asked = stream.stream == BILLING_VALIDATION
-    verdict = _describe_status(stream.status, stream.words, effect=VALIDATED_HERE if is_asked else None)
+    verdict = _describe_check_status(stream.status, stream.words, effect=VALIDATED_HERE if is_asked else None)
     return f"under key {stream.key!r}: {verdict}{where}"
 
 
-def _describe_status(
+def _describe_check_status(
     status: str, message: str | None, *, is_route: bool = True, effect: str | None = None
 ) -> str:
     detail = f": {message}" if message else ""

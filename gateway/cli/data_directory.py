@@ -14,14 +14,14 @@ from gateway.core.mounts import socket_path
 from spool.settings import LOCK_FILE, SQLITE
 
 
-def load_installation(config: Path | None, data: Path | None = None) -> Config:
+def load_config_with_data(config: Path | None, data: Path | None = None) -> Config:
     """Load a configuration whose data directory exists, or exit with code 2."""
     settings = load_config_or_exit(config, {"data_dir": str(data.absolute()) if data else None})
-    need_data(settings, config, data)
+    require_data_directory(settings, config, data)
     return settings
 
 
-def need_data(settings: Config, config: Path | None, data: Path | None = None) -> None:
+def require_data_directory(settings: Config, config: Path | None, data: Path | None = None) -> None:
     """
     Exit with code 2 if the data directory is missing, or has files but no Tollhouse data.
 
@@ -47,14 +47,14 @@ def need_data(settings: Config, config: Path | None, data: Path | None = None) -
         return
     if not names:
         click.echo(f"tollhouse: {directory} is a new data directory without any data", err=True)
-    elif LOCK_FILE not in names and _is_foreign(settings):
+    elif LOCK_FILE not in names and _has_no_tollhouse_data(settings):
         fail(
             f"{directory} has other files in it and no Tollhouse data; name the data directory with --data",
             2,
         )
 
 
-def need_named_data(config: Path | None, data: Path | None) -> None:
+def require_named_data_directory(config: Path | None, data: Path | None) -> None:
     """Exit with code 2 unless the caller named the directory to fill."""
     from gateway.configuration.reader import setting_origins
 
@@ -74,7 +74,7 @@ def _no_directory_message(directory: Path, config: Path | None) -> str:
     )
 
 
-def _is_foreign(settings: Config) -> bool:
+def _has_no_tollhouse_data(settings: Config) -> bool:
     """
     Return True if the directory has no Tollhouse data. If it also has no lock file, its files are not Tollhouse's.
     """

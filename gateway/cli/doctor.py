@@ -31,13 +31,13 @@ from exporters.probe import OK as TAKEN
 from exporters.probe import REFUSED, UNAVAILABLE, UNUSED
 from gateway.cli import config_option, data_option, fail, load_config_or_exit
 from gateway.cli.check import (
-    file_problems,
-    missed_by_assistants,
-    stopped_routes,
-    try_provider,
+    configured_file_problems,
+    missing_for_mcp_clients,
+    oidc_provider_problem,
+    reasons_of_stopped_routes,
     try_receivers,
 )
-from gateway.cli.data_directory import need_data
+from gateway.cli.data_directory import require_data_directory
 from gateway.cli.operator.client import OperatorClient
 from gateway.cli.output import show_json
 from gateway.configuration.sections import Config, ConfigError
@@ -108,12 +108,12 @@ def doctor(config: Path | None, data: Path | None, bundle: Path | None, as_json:
     """
     settings = load_config_or_exit(config, {"data_dir": str(data.absolute()) if data else None})
     if config is None:
-        need_data(settings, config)
+        require_data_directory(settings, config)
     # machine() must check permissions first, because opening the data directory makes it private
     diagnoses: list[Diagnosis] = list(diagnose_machine(settings))
-    state, trouble = read_state(settings)
+    state, trouble = fetch_api_responses(settings)
     diagnoses += [
-        *shared_storage(settings),
+        *diagnose_shared_storage(settings),
         *diagnose_installation(settings, state, trouble),
         *diagnose_receivers(settings, state),
     ]
@@ -210,7 +210,7 @@ def _diagnose_free_space(config: Config) -> Diagnosis:
 def _diagnose_flush_times(directory: Path) -> Diagnosis:
     """Measure how long flushes of a temporary file take, because every commit waits for a flush."""
     try:
-        times = flush_times(nearest_existing_path(directory))
+        times = measure_flush_times(nearest_existing_path(directory))
     except OSError as error:
         return Diagnosis(about="flush", status=PROBLEM, words=f"cannot be measured: {error.strerror}")
     worst = max(times)
@@ -225,7 +225,7 @@ def _diagnose_flush_times(directory: Path) -> Diagnosis:
     return Diagnosis(about="flush", status=OK, words=message)
 
 
-def flush_times(directory: Path, flushes: int = FLUSHES) -> list[float]:
+def measure_flush_times(directory: Path, flushes: int = FLUSHES) -> list[float]:
     """Time `flushes` page writes with fdatasync; return seconds."""
     times = []
     with tempfile.TemporaryFile(dir=directory) as file:
@@ -258,7 +258,7 @@ def _diagnose_descriptors() -> Diagnosis:
 
 
 def _diagnose_permissions(config: Config) -> Iterator[Diagnosis]:
-    open_to_others = [str(path) for path in _private_files(config) if _file_mode(path) & 0o077]
+    open_to_others = [str(path) for path in _files_to_keep_private(config) if _file_mode(path) & 0o077]
     if open_to_others:
         shown = ", ".join(open_to_others[:5]) + (" and others" if len(open_to_others) > 5 else "")
         yield Diagnosis(
@@ -266,22 +266,24 @@ def _diagnose_permissions(config: Config) -> Iterator[Diagnosis]:
         )
     else:
         yield Diagnosis(about="modes", status=OK, words="only their owner can read data and secrets")
-    foreign = [str(path) for path in _private_files(config) if _file_owner(path) not in (None, os.geteuid())]
+    foreign = [
+        str(path) for path in _files_to_keep_private(config) if _file_owner(path) not in (None, os.geteuid())
+    ]
     if foreign and os.geteuid() != 0:
         message = f"{foreign[0]} belongs to another user than the one who runs this command"
         yield Diagnosis(about="owner", status=WARNING, words=message)
 
 
-def _private_files(config: Config) -> Iterator[Path]:
+def _files_to_keep_private(config: Config) -> Iterator[Path]:
     if config.data_dir.is_dir():
         yield config.data_dir
         # other users can enter the directory, so the modes of its files matter as well
         if _file_mode(config.data_dir) & 0o077:
             yield from config.data_dir.iterdir()
-    yield from _secret_files(config)
+    yield from _paths_of_secret_files(config)
 
 
-def _secret_files(config: Config) -> Iterable[Path]:
+def _paths_of_secret_files(config: Config) -> Iterable[Path]:
     secret_files = [key.secret_file for key in config.upstream.keys]
     secret_files += [destination.secret_file for destination in config.destinations]
     secret_files += [source.signing_secret_file for source in config.sources.values()]
@@ -307,7 +309,7 @@ def diagnose_installation(config: Config, state: State, trouble: str) -> Iterato
     """
     Inspect the configuration and the responses of the operator API. `trouble` says why responses are missing.
     """
-    problems = list(file_problems(config))
+    problems = list(configured_file_problems(config))
     for problem in problems:
         yield Diagnosis(about="configuration", status=PROBLEM, words=problem)
     if not problems:
@@ -315,10 +317,10 @@ def diagnose_installation(config: Config, state: State, trouble: str) -> Iterato
     if trouble:
         yield Diagnosis(about="storage", status=PROBLEM, words=trouble)
     if "/status" in state:
-        yield from spool_status(state["/status"])
+        yield from diagnose_spool(state["/status"])
         yield from _diagnose_lakes(state["/status"])
     if "/attention" in state:
-        yield from _diagnose_attention(
+        yield from _diagnose_attention_causes(
             state["/attention"]["attention"]["causes"], is_writable=_is_writable(state)
         )
     if "/clock" in state and (step_s := state["/clock"]["clock"]["step_s"]):
@@ -341,7 +343,7 @@ def diagnose_installation(config: Config, state: State, trouble: str) -> Iterato
             yield Diagnosis(about="key file", status=WARNING, words=not_open)
 
 
-def read_state(config: Config) -> tuple[State, str]:
+def fetch_api_responses(config: Config) -> tuple[State, str]:
     """
     Query the operator API of the running server, or open the data directory. Return the responses by path,
     and why some are missing, or "".
@@ -363,7 +365,7 @@ def read_state(config: Config) -> tuple[State, str]:
         ("/report", [("range", "last_30d"), ("show", "cost")]),
     ):
         try:
-            status, payload = asyncio.run(client.ask("GET", path, query=query))
+            status, payload = asyncio.run(client.send_request("GET", path, query=query))
         except ConfigError as error:
             return state, "; ".join(error.problems)
         except (SpoolError, OSError, aiohttp.ClientError) as error:
@@ -373,7 +375,7 @@ def read_state(config: Config) -> tuple[State, str]:
         if status >= 400:
             return state, str(payload["error"]["message"])
         state[path] = payload
-    if not client.is_served():  # without a server, every laptop is silent
+    if not client.has_running_server():  # without a server, every laptop is silent
         causes = state["/attention"]["attention"]["causes"]
         state["/attention"] = {
             "attention": {"causes": [each for each in causes if each["kind"] != "devices"]}
@@ -381,19 +383,19 @@ def read_state(config: Config) -> tuple[State, str]:
     return state, ""
 
 
-def shared_storage(config: Config) -> Iterator[Diagnosis]:
+def diagnose_shared_storage(config: Config) -> Iterator[Diagnosis]:
     """Inspect the database that several nodes share. Yields nothing for a data directory."""
     administration = load_engine(config.storage.engine).administration
     if administration is None:
         return
 
-    async def ask() -> tuple[Mapping[str, Any], Sequence[str]]:
+    async def fetch_status_and_losses() -> tuple[Mapping[str, Any], Sequence[str]]:
         return await administration.status(config.storage), await administration.lost(
             config.storage, config.data_dir
         )
 
     try:
-        status, lost = asyncio.run(ask())
+        status, lost = asyncio.run(fetch_status_and_losses())
     except SpoolError as error:
         yield Diagnosis(about="database", status=PROBLEM, words=str(error))
         return
@@ -413,7 +415,7 @@ def diagnose_receivers(config: Config, state: State) -> Iterator[Diagnosis]:
     """
     Test the cost service, the destinations, the channels and the OpenID provider, as `tollhouse check` does.
     """
-    stopped = stopped_routes(state.get("/status", {}))
+    stopped = reasons_of_stopped_routes(state.get("/status", {}))
     streams, destinations = asyncio.run(try_receivers(config, stopped))
     if not streams:
         yield Diagnosis(
@@ -423,7 +425,7 @@ def diagnose_receivers(config: Config, state: State) -> Iterator[Diagnosis]:
         yield Diagnosis(
             about=f"cost service {stream.stream}",
             status=_stream_severity(stream),
-            words=_describe_stream(stream),
+            words=_describe_stream_check(stream),
         )
     for destination in destinations:
         message = f"{destination.to}: {destination.words or destination.status}"
@@ -438,12 +440,12 @@ def diagnose_receivers(config: Config, state: State) -> Iterator[Diagnosis]:
             about=f"channel {channel.name}", status=_TRIED.get(channel.status, NOTE), words=message
         )
     if config.oidc.issuer:
-        problem = asyncio.run(try_provider(config))
+        problem = asyncio.run(oidc_provider_problem(config))
         message = problem or "its addresses and keys were found"
         yield Diagnosis(
             about=f"sign-in {config.oidc.issuer}", status=PROBLEM if problem else OK, words=message
         )
-    for message in asyncio.run(missed_by_assistants(config)):
+    for message in asyncio.run(missing_for_mcp_clients(config)):
         yield Diagnosis(about=f"assistants {config.mcp.oauth.resource}", status=NOTE, words=message)
 
 
@@ -453,7 +455,7 @@ def _stream_severity(stream: StreamCheck) -> str:
     return _TRIED.get(stream.status, NOTE)
 
 
-def _describe_stream(stream: StreamCheck) -> str:
+def _describe_stream_check(stream: StreamCheck) -> str:
     if stream.status == UNUSED:
         return f"not sent: {stream.words}"
     if stream.key is None:
@@ -461,7 +463,7 @@ def _describe_stream(stream: StreamCheck) -> str:
     return f"{stream.words or stream.status}, with the key {stream.key} for {stream.scope}"
 
 
-def spool_status(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
+def diagnose_spool(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
     space = status["space"]
     used = f"{space['entries']} entries, {space['bytes'] / space['max_bytes']:.1%} of spool.max_bytes"
     if space["writable"]:
@@ -475,7 +477,7 @@ def spool_status(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
         yield Diagnosis(
             about="checkpoints", status=WARNING, words=f"the write-ahead log {space['wal_problem']}"
         )
-    stopped = stopped_routes(status)
+    stopped = reasons_of_stopped_routes(status)
     for route in status["routes"]:
         if reason := stopped.get(route["route"]):
             yield Diagnosis(about=f"route {route['route']}", status=PROBLEM, words=reason)
@@ -500,7 +502,9 @@ def _is_writable(state: State) -> bool:
     return "/status" not in state or bool(state["/status"]["space"]["writable"])
 
 
-def _diagnose_attention(causes: Sequence[Mapping[str, Any]], *, is_writable: bool) -> Iterator[Diagnosis]:
+def _diagnose_attention_causes(
+    causes: Sequence[Mapping[str, Any]], *, is_writable: bool
+) -> Iterator[Diagnosis]:
     for cause in causes:
         if cause["kind"] == "route" or (cause["kind"] == "space" and not is_writable):
             continue

@@ -15,8 +15,8 @@ from typing import Any
 import click
 import orjson
 
-from gateway.cli import CONFIG_VARIABLE, data_option, found_configuration, load_config_or_exit
-from gateway.cli.data_directory import load_installation
+from gateway.cli import CONFIG_VARIABLE, data_option, find_configuration_file, load_config_or_exit
+from gateway.cli.data_directory import load_config_with_data
 from gateway.cli.operator.client import OperatorClient, quote_segment
 from gateway.cli.output import show_json
 from gateway.cli.parameters import Choice
@@ -32,8 +32,8 @@ from gateway.intake.shadows import Shadows
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise import any_format
 from gateway.normalise.formats.engine.declaration import Normalised
-from gateway.normalise.formats.langfuse.merger import complete_at_once
-from gateway.normalise.formats.list import FORMAT_NAMES, require_format
+from gateway.normalise.formats.langfuse.merger import complete_without_waiting
+from gateway.normalise.formats.list import FORMAT_NAMES, recognise_format_or_refuse
 from gateway.normalise.outcome import (
     DUPLICATE,
     GUARD,
@@ -89,7 +89,7 @@ _WHY_IGNORED = {
     type=click.Path(path_type=Path, dir_okay=False),
     envvar=CONFIG_VARIABLE,
     show_envvar=True,
-    callback=found_configuration,
+    callback=find_configuration_file,
     help=(
         "Configuration file with the prices, attribution and privacy to apply; default: "
         "./tollhouse.toml, or /etc/tollhouse/tollhouse.toml if that is missing."
@@ -125,7 +125,7 @@ def explain(
     failed = False
     for file in files:
         try:
-            result = asyncio.run(explain_payload(_read_file(file), format, settings, why=why))
+            result = asyncio.run(explain_payload(_read_payload_file(file), format, settings, why=why))
         except Refusal as error:
             failed = True
             click.echo(f"tollhouse: {file}: {error.message}", err=True)
@@ -139,7 +139,7 @@ def explain(
 
 
 def _explain_record(id: str, since: str | None, data: Path | None, config: Path | None) -> None:
-    settings = load_installation(config, data)
+    settings = load_config_with_data(config, data)
     client = OperatorClient(settings, local_address(settings), has_file=config is not None)
     show_json(
         client.request(
@@ -156,7 +156,7 @@ async def explain_payload(
 
     Counters wait for all calls of the file, so the order within the file does not matter.
     """
-    format_name = format or require_format(body, how="name it with --as")
+    format_name = format or recognise_format_or_refuse(body, how="name it with --as")
     options = Options(
         keep_attributes=frozenset(config.privacy.keep_attributes),
         keep_tags=config.kept_tags,
@@ -164,7 +164,9 @@ async def explain_payload(
         max_items=MOST_ITEMS,
         explain=why,
     )
-    outcome = complete_at_once(_run_normaliser(any_format.normalise(format_name, body, options=options)))
+    outcome = complete_without_waiting(
+        _run_to_end(any_format.normalise_body(format_name, body, options=options))
+    )
     clock = SystemClock()
     book = PriceBook.load(config.prices, config.data_dir)
     log = await open_log_in_memory(SpoolSettings(hold=0), clock)
@@ -220,11 +222,12 @@ def _add_reasons(
     for row in result["ignored"]:
         row["why"] = _WHY_IGNORED.get(row["reason"], "counted under this reason")
     result["dropped"] = [
-        dropped_item._asdict() for dropped_item in (*outcome.dropped, *_find_repeats(records, outcome))
+        dropped_item._asdict()
+        for dropped_item in (*outcome.dropped, *_repeats_within_payload(records, outcome))
     ]
 
 
-def _find_repeats(records: Sequence[Record], outcome: Outcome) -> Iterator[Dropped]:
+def _repeats_within_payload(records: Sequence[Record], outcome: Outcome) -> Iterator[Dropped]:
     remaining = Counter(record.id for record in records)
     known: dict[bytes, AiRecord] = {}
     for record, identity in zip(outcome.records, outcome.identities, strict=True):
@@ -248,10 +251,10 @@ def _find_repeats(records: Sequence[Record], outcome: Outcome) -> Iterator[Dropp
             rule = "both have another id in common, or are the client and server side of one call in a trace"
             if first.id == record.id:
                 rule = f"that record is {describe_rule(first)}"
-        yield Dropped(_describe_item(record), f"dropped: repeats record {first.id.hex()}, because {rule}")
+        yield Dropped(_describe_record(record), f"dropped: repeats record {first.id.hex()}, because {rule}")
 
 
-def _describe_item(record: AiRecord) -> str:
+def _describe_record(record: AiRecord) -> str:
     if isinstance(record, Inference):
         return (
             f"report of {record.source} with the id {record.request_id or record.span_id or record.id.hex()}"
@@ -259,7 +262,7 @@ def _describe_item(record: AiRecord) -> str:
     return f"data point of {record.name}"
 
 
-def _run_normaliser(normaliser: Generator[None, None, Normalised]) -> Normalised:
+def _run_to_end(normaliser: Generator[None, None, Normalised]) -> Normalised:
     while True:
         try:
             next(normaliser)
@@ -275,7 +278,7 @@ def _count_ignored(terms: Any) -> list[dict[str, Any]]:
     return [{"reason": reason, "count": n} for reason, n in sorted(counts.items()) if n]
 
 
-def _read_file(file: str) -> bytes:
+def _read_payload_file(file: str) -> bytes:
     """Read a file. Raises BadPayload if that fails, so that the command can continue with the other files."""
     try:
         with (

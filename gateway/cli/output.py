@@ -9,7 +9,7 @@ from typing import Any, Literal
 import click
 import orjson
 
-from gateway.cli.amounts import format_money
+from gateway.cli.amounts import rows_with_amount_texts
 from spool.printable import csv_lines, json_for_people, replace_unprintable
 from spool.record import CURRENCY, moment
 
@@ -98,7 +98,7 @@ def show_list(
     elif form == "csv":
         show_csv(rows, columns)
     else:
-        show_table([shown(row) for row in format_money(rows, money, currency)], columns, titles)
+        show_table([shown(row) for row in rows_with_amount_texts(rows, money, currency)], columns, titles)
 
 
 def show_csv(rows: Sequence[JsonObject], columns: Sequence[str]) -> None:
@@ -139,12 +139,12 @@ def show_table(
     known = titles or {}
     heads = [replace_unprintable(known.get(name) or column_title(name)).upper() for name in columns]
     cells = [[_format_cell(name, row.get(name)) for row in rows] for name in columns]
-    aligned = [_align_column(head, column) for head, column in zip(heads, cells, strict=True)]
+    aligned = [_pad_column(head, column) for head, column in zip(heads, cells, strict=True)]
     for line in zip(*aligned, strict=True):
         click.echo("  ".join(line).rstrip())
 
 
-def _align_column(head: str, cells: Sequence[str]) -> Sequence[str]:
+def _pad_column(head: str, cells: Sequence[str]) -> Sequence[str]:
     width = max(map(len, (head, *cells)))
     values = [cell for cell in cells if cell != _NO_VALUE]
     if values and all(map(_NUMBER.fullmatch, values)):

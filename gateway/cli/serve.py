@@ -85,19 +85,19 @@ def serve(
         fail(f"{others[0]} {words}", code=2)
     settings = load_config_or_exit(config, flags)
     if take_over:
-        _check_files(settings)
+        _exit_if_start_would_fail(settings)
 
-    def reread() -> Config:
+    def reload_config() -> Config:
         return load(config, flags=flags)
 
-    def given() -> Mapping[str, str]:
+    def origins_of_settings() -> Mapping[str, str]:
         return setting_origins(config, flags=flags)
 
     serve_until_stopped(
         settings,
         embedded=config is None,
-        reread=reread,
-        given=given,
+        reread=reload_config,
+        given=origins_of_settings,
         takes_over=take_over,
         applied=applied,
     )
@@ -118,11 +118,11 @@ def serve_until_stopped(settings: Config, **options: Any) -> NoReturn:
         fail(describe_stop(error))
 
 
-def _check_files(config: Config) -> None:
+def _exit_if_start_would_fail(config: Config) -> None:
     """Exit with code 2 if a start would fail. This runs before the running server is asked to stop."""
-    from gateway.cli.check import file_problems
+    from gateway.cli.check import configured_file_problems
 
-    problems = list(file_problems(config))
+    problems = list(configured_file_problems(config))
     if problems:
         fail("; ".join(problems), code=2)
     try:
@@ -154,10 +154,10 @@ async def run_server(
         origins=given,
         sockets=sockets,
         takes_over=takes_over,
-        prepare=None if applied is None else partial(_apply_files, config, applied),
+        prepare=None if applied is None else partial(_apply_directory, config, applied),
     )
 
-    async def announce() -> None:
+    async def announce_server_start() -> None:
         first_key = await app.first_key() if embedded else None
         # On a terminal a person reads the link. A service manager collects the output, which must hold no
         # secret after the first start.
@@ -165,17 +165,17 @@ async def run_server(
         starter = Actor(local_address(app.config), "tollhouse serve")
         _announce_start(app, first_key, await app.console_link(starter) if is_wanted else None)
 
-    return await run_app(app, announce)
+    return await run_app_until_stopped(app, announce_server_start)
 
 
-async def _apply_files(config: Config, directory: Path, services: Services) -> None:
+async def _apply_directory(config: Config, directory: Path, services: Services) -> None:
     """Apply the files of a directory. Raises ConfigError with every problem."""
-    from gateway.cli.operator.files import read_directory, read_secrets
+    from gateway.cli.operator.files import read_secrets, read_settings_files
     from gateway.operations.files.applying import How
     from gateway.operations.files.calls import apply_set, reasons_not_applied
 
     try:
-        files = read_directory(directory)
+        files = read_settings_files(directory)
         how = How(secrets=read_secrets(files, directory))
     except (OSError, ValueError) as error:
         raise ConfigError([f"{directory}: {error}"]) from error
@@ -187,7 +187,9 @@ async def _apply_files(config: Config, directory: Path, services: Services) -> N
     _log.info("settings applied from files", extra=extra)
 
 
-async def run_app(app: App, announce: Callable[[], Awaitable[None]], *, stdin_stops: bool = False) -> int:
+async def run_app_until_stopped(
+    app: App, announce: Callable[[], Awaitable[None]], *, stdin_stops: bool = False
+) -> int:
     """
     Start the app, call `announce`, and serve until a signal, a takeover or the end of a background task. With
     `stdin_stops`, the end of standard input stops the app as well.
@@ -198,14 +200,16 @@ async def run_app(app: App, announce: Callable[[], Awaitable[None]], *, stdin_st
     manager = ServiceManager()
     asked_to_stop = asyncio.Event()
 
-    def stop() -> None:  # a second signal during a stop has no further effect
+    def request_stop() -> None:  # a second signal during a stop has no further effect
         asked_to_stop.set()
         app.abandon()
 
     reload = _Reload(app, manager)
-    _handle_signals(loop, stop, reload.ask)
+    _handle_signals(loop, request_stop, reload.request_reload)
     if stdin_stops:
-        threading.Thread(target=_watch_stdin, args=(loop, stop), daemon=True, name="stdin").start()
+        threading.Thread(
+            target=_stop_when_stdin_ends, args=(loop, request_stop), daemon=True, name="stdin"
+        ).start()
     starting = asyncio.create_task(manager.start(), name="starting")
     try:
         await app.start()
@@ -218,11 +222,11 @@ async def run_app(app: App, announce: Callable[[], Awaitable[None]], *, stdin_st
     try:
         await announce()
         manager.tell("READY=1")
-        reload.begin()
+        reload.allow_reloads()
         return await _wait_until_stopped(app, asked_to_stop)
     finally:
         manager.tell("STOPPING=1")
-        with exit_after(loop):
+        with exit_if_block_exceeds(loop):
             await app.stop()
         watch.cancel()
 
@@ -241,7 +245,7 @@ def _handle_signals(
     loop.add_signal_handler(signal.SIGHUP, reload)
 
 
-def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+def _stop_when_stdin_ends(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
     """Call `stop` on the event loop when standard input ends. Runs in a thread."""
     with suppress(OSError):  # a standard input that cannot be read counts as ended
         while os.read(0, 4096):
@@ -265,7 +269,7 @@ async def _wait_until_stopped(app: App, asked_to_stop: asyncio.Event) -> int:
 
 class _Reload:
     """
-    Reloads on SIGHUP, one at a time. Signals during a reload, or before `begin`, cause one further reload.
+    Reloads on SIGHUP, one at a time. Signals during a reload, or before `allow_reloads`, cause one further reload.
     """
 
     def __init__(self, app: App, manager: ServiceManager) -> None:
@@ -275,12 +279,12 @@ class _Reload:
         self._again = False
         self._has_begun = False
 
-    def begin(self) -> None:
+    def allow_reloads(self) -> None:
         self._has_begun = True
         if self._again:
-            self.ask()
+            self.request_reload()
 
-    def ask(self) -> None:
+    def request_reload(self) -> None:
         self._again = True
         if not self._has_begun:
             return
@@ -352,14 +356,16 @@ def describe_stop(error: Exception) -> str:
 
 
 @contextmanager
-def exit_after(loop: asyncio.AbstractEventLoop, *, within_s: float = STOP_WITHIN_S) -> Iterator[None]:
+def exit_if_block_exceeds(
+    loop: asyncio.AbstractEventLoop, *, within_s: float = STOP_WITHIN_S
+) -> Iterator[None]:
     """
     End the process with exit code 1 if the block takes longer than `within_s`, even if the event loop is blocked.
 
     Logs the tasks that were still running. Committed data is on disk, and senders repeat requests that
     were not acknowledged.
     """
-    timer = threading.Timer(within_s, _give_up, [loop, within_s])
+    timer = threading.Timer(within_s, _log_tasks_and_exit, [loop, within_s])
     timer.daemon = True
     timer.start()
     try:
@@ -368,7 +374,7 @@ def exit_after(loop: asyncio.AbstractEventLoop, *, within_s: float = STOP_WITHIN
         timer.cancel()
 
 
-def _give_up(loop: asyncio.AbstractEventLoop, within_s: float) -> None:
+def _log_tasks_and_exit(loop: asyncio.AbstractEventLoop, within_s: float) -> None:
     running = sorted(_describe_task(task) for task in asyncio.all_tasks(loop))
     extra = {"action": "stop_cut", "tasks": running}
     _log.critical("stopping took longer than %g s; the process ends now", within_s, extra=extra)

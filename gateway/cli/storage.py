@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 import click
 
 from gateway.cli import config_option, fail, fail_because, load_config_or_exit
-from gateway.cli.data_directory import need_data, need_named_data
+from gateway.cli.data_directory import require_data_directory, require_named_data_directory
 from gateway.cli.output import show_fields, show_json
 from gateway.configuration.sections import Config
 from gateway.configuration.values import format_quantity, read_quantity
@@ -43,10 +43,10 @@ def storage() -> None:
     """
 
 
-@storage.command()
+@storage.command("init")
 @config_option
 @as_json
-def init(config: Path | None, as_json: bool) -> None:
+def initialize_storage(config: Path | None, as_json: bool) -> None:
     """
     Create the installation's secret and the tables in PostgreSQL.
 
@@ -54,37 +54,37 @@ def init(config: Path | None, as_json: bool) -> None:
     every other node.
     """
     settings = load_config_or_exit(config)
-    _show_values(
+    _show_result(
         _run_administration_task(settings, lambda shared: shared.make(settings.storage, settings.spool)),
         as_json,
     )
 
 
-@storage.command()
+@storage.command("migrate")
 @config_option
 @as_json
-def migrate(config: Path | None, as_json: bool) -> None:
+def migrate_storage(config: Path | None, as_json: bool) -> None:
     """
     Upgrade the tables to this version of Tollhouse.
 
     Nodes of the previous version keep working. The first node of a new version that starts does the same upgrade.
     """
     settings = load_config_or_exit(config)
-    _show_values(
+    _show_result(
         _run_administration_task(settings, lambda shared: shared.bring_up_to_date(settings.storage)), as_json
     )
 
 
-@storage.command()
+@storage.command("status")
 @config_option
 @as_json
-def status(config: Path | None, as_json: bool) -> None:
+def show_storage_status(config: Path | None, as_json: bool) -> None:
     """
     Show the versions, the standby and the shared settings of the storage. Exit code 1 if it cannot store records.
     """
     settings = load_config_or_exit(config)
     storage_status = dict(_run_administration_task(settings, lambda shared: shared.status(settings.storage)))
-    _show_values(
+    _show_result(
         storage_status
         if as_json
         else {**storage_status, "settings": _format_settings(storage_status["settings"])},
@@ -98,7 +98,7 @@ def status(config: Path | None, as_json: bool) -> None:
 @config_option
 @as_json
 @click.argument("changes", metavar="NAME=VALUE...", nargs=-1, required=True)
-def set_(config: Path | None, as_json: bool, changes: tuple[str, ...]) -> None:
+def change_shared_settings(config: Path | None, as_json: bool, changes: tuple[str, ...]) -> None:
     """
     Change settings that all nodes share, such as `tollhouse storage set retention=3d`.
 
@@ -108,10 +108,10 @@ def set_(config: Path | None, as_json: bool, changes: tuple[str, ...]) -> None:
     settings = load_config_or_exit(config)
     values = dict(map(_parse_shared_setting, changes))
     after = _run_administration_task(settings, lambda shared: shared.change(settings.storage, values))
-    _show_values(after if as_json else _format_settings(after), as_json)
+    _show_result(after if as_json else _format_settings(after), as_json)
 
 
-@storage.command()
+@storage.command("copy")
 @click.option(
     "--from",
     "directory",
@@ -135,7 +135,7 @@ def set_(config: Path | None, as_json: bool, changes: tuple[str, ...]) -> None:
     help="Configuration of the new storage, which must be empty.",
 )
 @as_json
-def copy(directory: Path | None, source_config: Path | None, config: Path, as_json: bool) -> None:
+def copy_storage(directory: Path | None, source_config: Path | None, config: Path, as_json: bool) -> None:
     """
     Copy all data into an empty storage, such as from files to PostgreSQL or back.
 
@@ -149,18 +149,18 @@ def copy(directory: Path | None, source_config: Path | None, config: Path, as_js
         fail("use either --from or --from-config to name what to copy", 2)
     target = _storage_and_engine(config)
     if directory is None:
-        need_data(load_config_or_exit(source_config), source_config)
+        require_data_directory(load_config_or_exit(source_config), source_config)
         source = _storage_and_engine(source_config)
     else:
         source = replace(target[0], directory=directory, storage=StorageSettings()), load_engine(SQLITE)
-    _show_copy(_run_storage_work(copy_storage(*source, *target, _Progress().show)), as_json)
+    _show_copied_storage(_run_or_exit(copy_storage(*source, *target, _Progress().print_progress)), as_json)
 
 
-@storage.command()
+@storage.command("export")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @config_option
 @as_json
-def export(file: Path, config: Path | None, as_json: bool) -> None:
+def export_storage(file: Path, config: Path | None, as_json: bool) -> None:
     """
     Write all data of a storage into FILE. Stop its servers first.
 
@@ -169,24 +169,24 @@ def export(file: Path, config: Path | None, as_json: bool) -> None:
     """
     from spool.transfer.archives import export_archive
 
-    need_data(load_config_or_exit(config), config)
-    result = _run_storage_work(
+    require_data_directory(load_config_or_exit(config), config)
+    result = _run_or_exit(
         export_archive(
             *_storage_and_engine(config),
             file.absolute(),
             version=version("tollhouse"),
             made_at=moment(time.time()),
-            progress=_Progress().show,
+            progress=_Progress().print_progress,
         )
     )
-    _show_copy(result.books, as_json)
+    _show_copied_storage(result.books, as_json)
 
 
 @storage.command("import")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @config_option
 @as_json
-def import_(file: Path, config: Path | None, as_json: bool) -> None:
+def import_storage(file: Path, config: Path | None, as_json: bool) -> None:
     """
     Create a storage from FILE, which `tollhouse storage export` wrote.
 
@@ -195,9 +195,11 @@ def import_(file: Path, config: Path | None, as_json: bool) -> None:
     """
     from spool.transfer.archives import import_archive
 
-    need_named_data(config, None)
-    _show_copy(
-        _run_storage_work(import_archive(file.absolute(), *_storage_and_engine(config), _Progress().show)),
+    require_named_data_directory(config, None)
+    _show_copied_storage(
+        _run_or_exit(
+            import_archive(file.absolute(), *_storage_and_engine(config), _Progress().print_progress)
+        ),
         as_json,
     )
 
@@ -209,16 +211,16 @@ def _storage_and_engine(config: Path | None) -> tuple[StorageOptions, Engine]:
     return storage_options(settings, clock=SystemClock()), load_engine(settings.storage.engine)
 
 
-def _run_storage_work(work: Coroutine[Any, Any, T]) -> T:
+def _run_or_exit(work: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(work)
     except SpoolError as error:
         fail_because(error)
 
 
-def _show_copy(done: CopiedStorage, as_json: bool) -> None:
+def _show_copied_storage(done: CopiedStorage, as_json: bool) -> None:
     records = {topic: terms.get("accepted", 0) for topic, terms in done.topics.items()}
-    _show_values(
+    _show_result(
         {"records": records, "routes": len(done.routes)}
         if as_json
         else {**records, "routes": len(done.routes)},
@@ -234,7 +236,7 @@ class _Progress:
     def __init__(self) -> None:
         self._printed_at = time.monotonic()
 
-    def show(self, step: str, rows: int) -> None:
+    def print_progress(self, step: str, rows: int) -> None:
         now = time.monotonic()
         if now >= self._printed_at + PROGRESS_INTERVAL_S:
             self._printed_at = now
@@ -255,7 +257,7 @@ def _run_administration_task(
     async def run_administration() -> Mapping[str, Any]:
         return await ask(shared)
 
-    return _run_storage_work(run_administration())
+    return _run_or_exit(run_administration())
 
 
 def _parse_shared_setting(change: str) -> tuple[str, float]:
@@ -281,5 +283,5 @@ def _format_settings(settings: Mapping[str, float]) -> dict[str, str]:
     return {name: format_quantity(_KINDS[name], value) for name, value in settings.items()}
 
 
-def _show_values(values: Mapping[str, Any], as_json: bool) -> None:
+def _show_result(values: Mapping[str, Any], as_json: bool) -> None:
     show_json(values) if as_json else show_fields(values)

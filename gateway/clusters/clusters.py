@@ -110,7 +110,7 @@ class Clusters:
         device = self._reporting_device(cluster)
         if device is None:
             return True
-        link = self._devices.state_of(device).link
+        link = self._devices.machine_state(device).link
         return link == OFFLINE or (device.last_heartbeat is None and link != ONLINE)
 
     def silent(self) -> Sequence[Cluster]:

@@ -22,7 +22,7 @@ from typing import Any, get_type_hints
 from exporters.problems import MAX_STREAM_KEYS, problems_of_choice, problems_of_stream_name, problems_of_url
 from exporters.settings import DestinationSettings, NotifySettings, UpstreamSettings
 from gateway.configuration.values import is_loopback, is_safe_address, parse_network, split_address
-from gateway.normalise.reading.content import may_hold_content
+from gateway.normalise.reading.content import may_be_name_of_content
 from spool.devices.device import is_device_id
 from spool.ledger.work import WorkLimits
 from spool.meters import METERS
@@ -522,7 +522,7 @@ class PrivacySettings:
 
     def problems(self, _: str) -> Iterator[str]:
         for name in self.keep_attributes:
-            if may_hold_content(name):
+            if may_be_name_of_content(name):
                 yield f"privacy.keep_attributes: {name} is message content and can never be stored"
         if self.group_order:
             from spool.ledger.groups import SPLIT_BY  # imported late, because the setting is rare

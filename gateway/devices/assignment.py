@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gateway.devices.fleet.assistant_states import OTHER_CALLS
-from gateway.devices.fleet.facts import assistant_name
+from gateway.devices.fleet.facts import assistant_of_source
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.normalise.outcome import CHECK, Outcome
 from gateway.normalise.reading import tags as tag_rules
@@ -46,7 +46,7 @@ class DeviceAssignment:
         self._table = lifecycle.table
         self._count_claims = claimed
 
-    async def assign(self, outcome: Outcome, bearer: Bearer) -> None:
+    async def assign_items(self, outcome: Outcome, bearer: Bearer) -> None:
         """
         Assign items to the device of their sender. Items of a revoked device are rejected. Records that
         another Tollhouse forwarded are rejected if the key may not forward. All other items are stored. Under
@@ -63,14 +63,14 @@ class DeviceAssignment:
         ):
             return
         if outcome.forwarded and not bearer.may_chain:
-            refused = outcome.forwarded if bearer.device is None else _lowering_sums(outcome)
-            _reject_positions(outcome, set(refused), MAY_NOT_CHAIN, _NO_CHAIN)
-        names = {name for _, name, _ in _items_with_device(outcome, bearer)}
+            refused = outcome.forwarded if bearer.device is None else _reports_that_lower_sums(outcome)
+            _reject_items(outcome, set(refused), MAY_NOT_CHAIN, _NO_CHAIN)
+        names = {name for _, name, _ in _items_with_named_device(outcome, bearer)}
         if bearer.device is None:
-            await self._note_first_contacts(sorted(name for name in names if name is not None), bearer)
-        verdicts = {name: self._decide_device(name, bearer) for name in names}
+            await self._enrol_unknown_devices(sorted(name for name in names if name is not None), bearer)
+        verdicts = {name: self._device_verdict(name, bearer) for name in names}
         claims, revoked_positions = 0, []
-        for position, (record, name, forwarded) in enumerate(_items_with_device(outcome, bearer)):
+        for position, (record, name, forwarded) in enumerate(_items_with_named_device(outcome, bearer)):
             verdict = verdicts[name]
             if verdict.revoked:
                 revoked_positions.append(position)
@@ -83,68 +83,72 @@ class DeviceAssignment:
         if claims:
             self._count_claims(claims)
         if revoked_positions:
-            _reject_positions(outcome, set(revoked_positions), DEVICE_REVOKED, "its device was revoked")
-        _ignore_checks(outcome)
+            _reject_items(outcome, set(revoked_positions), DEVICE_REVOKED, "its device was revoked")
+        _ignore_test_calls(outcome)
         if bearer.device is not None and not bearer.may_chain:
-            _treat_as_reports(outcome, bearer.device)
+            _identify_as_device_reports(outcome, bearer.device)
             if not bearer.is_local:
                 _remove_costs(outcome)
 
-        def is_revoked(name: str | None) -> bool:
-            return self._decide_device(_device_id_or_none(name) or bearer.named, bearer).revoked
+        def is_device_revoked(name: str | None) -> bool:
+            return self._device_verdict(_device_id_or_none(name) or bearer.named, bearer).revoked
 
         sessions = outcome.sessions.items()
-        outcome.sessions = {window: named for window, named in sessions if not all(map(is_revoked, named))}
-        self._note_calls((verdict.device for verdict in verdicts.values()), outcome.records, bearer)
+        outcome.sessions = {
+            window: named for window, named in sessions if not all(map(is_device_revoked, named))
+        }
+        self._record_newest_calls((verdict.device for verdict in verdicts.values()), outcome.records, bearer)
 
-    def labels(self, device: str | None) -> Mapping[str, str]:
+    def labels_with_user(self, device: str | None) -> Mapping[str, str]:
         """Return the labels of a device. Its user is one of them, unless a label names another user."""
         enrolled = self._table.find(device) if device is not None else None
         if enrolled is None:
             return NO_LABELS
         return {"user": enrolled.user, **enrolled.all_labels} if enrolled.user else enrolled.all_labels
 
-    async def _note_first_contacts(self, names: list[str], bearer: Bearer) -> None:
+    async def _enrol_unknown_devices(self, names: list[str], bearer: Bearer) -> None:
         if (
             bearer.named is not None
             and (named_device := self._table.find(bearer.named))
             and _is_revoked_by_another(named_device, bearer)
         ):
-            raise self._lifecycle.refused(named_device, bearer)
+            raise self._lifecycle.note_revoked_sender(named_device, bearer)
         for name in names:
             if self._table.find(name) is None:
-                await self._lifecycle.first_contact(name, bearer)
+                await self._lifecycle.enrol_or_list_device(name, bearer)
 
-    def _decide_device(self, name: str | None, bearer: Bearer) -> _Verdict:
+    def _device_verdict(self, name: str | None, bearer: Bearer) -> _Verdict:
         if bearer.device is not None:
             return _Verdict(bearer.device, claimed=name not in (None, bearer.device))
         device = self._table.find(name) if name is not None else None
         if device is None:
             return _Verdict(None)
         if _is_revoked_by_another(device, bearer):
-            self._lifecycle.refused(device, bearer)
+            self._lifecycle.note_revoked_sender(device, bearer)
             return _Verdict(None, revoked=True)
         if device.has_key:
             return _Verdict(None, claimed=True)
         return _Verdict(device.id if device.state in (ENROLLED, REVOKED) else None)
 
-    def _note_calls(self, devices: Iterator[str | None], records: Sequence[AiRecord], bearer: Bearer) -> None:
+    def _record_newest_calls(
+        self, devices: Iterator[str | None], records: Sequence[AiRecord], bearer: Bearer
+    ) -> None:
         calls: dict[str, dict[str, float]] = {id: {} for id in devices if id is not None}
         now = self._lifecycle.now()
         for record in records:
             if isinstance(record, Inference) and record.device in calls:
-                name = assistant_name(record.source, record.tags.get("service")) or OTHER_CALLS
+                name = assistant_of_source(record.source, record.tags.get("service")) or OTHER_CALLS
                 newest = calls[record.device]
-                newest[name] = max(_call_end(record, now), newest.get(name, 0.0))
+                newest[name] = max(_call_end_or_now(record, now), newest.get(name, 0.0))
         if bearer.is_local and bearer.device is not None:
             self._lifecycle.called(calls.get(bearer.device, {}))
         for id, ends in calls.items():
             device = self._table.find(id)
             if device is not None:
-                self._lifecycle.heard(device, ends, bearer)
+                self._lifecycle.note_telemetry(device, ends, bearer)
 
 
-def _items_with_device(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | None, bool]]:
+def _items_with_named_device(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | None, bool]]:
     for position, record in enumerate(outcome.records):
         forwarded = position in outcome.forwarded
         name = record.device if forwarded else outcome.named.get(position)
@@ -161,7 +165,7 @@ def _is_revoked_by_another(device: Device, bearer: Bearer) -> bool:
     return device.state == REVOKED and device.revoked_by != bearer.name
 
 
-def _lowering_sums(outcome: Outcome) -> set[int]:
+def _reports_that_lower_sums(outcome: Outcome) -> set[int]:
     """Return the positions of reports that reduce a sum, which a device's own report never does."""
     return {
         position
@@ -170,7 +174,7 @@ def _lowering_sums(outcome: Outcome) -> set[int]:
     }
 
 
-def _treat_as_reports(outcome: Outcome, device: str) -> None:
+def _identify_as_device_reports(outcome: Outcome, device: str) -> None:
     """
     Treat records as reports of a device. If the id of a record cannot be derived from its own fields, it
     counts only for this device. So the device cannot claim another sender's call.
@@ -197,7 +201,7 @@ def _remove_costs(outcome: Outcome) -> None:
             record.charges, record.cost_source = {}, "none"
 
 
-def _call_end(call: Inference, now: float) -> float:
+def _call_end_or_now(call: Inference, now: float) -> float:
     """Use the clock of the sender. A call without a time ends now."""
     ended = call.end_time or call.start_time
     return now if ended is None else ended / NS
@@ -210,26 +214,26 @@ def _device_id_or_none(name: str | None) -> str | None:
 def _with_claim_tag(tags: Mapping[str, str], name: str) -> dict[str, str]:
     """Copy the tags, because several records may share them."""
     tagged = dict(tags)
-    tag_rules.put_tag(tagged, CLAIMED, name)
+    tag_rules.put_tag_if_allowed(tagged, CLAIMED, name)
     return tagged
 
 
-def _ignore_checks(outcome: Outcome) -> None:
+def _ignore_test_calls(outcome: Outcome) -> None:
     """Remove test calls only after all other rules were applied to them."""
     checks = {position for position in outcome.forwarded if outcome.records[position].id == identity.CHECK_ID}
     if checks:
-        _remove_positions(outcome, checks)
+        _remove_items(outcome, checks)
         outcome.ignored[CHECK] += len(checks)
 
 
-def _reject_positions(outcome: Outcome, positions: set[int], reason: str, why: str) -> None:
+def _reject_items(outcome: Outcome, positions: set[int], reason: str, why: str) -> None:
     """Reject items. The positions are among records and points."""
-    _remove_positions(outcome, positions)
+    _remove_items(outcome, positions)
     for position in sorted(positions):
-        outcome.reject(position, reason, f"record {position}: {why}")
+        outcome.reject_item(position, reason, f"record {position}: {why}")
 
 
-def _remove_positions(outcome: Outcome, positions: set[int]) -> None:
+def _remove_items(outcome: Outcome, positions: set[int]) -> None:
     """Remove items. The positions are among records and points."""
     records = len(outcome.records)
     kept_records = [position for position in range(records) if position not in positions]

@@ -24,11 +24,11 @@ from gateway.configuration.sections import DeviceSettings
 from gateway.core.attempts import Buckets
 from gateway.core.errors import Refusal
 from gateway.devices import reports, states
-from gateway.devices.fleet.assistant_states import correct_call_end, set_clock_offset, updated_memories
-from gateway.devices.fleet.facts import change_instances, is_collector, keep_earlier_facts
-from gateway.devices.fleet.matching import NOBODY, ExpectedMachines, device_serial
+from gateway.devices.fleet.assistant_states import corrected_call_end, set_clock_offset, updated_memories_json
+from gateway.devices.fleet.facts import is_collector, with_changed_instances, with_earlier_facts
+from gateway.devices.fleet.matching import NOBODY, ExpectedMachines, serial_of_device
 from gateway.devices.machine_state import WORDS, Evidence, MachineState, MachineStates, QuietDevices
-from gateway.devices.reports import DeviceReport, is_another, is_from_device
+from gateway.devices.reports import DeviceReport, has_other_fingerprint, is_from_device
 from gateway.devices.words import DeviceWords, WordNumbers, WordTurn
 from gateway.people.authentication.access import ended_token, missing_scope_refusal
 from gateway.people.authentication.bearer import Bearer
@@ -104,7 +104,7 @@ class DeviceLifecycle:
         self.budget_refusal: Callable[[], str] = lambda: ""
         self._states = MachineStates()
         self._quiet = QuietDevices()
-        table.watchers.append(self._release_earlier_row)
+        table.watchers.append(self._forget_cached_state)
         self.listening_since = clock.now()
         self._clock = clock
         self._people = people or People.for_installation(secret)
@@ -129,69 +129,71 @@ class DeviceLifecycle:
     def now(self) -> float:
         return self._clock.now()
 
-    def state_of(self, device: Device) -> MachineState:
+    def machine_state(self, device: Device) -> MachineState:
         machine = self.expected().find_machine(device)
         evidence = Evidence(device, self.interval_s, machine, self.listening_since)
-        return self._states.of(evidence, self._clock.now())
+        return self._states.find_or_evaluate(evidence, self._clock.now())
 
-    def _release_earlier_row(self, id: str) -> None:
+    def _forget_cached_state(self, id: str) -> None:
         """Release the earlier row of a device. It takes as much memory as the new row."""
-        self._states.changed(id, self.table.find(id))
-        self._quiet.forget(id)
+        self._states.forget_unless_unchanged(id, self.table.find(id))
+        self._quiet.forget_device(id)
 
-    def counts(self) -> Mapping[str, int]:
+    def device_counts_by_state(self) -> Mapping[str, int]:
         """Return the number of devices by state, including empty states."""
         devices = self.table.all()
         self._states.forget_all_but({device.id for device in devices})
-        words = Counter(self.state_of(device).word for device in devices)
+        words = Counter(self.machine_state(device).word for device in devices)
         return {word: words[word] for word in WORDS}
 
     # -- requests of devices --------------------------------------------------------------------------------------
 
-    async def enrol(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, str | None]:
+    async def enrol_or_update(
+        self, report: DeviceReport, bearer: Bearer, address: str
+    ) -> tuple[Device, str | None]:
         """Return the key only once."""
-        report = self._apply_privacy(report)
+        report = self._apply_privacy_rules(report)
         enrolled_before = self.table.find(report.id)
         if bearer.is_gateway:
-            enrolled_before = await self._follow_upstream(enrolled_before, report, bearer, address)
+            enrolled_before = await self._adopt_upstream_state(enrolled_before, report, bearer, address)
             if report.revoked:
                 begun = states.new_device(report.id, self._clock.now(), bearer.name, state=REVOKED)
                 return enrolled_before or begun, None
         enrolled_before = await self._enrol_if_expected(enrolled_before, report, bearer, address)
-        reported, audited = await self._change_on_contact(enrolled_before, report, bearer, address)
+        reported, audited = await self._change_by_report(enrolled_before, report, bearer, address)
         may_have_key = False
 
-        def enrolled(newest: Device | None) -> Device:
+        def device_after_enrolment(newest: Device | None) -> Device:
             nonlocal may_have_key
             device = reported(newest)
-            may_have_key = report.want_key and self._may_have_key(newest or device, report)
+            may_have_key = report.want_key and self._may_receive_key(newest or device, report)
             if not may_have_key:
                 return device
             # without a token, the device was known before
             token = device.token or ("" if device.has_key else bearer.token or "")
             return replace(device, has_key=True, token=token, left_at=None)
 
-        device = await self._update_device(report.id, enrolled, bearer, audited)
-        await self._replace_earlier(device, bearer, address)
-        return device, self.keys.key_of(device) if may_have_key else None
+        device = await self._update_device(report.id, device_after_enrolment, bearer, audited)
+        await self._mark_earlier_as_replaced(device, bearer, address)
+        return device, self.keys.issue_key(device) if may_have_key else None
 
-    async def heartbeat(self, report: DeviceReport, bearer: Bearer, address: str) -> Device:
-        return (await self.heartbeat_with_word(report, bearer, address))[0]
+    async def store_heartbeat(self, report: DeviceReport, bearer: Bearer, address: str) -> Device:
+        return (await self.store_heartbeat_with_word(report, bearer, address))[0]
 
-    async def heartbeat_with_word(
+    async def store_heartbeat_with_word(
         self, report: DeviceReport, bearer: Bearer, address: str
     ) -> tuple[Device, str | None]:
         """
         Store a heartbeat. The first report enrols the device if the key may enrol devices. Otherwise Refusal
         403 names the missing scope. Return the device and the word for its next heartbeat.
         """
-        report = self._apply_privacy(report)
-        reports.check_own(bearer, report.id)
+        report = self._apply_privacy_rules(report)
+        reports.require_own_device(bearer, report.id)
         device_before = self.table.find(report.id)
         if device_before is None and ENROLL not in bearer.scopes:
             raise missing_scope_refusal(ENROLL)
         device_before = await self._enrol_if_expected(device_before, report, bearer, address)
-        reported, audited = await self._change_on_contact(device_before, report, bearer, address)
+        reported, audited = await self._change_by_report(device_before, report, bearer, address)
         now = self._clock.now()
         if report.leaving and audited is None:
             audited = AuditedChange(
@@ -200,22 +202,22 @@ class DeviceLifecycle:
 
         turn = WordTurn(WordNumbers())
 
-        def beaten(newest: Device | None) -> Device:
+        def device_after_heartbeat(newest: Device | None) -> Device:
             nonlocal turn
             device = reported(newest)
-            turn = WordTurn(WordNumbers.of(device))
+            turn = WordTurn(WordNumbers.from_device(device))
             is_own = is_from_device(device, report, bearer)
             if is_own:  # words change only for the device itself, so that another machine cannot rotate them
-                turn = self._words.turn(device, report)
+                turn = self._words.check_word(device, report)
                 words = str(turn.numbers) if any(turn.numbers) else ""
                 device = replace(device, words=words, left_at=None)
             offset = device.clock_offset_s if report.sent_at is None else report.sent_at - now
-            heartbeat = keep_earlier_facts(device.heartbeat, report.heartbeat)
+            heartbeat = with_earlier_facts(device.heartbeat, report.heartbeat)
             if report.instances is not None:
-                heartbeat = change_instances(heartbeat, report.instances)
+                heartbeat = with_changed_instances(heartbeat, report.instances)
             is_moved = abs((offset or 0.0) - (device.clock_offset_s or 0.0)) > CLOCK_MOVED_S
             device = set_clock_offset(device, offset, now=now)
-            uses = updated_memories(device, heartbeat, now=now, is_clock_moved=is_moved)
+            uses = updated_memories_json(device, heartbeat, now=now, is_clock_moved=is_moved)
             device = device.with_changes(last_heartbeat=now, last_seen=now, heartbeat=heartbeat, uses=uses)
             return (
                 states.device_after_leaving(device, report.leaving, now)
@@ -223,49 +225,49 @@ class DeviceLifecycle:
                 else device
             )
 
-        device = await self._update_device(report.id, beaten, bearer, audited)
+        device = await self._update_device(report.id, device_after_heartbeat, bearer, audited)
         if turn.is_copy and device.copied_at is None:
-            device = await self._note_copy(device, bearer, address)
-        return device, self._words.word(device.id, turn.numbers.issued) if turn.is_next else None
+            device = await self._mark_as_copied(device, bearer, address)
+        return device, self._words.make_word(device.id, turn.numbers.issued) if turn.is_next else None
 
-    async def _note_copy(self, device: Device, bearer: Bearer, address: str) -> Device:
+    async def _mark_as_copied(self, device: Device, bearer: Bearer, address: str) -> Device:
         """Refuse nothing after an older word, because the copy may be either device."""
         now = self._clock.now()
         change = AuditedChange(actor=_bearer_actor(bearer, address), action="device.copied", target=device.id)
         copied = require_known(lambda known: replace(known, copied_at=now))
         return await self.table.update(device.id, copied, change, expects=bearer.expects)
 
-    def _apply_privacy(self, report: DeviceReport) -> DeviceReport:
+    def _apply_privacy_rules(self, report: DeviceReport) -> DeviceReport:
         user = self._people.recorded_form(report.user)
         labels = self._people.carried_values(report.labels)
         return replace(report, user=user or "", labels=labels)
 
-    def refused(self, device: Device, bearer: Bearer) -> Refusal:
+    def note_revoked_sender(self, device: Device, bearer: Bearer) -> Refusal:
         """Note that a revoked device still sends, so that it is not deleted as offline."""
         now = self._clock.now()
         if elapsed_s(device.last_seen, now) >= HEARD_EVERY_S:
             self.table.change_soon(device.id, states.last_seen_updater(now), expects=bearer.expects)
         return reports.device_revoked()
 
-    def ping(self, id: str, bearer: Bearer) -> None:
+    def note_alive(self, id: str, bearer: Bearer) -> None:
         """
         Note that a device is alive. Raises Refusal 404 if it is unknown, and 403 if it must use its own key.
         """
-        reports.check_own(bearer, id)
+        reports.require_own_device(bearer, id)
         device = self.table.find(id)
         if device is None:
             raise reports.unknown_device()
         if device.state == REVOKED:
-            raise self.refused(device, bearer)
+            raise self.note_revoked_sender(device, bearer)
         now = self._clock.now()
 
-        def pinged(newest: Device) -> Device:
-            reports.check_speaks_for(newest, bearer)
+        def device_after_ping(newest: Device) -> Device:
+            reports.require_may_report_for(newest, bearer)
             return states.last_seen_updater(now)(newest)
 
-        self.table.change_soon(id, pinged, expects=bearer.expects)
+        self.table.change_soon(id, device_after_ping, expects=bearer.expects)
 
-    async def first_contact(self, id: str, bearer: Bearer) -> Device | None:
+    async def enrol_or_list_device(self, id: str, bearer: Bearer) -> Device | None:
         """Enrol a device that telemetry names, or list it as unenrolled."""
         if ENROLL in bearer.scopes:
             try:
@@ -291,7 +293,7 @@ class DeviceLifecycle:
         except TooManyDevices as error:
             raise reports.too_many_devices() from error
         except TokenUsedUp as error:
-            raise reports.used_up() from error
+            raise reports.token_used_up() from error
 
     def _require_live_token(self, bearer: Bearer) -> EnrolmentToken | None:
         """Return None for a key. Raises Refusal 401 if the token ended while the request arrived."""
@@ -302,14 +304,14 @@ class DeviceLifecycle:
             raise ended_token()
         return token
 
-    def heard(self, device: Device, calls: Mapping[str, float], bearer: Bearer) -> None:
+    def note_telemetry(self, device: Device, calls: Mapping[str, float], bearer: Bearer) -> None:
         """
         Note telemetry at most once every HEARD_EVERY_S. `calls` are the ends of each assistant's newest call
         by the device's clock.
         """
         now = self._clock.now()
         rest_s = min(HEARD_EVERY_S, self.interval_s)
-        ends = {name: correct_call_end(device, ended, now=now) for name, ended in calls.items()}
+        ends = {name: corrected_call_end(device, ended, now=now) for name, ended in calls.items()}
         newest = device.newest_calls
         is_new = any(name not in newest or ended - newest[name] >= rest_s for name, ended in ends.items())
         is_known = device.last_telemetry is not None and elapsed_s(device.last_telemetry, now) < rest_s
@@ -326,7 +328,7 @@ class DeviceLifecycle:
             raise Refusal(403, "enrolment_closed", message)
         token = self._require_live_token(bearer)
         if token is None:
-            self._check_key(bearer)
+            self._require_key_may_enrol(bearer)
         limits, name = (self._limits, bearer.name) if token is None else (self._token_limits, token.id)
         wait_s = limits.wait_s(name)
         if wait_s:
@@ -336,33 +338,33 @@ class DeviceLifecycle:
         now = self._clock.now()
         state = PENDING if policy == "approve" else ENROLLED
         facts = report.facts()
-        if policy == "expected" and not self._is_expected(report, token):
+        if policy == "expected" and not self._is_machine_expected(report, token):
             state, facts["cause"] = PENDING, states.NOT_EXPECTED
         if token is not None:
             labels = dict(token.labels)
             facts |= {"token": token.id, "serial": token.serial, "operator_labels": labels}
-        if _is_doubtful(token, self._same_hardware(report.hardware_id, report.id)):
+        if _is_machine_doubtful(token, self._active_devices_with_hardware(report.hardware_id, report.id)):
             state, facts["cause"] = PENDING, states.SAME_HARDWARE
         device = states.new_device(report.id, now, bearer.name, state=state, **facts)
         actor = _bearer_actor(bearer, address)
         after = {"state": state}
         return device, AuditedChange(actor=actor, action="device.enrol", target=report.id, after=after)
 
-    def relatives(self, device: Device) -> Mapping[str, Sequence[str]]:
+    def related_device_ids(self, device: Device) -> Mapping[str, Sequence[str]]:
         replaced = [
             earlier.id
             for earlier in self.table.devices_with_hardware(device.hardware_id)
             if earlier.replaced_by == device.id
         ]
-        same = [other.id for other in self._same_hardware(device.hardware_id, device.id)]
+        same = [other.id for other in self._active_devices_with_hardware(device.hardware_id, device.id)]
         return {"replaces": replaced, "same_hardware": same}
 
-    def _same_hardware(self, hardware_id: str, id: str) -> list[Device]:
+    def _active_devices_with_hardware(self, hardware_id: str, id: str) -> list[Device]:
         devices = self.table.devices_with_hardware(hardware_id)
         here = (device for device in devices if device.state != REVOKED and device.left_at is None)
         return [device for device in here if device.id != id]
 
-    async def _replace_earlier(self, device: Device, bearer: Bearer, address: str) -> None:
+    async def _mark_earlier_as_replaced(self, device: Device, bearer: Bearer, address: str) -> None:
         """
         Mark the earlier device of the same machine as replaced. Only a token made for its serial
         number does this, because a hardware id is no secret. A repeat of the enrolment repeats this, so that
@@ -371,30 +373,32 @@ class DeviceLifecycle:
         token = None if bearer.token is None or self._tokens is None else self._tokens.find(bearer.token)
         if device.state != ENROLLED:
             return
-        for earlier in self._same_hardware(device.hardware_id, device.id):
-            if _is_token_for(token, earlier):
+        for earlier in self._active_devices_with_hardware(device.hardware_id, device.id):
+            if _is_token_for_device(token, earlier):
                 change = states.device_replacer(device.id)
                 actor = _bearer_actor(bearer, address)
                 await self._change_with_audit(
                     earlier.id, change, "device.replace", actor, expects=bearer.expects
                 )
 
-    def _is_expected(self, report: DeviceReport, token: EnrolmentToken | None) -> bool:
+    def _is_machine_expected(self, report: DeviceReport, token: EnrolmentToken | None) -> bool:
         """
         Return whether the inventory expects the device. A serial number is a claim, unless a token was made
         for it. Without an agent, the device id is the serial number.
         """
         serial = (token.serial if token is not None else "") or report.serial
         expected = self.expected()
-        is_claimed = expected.expects(serial=serial, hostname=report.hostname, serial_hash=report.serial_hash)
-        return is_claimed or expected.expects(serial=report.id, hostname="")
+        is_claimed = expected.has_machine(
+            serial=serial, hostname=report.hostname, serial_hash=report.serial_hash
+        )
+        return is_claimed or expected.has_machine(serial=report.id, hostname="")
 
     async def _enrol_if_expected(
         self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str
     ) -> Device | None:
         if device is None or device.state != PENDING or device.cause != states.NOT_EXPECTED:
             return device
-        if not is_from_device(device, report, bearer) or not self._is_expected(
+        if not is_from_device(device, report, bearer) or not self._is_machine_expected(
             report, self._require_live_token(bearer)
         ):
             return device
@@ -404,7 +408,7 @@ class DeviceLifecycle:
             device.id, change, "device.approve", actor, expects=bearer.expects
         )
 
-    def _check_key(self, bearer: Bearer) -> None:
+    def _require_key_may_enrol(self, bearer: Bearer) -> None:
         """Refuse a key that may not enrol. A key that is no token may be refused."""
         if self.settings.require_token and not bearer.is_gateway:
             message = (
@@ -415,7 +419,7 @@ class DeviceLifecycle:
         if not may_add(self.table.count_enrolled(bearer.name), len(self.table), 1, self.settings.max):
             raise reports.too_many_devices()
 
-    def _check_token(self, device: Device | None, report: DeviceReport, bearer: Bearer) -> None:
+    def _require_token_fits(self, device: Device | None, report: DeviceReport, bearer: Bearer) -> None:
         """
         Check a token. Raises Refusal for the token of another machine, and for a device that the token did
         not enrol and that sends another fingerprint.
@@ -431,13 +435,13 @@ class DeviceLifecycle:
             device is None
             or device.token == token.id
             or device.state == REVOKED
-            or is_another(device, report)
+            or has_other_fingerprint(device, report)
         ):
             return  # for these devices, other rules decide about the fingerprint
-        if not is_from_device(device, report, bearer) and not self._may_have_key(device, report):
+        if not is_from_device(device, report, bearer) and not self._may_receive_key(device, report):
             raise reports.another_fingerprint()
 
-    async def _change_on_contact(
+    async def _change_by_report(
         self, device_before: Device | None, report: DeviceReport, bearer: Bearer, address: str
     ) -> tuple[DeviceChange, AuditedChange | None]:
         """
@@ -446,20 +450,20 @@ class DeviceLifecycle:
         Raises Refusal if the device may not enrol, is revoked or belongs to another machine. When applied,
         the change raises the same refusals if the row was updated meanwhile.
         """
-        self._check_token(device_before, report, bearer)
+        self._require_token_fits(device_before, report, bearer)
         if device_before is None:
             new, audited = self._new_device(report, bearer, address)
             return (
-                lambda newest: new if newest is None else self._apply_report(newest, report, bearer),
+                lambda newest: new if newest is None else self._device_after_report(newest, report, bearer),
                 audited,
             )
         if device_before.state == REVOKED:
-            raise self.refused(device_before, bearer)
-        if is_another(device_before, report):
+            raise self.note_revoked_sender(device_before, bearer)
+        if has_other_fingerprint(device_before, report):
             await self._flag_second_fingerprint(device_before, bearer, address)
-        return require_known(lambda newest: self._apply_report(newest, report, bearer)), None
+        return require_known(lambda newest: self._device_after_report(newest, report, bearer)), None
 
-    def _apply_report(self, device: Device, report: DeviceReport, bearer: Bearer) -> Device:
+    def _device_after_report(self, device: Device, report: DeviceReport, bearer: Bearer) -> Device:
         """
         Return the device after a report. Raises Refusal if the device is revoked or belongs to another
         machine. Also raises Refusal if the device has used its own key and the report arrives under another
@@ -468,9 +472,9 @@ class DeviceLifecycle:
         """
         if device.state == REVOKED:
             raise reports.device_revoked()
-        if is_another(device, report):
+        if has_other_fingerprint(device, report):
             raise reports.another_fingerprint()
-        reports.check_speaks_for(device, bearer)
+        reports.require_may_report_for(device, bearer)
         if (
             is_collector(device.id) and not device.last_seen
         ):  # an operator admitted the device, so its first key is its own
@@ -481,7 +485,7 @@ class DeviceLifecycle:
         facts = {name: value for name, value in report.facts().items() if getattr(device, name) != value}
         return device.with_changes(facts=True, **facts) if facts else device
 
-    async def _follow_upstream(
+    async def _adopt_upstream_state(
         self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str
     ) -> Device | None:
         """
@@ -514,7 +518,7 @@ class DeviceLifecycle:
         flagged = require_known(lambda known: replace(known, flagged_at=now))
         await self.table.update(device.id, flagged, change, expects=bearer.expects)
 
-    def _may_have_key(self, device: Device, report: DeviceReport) -> bool:
+    def _may_receive_key(self, device: Device, report: DeviceReport) -> bool:
         """
         Return whether the device may receive its key.
 
@@ -530,37 +534,35 @@ class DeviceLifecycle:
 
     # -- requests of operators ------------------------------------------------------------------------------------
 
-    async def admit(self, id: str, actor: Actor) -> Device:
+    async def admit_device(self, id: str, actor: Actor) -> Device:
         """Admit a device, which may then request its key within an hour, under any policy."""
         if not is_device_id(id):
             raise Invalid("a device id must have 1 to 128 letters, digits and any of . _ : @ -")
         device = replace(states.new_device(id, self._clock.now(), actor.name), last_seen=0.0)
 
-        def admitted(known: Device | None) -> Device:
+        def admitted_device(known: Device | None) -> Device:
             if known is not None:
                 raise AlreadyThere(f"the device {id} is already {known.state}")
             return device
 
-        admitted(self.table.find(id))
+        admitted_device(self.table.find(id))
         change = AuditedChange(actor=actor, action="device.admit", target=id, after={"state": device.state})
-        return await self.table.update(id, admitted, change, most=self.settings.max)
+        return await self.table.update(id, admitted_device, change, most=self.settings.max)
 
-    async def delete(self, id: str, actor: Actor) -> None:
+    async def delete_device(self, id: str, actor: Actor) -> None:
         """Delete a device. Its records stay, and it may enrol again."""
         device = self._require_device(id)
-        change = AuditedChange(
-            actor=actor, action="device.delete", target=id, before=_describe_device(device)
-        )
-        await self._count_spent_tokens([device], actor)
+        change = AuditedChange(actor=actor, action="device.delete", target=id, before=_audited_fields(device))
+        await self._store_uses_of_tokens([device], actor)
         await self.table.delete([id], [change])
 
-    async def _count_spent_tokens(self, devices: Collection[Device], actor: Actor) -> None:
+    async def _store_uses_of_tokens(self, devices: Collection[Device], actor: Actor) -> None:
         """Count uses of enrolment tokens. Deleted and reset devices still count as uses of their tokens."""
         uses = Counter(device.token for device in devices if device.token)
         if uses and self._tokens is not None:
             await self._tokens.count_spent_uses(uses, actor=actor)
 
-    async def forget_silent(self) -> int:
+    async def delete_silent_devices(self) -> int:
         """Delete nothing shortly after a start."""
         after_s = self.settings.forget_after
         if not after_s or self._clock.monotonic() - self._began < min(GRACE_S, after_s):
@@ -575,12 +577,12 @@ class DeviceLifecycle:
                 actor=actor,
                 action="device.forget",
                 target=device.id,
-                before=_describe_device(device),
+                before=_audited_fields(device),
             )
             for device in silent
         ]
         if silent:
-            await self._count_spent_tokens(silent, actor)
+            await self._store_uses_of_tokens(silent, actor)
             await self.table.delete([device.id for device in silent], changes)
         return len(silent)
 
@@ -588,36 +590,38 @@ class DeviceLifecycle:
         """End the keys of devices that left a week ago and did not return."""
         now = self._clock.now()
         actor = Actor("devices that left", "")
-        over = [device.id for device in self.table.all() if states.is_key_over(device, now)]
+        over = [device.id for device in self.table.all() if states.has_expired_key(device, now)]
         await asyncio.gather(
             *(self._change_with_audit(id, states.key_ender(now), "device.end_key", actor) for id in over)
         )
 
-    async def note_states(self) -> None:
+    async def store_changed_states(self) -> None:
         basis = self.interval_s, self.expected()
-        for number, device in enumerate(self._quiet.others(self.table.all(), basis, self._clock.now())):
-            state = self.state_of(device)
-            if states.newest_word(device) == state.word:
-                self._quiet.add(device, state)
+        for number, device in enumerate(
+            self._quiet.devices_to_evaluate(self.table.all(), basis, self._clock.now())
+        ):
+            state = self.machine_state(device)
+            if states.newest_state_word(device) == state.word:
+                self._quiet.add_device(device, state)
             else:
                 self.table.change_soon(device.id, self._with_state_word)
             if number % DEVICES_PER_TURN == 0:
                 await pause_when_due()
 
     def _with_state_word(self, device: Device) -> Device:
-        return states.state_word_adder(self.state_of(device).word, self._clock.now())(device)
+        return states.state_word_adder(self.machine_state(device).word, self._clock.now())(device)
 
-    async def follow_states(self) -> None:
+    async def store_changed_states_repeatedly(self) -> None:
         while True:
-            await self.note_states()
+            await self.store_changed_states()
             await asyncio.sleep(NOTE_EVERY_S)
 
-    async def run(self) -> None:
+    async def clean_up_repeatedly(self) -> None:
         while True:
             await asyncio.sleep(FORGET_EVERY_S)
             try:
                 await self.end_keys_of_left_devices()
-                count = await self.forget_silent()
+                count = await self.delete_silent_devices()
                 if count:
                     extra: dict[str, object] = {"action": "devices_forgotten", "count": count}
                     _log.info("offline devices were deleted", extra=extra)
@@ -625,7 +629,7 @@ class DeviceLifecycle:
                 extra = {"action": "devices_not_forgotten"}
                 _log.warning("offline devices could not be deleted: %s", error, extra=extra)
 
-    async def approve(self, id: str, actor: Actor, *, key: str = "") -> Device:
+    async def approve_device(self, id: str, actor: Actor, *, key: str = "") -> Device:
         """
         Approve a device. A key from before a revocation stays invalid. With `key`, the Tollhouse key of this
         name reports for an OpAMP agent from now on.
@@ -636,22 +640,22 @@ class DeviceLifecycle:
                 "only an OpAMP agent has a key that reports for it; other devices have keys of their own"
             )
 
-        def approved(device: Device) -> Device:
+        def approved_by_operator(device: Device) -> Device:
             if device.state == ENROLLED and device.copied_at is None and not key:
                 raise NotAllowed(f"the device {id} is already enrolled")
             return replace(states.approved_device(device, now), enrolled_by=key or device.enrolled_by)
 
-        return await self._change_with_audit(id, approved, "device.approve", actor)
+        return await self._change_with_audit(id, approved_by_operator, "device.approve", actor)
 
-    async def revoke(self, id: str, actor: Actor) -> Device:
+    async def revoke_device(self, id: str, actor: Actor) -> Device:
         """Revoke a device. Its key becomes invalid at once, and its records stay."""
 
-        def revoked(device: Device) -> Device:
+        def revoked_device(device: Device) -> Device:
             if device.state == REVOKED and not device.revoked_by:
                 raise NotAllowed(f"the device {id} is already revoked")
             return states.device_revoker("")(device)
 
-        return await self._change_with_audit(id, revoked, "device.revoke", actor)
+        return await self._change_with_audit(id, revoked_device, "device.revoke", actor)
 
     async def revoke_token(self, word: str, actor: Actor, *, devices: bool) -> tuple[int, int]:
         """
@@ -676,18 +680,18 @@ class DeviceLifecycle:
         )
         return len(ids), len(enrolled)
 
-    async def reset(self, id: str, actor: Actor) -> Device:
+    async def reset_device(self, id: str, actor: Actor) -> Device:
         """Reset a device. Another machine may then enrol with this id."""
         now = self._clock.now()
-        await self._count_spent_tokens([self._require_device(id)], actor)
+        await self._store_uses_of_tokens([self._require_device(id)], actor)
         return await self._change_with_audit(
             id, lambda device: states.device_after_reset(device, now), "device.reset", actor
         )
 
-    async def label(self, id: str, labels: Mapping[str, str | None], actor: Actor) -> Device:
+    async def change_labels(self, id: str, labels: Mapping[str, str | None], actor: Actor) -> Device:
         """Change the labels of a device. None removes a label. The labels override reported ones."""
 
-        def labelled(device: Device) -> Device:
+        def device_with_labels(device: Device) -> Device:
             merged = {**device.operator_labels, **labels}
             checked_labels = check_labels(
                 {name: value for name, value in merged.items() if value is not None}
@@ -695,9 +699,9 @@ class DeviceLifecycle:
             return device.with_changes(facts=True, operator_labels=checked_labels)
 
         device = self._require_device(id)
-        if labelled(device).operator_labels == device.operator_labels:
+        if device_with_labels(device).operator_labels == device.operator_labels:
             return await self.table.update(id, require_known(lambda known: known))
-        return await self._change_with_audit(id, labelled, "device.label", actor)
+        return await self._change_with_audit(id, device_with_labels, "device.label", actor)
 
     async def _change_with_audit(
         self,
@@ -709,7 +713,7 @@ class DeviceLifecycle:
         expects: Collection[Expectation] = (),
     ) -> Device:
         before = self._require_device(id)
-        descriptions = _describe_device(before), _describe_device(change(before))
+        descriptions = _audited_fields(before), _audited_fields(change(before))
         audited = AuditedChange(
             actor=actor, action=action, target=id, before=descriptions[0], after=descriptions[1]
         )
@@ -726,24 +730,24 @@ def _bearer_actor(bearer: Bearer, address: str) -> Actor:
     return Actor(bearer.name if bearer.token else f"key {bearer.name}", address)
 
 
-def _is_doubtful(token: EnrolmentToken | None, others: Sequence[Device]) -> bool:
+def _is_machine_doubtful(token: EnrolmentToken | None, others: Sequence[Device]) -> bool:
     """
     Return whether it is doubtful which machine enrols. A token for the serial number of one of the devices
     settles it. Pending devices are only claims, so they do not hold up a token for a serial number.
     """
-    if any(_is_token_for(token, other) for other in others):
+    if any(_is_token_for_device(token, other) for other in others):
         return False
     names_machine = token is not None and bool(token.serial)
     return any(not names_machine or other.state != PENDING for other in others)
 
 
-def _is_token_for(token: EnrolmentToken | None, device: Device) -> bool:
+def _is_token_for_device(token: EnrolmentToken | None, device: Device) -> bool:
     if token is None or not token.serial:
         return False
-    return device_serial(device).strip().casefold() == token.serial.casefold()
+    return serial_of_device(device).strip().casefold() == token.serial.casefold()
 
 
-def _describe_device(device: Device) -> dict[str, object]:
+def _audited_fields(device: Device) -> dict[str, object]:
     key = {"key": device.enrolled_by} if is_collector(device.id) else {}
     labels = dict(device.operator_labels)
     return {"state": device.state, "labels": labels, "generation": device.generation, **key}
@@ -751,7 +755,7 @@ def _describe_device(device: Device) -> dict[str, object]:
 
 class DeviceKeys:
     """
-    The keys of devices. `gateway.people.authentication.access` calls `find` for every request with such a
+    The keys of devices. `gateway.people.authentication.access` calls `bearer_of_key` for every request with such a
     key.
     """
 
@@ -760,10 +764,10 @@ class DeviceKeys:
         self._clock = clock
         self._secret = derive_secret(secret, "device keys")
 
-    def key_of(self, device: Device) -> str:
+    def issue_key(self, device: Device) -> str:
         return f"{PREFIX}{device.id}_{device.generation}_{self._key_mac(device.id, device.generation)}"
 
-    def find(self, secret: str) -> Bearer | None:
+    def bearer_of_key(self, secret: str) -> Bearer | None:
         """
         Return None for a forged key.
 
@@ -777,7 +781,7 @@ class DeviceKeys:
         if not hmac.compare_digest(rest.encode(), self._key_mac(id, int(number)).encode()):
             return None
         device = self._table.find(id)
-        if self._table.is_shared and self._is_newer(device, int(number)):
+        if self._table.is_shared and self._is_newer_than_known(device, int(number)):
             message = "another gateway issued this key a moment ago; repeat the request"
             raise Refusal(503, "keys_unavailable", message, retry_after_s=1)
         if (
@@ -794,7 +798,7 @@ class DeviceKeys:
             self._table.change_soon(id, lambda known: replace(known, key_used=True), expects=expects)
         return Bearer(f"device {id}", SCOPES, device=id, expects=expects)
 
-    def _is_newer(self, device: Device | None, generation: int) -> bool:
+    def _is_newer_than_known(self, device: Device | None, generation: int) -> bool:
         # the first generation of a new device equals the time of its enrolment
         if device is None:
             return generation > self._clock.now() - NEWS_S

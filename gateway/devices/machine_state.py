@@ -2,8 +2,8 @@
 The state of a machine: one word for its setting, its use and its enrolment, whether it counts as covered, and whether
 it is online.
 
-Every page, command, metric and insight that names the state of a device gets it from `machine_state`. Being offline is
-no word: a machine that sleeps keeps the word of its last report.
+Every page, command, metric and insight that names the state of a device gets it from `evaluate_machine_state`.
+Being offline is no word: a machine that sleeps keeps the word of its last report.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from gateway.devices.fleet.assistant_states import (
     FINE,
     OTHER_CALLS,
     AssistantState,
-    device_assistants,
-    holds_until,
+    assistant_states_of_device,
+    state_holds_until,
 )
 from gateway.devices.fleet.facts import (
     NO_AGENT,
@@ -117,30 +117,32 @@ class MachineState(NamedTuple):
     changes_at: float
 
 
-def machine_state(evidence: Evidence, now: float, known: AssistantStates | None = None) -> MachineState:
+def evaluate_machine_state(
+    evidence: Evidence, now: float, known: AssistantStates | None = None
+) -> MachineState:
     """Return the state. `known` are the states of the assistants, if they still hold."""
     device = evidence.device
-    assistants = known or assistant_states(device, now)
-    word, causes = _state_word(evidence, assistants.each, now)
+    assistants = known or evaluate_assistant_states(device, now)
+    word, causes = _state_and_causes(evidence, assistants.each, now)
     if word not in _WITHOUT_CAUSES:
-        causes += tuple(_machine_causes(device))
-    covered = word in COVERED and not (word == DELAYED and _waited_s(device) > DELAYED_S)
-    link, link_until = _link_state(evidence, now)
+        causes += tuple(_additional_causes(device))
+    covered = word in COVERED and not (word == DELAYED and _oldest_waiting_s(device) > DELAYED_S)
+    link, link_until = _link_state_and_end(evidence, now)
     times = [inf if _has_agent(device) else assistants.until, link_until]
     if not assistants.each and (newest := device.newest_calls.get(OTHER_CALLS)) is not None:
         times.append(newest + RECENT_S)
-    if is_unhealthy(device, now):
+    if has_unhealthy_instance(device, now):
         times.append(device.last_seen + UNHEALTHY_S)
     changes_at = min((time for time in times if time >= now), default=inf)
     return MachineState(word, link, covered, causes, assistants, changes_at)
 
 
-def assistant_states(device: Device, now: float) -> AssistantStates:
-    at = judged_at(device, now)
-    return AssistantStates(tuple(device_assistants(device, at=at)), holds_until(device, at=at))
+def evaluate_assistant_states(device: Device, now: float) -> AssistantStates:
+    at = evaluation_time(device, now)
+    return AssistantStates(tuple(assistant_states_of_device(device, at=at)), state_holds_until(device, at=at))
 
 
-def judged_at(device: Device, now: float) -> float:
+def evaluation_time(device: Device, now: float) -> float:
     """
     Return the time as of which a machine is judged. An offline machine loses nothing, so it is judged as of
     its last report.
@@ -152,7 +154,7 @@ def _has_agent(device: Device) -> bool:
     return device.last_heartbeat is not None
 
 
-def _state_word(
+def _state_and_causes(
     evidence: Evidence, assistants: Sequence[AssistantState], now: float
 ) -> tuple[str, tuple[Cause, ...]]:
     device = evidence.device
@@ -167,42 +169,42 @@ def _state_word(
     if device.copied_at is not None:
         return COPIED, ()
     if is_other_agent(device):
-        return UNHEALTHY if is_unhealthy(device, now) else COLLECTOR, ()
+        return UNHEALTHY if has_unhealthy_instance(device, now) else COLLECTOR, ()
     if not device.last_seen:
         return MISSING, ()
     bad = [each for each in assistants if each.state not in FINE]
     if bad:
-        return _state_of_bad_assistants(evidence, bad)
-    if _is_stopped(evidence):
+        return _state_and_causes_of_assistants(evidence, bad)
+    if _is_agent_stopped(evidence):
         return AGENT_STOPPED, ()
     if any(each.use == HEARD for each in assistants):
         return REPORTING, ()
     if assistants:
         return UNUSED, ()
     newest = device.newest_calls.get(OTHER_CALLS)
-    if newest is not None and judged_at(device, now) - newest <= RECENT_S:
+    if newest is not None and evaluation_time(device, now) - newest <= RECENT_S:
         return REPORTING, ()
     return UNKNOWN, (_NOTHING_KNOWN,)
 
 
-def _state_of_bad_assistants(
+def _state_and_causes_of_assistants(
     evidence: Evidence, bad: Sequence[AssistantState]
 ) -> tuple[str, tuple[Cause, ...]]:
     # calls that only wait on the laptop do not make the machine uncovered
-    waits = any(each.use == DELAYED for each in bad) and _waited_s(evidence.device) <= DELAYED_S
+    waits = any(each.use == DELAYED for each in bad) and _oldest_waiting_s(evidence.device) <= DELAYED_S
     reasons = [each for each in bad if not (waits and each.use == DELAYED)] or bad
     causes = tuple(dict.fromkeys((each.state, each.cause) for each in reasons))
     uses = {each.use for each in bad}
     if LOSING in uses:
         return LOSING, causes
-    if _is_stopped(evidence):
+    if _is_agent_stopped(evidence):
         return AGENT_STOPPED, causes
     if any(each.state == UNKNOWN for each in bad):
         return UNKNOWN, causes
     return AT_RISK if any(each.use != DELAYED for each in bad) else DELAYED, causes
 
 
-def _machine_causes(device: Device) -> Iterator[Cause]:
+def _additional_causes(device: Device) -> Iterator[Cause]:
     if abs(device.clock_offset_s or 0.0) > CLOCK_WRONG_S:
         yield CLOCK_WRONG
     if device.held == REVOKED_UPSTREAM:
@@ -213,14 +215,14 @@ def is_other_agent(device: Device) -> bool:
     return is_collector(device.id) or is_in_cluster(device.all_labels)
 
 
-def is_unhealthy(device: Device, now: float) -> bool:
+def has_unhealthy_instance(device: Device, now: float) -> bool:
     """Return whether an instance is unhealthy. Only connected instances count."""
     instances = decode_instances(device.heartbeat).values()
     is_said = any(part.get("healthy") is False and part.get("connected") for part in instances)
     return is_said and now - device.last_seen <= UNHEALTHY_S
 
 
-def _is_stopped(evidence: Evidence) -> bool:
+def _is_agent_stopped(evidence: Evidence) -> bool:
     """
     Return whether the agent is stopped. The MDM must see the machine twice after its agent's last report.
     """
@@ -232,14 +234,14 @@ def _is_stopped(evidence: Evidence) -> bool:
     return seen is not None and before is not None and before > after and seen > after
 
 
-def _waited_s(device: Device) -> float:
+def _oldest_waiting_s(device: Device) -> float:
     if b'"spool"' not in device.heartbeat:
         return 0.0
     spool = msgspec.json.decode(device.heartbeat, type=_Heartbeat).spool
     return 0.0 if spool is None else spool.oldest_age_s or 0.0
 
 
-def _link_state(evidence: Evidence, now: float) -> tuple[str, float]:
+def _link_state_and_end(evidence: Evidence, now: float) -> tuple[str, float]:
     device, missed_s = evidence.device, MISSED * evidence.interval_s
     if now <= device.last_seen + missed_s:
         return ONLINE, device.last_seen + missed_s
@@ -254,18 +256,18 @@ class MachineStates:
     def __init__(self) -> None:
         self._known: dict[str, tuple[Evidence, MachineState, float]] = {}
 
-    def of(self, evidence: Evidence, now: float) -> MachineState:
+    def find_or_evaluate(self, evidence: Evidence, now: float) -> MachineState:
         id = evidence.device.id
         known = self._known.get(id)
         assistants = None
         if known is not None:
             before, state, made_at = known
-            if made_at <= now <= state.changes_at and _is_same(before, evidence):
+            if made_at <= now <= state.changes_at and _is_same_evidence(before, evidence):
                 return state
-            if _says_the_same(before.device, evidence.device):
-                earlier, at = judged_at(before.device, made_at), judged_at(evidence.device, now)
+            if _has_same_reports(before.device, evidence.device):
+                earlier, at = evaluation_time(before.device, made_at), evaluation_time(evidence.device, now)
                 assistants = state.assistants if earlier <= at <= state.assistants.until else None
-        state = machine_state(evidence, now, assistants)
+        state = evaluate_machine_state(evidence, now, assistants)
         self._known[id] = evidence, state, now
         return state
 
@@ -273,10 +275,10 @@ class MachineStates:
         if len(self._known) > len(there):
             self._known = {id: known for id, known in self._known.items() if id in there}
 
-    def changed(self, id: str, device: Device | None) -> None:
+    def forget_unless_unchanged(self, id: str, device: Device | None) -> None:
         """Forget the state unless a part of it still holds."""
         known = self._known.get(id)
-        if known is not None and not (device is not None and _says_the_same(known[0].device, device)):
+        if known is not None and not (device is not None and _has_same_reports(known[0].device, device)):
             del self._known[id]
 
 
@@ -288,7 +290,7 @@ class QuietDevices:
         self._basis: object = None
         self._began = 0.0
 
-    def others(self, devices: Collection[Device], basis: object, now: float) -> list[Device]:
+    def devices_to_evaluate(self, devices: Collection[Device], basis: object, now: float) -> list[Device]:
         """
         Return the other devices. `basis` is what the states of all devices depend on. If it changes, or the
         clock is set back, no state holds.
@@ -303,19 +305,19 @@ class QuietDevices:
             if (known := until.get(device.id)) is None or known[0] is not device or now > known[1]
         ]
 
-    def forget(self, id: str) -> None:
+    def forget_device(self, id: str) -> None:
         self._until.pop(id, None)
 
-    def add(self, device: Device, state: MachineState) -> None:
+    def add_device(self, device: Device, state: MachineState) -> None:
         self._until[device.id] = device, state.changes_at
 
 
-def _is_same(one: Evidence, other: Evidence) -> bool:
+def _is_same_evidence(one: Evidence, other: Evidence) -> bool:
     # compare by identity, because each change creates a new object
     is_same = one.device is other.device and one.machine is other.machine
     return is_same and one.interval_s == other.interval_s
 
 
-def _says_the_same(one: Device, other: Device) -> bool:
+def _has_same_reports(one: Device, other: Device) -> bool:
     names = ("heartbeat", "newest_calls", "uses")
     return all(getattr(one, name) is getattr(other, name) for name in names)

@@ -39,7 +39,7 @@ class KeptVerdicts:
         self._kept: OwnVerdicts | None = None
         self._until = 0.0
 
-    def keep(self, text: bytes) -> None:
+    def replace_verdicts(self, text: bytes) -> None:
         """Replace the verdicts. A text without valid verdicts means that there are none."""
         self._kept = None
         try:
@@ -50,7 +50,7 @@ class KeptVerdicts:
             return
         self._kept = kept
 
-    def refusal(self) -> str:
+    def refusal_reason(self) -> str:
         """Return why a session of this device may not go on, or ""."""
         if self._kept is None or self._now() >= self._until:
             return ""

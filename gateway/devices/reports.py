@@ -44,7 +44,7 @@ class DeviceReport:
         return {name: value for name in names if (value := getattr(self, name))}
 
 
-def is_another(device: Device, report: DeviceReport) -> bool:
+def has_other_fingerprint(device: Device, report: DeviceReport) -> bool:
     return bool(device.fingerprint and report.fingerprint) and device.fingerprint != report.fingerprint
 
 
@@ -70,17 +70,17 @@ def device_revoked() -> Refusal:
     return Refusal(410, "device_revoked", "this device was revoked; an operator can approve it again")
 
 
-def used_up() -> Refusal:
+def token_used_up() -> Refusal:
     message = "all uses of this enrolment token are used up; an operator can create another token"
     return Refusal(403, "token_used_up", message)
 
 
-def check_own(bearer: Bearer, id: str) -> None:
+def require_own_device(bearer: Bearer, id: str) -> None:
     if bearer.device is not None and bearer.device != id:
         raise Refusal(403, "other_device", "a device key is valid only for its own device")
 
 
-def check_speaks_for(device: Device, bearer: Bearer) -> None:
+def require_may_report_for(device: Device, bearer: Bearer) -> None:
     """
     Raise Refusal 403 if a device has used its own key, but this report arrives under another key. Also raise it if
     another key than this enrolled an OpAMP agent.

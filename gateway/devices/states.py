@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gateway.devices.fleet.assistant_states import correct_call_end
+from gateway.devices.fleet.assistant_states import corrected_call_end
 from spool.devices.device import ENROLLED, REVOKED, Device
 
 NOT_EXPECTED = "not_expected"  # cause of a pending device that is not in the inventory
@@ -69,13 +69,13 @@ def device_after_leaving(device: Device, leaving: str, now: float) -> Device:
 
 
 def key_ender(now: float) -> Callable[[Device], Device]:
-    def changed(device: Device) -> Device:
-        return _without_key(device) if is_key_over(device, now) else device
+    def end_expired_key(device: Device) -> Device:
+        return _without_key(device) if has_expired_key(device, now) else device
 
-    return changed
+    return end_expired_key
 
 
-def is_key_over(device: Device, now: float) -> bool:
+def has_expired_key(device: Device, now: float) -> bool:
     return device.has_key and device.left_at is not None and now - device.left_at > KEY_AFTER_LEAVING_S
 
 
@@ -95,20 +95,20 @@ def last_seen_updater(now: float) -> Callable[[Device], Device]:
 def state_word_adder(word: str, now: float) -> Callable[[Device], Device]:
     """Return a change that adds the word unless it is the newest."""
 
-    def changed(device: Device) -> Device:
-        if newest_word(device) == word:
+    def add_state_word(device: Device) -> Device:
+        if newest_state_word(device) == word:
             return device
         lines = [*device.state_changes.splitlines(), f"{now:.0f} {word}"]
         return replace(device, state_changes="\n".join(lines[-STATE_CHANGES:]))
 
-    return changed
+    return add_state_word
 
 
-def newest_word(device: Device) -> str:
+def newest_state_word(device: Device) -> str:
     return device.state_changes.rpartition(" ")[2]
 
 
-def state_changes(device: Device) -> list[tuple[float, str]]:
+def parse_state_changes(device: Device) -> list[tuple[float, str]]:
     """Return each word with the time since which it held, the newest first."""
     lines = (line.split(" ") for line in reversed(device.state_changes.splitlines()))
     return [(float(at), word) for at, word in lines]
@@ -117,11 +117,11 @@ def state_changes(device: Device) -> list[tuple[float, str]]:
 def telemetry_updater(now: float, calls: Mapping[str, float]) -> Callable[[Device], Device]:
     """Return a change that notes telemetry. `calls` are the ends of calls by the device's clock."""
 
-    def changed(device: Device) -> Device:
+    def note_telemetry(device: Device) -> Device:
         newest = dict(device.newest_calls)
         for name, time in calls.items():
-            ended = correct_call_end(device, time, now=now)
+            ended = corrected_call_end(device, time, now=now)
             newest[name] = max(ended, newest.get(name, ended))
         return replace(last_seen_updater(now)(device), last_telemetry=now, newest_calls=newest)
 
-    return changed
+    return note_telemetry

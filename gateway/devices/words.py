@@ -32,7 +32,7 @@ class WordNumbers(NamedTuple):
     seq: int = 0
 
     @classmethod
-    def of(cls, device: Device) -> WordNumbers:
+    def from_device(cls, device: Device) -> WordNumbers:
         return cls(*map(int, device.words.split())) if device.words else cls()
 
     def __str__(self) -> str:
@@ -54,9 +54,9 @@ class DeviceWords:
     def __init__(self, secret: bytes) -> None:
         self._secret = derive_secret(secret, "device words")
 
-    def turn(self, device: Device, report: DeviceReport) -> WordTurn:
+    def check_word(self, device: Device, report: DeviceReport) -> WordTurn:
         """Return the check of a report's word. A device that never returned a word is not checked."""
-        before = WordNumbers.of(device)
+        before = WordNumbers.from_device(device)
         if report.seq is None and not report.word:
             return WordTurn(before)
         seq = before.seq if report.seq is None else report.seq
@@ -83,7 +83,7 @@ class DeviceWords:
             else WordTurn(WordNumbers(before.issued + 1, number, seq), is_next=True)
         )
 
-    def word(self, id: str, number: int) -> str:
+    def make_word(self, id: str, number: int) -> str:
         return f"{number}.{self._word_mac(id, number)}"
 
     def _verify_number(self, id: str, word: str) -> int | None:

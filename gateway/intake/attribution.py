@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from gateway.configuration.sections import AttributionRule, Config
-from gateway.devices.fleet.facts import assistant_name
+from gateway.devices.fleet.facts import assistant_of_source
 from gateway.normalise.reading.repositories import NAMED, unify_work_tags
-from gateway.normalise.reading.tags import put_label
+from gateway.normalise.reading.tags import put_label_unless_content
 from gateway.people.authentication.bearer import NO_LABELS, Labels
 from spool.erasure import NEVER, Renaming, rename_person
 from spool.log.pending_spans import GivenValues, SpanStep
@@ -47,7 +47,10 @@ class Attribution:
 
     def apply(self, record: AiRecord, labels: Labels, device_labels: Labels = NO_LABELS) -> None:
         """Attribute one record. Several records may share one dict of tags, so a change is made in a copy."""
-        if record.user == _NOBODY and assistant_name(record.source, record.tags.get("service")) == _OPENCODE:
+        if (
+            record.user == _NOBODY
+            and assistant_of_source(record.source, record.tags.get("service")) == _OPENCODE
+        ):
             record.user = None
         if labels:
             _fill_missing(record, labels)
@@ -118,7 +121,7 @@ class Attribution:
         """Attribute an event. Labels become tags that it lacks."""
         for name, value in labels.items():
             if name not in event.tags:
-                put_label(event.tags, name, value)
+                put_label_unless_content(event.tags, name, value)
         if event.source in self._shadows:
             event.shadow = True
         at = _start_time_ns(event)
@@ -213,7 +216,7 @@ def _fill_missing(record: AiRecord, labels: Mapping[str, str]) -> None:
     if missing:
         tags = dict(record.tags)
         for name, value in missing.items():
-            put_label(tags, name, value)
+            put_label_unless_content(tags, name, value)
         record.tags = tags
 
 

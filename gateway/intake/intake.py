@@ -124,7 +124,7 @@ class Intake:
         """Store a part of a payload. The order of the steps matters."""
         arrived_at = self._read_arrival_time(outcome)
         if self._devices is not None:
-            await self._devices.assign(outcome, bearer)
+            await self._devices.assign_items(outcome, bearer)
         default_users = await self._fill_labels(outcome, bearer)
         await self._price_records(outcome)
         repeaters = await self._note_calls(outcome, bearer, default_users, arrived_at)
@@ -287,7 +287,7 @@ class Intake:
         return self._log.append(submission)
 
     def _device_labels(self, device: str) -> Mapping[str, str]:
-        return NO_LABELS if self._devices is None else self._devices.labels(device)
+        return NO_LABELS if self._devices is None else self._devices.labels_with_user(device)
 
 
 def _give_own_identity(outcome: Outcome, position: int) -> None:

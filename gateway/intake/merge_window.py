@@ -23,11 +23,11 @@ from gateway.normalise.formats.langfuse.merger import (
     Merger,
     Released,
     Sender,
-    key_that_sent,
+    keys_of_reports,
     keys_to_load,
-    merge_keys,
     next_keys_to_load,
-    protect_reports,
+    protect_people_in_reports,
+    sender_key_of_report,
 )
 from gateway.normalise.outcome import Outcome
 from gateway.people.authentication.bearer import Bearer
@@ -76,11 +76,11 @@ class MergeWindow:
 
     @property
     def held(self) -> HeldByKey:
-        return self._merger.held
+        return self._merger.held_by_sender_key
 
     async def start(self) -> None:
         stored = list(filter_by_kind(await self._stored.load(), PARTS))
-        damaged = self._merger.load(stored)
+        damaged = self._merger.load_waiting_reports(stored)
         if damaged:
             damage = {"action": "partial_reports_damaged"}
             _log.error("%d partial reports cannot be read", damaged, extra=damage)
@@ -101,23 +101,23 @@ class MergeWindow:
     async def _merge_and_store(
         self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport]
     ) -> Receipt:
-        sender, reports = _bearer_to_sender(bearer), protect_reports(reports, self._intake.protect)
-        async with self._turns.hold_keys(merge_keys(reports, sender)):
+        sender, reports = _bearer_to_sender(bearer), protect_people_in_reports(reports, self._intake.protect)
+        async with self._turns.hold_keys(keys_of_reports(reports, sender)):
             merge = Merge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
             try:
-                for _ in self._merger.apply(merge):
+                for _ in self._merger.merge_batch(merge):
                     await pause()
                 receipt = await self._intake.take(outcome, bearer, merge.pending)
             except BaseException:
-                self._merger.undo(merge)
+                self._merger.undo_merge(merge)
                 raise
-        if self._merger.is_over_full:
+        if self._merger.exceeds_limits:
             await self._try_to_release()
         return receipt
 
     async def release(self) -> int:
         count = 0
-        while released := self._merger.release(now=self._clock.now(), busy=self._turns.taken):
+        while released := self._merger.release_due_reports(now=self._clock.now(), busy=self._turns.taken):
             async with self._turns.hold_keys({key for call in released for key in call.reports}):
                 await self._put_on_record(released)
             count += sum(len(call.reports) for call in released)
@@ -130,7 +130,7 @@ class MergeWindow:
                 await self._intake.take(call.outcome, bearer, call.pending)
             except BaseException:
                 for unrecorded in reversed(released[position:]):
-                    self._merger.restore(unrecorded)
+                    self._merger.restore_released(unrecorded)
                 raise
 
     async def run(self) -> None:
@@ -243,8 +243,8 @@ class SharedMergeWindow:
     async def take(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()) -> Receipt:
         if not reports:
             return await self._intake.take(outcome, bearer)
-        sender, reports = _bearer_to_sender(bearer), protect_reports(reports, self._intake.protect)
-        async with self._turns.hold_keys(merge_keys(reports, sender)):
+        sender, reports = _bearer_to_sender(bearer), protect_people_in_reports(reports, self._intake.protect)
+        async with self._turns.hold_keys(keys_of_reports(reports, sender)):
             for attempt in range(1, ATTEMPTS + 1):
                 merged = copy.deepcopy(outcome)
                 try:
@@ -269,7 +269,7 @@ class SharedMergeWindow:
         merger = self._merger(window_s=self._window_s)
         _load_in_order(merger, stored_reports)
         merge = Merge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
-        for _ in merger.apply(merge):
+        for _ in merger.merge_batch(merge):
             await pause()
         merge.pending.expects = read_expectations((*keys, *more_keys, *stored_reports), stored_reports)
         return await self._intake.take(outcome, bearer, merge.pending)
@@ -308,7 +308,7 @@ class SharedMergeWindow:
         for count, report in enumerate(waiting, start=1):
             if count % AT_ONCE == 0:
                 await pause()
-            key = key_that_sent(report)
+            key = sender_key_of_report(report)
             items[key] += 1
             sizes[key] += _report_bytes(report)
         return HeldByKey(items, sizes)
@@ -324,7 +324,7 @@ class SharedMergeWindow:
         for count, report in enumerate(waiting, start=1):
             if count % AT_ONCE == 0:
                 await pause()
-            queues.setdefault(key_that_sent(report), []).append(report.key)
+            queues.setdefault(sender_key_of_report(report), []).append(report.key)
         by_number = len(reports) > self._max_reports
         over = len(reports) - self._max_reports
         over_bytes = sum(map(_report_bytes, waiting)) - self._max_bytes
@@ -362,12 +362,14 @@ class SharedMergeWindow:
         now = self._clock.now()
         unreadable = _load_in_order(merger, stored)
         released = 0
-        for call in merger.release(now=now):
+        for call in merger.release_due_reports(now=now):
             if await self._put_on_record(call, stored):
                 released += len(call.reports.keys() & {report.key for report in due})
         # delete unreadable reports, because otherwise they would stay the oldest reports forever
         if unreadable:
-            damaged = [report for report in due if self._merger(window_s=window_s).load([report])]
+            damaged = [
+                report for report in due if self._merger(window_s=window_s).load_waiting_reports([report])
+            ]
             _log.error(
                 "%d partial reports cannot be read", len(damaged), extra={"action": "partial_reports_damaged"}
             )
@@ -426,4 +428,4 @@ def _report_bytes(report: PartialReport) -> int:
 
 def _load_in_order(merger: Merger, stored_reports: _Found) -> int:
     """Load the oldest first. Return the number of unreadable reports."""
-    return merger.load(sorted(stored_reports.values(), key=lambda report: report.at))
+    return merger.load_waiting_reports(sorted(stored_reports.values(), key=lambda report: report.at))

@@ -62,7 +62,7 @@ from gateway.intake.rates import (
     token_rate,
     valid_time_span,
 )
-from gateway.normalise.reading.credits import UNSCALED_CREDITS, scale_credits
+from gateway.normalise.reading.credits import UNSCALED_CREDITS, replace_credits_by_cost
 from spool import providers
 from spool.caches import make_room
 from spool.ledger.repricing import TokenSum
@@ -131,7 +131,7 @@ class PriceBook:
         """Estimate the cost of a record. A reported cost never changes."""
         estimate, quote = self._estimate_and_quote(record)
         if record.charges and UNSCALED_CREDITS in record.charges:
-            scale_credits(record, estimate)
+            replace_credits_by_cost(record, estimate)
         record.estimated_cost = estimate
         if estimate is None:
             record.price_book = None

@@ -22,7 +22,7 @@ from gateway.http.address import API_KEY_HEADER, AS_API_KEY, ERROR, Address, aut
 from gateway.http.admission import host_name, is_own_name, parse_authority
 from gateway.http.answers import JSON
 from gateway.http.requests import Result, check_json
-from gateway.mcp.messages import asks_tool
+from gateway.mcp.messages import calls_slow_method
 from gateway.mcp.protocol import answer_message
 from gateway.mcp.tool import Asking
 from gateway.operations.requests.key_requests import KeyRequest
@@ -40,14 +40,14 @@ from spool.registry.roles import EVERYTHING, Rights
 from spool.registry.scopes import AI_HUB
 
 
-def check_host(request: web.Request, services: Services) -> None:
+def require_own_host(request: web.Request, services: Services) -> None:
     """Refuse with 403 a foreign Host on loopback, and a foreign Origin on every listener."""
     host = request.headers.get("Host", "")
     operators = services.operators
     mcp = operators.assistants.mcp()
     named = {*mcp.hosts, host_name(urlsplit(mcp.oauth.resource).netloc)}
     is_own = is_own_name(host_name(host), operators.people.hosts | {name.lower() for name in named if name})
-    if not is_own and _is_local(request):
+    if not is_own and _is_on_loopback(request):
         raise Refusal(
             403, "foreign_host", "this host name is not allowed; an operator may add it to mcp.hosts"
         )
@@ -59,7 +59,7 @@ def check_host(request: web.Request, services: Services) -> None:
         raise Refusal(403, "foreign_origin", message)
 
 
-def _is_local(request: web.Request) -> bool:
+def _is_on_loopback(request: web.Request) -> bool:
     name = request.transport.get_extra_info("sockname") if request.transport else None
     return isinstance(name, tuple) and is_loopback(str(name[0]))
 
@@ -68,7 +68,7 @@ _KEYS = ("th_", "thd_", "the_")  # prefixes of all keys and enrolment tokens tha
 _BEARER = "bearer "
 
 
-async def admit_person(request: web.Request, services: Services) -> Bearer | None:
+async def bearer_of_person_token(request: web.Request, services: Services) -> Bearer | None:
     """
     Return the bearer of a person's token.
 
@@ -84,7 +84,7 @@ async def admit_person(request: web.Request, services: Services) -> Bearer | Non
         return None
     if not header or not header.strip():
         raise no_credential_refusal(oauth)
-    token = _parse_token(header, oauth, takes_keys=services.receivers.access.takes_prefix)
+    token = _parse_person_token(header, oauth, takes_keys=services.receivers.access.takes_prefix)
     if token is None:
         return None
     people = operators.people.assistants
@@ -95,7 +95,7 @@ async def admit_person(request: web.Request, services: Services) -> Bearer | Non
     return Bearer(person.principal, frozenset({AI_HUB}), person=person)
 
 
-def _parse_token(header: str, oauth: McpOAuthSettings, *, takes_keys: bool) -> str | None:
+def _parse_person_token(header: str, oauth: McpOAuthSettings, *, takes_keys: bool) -> str | None:
     """Return the token of an Authorization header, or None if it is a key. Refuses anything else with 401."""
     if header[: len(_BEARER)].lower() != _BEARER:
         return None
@@ -132,13 +132,13 @@ def _mcp_address(path: str, summary: str, *, name: str = "") -> Address:
         endpoint="mcp",
         scope=AI_HUB,
         key=AS_API_KEY,
-        guard=check_host,
-        people=admit_person,
+        guard=require_own_host,
+        people=bearer_of_person_token,
         check=check_json,
         takes={JSON: OBJECT},
         max_bytes=MAX_BYTES,
         in_turn=True,
-        asks_much=asks_tool,
+        asks_much=calls_slow_method,
         gives={200: {JSON: {"anyOf": [_MESSAGE, _FAILURE]}}, 202: {}},
         errors={JSON: {"anyOf": [ERROR, _FAILURE]}},
         refusals=(400, 401, 403, 404, 413, 415, 429, 500, 503),
@@ -157,7 +157,7 @@ async def ask_mcp(request: KeyRequest[OperatorServices, bytes]) -> Result:
     bearer = request.bearer
     rights, step_up_to = EVERYTHING, None
     if bearer.person is not None:
-        rights, step_up_to = await _current_rights(request, bearer.person)
+        rights, step_up_to = await _current_rights_and_challenge(request, bearer.person)
     asking = Asking(
         services=operators,
         shared=request.shared,
@@ -177,7 +177,7 @@ async def ask_mcp(request: KeyRequest[OperatorServices, bytes]) -> Result:
     return answers.bytes_response(reply.body, status=reply.status, headers=headers)
 
 
-async def _current_rights(
+async def _current_rights_and_challenge(
     request: KeyRequest[OperatorServices, bytes], person: AssistantPerson
 ) -> tuple[Rights, str | None]:
     """

@@ -89,7 +89,7 @@ class Reply:
     challenge: str | None = None
 
 
-def decode_message(text: bytes) -> McpMessage:
+def decode_mcp_message(text: bytes) -> McpMessage:
     """Decode one request or notification. Raises McpError for anything else, such as a batch or a response."""
     try:
         return msgspec.json.decode(text, type=McpMessage)
@@ -100,7 +100,7 @@ def decode_message(text: bytes) -> McpMessage:
         raise McpError(PARSE_ERROR, "the message is not JSON", status=400) from None
 
 
-def asks_tool(text: bytes) -> bool:
+def calls_slow_method(text: bytes) -> bool:
     """
     Return whether a message calls a tool or reads a resource, because both take time. False if it
     cannot be decoded.

@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.http.lists import List, MemoryRows, Sort, yes_no
 from gateway.http.requests import Result
-from gateway.mcp.messages import asks_tool
+from gateway.mcp.messages import calls_slow_method
 from gateway.mcp.protocol import answer_message
 from gateway.mcp.tool import Asking
 from gateway.mcp.tools.list import TOOLS, is_tool_enabled
@@ -30,8 +30,8 @@ class McpLine(RequestBody):
     line: str
 
 
-def asks_tool_on_stdio(mcp_line: McpLine) -> bool:
-    return asks_tool(_message_bytes(mcp_line))
+def calls_slow_method_on_stdio(mcp_line: McpLine) -> bool:
+    return calls_slow_method(_message_bytes(mcp_line))
 
 
 class RelayMcpAnswer(msgspec.Struct, kw_only=True):
@@ -72,7 +72,7 @@ class OneAssistantTool(msgspec.Struct, kw_only=True):
     in_turn=True,
     shows=SLICED,
     asks_cost_type=True,
-    asks_much=asks_tool_on_stdio,
+    asks_much=calls_slow_method_on_stdio,
     answers=RelayMcpAnswer,
 )
 async def relay_mcp(request: OperatorRequest[OperatorServices, McpLine]) -> Result:
@@ -85,14 +85,14 @@ async def relay_mcp(request: OperatorRequest[OperatorServices, McpLine]) -> Resu
         rights=request.rights,
         principal=f"person {request.actor.name}",
         count=lambda: None,
-        charge=_count_nothing,
+        charge=_count_no_call,
         told=lambda *_: None,
     )
     reply = await answer_message(_message_bytes(request.body), asking)
     return {"line": None if reply.body is None else reply.body.decode()}
 
 
-async def _count_nothing() -> None:
+async def _count_no_call() -> None:
     """Do nothing, because calls on standard input have no limit."""
 
 
@@ -118,7 +118,7 @@ class AssistantTool:
     updated_by: str | None = None
 
 
-def describe_tool(tool: AssistantTool) -> dict[str, object]:
+def assistant_tool_fields(tool: AssistantTool) -> dict[str, object]:
     return {
         "name": tool.name,
         "title": tool.title,
@@ -133,7 +133,7 @@ def describe_tool(tool: AssistantTool) -> dict[str, object]:
 
 ASSISTANT_TOOLS: List[AssistantTool] = List(
     root="assistant_tools",
-    show=describe_tool,
+    show=assistant_tool_fields,
     identity=Sort(value=lambda tool: tool.name),
     sorts={
         "name": Sort(value=lambda tool: tool.name),
@@ -158,7 +158,9 @@ ASSISTANT_TOOLS: List[AssistantTool] = List(
 )
 async def list_assistant_tools(request: OperatorRequest[OperatorServices, None]) -> Result:
     services = request.services
-    return await request.list(ASSISTANT_TOOLS, MemoryRows([_describe_tool(services, name) for name in TOOLS]))
+    return await request.list(
+        ASSISTANT_TOOLS, MemoryRows([_assistant_tool(services, name) for name in TOOLS])
+    )
 
 
 @call(
@@ -175,10 +177,10 @@ async def set_assistant_tool(request: OperatorRequest[OperatorServices, ToolChan
     await request.registry.assistant_tools.set_enabled(
         name, enabled=request.body.enabled, actor=request.actor
     )
-    return {"assistant_tool": describe_tool(_describe_tool(request.services, name))}
+    return {"assistant_tool": assistant_tool_fields(_assistant_tool(request.services, name))}
 
 
-def _describe_tool(services: OperatorServices, name: str) -> AssistantTool:
+def _assistant_tool(services: OperatorServices, name: str) -> AssistantTool:
     tool = TOOLS[name]
     decided = services.installation.require_registry().assistant_tools.find(name)
     return AssistantTool(

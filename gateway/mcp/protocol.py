@@ -31,13 +31,13 @@ from gateway.mcp.messages import (
     Paged,
     Reply,
     ResourceAsked,
-    decode_message,
+    decode_mcp_message,
     error_reply,
     result_reply,
 )
-from gateway.mcp.resources import read_resource, resource_list, resource_templates
+from gateway.mcp.resources import list_resource_templates, list_resources, read_resource
 from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, Tool, ToolAnswer
-from gateway.mcp.tools.list import TOOLS, is_tool_enabled, permitted_tools, tools_as_json
+from gateway.mcp.tools.list import TOOLS, encode_tools_list, is_tool_enabled, permitted_tools
 from gateway.money.costs.reader import hidden_cost_types_refusal
 from gateway.operations.services import OperatorServices
 from spool.errors import AskedTooMuch, NotAllowed, NotThere
@@ -57,7 +57,7 @@ _VERSION_HEADER, _METHOD_HEADER, _NAME_HEADER = "MCP-Protocol-Version", "Mcp-Met
 _NAMED = {"tools/call": "name", "resources/read": "uri"}
 
 
-def is_modern(message: McpMessage, headers: Mapping[str, str] | None) -> bool:
+def is_modern_request(message: McpMessage, headers: Mapping[str, str] | None) -> bool:
     """
     Return whether a request follows MODERN. `headers` is None on standard input.
 
@@ -70,18 +70,18 @@ def is_modern(message: McpMessage, headers: Mapping[str, str] | None) -> bool:
         return False
     if not isinstance(meta, dict) or not {_VERSION, _CLIENT_CAPABILITIES} <= meta.keys():
         if header not in (None, MODERN):
-            raise _unsupported_version(header)
+            raise _unsupported_version_error(header)
         message_text = f"params._meta must contain {_VERSION} and {_CLIENT_CAPABILITIES}"
         raise McpError(INVALID_PARAMS, message_text, status=400)
     version = meta[_VERSION]
     if headers is not None:
-        _check_headers(message, version, headers)
+        _require_matching_headers(message, version, headers)
     if not isinstance(version, str):
         raise McpError(INVALID_PARAMS, f"{_VERSION} must be text", status=400)
     if not isinstance(meta[_CLIENT_CAPABILITIES], dict):
         raise McpError(INVALID_PARAMS, f"{_CLIENT_CAPABILITIES} must be an object", status=400)
     if version != MODERN:
-        raise _unsupported_version(version)
+        raise _unsupported_version_error(version)
     return True
 
 
@@ -90,19 +90,19 @@ def negotiate_revision(requested: str) -> str:
     return requested if requested in LEGACY else LEGACY[0]
 
 
-def _check_headers(message: McpMessage, version: object, headers: Mapping[str, str]) -> None:
+def _require_matching_headers(message: McpMessage, version: object, headers: Mapping[str, str]) -> None:
     expected = {_VERSION_HEADER: version, _METHOD_HEADER: message.method}
     if message.method in _NAMED:
         expected[_NAME_HEADER] = message.params.get(_NAMED[message.method])
     for name, value in expected.items():
         header = headers.get(name)
-        if header is None or _decode_header(header) != value:
+        if header is None or _decode_header_value(header) != value:
             raise McpError(
                 HEADER_MISMATCH, f"the header {name} must repeat the value in the body", status=400
             )
 
 
-def _decode_header(value: str) -> str | None:
+def _decode_header_value(value: str) -> str | None:
     """
     Return the text of a header value, or None if the value is malformed. Text that is not plain ASCII arrives
     as Base64 in a fixed form.
@@ -115,7 +115,7 @@ def _decode_header(value: str) -> str | None:
         return None
 
 
-def _unsupported_version(version: str | None) -> McpError:
+def _unsupported_version_error(version: str | None) -> McpError:
     data = {"supported": [MODERN, *LEGACY], "requested": version}
     return McpError(
         UNSUPPORTED_VERSION, "this revision of the protocol is not supported", status=400, data=data
@@ -147,20 +147,18 @@ async def answer_message(
     Refuses with 429 if the caller has reached a limit. Unexpected errors in a tool are raised.
     """
     try:
-        message = decode_message(text)
+        message = decode_mcp_message(text)
     except McpError as error:
         return error_reply(msgspec.UNSET, error)
     if message.id is msgspec.UNSET:
         return Reply(status=202)
     try:
         asking.count()
-        modern = is_modern(message, headers)
+        modern = is_modern_request(message, headers)
         fields = await _answer_method(message, asking, modern=modern)
     except McpError as error:
         return error_reply(message.id, error)
-    return result_reply(
-        message.id, _complete_for_modern(message.method, fields, asking) if modern else fields
-    )
+    return result_reply(message.id, _with_modern_fields(message.method, fields, asking) if modern else fields)
 
 
 async def _answer_method(
@@ -168,19 +166,19 @@ async def _answer_method(
 ) -> Mapping[str, object]:
     match message.method:
         case "tools/list":
-            _check_page(message)
+            _require_no_cursor(message)
             return {
-                "tools": tools_as_json(
-                    tuple(await asking.reads.dimensions(units=True)), tuple(permitted_tools(asking))
+                "tools": encode_tools_list(
+                    tuple(await asking.cost_reader.dimensions(units=True)), tuple(permitted_tools(asking))
                 )
             }
         case "tools/call":
             return await _call_tool(_read_parameters(message, Called), asking)
         case "resources/list":
-            return await resource_list(asking, _read_parameters(message, Paged).cursor)
+            return await list_resources(asking, _read_parameters(message, Paged).cursor)
         case "resources/templates/list":
-            _check_page(message)
-            return resource_templates(asking)
+            _require_no_cursor(message)
+            return list_resource_templates(asking)
         case "resources/read":
             return await read_resource(asking, _read_parameters(message, ResourceAsked).uri, modern=modern)
         case "server/discover" if modern:
@@ -193,7 +191,7 @@ async def _answer_method(
             return {
                 "protocolVersion": negotiate_revision(_read_parameters(message, Opened).protocolVersion),
                 "capabilities": _CAPABILITIES,
-                "serverInfo": _server_info(asking),
+                "serverInfo": _server_info_fields(asking),
                 "instructions": INSTRUCTIONS,
             }
         case "ping" if not modern:
@@ -207,23 +205,23 @@ async def _call_tool(called: Called, asking: Asking[OperatorServices]) -> Mappin
     tool = TOOLS.get(called.name)
     if tool is None or not is_tool_enabled(asking.services, called.name):
         tool_names = ", ".join(permitted_tools(asking))
-        raise McpError(INVALID_PARAMS, f"{_why_not(called.name)}; available tools: {tool_names}")
+        raise McpError(INVALID_PARAMS, f"{_reason_not_callable(called.name)}; available tools: {tool_names}")
     if tool.writes and asking.step_up is not None:
         message = f"{tool.name} writes, but this token allows only reading"
         raise McpError(INSUFFICIENT_SCOPE, message, status=403, challenge=asking.step_up)
     await asking.charge()
     people = asking.shared.people
     note_page(tool.name, is_own_only=is_own_only(asking.rights, asking.actor.name, people))
-    if not tool.is_for(asking.rights):
+    if not tool.is_permitted(asking.rights):
         asking.told(tool.name, MISTAKEN)
-        return _mistake_result(_missing_right(tool, asking))
+        return _tool_error_result(_missing_right_message(tool, asking))
     try:
         arguments = msgspec.convert(called.arguments, tool.takes)
-        await asking.ledger.catch_up(asking.services.spool.log)
+        await asking.visible_ledger.catch_up(asking.services.spool.log)
         registry = asking.shared.registry
         statuses = OF_WHAT_IS_THERE if tool.writes else NOT_THERE
         tool_answer = await delay_refusal_until_durable(
-            tool.answer(arguments, asking), registry, statuses=statuses
+            tool.run_with_services(arguments, asking), registry, statuses=statuses
         )
     except msgspec.ValidationError as error:
         mistake = f"invalid arguments for {tool.name}: {error}"
@@ -235,14 +233,14 @@ async def _call_tool(called: Called, asking: Asking[OperatorServices]) -> Mappin
         asking.told(tool.name, ANSWERED)
         return _tool_result(tool_answer)
     asking.told(tool.name, MISTAKEN)
-    return _mistake_result(mistake)
+    return _tool_error_result(mistake)
 
 
-def _mistake_result(message: str) -> Mapping[str, object]:
+def _tool_error_result(message: str) -> Mapping[str, object]:
     return {"content": [{"type": "text", "text": message}], "isError": True}
 
 
-def _why_not(name: str) -> str:
+def _reason_not_callable(name: str) -> str:
     if name not in TOOLS:
         return "there is no such tool"
     return (
@@ -251,7 +249,7 @@ def _why_not(name: str) -> str:
     )
 
 
-def _missing_right(tool: Tool[Any], asking: Asking[OperatorServices]) -> str:
+def _missing_right_message(tool: Tool[Any], asking: Asking[OperatorServices]) -> str:
     """
     Return which right the caller lacks for a tool.
 
@@ -270,24 +268,29 @@ def _missing_right(tool: Tool[Any], asking: Asking[OperatorServices]) -> str:
 
 def _tool_result(tool_answer: ToolAnswer) -> Mapping[str, object]:
     return {
-        "content": [{"type": "text", "text": tool_answer.whole_text}],
+        "content": [{"type": "text", "text": tool_answer.text_with_link}],
         "structuredContent": msgspec.to_builtins(tool_answer.content),
         "isError": False,
     }
 
 
-def _complete_for_modern(
+def _with_modern_fields(
     method: str, fields: Mapping[str, object], asking: Asking[OperatorServices]
 ) -> Mapping[str, object]:
     cache_fields = {} if method == "tools/call" else {"ttlMs": _TTL_MS, "cacheScope": "private"}
-    return {**fields, **cache_fields, "resultType": "complete", "_meta": {SERVER_INFO: _server_info(asking)}}
+    return {
+        **fields,
+        **cache_fields,
+        "resultType": "complete",
+        "_meta": {SERVER_INFO: _server_info_fields(asking)},
+    }
 
 
-def _server_info(asking: Asking[OperatorServices]) -> Mapping[str, object]:
+def _server_info_fields(asking: Asking[OperatorServices]) -> Mapping[str, object]:
     return {"name": "tollhouse", "title": "Tollhouse", "version": asking.shared.version}
 
 
-def _check_page(message: McpMessage) -> None:
+def _require_no_cursor(message: McpMessage) -> None:
     if _read_parameters(message, Paged).cursor is not None:
         raise McpError(INVALID_PARAMS, "invalid cursor: this list has only one page")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from gateway.mcp.tool import Asking
-from gateway.mcp.writing import clean_name, suggestion
+from gateway.mcp.writing import did_you_mean, remove_hidden_characters
 from gateway.money.costs.measures import MAX_TOP, REAL_COST
 from gateway.money.costs.question import CostQuestion, check_span, check_units
 from gateway.money.costs.times import parse_moment
@@ -95,19 +95,19 @@ async def build_question(
     Raises Invalid or Refusal for an unknown dimension, value or view; the message suggests the nearest. Raises
     AskedTooMuch for units of work in another query than their totals can answer.
     """
-    since, until = range_bounds(date_range, asking.shared.clock.now())
-    known = await asking.reads.dimensions(cost_type, units=True)
+    since, until = date_range_span(date_range, asking.shared.clock.now())
+    known = await asking.cost_reader.dimensions(cost_type, units=True)
     for name in group_by:
-        _check_dimension(name, known)
+        _require_known_dimension(name, known)
     for name in filters:
-        _check_dimension(_filter_dimension(name), known)
+        _require_known_dimension(_dimension_of_filter(name), known)
     everything = CostQuery(since=since, until=until, granularity=TOTAL, measures=("calls",))
     include: dict[str, tuple[str, ...]] = {}
     exclude: dict[str, tuple[str, ...]] = {}
     notes: list[str] = []
     for name, values in filters.items():
-        dimension = _filter_dimension(name)
-        look = _values_containing if "&" in name[: -len(dimension)] else _exact_values
+        dimension = _dimension_of_filter(name)
+        look = _match_values_by_text if "&" in name[: -len(dimension)] else _match_exact_values
         asking.shared.people.check(value or "" for value in values)
         # without similar values: there are too many units to search, and no call has a charge or a plan
         if dimension in UNITS or (cost_type == PAID_COST and dimension in PAID_DIMENSIONS):
@@ -115,7 +115,9 @@ async def build_question(
             chosen[dimension] = tuple(value or "" for value in values)
             continue
         with collect_seen(None):
-            known_values = await _read_values(asking, replace(everything, group_by=[dimension]), cost_type)
+            known_values = await _fetch_known_values(
+                asking, replace(everything, group_by=[dimension]), cost_type
+            )
         matched_values, value_notes = await look(known_values, values, asking.shared.people)
         notes += value_notes
         if name.startswith("!"):
@@ -132,7 +134,7 @@ async def build_question(
         by=tuple(group_by),
         include=include,
         exclude=exclude,
-        view=None if view is None else await asking.reads.view(view),
+        view=None if view is None else await asking.cost_reader.view(view),
         cost_type=cost_type,
         top=MAX_TOP if not UNITS.keys().isdisjoint(group_by) else None,
         # empty for billed costs, because a result with counted costs has every counted cost type
@@ -143,18 +145,18 @@ async def build_question(
     return cost_question, notes
 
 
-def _check_dimension(name: str, known: Sequence[str]) -> None:
+def _require_known_dimension(name: str, known: Sequence[str]) -> None:
     if name not in known:
         raise Invalid(
-            f"there is no dimension {clean_name(name)}{suggestion(name, known)}: {', '.join(known)}"
+            f"there is no dimension {remove_hidden_characters(name)}{did_you_mean(name, known)}: {', '.join(known)}"
         )
 
 
-def _filter_dimension(name: str) -> str:
+def _dimension_of_filter(name: str) -> str:
     return name.removeprefix("!").removeprefix("&")
 
 
-async def _read_values(asking: Asking[MoneyServices], query: CostQuery, cost_type: str) -> _Values:
+async def _fetch_known_values(asking: Asking[MoneyServices], query: CostQuery, cost_type: str) -> _Values:
     """Return the values that a filter may name. For billed costs: those of calls and of bills."""
     [dimension] = query.group_by
     range_values: list[str | None] = []
@@ -162,22 +164,22 @@ async def _read_values(asking: Asking[MoneyServices], query: CostQuery, cost_typ
     arranged = BILLED_TYPES.get(cost_type, 0)
     if dimension not in BILLED_DIMENSIONS:
         for name in (dimension, SECOND_NAME) if dimension == USER else (dimension,):
-            rows = await asking.ledger.costs(replace(query, group_by=(name,)))
-            range_values += await asyncio.to_thread(_first_group_values, rows)
-            ever = [*ever, *await asking.ledger.values(name)]
+            rows = await asking.visible_ledger.costs(replace(query, group_by=(name,)))
+            range_values += await asyncio.to_thread(_group_values, rows)
+            ever = [*ever, *await asking.visible_ledger.values(name)]
     if arranged:
-        billed = replace(_whole_days(query), arranged=arranged, measures=())
-        rows = await asking.reads.ledger_for_cost_types((cost_type,)).costs(billed)
-        range_values += await asyncio.to_thread(_first_group_values, rows)
+        billed = replace(_extend_to_whole_days(query), arranged=arranged, measures=())
+        rows = await asking.cost_reader.ledger_for_cost_types((cost_type,)).costs(billed)
+        range_values += await asyncio.to_thread(_group_values, rows)
     is_billed = dimension in BILLED_DIMENSIONS
     return _Values(dimension=dimension, in_range=range_values, ever=ever, is_billed=is_billed)
 
 
-def _first_group_values(rows: Sequence[CostRow]) -> list[str | None]:
+def _group_values(rows: Sequence[CostRow]) -> list[str | None]:
     return [row.group[0] for row in rows]
 
 
-def _whole_days(query: CostQuery) -> CostQuery:
+def _extend_to_whole_days(query: CostQuery) -> CostQuery:
     since = query.since.astimezone(UTC)
     until = query.until.astimezone(UTC)
     first = since.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -186,7 +188,7 @@ def _whole_days(query: CostQuery) -> CostQuery:
     return replace(query, since=first, until=end)
 
 
-async def _values_containing(
+async def _match_values_by_text(
     known_values: _Values, wanted_values: Sequence[str | None], people: People
 ) -> tuple[tuple[str, ...], Sequence[str]]:
     """
@@ -196,12 +198,14 @@ async def _values_containing(
     ever = known_values.ever
     range_values = [value for value in known_values.in_range if value]
     folded = await asyncio.to_thread(
-        lambda: [(value, clean_name(value).casefold()) for value in range_values]
+        lambda: [(value, remove_hidden_characters(value).casefold()) for value in range_values]
     )
     matched: list[str] = []
     notes = []
     for wanted_value in wanted_values:
-        texts = [clean_name(form).casefold() for form in people.recorded_forms(wanted_value or "")]
+        texts = [
+            remove_hidden_characters(form).casefold() for form in people.recorded_forms(wanted_value or "")
+        ]
         if not all(texts):
             raise Invalid(
                 f"a filter with & before {dimension} needs a text to search for; use null in a filter "
@@ -209,25 +213,29 @@ async def _values_containing(
             )
         passing = [value for value, folded_value in folded if any(text in folded_value for text in texts)]
         if not passing:
-            passing = [value for value in ever if any(text in clean_name(value).casefold() for text in texts)]
+            passing = [
+                value
+                for value in ever
+                if any(text in remove_hidden_characters(value).casefold() for text in texts)
+            ]
             notes.append(
-                f"no call in this time has a {dimension} that contains {clean_name(wanted_value or '')}"
+                f"no call in this time has a {dimension} that contains {remove_hidden_characters(wanted_value or '')}"
             )
         if not passing:
-            nearest = await asyncio.to_thread(suggestion, texts[0], [*range_values, *ever])
-            raise Invalid(f"no {dimension} contains {clean_name(wanted_value or '')}{nearest}")
+            nearest = await asyncio.to_thread(did_you_mean, texts[0], [*range_values, *ever])
+            raise Invalid(f"no {dimension} contains {remove_hidden_characters(wanted_value or '')}{nearest}")
         matched += passing
     return tuple(dict.fromkeys(matched)), notes
 
 
-def _values_by_name(values: Iterable[str | None]) -> Mapping[str, list[str]]:
+def _values_by_clean_name(values: Iterable[str | None]) -> Mapping[str, list[str]]:
     values_by_name: dict[str, list[str]] = {}
     for value in values:
-        values_by_name.setdefault(clean_name(value or ""), []).append(value or "")
+        values_by_name.setdefault(remove_hidden_characters(value or ""), []).append(value or "")
     return values_by_name
 
 
-async def _exact_values(
+async def _match_exact_values(
     known_values: _Values, wanted_values: Sequence[str | None], people: People
 ) -> tuple[tuple[str, ...], Sequence[str]]:
     """
@@ -236,7 +244,7 @@ async def _exact_values(
     dimension = known_values.dimension
     ever = known_values.ever
     range_values = set(known_values.in_range)
-    by_name = await asyncio.to_thread(_values_by_name, range_values)
+    by_name = await asyncio.to_thread(_values_by_clean_name, range_values)
     matched: list[str] = []
     notes = []
     for wanted_value in wanted_values:
@@ -250,10 +258,10 @@ async def _exact_values(
             matched += by_name[value]
         elif known := [form for form in forms if form in ever]:
             matched += known
-            notes.append(f"no call in this time has the {dimension} {clean_name(value)}")
+            notes.append(f"no call in this time has the {dimension} {remove_hidden_characters(value)}")
         else:
-            nearest = await asyncio.to_thread(suggestion, value, [*by_name, *ever])
-            raise Invalid(f"{known_values.missing_value_error} {clean_name(value)}{nearest}")
+            nearest = await asyncio.to_thread(did_you_mean, value, [*by_name, *ever])
+            raise Invalid(f"{known_values.missing_value_error} {remove_hidden_characters(value)}{nearest}")
     return tuple(dict.fromkeys(matched)), notes
 
 
@@ -281,7 +289,7 @@ DateRange = Annotated[
 ]
 
 
-def range_bounds(date_range: RangeWord | Days, now: float) -> Span:
+def date_range_span(date_range: RangeWord | Days, now: float) -> Span:
     """
     Return start and end (exclusive). Raises Invalid for days that do not exist or end before they begin.
     """

@@ -14,10 +14,10 @@ import msgspec
 from gateway.core.errors import Refusal
 from gateway.mcp.messages import INVALID_PARAMS, McpError
 from gateway.mcp.questions import RANGE_WORDS
-from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, Tool, ToolInput, open_cursor, seal_cursor
+from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, Tool, ToolInput, make_cursor, verify_cursor
 from gateway.mcp.tools import cost_data, org_context
 from gateway.mcp.tools.list import permitted_tools
-from gateway.mcp.writing import clean_name
+from gateway.mcp.writing import remove_hidden_characters
 from gateway.operations.services import OperatorServices
 from spool.errors import AskedTooMuch, Invalid, NotThere
 from spool.listing import text_rank
@@ -35,27 +35,27 @@ class _WholeList(msgspec.Struct, kw_only=True):
     """The query to which the cursors of this list belong."""
 
 
-async def resource_list(asking: Asking[OperatorServices], cursor: str | None) -> Mapping[str, object]:
+async def list_resources(asking: Asking[OperatorServices], cursor: str | None) -> Mapping[str, object]:
     """
     Return the resources after a cursor: first the context, then the views by name. Raises McpError for
     a bad cursor.
     """
     try:
-        first = open_cursor(asking, "resources/list", _WholeList(), cursor)
+        first = verify_cursor(asking, "resources/list", _WholeList(), cursor)
     except Invalid as error:
         raise McpError(INVALID_PARAMS, str(error)) from None
     tools = permitted_tools(asking)
     views = sorted(await _visible_views(asking), key=lambda view: (text_rank(view.name), view.id))
     listed = [_CONTEXT] if org_context.TOOL.name in tools else []
-    listed += map(_describe_view, views) if cost_data.TOOL.name in tools else []
+    listed += map(_view_resource, views) if cost_data.TOOL.name in tools else []
     end = first + PAGE
     following = (
-        {"nextCursor": seal_cursor(asking, "resources/list", _WholeList(), end)} if end < len(listed) else {}
+        {"nextCursor": make_cursor(asking, "resources/list", _WholeList(), end)} if end < len(listed) else {}
     )
     return {"resources": listed[first:end], **following}
 
 
-def resource_templates(asking: Asking[OperatorServices]) -> Mapping[str, object]:
+def list_resource_templates(asking: Asking[OperatorServices]) -> Mapping[str, object]:
     if cost_data.TOOL.name not in permitted_tools(asking):
         return {"resourceTemplates": []}
     template = {
@@ -72,15 +72,15 @@ async def read_resource(asking: Asking[OperatorServices], uri: str, *, modern: b
     """
     Return the text of a resource. Counts as a call of its tool. Raises McpError if the resource does not exist.
     """
-    target = await _tool_for_resource(asking, uri)
+    target = await _tool_and_arguments(asking, uri)
     if target is None or target[0].name not in permitted_tools(asking):
         code = INVALID_PARAMS if modern else _NOT_FOUND_ONCE
         raise McpError(code, "there is no such resource; list them with resources/list", data={"uri": uri})
     tool, arguments = target
     await asking.charge()
-    await asking.ledger.catch_up(asking.services.spool.log)
+    await asking.visible_ledger.catch_up(asking.services.spool.log)
     try:
-        answer = await tool.answer(arguments, asking)
+        answer = await tool.run_with_services(arguments, asking)
     except (
         AskedTooMuch,
         Invalid,
@@ -90,19 +90,19 @@ async def read_resource(asking: Asking[OperatorServices], uri: str, *, modern: b
         asking.told(tool.name, MISTAKEN)
         raise McpError(INVALID_PARAMS, str(error)) from None
     asking.told(tool.name, ANSWERED)
-    return {"contents": [{"uri": uri, "mimeType": _TEXT, "text": answer.whole_text}]}
+    return {"contents": [{"uri": uri, "mimeType": _TEXT, "text": answer.text_with_link}]}
 
 
-async def _tool_for_resource(
+async def _tool_and_arguments(
     asking: Asking[OperatorServices], uri: str
 ) -> tuple[Tool[Any], ToolInput] | None:
     if uri == CONTEXT_URI:
         return org_context.TOOL, org_context.ContextQuestion()
     view = await _visible_view(asking, uri)
-    return None if view is None else (cost_data.TOOL, _view_question(view))
+    return None if view is None else (cost_data.TOOL, _cost_question_of_view(view))
 
 
-def _view_question(view: View) -> cost_data.CostDataQuestion:
+def _cost_question_of_view(view: View) -> cost_data.CostDataQuestion:
     by = view.group_by or (view.principal_dimension,)
     return cost_data.CostDataQuestion(
         date_range=RANGE_WORDS.get(view.range, view.range),
@@ -115,7 +115,7 @@ async def _visible_views(asking: Asking[OperatorServices]) -> list[View]:
     registry = asking.shared.registry
     if registry is None:
         return []
-    sees = await asking.reads.visible()
+    sees = await asking.cost_reader.visible()
     return [view for view in registry.views.all() if sees.view(view)]
 
 
@@ -123,7 +123,7 @@ async def _visible_view(asking: Asking[OperatorServices], uri: str) -> View | No
     if not uri.startswith(VIEW_URI) or asking.shared.registry is None:
         return None
     view = asking.shared.registry.views.find(uri.removeprefix(VIEW_URI))
-    return view if view is not None and (await asking.reads.visible()).view(view) else None
+    return view if view is not None and (await asking.cost_reader.visible()).view(view) else None
 
 
 _CONTEXT: Mapping[str, object] = {
@@ -135,8 +135,8 @@ _CONTEXT: Mapping[str, object] = {
 }
 
 
-def _describe_view(view: View) -> Mapping[str, object]:
-    name = clean_name(view.name)
+def _view_resource(view: View) -> Mapping[str, object]:
+    name = remove_hidden_characters(view.name)
     return {
         "uri": f"{VIEW_URI}{view.id}",
         "name": name,

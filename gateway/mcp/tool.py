@@ -68,14 +68,14 @@ class Asking(Generic[Held]):
     step_up: str | None = None
 
     @property
-    def reads(self) -> CostReader:
+    def cost_reader(self) -> CostReader:
         return CostReader(
             whole=self.whole_ledger, require_registry=self.shared.require_registry, rights=self.rights
         )
 
     @property
-    def ledger(self) -> SlicedLedger:
-        return self.reads.ledger
+    def visible_ledger(self) -> SlicedLedger:
+        return self.cost_reader.ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +90,12 @@ class ToolAnswer:
     link: str = ""
 
     @property
-    def whole_text(self) -> str:
+    def text_with_link(self) -> str:
         return f"{self.text}\n\nIn the console: {self.link}" if self.link else self.text
 
     @property
-    def size(self) -> int:
-        return len(msgspec.json.encode(self.whole_text)) + len(msgspec.json.encode(self.content))
+    def encoded_bytes(self) -> int:
+        return len(msgspec.json.encode(self.text_with_link)) + len(msgspec.json.encode(self.content))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,23 +122,23 @@ class Tool(Generic[Input]):
     shows: str = WHOLE
     asks_cost_type: bool = False
 
-    def answer(self, arguments: Input, asking: Asking[OperatorServices]) -> Awaitable[ToolAnswer]:
+    def run_with_services(self, arguments: Input, asking: Asking[OperatorServices]) -> Awaitable[ToolAnswer]:
         held = asking.services.of(named_holder(self.run))
         return self.run(arguments, replace(asking, services=held))
 
-    def is_for(self, rights: Rights) -> bool:
+    def is_permitted(self, rights: Rights) -> bool:
         if self.needs not in rights.permission_sets or (rights.hides_calls and not self.asks_cost_type):
             return False
         return self.shows != WHOLE or rights.slice.is_everything
 
-    def shown(self, dimensions: Sequence[str]) -> Mapping[str, object]:
+    def tools_list_entry(self, dimensions: Sequence[str]) -> Mapping[str, object]:
         """Return the tool for the tools list. Dimension names are an enumeration."""
         return {
             "name": self.name,
             "title": self.title,
             "description": self.description,
-            "inputSchema": inlined_schema(self.takes, dimensions),
-            "outputSchema": inlined_schema(self.gives, dimensions),
+            "inputSchema": self_contained_schema(self.takes, dimensions),
+            "outputSchema": self_contained_schema(self.gives, dimensions),
             "annotations": self._annotations,
         }
 
@@ -154,7 +154,7 @@ class Tool(Generic[Input]):
         }
 
 
-def inlined_schema(kind: type, dimensions: Sequence[str]) -> dict[str, Any]:
+def self_contained_schema(kind: type, dimensions: Sequence[str]) -> dict[str, Any]:
     """Return the JSON schema of a struct, with all referenced schemas inside."""
     _, components = msgspec.json.schema_components((kind,), ref_template="#/$defs/{name}")
     definitions = copy.deepcopy(components)
@@ -165,28 +165,28 @@ def inlined_schema(kind: type, dimensions: Sequence[str]) -> dict[str, Any]:
         definition.pop("title", None)
     if definitions:
         own_schema["$defs"] = definitions
-    _fill_dimensions(own_schema, dimensions)
+    _fill_dimension_enumerations(own_schema, dimensions)
     return own_schema
 
 
-def _fill_dimensions(node: Any, dimensions: Sequence[str]) -> None:
+def _fill_dimension_enumerations(node: Any, dimensions: Sequence[str]) -> None:
     if isinstance(node, dict):
         if node.get("$comment") == _DIMENSION:
             del node["$comment"]
             node["enum"] = [*dimensions, *BILLED_DIMENSIONS]
         for inner in node.values():
-            _fill_dimensions(inner, dimensions)
+            _fill_dimension_enumerations(inner, dimensions)
     elif isinstance(node, list):
         for inner in node:
-            _fill_dimensions(inner, dimensions)
+            _fill_dimension_enumerations(inner, dimensions)
 
 
-def fit_rows(make: Callable[[int], ToolAnswer], rows: int) -> ToolAnswer:
+def answer_within_limit(make: Callable[[int], ToolAnswer], rows: int) -> ToolAnswer:
     """
     Return the largest result with at most `rows` rows that fits into MAX_BYTES. `make` writes a number of rows.
     """
     answer = make(rows)
-    while answer.size > MAX_BYTES and rows > 1:
+    while answer.encoded_bytes > MAX_BYTES and rows > 1:
         rows = rows * 3 // 4
         answer = make(rows)
     return answer
@@ -198,12 +198,12 @@ def fit_rows(make: Callable[[int], ToolAnswer], rows: int) -> ToolAnswer:
 _DIGEST = 12
 
 
-def seal_cursor(asking: Asking[Any], tool: str, arguments: msgspec.Struct, shown: int) -> str:
+def make_cursor(asking: Asking[Any], tool: str, arguments: msgspec.Struct, shown: int) -> str:
     """Return a cursor for the rows after the first `shown` of the result for these arguments."""
     return f"{shown}.{_sign_arguments(asking, tool, arguments, shown)}"
 
 
-def open_cursor(asking: Asking[Any], tool: str, arguments: msgspec.Struct, cursor: str | None) -> int:
+def verify_cursor(asking: Asking[Any], tool: str, arguments: msgspec.Struct, cursor: str | None) -> int:
     """
     Return the number of rows shown before. Raises Invalid for a cursor of other arguments or another caller.
     """

@@ -9,15 +9,15 @@ from typing import Final, Literal, NamedTuple, cast
 from gateway.core.errors import BadPayload
 from gateway.normalise.formats.engine import driver
 from gateway.normalise.formats.engine.declaration import OTLP_SIGNALS, BatchFormat, Normalised
-from gateway.normalise.formats.list import BY_NAME, recognise_format, recognise_item
+from gateway.normalise.formats.list import BY_NAME, recognise_format, recognise_item_format
 from gateway.normalise.outcome import MALFORMED, Options, Outcome
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.body_limits import Allowance, Hold, hold_nothing
+from gateway.normalise.payload.body_limits import Allowance, Hold, reserve_nothing
 
 _NEAR: Final = 4096  # an OTLP request in JSON has the name of its first member within this number of bytes
 
 
-def recognise_signal(body: bytes) -> str | None:
+def recognise_otlp_signal(body: bytes) -> str | None:
     """Return the signal of a body, or None. The announced format is ignored."""
     if b"resource" not in body[:_NEAR]:
         return None
@@ -25,7 +25,7 @@ def recognise_signal(body: bytes) -> str | None:
     return format_name if format_name in OTLP_SIGNALS else None
 
 
-def is_json(body: bytes) -> bool:
+def is_json_body(body: bytes) -> bool:
     """Return whether a body is JSON. A protobuf body may also start with a line feed and a brace."""
     text = payload.remove_byte_order_mark(body)
     if text[:1] != b"\n" and text.lstrip()[:1] in (b"{", b"["):
@@ -40,14 +40,14 @@ class Joined(NamedTuple):
     other_places: list[int]
 
 
-def join_requests(named: str, body: bytes, allowance: Allowance) -> Generator[None, None, Joined]:
+def join_otlp_requests(named: str, body: bytes, allowance: Allowance) -> Generator[None, None, Joined]:
     """
     Join the requests of a body. Each `next` works through one slice. Raises BadPayload if a request has
     another signal. A body that is not JSON is returned unchanged, so that the decoder refuses it.
     """
     text = payload.remove_byte_order_mark(body)
     try:
-        requests = payload.items(text)
+        requests = payload.items_of_body(text)
         start = list(islice(requests, 2))
     except BadPayload:
         return Joined(text, [])
@@ -60,9 +60,9 @@ def join_requests(named: str, body: bytes, allowance: Allowance) -> Generator[No
             yield
             continue
         allowance.count_items(1, len(request))
-        if allowance.is_due(len(request)):
+        if allowance.count_work_and_check_turn(len(request)):
             yield
-        members = payload.peek(request)
+        members = payload.undecoded_members(request)
         arrays = [members[name] for name in OTLP_SIGNALS[named] if name in members]
         if arrays:
             for resource in payload.array_elements(arrays[0]):
@@ -70,10 +70,10 @@ def join_requests(named: str, body: bytes, allowance: Allowance) -> Generator[No
                     yield
                     continue
                 allowance.count_items(1, len(resource))
-                if allowance.is_due(len(resource)):
+                if allowance.count_work_and_check_turn(len(resource)):
                     yield
                 resources.append(resource)
-        elif recognise_item(members) in OTLP_SIGNALS:
+        elif recognise_item_format(members) in OTLP_SIGNALS:
             raise BadPayload(
                 f"request {index} does not contain {named}; send each signal in a request of its own"
             )
@@ -83,8 +83,8 @@ def join_requests(named: str, body: bytes, allowance: Allowance) -> Generator[No
     return Joined(b'{"%s":[%s]}' % (name, elements), other_places)
 
 
-def normalise(
-    format: str, body: bytes, *, options: Options, hold: Hold = hold_nothing
+def normalise_body(
+    format: str, body: bytes, *, options: Options, hold: Hold = reserve_nothing
 ) -> Generator[None, None, Normalised]:
     """
     Normalise a body. OTLP is accepted under any format name, because OpenRouter, Cloudflare and other senders
@@ -93,18 +93,20 @@ def normalise(
     unpacked from the body, and with the memory that items need in addition to this data.
     """
     allowance = Allowance(options.max_items, hold)
-    format_name = format if format in OTLP_SIGNALS else recognise_signal(body) or format
+    format_name = format if format in OTLP_SIGNALS else recognise_otlp_signal(body) or format
     if format_name in OTLP_SIGNALS:
-        return Normalised((yield from _normalise_otlp(format_name, body, options, allowance)))
+        return Normalised((yield from _normalise_otlp_body(format_name, body, options, allowance)))
     named_format = BY_NAME.get(format_name)
     if named_format is None:
         raise BadPayload("unknown format")
     if isinstance(named_format, BatchFormat):
         return (yield from named_format.read(body, options, allowance))
-    return Normalised((yield from driver.read_body(named_format, body, options=options, allowance=allowance)))
+    return Normalised(
+        (yield from driver.read_body_items(named_format, body, options=options, allowance=allowance))
+    )
 
 
-def _normalise_otlp(
+def _normalise_otlp_body(
     named: str, body: bytes, options: Options, allowance: Allowance
 ) -> Generator[None, None, Outcome]:
     from gateway.normalise import (
@@ -112,11 +114,13 @@ def _normalise_otlp(
     )
 
     signal = cast(Literal["traces", "metrics", "logs"], named.removeprefix("otlp/"))
-    if not is_json(body):
-        return (yield from otlp.normalise(signal, body, json=False, options=options, hold=allowance.hold))
-    request, other_places = yield from join_requests(named, body, allowance.next_pass())
-    outcome = yield from otlp.normalise(signal, request, json=True, options=options, hold=allowance.hold)
+    if not is_json_body(body):
+        return (
+            yield from otlp.normalise_otlp(signal, body, json=False, options=options, hold=allowance.hold)
+        )
+    request, other_places = yield from join_otlp_requests(named, body, allowance.allowance_for_next_pass())
+    outcome = yield from otlp.normalise_otlp(signal, request, json=True, options=options, hold=allowance.hold)
     for index in other_places:
-        outcome.reject(outcome.received, MALFORMED, f"request {index} is not an export request")
+        outcome.reject_item(outcome.received, MALFORMED, f"request {index} is not an export request")
         outcome.received += 1
     return outcome

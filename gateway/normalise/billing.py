@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from gateway.core.errors import BadPayload
-from gateway.normalise.payload.items import UNREADABLE, check_containers
-from gateway.normalise.reading.content import may_hold_content
+from gateway.normalise.payload.items import UNREADABLE, refuse_too_many_containers
+from gateway.normalise.reading.content import may_be_name_of_content
 
 MAX_BYTES: Final = 5 * 1024**2
 # maximum lists and objects in a file: one per row, and some more, because brackets in texts count as well
@@ -60,7 +60,7 @@ def read_billing_file(body: bytes, *, max_tags: int | None = None) -> Drop:
     Raises BadPayload if the body is not a JSON object, and Refusal if it has more lists and objects than
     MAX_CONTAINERS.
     """
-    check_containers(body, MAX_CONTAINERS)
+    refuse_too_many_containers(body, MAX_CONTAINERS)
     try:
         fields = _body.decode(body)
     except UNREADABLE as error:
@@ -68,7 +68,7 @@ def read_billing_file(body: bytes, *, max_tags: int | None = None) -> Drop:
     errors: list[str] = []
     errors += [
         f"unknown field {name[:64]!r}; the fields are month, operation and data"
-        for name in _unknown_fields(fields)
+        for name in _unknown_field_names(fields)
     ]
     operation = fields.get("operation")
     if operation is not None and operation not in OPERATIONS:
@@ -84,7 +84,7 @@ def read_billing_file(body: bytes, *, max_tags: int | None = None) -> Drop:
     for index, row in enumerate(rows):
         if len(errors) > SHOWN:
             break
-        errors += [f"row {index}: {error}" for error in _row_errors(row)]
+        errors += [f"row {index}: {error}" for error in _billing_row_errors(row)]
         start = _parse_instant(row.get(TIMES[0])) if isinstance(row, dict) else None
         if start is not None:
             months.setdefault(start.strftime("%Y-%m"), index)
@@ -105,7 +105,7 @@ def read_billing_file(body: bytes, *, max_tags: int | None = None) -> Drop:
     )
 
 
-def _unknown_fields(fields: Mapping[str, Any]) -> list[str]:
+def _unknown_field_names(fields: Mapping[str, Any]) -> list[str]:
     return sorted(fields.keys() - {"month", "operation", "data"})
 
 
@@ -121,7 +121,7 @@ def _parse_month(value: Any) -> tuple[str | None, str | None]:
     return moment.strftime("%Y-%m"), None
 
 
-def _row_errors(row: Any) -> Iterator[str]:
+def _billing_row_errors(row: Any) -> Iterator[str]:
     if not isinstance(row, dict):
         yield "must be an object"
         return
@@ -135,13 +135,13 @@ def _row_errors(row: Any) -> Iterator[str]:
             yield f"unknown column {name[:64]!r}"
         elif not isinstance(value, str):
             yield f"{name[:64]} must be text, even if it is a number"
-        elif problem := _value_problem(name, value):
+        elif problem := _billing_value_problem(name, value):
             yield f"{name[:64]} {problem}"
     if has_tags and not row.get("resource/id"):
         yield "resource/id is required in rows with tags"
 
 
-def _value_problem(name: str, value: str) -> str | None:
+def _billing_value_problem(name: str, value: str) -> str | None:
     if name in NUMBERS and not _NUMBER.fullmatch(value):
         return "must be a decimal number without an exponent"
     if name in TIMES and _parse_instant(value) is None:
@@ -151,7 +151,7 @@ def _value_problem(name: str, value: str) -> str | None:
     if name.startswith(TAG):
         if not name.removeprefix(TAG):
             return "must have a name after the colon"
-        if may_hold_content(name.removeprefix(TAG)):
+        if may_be_name_of_content(name.removeprefix(TAG)):
             return "looks like message content, which is never stored"
         if value in ("", "N/A"):
             return "must not be empty; omit the tag instead"

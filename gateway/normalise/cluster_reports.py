@@ -44,7 +44,7 @@ _TYPES = {"state": _Field.TYPE_INT32, "passing": _Field.TYPE_BOOL, "checks": _Fi
 _COMMON = tuple(name for name in _CONFIG if name in _STATUS)
 
 
-def read_status(body: bytes) -> ReportedCluster:
+def read_cluster_status(body: bytes) -> ReportedCluster:
     """Read a status. Raises BadPayload if the body is not a ClusterStatus, or names no cluster."""
     message = _parse_message(ClusterStatus, body, "ClusterStatus")
     checks = tuple(
@@ -55,7 +55,7 @@ def read_status(body: bytes) -> ReportedCluster:
     return ReportedCluster(**facts, state=state, validator_version=message.validator_version, checks=checks)
 
 
-def read_config(body: bytes) -> ReportedCluster:
+def read_cluster_config(body: bytes) -> ReportedCluster:
     """Read a configuration. Raises BadPayload if the body is not a ClusterConfig, or names no cluster."""
     message = _parse_message(ClusterConfig, body, "ClusterConfig")
     return ReportedCluster(**{name: getattr(message, name) for name in _COMMON})
@@ -71,7 +71,7 @@ def _parse_message(type: Any, body: bytes, name: str) -> Any:
     return message
 
 
-def _message_types() -> dict[str, Any]:
+def _build_message_types() -> dict[str, Any]:
     file = descriptor_pb2.FileDescriptorProto(
         name="container_agent.proto", package="container", syntax="proto3"
     )
@@ -91,5 +91,5 @@ def _message_types() -> dict[str, Any]:
     }
 
 
-_TYPES_BY_NAME = _message_types()
+_TYPES_BY_NAME = _build_message_types()
 ClusterStatus, ClusterConfig = _TYPES_BY_NAME["Status"], _TYPES_BY_NAME["Config"]

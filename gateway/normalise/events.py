@@ -22,7 +22,7 @@ import msgspec
 
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.body_limits import Allowance, check_count
+from gateway.normalise.payload.body_limits import Allowance, refuse_too_many_items
 from gateway.normalise.payload.large_items import LARGE, SmallValues
 from gateway.normalise.reading import tags
 from gateway.normalise.reading.content import is_content
@@ -81,7 +81,7 @@ class Events:
     left_out: int = 0
     keep_tags: frozenset[str] = frozenset()  # the value of `Options.keep_tags`
 
-    def add_event(self, attributes: Mapping[str, Any]) -> None:
+    def read_event_and_add(self, attributes: Mapping[str, Any]) -> None:
         index = self.received
         self.received += 1
         try:
@@ -93,17 +93,17 @@ class Events:
         self.identities.append(identity)
         self.left_out += left_out
 
-    def reject_item(self, message: str) -> None:
+    def reject_unreadable_item(self, message: str) -> None:
         self.rejects.append(Reject(self.received, MALFORMED, message))
         self.received += 1
 
 
-def is_binary(headers: Mapping[str, str]) -> bool:
+def is_binary_cloud_event(headers: Mapping[str, str]) -> bool:
     """Return whether the body has only the event's data."""
     return any(name.lower() == "ce-specversion" for name in headers)
 
 
-def read_binary(
+def read_binary_cloud_event(
     body: bytes, headers: Mapping[str, str], *, takes_ids: bool, keep_tags: frozenset[str] = frozenset()
 ) -> Events:
     events = Events(takes_ids, keep_tags=keep_tags)
@@ -115,8 +115,8 @@ def read_binary(
     }
     attributes["datacontenttype"] = headers_by_name.get("content-type", "")
     if body:
-        attributes["data"] = _json_data(body, attributes["datacontenttype"])
-    events.add_event(attributes)
+        attributes["data"] = _decode_data_if_json(body, attributes["datacontenttype"])
+    events.read_event_and_add(attributes)
     return events
 
 
@@ -125,27 +125,27 @@ def read_events(
 ) -> Generator[None, None, Events]:
     """Yield after each slice. Raises BadPayload if the body is not JSON."""
     events = Events(takes_ids, keep_tags=keep_tags)
-    yield from check_count(body, partial(payload.items, body), allowance)
-    for item in payload.items(body):
+    yield from refuse_too_many_items(body, partial(payload.items_of_body, body), allowance)
+    for item in payload.items_of_body(body):
         if not len(item):
             yield
             continue
         allowance.count_items(1, len(item))
-        if allowance.is_due(len(item)):
+        if allowance.count_work_and_check_turn(len(item)):
             yield
         try:
-            attributes = _decode_item(item)
+            attributes = _decode_event_object(item)
         except payload.UNREADABLE as error:
-            events.reject_item(payload.problem_text(error))
+            events.reject_unreadable_item(payload.describe_decoding_error(error))
             continue
-        events.add_event(attributes)
+        events.read_event_and_add(attributes)
     return events
 
 
-def _decode_item(item: payload.Raw) -> dict[str, Any]:
+def _decode_event_object(item: payload.Raw) -> dict[str, Any]:
     if len(item) < LARGE:
-        return payload.decode(item, _object)
-    attributes = SmallValues().read(item, 2)
+        return payload.decode_or_clean(item, _object)
+    attributes = SmallValues().read_small_values(item, 2)
     if not isinstance(attributes, dict):
         raise msgspec.ValidationError("Expected `object`")
     return attributes
@@ -157,16 +157,16 @@ def _read_event(
     is_cloud_event = "specversion" in attributes
     if is_cloud_event and attributes["specversion"] != "1.0":
         raise BadEvent("specversion must be 1.0")
-    source = _read_text(attributes, "source", MAX_ID, required=is_cloud_event)
-    event_id = _read_text(attributes, "id", MAX_ID, required=is_cloud_event)
-    event_type = _read_text(attributes, "type", MAX_NAME, required=True)
+    source = _read_text_attribute(attributes, "source", MAX_ID, required=is_cloud_event)
+    event_id = _read_text_attribute(attributes, "id", MAX_ID, required=is_cloud_event)
+    event_type = _read_text_attribute(attributes, "type", MAX_NAME, required=True)
     subject = attributes.get("subject")
     fits = isinstance(subject, str) and 0 < len(subject) <= MAX_NAME
     bounded = _Bounded(keep)
-    bounded.add_data(_read_data(attributes))
+    bounded.add_data(_event_data(attributes))
     for name, value in attributes.items():
         if name not in _OWN and value is not None:
-            bounded.add_tag(name, value)
+            bounded.add_tag_if_allowed(name, value)
     record = UsageEvent(
         id=b"",
         source=source or "unknown",
@@ -177,12 +177,12 @@ def _read_event(
         data=bounded.data,
         tags=bounded.tags,
     )
-    identity = _identity(source, event_id, attributes.get(TOLLHOUSE_ID) if takes_id else None)
+    identity = _event_dedup_key(source, event_id, attributes.get(TOLLHOUSE_ID) if takes_id else None)
     record.id = identity.id
     return record, identity, bounded.left_out + (subject is not None and not fits)
 
 
-def _identity(source: str | None, event_id: str | None, stated_id: Any) -> Identity:
+def _event_dedup_key(source: str | None, event_id: str | None, stated_id: Any) -> Identity:
     if isinstance(stated_id, str) and _HEX_ID.fullmatch(stated_id):
         return Identity(bytes.fromhex(stated_id))
     if source and event_id:
@@ -190,7 +190,9 @@ def _identity(source: str | None, event_id: str | None, stated_id: Any) -> Ident
     return no_identity()
 
 
-def _read_text(attributes: Mapping[str, Any], name: str, max_length: int, *, required: bool) -> str | None:
+def _read_text_attribute(
+    attributes: Mapping[str, Any], name: str, max_length: int, *, required: bool
+) -> str | None:
     value = attributes.get(name)
     if isinstance(value, int) and not isinstance(value, bool) and name == "id":
         value = str(value)
@@ -203,27 +205,31 @@ def _read_text(attributes: Mapping[str, Any], name: str, max_length: int, *, req
     return value
 
 
-def _read_data(attributes: Mapping[str, Any]) -> Any:
+def _event_data(attributes: Mapping[str, Any]) -> Any:
     packed = attributes.get("data_base64")
     if packed is None:
         data = attributes.get("data")
         # some clients send JSON data as a text
-        return _json_data(data.encode(), "json") if isinstance(data, str) and data[:1] == "{" else data
+        return (
+            _decode_data_if_json(data.encode(), "json") if isinstance(data, str) and data[:1] == "{" else data
+        )
     if not isinstance(packed, str):
         raise BadEvent("data_base64 must be text")
     try:
-        return _json_data(b64decode(packed, validate=True), str(attributes.get("datacontenttype", "")))
+        return _decode_data_if_json(
+            b64decode(packed, validate=True), str(attributes.get("datacontenttype", ""))
+        )
     except (binascii.Error, ValueError) as error:
         raise BadEvent("data_base64 is not valid base64") from error
 
 
-def _json_data(body: bytes, content_type: str) -> Any:
+def _decode_data_if_json(body: bytes, content_type: str) -> Any:
     """Return JSON data. Other data are returned as bytes, which are never stored."""
     media = content_type.partition(";")[0].strip().lower()
     if media and not media.endswith("json"):
         return body
     try:
-        return _anything.decode(body) if len(body) < LARGE else SmallValues().read(body, 1)
+        return _anything.decode(body) if len(body) < LARGE else SmallValues().read_small_values(body, 1)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return body
 
@@ -236,8 +242,8 @@ class _Bounded:
         self.left_out = 0
         self._texts: dict[str, str] = {}
 
-    def add_tag(self, name: str, value: Any) -> None:
-        self.left_out += not tags.put_free_tag(self.tags, name, value, self._keep)
+    def add_tag_if_allowed(self, name: str, value: Any) -> None:
+        self.left_out += not tags.put_tag_if_brief(self.tags, name, value, self._keep)
 
     def add_data(self, data: Any) -> None:
         """Use dotted names for nested objects, and `value` for a single number."""
@@ -246,23 +252,23 @@ class _Bounded:
         if not isinstance(data, dict):
             is_number = isinstance(data, int | float) and not isinstance(data, bool)
             if is_number:
-                self._put_value("value", data)
+                self._put_value_if_allowed("value", data)
             else:
                 self.left_out += 1
             return
         for name, value in data.items():
             if isinstance(value, dict) and not is_content(name):
                 for inner, inner_value in value.items():
-                    self._put_value(f"{name}.{inner}", inner_value)
+                    self._put_value_if_allowed(f"{name}.{inner}", inner_value)
             else:
-                self._put_value(name, value)
+                self._put_value_if_allowed(name, value)
 
-    def _put_value(self, name: str, value: Any) -> None:
+    def _put_value_if_allowed(self, name: str, value: Any) -> None:
         if value is None:
             return
         if isinstance(value, float) and not isfinite(value):
             self.left_out += 1
-        elif tags.put_free_tag(self._texts, name, value, self._keep):
+        elif tags.put_tag_if_brief(self._texts, name, value, self._keep):
             is_small = not isinstance(value, int) or -_INT64 <= value < _INT64
             self.data[name] = value if is_small else str(value)
         else:

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.reading.operations import EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION
-from gateway.normalise.reading.request_ids import RequestIdHeaders, keys_from_headers
-from gateway.normalise.reading.values import Other, nested, object_or_none
+from gateway.normalise.reading.request_ids import RequestIdHeaders, dedup_keys_from_headers
+from gateway.normalise.reading.values import Other, struct_or_empty, struct_or_none
 from spool.identity import AS_CALL, AS_COUNT, Identity, answer_links, call_identity, moment_names
 from spool.record import Inference
 
@@ -20,19 +20,19 @@ _OF_PROVIDER = ("chatcmpl-", "msg_")
 _ANSWERED_WITHOUT_ID = frozenset({EMBEDDINGS, IMAGE, TRANSCRIPTION, SPEECH})
 
 
-def _provider_header(name: str) -> Any:
+def _declare_provider_header(name: str) -> Any:
     return msgspec.field(name=f"llm_provider-{name}", default=None)
 
 
 class LiteLLMProviderHeaders(RequestIdHeaders):
     """Headers of the provider's response. LiteLLM adds a prefix to their names, except after a failure."""
 
-    prefixed_id: Any = _provider_header("request-id")
-    prefixed_x_id: Any = _provider_header("x-request-id")
-    prefixed_of_amazon: Any = _provider_header("x-amzn-requestid")
-    prefixed_of_azure: Any = _provider_header("x-ms-request-id")
+    prefixed_id: Any = _declare_provider_header("request-id")
+    prefixed_x_id: Any = _declare_provider_header("x-request-id")
+    prefixed_of_amazon: Any = _declare_provider_header("x-amzn-requestid")
+    prefixed_of_azure: Any = _declare_provider_header("x-ms-request-id")
 
-    def without_prefix(self) -> RequestIdHeaders:
+    def headers_without_prefix(self) -> RequestIdHeaders:
         return RequestIdHeaders(
             self.prefixed_id or self.request_id,
             self.prefixed_x_id or self.x_request_id,
@@ -45,7 +45,7 @@ class LiteLLMHidden(msgspec.Struct):
     additional_headers: LiteLLMProviderHeaders | Other = None
 
 
-def identity_of(record: Inference, call_id: str | None = None) -> Identity:
+def litellm_call_identity(record: Inference, call_id: str | None = None) -> Identity:
     """
     Identify a call by `id`, the provider's response id.
 
@@ -56,13 +56,13 @@ def identity_of(record: Inference, call_id: str | None = None) -> Identity:
     if (
         own is None
         or own == call_id
-        or (len(own) == _UUID_LENGTH and _is_unstated_call_id(record, own, call_id))
+        or (len(own) == _UUID_LENGTH and _is_call_id_in_place_of_id(record, own, call_id))
     ):
         return call_identity(record, shared_id=own or call_id, own_id=own)
     return call_identity(record, response_id=own, own_id=own)
 
 
-def further_keys(
+def further_dedup_keys(
     record: Inference, *, call_type: Any, trace_ids: Iterable[str | None], call_id: str | None
 ) -> tuple[bytes, ...]:
     """
@@ -71,39 +71,41 @@ def further_keys(
 
     The keys combine each trace id and the call id with the time, because several attempts share these ids.
     """
-    if not _needs_names(record, call_type):
+    if not _may_lack_id_in_reports(record, call_type):
         return ()
     return moment_names(record, dict.fromkeys((*trace_ids, call_id)))
 
 
-def links_to_count(
+def links_to_openmeter_count(
     record: Inference, *, call_type: Any, call_id: str | None
 ) -> tuple[tuple[bytes, bytes], ...]:
     """
     Return links to the event of a response in the integration for OpenMeter, which has the call id and no start.
     """
     return (
-        answer_links(record, call_id, own=AS_CALL, other=AS_COUNT) if _needs_names(record, call_type) else ()
+        answer_links(record, call_id, own=AS_CALL, other=AS_COUNT)
+        if _may_lack_id_in_reports(record, call_type)
+        else ()
     )
 
 
-def keys_from_provider_headers(record: Inference, hidden_params: Any) -> tuple[bytes, ...]:
+def dedup_keys_from_provider_headers(record: Inference, hidden_params: Any) -> tuple[bytes, ...]:
     """Return further dedup keys for a call, from the headers of the provider's response."""
     if not isinstance(hidden_params, str | msgspec.Raw):
         return ()
-    hidden = object_or_none(hidden_params, LiteLLMHidden) or LiteLLMHidden()
-    headers = nested(hidden.additional_headers, LiteLLMProviderHeaders)
-    return keys_from_headers(record, headers.without_prefix())
+    hidden = struct_or_none(hidden_params, LiteLLMHidden) or LiteLLMHidden()
+    headers = struct_or_empty(hidden.additional_headers, LiteLLMProviderHeaders)
+    return dedup_keys_from_headers(record, headers.headers_without_prefix())
 
 
-def is_call_id(id: str) -> bool:
+def has_form_of_call_id(id: str) -> bool:
     """
     Return True if an id has the form of LiteLLM's own call ids. Some providers' response ids have the same form.
     """
     return len(id) == _UUID_LENGTH and _UUID.fullmatch(id) is not None
 
 
-def has_providers_id(record: Inference) -> bool:
+def has_response_id_of_provider(record: Inference) -> bool:
     """
     Return True if a call's id is the provider's response id. LiteLLM makes up ids with a UUID, such as
     `chatcmpl-UUID` for Claude's chats, and encrypts ids of the Responses API.
@@ -112,7 +114,7 @@ def has_providers_id(record: Inference) -> bool:
     return own is not None and own.startswith(_OF_PROVIDER) and _UUID.search(own) is None
 
 
-def _needs_names(record: Inference, call_type: Any) -> bool:
+def _may_lack_id_in_reports(record: Inference, call_type: Any) -> bool:
     """
     Return True if some reports of a call may lack its id.
 
@@ -124,6 +126,6 @@ def _needs_names(record: Inference, call_type: Any) -> bool:
     return record.status != "cached"
 
 
-def _is_unstated_call_id(record: Inference, own: str, call_id: str | None) -> bool:
+def _is_call_id_in_place_of_id(record: Inference, own: str, call_id: str | None) -> bool:
     may_be = record.status == "error" or (call_id is None and record.operation in _ANSWERED_WITHOUT_ID)
-    return may_be and is_call_id(own)
+    return may_be and has_form_of_call_id(own)

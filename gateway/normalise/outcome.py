@@ -95,7 +95,7 @@ _part = msgspec.msgpack.Decoder(_Part)
 Window: TypeAlias = tuple[str, str | None, str]  # window of an application: source, service and session
 
 
-def _no_counts() -> Counter[str]:
+def _new_counter() -> Counter[str]:
     """Return a new counter by copying, because its constructor takes ten times as long."""
     return Counter.__new__(Counter)
 
@@ -114,14 +114,14 @@ class Outcome(msgspec.Struct):
     records: list[AiRecord] = []
     identities: list[Identity] = []
     points: list[CounterPoint] = []
-    ignored: Counter[str] = msgspec.field(default_factory=_no_counts)
+    ignored: Counter[str] = msgspec.field(default_factory=_new_counter)
     rejects: list[Reject] = []
     unrecognised: list[tuple[str, ...]] = []
     left_out: int = 0  # number of tags above a limit, or with a name that may mean content
     forwarded: set[int] = set()  # indexes in `records` of records that another Tollhouse sent
     named: dict[int, str] = {}  # index in `records` -> device that the resource names
     named_points: dict[int, str] = {}  # index in `points` -> device that the resource names
-    sessions: dict[Window, set[str | None]] = {}  # window -> sessions (see `note_session`)
+    sessions: dict[Window, set[str | None]] = {}  # window -> sessions (see `note_resource_session`)
     # explanation of each record: field -> the attribute and the rule behind its value
     why: list[dict[str, Any]] | None = None
     dropped: list[Dropped] = []  # dropped items with the reason, only if `why` is filled
@@ -135,7 +135,7 @@ class Outcome(msgspec.Struct):
     stated: dict[Stated, int] = {}  # what calls state -> their number, before any record is changed
     agent: str = ""  # product of the User-Agent, the version of senders that state none
 
-    def add(
+    def add_record(
         self,
         record: AiRecord,
         identity: Identity,
@@ -159,7 +159,7 @@ class Outcome(msgspec.Struct):
         if self.why is not None:
             self.why.append(why or {})
 
-    def name_agent(self, user_agent: str | None) -> None:
+    def set_sending_program(self, user_agent: str | None) -> None:
         self.agent = (user_agent or "").partition(" ")[0][:LONGEST_VERSION]
 
     def add_point(self, point: CounterPoint, *, device: str | None = None) -> None:
@@ -167,7 +167,9 @@ class Outcome(msgspec.Struct):
             self.named_points[len(self.points)] = device
         self.points.append(point)
 
-    def note_session(self, record: AiRecord, session: str | None, *, device: str | None = None) -> None:
+    def note_resource_session(
+        self, record: AiRecord, session: str | None, *, device: str | None = None
+    ) -> None:
         """
         Note the session and the device that a resource names, if its record names another session.
 
@@ -177,7 +179,7 @@ class Outcome(msgspec.Struct):
         if session is not None and session != record.session:
             self.sessions.setdefault((record.source, record.tags.get("service"), session), set()).add(device)
 
-    def reject(self, item: int, reason: str, message: str) -> None:
+    def reject_item(self, item: int, reason: str, message: str) -> None:
         self.rejects.append(Reject(item, reason, message))
 
     def note_dropped(self, item: str, because: str) -> None:
@@ -185,7 +187,7 @@ class Outcome(msgspec.Struct):
         if self.why is not None:
             self.dropped.append(Dropped(item, f"dropped: {because}"))
 
-    def show_shape(self, names: Iterable[str], *, of: Iterable[str] = ()) -> None:
+    def note_unrecognised_names(self, names: Iterable[str], *, of: Iterable[str] = ()) -> None:
         """Show the words of `of` before the names. Values are never noted."""
         shown = (*of, *sorted(names)[:MOST_NAMES])
         self.unrecognised.append(tuple(name[:LONGEST_NAME] for name in shown))
@@ -229,16 +231,16 @@ class Outcome(msgspec.Struct):
         self.packed.reverse()
         while self.packed:
             for piece in _split_part(_part.decode(self.packed.pop()), most):
-                yield self._before_last(piece)
-        for piece in self._take_certain(most):
-            yield self._before_last(piece)
+                yield self._outcome_of_part(piece)
+        for piece in self._take_parts_with_certain_identity(most):
+            yield self._outcome_of_part(piece)
         yield msgspec.structs.replace(self, received=self.received - self.count) if self.count else self
 
-    def _before_last(self, piece: _Part) -> Outcome:
+    def _outcome_of_part(self, piece: _Part) -> Outcome:
         received = len(piece.records) + len(piece.points)
         return Outcome(topic=self.topic, received=received, is_last=False, **msgspec.structs.asdict(piece))
 
-    def _take_certain(self, max_items: int) -> Iterator[_Part]:
+    def _take_parts_with_certain_identity(self, max_items: int) -> Iterator[_Part]:
         if max(len(self.records), len(self.points)) <= max_items or self.why is not None:
             return
         certain, stays = self._split_by_certainty()

@@ -19,8 +19,8 @@ import msgspec
 
 from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise.payload.body_limits import SliceClock
-from gateway.normalise.payload.items import UNREADABLE, check_containers
-from gateway.normalise.reading.values import exact_number
+from gateway.normalise.payload.items import UNREADABLE, refuse_too_many_containers
+from gateway.normalise.reading.values import decimal_or_text
 from spool.record import NS, UnitCostOperation
 from spool.streams import (
     ALLOCATION,
@@ -58,7 +58,7 @@ _FIELDS = {
     ALLOCATION: frozenset({"timestamp", "granularity", "element_name", "filter", "value"}),
     "metric": frozenset({"timestamp", "granularity", "associated_cost", "value"}),
 }
-_body = msgspec.json.Decoder(dict[str, Any], float_hook=exact_number)
+_body = msgspec.json.Decoder(dict[str, Any], float_hook=decimal_or_text)
 _anything = msgspec.json.Decoder()
 
 Find = Callable[[str], Stream | None]
@@ -76,7 +76,7 @@ class Operations:
     streams: dict[str, Stream] = field(default_factory=dict)
 
 
-def stream_name(name: str) -> str:
+def require_stream_name(name: str) -> str:
     """Return a stream's name. Raises Refusal 400 if it is invalid."""
     if not _NAME.fullmatch(name):
         message = "A stream name must have 1 to 256 letters, digits, '_', '.' or '-'."
@@ -84,11 +84,11 @@ def stream_name(name: str) -> str:
     return name
 
 
-def request_records(body: bytes) -> Sequence[Any]:
+def records_of_request(body: bytes) -> Sequence[Any]:
     """Return the records of a request. Raises Refusal if there are none, or too many."""
     if len(body) > MAX_BYTES:
         raise Refusal(413, "body_too_large", "A request may have at most 5 MiB; send smaller batches.")
-    check_containers(body, MAX_CONTAINERS)
+    refuse_too_many_containers(body, MAX_CONTAINERS)
     items = _decode_object(body).get("records")
     if not isinstance(items, list) or not items:
         raise BadPayload('The body must be {"records": [...]} with at least one record.')
@@ -142,7 +142,7 @@ def read_stream_creation(
             f"Unknown field {name[:64]!r}; a stream has granularity, and filter or associated_cost.",
         )
     keys = fields.get("filter" if type == ALLOCATION else "associated_cost") or []
-    if not isinstance(keys, list) or len(keys) > MAX_KEYS or not all(map(_is_text, keys)):
+    if not isinstance(keys, list) or len(keys) > MAX_KEYS or not all(map(_is_non_empty_text, keys)):
         raise Refusal(
             400,
             "invalid_stream",
@@ -163,7 +163,7 @@ def read_stream_creation(
     )
     known = find(stream)
     try:
-        _check_stream_agrees(known, operation)
+        _require_same_stream(known, operation)
     except _Bad as error:
         raise Refusal(409, "stream_exists", f"The stream already exists, and {error}.") from error
     return operation, merge_streams(known, described_stream(operation))
@@ -203,21 +203,21 @@ def _add_operation(
 ) -> None:
     if not isinstance(item, dict):
         raise _Bad("must be an object")
-    record = _current_names(item)
+    record = _with_current_names(item)
     hex_id = record.pop(TOLLHOUSE_ID, None)
-    name = _pop_stream_name(record, stream)
-    kind = type or _type_of(record)
+    name = _pop_and_check_stream_name(record, stream)
+    kind = type or _type_of_record(record)
     unknown = sorted(record.keys() - _FIELDS[kind])
     if unknown:
         raise _Bad(
-            f"unknown field {unknown[0][:64]!r}; the fields of {_article(kind)} stream are "
+            f"unknown field {unknown[0][:64]!r}; the fields of {_with_article(kind)} stream are "
             + ", ".join(sorted(_FIELDS[kind]))
         )
     known = operations.streams.get(name) or find(name)
-    operation_record = _operation(record, kind, name, operation, now)
+    operation_record = _build_operation(record, kind, name, operation, now)
     if operation == DELETE and known is None:
         raise _Bad("the stream does not exist")
-    _check_stream_agrees(known, operation_record)
+    _require_same_stream(known, operation_record)
     operations.streams[name] = merge_streams(known, described_stream(operation_record))
     operations.records.append(operation_record)
     operations.ids.append(
@@ -225,7 +225,7 @@ def _add_operation(
     )
 
 
-def _current_names(item: Mapping[str, Any]) -> dict[str, Any]:
+def _with_current_names(item: Mapping[str, Any]) -> dict[str, Any]:
     record: dict[str, Any] = {}
     for name, value in item.items():
         current = _OLD_NAMES.get(name, name)
@@ -235,7 +235,7 @@ def _current_names(item: Mapping[str, Any]) -> dict[str, Any]:
     return record
 
 
-def _pop_stream_name(record: dict[str, Any], stream: str | None) -> str:
+def _pop_and_check_stream_name(record: dict[str, Any], stream: str | None) -> str:
     name = record.pop("telemetry-stream", stream)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise _Bad("telemetry-stream must consist of letters, digits, '_', '.' and '-'")
@@ -244,7 +244,7 @@ def _pop_stream_name(record: dict[str, Any], stream: str | None) -> str:
     return name
 
 
-def _type_of(record: Mapping[str, Any]) -> str:
+def _type_of_record(record: Mapping[str, Any]) -> str:
     """
     Return the type of a record. In the oldest form of the API, a record with an element or a filter is an
     allocation record.
@@ -252,7 +252,7 @@ def _type_of(record: Mapping[str, Any]) -> str:
     return ALLOCATION if "element_name" in record or "filter" in record else "metric"
 
 
-def _operation(
+def _build_operation(
     record: Mapping[str, Any], kind: str, stream: str, operation: str, now: float
 ) -> UnitCostOperation:
     is_delete = operation == DELETE
@@ -260,7 +260,7 @@ def _operation(
     if is_delete and "value" in record:
         raise _Bad("value must be omitted when records are deleted")
     element = record.get("element_name")
-    if is_allocation and not (is_delete and element is None) and not _is_text(element):
+    if is_allocation and not (is_delete and element is None) and not _is_non_empty_text(element):
         raise _Bad(f"element_name is required: text of at most {MAX_TEXT} characters")
     return UnitCostOperation(
         id=b"",
@@ -315,14 +315,14 @@ def _read_granularity(record: Mapping[str, Any], kind: str, *, required: bool) -
 def _read_filter(value: Any) -> dict[str, list[str]]:
     if value is None:
         return {}
-    names = _dimension_names(value, "filter")
+    names = _require_dimension_names(value, "filter")
     for name in names:
         values = value[name]
         if not isinstance(values, list) or not values:
             raise _Bad("filter: each dimension must have a list of values")
         if len(values) > MAX_VALUES:
             raise _Bad(f"filter: a dimension may have at most {MAX_VALUES} values")
-        if not all(map(_is_text, values)):
+        if not all(map(_is_non_empty_text, values)):
             raise _Bad("filter: values must be non-empty text")
     return {name: list(value[name]) for name in names}
 
@@ -330,18 +330,18 @@ def _read_filter(value: Any) -> dict[str, list[str]]:
 def _read_associated_cost(value: Any) -> dict[str, list[str]]:
     if value is None:
         return {}
-    names = _dimension_names(value, "associated_cost")
-    if not all(_is_text(value[name]) for name in names):
+    names = _require_dimension_names(value, "associated_cost")
+    if not all(_is_non_empty_text(value[name]) for name in names):
         raise _Bad("associated_cost: each dimension must have one value, a non-empty text")
     return {name: [value[name]] for name in names}
 
 
-def _dimension_names(value: Any, where: str) -> list[str]:
+def _require_dimension_names(value: Any, where: str) -> list[str]:
     if not isinstance(value, dict):
         raise _Bad(f"{where} must be an object")
     if len(value) > MAX_KEYS:
         raise _Bad(f"{where} may have at most {MAX_KEYS} dimensions")
-    if not all(map(_is_text, value)):
+    if not all(map(_is_non_empty_text, value)):
         raise _Bad(f"{where}: dimension names must be non-empty text")
     return sorted(value)
 
@@ -363,12 +363,12 @@ def _parse_value(value: Any) -> str:
     return rounded_text(number)
 
 
-def _check_stream_agrees(known: Stream | None, operation: UnitCostOperation) -> None:
+def _require_same_stream(known: Stream | None, operation: UnitCostOperation) -> None:
     """Raise _Bad if type, granularity or dimensions differ from the stream's."""
     if known is None:
         return
     if known.type != operation.stream_type:
-        raise _Bad(f"the stream is {_article(known.type)} stream")
+        raise _Bad(f"the stream is {_with_article(known.type)} stream")
     if None not in (known.granularity, operation.granularity) and known.granularity != operation.granularity:
         raise _Bad(f"the granularity of the stream is {known.granularity}")
     names = tuple(sorted(operation.dimensions))
@@ -381,9 +381,9 @@ def _check_stream_agrees(known: Stream | None, operation: UnitCostOperation) -> 
         raise _Bad("dimensions must be the same in every record of the stream")
 
 
-def _article(kind: str) -> str:
+def _with_article(kind: str) -> str:
     return f"an {kind}" if kind == ALLOCATION else f"a {kind}"
 
 
-def _is_text(value: Any) -> bool:
+def _is_non_empty_text(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value) <= MAX_TEXT and bool(value.strip())

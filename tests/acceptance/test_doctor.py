@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.cli import doctor
-from gateway.cli.doctor import spool_status
+from gateway.cli.doctor import diagnose_spool
 from tests.acceptance.payloads import post, request, span
 
 SECRETS = ("s3cr3t-in-a-file", "s3cr3t-in-a-header", "s3cr3t-in-a-query", "s3cr3t-path")
@@ -108,7 +108,7 @@ def test_an_old_backlog_is_a_warning(days: float | None, warns: bool) -> None:
         "wal_problem": None,
     }
     found = [
-        each for each in spool_status({"space": space, "routes": [route]}) if each.about.startswith("route")
+        each for each in diagnose_spool({"space": space, "routes": [route]}) if each.about.startswith("route")
     ]
     assert ["warning"] * warns == [each.status for each in found]
     assert all(f"waits for {days:.1f} days" in each.words for each in found)

@@ -253,7 +253,7 @@ def test_normalising_costs_little_more_than_reading(dialect: str) -> None:
     options = Options()
 
     def normalise(one: bytes) -> None:
-        outcome = finished(otlp.normalise("traces", one, json=False, options=options))
+        outcome = finished(otlp.normalise_otlp("traces", one, json=False, options=options))
         assert (SPANS if dialect != "plain HTTP" else 0) == len(outcome.records)
 
     ours, theirs = best(encoded, normalise, read_attributes)

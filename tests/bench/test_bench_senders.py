@@ -50,7 +50,7 @@ def test_senders_of_real_spans_are_remembered(spans: int, of_span: bool, rounds:
         outcomes = []
         for _ in range(PAYLOADS_AT_ONCE):
             body = payloads.numbered(bodies[number % len(bodies)], number)
-            outcomes.append(finished(otlp.normalise("traces", body, json=False, options=Options())))
+            outcomes.append(finished(otlp.normalise_otlp("traces", body, json=False, options=Options())))
             number += 1
         read = process_time()
         stored = 0

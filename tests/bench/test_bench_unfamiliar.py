@@ -101,7 +101,7 @@ def familiar(generator: Generator, chance: random.Random) -> Generator:
 
 
 def by_rules(body: bytes) -> Outcome:
-    return finished(otlp.normalise("traces", body, json=False, options=OPTIONS))
+    return finished(otlp.normalise_otlp("traces", body, json=False, options=OPTIONS))
 
 
 def with_module() -> tuple[Reader, Callable[[], object]]:
@@ -113,11 +113,11 @@ def with_module() -> tuple[Reader, Callable[[], object]]:
     memory = SpanMemory(load(), MemoryPace(most_skipped=0, most_rested=0, look_share=1))
 
     def read(body: bytes) -> Outcome:
-        remembered = run(memory.normalise(body, OPTIONS))
+        remembered = run(memory.normalise_if_known(body, OPTIONS))
         return by_rules(body) if remembered is None else remembered
 
     def learn() -> None:
-        while memory.learn_one():
+        while memory.learn_one_kind():
             pass
 
     return read, learn

@@ -256,7 +256,7 @@ def test_the_device_of_a_profile_is_the_device_of_the_calls(
     policy = next(policy for policy in POLICIES.values() if policy.title == TITLES[assistant])
     file = tmp_path / f"bundle/linux{policy.files['linux']}"
     file.parent.mkdir(parents=True)
-    file.write_text(policy.content(Destination(endpoint=stand.url, key=stand.key, device=device)))
+    file.write_text(policy.settings_text(Destination(endpoint=stand.url, key=stand.key, device=device)))
     home = tmp_path / "home"
     place = Place(home=home, provider=stand.provider.url, tollhouse="", key="", is_managed=True)
     started = RUN[assistant](place)

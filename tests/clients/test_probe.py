@@ -15,7 +15,7 @@ import pytest
 from gateway.devices.agent.policy.targets import MANAGED as POLICIES
 from gateway.devices.agent.policy.targets import Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
-from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, find_states
+from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, assistant_and_policy_states
 from gateway.devices.agent.probe.places import PLACES
 from tests.clients import managed
 from tests.clients.assistants import Place
@@ -101,7 +101,7 @@ def test_the_probe_states_what_the_program_does(
     if has_policy:
         file = root / POLICIES[name].files["linux"].lstrip("/")
         file.parent.mkdir(parents=True)
-        file.write_text(POLICIES[name].content(Destination(endpoint=ours.url)))
+        file.write_text(POLICIES[name].settings_text(Destination(endpoint=ours.url)))
         if assistant == "opencode":  # its endpoint is always a variable
             variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": ours.url, "OTEL_BSP_SCHEDULE_DELAY": "200"}
     variables |= variables_for(assistant, other.url)
@@ -124,7 +124,7 @@ def test_the_probe_states_what_the_program_does(
     found = states(root, home, ours.url)[name]
     assert does == stated(found), found
     places = PLACES[name]
-    used = [GuardedFolder(home).newest(folder, depth) for folder, depth in places.used]
+    used = [GuardedFolder(home).newest_change_below(folder, depth) for folder, depth in places.used]
     assert max(at for at in used if at is not None) >= begin - 2
 
 
@@ -139,7 +139,7 @@ def states(root: Path, home: Path, endpoint: str) -> dict[str, dict[str, object]
         homes=[UserHome(folder=GuardedFolder(home))],
         ours=[endpoint],
     )
-    looked = find_states(machine, AgentLink(), (), now=time.time(), memories={})
+    looked = assistant_and_policy_states(machine, AgentLink(), (), now=time.time(), memories={})
     found: dict[str, dict[str, object]] = looked["assistants"]
     json.dumps(found)
     return found

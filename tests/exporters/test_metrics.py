@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
 from exporters.otlp.telemetry import MetricsRequest
-from gateway.normalise.otlp import normalise
+from gateway.normalise.otlp import normalise_otlp
 from gateway.normalise.outcome import Options
 from spool.ledger import money
 from spool.ledger.sums import COUNTS, HourlySums
@@ -49,7 +49,7 @@ def metrics_request(records: Iterable[tuple[UsageMetric | Correction, float]]) -
 
 def taken_in(*records: UsageMetric | Correction) -> list[Record]:
     """Return the records that another Tollhouse makes of the request."""
-    slices = normalise(
+    slices = normalise_otlp(
         "metrics", metrics_request((record, 1.0) for record in records), json=False, options=Options()
     )
     while True:

@@ -41,12 +41,12 @@ def seats(path: Path) -> object:
 
 
 def machines(path: Path) -> object:
-    from gateway.devices.fleet.inventory_lists import MAX_LIST, read_inventory
+    from gateway.devices.fleet.inventory_lists import MAX_LIST, read_inventory_list
 
     content = path.read_bytes()
     if len(content) > MAX_LIST:
         raise Invalid("over the limit of an inventory: 413")
-    return len(read_inventory(path.name, content).machines)
+    return len(read_inventory_list(path.name, content).machines)
 
 
 def names(path: Path) -> object:

@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from gateway.cli.agent_delivery import DeliveryResult, try_delivery
 from gateway.configuration.sections import AgentSettings, Config
-from gateway.devices.agent.identity import KEY_FILE, write_private
+from gateway.devices.agent.identity import KEY_FILE, write_private_file
 from gateway.people.authentication.bearer import Bearer
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
 from tests.free_ports import free_port
@@ -48,7 +48,7 @@ async def machine(serve: Serve, tmp_path: Path) -> Machine:
     local = Bearer("this machine", frozenset({INGEST}), device=DEVICE, is_local=True)
     data = tmp_path / "agent"
     data.mkdir()
-    write_private(data / KEY_FILE, json.loads(answer.body)["key"])
+    write_private_file(data / KEY_FILE, json.loads(answer.body)["key"])
     return Machine(await serve(local=local), gateway, data)
 
 
@@ -74,7 +74,7 @@ async def test_a_call_arrives(machine: Machine) -> None:
 
 
 async def test_a_gateway_that_refuses_the_key_or_the_device(machine: Machine) -> None:
-    await machine.gateway.app.services.topics.devices.revoke(DEVICE, ACTOR)
+    await machine.gateway.app.services.topics.devices.revoke_device(DEVICE, ACTOR)
     revoked = await machine.test()
     assert (False, "refused") == (revoked.arrived, revoked.cause)
     assert "401" in revoked.words

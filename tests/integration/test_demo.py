@@ -32,7 +32,7 @@ from gateway.bills.reconciliation.reconciler import Reconciler
 from gateway.cli import main
 from gateway.configuration.sections import Config, ServerSettings
 from gateway.core.mounts import OPERATOR_API
-from gateway.devices.machine_state import Evidence, machine_state
+from gateway.devices.machine_state import Evidence, evaluate_machine_state
 from gateway.intake.prices import PriceBook
 from gateway.money.budgets.declared import BudgetTable
 from gateway.money.insights.facts import reason_without_plant
@@ -396,7 +396,8 @@ async def test_only_the_planted_laptop_loses_calls(tmp_path: Path) -> None:
         await spool.close()
     assert len(devices) > 1
     words_of = {
-        device.user: machine_state(Evidence(device, 60.0), NOON + 3 * DAY_S).word for device in devices
+        device.user: evaluate_machine_state(Evidence(device, 60.0), NOON + 3 * DAY_S).word
+        for device in devices
     }
     assert {PEOPLE[0]} == {user for user, word in words_of.items() if word == "losing"}
     assert {"losing", "reporting"} == set(words_of.values())

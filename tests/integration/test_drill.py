@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from gateway.cli import main
 from gateway.cli.drill import command as drill_command
 from gateway.cli.drill.command import DrillSite
-from gateway.cli.drill.server import DrillServer, trial_config
+from gateway.cli.drill.server import DrillServer, drill_config
 from gateway.cli.drill.surroundings import CutDisk, DrillReceiver, NoPowerCut, Traffic, make_calls
 from gateway.configuration.reader import load
 
@@ -75,7 +75,7 @@ def test_the_copy_of_a_configuration_leaves_nothing_that_goes_out(tmp_path: Path
     """
     path = tmp_path / "tollhouse.toml"
     path.write_text(CONFIG.format(port=4318))
-    copy = trial_config(
+    copy = drill_config(
         load(path), scratch=tmp_path / "x", receiver="http://127.0.0.1:1/", listen="127.0.0.1:0"
     )
     assert copy.upstream.base_url == ""
@@ -106,7 +106,7 @@ def test_a_power_cut_takes_what_was_not_flushed(tmp_path: Path) -> None:
                     os.fsync(file.fileno())
         disk.cut_power()
         disk.unmount()
-        disk.remount()
+        disk.mount()
         assert 100 == (disk.directory / "flushed").stat().st_size
         there = disk.directory / "not flushed"
         assert not there.exists() or 0 == there.stat().st_size
@@ -142,7 +142,7 @@ def test_a_cut_finds_the_server_stopped(tmp_path: Path, monkeypatch: pytest.Monk
     if not result.rounds:
         pytest.skip(result.note)
     assert [{"T"}] * 3 == states
-    assert result.passed, result
+    assert result.has_passed, result
 
 
 def test_losses_and_repeats_are_counted(tmp_path: Path) -> None:
@@ -160,10 +160,10 @@ def test_losses_and_repeats_are_counted(tmp_path: Path) -> None:
     body = json.dumps({"records": [{"request_id": name} for name in (once, twice)]}).encode()
     other = json.dumps({"records": [{"request_id": name} for name in (again, twice)]}).encode()
     for sent, key in ((body, "1"), (body, "1"), (other, "2"), (other, "2")):
-        assert 200 == receiver.take(sent, key)
-    result = site.judge("kill -9", set())
+        assert 200 == receiver.receive_delivery(sent, key)
+    result = site.fault_result("kill -9", set())
     assert result.acknowledged == 4
     assert result.lost == 1
     assert result.duplicates == 1
-    assert result.passed is False
+    assert result.has_passed is False
     receiver.close()

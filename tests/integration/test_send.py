@@ -311,9 +311,9 @@ async def test_the_courier_repeats_what_a_repeat_can_mend(
         slept.append(seconds)
 
     async with upload.new_http_session() as session:
-        answer = await upload.UploadClient(session, url, "key", notify=told.append, sleep=sleep).send(
-            UploadBody(items=[b"{}"])
-        )
+        answer = await upload.UploadClient(
+            session, url, "key", notify=told.append, sleep=sleep
+        ).send_until_answered(UploadBody(items=[b"{}"]))
     assert ["Server disconnected", "503: no reason given", "429: no reason given"] == [
         each.partition("; trying again in ")[0] for each in told
     ]
@@ -350,7 +350,7 @@ async def test_the_courier_does_not_repeat_the_rest(
     answers.append(web.Response(status=status, headers={"Location": url}))
     async with upload.new_http_session() as session:
         with pytest.raises(error):
-            await upload.UploadClient(session, url, "key").send(UploadBody(items=[b"{}"]))
+            await upload.UploadClient(session, url, "key").send_until_answered(UploadBody(items=[b"{}"]))
     assert 1 == len(seen)
 
 
@@ -366,7 +366,7 @@ async def test_an_address_at_which_nobody_listens_is_given_up_soon() -> None:
     async with upload.new_http_session() as session:
         client = upload.UploadClient(session, f"{url}/v1/traces", None, notify=told.append, sleep=sleep)
         with pytest.raises(upload.Undeliverable, match="check that Tollhouse is running there") as given_up:
-            await client.send(UploadBody(items=[b"{}"]))
+            await client.send_until_answered(UploadBody(items=[b"{}"]))
     assert sum(slept) <= upload.UNHEARD_S
     assert len(slept) == len(told) >= 2
     assert all(
@@ -387,7 +387,9 @@ async def test_the_courier_gives_up_in_the_end(
 
     async with upload.new_http_session() as session:
         with pytest.raises(upload.Undeliverable, match="8 attempts"):
-            await upload.UploadClient(session, url, None, sleep=sleep).send(UploadBody(items=[b"{}"]))
+            await upload.UploadClient(session, url, None, sleep=sleep).send_until_answered(
+                UploadBody(items=[b"{}"])
+            )
     assert upload.ATTEMPTS == len(seen)
 
 

@@ -230,7 +230,7 @@ def find_seller(source: str | None, provider: str | None, model: str | None) -> 
         return providers.BILLED_BY_SOURCE[source]
     if provider:
         return providers.canonical_name(provider)
-    maker = models.model_maker((model or "").lower())
+    maker = models.maker_of_model((model or "").lower())
     return providers.canonical_name(maker) if maker else ""
 
 

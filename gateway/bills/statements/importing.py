@@ -28,7 +28,7 @@ from gateway.bills.statements.source import DAY_S, Document, ReportSource, Table
 from gateway.bills.statements.sources.list import SOURCES
 from gateway.bills.statements.values import Damaged, Row
 from gateway.core import parquet
-from gateway.normalise.reading.values import exact_number
+from gateway.normalise.reading.values import decimal_or_text
 from spool.bounded_reading import MAX_DECODED, MAX_ROW, MAX_ROWS, BoundedLines, check_json, too_large
 from spool.errors import Invalid
 from spool.statements import Statement
@@ -41,7 +41,7 @@ _HEAD_LINES = 1000
 _HEAD = 4096  # bytes at the start of a file examined to recognize it
 _DELIMITERS = (",", "\t", ";")
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_json = msgspec.json.Decoder(float_hook=exact_number)
+_json = msgspec.json.Decoder(float_hook=decimal_or_text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 from gateway.cli import config_option, fail, load_config_or_exit
-from gateway.cli.data_directory import need_data
+from gateway.cli.data_directory import require_data_directory
 from gateway.cli.drill.server import MOST_HOLD_S, DrillFailed, DrillServer
 from gateway.cli.drill.surroundings import CutDisk, DrillReceiver, NoPowerCut, Traffic, make_calls
 from gateway.cli.output import show_json, show_table
@@ -49,7 +49,7 @@ class DrillResult:
     note: str = ""
 
     @property
-    def passed(self) -> bool:
+    def has_passed(self) -> bool:
         return not self.lost and not self.duplicates
 
 
@@ -64,19 +64,19 @@ class DrillSite:
     traffic: Traffic
     hold_s: float
 
-    def settle(self) -> None:
+    def wait_until_delivered(self) -> None:
         """
         Wait until every acknowledged record is delivered, but at most DRAIN_S plus the hold. Records that are
         still missing then count as lost.
         """
-        self.traffic.finish()
+        self.traffic.retry_unacknowledged()
         deadline = time.monotonic() + DRAIN_S + self.hold_s
-        while time.monotonic() < deadline and self.receiver.missing(
+        while time.monotonic() < deadline and self.receiver.names_not_received(
             self.traffic.acknowledged - {self.receiver.poison}
         ):
             time.sleep(0.1)
 
-    def judge(
+    def fault_result(
         self,
         fault: str,
         before: set[str],
@@ -90,8 +90,8 @@ class DrillSite:
             fault=fault,
             rounds=rounds,
             acknowledged=len(new_acknowledged),
-            lost=len(self.receiver.missing(new_acknowledged - {self.receiver.poison})),
-            duplicates=len(self.receiver.received_twice() & new_acknowledged),
+            lost=len(self.receiver.names_not_received(new_acknowledged - {self.receiver.poison})),
+            duplicates=len(self.receiver.names_received_twice() & new_acknowledged),
             recovery_s=recovery_s,
             note=note,
         )
@@ -112,7 +112,7 @@ def drill(config: Path | None, as_json: bool) -> None:
     """
     settings = load_config_or_exit(config)
     if config is None:
-        need_data(settings, config)
+        require_data_directory(settings, config)
     beside = nearest_existing_path(settings.data_dir.absolute().parent)
     began = time.monotonic()
     try:
@@ -130,14 +130,14 @@ def drill(config: Path | None, as_json: bool) -> None:
         hold_s=min(settings.spool.hold, MOST_HOLD_S),
     )
     try:
-        results = _run_faults(site, shows_progress=not as_json)
+        results = _run_all_faults(site, shows_progress=not as_json)
     except (DrillFailed, TimeoutError) as error:
         fail(f"the drill failed: {error}")
     finally:
         server.kill()
         receiver.close()
         shutil.rmtree(scratch, ignore_errors=True)
-    passed = all(result.passed for result in results)
+    passed = all(result.has_passed for result in results)
     if as_json:
         show_json({"drill": {"passed": passed, "faults": [asdict(result) for result in results]}})
     else:
@@ -149,7 +149,7 @@ def drill(config: Path | None, as_json: bool) -> None:
     sys.exit(0 if passed else 1)
 
 
-def _run_faults(site: DrillSite, *, shows_progress: bool) -> list[DrillResult]:
+def _run_all_faults(site: DrillSite, *, shows_progress: bool) -> list[DrillResult]:
     site.server.start()
     site.traffic.send_until_acknowledged(make_calls(1))
     results = []
@@ -166,15 +166,15 @@ def kills(site: DrillSite) -> DrillResult:
     before = set(site.traffic.acknowledged)
     slowest = 0.0
     for _ in range(KILLS):
-        with site.traffic.load():
+        with site.traffic.sending_continuously():
             time.sleep(random.uniform(0.3, 1.0))
             site.server.kill()
         began = time.monotonic()
         site.server.start()
         site.traffic.send_until_acknowledged(make_calls(1))
         slowest = max(slowest, time.monotonic() - began)
-    site.settle()
-    return site.judge("kill -9", before, rounds=KILLS, recovery_s=slowest)
+    site.wait_until_delivered()
+    return site.fault_result("kill -9", before, rounds=KILLS, recovery_s=slowest)
 
 
 def power_cut(site: DrillSite) -> DrillResult:
@@ -201,7 +201,7 @@ def _cut_power(site: DrillSite, disk: CutDisk) -> DrillResult:
     site.traffic.send_until_acknowledged(make_calls(1))
     slowest = 0.0
     for _ in range(CUTS):
-        with site.traffic.load():
+        with site.traffic.sending_continuously():
             time.sleep(random.uniform(0.3, 1.0))
             # While a file system shuts down, a flush may report success for data that are already lost. A real cut
             # stops the server as well, so it acknowledges none of them.
@@ -209,14 +209,14 @@ def _cut_power(site: DrillSite, disk: CutDisk) -> DrillResult:
             disk.cut_power()
             site.server.kill()
         disk.unmount()
-        disk.remount()
+        disk.mount()
         began = time.monotonic()
         site.server.start()
         site.traffic.send_until_acknowledged(make_calls(1))
         slowest = max(slowest, time.monotonic() - began)
-    site.settle()
+    site.wait_until_delivered()
     note = "ext4 in an image file next to data_dir, shut down without a flush"
-    return site.judge("power cut", set(), rounds=CUTS, recovery_s=slowest, note=note)
+    return site.fault_result("power cut", set(), rounds=CUTS, recovery_s=slowest, note=note)
 
 
 def full_disk(site: DrillSite) -> DrillResult:
@@ -228,33 +228,33 @@ def full_disk(site: DrillSite) -> DrillResult:
             fault="full disk", note="not tried: this system cannot limit the file size of a process"
         )
     unbounded = resource.prlimit(site.server.pid, resource.RLIMIT_FSIZE)
-    with site.traffic.load():
+    with site.traffic.sending_continuously():
         time.sleep(0.5)
         resource.prlimit(site.server.pid, resource.RLIMIT_FSIZE, (SMALL_FILE, unbounded[1]))
         time.sleep(FULL_S)
         resource.prlimit(site.server.pid, resource.RLIMIT_FSIZE, unbounded)
         recovery_s = site.traffic.send_until_acknowledged(make_calls(1))
         time.sleep(0.5)
-    site.settle()
+    site.wait_until_delivered()
     waited = site.traffic.refused - refused
     note = f"simulated: no file could grow for {FULL_S:.0f} s; {waited} requests were told to retry later"
-    return site.judge("full disk", before, recovery_s=recovery_s, note=note)
+    return site.fault_result("full disk", before, recovery_s=recovery_s, note=note)
 
 
 def outage(site: DrillSite) -> DrillResult:
     """Let the destination answer 503. Recovery ends when everything that waited has arrived."""
     before = set(site.traffic.acknowledged)
     site.receiver.is_down = True
-    with site.traffic.load():
+    with site.traffic.sending_continuously():
         time.sleep(OUTAGE_S)
     site.receiver.is_down = False
     began = time.monotonic()
-    site.settle()
+    site.wait_until_delivered()
     note = (
         f"{OUTAGE_S:.0f} s of 503; recovery lasts until all records arrived, including {site.hold_s:g} s "
         "of spool.hold"
     )
-    return site.judge("cost service outage", before, recovery_s=time.monotonic() - began, note=note)
+    return site.fault_result("cost service outage", before, recovery_s=time.monotonic() - began, note=note)
 
 
 def poison(site: DrillSite) -> DrillResult:
@@ -264,13 +264,13 @@ def poison(site: DrillSite) -> DrillResult:
     site.receiver.poison = calls.names[17]
     began = time.monotonic()
     site.traffic.send_until_acknowledged(calls)
-    site.settle()
+    site.wait_until_delivered()
     recovery_s = time.monotonic() - began
     note = (
         f"1 of 50 was rejected; recovery lasts until the others arrived, including {site.hold_s:g} s of "
         "spool.hold"
     )
-    return site.judge("poison record", before, recovery_s=recovery_s, note=note)
+    return site.fault_result("poison record", before, recovery_s=recovery_s, note=note)
 
 
 FAULTS: Sequence[Callable[[DrillSite], DrillResult]] = (kills, power_cut, full_disk, outage, poison)

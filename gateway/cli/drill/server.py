@@ -15,7 +15,7 @@ from pathlib import Path
 
 from exporters.settings import DestinationSettings, UpstreamSettings
 from gateway.cli import load_config_or_exit
-from gateway.cli.serve import run_app
+from gateway.cli.serve import run_app_until_stopped
 from gateway.configuration.sections import Config, DeviceSettings, LoggingSettings, ServerSettings
 from gateway.monitoring import logs
 
@@ -103,7 +103,7 @@ class DrillServer:
                 stream.close()
 
 
-def trial_config(config: Config, *, scratch: Path, receiver: str, listen: str) -> Config:
+def drill_config(config: Config, *, scratch: Path, receiver: str, listen: str) -> Config:
     """
     Return a configuration for the server under test.
 
@@ -131,24 +131,24 @@ def trial_config(config: Config, *, scratch: Path, receiver: str, listen: str) -
     )
 
 
-async def _serve_drill(config: Config) -> int:
+async def _run_drill_server(config: Config) -> int:
     from gateway.service.app import App
 
     app = App(config, version="drill")
 
-    async def announce() -> None:
+    async def print_url_and_key() -> None:
         print(json.dumps({"url": app.url, "key": await app.first_key()}), flush=True)
 
-    return await run_app(app, announce)
+    return await run_app_until_stopped(app, print_url_and_key)
 
 
 def main() -> int:
     """Run the server with the arguments that `DrillServer.start` passes."""
     config, scratch, receiver, listen = sys.argv[1:]
     settings = load_config_or_exit(Path(config) if config else None)
-    copy = trial_config(settings, scratch=Path(scratch), receiver=receiver, listen=listen)
+    copy = drill_config(settings, scratch=Path(scratch), receiver=receiver, listen=listen)
     logs.start_logging(copy.log.level)
-    return asyncio.run(_serve_drill(copy))
+    return asyncio.run(_run_drill_server(copy))
 
 
 if __name__ == "__main__":

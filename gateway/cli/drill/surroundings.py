@@ -103,13 +103,14 @@ class Traffic:
         raise TimeoutError(f"nothing was acknowledged for {timeout_s:.0f} s")
 
     @contextmanager
-    def load(self) -> Iterator[None]:
+    def sending_continuously(self) -> Iterator[None]:
         """
         Send continuously from several threads, beginning with requests that the previous load left unacknowledged.
         """
         stop = threading.Event()
         threads = [
-            threading.Thread(target=self._send_calls, args=(stop,), daemon=True) for _ in range(SENDERS)
+            threading.Thread(target=self._send_calls_until_stopped, args=(stop,), daemon=True)
+            for _ in range(SENDERS)
         ]
         for thread in threads:
             thread.start()
@@ -120,12 +121,12 @@ class Traffic:
             for thread in threads:
                 thread.join()
 
-    def finish(self) -> None:
+    def retry_unacknowledged(self) -> None:
         """Retry the requests that were left unacknowledged, as a client does."""
         while self._waiting:
             self.send_until_acknowledged(self._waiting.pop())
 
-    def _send_calls(self, stop: threading.Event) -> None:
+    def _send_calls_until_stopped(self, stop: threading.Event) -> None:
         calls = None
         while not stop.is_set():
             if calls is None:
@@ -184,7 +185,7 @@ class DrillReceiver:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                self.send_response(receiver.take(body, self.headers.get("Idempotency-Key", "")))
+                self.send_response(receiver.receive_delivery(body, self.headers.get("Idempotency-Key", "")))
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
@@ -198,7 +199,7 @@ class DrillReceiver:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}/"
 
-    def take(self, body: bytes, key: str) -> int:
+    def receive_delivery(self, body: bytes, key: str) -> int:
         """Receive one delivery; return the HTTP status of the response."""
         names = [record["request_id"] for record in json.loads(body)["records"]]
         with self._lock:
@@ -211,15 +212,15 @@ class DrillReceiver:
                 self.taken.update(names)
         return 200
 
-    def received_twice(self) -> set[str]:
+    def names_received_twice(self) -> set[str]:
         with self._lock:
             return {name for name, times in self.taken.items() if times > 1}
 
-    def has(self, names: set[str]) -> bool:
+    def has_received(self, names: set[str]) -> bool:
         with self._lock:
             return names <= self.taken.keys()
 
-    def missing(self, names: set[str]) -> set[str]:
+    def names_not_received(self, names: set[str]) -> set[str]:
         with self._lock:
             return names - self.taken.keys()
 
@@ -237,7 +238,7 @@ class CutDisk:
     A file system whose power can be cut: ext4 in an image file next to the data directory. Mounting it needs root.
 
     `cut_power` uses the ext4 shutdown call with which the kernel tests its file systems, and loses everything that
-    was not flushed. `remount` replays the journal, as a boot does.
+    was not flushed. `mount` replays the journal, as a boot does.
     """
 
     def __init__(self, scratch: Path) -> None:
@@ -251,11 +252,11 @@ class CutDisk:
         self.directory.mkdir()
         with self._image.open("wb") as file:
             file.truncate(IMAGE_BYTES)
-        _run_program("mkfs.ext4", "-q", "-F", str(self._image))
-        self.remount()
+        _run_program_or_fail("mkfs.ext4", "-q", "-F", str(self._image))
+        self.mount()
 
-    def remount(self) -> None:
-        _run_program("mount", "-o", "loop", str(self._image), str(self.directory))
+    def mount(self) -> None:
+        _run_program_or_fail("mount", "-o", "loop", str(self._image), str(self.directory))
 
     def cut_power(self) -> None:
         descriptor = os.open(self.directory, os.O_RDONLY)
@@ -276,7 +277,7 @@ class CutDisk:
         raise NoPowerCut(f"{self.directory} cannot be unmounted")
 
 
-def _run_program(*words: str) -> None:
+def _run_program_or_fail(*words: str) -> None:
     result = subprocess.run(words, capture_output=True, text=True, check=False)
     if result.returncode:
         raise NoPowerCut(f"{words[0]} failed: {result.stderr.strip()[-200:]}")

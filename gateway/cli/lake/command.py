@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gateway.cli import config_option, fail, load_config_or_exit
-from gateway.cli.data_directory import load_installation
+from gateway.cli.data_directory import load_config_with_data
 from gateway.cli.lake import recounts
 from gateway.cli.lake.recounts import RouteBooks, run_or_fail
 from gateway.cli.output import JsonObject, show_fields, show_json
@@ -49,7 +49,7 @@ def lake() -> None:
     """
 
 
-@lake.command()
+@lake.command("verify")
 @config_option
 @destination_option
 @topic_option
@@ -84,7 +84,7 @@ def lake() -> None:
     help="Date before which the store's lifecycle rule deleted files.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def verify(
+def verify_lake(
     config: Path | None,
     name: str | None,
     topic: str | None,
@@ -115,8 +115,8 @@ def verify(
 
     if share is not None and level != "data":
         fail("--sample needs --data", 2)
-    settings = _chosen_lake(config, name, of_any_type=True)
-    route = _chosen_route(settings, topic)
+    settings = _find_lake_or_exit(config, name, of_any_type=True)
+    route = _find_route_or_exit(settings, topic)
     dates = DateRange(_date_text(since), _date_text(until))
     client = None if alone or dates != ALL_DATES else _operator_client_or_none(config)
     books = None if client is None else RouteBooks.fetch_for_route(client, route)
@@ -147,8 +147,8 @@ def _verify_lake(
 
     if settings.type == "clickhouse":
         used_options = {"--footers": level == "footers", "--expired-before": expired, "--sample": share}
-        recounts.refuse_options(settings.type, used_options)
-        return recounts.verified_table(settings, dates, books)
+        recounts.refuse_unsupported_options(settings.type, used_options)
+        return recounts.verify_table(settings, dates, books)
     if settings.type == "kafka":
         used_options = {
             "--footers": level == "footers",
@@ -156,14 +156,14 @@ def _verify_lake(
             "--sample": share,
             "--from, --to": dates != ALL_DATES,
         }
-        recounts.refuse_options(settings.type, used_options)
-        return recounts.verified_topic(settings, route, books, reads_all=level == "data")
-    days = LakeDays() if _has_ledger(settings, route, level, share) and books is not None else None
+        recounts.refuse_unsupported_options(settings.type, used_options)
+        return recounts.verify_kafka_topic(settings, route, books, reads_all=level == "data")
+    days = LakeDays() if _has_matching_totals(settings, route, level, share) and books is not None else None
     verified = run_or_fail(recounts.verify_files(settings, route, level, dates, share, days))
     result = with_expired_marked(verified, expired)
     ledger = {}
     if books is not None:
-        result = recounts.compare_with_books(result, books)
+        result = recounts.with_accounting_difference(result, books)
     if books is not None and level == "data" and share is None:
         result, message = recounts.compare_with_log(result, books)
         ledger["log"] = message
@@ -173,7 +173,7 @@ def _verify_lake(
     return {**asdict(result), **ledger}, result.differences
 
 
-def _has_ledger(settings: DestinationSettings, route: str, level: str, share: float | None) -> bool:
+def _has_matching_totals(settings: DestinationSettings, route: str, level: str, share: float | None) -> bool:
     from exporters.lake.destination import has_focus_format
     from spool.record import AI_TELEMETRY
 
@@ -181,14 +181,14 @@ def _has_ledger(settings: DestinationSettings, route: str, level: str, share: fl
     return is_whole and route.endswith(f"/{AI_TELEMETRY}") and not has_focus_format(settings)
 
 
-@lake.command()
+@lake.command("repair")
 @config_option
 @destination_option
 @click.option(
     "--dry-run", is_flag=True, help="List the files that would be written again, and write nothing."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def repair(config: Path | None, name: str | None, dry_run: bool, as_json: bool) -> None:
+def repair_lake(config: Path | None, name: str | None, dry_run: bool, as_json: bool) -> None:
     """
     Write missing files of a data lake again, from records in the log.
 
@@ -197,8 +197,8 @@ def repair(config: Path | None, name: str | None, dry_run: bool, as_json: bool) 
     longer has the records of a file.
     """
     # the records are read through the operator API
-    client = _operator_client(config, load_installation(config))
-    settings = _chosen_lake(config, name)
+    client = _operator_client(config, load_config_with_data(config))
+    settings = _find_lake_or_exit(config, name)
     body = {"destination": settings.name, "dry_run": dry_run}
     payload = client.request("POST", "/lake-repairs", body=body)
     result = payload["repair"]
@@ -214,14 +214,14 @@ def repair(config: Path | None, name: str | None, dry_run: bool, as_json: bool) 
         fail("the log no longer has the records of some files")
 
 
-@lake.command()
+@lake.command("adopt")
 @config_option
 @destination_option
 @topic_option
 @click.option("--leave", is_flag=True, help="Do not import records that exist only in the lake.")
 @click.option("--dry-run", is_flag=True, help="Show the planned changes, and change nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def adopt(
+def reconcile_with_lake(
     config: Path | None, name: str | None, topic: str | None, leave: bool, dry_run: bool, as_json: bool
 ) -> None:
     """
@@ -233,9 +233,9 @@ def adopt(
     """
     from gateway.cli.lake.filling import adopt_lake
 
-    settings = load_installation(config)
-    destination = _require_record_lake(_chosen_lake(config, name))
-    topic = _chosen_topic(destination, topic)
+    settings = load_config_with_data(config)
+    destination = _require_record_lake(_find_lake_or_exit(config, name))
+    topic = _find_topic_or_exit(destination, topic)
     result = run_or_fail(adopt_lake(settings, destination, topic, leave=leave, dry_run=dry_run))
     if as_json:
         show_json({"adopted": asdict(result)})
@@ -254,7 +254,7 @@ def adopt(
 @destination_option
 @topic_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def import_(
+def import_earlier_records(
     sources: tuple[Path, ...], config: Path | None, name: str | None, topic: str | None, as_json: bool
 ) -> None:
     """
@@ -266,8 +266,8 @@ def import_(
     """
     from gateway.cli.lake.filling import import_file
 
-    settings = _require_record_lake(_chosen_lake(config, name))
-    topic = _chosen_topic(settings, topic)
+    settings = _require_record_lake(_find_lake_or_exit(config, name))
+    topic = _find_topic_or_exit(settings, topic)
     results = [run_or_fail(import_file(settings, topic, source)) for source in sources]
     if as_json:
         show_json({"imported": results})
@@ -278,7 +278,7 @@ def import_(
             )
 
 
-@lake.command()
+@lake.command("land")
 @config_option
 @destination_option
 @topic_option
@@ -292,18 +292,20 @@ def import_(
     help="Maximum time to wait for the files and their manifest; 0 only requests them.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def land(config: Path | None, name: str | None, topic: str | None, wait_s: float, as_json: bool) -> None:
+def deliver_waiting_records(
+    config: Path | None, name: str | None, topic: str | None, wait_s: float, as_json: bool
+) -> None:
     """
     Write all waiting records to the data lake now, for example at the end of a month.
 
     Needs a running server. Records that were committed before the command are included as soon as
     `spool.hold` has passed for each. Exit code 1 if they have not landed in time.
     """
-    client = _operator_client(config, load_installation(config))
-    route = _chosen_route(_chosen_lake(config, name), topic)
+    client = _operator_client(config, load_config_with_data(config))
+    route = _find_route_or_exit(_find_lake_or_exit(config, name), topic)
     client.require_server()
     attempt = client.request("POST", f"/routes/{route}/try", body={})
-    state = _wait_until_landed(client, route, attempt["next"], wait_s)
+    state = _wait_until_delivered(client, route, attempt["next"], wait_s)
     if as_json:
         show_json({"landed": state is None, "route": state})
     elif state is None:
@@ -312,7 +314,7 @@ def land(config: Path | None, name: str | None, topic: str | None, wait_s: float
         fail(f"{route} has not landed all records yet: {state['reason'] or state['state']}")
 
 
-def _wait_until_landed(client: OperatorClient, route: str, below: int, wait_s: float) -> JsonObject | None:
+def _wait_until_delivered(client: OperatorClient, route: str, below: int, wait_s: float) -> JsonObject | None:
     """
     Wait until all records below a number have landed. Return the route's state if the time runs out first.
     """
@@ -331,13 +333,13 @@ def _wait_until_landed(client: OperatorClient, route: str, below: int, wait_s: f
 @destination_option
 @topic_option
 @click.option("--month", help="Only deliveries with records of a month, such as 2026-10.")
-def manifest_(config: Path | None, name: str | None, topic: str | None, month: str | None) -> None:
+def print_manifests(config: Path | None, name: str | None, topic: str | None, month: str | None) -> None:
     """Print the manifests of a data lake as one JSON list."""
-    settings = _chosen_lake(config, name)
-    show_json(run_or_fail(_read_manifest_files(settings, _chosen_route(settings, topic), month or "")))
+    settings = _find_lake_or_exit(config, name)
+    show_json(run_or_fail(_read_manifest_files(settings, _find_route_or_exit(settings, topic), month or "")))
 
 
-@lake.command()
+@lake.command("sql")
 @config_option
 @destination_option
 @click.option(
@@ -346,20 +348,20 @@ def manifest_(config: Path | None, name: str | None, topic: str | None, month: s
     type=click.Choice(READERS),
     help="Program that will run the SQL.  [default: duckdb; clickhouse for a destination of that type]",
 )
-def sql(config: Path | None, name: str | None, reader: str | None) -> None:
+def print_table_statements(config: Path | None, name: str | None, reader: str | None) -> None:
     """
     Print SQL that creates a table over the files of a data lake, and views.
 
     For a destination of type clickhouse, the table is the one that the destination fills.
     """
-    settings = _chosen_lake(config, name, of_any_type=True)
+    settings = _find_lake_or_exit(config, name, of_any_type=True)
     try:
-        click.echo(_create_statements(settings, reader), nl=False)
+        click.echo(_table_statements(settings, reader), nl=False)
     except ValueError as error:
         fail(str(error), 2)
 
 
-def _create_statements(settings: DestinationSettings, reader: str | None) -> str:
+def _table_statements(settings: DestinationSettings, reader: str | None) -> str:
     """Return the SQL. Raises ValueError if the program cannot read this type of destination."""
     if settings.type in STREAMS:
         from exporters.clickhouse.table import table_creation_sql
@@ -412,14 +414,16 @@ async def _read_manifest_files(settings: DestinationSettings, route: str, month:
         return [
             msgspec.to_builtins(manifest.body)
             async for manifest in read_manifests(
-                _opened_store(settings), settings.name, Path(scratch), table=table
+                _open_lake_store(settings), settings.name, Path(scratch), table=table
             )
             if isinstance(manifest, ReadManifest)
             and (not month or any(file.date.startswith(month) for file in manifest.body.files))
         ]
 
 
-def _chosen_lake(config: Path | None, name: str | None, *, of_any_type: bool = False) -> DestinationSettings:
+def _find_lake_or_exit(
+    config: Path | None, name: str | None, *, of_any_type: bool = False
+) -> DestinationSettings:
     """
     Return the named destination, or the only data lake. With `of_any_type`, kafka and clickhouse are allowed.
     """
@@ -436,7 +440,7 @@ def _chosen_lake(config: Path | None, name: str | None, *, of_any_type: bool = F
     return matches[0]
 
 
-def _chosen_topic(settings: DestinationSettings, topic: str | None) -> str:
+def _find_topic_or_exit(settings: DestinationSettings, topic: str | None) -> str:
     """
     Return the given topic of a destination, or else AI telemetry or its first topic. Exits if it has no such topic.
     """
@@ -448,11 +452,11 @@ def _chosen_topic(settings: DestinationSettings, topic: str | None) -> str:
     return topic or usual
 
 
-def _chosen_route(settings: DestinationSettings, topic: str | None) -> str:
-    return f"{settings.name}/{_chosen_topic(settings, topic)}"
+def _find_route_or_exit(settings: DestinationSettings, topic: str | None) -> str:
+    return f"{settings.name}/{_find_topic_or_exit(settings, topic)}"
 
 
-def _opened_store(settings: DestinationSettings) -> Store:
+def _open_lake_store(settings: DestinationSettings) -> Store:
     from exporters.destinations.catalogue import destination_secret
     from exporters.lake.destination import open_store
 

@@ -42,15 +42,15 @@ class RouteBooks:
 
     @classmethod
     def fetch_for_route(cls, client: OperatorClient, route: str) -> RouteBooks:
-        terms = _accounting_terms(client, route)
+        terms = _fetch_accounting_terms(client, route)
         states = client.request("GET", "/routes", query=[("route", route)])["routes"]
         has_begun = states and terms.get("delivered", 0) + terms.get("damaged", 0)
         return cls(client=client, route=route, terms=terms, below=states[0]["progress"] if has_begun else 1)
 
-    def now(self) -> Mapping[str, int]:
-        return _accounting_terms(self.client, self.route)
+    def current_terms(self) -> Mapping[str, int]:
+        return _fetch_accounting_terms(self.client, self.route)
 
-    def waits(self) -> bool:
+    def has_waiting_records(self) -> bool:
         """Return True if records of the log have not reached the lake yet."""
         states = self.client.request("GET", "/routes", query=[("route", self.route)])["routes"]
         return any(state["queued"] for state in states)
@@ -84,7 +84,7 @@ def compare_with_ledger(found: VerifiedLake, books: RouteBooks, days: LakeDays) 
     if found.left:
         return found, f"not compared: {found.left} records are only in the lake"
     ledger = books.ledger_totals_by_day(min(days.days), max(days.days))
-    if ledger is None or books.waits() or books.now() != books.terms:
+    if ledger is None or books.has_waiting_records() or books.current_terms() != books.terms:
         return found, "not compared: records wait for the lake (tollhouse lake land), or arrived meanwhile"
     began_later = (found.first or 1) > 1
     differences = ledger_differences(days.days, ledger, began_later=began_later)
@@ -119,11 +119,11 @@ def compare_with_log(found: VerifiedLake, books: RouteBooks) -> tuple[VerifiedLa
     return replace(found, differences=[*differences, *unknown]), f"{compared} deliveries compared"
 
 
-def compare_with_books(found: VerifiedLake, books: RouteBooks) -> VerifiedLake:
+def with_accounting_difference(found: VerifiedLake, books: RouteBooks) -> VerifiedLake:
     """Add the difference between a lake of files and the accounting, if there is one."""
     from exporters.lake.verification import accounting_difference
 
-    difference = accounting_difference(found, books.route, books.terms, books.now())
+    difference = accounting_difference(found, books.route, books.terms, books.current_terms())
     return found if difference is None else replace(found, differences=[*found.differences, difference])
 
 
@@ -166,15 +166,15 @@ def fraction_sampler(share: float) -> Callable[[], bool]:
     """
     position = random()
 
-    def is_next() -> bool:
+    def is_in_sample() -> bool:
         nonlocal position
         whole, position = divmod(position + share, 1)
         return bool(whole)
 
-    return is_next
+    return is_in_sample
 
 
-def verified_table(settings: DestinationSettings, dates: DateRange, books: RouteBooks | None) -> Verified:
+def verify_table(settings: DestinationSettings, dates: DateRange, books: RouteBooks | None) -> Verified:
     """Return the state of a ClickHouse table, and its differences."""
     import msgspec
 
@@ -183,7 +183,7 @@ def verified_table(settings: DestinationSettings, dates: DateRange, books: Route
     from exporters.destinations.catalogue import destination_secret
     from spool.clock import SystemClock
 
-    async def look() -> VerifiedTable:
+    async def recount_configured_table() -> VerifiedTable:
         server = ClickHouseServer(settings, destination_secret(settings), clock=SystemClock())
         try:
             return await recount_table(
@@ -192,14 +192,14 @@ def verified_table(settings: DestinationSettings, dates: DateRange, books: Route
         finally:
             await server.close()
 
-    result = run_or_fail(look())
+    result = run_or_fail(recount_configured_table())
     editions = [msgspec.structs.asdict(edition) for edition in result.editions]
-    return {**asdict(result), "editions": editions}, _compare_table(
+    return {**asdict(result), "editions": editions}, _differences_with_accounting(
         result.differences, books, result.settled, result.absent
     )
 
 
-def verified_topic(
+def verify_kafka_topic(
     settings: DestinationSettings, route: str, books: RouteBooks | None, *, reads_all: bool
 ) -> Verified:
     """Return the route's progress in a Kafka topic, and the differences."""
@@ -219,10 +219,10 @@ def verified_topic(
         "absent": result.absent,
         "editions": editions,
     }
-    return fields, _compare_table(result.differences, books, result.settled, result.absent or 0)
+    return fields, _differences_with_accounting(result.differences, books, result.settled, result.absent or 0)
 
 
-def _compare_table(
+def _differences_with_accounting(
     differences: Sequence[LakeDifference], books: RouteBooks | None, settled: int | None, absent: int
 ) -> Sequence[LakeDifference]:
     if books is None:
@@ -230,16 +230,21 @@ def _compare_table(
     from exporters.lake.verification import compare_with_accounting
 
     return compare_with_accounting(
-        differences, books.route, settled=settled, absent=absent, before=books.terms, after=books.now()
+        differences,
+        books.route,
+        settled=settled,
+        absent=absent,
+        before=books.terms,
+        after=books.current_terms(),
     )
 
 
-def _accounting_terms(client: OperatorClient, route: str) -> Mapping[str, int]:
+def _fetch_accounting_terms(client: OperatorClient, route: str) -> Mapping[str, int]:
     terms: Mapping[str, int] = client.request("GET", "/books")["routes"].get(route, {})
     return terms
 
 
-def refuse_options(type: str, given: Mapping[str, object]) -> None:
+def refuse_unsupported_options(type: str, given: Mapping[str, object]) -> None:
     """Exit with code 2 if an option was given that the destination type does not support."""
     for option, value in given.items():
         if value:

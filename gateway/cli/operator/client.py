@@ -31,7 +31,7 @@ import click
 import orjson
 
 from gateway.cli import config_option, data_option, fail, fail_because
-from gateway.cli.data_directory import load_installation
+from gateway.cli.data_directory import load_config_with_data
 from gateway.cli.output import JsonObject
 from gateway.configuration.local_operator import AS_ENV, REASON_ENV, local_address
 from gateway.configuration.sections import Config, ConfigError
@@ -81,19 +81,19 @@ class OperatorClient:
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
     ) -> JsonObject:
         """Send one request and return its response. Exits if the request is refused or gets no response."""
-        status, payload = self.answer(method, path, body=body, query=query)
+        status, payload = self.request_with_status(method, path, body=body, query=query)
         if status >= 400:
             exit_with_error(status, payload)
         return payload
 
-    def answer(
+    def request_with_status(
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
     ) -> tuple[int, JsonObject]:
         """Send one request; return its status and response. Exits only if there is no response."""
-        return self._run_call(self.ask(method, path, body=body, query=query))
+        return self._run_call(self.send_request(method, path, body=body, query=query))
 
     @contextmanager
-    def staying_open(self) -> Iterator[OperatorClient]:
+    def client_for_many_requests(self) -> Iterator[OperatorClient]:
         """
         Yield a client for many requests. If no server runs, it opens the data directory once for all of them.
 
@@ -104,7 +104,7 @@ class OperatorClient:
                 yield self
                 return
             stack = AsyncExitStack()
-            reached = stack.enter_async_context(self._open_socket())
+            reached = stack.enter_async_context(self._find_or_open_socket())
             opened = OpenDirectory(_run_or_exit(reached, runner), runner)
             try:
                 yield replace(self, opened=opened)
@@ -114,16 +114,16 @@ class OperatorClient:
     def _run_call(self, call: Coroutine[Any, Any, T]) -> T:
         return _run_or_exit(call, None if self.opened is None else self.opened.runner)
 
-    def _open_socket(self) -> AbstractAsyncContextManager[Path]:
+    def _find_or_open_socket(self) -> AbstractAsyncContextManager[Path]:
         if self.opened is not None:
             return nullcontext(self.opened.socket)
-        return _find_or_open_socket(self.config, names_routes=self.has_file)
+        return _find_or_serve_socket(self.config, names_routes=self.has_file)
 
-    def is_served(self) -> bool:
+    def has_running_server(self) -> bool:
         """Return whether a server runs on the data directory. Never opens the storage."""
         return asyncio.run(_find_server_socket(self.config.data_dir)) is not None
 
-    async def ask_running(self, path: str) -> JsonObject:
+    async def get_from_running_server(self, path: str) -> JsonObject:
         """
         Query the running server. Return {} if no server runs, or if it refuses. Never opens the storage.
         """
@@ -132,19 +132,19 @@ class OperatorClient:
         if await _find_server_socket(self.config.data_dir) is None:
             return {}
         try:
-            status, payload = await self.ask("GET", path)
+            status, payload = await self.send_request("GET", path)
         except (ConfigError, SpoolError, OSError, aiohttp.ClientError):
             return {}
         return payload if status < 400 else {}
 
-    def copy(self, path: str, query: Sequence[tuple[str, str]], to: BinaryIO) -> Mapping[str, str]:
+    def copy_response(self, path: str, query: Sequence[tuple[str, str]], to: BinaryIO) -> Mapping[str, str]:
         """
         Copy a response body to a file while it arrives, and return the headers. Exits if no response or
         an error arrives.
         """
         return self._run_call(self._copy_response(path, query, to))
 
-    async def ask(
+    async def send_request(
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
     ) -> tuple[int, JsonObject]:
         """
@@ -157,13 +157,13 @@ class OperatorClient:
             headers["Content-Type"] = "text/csv" if isinstance(body, bytes) else "application/json"
         # aiohttp sends a file object in pieces, and warns of large bytes
         data = None if body is None else BytesIO(body if isinstance(body, bytes) else orjson.dumps(body))
-        async with self._send_request(method, path, query, headers, data) as response:
+        async with self._open_response(method, path, query, headers, data) as response:
             return response.status, _parse_response(response.status, await response.read())
 
     async def _copy_response(
         self, path: str, query: Sequence[tuple[str, str]], to: BinaryIO
     ) -> Mapping[str, str]:
-        async with self._send_request("GET", path, query, self._headers, None) as response:
+        async with self._open_response("GET", path, query, self._headers, None) as response:
             if response.status >= 400:
                 exit_with_error(response.status, _parse_response(response.status, await response.read()))
             async for piece in response.content.iter_any():
@@ -172,7 +172,7 @@ class OperatorClient:
             return dict(response.headers)
 
     @asynccontextmanager
-    async def _send_request(
+    async def _open_response(
         self,
         method: str,
         path: str,
@@ -187,7 +187,7 @@ class OperatorClient:
         url = URL(f"http://tollhouse{OPERATOR_API}{path}{parameters}", encoded=True)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=PATIENCE_S, sock_read=ANSWER_S)
         async with (
-            self._open_socket() as socket,
+            self._find_or_open_socket() as socket,
             aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket)), timeout=timeout) as session,
             session.request(method, url, headers=headers, data=data) as response,
         ):
@@ -195,9 +195,9 @@ class OperatorClient:
 
     def require_server(self) -> None:
         """Exit unless a server runs on the data directory."""
-        asyncio.run(self._require_socket())
+        asyncio.run(self._find_socket_or_exit())
 
-    async def _require_socket(self) -> Path:
+    async def _find_socket_or_exit(self) -> Path:
         socket = await _find_server_socket(self.config.data_dir)
         if socket is None:
             fail(
@@ -206,7 +206,7 @@ class OperatorClient:
             )
         return socket
 
-    async def events(
+    async def stream_events(
         self, path: str, *, query: Sequence[tuple[str, str]] = ()
     ) -> AsyncIterator[tuple[str, Any]]:
         """
@@ -217,7 +217,7 @@ class OperatorClient:
         import aiohttp
         from yarl import URL
 
-        socket = await self._require_socket()
+        socket = await self._find_socket_or_exit()
         url = URL(f"http://tollhouse{OPERATOR_API}{path}?{urlencode(query)}", encoded=True)
         timeout = aiohttp.ClientTimeout(sock_connect=PATIENCE_S, sock_read=SILENCE_S)
         async with (
@@ -273,7 +273,7 @@ def _run_or_exit(call: Coroutine[Any, Any, T], runner: asyncio.Runner | None) ->
 
 
 @asynccontextmanager
-async def _find_or_open_socket(config: Config, *, names_routes: bool) -> AsyncIterator[Path]:
+async def _find_or_serve_socket(config: Config, *, names_routes: bool) -> AsyncIterator[Path]:
     """
     Yield a socket with the operator API: the running server's, or one that this process opens.
 
@@ -338,14 +338,14 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
         help=f"Why you look at figures of people, for the list of who looked; default: ${REASON_ENV}.",
     )
     @functools.wraps(command)
-    def prepared(
+    def run_with_client(
         *, data: Path | None, config: Path | None, asking: str | None, reason: str, **rest: object
     ) -> None:
-        settings = load_installation(config, data)
+        settings = load_config_with_data(config, data)
         actor = asking or local_address(settings)
         command(OperatorClient(settings, actor, has_file=config is not None, reason=reason), **rest)
 
-    return prepared
+    return run_with_client
 
 
 def quote_segment(name: str) -> str:

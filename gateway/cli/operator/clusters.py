@@ -74,7 +74,7 @@ add_commands(
 )
 
 
-@clusters.command()
+@clusters.command("edit")
 @click.argument("id")
 @click.option("--display-name", help="Name to show for the cluster.")
 @click.option(
@@ -100,7 +100,7 @@ add_commands(
 )
 @as_json
 @with_client
-def edit(
+def edit_cluster(
     client: OperatorClient,
     id: str,
     display_name: str | None,
@@ -138,7 +138,7 @@ def _read_json_object(file: Path) -> JsonObject:
     return parsed
 
 
-@clusters.command()
+@clusters.command("config")
 @click.argument("id")
 @click.option(
     "--format",
@@ -149,7 +149,7 @@ def _read_json_object(file: Path) -> JsonObject:
     help="Output format. configmap: a Kubernetes ConfigMap. values: values of the agent's Helm chart.",
 )
 @with_client
-def config(client: OperatorClient, id: str, form: str) -> None:
+def print_agent_config(client: OperatorClient, id: str, form: str) -> None:
     """
     Print the configuration set for a cluster's agent.
 
@@ -164,11 +164,11 @@ def config(client: OperatorClient, id: str, form: str) -> None:
     show_json(config_document if form == JSON else _config_map(cluster, config_document))
 
 
-@clusters.command()
+@clusters.command("versions")
 @click.argument("id")
 @add_form_options
 @with_client
-def versions(client: OperatorClient, id: str, form: Form | None) -> None:
+def list_config_versions(client: OperatorClient, id: str, form: Form | None) -> None:
     """List the configurations set for a cluster, newest first, and who set them."""
     rows = _fetch_config_versions(client, id)
     show_list(
@@ -249,10 +249,10 @@ def container() -> None:
     """Show container metrics and their waiting files."""
 
 
-@container.command()
+@container.command("status")
 @as_json
 @with_client
-def status(client: OperatorClient, as_json: bool) -> None:
+def show_container_status(client: OperatorClient, as_json: bool) -> None:
     """
     Count the announced, uploaded and delivered container files, by kind and cluster. Exit code 1 if the
     counts do not balance.

@@ -2,7 +2,7 @@
 Commands of the operator API, declared as rows of a table.
 
 `request_command` sends one request and shows the response. `list_command` prints a page of a list. A command that
-does more is a function; if it prints a list, it uses `with_page_options` and `show_page`.
+does more is a function; if it prints a list, it uses `with_page_options` and `fetch_and_show_page`.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def request_command(
 
     @as_json
     @with_client
-    def run(client: OperatorClient, as_json: bool, **given: Any) -> None:
+    def send_and_show(client: OperatorClient, as_json: bool, **given: Any) -> None:
         rest = {field: value for field, value in given.items() if f"{{{field}}}" not in path}
-        fields = sends(**rest) if callable(sends) else _without_omitted(rest) if sends is None else sends
+        fields = sends(**rest) if callable(sends) else _given_options(rest) if sends is None else sends
         if method in _WITH_BODY:
             payload = client.request(method, _fill_path(path, given), body=fields)
         else:
@@ -77,7 +77,7 @@ def request_command(
             shows(payload)
 
     return click.command(name, help=help)(
-        _add_parameters(run, [*map(_plain_argument, arguments), *parameters])
+        _add_parameters(send_and_show, [*map(_argument_named, arguments), *parameters])
     )
 
 
@@ -91,7 +91,7 @@ def confirm_option(metavar: str, help: str) -> Parameter:
     return click.option("--confirm", required=True, metavar=metavar, help=help)
 
 
-def _without_omitted(options: JsonObject) -> JsonObject:
+def _given_options(options: JsonObject) -> JsonObject:
     return {field: value for field, value in options.items() if value is not None and value != ()}
 
 
@@ -99,7 +99,7 @@ def _fill_path(path: str, options: JsonObject) -> str:
     return path.format(**{field: quote_segment(str(value)) for field, value in options.items()})
 
 
-def _plain_argument(word: str) -> Parameter:
+def _argument_named(word: str) -> Parameter:
     return click.argument(word.lower())
 
 
@@ -142,9 +142,9 @@ def list_command(
 
     @with_page_options
     @with_client
-    def show(client: OperatorClient, page: PageRequest, **given: Any) -> None:
+    def show_list_page(client: OperatorClient, page: PageRequest, **given: Any) -> None:
         query_filters = {field: values for field, values in given.items() if f"{{{field}}}" not in path}
-        show_page(
+        fetch_and_show_page(
             client, page, root, columns, query_filters, path=_fill_path(path, given), shown=shown, money=money
         )
 
@@ -158,7 +158,7 @@ def list_command(
         for field, text in filters.items()
     ]
     group.command(name, help=help)(
-        _add_parameters(show, [*map(_plain_argument, arguments), *parameters, *options])
+        _add_parameters(show_list_page, [*map(_argument_named, arguments), *parameters, *options])
     )
 
 
@@ -177,15 +177,15 @@ def with_page_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--sort-order", help="Sort order: asc or desc.")
     @add_form_options
     @functools.wraps(command)
-    def with_page(*args: object, form: Form | None, **rest: Any) -> None:
+    def run_with_page(*args: object, form: Form | None, **rest: Any) -> None:
         page_options = {name: rest.pop(name) for name in ("limit", "cursor", "sort_key", "sort_order")}
         query = [(name, str(value)) for name, value in page_options.items() if value is not None]
         command(*args, page=PageRequest(query, form), **rest)
 
-    return with_page
+    return run_with_page
 
 
-def show_page(
+def fetch_and_show_page(
     client: OperatorClient,
     page: PageRequest,
     root: str,

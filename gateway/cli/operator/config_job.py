@@ -41,7 +41,7 @@ class JsonServer:
     authorization: str
     context: ssl.SSLContext | None = None
 
-    def ask(
+    def send_request(
         self, method: str, path: str, body: object = None, content_type: str = "application/json"
     ) -> JsonObject:
         """
@@ -80,7 +80,7 @@ class Gateway:
 
     def ask(self, *, applied: str, failed: str = "") -> GivenConfig:
         parameters = {**self.cluster, "applied": applied, **({"failed": failed} if failed else {})}
-        answer = self.server.ask("GET", f"/v1/container-metrics/config?{urlencode(parameters)}")
+        answer = self.server.send_request("GET", f"/v1/container-metrics/config?{urlencode(parameters)}")
         return GivenConfig(version=answer.get("version"), config=answer.get("config") or {})
 
 
@@ -96,11 +96,11 @@ class Kubernetes:
         self._read_at: str | None = None
 
     def read(self) -> FoundConfig:
-        stored_map = self._server.ask("GET", self._map)
+        stored_map = self._server.send_request("GET", self._map)
         self._read_at = stored_map["metadata"].get("resourceVersion")
         started = None
         if self._workload is not None:
-            template = self._server.ask("GET", self._workload)["spec"]["template"]
+            template = self._server.send_request("GET", self._workload)["spec"]["template"]
             started = _config_version(template.get("metadata") or {})
         return FoundConfig(
             text=(stored_map.get("data") or {}).get(CONFIG, ""),
@@ -119,12 +119,12 @@ class Kubernetes:
         annotations = {VERSION: given.version or ""}
         metadata = {"annotations": annotations, "resourceVersion": self._read_at}
         changed = {"metadata": metadata, "data": {CONFIG: config, VALUES: values}}
-        self._server.ask("PATCH", self._map, changed, MERGE_PATCH)
+        self._server.send_request("PATCH", self._map, changed, MERGE_PATCH)
 
     def restart(self, version: str | None) -> None:
         """Restart the workload's pods, as `kubectl rollout restart` does."""
         template = {"metadata": {"annotations": {VERSION: version or ""}}}
-        self._server.ask("PATCH", str(self._workload), {"spec": {"template": template}}, MERGE_PATCH)
+        self._server.send_request("PATCH", str(self._workload), {"spec": {"template": template}}, MERGE_PATCH)
 
 
 @click.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.operator.commands import PageRequest, show_page, with_page_options
+from gateway.cli.operator.commands import PageRequest, fetch_and_show_page, with_page_options
 from gateway.cli.output import as_json, show_json
 from gateway.configuration.in_effect import SOURCES
 
@@ -25,7 +25,7 @@ def configuration(client: OperatorClient, page: PageRequest, **filters: tuple[st
     If a server is running, lists the values that it uses now. Secrets are never shown: headers show only
     their names, addresses only their host.
     """
-    show_page(client, page, "configuration", COLUMNS, filters)
+    fetch_and_show_page(client, page, "configuration", COLUMNS, filters)
 
 
 @click.command()

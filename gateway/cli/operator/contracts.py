@@ -11,7 +11,7 @@ from gateway.bills.contracts.declared import NewContract, Term
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import list_command
-from gateway.cli.operator.resources import request_body, resource_commands
+from gateway.cli.operator.resources import add_resource_commands, request_body
 from gateway.cli.output import (
     Form,
     JsonObject,
@@ -58,22 +58,22 @@ list_command(
 )
 
 
-def _contract_row(contract: JsonObject) -> JsonObject:
-    return {**contract, "terms": "; ".join(map(_format_term, contract["terms"]))}
+def _row_with_term_texts(contract: JsonObject) -> JsonObject:
+    return {**contract, "terms": "; ".join(map(_format_contract_term, contract["terms"]))}
 
 
-def _format_term(term: JsonObject) -> str:
+def _format_contract_term(term: JsonObject) -> str:
     stated = {name: value for name, value in term.items() if value and name != "kind"}
     words = (f"{name}={','.join(value) if name in _LISTS else value}" for name, value in stated.items())
     return " ".join((term["kind"], *words))
 
 
-def _contract_body(*, term: Sequence[str], **given: Any) -> JsonObject:
+def _contract_request_body(*, term: Sequence[str], **given: Any) -> JsonObject:
     body = request_body(NewContract, given)
-    return {**body, "terms": [_parse_term(text) for text in term]} if term else body
+    return {**body, "terms": [_parse_contract_term(text) for text in term]} if term else body
 
 
-def _parse_term(text: str) -> JsonObject:
+def _parse_contract_term(text: str) -> JsonObject:
     """Return the term that an option describes. Raises SystemExit for a word that is no field."""
     kind, *words = text.split() or [""]
     fields: JsonObject = {"kind": kind}
@@ -89,7 +89,7 @@ def _parse_term(text: str) -> JsonObject:
     return fields
 
 
-resource_commands(
+add_resource_commands(
     contracts,
     NewContract,
     noun="contract",
@@ -100,13 +100,13 @@ resource_commands(
         "edit": "Change a contract. Given options replace the current values; --term replaces all terms.",
         "delete": "Delete a contract. New calls are estimated at the price list.",
     },
-    shown=_contract_row,
+    shown=_row_with_term_texts,
     options=_OPTIONS,
-    body=_contract_body,
+    body=_contract_request_body,
 )
 
 
-@contracts.command()
+@contracts.command("costs")
 @click.option(
     "--month", metavar="YYYY-MM", help="A calendar month (UTC), such as 2026-10; default: the current month."
 )
@@ -114,7 +114,7 @@ resource_commands(
 @click.option("--currency", metavar="CODE", help="The currency of amounts, such as EUR; default: USD.")
 @add_form_options
 @with_client
-def costs(
+def show_capacity_costs(
     client: OperatorClient, month: str | None, by_team: bool, currency: str | None, form: Form | None
 ) -> None:
     """

@@ -26,7 +26,7 @@ def tokens() -> None:
     """Create, list and revoke tokens that can only enrol devices."""
 
 
-@tokens.command()
+@tokens.command("create")
 @click.option("--name", required=True, help="At least 3 characters. Several tokens may have one name.")
 @click.option(
     "--uses", type=click.IntRange(min=1), help="Number of devices that the token may enrol; default: 1."
@@ -50,7 +50,7 @@ def tokens() -> None:
 )
 @as_json
 @with_client
-def create(
+def create_enrolment_tokens(
     client: OperatorClient,
     name: str,
     uses: int | None,

@@ -3,7 +3,7 @@
 import click
 
 from gateway.cli.operator.commands import list_command
-from gateway.cli.operator.resources import resource_commands
+from gateway.cli.operator.resources import add_resource_commands
 from gateway.operations.records.event_mappings import NewEventMapping
 
 COLUMNS = ("id", "event_type", "stream", "value", "element", "type", "author", "last_updated")
@@ -23,7 +23,7 @@ list_command(
     help="List the mappings that operators set. [upstream.events] of the configuration may have more.",
 )
 
-resource_commands(
+add_resource_commands(
     event_mappings,
     NewEventMapping,
     noun="event_mapping",

@@ -15,7 +15,7 @@ import orjson
 from exporters.focus.charges import ACCOUNT, VERSION, VERSIONS
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.operator.files import write_files
+from gateway.cli.operator.files import write_settings_files
 from gateway.cli.operator.money.report import warn_about_incomplete_totals
 from gateway.core.mounts import WARNINGS, WHOLE_SINCE
 from spool.ledger.money import unconverted_words
@@ -28,19 +28,19 @@ def export() -> None:
     """Export cost and usage in formats that other tools read, and settings as files."""
 
 
-@export.command()
+@export.command("config")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @with_client
-def config(client: OperatorClient, directory: Path) -> None:
+def export_settings(client: OperatorClient, directory: Path) -> None:
     """
     Export all settings as files that `tollhouse apply` reads.
 
     Secrets are not exported. DIR must be empty, or have only the files of an earlier export.
     """
-    write_files(directory, client.request("GET", "/files")["files"])
+    write_settings_files(directory, client.request("GET", "/files")["files"])
 
 
-@export.command()
+@export.command("focus")
 @click.option("--from", "since", required=True, metavar="DAY", help="First day to export (UTC).")
 @click.option("--to", "until", required=True, metavar="DAY", help="Last day to export (UTC, inclusive).")
 @click.option(
@@ -94,7 +94,7 @@ def config(client: OperatorClient, directory: Path) -> None:
     help="Export what providers billed, by day, instead of counted costs. Only final bills are exported.",
 )
 @with_client
-def focus(
+def export_focus_rows(
     client: OperatorClient,
     since: str,
     until: str,
@@ -117,7 +117,7 @@ def focus(
     query += [("lines", lines)] if lines else []
     # a temporary file, so that after an error no part of the export is written
     with TemporaryFile() as whole:
-        headers = client.copy("/focus", query, to=whole)
+        headers = client.copy_response("/focus", query, to=whole)
         whole.seek(0)
         _write_output(output, whole)
     warn_about_incomplete_totals(headers.get(WHOLE_SINCE))
@@ -140,7 +140,7 @@ def focus(
     help="How the billing connection treats rows that it already has for the month.",
 )
 @with_client
-def seat_fees(client: OperatorClient, month: str, output: Path | None, operation: str) -> None:
+def export_seat_fees(client: OperatorClient, month: str, output: Path | None, operation: str) -> None:
     """
     Export the plan seats' fees of a month as a billing file (JSON).
 

@@ -57,14 +57,14 @@ def plan(client: OperatorClient, directory: Path, as_json: bool, adopt: bool, se
     after wrong use.
     """
     files = _read_files(directory, "plan")
-    result = _request_apply(
+    result = _request_apply_of_files(
         client, files, adopt=adopt, secrets=_read_file_secrets(files, secrets or directory), dry_run=True
     )
     if as_json:
         show_json(result)
     outcome = result["apply"]
     if not as_json:
-        _print_outcome(outcome)
+        _print_apply_outcome(outcome)
     if outcome["problems"] or outcome["conflicts"]:
         sys.exit(1)
     if any(each["action"] != "note" for each in outcome["differences"]):
@@ -100,8 +100,8 @@ def apply(
     assert directory is not None
     files = _read_files(directory, "apply")
     given = _read_file_secrets(files, secrets or directory)
-    with client.staying_open() as opened:
-        planned = _request_apply(opened, files, adopt=adopt, secrets=given, dry_run=True)["apply"]
+    with client.client_for_many_requests() as opened:
+        planned = _request_apply_of_files(opened, files, adopt=adopt, secrets=given, dry_run=True)["apply"]
         problems = [
             *(_format_problem(problem) for problem in planned["problems"]),
             *_difference_texts(planned["conflicts"]),
@@ -113,13 +113,15 @@ def apply(
                 f"{', '.join(planned['new_secrets'])}: new keys need a directory for their secrets: --secrets DIR",
                 2,
             )
-        made = {path: _new_secret(secrets or directory, path) for path in planned["new_secrets"]}
-        _print_outcome(
-            _request_apply(opened, files, adopt=adopt, secrets={**given, **made}, dry_run=False)["apply"]
+        made = {path: _find_or_create_secret(secrets or directory, path) for path in planned["new_secrets"]}
+        _print_apply_outcome(
+            _request_apply_of_files(opened, files, adopt=adopt, secrets={**given, **made}, dry_run=False)[
+                "apply"
+            ]
         )
 
 
-def read_directory(directory: Path) -> Mapping[str, str]:
+def read_settings_files(directory: Path) -> Mapping[str, str]:
     """Return the text of each YAML file of a directory. Raises OSError, and ValueError if one is not UTF-8."""
     places = [directory, *(directory / folder for folder in FOLDERS if (directory / folder).is_dir())]
     paths = [path for place in places for path in place.iterdir() if path.suffix in (".yaml", ".yml")]
@@ -129,7 +131,7 @@ def read_directory(directory: Path) -> Mapping[str, str]:
 def read_secrets(files: Mapping[str, str], directory: Path) -> dict[str, str]:
     """Return the content of each existing file that the files name for a secret."""
     found = {}
-    for path in _secret_files(files):
+    for path in _paths_of_secret_files(files):
         try:
             found[path] = (directory / path).read_text("utf-8")
         except FileNotFoundError:
@@ -138,7 +140,7 @@ def read_secrets(files: Mapping[str, str], directory: Path) -> dict[str, str]:
     return found
 
 
-def _secret_files(files: Mapping[str, str]) -> Iterator[str]:
+def _paths_of_secret_files(files: Mapping[str, str]) -> Iterator[str]:
     from gateway.core.faults import Faults, InvalidDefinition
     from gateway.core.yaml_text import read_yaml
 
@@ -159,7 +161,7 @@ def _read_files(directory: Path, command: str) -> Mapping[str, str]:
         hint = f"; did you mean `tollhouse {plural} {directory}`?" if plural else ""
         fail(f"{directory} is not a directory{hint}", NOT_VALID)
     try:
-        return read_directory(directory)
+        return read_settings_files(directory)
     except (OSError, ValueError) as error:
         fail(f"{directory}: {error}", NOT_VALID)
 
@@ -171,7 +173,7 @@ def _read_file_secrets(files: Mapping[str, str], directory: Path) -> dict[str, s
         fail(f"a file with a secret cannot be read: {error}")
 
 
-def _request_apply(
+def _request_apply_of_files(
     client: OperatorClient,
     files: Mapping[str, str],
     *,
@@ -183,7 +185,7 @@ def _request_apply(
     return client.request("POST", "/apply", body=body)
 
 
-def _new_secret(directory: Path, path: str) -> str:
+def _find_or_create_secret(directory: Path, path: str) -> str:
     """
     Write a new secret to a file that only its owner can read, and flush it to the disk. If the file exists, an
     earlier apply was interrupted, so return its content.
@@ -216,7 +218,7 @@ def _flush_directory(directory: Path) -> None:
         os.close(handle)
 
 
-def _print_outcome(outcome: JsonObject) -> None:
+def _print_apply_outcome(outcome: JsonObject) -> None:
     for text in (*_difference_texts(outcome["differences"]), *_difference_texts(outcome["conflicts"])):
         click.echo(text)
     for problem in outcome["problems"]:
@@ -233,7 +235,7 @@ def _format_problem(problem: JsonObject) -> str:
     return f"{problem['file']}:{problem['line']}:{problem['column']}: {problem['message']}"
 
 
-def write_files(directory: Path, files: Mapping[str, str]) -> None:
+def write_settings_files(directory: Path, files: Mapping[str, str]) -> None:
     """Write the files of an export. Exits if the directory has other files, because these would be applied as well."""
     try:
         directory.mkdir(parents=True, exist_ok=True)

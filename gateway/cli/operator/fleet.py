@@ -57,7 +57,7 @@ def fleet() -> None:
     """Show which machines and assistants report, and why others do not."""
 
 
-def _add_causes(row: JsonObject) -> JsonObject:
+def _row_with_cause_text(row: JsonObject) -> JsonObject:
     why = ", ".join(filter(None, (_format_cause(each) for each in row["causes"])))
     return {**row, "why": why}
 
@@ -73,21 +73,21 @@ list_command(
     path="/fleet/devices",
     columns=COLUMNS,
     filters={"state": f"Filter by state: {_STATES}; may repeat.", **_FILTERS},
-    shown=_add_causes,
+    shown=_row_with_cause_text,
     help="List the machines of the fleet with the causes why they do not report.",
 )
 
 
-@fleet.command()
+@fleet.command("missing")
 @click.option("--team", multiple=True, help=filter_help("team"))
 @click.option("--system", multiple=True, help=_FILTERS["system"])
 @add_form_options
 @with_client
-def missing(client: OperatorClient, form: Form | None, **filters: Sequence[str]) -> None:
+def list_missing_machines(client: OperatorClient, form: Form | None, **filters: Sequence[str]) -> None:
     """List all machines of the inventory that never reported."""
     query = [("state", "missing"), *((name, value) for name, values in filters.items() for value in values)]
     rows: list[JsonObject] = []
-    with client.staying_open() as opened:
+    with client.client_for_many_requests() as opened:
         while True:
             payload = opened.request("GET", "/fleet/devices", query=[*query, ("limit", "1000")])
             rows += payload["devices"]
@@ -99,10 +99,10 @@ def missing(client: OperatorClient, form: Form | None, **filters: Sequence[str])
     show_list(form, {**payload, "devices": rows}, rows, MISSING_COLUMNS)
 
 
-@fleet.command()
+@fleet.command("coverage")
 @as_json
 @with_client
-def coverage(client: OperatorClient, as_json: bool) -> None:
+def show_coverage(client: OperatorClient, as_json: bool) -> None:
     """Show how many machines report, by state, team and system."""
     payload = client.request("GET", "/fleet/coverage")
     if as_json:
@@ -115,7 +115,7 @@ def coverage(client: OperatorClient, as_json: bool) -> None:
             if inventory is None
             else f"{inventory['source']}, imported {inventory['imported']}",
             "machines": payload["machines"],
-            "covered": f"{payload['covered']} ({_covered_percent(payload)})",
+            "covered": f"{payload['covered']} ({_covered_percent_text(payload)})",
             **payload["states"],
             "away": payload["away"],
             "offline": payload["offline"],
@@ -128,19 +128,19 @@ def coverage(client: OperatorClient, as_json: bool) -> None:
         if len(parts) > 1:
             click.echo()
             show_table(
-                [{**row, "covered": f"{row['covered']} ({_covered_percent(row)})"} for row in parts],
+                [{**row, "covered": f"{row['covered']} ({_covered_percent_text(row)})"} for row in parts],
                 (name, "machines", "covered"),
             )
 
 
-def _covered_percent(part: JsonObject) -> str:
+def _covered_percent_text(part: JsonObject) -> str:
     return "-" if part["covered_percent"] is None else f"{part['covered_percent']} %"
 
 
-@fleet.command()
+@fleet.command("causes")
 @add_form_options
 @with_client
-def causes(client: OperatorClient, form: Form | None) -> None:
+def show_causes(client: OperatorClient, form: Form | None) -> None:
     """Show why machines do not report: by cause, the machines and their assistants."""
     payload = client.request("GET", "/fleet/coverage")
     show_list(form, payload, payload["causes"], CAUSE_COLUMNS)
@@ -160,7 +160,7 @@ def inventory() -> None:
 @click.option("--admit", is_flag=True, help="Also enrol each serial number, for machines without an agent.")
 @as_json
 @with_client
-def import_(client: OperatorClient, file: BinaryIO, as_json: bool, **options: Any) -> None:
+def import_inventory(client: OperatorClient, file: BinaryIO, as_json: bool, **options: Any) -> None:
     """
     Replace the inventory by the CSV list of an MDM.
 

@@ -38,7 +38,7 @@ list_command(
 )
 
 
-def _show_insight(payload: JsonObject) -> None:
+def _show_insight_fields(payload: JsonObject) -> None:
     insight = payload["insight"]
     click.echo(replace_unprintable(insight["title"]))
     click.echo(
@@ -58,17 +58,17 @@ def _format_time(seconds: str) -> str:
     return datetime.fromtimestamp(float(seconds), UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def _status_body(**given: str | None) -> JsonObject:
+def _status_request_body(**given: str | None) -> JsonObject:
     stated = {name: value for name, value in given.items() if value is not None}
     if not stated:
         raise click.UsageError("nothing to change: give --status or --effort")
     return stated
 
 
-@insights.command()
+@insights.command("check")
 @as_json
 @with_client
-def check(client: OperatorClient, as_json: bool) -> None:
+def run_detectors(client: OperatorClient, as_json: bool) -> None:
     """Run all detectors now. A running server also runs them every ten minutes."""
     payload = client.request("POST", "/insights/run", body={})
     result = payload["inspection"]
@@ -90,12 +90,12 @@ add_commands(
     insights,
     request_command("show ID", "GET /insights/{id}",
             "Show one insight: the evidence, the suggested action, and the comments.",
-            shows=_show_insight),
+            shows=_show_insight_fields),
     request_command("edit ID", "PATCH /insights/{id}",
             "Change the status or the effort of an insight. An addressed insight that recurs becomes new again.",
             click.option("--status", type=click.Choice(STATUSES), help="New status."),
             click.option("--effort", type=click.Choice(EFFORTS), help="Effort of the suggested action."),
-            sends=_status_body, shows="{id} is {insight[status]}, effort {insight[effort]}"),
+            sends=_status_request_body, shows="{id} is {insight[status]}, effort {insight[effort]}"),
 )  # fmt: skip
 
 

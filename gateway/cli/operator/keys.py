@@ -114,7 +114,7 @@ list_command(
 )
 
 
-def _new_key(
+def _new_key_request_body(
     *,
     name: str,
     scopes: tuple[str, ...],
@@ -131,11 +131,11 @@ def _new_key(
         "description": description,
         "labels": dict(labels),
     }
-    expiry = _expiry_time(expires_at, expires_in)
+    expiry = _expiry_time_text(expires_at, expires_in)
     return body if expiry is None else {**body, "expires_at": expiry}
 
 
-def _key_changes(
+def _key_change_request_body(
     *,
     new_name: str | None,
     description: str | None,
@@ -149,7 +149,7 @@ def _key_changes(
 ) -> JsonObject:
     if labels and no_labels:
         fail("use either --label or --no-labels, not both", 2)
-    expiry = _expiry_time(expires_at, expires_in)
+    expiry = _expiry_time_text(expires_at, expires_in)
     if expiry is not None and no_expiry:
         fail("use either --no-expiry, or --expires-at or --expires-in, not both", 2)
     changes = {
@@ -172,18 +172,18 @@ def _key_changes(
     return body
 
 
-def _expiry_time(at: str | None, in_s: float | None) -> str | None:
+def _expiry_time_text(at: str | None, in_s: float | None) -> str | None:
     if at is not None and in_s is not None:
         fail("use either --expires-at or --expires-in, not both", 2)
     return at if in_s is None else (datetime.now(UTC) + timedelta(seconds=in_s)).isoformat()
 
 
-def _show_details(key: JsonObject) -> None:
+def _show_key_fields(key: JsonObject) -> None:
     show_fields({name: key[name] for name in DETAILS if name in key})
 
 
-def _show_key(payload: JsonObject) -> None:
-    _show_details(payload["key"])
+def _show_key_and_old_secret(payload: JsonObject) -> None:
+    _show_key_fields(payload["key"])
     if payload["previous_secret_until"]:
         click.echo(
             f"the secret from before the last rotation is valid until {payload['previous_secret_until']}"
@@ -191,23 +191,23 @@ def _show_key(payload: JsonObject) -> None:
 
 
 def _show_changed_key(payload: JsonObject) -> None:
-    _show_details(payload["key"])
-    _name_empty_scopes(payload)
+    _show_key_fields(payload["key"])
+    _warn_about_useless_scopes(payload)
 
 
-def _show_secret(payload: JsonObject) -> None:
-    _show_details(payload["key"])
+def _show_key_with_secret(payload: JsonObject) -> None:
+    _show_key_fields(payload["key"])
     click.echo(f"\nThe key's secret, shown only now:\n\n    {payload['secret']}\n")
-    _name_empty_scopes(payload)
+    _warn_about_useless_scopes(payload)
 
 
-def _show_new_secret(payload: JsonObject) -> None:
-    _show_secret(payload)
+def _show_rotated_secret(payload: JsonObject) -> None:
+    _show_key_with_secret(payload)
     if payload["previous_secret_until"]:
         click.echo(f"the old secret is valid until {payload['previous_secret_until']}")
 
 
-def _name_empty_scopes(payload: JsonObject) -> None:
+def _warn_about_useless_scopes(payload: JsonObject) -> None:
     for scope in payload.get("opens_nothing", ()):
         click.echo(f"the scope {scope} allows no operation; see tollhouse keys scopes", err=True)
 
@@ -217,8 +217,8 @@ add_commands(
     request_command("create", "POST /keys", "Create a key and print its secret. The secret is shown only once.",
             click.option("--name", required=True, help="At least 3 characters, unique."), scope, use_case,
             click.option("--description", default="", help="Purpose of the key."), label, expires_at, expires_in,
-            sends=_new_key, shows=_show_secret),
-    request_command("show NAME", "GET /keys/{name}", "Show one key.", shows=_show_key),
+            sends=_new_key_request_body, shows=_show_key_with_secret),
+    request_command("show NAME", "GET /keys/{name}", "Show one key.", shows=_show_key_and_old_secret),
     request_command("edit NAME", "PATCH /keys/{name}",
             "Change a key. New scopes, use cases or labels replace all the old ones.",
             click.option("--name", "new_name", help="New name."),
@@ -227,7 +227,7 @@ add_commands(
             expires_at, expires_in,
             click.option("--no-expiry", is_flag=True, help=("Remove the expiry, so that the key is valid "
                          "until it is disabled or deleted.")),
-            sends=_key_changes, shows=_show_changed_key),
+            sends=_key_change_request_body, shows=_show_changed_key),
     request_command("enable NAME", "POST /keys/{name}/enable", "Enable a disabled key.", shows=_show_changed_key),
     request_command("disable NAME", "POST /keys/{name}/disable",
             "Disable a key at once, until it is enabled again.", shows=_show_changed_key),
@@ -235,7 +235,7 @@ add_commands(
             "Give a key a new secret. The old secret stays valid for the overlap.",
             click.option("--overlap", "overlap_s", type=Seconds(), default="24h", show_default=True,
                          help="How long the old secret stays valid; 0 ends it at once."),
-            shows=_show_new_secret),
+            shows=_show_rotated_secret),
     request_command("adopt", "POST /keys/adopt",
             "Accept the key in `server.api_key_file` again. Needed if the file has a new secret for "
             "a deleted key.",

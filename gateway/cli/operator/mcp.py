@@ -12,13 +12,13 @@ import msgspec
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import add_commands, list_command, request_command
 from gateway.configuration.sections import ConfigError
-from gateway.mcp.messages import INTERNAL_ERROR, McpError, decode_message, error_reply
+from gateway.mcp.messages import INTERNAL_ERROR, McpError, decode_mcp_message, error_reply
 from spool.errors import SpoolError
 
 COLUMNS = ("name", "title", "writes", "enabled", "last_updated", "updated_by")
 
 
-def _answer_on_stdio(client: OperatorClient) -> None:
+def _answer_mcp_on_stdio(client: OperatorClient) -> None:
     for line in sys.stdin.buffer:
         if line.strip():
             reply = asyncio.run(_reply_to_line(client, line))
@@ -27,7 +27,7 @@ def _answer_on_stdio(client: OperatorClient) -> None:
                 sys.stdout.buffer.flush()
 
 
-_on_stdio: Any = with_client(_answer_on_stdio)  # `with_client` adds the options --data, --config and --as
+_on_stdio: Any = with_client(_answer_mcp_on_stdio)  # `with_client` adds the options --data, --config and --as
 
 
 @click.group(invoke_without_command=True, params=list(reversed(_on_stdio.__click_params__)))
@@ -89,7 +89,7 @@ async def _reply_to_line(client: OperatorClient, line: bytes) -> bytes | None:
 
     body = {"line": line.decode("utf-8", "replace")}
     try:
-        status, payload = await client.ask("POST", "/mcp", body=body)
+        status, payload = await client.send_request("POST", "/mcp", body=body)
     except TimeoutError:
         return _error_reply(line, "Tollhouse did not respond in time")
     except (ConfigError, SpoolError, OSError, aiohttp.ClientError) as error:
@@ -102,7 +102,7 @@ async def _reply_to_line(client: OperatorClient, line: bytes) -> bytes | None:
 
 def _error_reply(line: bytes, message: str) -> bytes | None:
     try:
-        id = decode_message(line).id
+        id = decode_mcp_message(line).id
     except McpError as error:
         return error_reply(msgspec.UNSET, error).body
     return None if id is msgspec.UNSET else error_reply(id, McpError(INTERNAL_ERROR, message)).body

@@ -46,13 +46,13 @@ class AccountRole(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         typed = str(value).casefold()
-        role = next((word for word in ROLES if typed in _role_aliases(word)), None)
+        role = next((word for word in ROLES if typed in _accepted_role_names(word)), None)
         if role is None:
             self.fail(f"{value!r} is not an account role; use {KNOWN}", param, ctx)
         return role
 
 
-def _role_aliases(word: str) -> set[str]:
+def _accepted_role_names(word: str) -> set[str]:
     builtin = {BASES[word].id, BASES[word].name.casefold()} if word in BASES else set()
     return {word, ROLE_NAMES[word].casefold(), *builtin}
 
@@ -67,7 +67,7 @@ def operators() -> None:
     """Manage operator accounts and their sessions."""
 
 
-@operators.command()
+@operators.command("create")
 @click.argument("email")
 @click.option(
     "--role",
@@ -76,12 +76,12 @@ def operators() -> None:
 )
 @as_json
 @with_client
-def create(client: OperatorClient, email: str, role: str | None, as_json: bool) -> None:
+def create_account(client: OperatorClient, email: str, role: str | None, as_json: bool) -> None:
     """Create an account. Prompts for a password, or reads it from standard input."""
     body = {"email": email, "role": role, "password": _prompt_password()}
     payload = client.request("POST", "/operators", body=body)
-    show_json(payload) if as_json else _show_operator(payload)
-    _warn_if_wider(client, payload["operator"])
+    show_json(payload) if as_json else _show_account(payload)
+    _warn_if_account_sees_more(client, payload["operator"])
 
 
 list_command(
@@ -96,23 +96,23 @@ list_command(
 )
 
 
-@operators.command()
+@operators.command("edit")
 @click.argument("email")
 @click.option("--role", required=True, type=AccountRole(), help=f"New role of the account: {KNOWN}.")
 @as_json
 @with_client
-def edit(client: OperatorClient, email: str, role: str, as_json: bool) -> None:
+def edit_account_role(client: OperatorClient, email: str, role: str, as_json: bool) -> None:
     """
     Change the role of an account.
 
     The account's sessions end. With none, the account may do only what its roles from `tollhouse roles` allow.
     """
     payload = client.request("PATCH", f"/operators/{quote_segment(email)}", body={"role": role})
-    show_json(payload) if as_json else _show_operator(payload)
-    _warn_if_wider(client, payload["operator"])
+    show_json(payload) if as_json else _show_account(payload)
+    _warn_if_account_sees_more(client, payload["operator"])
 
 
-def _warn_if_wider(client: OperatorClient, account: JsonObject) -> None:
+def _warn_if_account_sees_more(client: OperatorClient, account: JsonObject) -> None:
     if account["role"] != NO_ROLE:
         roles = client.request("GET", "/roles", query=[("member", account["email"])])["roles"]
         if any(role["data_access"] == LIMITED or role["cost_types"] for role in roles):
@@ -158,7 +158,7 @@ def _prompt_password() -> str:
     return sys.stdin.readline().rstrip("\r\n")
 
 
-def _show_operator(payload: JsonObject) -> None:
+def _show_account(payload: JsonObject) -> None:
     show_table([with_role_name(payload["operator"])], COLUMNS)
 
 
@@ -168,12 +168,12 @@ add_commands(
             shows="operator {email} deleted"),
     request_command("password EMAIL", "PATCH /operators/{email}",
             "Set a new password for an account, and end its sessions.",
-            sends=lambda: {"password": _prompt_password()}, shows=_show_operator),
+            sends=lambda: {"password": _prompt_password()}, shows=_show_account),
     request_command("disable EMAIL", "PATCH /operators/{email}",
             "Disable an account: end its sessions and refuse every further sign-in.",
-            sends={"status": "Disabled"}, shows=_show_operator),
+            sends={"status": "Disabled"}, shows=_show_account),
     request_command("enable EMAIL", "PATCH /operators/{email}", "Enable a disabled account.",
-            sends={"status": "Enabled"}, shows=_show_operator),
+            sends={"status": "Enabled"}, shows=_show_account),
 )  # fmt: skip
 
 sessions.add_command(
@@ -205,7 +205,7 @@ def _check_console_url(ctx: click.Context, param: click.Parameter, url: str | No
     return f"{url.rstrip('/').removesuffix(CONSOLE)}{CONSOLE}/"
 
 
-@console.command()
+@console.command("link")
 @click.option(
     "--role",
     type=AccountRole(),
@@ -224,7 +224,7 @@ def _check_console_url(ctx: click.Context, param: click.Parameter, url: str | No
 )
 @as_json
 @with_client
-def link(client: OperatorClient, role: str, public: str | None, as_json: bool) -> None:
+def print_sign_in_link(client: OperatorClient, role: str, public: str | None, as_json: bool) -> None:
     """Print a link that signs in to the console once, within ten minutes."""
     payload = client.request("POST", "/console-links", body={"role": role})
     if public is not None:

@@ -24,7 +24,7 @@ from gateway.bills.plans.seat_lists import (
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import list_command
-from gateway.cli.operator.resources import request_body, resource_commands
+from gateway.cli.operator.resources import add_resource_commands, request_body
 from gateway.cli.output import (
     Form,
     JsonObject,
@@ -90,7 +90,7 @@ list_command(
 )
 
 
-def _plan_body(*, seat: Sequence[str], seats: TextIO | None, **given: Any) -> JsonObject:
+def _plan_request_body(*, seat: Sequence[str], seats: TextIO | None, **given: Any) -> JsonObject:
     body = request_body(NewPlan, given)
     if seat and seats is not None:
         fail("use either --seat or --seats, not both", 2)
@@ -116,11 +116,11 @@ def _parse_seat(row: list[str]) -> dict[str, str]:
     return dict(zip(_FIELDS, cells, strict=False))
 
 
-def _plan_row(plan: JsonObject) -> JsonObject:
+def _row_with_seat_text(plan: JsonObject) -> JsonObject:
     return {**plan, "seats": ", ".join(f"{seat['user']} since {seat['since']}" for seat in plan["seats"])}
 
 
-resource_commands(
+add_resource_commands(
     plans,
     NewPlan,
     noun="plan",
@@ -131,9 +131,9 @@ resource_commands(
         "edit": "Change a plan. Given options replace the current values; --seat and --seats replace all seats.",
         "delete": "Delete a plan. Its calls count as pay-as-you-go again.",
     },
-    shown=_plan_row,
+    shown=_row_with_seat_text,
     options=_OPTIONS,
-    body=_plan_body,
+    body=_plan_request_body,
 )
 
 
@@ -151,7 +151,7 @@ resource_commands(
 @click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @as_json
 @with_client
-def fill(
+def update_seats_from_list(
     client: OperatorClient,
     plan: str,
     files: Sequence[BinaryIO],
@@ -178,7 +178,7 @@ def fill(
         changes = merge_seat_list(seats, choose_seats(listed, tier=tier, names=known), today)
     except Invalid as error:
         fail(str(error), 2)
-    _tell_cycle(listed, before["cycle_day"])
+    _warn_about_other_cycle_day(listed, before["cycle_day"])
     if changes.repeats:
         click.echo(changes.repeats, err=True)
     for word, users in (("new", changes.added), ("ended", changes.ended)):
@@ -188,10 +188,10 @@ def fill(
         return
     body = {"seats": [msgspec.to_builtins(seat) for seat in changes.seats], "version": before["version"]}
     changed = client.request("PATCH", f"/plans/{quote_segment(plan)}", body=body)
-    show_json(changed) if as_json else show_fields(_plan_row(changed["plan"]))
+    show_json(changed) if as_json else show_fields(_row_with_seat_text(changed["plan"]))
 
 
-def _tell_cycle(listed: Sequence[ListedSeat], cycle_day: int) -> None:
+def _warn_about_other_cycle_day(listed: Sequence[ListedSeat], cycle_day: int) -> None:
     for start in sorted({seat.cycle_start for seat in listed} - {""}):
         day = date.fromisoformat(start).day
         if day != cycle_day:
@@ -220,7 +220,7 @@ def _parse_day_or_today(day: str | None) -> str:
         fail("--day must be a day such as 2026-11-20", 2)
 
 
-@plans.command()
+@plans.command("costs")
 @click.option(
     "--month", metavar="YYYY-MM", help="A calendar month (UTC), such as 2026-10; default: the current month."
 )
@@ -236,7 +236,7 @@ def _parse_day_or_today(day: str | None) -> str:
 @click.option("--currency", metavar="CODE", help="The currency of amounts, such as EUR; default: USD.")
 @add_form_options
 @with_client
-def costs(
+def show_plan_costs(
     client: OperatorClient,
     month: str | None,
     by_seat: bool,
@@ -278,13 +278,13 @@ def costs(
             "all of them",
             err=True,
         )
-    _name_lacking(total, code)
+    _warn_about_missing_rates(total, code)
     for plan in answer["plans"]:
         if plan["unmet"]:
             click.echo(f"{replace_unprintable(plan['name'])}: {replace_unprintable(plan['unmet'])}", err=True)
 
 
-def _name_lacking(total: JsonObject, currency: str) -> None:
+def _warn_about_missing_rates(total: JsonObject, currency: str) -> None:
     for lacking in (total["unconverted"], total["included_unconverted"]):
         if lacking:
             click.echo(unconverted_words(lacking, currency), err=True)

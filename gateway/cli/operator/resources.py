@@ -27,12 +27,12 @@ _LINK = re.compile(r"\[([^]]+)\]\([^)]*\)")  # a description has links for the r
 
 
 def add_options(options: Sequence[Callable[[Command], Command]]) -> Callable[[Command], Command]:
-    def decorated(command: Command) -> Command:
+    def add_options_to_command(command: Command) -> Command:
         for option in reversed(options):
             command = option(command)
         return command
 
-    return decorated
+    return add_options_to_command
 
 
 def add_resource_options(
@@ -40,17 +40,17 @@ def add_resource_options(
 ) -> Callable[[Command], Command]:
     """Add options for the fields of a resource. Omitted options are None, or () if they may repeat."""
 
-    def decorated(command: Command) -> Command:
+    def add_options_to_command(command: Command) -> Command:
         for field in reversed(msgspec.structs.fields(new)):
             option = (
                 None
                 if field.name in without
-                else _field_option(field.name, field.type, field.name in required)
+                else _option_for_field(field.name, field.type, field.name in required)
             )
             command = command if option is None else option(command)
         return command
 
-    return decorated
+    return add_options_to_command
 
 
 def request_body(new: type[msgspec.Struct], given: JsonObject) -> JsonObject:
@@ -62,7 +62,7 @@ def request_body(new: type[msgspec.Struct], given: JsonObject) -> JsonObject:
     }
 
 
-def resource_commands(
+def add_resource_commands(
     group: click.Group,
     new: type[msgspec.Struct],
     *,
@@ -80,7 +80,7 @@ def resource_commands(
     from all values of options. `shown` changes an object for people.
     """
 
-    def fields(given: JsonObject) -> JsonObject:
+    def resource_fields(given: JsonObject) -> JsonObject:
         return request_body(new, given) if body is None else body(**given)
 
     @add_resource_options(
@@ -90,13 +90,13 @@ def resource_commands(
     @as_json
     @with_client
     def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
-        show_one(client.request("POST", path, body=fields(given)), as_json)
+        show_resource_fields(client.request("POST", path, body=resource_fields(given)), as_json)
 
     @click.argument(noun)
     @as_json
     @with_client
     def show(client: OperatorClient, as_json: bool, **named: str) -> None:
-        show_one(client.request("GET", f"{path}/{quote_segment(named[noun])}"), as_json)
+        show_resource_fields(client.request("GET", f"{path}/{quote_segment(named[noun])}"), as_json)
 
     @click.argument(noun)
     @add_resource_options(new)
@@ -105,10 +105,10 @@ def resource_commands(
     @with_client
     def edit(client: OperatorClient, as_json: bool, **given: Any) -> None:
         name = given.pop(noun)
-        changed = fields(given)
+        changed = resource_fields(given)
         if not changed:
             fail(f"nothing to change; `tollhouse {group.name} edit --help` lists the options", 2)
-        show_one(client.request("PATCH", f"{path}/{quote_segment(name)}", body=changed), as_json)
+        show_resource_fields(client.request("PATCH", f"{path}/{quote_segment(name)}", body=changed), as_json)
 
     @click.argument(noun)
     @as_json
@@ -117,7 +117,7 @@ def resource_commands(
         payload = client.request("DELETE", f"{path}/{quote_segment(named[noun])}")
         show_json(payload) if as_json else click.echo(f"{noun.replace('_', ' ')} {named[noun]} deleted")
 
-    def show_one(payload: JsonObject, as_json: bool) -> None:
+    def show_resource_fields(payload: JsonObject, as_json: bool) -> None:
         show_json(payload) if as_json else show_fields(shown(payload[noun]))
 
     for command in (create, show, edit, delete):
@@ -126,7 +126,7 @@ def resource_commands(
             group.command(command.__name__, help=text)(command)
 
 
-def _field_option(field: str, kind: Any, is_required: bool) -> Callable[[Command], Command] | None:
+def _option_for_field(field: str, kind: Any, is_required: bool) -> Callable[[Command], Command] | None:
     kind, notes = _type_and_notes(kind)
     declared = next((note for note in notes if isinstance(note, Option)), Option())
     if declared.is_by_hand:

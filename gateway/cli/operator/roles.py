@@ -11,7 +11,7 @@ from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.people import KNOWN, ROLE_NAMES, AccountRole, warn_about_account_role
-from gateway.cli.operator.resources import add_resource_options, request_body, resource_commands
+from gateway.cli.operator.resources import add_resource_commands, add_resource_options, request_body
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.cli.parameters import parse_conditions
 from spool.printable import replace_unprintable
@@ -61,44 +61,44 @@ list_command(
 )
 
 
-@roles.command()
+@roles.command("show")
 @click.argument("role")
 @as_json
 @with_client
-def show(client: OperatorClient, role: str, as_json: bool) -> None:
+def show_role(client: OperatorClient, role: str, as_json: bool) -> None:
     """Show a role by its id or name."""
     _show_role(client.request("GET", f"/roles/{quote_segment(role)}"), as_json)
 
 
-@roles.command()
+@roles.command("create")
 @add_resource_options(NewRole, required=("name",))
 @_where
 @as_json
 @with_client
-def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
+def create_role(client: OperatorClient, as_json: bool, **given: Any) -> None:
     """
     Create a role with --where, --data-access or --permission-set.
 
     The role shows the calls that match --where, or all or no calls with --data-access full or none. With only
     --permission-set it shows no calls.
     """
-    created = client.request("POST", "/roles", body=_new_role(**given))
+    created = client.request("POST", "/roles", body=_new_role_request_body(**given))
     show_json(created) if as_json else click.echo(
         replace_unprintable(f"created {_describe_role(created['role'])}")
     )
     _warn_about_wider_accounts(client, created["role"])
 
 
-@roles.command()
+@roles.command("edit")
 @click.argument("role")
 @click.option("--nobody", is_flag=True, help="Remove the role from all members and groups.")
 @add_resource_options(NewRole)
 @_where
 @as_json
 @with_client
-def edit(client: OperatorClient, role: str, as_json: bool, nobody: bool, **given: Any) -> None:
+def edit_role(client: OperatorClient, role: str, as_json: bool, nobody: bool, **given: Any) -> None:
     """Change a role. New filters, permission sets or members replace all the old ones."""
-    body = _role_body(**given)
+    body = _role_request_body(**given)
     if nobody:
         if "members" in body or "groups" in body:
             fail("use either --nobody, or --member and --group, not both", 2)
@@ -112,12 +112,12 @@ def edit(client: OperatorClient, role: str, as_json: bool, nobody: bool, **given
     _warn_about_wider_accounts(client, changed["role"])
 
 
-resource_commands(
+add_resource_commands(
     roles, NewRole, noun="role", path="/roles", help={"delete": "Delete a role that no one has."}
 )
 
 
-@roles.command()
+@roles.command("preview")
 @click.argument("person", metavar="[EMAIL]", required=False)
 @click.option(
     "--in-group",
@@ -137,7 +137,7 @@ resource_commands(
 @_where
 @as_json
 @with_client
-def preview(
+def preview_access(
     client: OperatorClient,
     person: str | None,
     in_groups: Sequence[str],
@@ -156,17 +156,17 @@ def preview(
         fail("use the argument EMAIL for the person and --in-group for groups, not --member or --group", 2)
     body: dict[str, Any] = {"person": person, "groups": list(in_groups) or None, "account_role": account_role}
     if any(given.values()):
-        body["role"] = _new_role(name="", **given)
+        body["role"] = _new_role_request_body(name="", **given)
     body["replaces"] = replaces
     payload = client.request("POST", "/roles/preview", body=body)
     if as_json:
         show_json(payload)
         return
-    _show_preview(payload["preview"])
+    _show_access_preview(payload["preview"])
 
 
-def _new_role(**given: Any) -> JsonObject:
-    body = _role_body(**given)
+def _new_role_request_body(**given: Any) -> JsonObject:
+    body = _role_request_body(**given)
     if "data_access" not in body:
         if not body.get("permission_sets"):
             fail("state which calls the role shows: use --where, or --data-access full or none", 2)
@@ -174,7 +174,7 @@ def _new_role(**given: Any) -> JsonObject:
     return body
 
 
-def _role_body(*, where: Sequence[str], **given: Any) -> JsonObject:
+def _role_request_body(*, where: Sequence[str], **given: Any) -> JsonObject:
     body = request_body(NewRole, given)
     data_access = body.get("data_access")
     if where:
@@ -196,7 +196,7 @@ def _parse_filters(terms: Iterable[str]) -> list[JsonObject]:
     ]
 
 
-def _filter_words(filters: Iterable[JsonObject]) -> list[str]:
+def _filter_texts(filters: Iterable[JsonObject]) -> list[str]:
     return [
         f"{condition['dimension']}{'!' * (condition['mode'] == EXCEPT)}={value or ''}"
         for condition in filters
@@ -215,7 +215,7 @@ def _warn_about_wider_accounts(client: OperatorClient, role: JsonObject) -> None
 
 def _describe_role(role: JsonObject) -> str:
     calls = {FULL: "all calls", NO_DATA: "no calls"}.get(role["data_access"])
-    parts = [f"shows {calls or 'calls with ' + ', '.join(_filter_words(role['filters']))}"]
+    parts = [f"shows {calls or 'calls with ' + ', '.join(_filter_texts(role['filters']))}"]
     for name, title in (
         ("cost_types", "only the costs"),
         ("permission_sets", "permission sets"),
@@ -231,11 +231,11 @@ def _describe_role(role: JsonObject) -> str:
 
 def _show_role(payload: JsonObject, as_json: bool) -> None:
     show_json(payload) if as_json else show_fields(
-        {**payload["role"], "filters": _filter_words(payload["role"]["filters"])}
+        {**payload["role"], "filters": _filter_texts(payload["role"]["filters"])}
     )
 
 
-def _show_preview(seen: JsonObject) -> None:
+def _show_access_preview(seen: JsonObject) -> None:
     total = seen["total"]
     show_fields(
         {
@@ -245,7 +245,7 @@ def _show_preview(seen: JsonObject) -> None:
             "permission sets": [permission_set["name"] for permission_set in seen["permission_sets"]],
             "data access": seen["data_access"],
             "cost types": seen["cost_types"],
-            "shows": [" and ".join(_filter_words(part)) for part in seen["filters"]],
+            "shows": [" and ".join(_filter_texts(part)) for part in seen["filters"]],
             "open calls": len(seen["calls"]),
             "last 30 days": f"{total['cost']} {total['currency']}, {total['calls']} calls",
         }

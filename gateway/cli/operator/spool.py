@@ -12,7 +12,7 @@ import click
 import orjson
 
 from gateway.cli import config_option, data_option, fail, fail_because
-from gateway.cli.data_directory import load_installation
+from gateway.cli.data_directory import load_config_with_data
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import add_commands, list_command, request_command
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
@@ -74,16 +74,16 @@ def spool() -> None:
     """Show and repair the queue on disk and its routes."""
 
 
-@spool.command()
+@spool.command("status")
 @as_json
 @with_client
-def status(client: OperatorClient, as_json: bool) -> None:
+def show_spool_status(client: OperatorClient, as_json: bool) -> None:
     """Show topics, routes with their state, and disk space."""
     payload = client.request("GET", "/status")
     if as_json:
         show_json(payload)
         return
-    show_table([_sum_reasons(topic) for topic in payload["topics"]], TOPIC_COLUMNS)
+    show_table([_with_sums_of_reasons(topic) for topic in payload["topics"]], TOPIC_COLUMNS)
     click.echo()
     show_table(payload["routes"], ROUTE_COLUMNS)
     ambiguous = sum(route["ambiguous"] for route in payload["routes"])
@@ -153,7 +153,7 @@ list_command(
 @click.argument("file", type=click.File("rb"))
 @as_json
 @with_client
-def edit_dead(client: OperatorClient, id: int, file: BinaryIO, as_json: bool) -> None:
+def edit_rejected_record(client: OperatorClient, id: int, file: BinaryIO, as_json: bool) -> None:
     """
     Change a rejected record and send it again.
 
@@ -171,7 +171,7 @@ def edit_dead(client: OperatorClient, id: int, file: BinaryIO, as_json: bool) ->
     )
 
 
-@spool.command()
+@spool.command("recover")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @config_option
 @data_option
@@ -183,18 +183,20 @@ def edit_dead(client: OperatorClient, id: int, file: BinaryIO, as_json: bool) ->
         "created again."
     ),
 )
-def recover(file: Path | None, config: Path | None, data: Path | None, new_registry: bool) -> None:
+def recover_data_directory(
+    file: Path | None, config: Path | None, data: Path | None, new_registry: bool
+) -> None:
     """
     Repair a damaged data directory. Stop its server first.
 
     Salvages damaged files. With FILE, a spool.sqlite that was moved aside or saved elsewhere, also imports
     every record that the log does not have. You may repeat the command; no record is imported twice.
     """
-    settings = load_installation(config, data)
+    settings = load_config_with_data(config, data)
     try:
         if file is not None:
-            _show_recovery(asyncio.run(_recover_file(settings, file)))
-        problem = asyncio.run(_open(settings, new_registry=new_registry))
+            _show_recovery(asyncio.run(_recover_database_file(settings, file)))
+        problem = asyncio.run(_open_storage_once(settings, new_registry=new_registry))
     except (SpoolError, OSError) as error:
         fail_because(error)
     if problem:
@@ -211,14 +213,14 @@ def _show_recovery(recovered: Recovered) -> None:
         )
 
 
-async def _recover_file(config: Config, file: Path) -> Recovered:
+async def _recover_database_file(config: Config, file: Path) -> Recovered:
     from spool.storage import StorageOptions
 
     options = StorageOptions(directory=config.data_dir, settings=config.spool, clock=SystemClock())
     return await engines.recover_file(options, file)
 
 
-async def _open(config: Config, *, new_registry: bool) -> str:
+async def _open_storage_once(config: Config, *, new_registry: bool) -> str:
     """Open the storage, and rename erased people in it. Return the problem of the registry, or ""."""
     from gateway.service.assembly.storage import open_storage
     from spool.erasing import rename_again
@@ -229,7 +231,7 @@ async def _open(config: Config, *, new_registry: bool) -> str:
         return storage.registry_problem
 
 
-@spool.command()
+@spool.command("replay")
 @click.option("--route", required=True, help="Route to resend, written DESTINATION/TOPIC.")
 @click.option(
     "--since",
@@ -242,7 +244,7 @@ async def _open(config: Config, *, new_registry: bool) -> str:
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @as_json
 @with_client
-def replay(
+def replay_delivered_records(
     client: OperatorClient, route: str, since: str, until: str | None, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
     """Send records again that a route has already delivered, under new idempotency keys."""
@@ -253,7 +255,7 @@ def replay(
     if not dry_run:
         records = payload["replay"]["records"]
         if records and route.startswith("upstream/") and not yes:
-            _ask_first(records)
+            _confirm_resend_or_exit(records)
         payload = client.request(
             "POST", "/replay", body={**body, "until": payload["replay"]["until"], "dry_run": False}
         )
@@ -355,10 +357,10 @@ list_command(
 )
 
 
-@spool.command()
+@spool.command("verify")
 @as_json
 @with_client
-def verify(client: OperatorClient, as_json: bool) -> None:
+def verify_accounting(client: OperatorClient, as_json: bool) -> None:
     """
     Recount all records and print what became of them. Compare all totals with the records.
 
@@ -369,7 +371,7 @@ def verify(client: OperatorClient, as_json: bool) -> None:
     if as_json:
         show_json(payload)
     else:
-        for line in accounting_lines(payload["topics"], payload["routes"]):
+        for line in format_accounting(payload["topics"], payload["routes"]):
             click.echo(replace_unprintable(line))
         for topic, terms in payload["topics"].items():
             left_out = terms.get(LEFT_OUT)
@@ -384,7 +386,7 @@ def verify(client: OperatorClient, as_json: bool) -> None:
         click.echo("All accounted for")
 
 
-def accounting_lines(
+def format_accounting(
     topics: Mapping[str, Mapping[str, int]], routes: Mapping[str, Mapping[str, int]]
 ) -> Iterator[str]:
     """Yield a line for each topic and route: a sum and its nonzero parts."""
@@ -394,17 +396,18 @@ def accounting_lines(
         reasons = {name: n for name, n in terms.items() if name.startswith(_REASONS)}
         parts = {name: terms.get(name, 0) for name in (*_KEEPING, DUPLICATES, PENDING)} | reasons
         damaged = f"; {terms[DAMAGED]:,} stored records cannot be read" if terms.get(DAMAGED) else ""
-        yield f"{topic}: received {came:,}{split} = {_format_sum(parts.items())}{damaged}"
+        yield f"{topic}: received {came:,}{split} = {_format_accounting_sum(parts.items())}{damaged}"
     for route, terms in routes.items():
         whole = topics.get(route_topic(route), {}).get(ACCEPTED, 0)
-        yield f"{route}: accepted {whole:,} = {_format_sum((name, terms.get(name, 0)) for name in ROUTE_TERMS)}"
+        sum_text = _format_accounting_sum((name, terms.get(name, 0)) for name in ROUTE_TERMS)
+        yield f"{route}: accepted {whole:,} = {sum_text}"
 
 
-def _format_sum(parts: Iterable[tuple[str, int]]) -> str:
-    return " + ".join(f"{_format_term(name)} {n:,}" for name, n in parts if n) or "0"
+def _format_accounting_sum(parts: Iterable[tuple[str, int]]) -> str:
+    return " + ".join(f"{_format_accounting_term(name)} {n:,}" for name, n in parts if n) or "0"
 
 
-def _format_term(name: str) -> str:
+def _format_accounting_term(name: str) -> str:
     kind, _, reason = name.partition(".")
     return f"{kind} ({reason.replace('_', ' ')})" if reason else _WORDS.get(name, name.replace("_", " "))
 
@@ -423,14 +426,14 @@ def _show_unsent_events(client: OperatorClient) -> None:
         )
 
 
-def _sum_reasons(topic: JsonObject) -> JsonObject:
+def _with_sums_of_reasons(topic: JsonObject) -> JsonObject:
     summed = dict.fromkeys(TOPIC_COLUMNS, 0) | topic
     for term in ("ignored", "rejected"):
         summed[term] = sum(n for name, n in topic.items() if name.partition(".")[0] == term)
     return summed
 
 
-def _ask_first(records: int) -> None:
+def _confirm_resend_or_exit(records: int) -> None:
     warning = (
         f"{records} records will be sent to your cost service again, which may count them twice. Continue?"
     )
@@ -438,19 +441,19 @@ def _ask_first(records: int) -> None:
         fail("nothing was sent")
 
 
-def _selection_body(ids: tuple[int, ...], route: str | None, every: bool) -> JsonObject:
+def _dead_letter_selection_body(ids: tuple[int, ...], route: str | None, every: bool) -> JsonObject:
     if bool(ids) + (route is not None) + every != 1:
         fail("name rejected records by id, or use --route or --all", 2)
     return {"ids": ids} if ids else {"route": route} if route else {"all": True}
 
 
-def _show_letter(payload: JsonObject) -> None:
+def _show_dead_letter(payload: JsonObject) -> None:
     letter = payload["dead"]
     show_fields({name: value for name, value in letter.items() if name != "record"})
     show_json(letter["record"])
 
 
-def _show_clock(payload: JsonObject) -> None:
+def _show_clock_trust(payload: JsonObject) -> None:
     result = payload["clock"]
     if result["was_held_s"]:
         click.echo(f"the clock is trusted; time moved by {result['moved_s']:+.0f} s")
@@ -468,15 +471,15 @@ add_commands(
             "Show what became of a request, by the id in its Tollhouse-Receipt header."),
     request_command("accept-clock", "POST /clock/accept",
             "Confirm that the server clock is right after it jumped. It is then trusted at once, and "
-            "retention deletes records by it.", shows=_show_clock),
+            "retention deletes records by it.", shows=_show_clock_trust),
 )  # fmt: skip
 
 add_commands(
     dead,
     request_command("show", "GET /dead/{id}", "Show one rejected record and its error.", click.argument("id", type=int),
-            shows=_show_letter),
+            shows=_show_dead_letter),
     request_command("retry", "POST /dead/retry", "Send rejected records again.", _ids, _of_route, _every,
-            sends=_selection_body, shows="{retried} will be sent again"),
+            sends=_dead_letter_selection_body, shows="{retried} will be sent again"),
     request_command("discard", "POST /dead/discard", "Discard rejected records. They count as discarded.",
-            _ids, _of_route, _every, sends=_selection_body, shows="{discarded} discarded"),
+            _ids, _of_route, _every, sends=_dead_letter_selection_body, shows="{discarded} discarded"),
 )  # fmt: skip

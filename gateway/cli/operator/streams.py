@@ -6,7 +6,7 @@ import click
 
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.operator.commands import PageRequest, show_page, with_page_options
+from gateway.cli.operator.commands import PageRequest, fetch_and_show_page, with_page_options
 from gateway.cli.output import as_json, show_json
 
 STREAM_COLUMNS = ("name", "type", "granularity", "dimensions")
@@ -31,15 +31,15 @@ def list_streams(
 ) -> None:
     """List unit-cost streams, or deliveries that were sent and not answered (--unknown)."""
     if unknown:
-        show_page(client, page, "unknown", UNKNOWN_COLUMNS, {})
+        fetch_and_show_page(client, page, "unknown", UNKNOWN_COLUMNS, {})
     else:
-        show_page(client, page, "streams", STREAM_COLUMNS, filters)
+        fetch_and_show_page(client, page, "streams", STREAM_COLUMNS, filters)
 
 
-@streams.command()
+@streams.command("show")
 @click.argument("id", type=int)
 @with_client
-def show(client: OperatorClient, id: int) -> None:
+def show_unanswered_delivery(client: OperatorClient, id: int) -> None:
     """Show an unanswered delivery with its exact records."""
     payload = client.request("GET", "/unknown", query=[("limit", str(_MOST))])
     for unknown in payload["unknown"]:
@@ -49,12 +49,12 @@ def show(client: OperatorClient, id: int) -> None:
     fail("no delivery with this id waits for `tollhouse streams resolve`", 2)
 
 
-@streams.command()
+@streams.command("resolve")
 @click.argument("id", type=int)
 @click.argument("fate", type=click.Choice(["sent", "unsent"]))
 @as_json
 @with_client
-def resolve(client: OperatorClient, id: int, fate: str, as_json: bool) -> None:
+def resolve_unanswered_delivery(client: OperatorClient, id: int, fate: str, as_json: bool) -> None:
     """Resolve an unanswered delivery. `sent`: it arrived. `unsent`: send it again."""
     payload = client.request("POST", f"/unknown/{id}/resolve", body={"sent": fate == "sent"})
     if as_json:

@@ -53,7 +53,7 @@ def tail(client: OperatorClient, last: int, as_json: bool, **filters: tuple[str,
     import aiohttp  # imported here for the reason in gateway/cli/operator/client.py
 
     query = [(name, value) for name, values in filters.items() for value in values]
-    show = _show_json if as_json else _show_line
+    show = _show_record_as_json if as_json else _show_record_as_line
     with contextlib.suppress(KeyboardInterrupt):
         try:
             asyncio.run(_follow_records(client, query, last, show))
@@ -69,9 +69,9 @@ async def _follow_records(
     show: Callable[[JsonObject], None],
 ) -> None:
     seen: set[tuple[str, int]] = set()
-    async for name, data in client.events("/tail", query=query):
+    async for name, data in client.stream_events("/tail", query=query):
         if name == OPENED:
-            seen = await _show_older(client, [*query, ("limit", str(last))], show) if last else seen
+            seen = await _show_newest_records(client, [*query, ("limit", str(last))], show) if last else seen
         elif name == "skipped":
             click.echo(
                 f"tollhouse: {data['records']} records of {data['topic']} arrived too fast to be shown",
@@ -81,11 +81,11 @@ async def _follow_records(
             show(data)
 
 
-async def _show_older(
+async def _show_newest_records(
     client: OperatorClient, query: Sequence[tuple[str, str]], show: Callable[[JsonObject], None]
 ) -> set[tuple[str, int]]:
     """Show the newest records and return their positions, because the stream may repeat the last ones."""
-    status, payload = await client.ask("GET", "/records", query=query)
+    status, payload = await client.send_request("GET", "/records", query=query)
     if status >= 400:
         fail(payload["error"]["message"])
     for row in reversed(payload["records"]):
@@ -93,11 +93,11 @@ async def _show_older(
     return {(row["topic"], row["number"]) for row in payload["records"]}
 
 
-def _show_json(row: JsonObject) -> None:
+def _show_record_as_json(row: JsonObject) -> None:
     click.echo(json_for_people(row))
 
 
-def _show_line(row: JsonObject) -> None:
+def _show_record_as_line(row: JsonObject) -> None:
     """
     Print one record as a line: time, tool, model, user or team, then numbers. Unknown values are a dash.
     """
@@ -108,10 +108,10 @@ def _show_line(row: JsonObject) -> None:
     columns = [
         replace_unprintable(word or _UNKNOWN).ljust(width) for word, width in zip(cells, _WIDTHS, strict=True)
     ]
-    click.echo("  ".join([*columns, *map(replace_unprintable, _format_figures(row))]).rstrip())
+    click.echo("  ".join([*columns, *map(replace_unprintable, _format_record_numbers(row))]).rstrip())
 
 
-def _format_figures(row: JsonObject) -> list[str]:
+def _format_record_numbers(row: JsonObject) -> list[str]:
     if row["kind"] != "inference":
         return [] if row.get("value") is None else [str(row["value"]), row.get("unit", "")]
     tokens = [_UNKNOWN if row[name] is None else str(row[name]) for name in ("input_tokens", "output_tokens")]
@@ -142,13 +142,17 @@ def top(client: OperatorClient, once: bool, every: float) -> None:
             status, rates, ledger = (client.request("GET", path) for path in ("/status", "/rates", "/ledger"))
             if not once and sys.stdout.isatty():
                 click.clear()
-            _show_state(status, rates["rates"], ledger["ledger"], max_rows=None if once else SHOWN_SOURCES)
+            _show_rates_and_routes(
+                status, rates["rates"], ledger["ledger"], max_rows=None if once else SHOWN_SOURCES
+            )
             if once:
                 return
             time.sleep(every)
 
 
-def _show_state(status: JsonObject, rates: JsonObject, ledger: JsonObject, *, max_rows: int | None) -> None:
+def _show_rates_and_routes(
+    status: JsonObject, rates: JsonObject, ledger: JsonObject, *, max_rows: int | None
+) -> None:
     space = status["space"]
     seconds = rates["seconds"]
     now = datetime.now(UTC).strftime("%H:%M:%S UTC")

@@ -10,7 +10,7 @@ import click
 from gateway.cli.amounts import decimals_for_amounts, format_single_amount
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import list_command
-from gateway.cli.operator.money.report import warn_about_continuing_units
+from gateway.cli.operator.money.report import warn_about_calls_outside_period
 from gateway.cli.operator.resources import add_resource_options, request_body
 from gateway.cli.output import as_json, show_fields, show_json, show_table
 from gateway.cli.parameters import Choice
@@ -44,7 +44,7 @@ def work() -> None:
     """
 
 
-@work.command()
+@work.command("show")
 @click.argument("unit", type=Choice(tuple(UNITS)))
 @click.argument("id")
 @click.option("--range", type=Choice(RANGES), help="Period of the calls; default: last_90d.")
@@ -52,7 +52,7 @@ def work() -> None:
 @click.option("--to", "until", metavar="DAY", help="Last day (inclusive), or a time; default: now.")
 @as_json
 @with_client
-def show(client: OperatorClient, as_json: bool, unit: str, id: str, **given: str | None) -> None:
+def show_unit_cost(client: OperatorClient, as_json: bool, unit: str, id: str, **given: str | None) -> None:
     """
     Show the cost of one session, run, pull request or other unit, and of its agent runs.
 
@@ -98,13 +98,13 @@ def show(client: OperatorClient, as_json: bool, unit: str, id: str, **given: str
     shown = ("run", "agents", "calls", "delegations", "cost", "aggregated")
     show_table(lines, shown, {"cost": "own cost", "aggregated": "with started runs"})
     if payload["work"]["continues"]:
-        warn_about_continuing_units("it has")
+        warn_about_calls_outside_period("it has")
 
 
-@work.command()
+@work.command("status")
 @as_json
 @with_client
-def status(client: OperatorClient, as_json: bool) -> None:
+def show_unit_counts(client: OperatorClient, as_json: bool) -> None:
     """
     Show how many units of work are listed this month, and how many are no longer listed.
 
@@ -123,11 +123,11 @@ def status(client: OperatorClient, as_json: bool) -> None:
     click.echo(f"{spans:,} of {most:,} spans that may still link a call to its agent's run")
 
 
-@work.command()
+@work.command("link")
 @add_resource_options(NewWorkLink)
 @as_json
 @with_client
-def link(client: OperatorClient, as_json: bool, **given: Any) -> None:
+def create_work_link(client: OperatorClient, as_json: bool, **given: Any) -> None:
     """
     Link a session, a branch or a commit to a pull request or a ticket, or a session or run to its parent.
 
@@ -137,11 +137,11 @@ def link(client: OperatorClient, as_json: bool, **given: Any) -> None:
     show_json(payload) if as_json else show_fields(payload["work_link"])
 
 
-@work.command()
+@work.command("unlink")
 @click.argument("link")
 @as_json
 @with_client
-def unlink(client: OperatorClient, link: str, as_json: bool) -> None:
+def delete_work_link(client: OperatorClient, link: str, as_json: bool) -> None:
     """Delete a link by its id. Its calls count as before the link."""
     payload = client.request("DELETE", f"/work/links/{quote_segment(link)}")
     show_json(payload) if as_json else click.echo(f"link {link} deleted")

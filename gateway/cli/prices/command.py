@@ -13,10 +13,10 @@ import click
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import list_command
-from gateway.cli.operator.resources import resource_commands
+from gateway.cli.operator.resources import add_resource_commands
 from gateway.cli.output import Form, JsonObject, add_form_options, show_csv, show_json, show_table
 from gateway.cli.parameters import Moment
-from gateway.cli.prices.download import download_list, is_address
+from gateway.cli.prices.download import download_list, is_url
 from gateway.configuration.sections import Config, PriceOverride
 from gateway.intake import price_updates
 from gateway.intake.price_updates import Change
@@ -63,7 +63,7 @@ list_command(
     help="List the prices that operators have set.",
 )
 
-resource_commands(
+add_resource_commands(
     prices,
     NewPrice,
     noun="price",
@@ -76,7 +76,7 @@ resource_commands(
 )
 
 
-@prices.command()
+@prices.command("show")
 @click.argument("model")
 @click.option("--provider", help="Provider of the calls; default: every provider that lists the model.")
 @click.option(
@@ -84,7 +84,7 @@ resource_commands(
 )
 @add_form_options
 @with_client
-def show(
+def show_model_prices(
     client: OperatorClient, model: str, provider: str | None, moment: str | None, form: Form | None
 ) -> None:
     """
@@ -94,7 +94,7 @@ def show(
     operators have set, and those of [[prices.override]].
     """
     own = client.request("GET", "/prices", query=[("limit", str(_MOST_OWN))])["prices"]
-    book = _load_book(
+    book = _load_price_book_or_exit(
         client.config,
         [
             to_price_override(NewPrice(**{name: row[name] for name in NewPrice.__struct_fields__}))
@@ -121,14 +121,14 @@ def show(
         return
     if form == "json":
         rows = [{**asdict(each), "rows": [row._asdict() for row in each.rows]} for each in found]
-        show_json({"list": _list_description(book.card, book.version), "prices": rows})
+        show_json({"list": _price_list_fields(book.card, book.version), "prices": rows})
         return
     click.echo(f"list: {book.version}, of {book.card.source['date']}")
     for each in found:
-        _show_model(each)
+        _print_model_prices(each)
 
 
-def _show_model(each: ModelPrices) -> None:
+def _print_model_prices(each: ModelPrices) -> None:
     click.echo(f"\n{replace_unprintable(each.provider or 'any provider')}: {replace_unprintable(each.model)}")
     if each.listed_by and each.listed_by != each.provider:
         click.echo(f"prices of {replace_unprintable(each.listed_by)}")
@@ -142,7 +142,7 @@ def _show_model(each: ModelPrices) -> None:
     show_table([row._asdict() for row in each.rows], _COLUMNS, _TITLES)
 
 
-@prices.command()
+@prices.command("update")
 @click.option(
     "--from",
     "source",
@@ -159,7 +159,9 @@ def _show_model(each: ModelPrices) -> None:
 @click.option("--dry-run", is_flag=True, help="Show what would change, and store nothing.")
 @_as_json
 @with_client
-def update(client: OperatorClient, source: str, since: datetime | None, dry_run: bool, as_json: bool) -> None:
+def update_price_list(
+    client: OperatorClient, source: str, since: datetime | None, dry_run: bool, as_json: bool
+) -> None:
     """
     Load a newer price list.
 
@@ -175,12 +177,12 @@ def update(client: OperatorClient, source: str, since: datetime | None, dry_run:
             2,
         )
     today = datetime.now(UTC).date().isoformat()
-    before = _load_book(config).card
+    before = _load_price_book_or_exit(config).card
     try:
         newer = lists.decode_list(
-            _read_content(config, source), day=today, max_bytes=config.prices.max_file_bytes
+            _read_price_list(config, source), day=today, max_bytes=config.prices.max_file_bytes
         )
-        after = _list_after_update(
+        after = _price_list_after_update(
             before, newer, since.date().isoformat() if since else today, is_stated=since is not None
         )
     except CardUnreadable as error:
@@ -198,17 +200,17 @@ def update(client: OperatorClient, source: str, since: datetime | None, dry_run:
             lists.store_and_trim_lists(config.data_dir, after)
         except OSError as error:
             fail(f"the list cannot be stored in {config.data_dir}: {error.strerror}")
-        reloaded = _reload_server(client)
+        reloaded = _reload_running_server(client)
     if as_json:
         show_json({
-            "list": _list_description(after, after.version),
+            "list": _price_list_fields(after, after.version),
             "before": before.version,
             "stored": stored,
             "reloaded": reloaded is not None,
-            "changes": [_change_as_json(change) for change in changes],
+            "changes": [_price_change_as_json(change) for change in changes],
         })  # fmt: skip
         return
-    _show_changes(changes, before.version, after.version)
+    _show_price_changes(changes, before.version, after.version)
     if dry_run:
         click.echo("nothing was stored")
     elif stored:
@@ -219,10 +221,10 @@ def update(client: OperatorClient, source: str, since: datetime | None, dry_run:
         )
 
 
-@prices.command()
+@prices.command("undo")
 @_as_json
 @with_client
-def undo(client: OperatorClient, as_json: bool) -> None:
+def undo_price_update(client: OperatorClient, as_json: bool) -> None:
     """Delete the price list of the last `prices update`, so that the list before it applies again."""
     config = client.config
     try:
@@ -231,25 +233,25 @@ def undo(client: OperatorClient, as_json: bool) -> None:
         fail(f"the list in {config.data_dir} cannot be deleted: {error.strerror}")
     if deleted is None:
         fail("there is no list of `prices update` to undo", 2)
-    book = _load_book(config)
-    reloaded = _reload_server(client)
+    book = _load_price_book_or_exit(config)
+    reloaded = _reload_running_server(client)
     if as_json:
-        show_json({"list": _list_description(book.card, book.version), "reloaded": reloaded is not None})
+        show_json({"list": _price_list_fields(book.card, book.version), "reloaded": reloaded is not None})
         return
     click.echo(f"the price list {book.version} of {book.card.source['date']} applies again")
     _show_reload(reloaded)
 
 
-def _load_book(config: Config, own: Sequence[PriceOverride] = ()) -> PriceBook:
+def _load_price_book_or_exit(config: Config, own: Sequence[PriceOverride] = ()) -> PriceBook:
     try:
         return PriceBook.load(config.prices, config.data_dir, own)
     except CardUnreadable as error:
         fail(str(error), 2)
 
 
-def _read_content(config: Config, source: str) -> bytes:
+def _read_price_list(config: Config, source: str) -> bytes:
     section = config.prices
-    if is_address(source):
+    if is_url(source):
         return download_list(source, max_bytes=section.max_file_bytes, timeout_s=section.download_timeout)
     try:
         with Path(source).open("rb") as file:
@@ -258,7 +260,7 @@ def _read_content(config: Config, source: str) -> bytes:
         raise CardUnreadable(f"{source}: {error.strerror}") from error
 
 
-def _list_after_update(before: Card, newer: Card, since: str, *, is_stated: bool) -> Card:
+def _price_list_after_update(before: Card, newer: Card, since: str, *, is_stated: bool) -> Card:
     """Return the list that would be in use. A list in Tollhouse's format replaces the list before."""
     if newer.source.get("name") == LITELLM and "merged_with" not in newer.source:
         return lists.rename_merged(price_updates.update_card(before, newer, since=since), newer)
@@ -269,11 +271,11 @@ def _list_after_update(before: Card, newer: Card, since: str, *, is_stated: bool
     return newer
 
 
-def _reload_server(client: OperatorClient) -> JsonObject | None:
+def _reload_running_server(client: OperatorClient) -> JsonObject | None:
     """Make a running server read the list. Return None if no server runs."""
-    if not client.is_served():
+    if not client.has_running_server():
         return None
-    status, payload = client.answer("POST", "/reload", body={})
+    status, payload = client.request_with_status("POST", "/reload", body={})
     if status >= 400:
         message = payload["error"]["message"]
         fail(f"the list is stored, but the server keeps the list before: {message}")
@@ -291,7 +293,7 @@ def _show_reload(reloaded: JsonObject | None) -> None:
         click.echo(f"needs a restart: {name}", err=True)
 
 
-def _show_changes(changes: Sequence[Change], before: str, after: str) -> None:
+def _show_price_changes(changes: Sequence[Change], before: str, after: str) -> None:
     if before == after:
         click.echo(f"{after} is the list in use")
         return
@@ -306,7 +308,7 @@ def _show_changes(changes: Sequence[Change], before: str, after: str) -> None:
         click.echo(f"{words}: {len(some)} prices of {models} models")
     if known:
         show_table(
-            [_change_as_json(change) for change in sorted(known, key=_provider_order)[:_SHOWN]],
+            [_price_change_as_json(change) for change in sorted(known, key=_sort_key_by_provider)[:_SHOWN]],
             ("provider", "model", "tier", "above", "unit", "before", "after"),
             {"above": "input above"},
         )
@@ -314,12 +316,12 @@ def _show_changes(changes: Sequence[Change], before: str, after: str) -> None:
         click.echo(f"and {len(known) - _SHOWN} more changes; --json lists all", err=True)
 
 
-def _provider_order(change: Change) -> tuple[int, Change]:
+def _sort_key_by_provider(change: Change) -> tuple[int, Change]:
     cards = [provider.card for provider in PROVIDERS]
     return cards.index(change.provider) if change.provider in cards else len(cards), change
 
 
-def _change_as_json(change: Change) -> dict[str, Any]:
+def _price_change_as_json(change: Change) -> dict[str, Any]:
     return {
         "provider": change.provider,
         "model": change.model,
@@ -331,5 +333,5 @@ def _change_as_json(change: Change) -> dict[str, Any]:
     }
 
 
-def _list_description(card: Card, version: str) -> dict[str, Any]:
+def _price_list_fields(card: Card, version: str) -> dict[str, Any]:
     return {"version": version, **{name: value for name, value in card.source.items() if name != "version"}}

@@ -9,7 +9,7 @@ from gateway.intake.rate_cards.card import CardUnreadable
 from spool.clock import SystemClock
 
 
-def is_address(source: str) -> bool:
+def is_url(source: str) -> bool:
     return "://" in source
 
 

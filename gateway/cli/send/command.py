@@ -12,11 +12,11 @@ from typing import Any, Final
 import click
 
 from gateway.cli.parameters import Choice
-from gateway.cli.send.delivery import UploadTarget, deliver_uploads, target_options
+from gateway.cli.send.delivery import UploadTarget, add_target_options, deliver_uploads
 from gateway.cli.send.request_bodies import UploadBody
 from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise.formats.engine.declaration import ExampleCall
-from gateway.normalise.formats.list import FORMAT_NAMES, FORMATS, require_format
+from gateway.normalise.formats.list import FORMAT_NAMES, FORMATS, recognise_format_or_refuse
 from gateway.normalise.outcome import Options
 
 _NS: Final = 1_000_000_000
@@ -65,7 +65,7 @@ def example_payload(format: str, call: ExampleCall | None = None) -> bytes:
     type=Choice(FORMAT_NAMES),
     help="Format of the files; default: detected from the content.",
 )
-@target_options
+@add_target_options
 @click.option("--again", is_flag=True, help="Also send what an earlier run has already sent.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts and every rejected item as JSON.")
 @click.option(
@@ -95,13 +95,13 @@ def send(
     """
     if bool(named) == bool(wanted):
         raise click.UsageError("give FILEs to send, or --example FORMAT")
-    target = UploadTarget(url, key_file, key_env, path=_address_path(wanted or format))
+    target = UploadTarget(url, key_file, key_env, path=_upload_path(wanted or format))
     older = OlderCalls(wanted or format, time.time())
     single = None if wanted is None else (UploadBody(items=[example_payload(wanted)]), f"example {wanted}")
     deliver_uploads(target, named, single, older, again=again, as_json=as_json)
 
 
-def _address_path(format: str | None) -> str:
+def _upload_path(format: str | None) -> str:
     """Return the path for a format. OTLP has no format in the path, because the gateway detects it."""
     is_format_name = format is not None and "/" not in format
     return f"/v1/ai-telemetry/{format}" if is_format_name else "/v1/ai-telemetry"
@@ -120,18 +120,20 @@ class OlderCalls:
         self.calls = 0
         self.older = 0
 
-    def add(self, body: bytes) -> None:
+    def count_body(self, body: bytes) -> None:
         """Count the calls of one body. Bodies that only the gateway can read are left out."""
         # loaded late, because --help needs no decoder, and the protobuf library takes most of its time
         from gateway.normalise import any_format
-        from gateway.normalise.formats.langfuse.merger import complete_at_once
+        from gateway.normalise.formats.langfuse.merger import complete_without_waiting
 
         try:
-            work = any_format.normalise(self._format or require_format(body, how=""), body, options=Options())
+            work = any_format.normalise_body(
+                self._format or recognise_format_or_refuse(body, how=""), body, options=Options()
+            )
             while True:
                 next(work)
         except StopIteration as done:
-            records = complete_at_once(done.value).records
+            records = complete_without_waiting(done.value).records
         except (BadPayload, Refusal):
             return
         starts = [record.start_time for record in records if record.start_time is not None]
@@ -140,14 +142,14 @@ class OlderCalls:
         self._oldest_ns = min([self._oldest_ns, *starts])
 
     @property
-    def oldest(self) -> str | None:
+    def oldest_day(self) -> str | None:
         return datetime.fromtimestamp(self._oldest_ns / _NS, UTC).date().isoformat() if self.older else None
 
     def as_json(self) -> dict[str, object]:
-        return {"older_than_this_month": self.older, "oldest": self.oldest}
+        return {"older_than_this_month": self.older, "oldest": self.oldest_day}
 
     @property
-    def words(self) -> str:
+    def hint(self) -> str:
         """
         Return which calls a report of this month leaves out, and the command that shows them. "" if none.
         """
@@ -156,5 +158,5 @@ class OlderCalls:
         verb = "is" if self.older == 1 else "are"
         return (
             f"{self.older:,} of {self.calls:,} {verb} from before this month; to see them: tollhouse "
-            f"report --from {self.oldest}"
+            f"report --from {self.oldest_day}"
         )

@@ -20,7 +20,7 @@ from gateway.cli.send.request_bodies import (
     Acknowledged,
     RunningDigest,
     UploadBody,
-    file_status,
+    file_type_and_size,
     files_to_send,
     open_ungzipped,
     read_bodies,
@@ -45,7 +45,7 @@ KEY_COMMAND = f'tollhouse keys create --name send --use-case "{SEND_AI_TELEMETRY
 MOST_NAMED = 20  # maximum rejected items that are printed per run
 
 
-def target_options(command: Callable[..., None]) -> Callable[..., None]:
+def add_target_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of commands that send to a gateway: its address and the key."""
     options = (
         click.option(
@@ -75,12 +75,12 @@ def target_options(command: Callable[..., None]) -> Callable[..., None]:
 class BodyCounts(Protocol):
     """The items that a command counts in the accepted bodies, and its words about them, "" for none."""
 
-    def add(self, body: bytes) -> None: ...
+    def count_body(self, body: bytes) -> None: ...
 
     def as_json(self) -> dict[str, object]: ...
 
     @property
-    def words(self) -> str: ...
+    def hint(self) -> str: ...
 
 
 class UploadTarget:
@@ -89,8 +89,8 @@ class UploadTarget:
     def __init__(
         self, url: str, key_file: Path | None, key_env: str, *, path: str, key_command: str = KEY_COMMAND
     ) -> None:
-        _check_address(url)
-        self.key = _read_key(key_file, key_env)
+        _check_gateway_address(url)
+        self.key = _read_key_or_exit(key_file, key_env)
         self.endpoint = url.rstrip("/") + path
         self.key_command = key_command
         self.hint = "" if self.key else f" (no key was sent; set {key_env}, or use --key-file)"
@@ -110,22 +110,22 @@ def deliver_uploads(
     if sending fails.
     """
 
-    async def send_all() -> bool:
+    async def send_all_and_report() -> bool:
         async with new_http_session() as client:
             upload = UploadClient(client, target.endpoint, target.key, notify=_print_error)
             sent_before = Acknowledged(url=target.endpoint, key=target.key)
             run = _Run(upload, sent_before, older, again=again, as_json=as_json)
             try:
                 if single is not None:
-                    await run.body(*single)
+                    await run.send_body(*single)
                 else:
-                    await run.files(named)
+                    await run.send_files(named)
             finally:
-                run.report()
+                run.print_result()
         return run.complete
 
     try:
-        complete = asyncio.run(send_all())
+        complete = asyncio.run(send_all_and_report())
     except WrongKey as error:
         fail(f"{error}{target.hint}. On the gateway, `{target.key_command}` creates such a key")
     except Undeliverable as error:
@@ -157,38 +157,38 @@ class _Run:
         self._cannot_remember = False
         self.complete = True
 
-    async def files(self, named: tuple[str, ...]) -> None:
+    async def send_files(self, named: tuple[str, ...]) -> None:
         """Send files one after the other. Reports files that cannot be read, and continues."""
-        names = list(files_to_send(named, self._note_failure))
+        names = list(files_to_send(named, self._report_failure))
         with _progress_bar(names) as advance:
             for name in names:
                 try:
-                    with _open_source(name) as raw:
+                    with _open_file_or_stdin(name) as raw:
                         await self._send_file(raw, name, advance)
                 except UNREADABLE as error:
-                    self._note_failure(unreadable_message(name, error))
+                    self._report_failure(unreadable_message(name, error))
 
-    async def body(self, body: UploadBody, name: str) -> bool:
+    async def send_body(self, body: UploadBody, name: str) -> bool:
         """Send one body; return whether it was accepted."""
         try:
-            answer = await self._client.send(body)
+            answer = await self._client.send_until_answered(body)
         except BodyRefused as error:
             if isinstance(error, BodyTooLarge) and len(body.items) > 1:
-                return all([await self.body(half, name) for half in body.halves()])
+                return all([await self.send_body(half, name) for half in body.split_in_halves()])
             self._counts.rejected["refused"] += len(body.items)
-            self._note_failure(f"{name}, {body.place(None)}: {error}")
+            self._report_failure(f"{name}, {body.place_in_file(None)}: {error}")
             return False
-        self._counts.add(answer)
+        self._counts.add_answer(answer)
         if self._older is not None:
-            self._older.add(body.content)
+            self._older.count_body(body.content)
         self._answered = True
         if answer.hint:
             self._hints[answer.hint] = None
         for item in answer.items:
-            self._list_rejected_item(name, item, item.place(body, unfolds=answer.unfolds))
+            self._report_rejected_item(name, item, item.place_in_file(body, unfolds=answer.unfolds))
         return True
 
-    def report(self) -> None:
+    def print_result(self) -> None:
         """Print the counts and a line for each reason of rejection, or all of it as JSON."""
         counts = self._counts
         if self._listed is not None:
@@ -211,7 +211,7 @@ class _Run:
         click.echo(f"{line}, sent before {self._skipped}" if self._skipped else line)
         for reason, n in sorted(counts.rejected.items()):
             click.echo(f"  rejected as {reason}: {n}")
-        for message in filter(None, [self._older and self._older.words, *self._hints]):
+        for message in filter(None, [self._older and self._older.hint, *self._hints]):
             click.echo(message)
         if self._rejected > MOST_NAMED:
             _print_error(
@@ -224,11 +224,11 @@ class _Run:
             for body in read_bodies(content, RunningDigest(self._taken)):
                 if body.known and not self._again:
                     self._skipped += len(body.items)
-                elif await self.body(body, name):
-                    self._remember_mark(body.mark)
+                elif await self.send_body(body, name):
+                    self._store_mark_or_warn(body.mark)
                 advance(raw)
 
-    def _list_rejected_item(self, file: str, item: RejectedItem, where: str) -> None:
+    def _report_rejected_item(self, file: str, item: RejectedItem, where: str) -> None:
         """
         List a rejected item, up to MOST_NAMED.
 
@@ -243,15 +243,15 @@ class _Run:
         elif self._rejected <= MOST_NAMED:
             _print_error(replace_unprintable(f"{file}, {where}: {item.explanation}"))
 
-    def _remember_mark(self, mark: bytes) -> None:
+    def _store_mark_or_warn(self, mark: bytes) -> None:
         try:
-            self._taken.add(mark)
+            self._taken.store_mark(mark)
         except OSError as error:
             if not self._cannot_remember:
                 _print_error(f"{error.filename}: {error.strerror}; a later run cannot skip what is sent now")
             self._cannot_remember = True
 
-    def _note_failure(self, message: str) -> None:
+    def _report_failure(self, message: str) -> None:
         self.complete = False
         _print_error(message)
 
@@ -260,7 +260,7 @@ def _print_error(message: str) -> None:
     click.echo(f"tollhouse: {message}", err=True)
 
 
-def _check_address(url: str) -> None:
+def _check_gateway_address(url: str) -> None:
     """Raise UsageError for an address that can never work."""
     try:
         parts = urlsplit(url)
@@ -275,7 +275,7 @@ def _check_address(url: str) -> None:
         )
 
 
-def _read_key(key_file: Path | None, key_env: str) -> str | None:
+def _read_key_or_exit(key_file: Path | None, key_env: str) -> str | None:
     origin = f"the environment variable {key_env}"
     key = os.environ.get(key_env, "").strip()
     if key_file is not None:
@@ -290,7 +290,7 @@ def _read_key(key_file: Path | None, key_env: str) -> str | None:
 
 
 @contextmanager
-def _open_source(name: str) -> Iterator[IO[bytes]]:
+def _open_file_or_stdin(name: str) -> Iterator[IO[bytes]]:
     if name == "-":
         yield sys.stdin.buffer
         return
@@ -300,7 +300,7 @@ def _open_source(name: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _progress_bar(names: list[str]) -> Iterator[Callable[[IO[bytes]], None]]:
-    sizes = {name: file_status(name).size for name in names if name != "-"}
+    sizes = {name: file_type_and_size(name).size for name in names if name != "-"}
     shown = sys.stderr.isatty() and sum(sizes.values()) > 0
     if not shown:
         yield lambda raw: None
@@ -308,11 +308,11 @@ def _progress_bar(names: list[str]) -> Iterator[Callable[[IO[bytes]], None]]:
     with click.progressbar(length=sum(sizes.values()), file=sys.stderr, label="sending") as bar:
         last: tuple[IO[bytes] | None, int] = None, 0
 
-        def advance(raw: IO[bytes]) -> None:
+        def advance_to_position(raw: IO[bytes]) -> None:
             nonlocal last
             if raw.seekable():
                 position = raw.tell()
                 bar.update(position - (last[1] if raw is last[0] else 0))
                 last = raw, position
 
-        yield advance
+        yield advance_to_position

@@ -10,7 +10,7 @@ from uuid import uuid4
 import click
 
 from gateway.cli.output import as_json
-from gateway.cli.send.delivery import UploadTarget, deliver_uploads, target_options
+from gateway.cli.send.delivery import UploadTarget, add_target_options, deliver_uploads
 from gateway.cli.send.request_bodies import UploadBody
 from spool.registry.scopes import CREATE_EVENT
 
@@ -31,7 +31,7 @@ KEY_COMMAND = f"tollhouse keys create --name events --scope {CREATE_EVENT}"
 @click.option(
     "--value", "data", multiple=True, metavar="NAME=VALUE", help="Further value of the event. Repeatable."
 )
-@target_options
+@add_target_options
 @click.option("--again", is_flag=True, help="Also send what an earlier run has already sent.")
 @as_json
 def send_events(

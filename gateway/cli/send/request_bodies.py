@@ -58,10 +58,10 @@ class UploadBody:
     def content(self) -> bytes:
         if self.is_array:
             return b"[" + b",".join(self.items) + b"]"
-        return b"\n".join(self.items[number] for number in self.order)
+        return b"\n".join(self.items[number] for number in self.sending_order)
 
     @property
-    def order(self) -> Sequence[int]:
+    def sending_order(self) -> Sequence[int]:
         """
         Return the order in which to send the items.
 
@@ -72,26 +72,26 @@ class UploadBody:
             numbers if self.is_array else sorted(numbers, key=lambda number: self.items[number][:1] != b"{")
         )
 
-    def place(self, sent: int | None) -> str:
+    def place_in_file(self, sent: int | None) -> str:
         """
         Return the position in the file of the item with this index in the request. None means all items.
         """
         if sent is not None and sent < len(self.places):
-            return self.places[self.order[sent]]
+            return self.places[self.sending_order[sent]]
         if not self.places:
             return "the payload"
         first = self.places[0]
         last = self.places[-1]
         return first if first == last else f"{first} to {last.rpartition(' ')[2]}"
 
-    def halves(self) -> tuple[UploadBody, UploadBody]:
+    def split_in_halves(self) -> tuple[UploadBody, UploadBody]:
         """Split the body in two, for a gateway that refuses larger bodies."""
         middle = len(self.items) // 2
         first = slice(middle)
         second = slice(middle, None)
-        return self._slice_body(first), self._slice_body(second)
+        return self._body_of_items(first), self._body_of_items(second)
 
-    def _slice_body(self, part: slice) -> UploadBody:
+    def _body_of_items(self, part: slice) -> UploadBody:
         return replace(self, items=self.items[part], places=self.places[part])
 
 
@@ -104,7 +104,7 @@ class _Item(NamedTuple):
 def files_to_send(named: Iterable[str], complain: Callable[[str], None]) -> Iterator[str]:
     """Yield the named files, and the data files of named directories in order. `-` is standard input."""
     for name in named:
-        if name == "-" or not stat.S_ISDIR(file_status(name).mode):
+        if name == "-" or not stat.S_ISDIR(file_type_and_size(name).mode):
             yield name
             continue
         paths = sorted(_data_files_in(name, complain))
@@ -138,15 +138,15 @@ def _data_files_in(directory: str, complain: Callable[[str], None]) -> Iterator[
     Yield the data files that are not hidden. Does not follow links to directories, because they may form a loop.
     """
 
-    def report(error: OSError) -> None:
+    def report_unreadable_directory(error: OSError) -> None:
         complain(unreadable_message(directory, error))
 
-    for folder, directories, names in os.walk(directory, onerror=report):
+    for folder, directories, names in os.walk(directory, onerror=report_unreadable_directory):
         directories[:] = [name for name in directories if not name.startswith(".")]
         for name in names:
             path = str(Path(folder, name))
             is_named = name.endswith(SUFFIXES) and not name.startswith(".")
-            if is_named and file_status(path).mode in (_UNKNOWN, stat.S_IFREG):
+            if is_named and file_type_and_size(path).mode in (_UNKNOWN, stat.S_IFREG):
                 yield path
 
 
@@ -155,7 +155,7 @@ class FileStatus(NamedTuple):
     size: int
 
 
-def file_status(name: str) -> FileStatus:
+def file_type_and_size(name: str) -> FileStatus:
     """Return type and size of a file, or _UNKNOWN. Opening the file later reports the error."""
     try:
         status = Path(name).stat()
@@ -172,31 +172,33 @@ def unreadable_message(name: str, error: Exception) -> str:
 
 def _read_items(content: IO[bytes]) -> Iterator[_Item]:
     """Yield the items of a file of lines, an array or a document. The first lines may be malformed."""
-    number, first = _first_line(content)
+    number, first = _read_first_line(content)
     if first[:1] == b"[":
         is_line = first.endswith(b"\n") and _array_items(first) is not None
         return (
-            _parse_lines(number, chain((first,), _read_lines(content)))
+            _items_of_lines(number, chain((first,), _read_lines(content)))
             if is_line
-            else _split_elements(first, content)
+            else _items_of_array_text(first, content)
         )
     if first[:1] == b"{":
         first += b"" if first.endswith(b"\n") else content.readline(MAX_DOCUMENT - len(first))
-        if payload.peek(first):
-            return _parse_lines(number, chain((first,), _read_lines(content)))
+        if payload.undecoded_members(first):
+            return _items_of_lines(number, chain((first,), _read_lines(content)))
     whole = first + content.read(MAX_DOCUMENT + 1 - len(first))
     fits = len(whole) <= MAX_DOCUMENT
     if first[:1] == b"{" and fits:
-        documents = map(bytes, filter(len, payload.items(whole)))
+        documents = map(bytes, filter(len, payload.items_of_body(whole)))
         return (_Item(document, f"document {index}") for index, document in enumerate(documents, start=1))
-    if any(line[:1] == b"{" and payload.peek(line) for line in io.BytesIO(whole)):
-        return _parse_lines(number, _read_lines(io.BytesIO(whole + content.readline(MAX_DOCUMENT)), content))
+    if any(line[:1] == b"{" and payload.undecoded_members(line) for line in io.BytesIO(whole)):
+        return _items_of_lines(
+            number, _read_lines(io.BytesIO(whole + content.readline(MAX_DOCUMENT)), content)
+        )
     if fits:
         raise BadPayload("it is neither a JSON object, nor an array, nor JSON lines")
     raise BadPayload("a single document of more than 64 MiB cannot be sent; split it into lines")
 
 
-def _first_line(content: IO[bytes]) -> tuple[int, bytes]:
+def _read_first_line(content: IO[bytes]) -> tuple[int, bytes]:
     number = 1
     while line := content.readline(MAX_BYTES):
         stripped = payload.remove_byte_order_mark(line).lstrip()
@@ -224,14 +226,14 @@ def _read_lines(*contents: IO[bytes]) -> Iterator[bytes]:
         raise BadPayload(f"{left_out} of its lines are longer than 64 MiB and were left out")
 
 
-def _parse_lines(first: int, lines: Iterable[bytes]) -> Iterator[_Item]:
+def _items_of_lines(first: int, lines: Iterable[bytes]) -> Iterator[_Item]:
     """Yield the items of lines. `first` is the number of the first line."""
     for number, line in enumerate(lines, start=first):
         if not line:
             continue
         # This line is parsed as a stream, so that memory never holds a list of all its elements.
         if line[:1] == b"[" and len(line) > MAX_BYTES:
-            yield from _split_elements(line, io.BytesIO())
+            yield from _items_of_array_text(line, io.BytesIO())
             continue
         elements = _array_items(line) if line[:1] == b"[" else None
         if elements is None:
@@ -242,12 +244,12 @@ def _parse_lines(first: int, lines: Iterable[bytes]) -> Iterator[_Item]:
 
 def _array_items(line: bytes) -> list[payload.Raw] | None:
     try:
-        return list(filter(len, payload.items(line)))
+        return list(filter(len, payload.items_of_body(line)))
     except BadPayload:
         return None
 
 
-def _split_elements(text: bytes, content: IO[bytes]) -> Iterator[_Item]:
+def _items_of_array_text(text: bytes, content: IO[bytes]) -> Iterator[_Item]:
     begin = offset = depth = number = 0
     while text:
         for token in _TOKEN.finditer(text, offset):
@@ -293,15 +295,15 @@ def _pack_bodies(items: Iterator[_Item], digest: RunningDigest) -> Iterator[Uplo
             break
         if item is None:
             break
-        alone = _is_otlp(item.content)
+        alone = _is_otlp_request(item.content)
         if filling.items and (alone or not filling.has_room(item)):
-            yield filling.body()
-        known = filling.add(item, alone=alone)
+            yield filling.finish_body()
+        known = filling.add_item(item, alone=alone)
         # If `known`, an earlier run ended a body at this item, because the file was shorter at that time.
         if alone or known:
-            yield filling.body(known=known)
+            yield filling.finish_body(known=known)
     if filling.items:
-        yield filling.body()
+        yield filling.finish_body()
     if failure is not None:
         raise failure
 
@@ -318,15 +320,15 @@ class _OpenBody:
         fits = len(self.items) < MAX_ITEMS and self._size + len(item.content) <= MAX_BYTES
         return fits and item.is_element == self._is_array
 
-    def add(self, item: _Item, *, alone: bool) -> bool:
+    def add_item(self, item: _Item, *, alone: bool) -> bool:
         """Add an item; return whether an earlier acknowledged body ended with it."""
         self.items.append(item.content)
         self._places.append(item.place)
         self._size += len(item.content) + 1
         self._is_array = item.is_element and not alone
-        return self._digest.add(item.content)
+        return self._digest.add_item(item.content)
 
-    def body(self, *, known: bool = False) -> UploadBody:
+    def finish_body(self, *, known: bool = False) -> UploadBody:
         body = UploadBody(
             items=self.items,
             places=self._places,
@@ -339,13 +341,13 @@ class _OpenBody:
         return body
 
 
-def _is_otlp(content: bytes) -> bool:
+def _is_otlp_request(content: bytes) -> bool:
     if b'"resource' not in content[:_PEEK]:
         return False
     # loaded late, because usage events need no formats
-    from gateway.normalise.formats.list import recognise_item
+    from gateway.normalise.formats.list import recognise_item_format
 
-    return (recognise_item(payload.peek(content)) or "").startswith("otlp/")
+    return (recognise_item_format(payload.undecoded_members(content)) or "").startswith("otlp/")
 
 
 class Acknowledged:
@@ -366,12 +368,12 @@ class Acknowledged:
             self._path: Path | None = _state_directory() / name
         except RuntimeError:  # the user has no home directory
             self._path = None
-        self._marks = _load_marks(self._path) if self._path else set()
+        self._marks = _load_and_trim_marks(self._path) if self._path else set()
 
     def __contains__(self, mark: object) -> bool:
         return mark in self._marks
 
-    def add(self, mark: bytes) -> None:
+    def store_mark(self, mark: bytes) -> None:
         """Store the digest of an acknowledged body, before the next body is sent. Raises OSError."""
         self._marks.add(mark)
         if self._path is None:
@@ -394,7 +396,7 @@ class RunningDigest:
         self._since = blake2b(digest_size=_DIGEST_BYTES)
         self.mark = b""
 
-    def add(self, item: bytes) -> bool:
+    def add_item(self, item: bytes) -> bool:
         """Add an item; return whether an acknowledged body ended with it."""
         self._since.update(len(item).to_bytes(8, "big"))
         self._since.update(item)
@@ -410,7 +412,7 @@ def _state_directory() -> Path:
     return (Path(base) if base else Path.home() / ".local/state") / "tollhouse/sent"
 
 
-def _load_marks(path: Path) -> set[bytes]:
+def _load_and_trim_marks(path: Path) -> set[bytes]:
     """Return the digests in the file. Skips malformed lines, which a full disk may leave."""
     try:
         lines = [line for line in path.read_text("ascii", "replace").split() if _MARK.fullmatch(line)]

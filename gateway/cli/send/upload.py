@@ -73,7 +73,7 @@ class UploadCounts:
     ignored: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
 
-    def add(self, answer: UploadAnswer) -> None:
+    def add_answer(self, answer: UploadAnswer) -> None:
         self.accepted += answer.accepted
         self.ignored += answer.ignored
         self.rejected.update(answer.rejected)
@@ -90,14 +90,14 @@ class RejectedItem(NamedTuple):
     def explanation(self) -> str:
         return f"{self.reason}{f': {self.message}' if self.message else ''}"
 
-    def place(self, body: UploadBody, *, unfolds: bool) -> str:
+    def place_in_file(self, body: UploadBody, *, unfolds: bool) -> str:
         """
         Return the item's position in the file. If `unfolds`, one sent item may appear as several items
         in the response.
         """
         if self.item is None or not unfolds:
-            return body.place(self.item)
-        return f"{body.place(None)}, item {self.item + 1}"
+            return body.place_in_file(self.item)
+        return f"{body.place_in_file(None)}, item {self.item + 1}"
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class UploadClient:
         self._notify = notify
         self._sleep = sleep
 
-    async def send(self, body: UploadBody) -> UploadAnswer:
+    async def send_until_answered(self, body: UploadBody) -> UploadAnswer:
         """
         Send a body until it is accepted.
 
@@ -234,7 +234,7 @@ def _parse_answer(body: bytes, receipt: str) -> UploadAnswer:
     if unnamed > 0:
         reasons[UNNAMED] += unnamed
         items += [RejectedItem(None, UNNAMED, "")] * unnamed
-    unfolds = "events" not in answer and _unfolds_arrays(str(answer.get("format")))
+    unfolds = "events" not in answer and _may_unfold_items(str(answer.get("format")))
     return UploadAnswer(
         accepted=_parse_count(counts.get("records")),
         ignored=_parse_count(counts.get("ignored")),
@@ -245,7 +245,7 @@ def _parse_answer(body: bytes, receipt: str) -> UploadAnswer:
     )
 
 
-def _unfolds_arrays(format: str) -> bool:
+def _may_unfold_items(format: str) -> bool:
     # loaded late, because usage events need no formats
     from gateway.normalise.formats.engine.declaration import ItemFormat
     from gateway.normalise.formats.list import BY_NAME

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.devices.agent.identity import write_private
+from gateway.devices.agent.identity import write_private_file
 from gateway.devices.agent.link import CALLS_FILE, SOURCES_FILE
 from spool.log.values import Commit
 from spool.record import moment
@@ -42,24 +42,24 @@ class ActivityRecorder:
         self._directory = directory
         self._now = now
         self._seen = read_activity(directory)
-        self._calls = read_calls(directory)
+        self._calls = read_call_ends(directory)
         self._writing: asyncio.Task[None] | None = None
 
     def committed(self, commit: Commit) -> None:
         now = self._now()
         for (_, term, source), n in commit.terms.items():
             if term in _COUNTED_TERMS and n > 0:
-                self._add_records(source, n if term == "accepted" else 0, now)
+                self._count_records(source, n if term == "accepted" else 0, now)
 
-    def called(self, ends: Mapping[str, float]) -> None:
+    def record_call_ends(self, ends: Mapping[str, float]) -> None:
         """Record when the newest calls of coding assistants ended."""
-        newer = newer_ends(self._calls, ends, now=self._now())
+        newer = newer_call_ends(self._calls, ends, now=self._now())
         if newer:
             self._calls.update(newer)
-            self._write_later()
+            self._schedule_write()
 
-    def sources(self) -> dict[str, dict[str, object]]:
-        today = local_day(self._now())
+    def activity_by_source(self) -> dict[str, dict[str, object]]:
+        today = day_in_local_time(self._now())
         return {source: describe_activity(seen, today) for source, seen in sorted(self._seen.items())}
 
     async def stop(self) -> None:
@@ -67,34 +67,34 @@ class ActivityRecorder:
             self._writing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._writing
-            self._write_files()
+            self._write_activity_files()
 
-    def _add_records(self, source: str, n: int, now: float) -> None:
-        day = local_day(now)
+    def _count_records(self, source: str, n: int, now: float) -> None:
+        day = day_in_local_time(now)
         seen = self._seen.get(source)
         count_before = seen.records if seen is not None and seen.day == day else 0
         self._seen[source] = SourceActivity(now, day, count_before + n)
-        self._write_later()
+        self._schedule_write()
 
-    def _write_later(self) -> None:
+    def _schedule_write(self) -> None:
         if self._writing is None or self._writing.done():
-            self._writing = asyncio.create_task(self._write_soon(), name="sources")
+            self._writing = asyncio.create_task(self._wait_and_write(), name="sources")
 
-    async def _write_soon(self) -> None:
+    async def _wait_and_write(self) -> None:
         await asyncio.sleep(WRITE_AFTER_S)
-        self._write_files()
+        self._write_activity_files()
 
-    def _write_files(self) -> None:
+    def _write_activity_files(self) -> None:
         """Write the files. If that fails, for example on a full disk, the next report writes them again."""
         try:
-            write_private(self._directory / FILE, msgspec.json.encode(self._seen).decode())
-            write_private(self._directory / CALLS_FILE, msgspec.json.encode(self._calls).decode())
+            write_private_file(self._directory / FILE, msgspec.json.encode(self._seen).decode())
+            write_private_file(self._directory / CALLS_FILE, msgspec.json.encode(self._calls).decode())
         except OSError as error:
             extra = {"action": "sources_not_written", "file": str(error.filename), "error": str(error)}
             _log.warning("the activity of the sources could not be written", extra=extra)
 
 
-def newer_ends(known: Mapping[str, float], ends: Mapping[str, float], *, now: float) -> dict[str, float]:
+def newer_call_ends(known: Mapping[str, float], ends: Mapping[str, float], *, now: float) -> dict[str, float]:
     """Return the ends of calls that replace known ones. An end in the future is from before the clock was set back."""
     earlier = {name: ended for name, ended in known.items() if ended <= now}
     return {name: ended for name, ended in ends.items() if name and ended > earlier.get(name, 0.0)}
@@ -108,7 +108,7 @@ def read_activity(directory: Path) -> dict[str, SourceActivity]:
         return {}
 
 
-def read_calls(directory: Path) -> dict[str, float]:
+def read_call_ends(directory: Path) -> dict[str, float]:
     """Return the stored ends of calls by assistant, or an empty dict if the file is missing or damaged."""
     try:
         return msgspec.json.decode((directory / CALLS_FILE).read_bytes(), type=dict[str, float])
@@ -123,7 +123,7 @@ def describe_activity(seen: SourceActivity, today: str) -> dict[str, object]:
     }
 
 
-def local_day(at: float) -> str:
+def day_in_local_time(at: float) -> str:
     """Return the day in the machine's time zone."""
     day: date = datetime.fromtimestamp(at).astimezone().date()
     return day.isoformat()

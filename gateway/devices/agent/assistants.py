@@ -39,11 +39,11 @@ class Assistant:
         return [("hooks", event) for event in self.hooks]
 
 
-def _path_under(variable: str, folder: str, name: str) -> Callable[[], Path]:
+def _file_finder(variable: str, folder: str, name: str) -> Callable[[], Path]:
     return lambda: Path(os.environ.get(variable) or Path.home() / folder) / name
 
 
-def _vs_code() -> Path:
+def _vs_code_settings_file() -> Path:
     if sys.platform == "darwin":
         base = Path.home() / "Library" / "Application Support"
     elif sys.platform == "win32":
@@ -53,7 +53,7 @@ def _vs_code() -> Path:
     return base / "Code" / "User" / "settings.json"
 
 
-def _claude_code(endpoint: str) -> Keys:
+def _claude_code_keys(endpoint: str) -> Keys:
     return {
         ("env", "CLAUDE_CODE_ENABLE_TELEMETRY"): "1",
         ("env", "OTEL_LOGS_EXPORTER"): "otlp",
@@ -97,15 +97,15 @@ ASSISTANTS = {
         Assistant(
             name="claude-code",
             sources=("claude_code",),
-            file=_path_under("CLAUDE_CONFIG_DIR", ".claude", "settings.json"),
+            file=_file_finder("CLAUDE_CONFIG_DIR", ".claude", "settings.json"),
             editor=jsonc,
-            keys=_claude_code,
+            keys=_claude_code_keys,
             hooks=("UserPromptSubmit", "PreToolUse"),
         ),
         Assistant(
             name="codex",
             sources=("codex",),
-            file=_path_under("CODEX_HOME", ".codex", "config.toml"),
+            file=_file_finder("CODEX_HOME", ".codex", "config.toml"),
             editor=toml_text,
             keys=_codex_keys,
         ),
@@ -126,7 +126,7 @@ ASSISTANTS = {
         Assistant(
             name="copilot",
             sources=("copilot_chat", "copilot_cli"),
-            file=_vs_code,
+            file=_vs_code_settings_file,
             editor=jsonc,
             keys=_copilot_keys,
         ),

@@ -38,7 +38,7 @@ class HookQuestion(NamedTuple):
     is_closed: bool = False
 
     @property
-    def problem(self) -> str:
+    def argument_problem(self) -> str:
         """Return why the question cannot be asked, or ""."""
         found = _ENDPOINT.fullmatch(self.endpoint)
         if found is None or not 0 < int(found[2]) < 65536:
@@ -48,7 +48,7 @@ class HookQuestion(NamedTuple):
         return ""
 
 
-def parse_question(words: Sequence[str]) -> HookQuestion | None:
+def parse_hook_arguments(words: Sequence[str]) -> HookQuestion | None:
     """Return the question that the words state, or None if click must read them, for example `--help`."""
     question, left = HookQuestion(), [*words]
     while left:
@@ -63,7 +63,7 @@ def parse_question(words: Sequence[str]) -> HookQuestion | None:
             question = (
                 question._replace(session_limit=value) if is_limit else question._replace(endpoint=value)
             )
-    return None if question.problem else question
+    return None if question.argument_problem else question
 
 
 def run_hook(question: HookQuestion) -> int:
@@ -76,14 +76,14 @@ def run_hook(question: HookQuestion) -> int:
 
 def refusal_reason(question: HookQuestion, text: bytes, answer_s: float = ANSWER_S) -> str:
     """Return why the session that the hook's input names may not go on, or ""."""
-    session = parse_session(text)
-    reason = _ask_agent(question, session, answer_s) if session else None
+    session = parse_session_id(text)
+    reason = _refusal_reason_of_agent(question, session, answer_s) if session else None
     if reason is None:
         return _UNKNOWN if question.is_closed else ""
     return reason
 
 
-def parse_session(text: bytes) -> str:
+def parse_session_id(text: bytes) -> str:
     """Return the session that the input names, or ""."""
     try:
         found = json.loads(text) if len(text) <= _MOST_INPUT else None
@@ -93,7 +93,7 @@ def parse_session(text: bytes) -> str:
     return session if isinstance(session, str) and len(session) <= MOST_SESSION else ""
 
 
-def _ask_agent(question: HookQuestion, session: str, answer_s: float) -> str | None:
+def _refusal_reason_of_agent(question: HookQuestion, session: str, answer_s: float) -> str | None:
     """Return why the agent refuses, or "" if it does not. None if it does not answer in time."""
     body = json.dumps({"session_id": session, "session_limit": question.session_limit}).encode()
     try:

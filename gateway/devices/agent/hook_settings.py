@@ -7,52 +7,52 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.devices.agent.edits import MISSING, NotEditable
-from gateway.devices.agent.hook import parse_question
+from gateway.devices.agent.hook import parse_hook_arguments
 
 COMMAND = ("agent", "verdict")
 EXAMPLE = "tollhouse agent verdict --session-limit 20"
 
 
-def hook_problem(command: str) -> str:
+def hook_command_problem(command: str) -> str:
     """Return why a command is no hook, or "". A wrong command could block every prompt."""
-    return "" if _is_hook(command) else f"--hook {command} is no command such as '{EXAMPLE}'"
+    return "" if _is_hook_command(command) else f"--hook {command} is no command such as '{EXAMPLE}'"
 
 
 def hook_entry(command: str) -> Mapping[str, Any]:
     return {"hooks": [{"type": "command", "command": command}]}
 
 
-def with_hook(present: Any, command: str) -> Sequence[Any]:
+def with_hook_entry(present: Any, command: str) -> Sequence[Any]:
     """Return the entries of an event with our entry, which replaces an earlier one. Raises NotEditable."""
     if present is MISSING:
         return [hook_entry(command)]
     if not isinstance(present, list):
         raise NotEditable("its hooks are no list")
-    return [*(each for each in present if not _is_ours(each)), hook_entry(command)]
+    return [*(each for each in present if not _is_own_hook_entry(each)), hook_entry(command)]
 
 
-def own_entries(present: Any) -> Sequence[Any]:
-    return [each for each in present if _is_ours(each)] if isinstance(present, list) else []
+def own_hook_entries(present: Any) -> Sequence[Any]:
+    return [each for each in present if _is_own_hook_entry(each)] if isinstance(present, list) else []
 
 
-def without_written(present: Any, written: Sequence[Any]) -> Any:
+def without_written_entries(present: Any, written: Sequence[Any]) -> Any:
     """Return the entries of an event without those that were written. MISSING if no other is left."""
     if not written or not isinstance(present, list):
         return present
     return [each for each in present if each not in written] or MISSING
 
 
-def _is_ours(found: Any) -> bool:
+def _is_own_hook_entry(found: Any) -> bool:
     match found:
         case {"hooks": [{"type": "command", "command": str(command)}]}:
-            return _is_hook(command)
+            return _is_hook_command(command)
     return False
 
 
-def _is_hook(command: str) -> bool:
+def _is_hook_command(command: str) -> bool:
     try:
         program, *words = shlex.split(command)
     except ValueError:
         return False
     name = program.replace("\\", "/").rpartition("/")[2].removesuffix(".exe")
-    return (name, *words[:2]) == ("tollhouse", *COMMAND) and parse_question(words[2:]) is not None
+    return (name, *words[:2]) == ("tollhouse", *COMMAND) and parse_hook_arguments(words[2:]) is not None

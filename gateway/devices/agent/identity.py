@@ -40,7 +40,9 @@ def load_or_create_identity(directory: Path, *, device_id: str = "") -> DeviceId
         if not is_device_id(stored.device_id):
             raise ValueError(stored.device_id)
     except FileNotFoundError:
-        stored = DeviceIdentity(device_id=device_id or _generated_id(), fingerprint=secrets.token_hex(16))
+        stored = DeviceIdentity(
+            device_id=device_id or _generate_device_id(), fingerprint=secrets.token_hex(16)
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise OSError(
             f"{path} is damaged: restore it, or delete it to make this machine a new device"
@@ -49,11 +51,11 @@ def load_or_create_identity(directory: Path, *, device_id: str = "") -> DeviceId
     text = json.dumps({"device_id": chosen.device_id, "fingerprint": chosen.fingerprint}) + "\n"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not path.exists() or path.read_text("utf-8") != text:
-        write_private(path, text)
+        write_private_file(path, text)
     return chosen
 
 
-def write_private(path: Path, text: str) -> None:
+def write_private_file(path: Path, text: str) -> None:
     """Write a file with mode 0600 by renaming a draft. A crash leaves either the old or the new content."""
     draft = path.with_name(f"{path.name}.new")
     draft.unlink(missing_ok=True)
@@ -65,7 +67,7 @@ def write_private(path: Path, text: str) -> None:
     replace_file(draft, path)
 
 
-def _generated_id() -> str:
+def _generate_device_id() -> str:
     """Return the machine's name with random digits, because two machines may have the same name."""
     name = _STRANGE.sub("-", socket.gethostname().partition(".")[0]).strip("-.")[:64]
     return f"{name or 'device'}-{secrets.token_hex(4)}"

@@ -31,7 +31,7 @@ class _Node:
     value: Any
     members: list[_Member] | None = None
 
-    def member(self, name: str) -> _Member | None:
+    def last_member_named(self, name: str) -> _Member | None:
         """
         Return the member with this name. If the name is repeated, return the last member, as JSON parsers do.
         """
@@ -48,14 +48,14 @@ class _Member:
 
 def parse(text: str) -> Any:
     """Return the text as plain values, or {} if it is empty."""
-    root = _Reader(text).document()
+    root = _Reader(text).read_document()
     return {} if root is None else root.value
 
 
 def get(text: str, path: Sequence[str]) -> Any:
-    node = _Reader(text).document()
+    node = _Reader(text).read_document()
     for name in path:
-        member = None if node is None else node.member(name)
+        member = None if node is None else node.last_member_named(name)
         if member is None:
             return MISSING
         node = member.node
@@ -65,7 +65,7 @@ def get(text: str, path: Sequence[str]) -> Any:
 def put(text: str, path: Sequence[str], value: Any) -> str:
     """Return the text with the value at the path. Missing objects on the path are created."""
     newline = "\r\n" if "\r\n" in text else "\n"
-    root = _Reader(text).document()
+    root = _Reader(text).read_document()
     if root is None:
         document = _format_value(_nest_value(path, value), "", "  ", newline)
         return (
@@ -77,21 +77,21 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
     for depth, name in enumerate(path):
         if node.members is None:
             raise NotEditable(f"{'.'.join(path[:depth]) or 'the file'} is not an object")
-        member = node.member(name)
+        member = node.last_member_named(name)
         if member is None:
             return _with_member(text, root, node, name, _nest_value(path[depth + 1 :], value), newline)
         node = member.node
-    unit, indent = _indent_unit(text, root), _line_indent(text, node.start)
+    unit, indent = _detect_indent_unit(text, root), _line_indent(text, node.start)
     return text[: node.start] + _format_value(value, indent, unit, newline) + text[node.end :]
 
 
 def remove(text: str, path: Sequence[str]) -> str:
     """Return the text without the member at the path, its line and its comma."""
-    node = _Reader(text).document()
+    node = _Reader(text).read_document()
     for name in path[:-1]:
-        member = None if node is None else node.member(name)
+        member = None if node is None else node.last_member_named(name)
         node = member.node if member else None
-    member = node.member(path[-1]) if node is not None else None
+    member = node.last_member_named(path[-1]) if node is not None else None
     if node is None or member is None or node.members is None:
         return text
     start, end = member.start, member.node.end if member.comma is None else member.comma + 1
@@ -117,9 +117,9 @@ def _nest_value(path: Sequence[str], value: Any) -> Any:
 
 def _with_member(text: str, root: _Node, node: _Node, name: str, value: Any, newline: str) -> str:
     members = node.members or []
-    unit = _indent_unit(text, root)
+    unit = _detect_indent_unit(text, root)
     if not members:
-        return _into_empty(text, node, name, value, unit, newline)
+        return _with_first_member(text, node, name, value, unit, newline)
     last = members[-1]
     spread = "\n" in text[node.start : members[0].start]
     if not spread:
@@ -130,13 +130,13 @@ def _with_member(text: str, root: _Node, node: _Node, name: str, value: Any, new
     indent = _line_indent(text, members[0].start)
     added = newline + indent + _format_member(name, value, indent, unit, newline)
     if last.comma is not None:  # the last member has a comma, so the added member gets a comma as well
-        at = _after_comment(text, last.comma + 1)
+        at = _end_of_trailing_comment(text, last.comma + 1)
         return f"{text[:at]}{added},{text[at:]}"
-    at = _after_comment(text, last.node.end)
+    at = _end_of_trailing_comment(text, last.node.end)
     return f"{text[: last.node.end]},{text[last.node.end : at]}{added}{text[at:]}"
 
 
-def _into_empty(text: str, node: _Node, name: str, value: Any, unit: str, newline: str) -> str:
+def _with_first_member(text: str, node: _Node, name: str, value: Any, unit: str, newline: str) -> str:
     outer = _line_indent(text, node.start)
     indent = outer + unit
     inside = text[node.start + 1 : node.end - 1]
@@ -156,7 +156,7 @@ def _format_value(value: Any, indent: str, unit: str, newline: str) -> str:
     return json.dumps(value, ensure_ascii=False, indent=unit).replace("\n", newline + indent)
 
 
-def _indent_unit(text: str, root: _Node) -> str:
+def _detect_indent_unit(text: str, root: _Node) -> str:
     for member in root.members or ():
         if indent := _line_indent(text, member.start):
             return indent
@@ -174,7 +174,7 @@ def _line_end(text: str, at: int) -> int:
     return end - 1 if end > at and text[end - 1] == "\r" else end
 
 
-def _after_comment(text: str, at: int) -> int:
+def _end_of_trailing_comment(text: str, at: int) -> int:
     """
     Return the position after a comment that ends the line, because the comment belongs to the text before it.
     """
@@ -195,7 +195,7 @@ class _Reader:
         self._at = 1 if text.startswith("\ufeff") else 0
         self._depth = 0
 
-    def document(self) -> _Node | None:
+    def read_document(self) -> _Node | None:
         """Return the value, or None if the text has only white space and comments."""
         self._skip_space_and_comments()
         if self._at == len(self._text):

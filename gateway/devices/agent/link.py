@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.devices.agent.identity import write_private
+from gateway.devices.agent.identity import write_private_file
 from gateway.devices.fleet.facts import NOT_INSTALLED, UNKNOWN
 
 STATES_FILE: Final = "states.json"
@@ -59,7 +59,7 @@ class ProbedStates:
         self._stamp: tuple[int, int] | None = None
         self._fields: dict[str, Any] = {}
 
-    def fields(self) -> Mapping[str, Any]:
+    def probed_fields(self) -> Mapping[str, Any]:
         """Return the fields, or none if there is no valid file."""
         try:
             status = self._path.stat()
@@ -68,43 +68,43 @@ class ProbedStates:
         stamp = (status.st_mtime_ns, status.st_ino)
         if stamp != self._stamp:
             self._stamp, self._fields, self._stored_at = stamp, self._read_states(), self._monotonic()
-        cause = self._staleness()
-        return {**self._fields, "assistants": self._states_as_unknown(cause)} if cause else self._fields
+        cause = self._staleness_cause()
+        return {**self._fields, "assistants": self._assistants_as_unknown(cause)} if cause else self._fields
 
-    def _staleness(self) -> str:
+    def _staleness_cause(self) -> str:
         """Return why the stored states may be wrong, or "". The probe of a full disk stores nothing."""
         if self._is_full():
             return DISK_FULL
         return PROBE_STALE if self._monotonic() - self._stored_at > PROBE_STALE_S else ""
 
-    def _states_as_unknown(self, cause: str) -> dict[str, Any]:
+    def _assistants_as_unknown(self, cause: str) -> dict[str, Any]:
         """Return the assistants with an unknown state. The use that was stored last still holds."""
         assistants = self._fields.get("assistants")
         rows = assistants.items() if isinstance(assistants, dict) else ()
         unknown = {"state": UNKNOWN, "cause": cause}
         return {
-            name: row if row.get("state") == NOT_INSTALLED else _keep_use(unknown, row)
+            name: row if row.get("state") == NOT_INSTALLED else _with_last_use(unknown, row)
             for name, row in rows
             if isinstance(row, dict)
         }
 
-    async def wait(self, most_s: float) -> None:
+    async def wait_for_file(self, most_s: float) -> None:
         """Wait until there is a file, but no longer than `most_s`."""
         from asyncio import sleep  # imported here, because the probe does not need it
 
         for _ in range(round(most_s / 0.5)):
-            if self.fields():
+            if self.probed_fields():
                 return
             await sleep(0.5)
 
-    def version(self) -> object:
+    def change_marker(self) -> object:
         """Return a value that changes if a state, a version or the policy changes, and not with each use."""
-        assistants = self.fields().get("assistants")
+        assistants = self.probed_fields().get("assistants")
         rows = assistants.items() if isinstance(assistants, dict) else ()
         named = ((name, row) for name, row in rows if isinstance(row, dict))
         words = ("state", "cause", "version", "use")
         states = [(name, *map(row.get, words)) for name, row in named]
-        return states, self.fields().get("policy"), self.fields().get("hardware_id")
+        return states, self.probed_fields().get("policy"), self.probed_fields().get("hardware_id")
 
     def _read_states(self) -> dict[str, Any]:
         try:
@@ -116,7 +116,7 @@ class ProbedStates:
         return {name: found[name] for name in PROBED if name in found}
 
 
-def _keep_use(row: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+def _with_last_use(row: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "use": before["use"]} if "use" in before else dict(row)
 
 
@@ -138,17 +138,17 @@ class HeartbeatNumbers:
         except (FileNotFoundError, msgspec.DecodeError):
             self._numbers = _Numbers()
 
-    def begin(self) -> dict[str, object]:
+    def number_next_heartbeat(self) -> dict[str, object]:
         """Return the fields of a new heartbeat. Raises OSError if the number cannot be stored."""
         self._store_numbers(_Numbers(self._numbers.seq + 1, self._numbers.next))
         return {"seq": self._numbers.seq, **({"next": self._numbers.next} if self._numbers.next else {})}
 
-    def keep(self, word: str) -> None:
+    def store_word(self, word: str) -> None:
         if len(word) <= MOST_WORD:
             self._store_numbers(_Numbers(self._numbers.seq, word))
 
     def _store_numbers(self, numbers: _Numbers) -> None:
-        write_private(self._path, msgspec.json.encode(numbers).decode())
+        write_private_file(self._path, msgspec.json.encode(numbers).decode())
         self._numbers = numbers
 
 
@@ -159,10 +159,10 @@ class LinkFile:
         self._path = directory / LINK_FILE
         self._text = ""
 
-    def write(self, **fields: object) -> None:
+    def write_if_changed(self, **fields: object) -> None:
         text = msgspec.json.encode(fields).decode()
         if text != self._text:
-            write_private(self._path, text)
+            write_private_file(self._path, text)
             self._text = text
 
 

@@ -16,7 +16,7 @@ from spool.record import AI_TELEMETRY, Correction, Inference, Record, UsageMetri
 LOOK_BACK = timedelta(days=90)
 
 
-async def session_cost(session: str, ledger: Ledger, log: Log, now: float) -> int | None:
+async def sum_session_cost(session: str, ledger: Ledger, log: Log, now: float) -> int | None:
     """
     Return the cost of a session in units, as `tollhouse work` shows it once all its records are closed. Return None
     while the totals are counted again.
@@ -42,13 +42,13 @@ async def session_cost(session: str, ledger: Ledger, log: Log, now: float) -> in
         ):  # a record would otherwise count in both sums or in neither
             closed = sum(money.units(row.cost) for row in rows)
             records = (record for entry in entries for record in entry.records if record is not None)
-            return closed + sum(_session_spend(record, session) for record in records)
+            return closed + sum(_cost_if_of_session(record, session) for record in records)
 
 
-def _session_spend(record: Record, session: str) -> int:
+def _cost_if_of_session(record: Record, session: str) -> int:
     if isinstance(record, Correction):
         if record.before.session != session:  # the session was named by the later report
-            return _session_spend(record.after, session)
+            return _cost_if_of_session(record.after, session)
         return counting_verdict(record).spend or 0
     if not isinstance(record, Inference | UsageMetric) or record.session != session:
         return 0

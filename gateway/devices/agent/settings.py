@@ -20,8 +20,8 @@ import msgspec
 
 from gateway.devices.agent.assistants import Assistant
 from gateway.devices.agent.edits import MISSING, NotEditable
-from gateway.devices.agent.hook_settings import own_entries, with_hook, without_written
-from gateway.devices.agent.identity import write_private
+from gateway.devices.agent.hook_settings import own_hook_entries, with_hook_entry, without_written_entries
+from gateway.devices.agent.identity import write_private_file
 from spool.disks import replace_file
 
 __all__ = ["Edited", "NotEditable", "edit_settings", "undo_settings", "write_settings"]
@@ -41,10 +41,10 @@ class Edited:
     backup: Path | None = None
 
     @property
-    def changed(self) -> bool:
+    def has_changes(self) -> bool:
         return self.before != self.after
 
-    def difference(self) -> str:
+    def unified_diff(self) -> str:
         """Return the change in the format of `diff -u`."""
         return "".join(_diff_lines(self))
 
@@ -73,7 +73,7 @@ def edit_settings(assistant: Assistant, path: Path, endpoint: str, *, hook: str 
             text = assistant.editor.put(text, key, value)
     for event in assistant.hook_paths if hook else ():
         present = assistant.editor.get(text, event)
-        entries = with_hook(present, hook)
+        entries = with_hook_entry(present, hook)
         if entries != present:
             text = assistant.editor.put(text, event, entries)
     after = text.encode()
@@ -82,10 +82,10 @@ def edit_settings(assistant: Assistant, path: Path, endpoint: str, *, hook: str 
 
 def write_settings(directory: Path, assistant: Assistant, edited: Edited) -> Edited:
     """Change the file. The first change stores the original next to it."""
-    if not edited.changed or edited.after is None:
+    if not edited.has_changes or edited.after is None:
         return edited
-    record_path = _record_path(directory, assistant, edited.path)
-    record, backup = _read_record(record_path), edited.path.with_name(edited.path.name + BACKUP)
+    record_path = _path_of_edit_record(directory, assistant, edited.path)
+    record, backup = _read_edit_record(record_path), edited.path.with_name(edited.path.name + BACKUP)
     if record is None:
         # A backup without a record comes from an earlier run, and is closer to the original than the present file.
         is_kept = backup.exists()
@@ -95,9 +95,12 @@ def write_settings(directory: Path, assistant: Assistant, edited: Edited) -> Edi
         record = _Record(path=str(edited.path), existed=existed, written="", values=[], exact=not is_kept)
     elif edited.before is None or _digest_data(edited.before) != record.written:
         record.exact = False
-    record.written, record.values = _digest_data(edited.after), _settings_values(assistant, edited.after)
+    record.written, record.values = (
+        _digest_data(edited.after),
+        _telemetry_and_hook_values(assistant, edited.after),
+    )
     record_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_private(record_path, msgspec.json.encode(record).decode())
+    write_private_file(record_path, msgspec.json.encode(record).decode())
     try:
         edited.path.parent.mkdir(parents=True, exist_ok=True)
         _replace_file(edited.path, edited.after, _file_mode(edited.path))
@@ -112,8 +115,8 @@ def write_settings(directory: Path, assistant: Assistant, edited: Edited) -> Edi
 def undo_settings(directory: Path, assistant: Assistant, path: Path) -> Edited:
     """Restore the file as it was before the first `write`. Raises NotEditable if there was no `write`."""
     path = path.resolve()
-    record_path = _record_path(directory, assistant, path)
-    record = _read_record(record_path)
+    record_path = _path_of_edit_record(directory, assistant, path)
+    record = _read_edit_record(record_path)
     if record is None:
         raise NotEditable(f"{path} was not changed by --write, so there is nothing to undo")
     backup = path.with_name(path.name + BACKUP)
@@ -133,9 +136,9 @@ def undo_settings(directory: Path, assistant: Assistant, path: Path) -> Edited:
     return Edited(path=path, before=before, after=after)
 
 
-def _settings_values(assistant: Assistant, data: bytes) -> list[tuple[list[str], Any]]:
+def _telemetry_and_hook_values(assistant: Assistant, data: bytes) -> list[tuple[list[str], Any]]:
     editor, text = assistant.editor, _decode_text(data)
-    hooks = [(event, own_entries(editor.get(text, event))) for event in assistant.hook_paths]
+    hooks = [(event, own_hook_entries(editor.get(text, event))) for event in assistant.hook_paths]
     values = [*((key, editor.get(text, key)) for key in assistant.keys("")), *hooks]
     return [(list(key), value) for key, value in values]
 
@@ -155,7 +158,7 @@ def _without_own_values(
     for key, written in values:
         old_value, present_value = editor.get(old, key), editor.get(text, key)
         if tuple(key) in assistant.hook_paths:  # the other entries of the list stay
-            old_value, written = without_written(present_value, written), present_value
+            old_value, written = without_written_entries(present_value, written), present_value
         if present_value != written:
             continue  # the user has changed this key since Tollhouse wrote it
         if old_value is MISSING:
@@ -201,11 +204,11 @@ def _replace_file(path: Path, data: bytes, mode: int) -> None:
     replace_file(draft, path)
 
 
-def _record_path(directory: Path, assistant: Assistant, path: Path) -> Path:
+def _path_of_edit_record(directory: Path, assistant: Assistant, path: Path) -> Path:
     return directory / FOLDER / f"{assistant.name}-{_digest_data(str(path).encode())[:12]}.json"
 
 
-def _read_record(record_path: Path) -> _Record | None:
+def _read_edit_record(record_path: Path) -> _Record | None:
     try:
         return msgspec.json.decode(record_path.read_bytes(), type=_Record)
     except FileNotFoundError:

@@ -62,7 +62,7 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
             raise NotEditable(f"{name} is not a table")
         table = inner
     table[path[-1]] = value
-    return _check_toml(_with_value(text, tuple(path), format_value(value)), expected)
+    return _require_equal_toml(_with_value(text, tuple(path), format_value(value)), expected)
 
 
 def remove(text: str, path: Sequence[str]) -> str:
@@ -76,7 +76,7 @@ def remove(text: str, path: Sequence[str]) -> str:
     if path[-1] not in tables[-1]:
         return text
     del tables[-1][path[-1]]
-    return _check_toml(_without_statements(text, tuple(path)), expected)
+    return _require_equal_toml(_without_statements_below(text, tuple(path)), expected)
 
 
 def format_value(value: Any) -> str:
@@ -92,7 +92,7 @@ def format_value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _check_toml(text: str, expected: Any) -> str:
+def _require_equal_toml(text: str, expected: Any) -> str:
     try:
         parsed: Any = tomllib.loads(text.removeprefix("\ufeff").replace("\r\n", "\n"))
     except tomllib.TOMLDecodeError:
@@ -108,11 +108,11 @@ def _with_value(text: str, path: tuple[str, ...], value: str) -> str:
         if statement.path == path and statement.value is not None:
             return text[: statement.value] + value + text[statement.end :]
     # remove the tables below the key, because the inline value replaces them
-    text = _without_statements(text, path)
+    text = _without_statements_below(text, path)
     newline = "\r\n" if "\r\n" in text else "\n"
     pair = f"{_format_key(path[-1])} = {value}"
     for statement in _parse_statements(text):
-        at = _line_end(text, statement.end)
+        at = _end_of_line(text, statement.end)
         if statement.value is None and statement.path == path[:-1]:
             return f"{text[:at]}{newline}{pair}{text[at:]}"
         # The file has dotted keys and no table header, so the new key is dotted as well.
@@ -126,11 +126,11 @@ def _with_value(text: str, path: tuple[str, ...], value: str) -> str:
     return f"{text}{gap}{header}{pair}{newline}"
 
 
-def _without_statements(text: str, path: tuple[str, ...]) -> str:
+def _without_statements_below(text: str, path: tuple[str, ...]) -> str:
     for statement in reversed(list(_parse_statements(text))):
         if statement.path[: len(path)] == path:
             start = text.rfind("\n", 0, statement.start) + 1
-            end = _line_end(text, statement.end)
+            end = _end_of_line(text, statement.end)
             end += 2 if text[end : end + 2] == "\r\n" else 1
             text = text[:start] + text[end:]
     return text
@@ -145,19 +145,19 @@ def _parse_statements(text: str) -> Iterator[_Statement]:
         if at >= len(text) or text[at] == "#":
             return
         if text[at] == "[":
-            end = _line_end(text, at)
-            header = _strip_comment(text, at, end)
+            end = _end_of_line(text, at)
+            header = _value_without_comment(text, at, end)
             if header.startswith("[["):
                 table = (*_parse_key_path(header[2:-2]), "[]")
             else:
                 table = _parse_key_path(header[1:-1])
             yield _Statement(at, at + len(header), table)
         else:
-            equals = _find_unquoted(text, at, "=")
+            equals = _position_of_unquoted(text, at, "=")
             value = equals + 1 + len(text[equals + 1 :]) - len(text[equals + 1 :].lstrip(" \t"))
-            end = _value_end(text, value)
+            end = _end_of_value(text, value)
             yield _Statement(at, end, (*table, *_parse_key_path(text[at:equals])), value, table)
-        at = _line_end(text, end)
+        at = _end_of_line(text, end)
 
 
 def _parse_key_path(key: str) -> tuple[str, ...]:
@@ -169,30 +169,30 @@ def _parse_key_path(key: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _find_unquoted(text: str, at: int, mark: str) -> int:
+def _position_of_unquoted(text: str, at: int, mark: str) -> int:
     while text[at] != mark:
-        at = _after_quotes(text, at) if text[at] in "\"'" else at + 1
+        at = _end_of_quoted_text(text, at) if text[at] in "\"'" else at + 1
     return at
 
 
-def _strip_comment(text: str, at: int, end: int) -> str:
+def _value_without_comment(text: str, at: int, end: int) -> str:
     start = at
     while at < end and text[at] != "#":
-        at = _after_quotes(text, at) if text[at] in "\"'" else at + 1
+        at = _end_of_quoted_text(text, at) if text[at] in "\"'" else at + 1
     return text[start:at].rstrip()
 
 
-def _value_end(text: str, at: int) -> int:
+def _end_of_value(text: str, at: int) -> int:
     depth = 0
     while at < len(text):
         mark = text[at]
         if mark in "\"'":
-            at = _after_quotes(text, at)
+            at = _end_of_quoted_text(text, at)
             continue
         if mark == "#":
             if not depth:
                 break
-            at = _line_end(text, at)
+            at = _end_of_line(text, at)
             continue
         if mark in "\r\n" and not depth:
             break
@@ -201,7 +201,7 @@ def _value_end(text: str, at: int) -> int:
     return at - (len(text[:at]) - len(text[:at].rstrip(" \t")))
 
 
-def _after_quotes(text: str, at: int) -> int:
+def _end_of_quoted_text(text: str, at: int) -> int:
     quote = next(mark for mark in _QUOTES if text.startswith(mark, at))
     at += len(quote)
     while not text.startswith(quote, at):
@@ -213,7 +213,7 @@ def _after_quotes(text: str, at: int) -> int:
     return at
 
 
-def _line_end(text: str, at: int) -> int:
+def _end_of_line(text: str, at: int) -> int:
     end = text.find("\n", at)
     end = len(text) if end < 0 else end
     return end - 1 if end > at and text[end - 1] == "\r" else end

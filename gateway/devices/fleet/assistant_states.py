@@ -28,9 +28,9 @@ from gateway.devices.fleet.facts import (
     UNKNOWN,
     UNREACHABLE,
     UNUSED,
-    parse_epoch,
+    parse_time_to_epoch,
 )
-from gateway.devices.fleet.uses import HEARD, LOSING, NONE, RECENT_S, WAITING, is_unheard
+from gateway.devices.fleet.uses import HEARD, LOSING, NONE, RECENT_S, WAITING, is_use_without_call
 from spool.devices.device import Device
 
 USE_PRECISION_S = 3600.0  # agents round the time of a use down to the hour
@@ -139,7 +139,7 @@ _MEMORIES = msgspec.json.Decoder(dict[str, Memory])
 _NO_MEMORY = Memory("", 0.0)
 
 
-def evaluate_evidence(evidence: AssistantEvidence, *, at: float) -> tuple[str, str, str, str]:
+def state_from_evidence(evidence: AssistantEvidence, *, at: float) -> tuple[str, str, str, str]:
     claim, cause, stated, newest, since, unheard, missing, missed = evidence
     is_recent = newest is not None and at - newest <= RECENT_S
     if not claim:
@@ -147,14 +147,14 @@ def evaluate_evidence(evidence: AssistantEvidence, *, at: float) -> tuple[str, s
         return *found, UNKNOWN, HEARD if is_recent else UNSEEN
     setting = SETTINGS[claim]
     is_bad = setting in BAD and not (newest is not None and newest >= since)
-    if missing is not None and is_unheard(missing, newest) and at > missed + FORWARDED_AFTER_S:
+    if missing is not None and is_use_without_call(missing, newest) and at > missed + FORWARDED_AFTER_S:
         return UNREACHABLE, NOT_FORWARDED, setting, LOSING
     if claim == UNREACHABLE and cause in WAITS_ON_LAPTOP:
         return claim, cause, setting, DELAYED
     use = HEARD if is_recent else NONE
     if stated:  # the agent's times are exact, while the gateway knows only the hours
         use = stated if stated in (LOSING, WAITING) else use
-    elif unheard is not None and is_unheard(unheard, newest):
+    elif unheard is not None and is_use_without_call(unheard, newest):
         use = LOSING if is_bad or claim == UNREACHABLE or at > unheard + GRACE_S else WAITING
     elif claim == UNREACHABLE and use == NONE:  # an agent that states no uses may still see a loss
         use = LOSING
@@ -169,20 +169,20 @@ def evaluate_evidence(evidence: AssistantEvidence, *, at: float) -> tuple[str, s
     return claim if claim == NOT_INSTALLED else UNUSED, "", setting, use
 
 
-def device_assistants(device: Device, *, at: float) -> list[AssistantState]:
+def assistant_states_of_device(device: Device, *, at: float) -> list[AssistantState]:
     """Include assistants that the agent names or whose calls arrived, by name."""
-    claims, memories = _decode_claims(device.heartbeat).assistants, memories_of(device)
+    claims, memories = _decode_claims(device.heartbeat).assistants, stored_memories(device)
     names = (claims.keys() | device.newest_calls.keys()) - {OTHER_CALLS}
     return [
-        _assistant_state(device, name, claims.get(name, _NO_CLAIM), memories.get(name, _NO_MEMORY), at)
+        _evaluate_assistant(device, name, claims.get(name, _NO_CLAIM), memories.get(name, _NO_MEMORY), at)
         for name in sorted(names)
     ]
 
 
-def holds_until(device: Device, *, at: float) -> float:
+def state_holds_until(device: Device, *, at: float) -> float:
     """Return the time until which the state holds if the device reports nothing new."""
     times = [time + RECENT_S for time in device.newest_calls.values()]
-    for memory in memories_of(device).values():
+    for memory in stored_memories(device).values():
         if memory.unheard is not None:
             times.append(memory.unheard + GRACE_S)
         if memory.missing is not None:
@@ -190,20 +190,22 @@ def holds_until(device: Device, *, at: float) -> float:
     return min((time for time in times if time >= at), default=inf)
 
 
-def memories_of(device: Device) -> Mapping[str, Memory]:
+def stored_memories(device: Device) -> Mapping[str, Memory]:
     return _MEMORIES.decode(device.uses)
 
 
-def stored_uses(memories: Mapping[str, Memory]) -> str:
+def encode_memories(memories: Mapping[str, Memory]) -> str:
     return msgspec.json.encode(memories).decode()
 
 
-def updated_memories(device: Device, heartbeat: bytes, *, now: float, is_clock_moved: bool = False) -> str:
+def updated_memories_json(
+    device: Device, heartbeat: bytes, *, now: float, is_clock_moved: bool = False
+) -> str:
     """
     Return what is stored about assistants. Of the uses without a call, the first one is stored, so that
     further uses do not postpone a loss. A repaired setting deletes it.
     """
-    found, known = {}, memories_of(device)
+    found, known = {}, stored_memories(device)
     claims = _decode_claims(heartbeat)
     is_empty = claims.spool is not None and claims.spool.records == 0
     for name, claim in claims.assistants.items():
@@ -214,25 +216,25 @@ def updated_memories(device: Device, heartbeat: bytes, *, now: float, is_clock_m
             is_same = before.setting == setting
             since = before.since if is_same else now
             unheard = before.unheard if is_same or setting != CONFIGURED else None
-        if unheard is not None and not is_unheard(unheard, newest):
+        if unheard is not None and not is_use_without_call(unheard, newest):
             unheard = None
-        used = parse_epoch(claim.used_at)
+        used = parse_time_to_epoch(claim.used_at)
         if used is not None and unheard is None:
-            used = correct_time(device, used, now=now)
-            unheard = used if used >= since and is_unheard(used, newest) else None
+            used = to_gateway_time(device, used, now=now)
+            unheard = used if used >= since and is_use_without_call(used, newest) else None
         memory = before or Memory(setting, since)
         memory = msgspec.structs.replace(memory, setting=setting, since=since, unheard=unheard)
-        heard = parse_epoch(claim.heard_at)
+        heard = parse_time_to_epoch(claim.heard_at)
         if is_clock_moved:  # the time cannot be compared with the hour before
             memory = msgspec.structs.replace(memory, heard=LATEST_TIME)
         if is_empty and heard is not None:
-            memory = _with_sent_call(memory, None if before is None else heard, newest, device, now)
+            memory = _memory_after_sent_call(memory, None if before is None else heard, newest, device, now)
             memory = msgspec.structs.replace(memory, heard=heard)
         found[name] = memory
-    return stored_uses(found)
+    return encode_memories(found)
 
 
-def _with_sent_call(
+def _memory_after_sent_call(
     memory: Memory, sent: float | None, newest: float | None, device: Device, now: float
 ) -> Memory:
     """
@@ -240,27 +242,27 @@ def _with_sent_call(
 
     Calls from before the enrolment went elsewhere.
     """
-    if memory.missing is not None and not is_unheard(memory.missing, newest):
+    if memory.missing is not None and not is_use_without_call(memory.missing, newest):
         memory = msgspec.structs.replace(memory, missing=None, missed=0.0)
     if sent is None or (memory.heard is not None and sent <= memory.heard):
         return memory
     hour = sent - (device.clock_offset_s or 0.0)
     # the agent stated it before its clock was set back
-    if memory.missing is None and device.enrolled_at <= hour <= now and is_unheard(hour, newest):
+    if memory.missing is None and device.enrolled_at <= hour <= now and is_use_without_call(hour, newest):
         return msgspec.structs.replace(memory, missing=hour, missed=now)
     return memory
 
 
-def correct_time(device: Device, time: float, *, now: float) -> float:
+def to_gateway_time(device: Device, time: float, *, now: float) -> float:
     """Return a device's time by the gateway's clock. It is never in the future."""
     return min(time - (device.clock_offset_s or 0.0), now)
 
 
-def correct_call_end(device: Device, time: float, *, now: float) -> float:
+def corrected_call_end(device: Device, time: float, *, now: float) -> float:
     """Correct the end of a call. If the offset is unknown, keep it, until `set_clock_offset` corrects it."""
     if device.clock_offset_s is None and time <= now + MOST_AHEAD_S:
         return time
-    return correct_time(device, time, now=now)
+    return to_gateway_time(device, time, now=now)
 
 
 def set_clock_offset(device: Device, offset_s: float | None, *, now: float) -> Device:
@@ -268,11 +270,13 @@ def set_clock_offset(device: Device, offset_s: float | None, *, now: float) -> D
     after = replace(device, clock_offset_s=offset_s)
     if device.clock_offset_s is not None:
         return after
-    newest = {name: correct_time(after, time, now=now) for name, time in device.newest_calls.items()}
+    newest = {name: to_gateway_time(after, time, now=now) for name, time in device.newest_calls.items()}
     return replace(after, newest_calls=newest)
 
 
-def _assistant_state(device: Device, name: str, claim: _Claim, memory: Memory, at: float) -> AssistantState:
+def _evaluate_assistant(
+    device: Device, name: str, claim: _Claim, memory: Memory, at: float
+) -> AssistantState:
     newest = device.newest_calls.get(name)
     evidence = AssistantEvidence(
         claim.state,
@@ -284,7 +288,7 @@ def _assistant_state(device: Device, name: str, claim: _Claim, memory: Memory, a
         memory.missing,
         memory.missed,
     )
-    state, cause, setting, use = evaluate_evidence(evidence, at=at)
+    state, cause, setting, use = state_from_evidence(evidence, at=at)
     # a large fleet has 60,000 states with few different texts
     return AssistantState(
         intern(name), intern(state), intern(cause), intern(claim.version), newest, setting, intern(use)

@@ -76,7 +76,7 @@ class FleetRow:
         return None if self.device is None else max(self.device.newest_calls.values(), default=None)
 
 
-def device_row(device: Device, machine: Machine | None, state: MachineState, *, os: str) -> FleetRow:
+def fleet_row_of_device(device: Device, machine: Machine | None, state: MachineState, *, os: str) -> FleetRow:
     shown_os = os or device.platform or ("" if machine is None else machine.os)
     calls = max(device.newest_calls.values(), default=0.0)
     checked_in = 0.0 if machine is None else machine.last_seen or 0.0
@@ -91,11 +91,11 @@ def device_row(device: Device, machine: Machine | None, state: MachineState, *, 
         assistants=state.assistants.each,
         causes=state.causes,
         os=shown_os,
-        system=system_name(shown_os),
+        system=operating_system_family(shown_os),
     )
 
 
-def missing_row(machine: Machine, *, listed_at: float) -> FleetRow:
+def fleet_row_of_missing(machine: Machine, *, listed_at: float) -> FleetRow:
     """
     Return the row of a machine that does not report. Without a check-in, the list itself shows that it
     exists.
@@ -106,11 +106,11 @@ def missing_row(machine: Machine, *, listed_at: float) -> FleetRow:
         heard_at=listed_at if machine.last_seen is None else machine.last_seen,
         machine=machine,
         os=machine.os,
-        system=system_name(machine.os),
+        system=operating_system_family(machine.os),
     )
 
 
-def system_name(os: str) -> str:
+def operating_system_family(os: str) -> str:
     """Return macos, windows, linux, or the first word of any other system."""
     word = os.casefold().split(" ", 1)[0]
     if word.startswith(("mac", "darwin", "osx")):
@@ -162,7 +162,7 @@ class FleetCoverage:
     systems: Sequence[Part]
 
 
-def machines_in_figures(rows: Iterable[FleetRow], *, has_inventory: bool) -> list[FleetRow]:
+def counted_machines(rows: Iterable[FleetRow], *, has_inventory: bool) -> list[FleetRow]:
     """Return expected machines, or without an inventory all that did not leave."""
     gone = (REVOKED, LEFT)
     return [row for row in rows if row.machine is not None or not (has_inventory or row.state in gone)]
@@ -173,7 +173,7 @@ def measure_coverage(rows: Sequence[FleetRow], *, has_inventory: bool) -> FleetC
     Return the coverage of a fleet. The time of day changes no figure but `offline`, and each machine counts
     once.
     """
-    there = machines_in_figures(rows, has_inventory=has_inventory)
+    there = counted_machines(rows, has_inventory=has_inventory)
     expected = [row for row in there if not row.is_away]
     states = Counter(row.state for row in expected)
     devices_of = Counter(cause for row in expected for cause in row.causes)
@@ -201,12 +201,12 @@ def measure_coverage(rows: Sequence[FleetRow], *, has_inventory: bool) -> FleetC
             for cause, count in sorted(devices_of.items(), key=lambda item: (-item[1], item[0]))
         ],
         assistants=assistants,
-        teams=_count_parts((row.team, row.covered) for row in expected),
-        systems=_count_parts((row.system, row.covered) for row in expected),
+        teams=_coverage_by_part((row.team, row.covered) for row in expected),
+        systems=_coverage_by_part((row.system, row.covered) for row in expected),
     )
 
 
-def _count_parts(rows: Iterable[tuple[str, bool]]) -> list[Part]:
+def _coverage_by_part(rows: Iterable[tuple[str, bool]]) -> list[Part]:
     """
     Return the parts of the fleet, the largest first. `rows` has the part of each machine, and whether it is
     covered.

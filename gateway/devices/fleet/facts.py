@@ -84,12 +84,12 @@ OPAMP = "opamp"
 INSTANCES, COMPONENTS = 4, 64  # maximum instances per device, and maximum components per instance
 
 
-def read_facts(reported: Mapping[str, Any]) -> dict[str, Any]:
+def valid_facts(reported: Mapping[str, Any]) -> dict[str, Any]:
     """Return the valid facts, which can be sent upstream as they are."""
-    return _read_fields(reported, FACTS)
+    return _read_valid_fields(reported, FACTS)
 
 
-def keep_earlier_facts(earlier: bytes, heartbeat: bytes) -> bytes:
+def with_earlier_facts(earlier: bytes, heartbeat: bytes) -> bytes:
     """Keep facts that the new heartbeat does not state. Both are JSON."""
     if not earlier:
         return heartbeat
@@ -107,7 +107,7 @@ def hash_serial(serial: str) -> str:
     return sha256(SERIAL_PREFIX + serial.strip().casefold().encode()).hexdigest() if serial.strip() else ""
 
 
-def assistant_name(source: str, service: str | None = None) -> str | None:
+def assistant_of_source(source: str, service: str | None = None) -> str | None:
     return _ASSISTANTS.get(source) or _ASSISTANTS_OF_LIBRARIES.get((source, service or ""))
 
 
@@ -127,18 +127,18 @@ def decode_instances(heartbeat: bytes) -> Instances:
     return instances
 
 
-def change_instances(heartbeat: bytes, change: Callable[[Instances], Instances]) -> bytes:
+def with_changed_instances(heartbeat: bytes, change: Callable[[Instances], Instances]) -> bytes:
     """Return a heartbeat with other instances. If there are too many, the last ones stay."""
     fields = decode_heartbeat(heartbeat)
     changed = list(change(dict(fields.get(OPAMP, {}))).items())[-INSTANCES:]
-    return msgspec.json.encode({**fields, **read_facts({OPAMP: dict(changed)})})
+    return msgspec.json.encode({**fields, **valid_facts({OPAMP: dict(changed)})})
 
 
 def decode_heartbeat(heartbeat: bytes) -> dict[str, Any]:
     return msgspec.json.decode(heartbeat, type=dict[str, Any]) if heartbeat else {}
 
 
-def parse_epoch(text: Any) -> float | None:
+def parse_time_to_epoch(text: Any) -> float | None:
     """Accept only an RFC 3339 time with an offset."""
     if not isinstance(text, str) or len(text) > MAX_TEXT:
         return None
@@ -150,7 +150,7 @@ def parse_epoch(text: Any) -> float | None:
     return seconds if 0 <= seconds < LATEST_TIME else None
 
 
-def _read_fields(value: Any, readers: Mapping[str, Reader]) -> dict[str, Any]:
+def _read_valid_fields(value: Any, readers: Mapping[str, Reader]) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         return {}
     fields = {name: read(value[name]) for name, read in readers.items() if name in value}
@@ -162,7 +162,7 @@ def _pattern_reader(pattern: re.Pattern[str]) -> Reader:
 
 
 def _valid_time(value: Any) -> str | None:
-    return value if parse_epoch(value) is not None else None
+    return value if parse_time_to_epoch(value) is not None else None
 
 
 def _valid_flag(value: Any) -> bool | None:
@@ -188,7 +188,7 @@ def _valid_assistants(value: Any) -> dict[str, dict[str, Any]] | None:
 
 def _valid_assistant(value: Any) -> dict[str, Any]:
     """Return an assistant as reported, or nothing without a known state. A cause must fit the state."""
-    fields = _read_fields(value, _ASSISTANT)
+    fields = _read_valid_fields(value, _ASSISTANT)
     if "state" not in fields:
         return {}
     if "cause" in fields and fields["cause"] not in CAUSES[fields["state"]]:
@@ -197,17 +197,17 @@ def _valid_assistant(value: Any) -> dict[str, Any]:
 
 
 def _group_reader(readers: Mapping[str, Reader]) -> Reader:
-    return lambda value: _read_fields(value, readers) or None
+    return lambda value: _read_valid_fields(value, readers) or None
 
 
 def _named_groups_reader(readers: Mapping[str, Reader], limit: int) -> Reader:
-    def read(value: Any) -> dict[str, dict[str, Any]] | None:
+    def read_groups(value: Any) -> dict[str, dict[str, Any]] | None:
         if not isinstance(value, Mapping):
             return None
         names = (name for name in value if isinstance(name, str) and _NAME.fullmatch(name))
-        return {name: _read_fields(value[name], readers) for name in islice(names, limit)}
+        return {name: _read_valid_fields(value[name], readers) for name in islice(names, limit)}
 
-    return read
+    return read_groups
 
 
 _ASSISTANT: Mapping[str, Reader] = {

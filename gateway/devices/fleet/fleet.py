@@ -10,9 +10,9 @@ from typing import NamedTuple
 from gateway.devices.fleet.coverage import (
     FleetCoverage,
     FleetRow,
-    device_row,
+    fleet_row_of_device,
+    fleet_row_of_missing,
     measure_coverage,
-    missing_row,
 )
 from gateway.devices.fleet.facts import decode_heartbeat
 from gateway.devices.fleet.matching import NOBODY, ExpectedMachines
@@ -42,14 +42,14 @@ class Fleet:
         self._lifecycle = lifecycle
         self._inventory = inventory
         self._known: dict[str, _Known] = {}
-        lifecycle.table.watchers.append(self._changed)
+        lifecycle.table.watchers.append(self._forget_row)
         self._expected: tuple[Inventory | None, ExpectedMachines] = (None, NOBODY)
 
     @property
     def inventory(self) -> Inventory | None:
         return self._inventory()
 
-    def expected(self) -> ExpectedMachines:
+    def expected_machines(self) -> ExpectedMachines:
         """Return the expected machines, none without an inventory."""
         inventory = self._inventory()
         if self._expected[0] is not inventory:
@@ -57,7 +57,7 @@ class Fleet:
             self._expected = inventory, expected
         return self._expected[1]
 
-    def _current_devices(self) -> list[Device]:
+    def _devices_of_people(self) -> list[Device]:
         # A replaced device is an earlier life of a machine with a new id. OpAMP agents and agents of clusters
         # are no machines of people.
         return [
@@ -66,39 +66,41 @@ class Fleet:
             if not (device.replaced_by or is_other_agent(device))
         ]
 
-    async def rows(self) -> list[FleetRow]:
+    async def machine_rows(self) -> list[FleetRow]:
         """Include expected machines without a device."""
-        devices = self._current_devices()
-        expected, inventory = self.expected(), self._inventory()
+        devices = self._devices_of_people()
+        expected, inventory = self.expected_machines(), self._inventory()
         heard_since = self._lifecycle.now() - self._lifecycle.settings.coverage_days * DAY_S
-        place_of, device_of = expected.matched(devices)
+        place_of, device_of = expected.match_devices(devices)
         rows = []
         for number, device in enumerate(devices):
             place = place_of.get(device.id)
             machine = None if place is None else expected.machines[place]
-            rows.append(self._fleet_row(device, machine, heard_since))
+            rows.append(self._find_or_build_row(device, machine, heard_since))
             if number % ROWS_PER_STEP == 0:
                 await pause_when_due()
         listed_at = 0.0 if inventory is None else inventory.imported
         absent = (each for place, each in enumerate(expected.machines) if place not in device_of)
-        rows += [_mark_if_away(missing_row(each, listed_at=listed_at), heard_since) for each in absent]
-        self._forget_absent({device.id for device in devices})
+        rows += [
+            _mark_if_away(fleet_row_of_missing(each, listed_at=listed_at), heard_since) for each in absent
+        ]
+        self._forget_rows_except({device.id for device in devices})
         return rows
 
     def measure_coverage(self, rows: Sequence[FleetRow]) -> FleetCoverage:
         return measure_coverage(rows, has_inventory=self._inventory() is not None)
 
-    async def rows_in_use(self) -> list[FleetRow]:
-        return [row for row in await self.rows() if not row.is_away]
+    async def machine_rows_in_use(self) -> list[FleetRow]:
+        return [row for row in await self.machine_rows() if not row.is_away]
 
-    async def admit_machines(self, actor: Actor) -> int:
+    async def enrol_machines_without_agent(self, actor: Actor) -> int:
         """
         Enrol serial numbers of machines that send without an agent, and return their number.
 
         Serial numbers that cannot be device ids are left out.
         """
-        expected = self.expected()
-        _, device_of = expected.matched(self._current_devices())
+        expected = self.expected_machines()
+        _, device_of = expected.match_devices(self._devices_of_people())
         serials = [
             machine.serial
             for place, machine in enumerate(expected.machines)
@@ -106,25 +108,25 @@ class Fleet:
         ]
         for first in range(0, len(serials), ADMITTED_AT_ONCE):
             step = serials[first : first + ADMITTED_AT_ONCE]
-            await asyncio.gather(*(self._lifecycle.admit(serial, actor) for serial in step))
+            await asyncio.gather(*(self._lifecycle.admit_device(serial, actor) for serial in step))
         return len(serials)
 
-    def _fleet_row(self, device: Device, machine: Machine | None, heard_since: float) -> FleetRow:
-        state = self._lifecycle.state_of(device)
+    def _find_or_build_row(self, device: Device, machine: Machine | None, heard_since: float) -> FleetRow:
+        state = self._lifecycle.machine_state(device)
         known = self._known.get(device.id)
         if known is not None:
             row = known.row
             is_same = row.device is device and row.machine is machine and known.state is state
             if is_same and row.is_away == (row.heard_at < heard_since):
                 return row
-        row = _mark_if_away(device_row(device, machine, state, os=_reported_os(device)), heard_since)
+        row = _mark_if_away(fleet_row_of_device(device, machine, state, os=_reported_os(device)), heard_since)
         self._known[device.id] = _Known(row, state)
         return row
 
-    def _changed(self, id: str) -> None:
+    def _forget_row(self, id: str) -> None:
         self._known.pop(id, None)
 
-    def _forget_absent(self, there: Collection[str]) -> None:
+    def _forget_rows_except(self, there: Collection[str]) -> None:
         if len(self._known) > len(there):
             self._known = {id: known for id, known in self._known.items() if id in there}
 

@@ -16,7 +16,7 @@ from gateway.devices.fleet.uses import LOSING
 from spool.devices.device import HEARD_EVERY_S, Device
 
 
-def state_what_waits(
+def adjust_heartbeat_for_upstream(
     heartbeat: dict[str, Any], device: Device, waiting_since: float | None, *, hold_s: float, now: float
 ) -> None:
     """

@@ -62,7 +62,7 @@ class InventoryList:
     no_laptops: int
 
 
-def read_inventory(
+def read_inventory_list(
     name: str, content: bytes, *, carried: Callable[[str], str | None] = lambda user: user
 ) -> InventoryList:
     """
@@ -106,7 +106,7 @@ def _parse_machines(
                 f"{name}: line {line} has {len(row)} cells, but the first line has {len(head)}: the list is "
                 "incomplete"
             )
-        cells = {field: _printable_cell(row, place) for field, place in places.items()}
+        cells = {field: _printable_cell_text(row, place) for field, place in places.items()}
         if cells["os"].casefold().startswith(_NO_LAPTOPS):
             yield None
             continue
@@ -116,7 +116,7 @@ def _parse_machines(
         if long is not None:
             raise Invalid(f"{name}: line {line}: {long} has more than {MAX_CELL} characters")
         try:
-            last_seen = _parse_time(cells["last_seen"])
+            last_seen = _parse_time_to_epoch(cells["last_seen"])
         except (ValueError, OverflowError) as error:
             raise Invalid(
                 f"{name}: line {line}: the last check-in {replace_unprintable(cells['last_seen'])!r} is no time such "
@@ -132,12 +132,12 @@ def _parse_machines(
         )
 
 
-def _printable_cell(row: Sequence[str], place: int | None) -> str:
+def _printable_cell_text(row: Sequence[str], place: int | None) -> str:
     text = "" if place is None else row[place].strip()
     return text if text.isprintable() else replace_unprintable(text)
 
 
-def _parse_time(text: str) -> float | None:
+def _parse_time_to_epoch(text: str) -> float | None:
     """Return epoch seconds. Times without an offset are UTC. Raises ValueError or OverflowError."""
     if not text:
         return None

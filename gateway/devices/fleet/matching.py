@@ -28,36 +28,36 @@ class ExpectedMachines:
             machine.serial.casefold(): place for place, machine in enumerate(machines) if machine.serial
         }
         self._by_serial_hash = {hash_serial(serial): place for serial, place in self._by_serial.items()}
-        counts = Counter(short_name(machine.hostname) for machine in machines)
+        counts = Counter(folded_short_hostname(machine.hostname) for machine in machines)
         self._by_hostname = {
             name: place
             for place, machine in enumerate(machines)
-            if (name := short_name(machine.hostname)) and counts[name] == 1
+            if (name := folded_short_hostname(machine.hostname)) and counts[name] == 1
         }
 
     def find_machine(self, device: Device) -> Machine | None:
         """Return the machine that a device claims to be. Several devices may claim the same one."""
         if not self.machines:
             return None
-        place = self._claimed_place(device)
+        place = self._remembered_position(device)
         return None if place is None else self.machines[place]
 
-    def expects(self, *, serial: str, hostname: str, serial_hash: str = "") -> bool:
-        return self.place(serial=serial, hostname=hostname, serial_hash=serial_hash) is not None
+    def has_machine(self, *, serial: str, hostname: str, serial_hash: str = "") -> bool:
+        return self.machine_position(serial=serial, hostname=hostname, serial_hash=serial_hash) is not None
 
-    def place(self, *, serial: str, hostname: str, serial_hash: str = "") -> int | None:
+    def machine_position(self, *, serial: str, hostname: str, serial_hash: str = "") -> int | None:
         """
         Return the position of a machine. If both serial numbers are known and differ, the hostname decides
         nothing. The hash counts if the serial number itself is not stated.
         """
         found = self._by_serial.get(serial.casefold()) if serial else self._by_serial_hash.get(serial_hash)
         if found is None:
-            found = self._by_hostname.get(short_name(hostname))
+            found = self._by_hostname.get(folded_short_hostname(hostname))
             if found is not None and (serial or serial_hash) and self.machines[found].serial:
                 return None
         return found
 
-    def matched(self, devices: Iterable[Device]) -> tuple[Mapping[str, int], Mapping[int, Device]]:
+    def match_devices(self, devices: Iterable[Device]) -> tuple[Mapping[str, int], Mapping[int, Device]]:
         """
         Return the place of each expected device by id, and the device of each place. If several devices claim to
         be one machine, the enrolled device that reported last is the machine. The others are unexpected. A machine that
@@ -70,7 +70,7 @@ class ExpectedMachines:
         ids = set()
         for device in devices:
             ids.add(device.id)
-            place = self._claimed_place(device)
+            place = self._remembered_position(device)
             if place is not None:
                 rival = device_of.get(place)
                 if rival is None or _device_rank(rival) < _device_rank(device):
@@ -79,34 +79,36 @@ class ExpectedMachines:
                     waiting[place].append(device)
         for place, again in waiting.items():
             before = device_of[place]
-            later = [each for each in again if _is_installed_again(each, before)]
+            later = [each for each in again if _is_reinstallation_of(each, before)]
             device_of[place] = max(later, key=_device_rank, default=before)
         if len(self._places) > len(ids):
             self._places = {id: known for id, known in self._places.items() if id in ids}
         return {device.id: place for place, device in device_of.items()}, device_of
 
-    def _claimed_place(self, device: Device) -> int | None:
-        claims = _claimed_identity(device)
+    def _remembered_position(self, device: Device) -> int | None:
+        claims = _identity_claims(device)
         known, place = self._places.get(device.id, (None, None))
         if known != claims:
-            place = self._find_place(device)
+            place = self._find_position_of_device(device)
         self._places[device.id] = claims, place  # equal claims as well, because the earlier ones take memory
         return place
 
-    def _find_place(self, device: Device) -> int | None:
+    def _find_position_of_device(self, device: Device) -> int | None:
         # with managed settings and no agent, the device id is the serial number
         place = self._by_serial.get(device.id.casefold())
         if place is not None:
             return place
-        return self.place(
-            serial=device_serial(device), hostname=device.hostname, serial_hash=reported_serial_hash(device)
+        return self.machine_position(
+            serial=serial_of_device(device),
+            hostname=device.hostname,
+            serial_hash=reported_serial_hash(device),
         )
 
 
 NOBODY = ExpectedMachines(())
 
 
-def device_serial(device: Device) -> str:
+def serial_of_device(device: Device) -> str:
     """Prefer the serial number of the token to the reported one."""
     if device.serial:
         return device.serial
@@ -122,15 +124,15 @@ def reported_serial_hash(device: Device) -> str:
     return str(decode_heartbeat(device.heartbeat).get("serial_hash") or "")
 
 
-def _claimed_identity(device: Device) -> _Claims:
+def _identity_claims(device: Device) -> _Claims:
     return device.serial, device.hostname, device.heartbeat
 
 
-def short_name(hostname: str) -> str:
+def folded_short_hostname(hostname: str) -> str:
     return hostname.partition(".")[0].strip().casefold()
 
 
-def _is_installed_again(device: Device, before: Device) -> bool:
+def _is_reinstallation_of(device: Device, before: Device) -> bool:
     is_same = device.hardware_id != "" and device.hardware_id == before.hardware_id
     return is_same and device.enrolled_at > before.last_seen
 

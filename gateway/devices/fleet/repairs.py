@@ -142,6 +142,6 @@ _STATES: Mapping[str, str] = {
 }
 
 
-def find_repair(cause: Cause) -> CauseRepair:
+def repair_of_cause(cause: Cause) -> CauseRepair:
     """Return the repair of a cause, also if the agent states no cause."""
     return _REPAIRS.get(cause) or CauseRepair(_STATES.get(cause[0], cause[0]), _UNKNOWN)

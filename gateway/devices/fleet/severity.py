@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from gateway.devices.fleet.coverage import FleetRow, machines_in_figures
+from gateway.devices.fleet.coverage import FleetRow, counted_machines
 from gateway.devices.fleet.uses import LOSING
 from gateway.devices.machine_state import AGENT_STOPPED
 from spool.registry.notices import CRITICAL, INFO, SEVERITIES, WARNING
@@ -16,12 +16,12 @@ CRITICAL_PERCENT, LEAST_OF_CRITICAL = 50, 10
 _LOSES = frozenset({LOSING, AGENT_STOPPED})
 
 
-def fleet_severity(rows: Collection[FleetRow], fleet: Sequence[FleetRow]) -> str:
+def severity_of_machines(rows: Collection[FleetRow], fleet: Sequence[FleetRow]) -> str:
     """
     Return the severity of machines in `rows`. `fleet` has no machine that is away. Machines outside of the
     inventory count as well, because they may be among the rows.
     """
-    machines = len(machines_in_figures(fleet, has_inventory=False))
+    machines = len(counted_machines(fleet, has_inventory=False))
     losing = sum(row.state in _LOSES for row in rows)
     lowered = max(0, _severity_by_share(len(rows), machines) - 1)
     return SEVERITIES[max(_severity_by_share(losing, machines), lowered)]

@@ -31,7 +31,7 @@ LOSSES_OF_A_DAY: Final = 3  # number of losses on a day after which the loss las
 DAY_S: Final = 86_400.0
 
 
-def is_unheard(used: float, heard: float | None) -> bool:
+def is_use_without_call(used: float, heard: float | None) -> bool:
     """Return whether a use has no call. A call that ended shortly before the use, or later, belongs to it."""
     return heard is None or heard + CALL_BEFORE_USE_S < used
 
@@ -74,23 +74,23 @@ class UseMemory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     begun: tuple[float, ...] = ()
     lost: float | None = None
 
-    def use(self, *, now: float) -> str:
-        if self.is_losing or self._loses_often(now):
+    def use_state(self, *, now: float) -> str:
+        if self.is_losing or self._has_frequent_losses(now):
             return LOSING
         if self.unheard is not None:
             return WAITING
         return NONE if self.used is None or now - self.used > RECENT_S else HEARD
 
-    def _loses_often(self, now: float) -> bool:
+    def _has_frequent_losses(self, now: float) -> bool:
         is_often = len(self.begun) == LOSSES_OF_A_DAY and self.begun[-1] - self.begun[0] <= DAY_S
         return is_often and self.lost is not None and now - self.lost < DAY_S
 
 
-def memory_after_look(before: UseMemory, look: UseLook, *, now: float) -> UseMemory:
+def memory_after_probe(before: UseMemory, look: UseLook, *, now: float) -> UseMemory:
     """
     Return the memory after a look. A loss ends with a later call or a repaired setting, and not by waiting.
     """
-    before = _shift_to_clock(before, now)
+    before = _shift_out_of_future(before, now)
     is_same = before.setting == look.setting
     is_new = before.setting == "" and before.looked > 0
     # ignore a time that was written before the clock was set back
@@ -106,19 +106,19 @@ def memory_after_look(before: UseMemory, look: UseLook, *, now: float) -> UseMem
         heard=heard,
     )
     is_repaired = not is_same and before.setting != "" and not look.is_bad
-    if memory.unheard is not None and (is_repaired or not is_unheard(memory.unheard, heard)):
+    if memory.unheard is not None and (is_repaired or not is_use_without_call(memory.unheard, heard)):
         memory = msgspec.structs.replace(memory, unheard=None, newest=(), is_losing=False, cut="")
     for each in sorted({time for time in (before.used, used) if time is not None}):
-        if each >= memory.since and now - each >= JUDGED_AFTER_S and is_unheard(each, heard):
-            memory = _with_unheard_use(memory, each, is_certain=_is_certain(memory, look, each))
+        if each >= memory.since and now - each >= JUDGED_AFTER_S and is_use_without_call(each, heard):
+            memory = _with_use_without_call(memory, each, is_certain=_is_certain_loss(memory, look, each))
     if not memory.is_losing:
         return memory
     if look.cut and used is not None and used > min(before.looked, memory.cut_since or now):
         memory = msgspec.structs.replace(memory, cut=look.cut)
-    return _with_loss(memory, now, is_new=not before.is_losing)
+    return _with_loss_at(memory, now, is_new=not before.is_losing)
 
 
-def _shift_to_clock(memory: UseMemory, now: float) -> UseMemory:
+def _shift_out_of_future(memory: UseMemory, now: float) -> UseMemory:
     """
     Return the memory with times that are not in the future, because the clock may have been set back since
     the last look.
@@ -134,13 +134,13 @@ def _shift_to_clock(memory: UseMemory, now: float) -> UseMemory:
     return msgspec.structs.replace(memory, **earlier, **lists)
 
 
-def _is_certain(memory: UseMemory, look: UseLook, used: float) -> bool:
+def _is_certain_loss(memory: UseMemory, look: UseLook, used: float) -> bool:
     if memory.cut_since is not None and used >= memory.cut_since:
         return True
     return look.is_bad and (memory.heard is None or memory.heard < memory.since)
 
 
-def _with_unheard_use(memory: UseMemory, used: float, *, is_certain: bool) -> UseMemory:
+def _with_use_without_call(memory: UseMemory, used: float, *, is_certain: bool) -> UseMemory:
     newest = memory.newest
     if not newest or used - newest[-1] >= USES_APART_S:
         newest = (*newest, used)[-USES_OF_A_SLOW_LOSS:]
@@ -154,6 +154,6 @@ def _with_unheard_use(memory: UseMemory, used: float, *, is_certain: bool) -> Us
     )
 
 
-def _with_loss(memory: UseMemory, now: float, *, is_new: bool) -> UseMemory:
+def _with_loss_at(memory: UseMemory, now: float, *, is_new: bool) -> UseMemory:
     begun = (*memory.begun, now)[-LOSSES_OF_A_DAY:] if is_new else memory.begun
     return msgspec.structs.replace(memory, begun=begun, lost=now)

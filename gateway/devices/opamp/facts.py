@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from gateway.devices.fleet.facts import COMPONENTS
-from gateway.normalise.reading.content import may_hold_content
+from gateway.normalise.reading.content import may_be_name_of_content
 from spool.errors import Invalid
 from spool.registry.keys import MAX_LABELS, check_labels
 
@@ -31,7 +31,7 @@ class Description:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def host(self) -> str:
+    def host_id_or_name(self) -> str:
         """Return what recognizes the machine. The collector's own extension sends only the name."""
         return self.host_id or self.hostname
 
@@ -48,7 +48,7 @@ def read_description(described: Any) -> Description:
     texts: dict[str, str] = {}
     for attributes in (described.non_identifying_attributes, described.identifying_attributes):
         for attribute in islice(attributes, ATTRIBUTES):
-            texts[attribute.key] = _scalar_text(attribute.value)
+            texts[attribute.key] = _text_of_scalar(attribute.value)
     platform = "/".join(filter(None, (texts.get("os.type"), texts.get("host.arch"))))
     return Description(
         service=texts.get(SERVICE, ""),
@@ -60,17 +60,17 @@ def read_description(described: Any) -> Description:
     )
 
 
-def _scalar_text(value: Any) -> str:
+def _text_of_scalar(value: Any) -> str:
     """Return a scalar as one word without control characters. Lists, maps and texts of several words are empty."""
     kind = value.WhichOneof("value")
     if kind is None:
         return ""
     scalar = getattr(value, kind)
     text = str(scalar).lower() if kind == "bool_value" else str(scalar)
-    return _single_word(text)
+    return _word_or_empty(text)
 
 
-def _single_word(text: str) -> str:
+def _word_or_empty(text: str) -> str:
     """Return a text of one word, and "" for any other, because several words may be content."""
     word = "".join(filter(str.isprintable, text))[:MAX_TEXT]
     return word if len(word.split()) == 1 else ""
@@ -79,7 +79,7 @@ def _single_word(text: str) -> str:
 def _valid_labels(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     # The two attributes that recognize a restarted collector come first, so that the limit does not drop them.
     for name in sorted(texts, key=lambda name: (name not in (HOST_ID, SERVICE), name)):
-        if name in _NO_LABELS or may_hold_content(name):
+        if name in _NO_LABELS or may_be_name_of_content(name):
             continue
         try:
             check_labels({name: texts[name]})
@@ -92,24 +92,24 @@ def read_health(health: Any) -> dict[str, object]:
     """
     Return the health that may be stored. An error is noted without its text, which may quote a request or an address.
     """
-    components = dict(islice(_health_components(health, ""), COMPONENTS))
-    return {**_health_state(health), "components": components} if components else _health_state(health)
+    components = dict(islice(_health_by_component(health, ""), COMPONENTS))
+    return {**_health_fields(health), "components": components} if components else _health_fields(health)
 
 
-def _health_components(health: Any, prefix: str) -> Iterator[tuple[str, dict[str, object]]]:
+def _health_by_component(health: Any, prefix: str) -> Iterator[tuple[str, dict[str, object]]]:
     entries = [
-        (word, entry.value) for entry in health.component_health_map if (word := _single_word(entry.key))
+        (word, entry.value) for entry in health.component_health_map if (word := _word_or_empty(entry.key))
     ]
     for word, component in entries:
-        yield f"{prefix}{word}", _health_state(component)
+        yield f"{prefix}{word}", _health_fields(component)
     if not prefix:
         for word, component in entries:
-            yield from _health_components(component, f"{word}/")
+            yield from _health_by_component(component, f"{word}/")
 
 
-def _health_state(health: Any) -> dict[str, object]:
+def _health_fields(health: Any) -> dict[str, object]:
     state: dict[str, object] = {"healthy": health.healthy}
-    if status := _single_word(health.status):
+    if status := _word_or_empty(health.status):
         state["status"] = status
     if health.last_error:
         state["error"] = True

@@ -19,7 +19,13 @@ from uuid import UUID
 
 from gateway.core.errors import Refusal
 from gateway.devices import reports, states
-from gateway.devices.fleet.facts import OPAMP, Instances, change_instances, decode_instances, is_collector
+from gateway.devices.fleet.facts import (
+    OPAMP,
+    Instances,
+    decode_instances,
+    is_collector,
+    with_changed_instances,
+)
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import ONLINE
 from gateway.devices.opamp.facts import HOST_ID, SERVICE, Description, read_description, read_health
@@ -81,7 +87,7 @@ class OpampInstances:
         self._read_version = -1
         self._read_again_at = 0.0
 
-    async def take(self, message: Any, sender: InstanceSender) -> Any:
+    async def answer_message(self, message: Any, sender: InstanceSender) -> Any:
         """Store what a message reports. Return the answer. Raises Refusal as `DeviceLifecycle` does."""
         uid: bytes = message.instance_uid
         bearer = sender.bearer
@@ -95,7 +101,7 @@ class OpampInstances:
             return answer
         device = self._table.find(id)
         if device is not None and device.state != REVOKED:  # a revoked device gets another refusal
-            reports.check_speaks_for(device, bearer)
+            reports.require_may_report_for(device, bearer)
         key = None
         if bearer.token is not None and not (
             description is not None and self._may_offer_key(message, bearer)
@@ -104,14 +110,14 @@ class OpampInstances:
         if description is not None or message.HasField("health"):
             key = await self._store_report(id, message, description, sender)
         else:
-            self.devices.ping(id, bearer)
+            self.devices.note_alive(id, bearer)
         if message.HasField("agent_disconnect"):
             self._store_disconnect(id, uid)
         instance = self._remember_instance(uid, id, sender)
         if description is None and message.sequence_num != instance.sequence + 1:
             answer.flags = REPORT_FULL_STATE
         instance.sequence = message.sequence_num
-        self._offer_settings(answer, key, message.capabilities, instance, sender)
+        self._add_connection_offer(answer, key, message.capabilities, instance, sender)
         return answer
 
     def is_revoked(self, uid: bytes) -> bool:
@@ -119,7 +125,7 @@ class OpampInstances:
         device = self._table.find(_device_id(uid) if instance is None else instance.device)
         return device is not None and device.state == REVOKED
 
-    def keep_alive(self, uid: bytes, bearer: Bearer) -> None:
+    def note_open_connection(self, uid: bytes, bearer: Bearer) -> None:
         """Note that the connection of an instance is open, even if the instance sends no heartbeats."""
         instance = self._instances.get(uid)
         is_own = instance is not None and instance.key == bearer.name
@@ -128,7 +134,7 @@ class OpampInstances:
         if device is not None and elapsed_s(device.last_seen, now) >= self.devices.interval_s:
             self._table.change_soon(device.id, states.last_seen_updater(now), expects=bearer.expects)
 
-    def left(self, uid: bytes, connection: object) -> None:
+    def note_closed_connection(self, uid: bytes, connection: object) -> None:
         """Note that the connection of an instance ended, unless the instance has connected again."""
         instance = self._instances.get(uid)
         if instance is not None and instance.connection is connection:
@@ -148,29 +154,31 @@ class OpampInstances:
             return id
         if description is None:
             return None
-        return self._before_restart(uid, description, bearer) or id
+        return self._device_before_restart(uid, description, bearer) or id
 
-    def _before_restart(self, uid: bytes, description: Description, bearer: Bearer) -> str | None:
+    def _device_before_restart(self, uid: bytes, description: Description, bearer: Bearer) -> str | None:
         """
         Return the device of the same collector under an earlier uid. A revoked device is found as well, so that a
         new uid does not undo a revocation.
         """
-        machine = (bearer.name, description.host, description.service)
+        machine = (bearer.name, description.host_id_or_name, description.service)
         if not all(machine):
             return None
         found = map(self._table.find, self._devices_of_machine(machine))
         devices = [
             device
             for device in found
-            if device is not None and _machine_key(device) == machine and self._may_return(device, uid)
+            if device is not None
+            and _collector_identity(device) == machine
+            and self._may_take_over(device, uid)
         ]
         own = [device for device in devices if _uid_text(uid) in decode_instances(device.heartbeat)]
         return max(own or devices, key=lambda device: device.last_seen).id if devices else None
 
-    def _may_return(self, device: Device, uid: bytes) -> bool:
+    def _may_take_over(self, device: Device, uid: bytes) -> bool:
         if device.key_used:  # the device then sends under its own key
             return False
-        if device.state == REVOKED or self.devices.state_of(device).link != ONLINE:
+        if device.state == REVOKED or self.devices.machine_state(device).link != ONLINE:
             return True
         instances = decode_instances(device.heartbeat)
         return _uid_text(uid) in instances or not any(part.get(CONNECTED) for part in instances.values())
@@ -181,7 +189,7 @@ class OpampInstances:
             machines = defaultdict[tuple[str, str, str], set[str]](set)
             for device in self._table.all():
                 if is_collector(device.id):
-                    machines[_machine_key(device)].add(device.id)
+                    machines[_collector_identity(device)].add(device.id)
             self._machines = dict(machines)
             self._read_version, self._read_again_at = self._table.version, now + SEARCH_EVERY_S
         return self._machines.get(machine, set())
@@ -196,7 +204,7 @@ class OpampInstances:
         is_part = not is_collector(id)
         health = read_health(message.health) if message.HasField("health") else None
 
-        def changed(instances: Instances) -> Instances:
+        def instances_after_report(instances: Instances) -> Instances:
             part = instances.pop(name, {})
             named = {"service": part.get("service"), "version": part.get("version")}
             if description is not None:
@@ -206,7 +214,7 @@ class OpampInstances:
             part = {**part, **{key: text for key, text in named.items() if text}, CONNECTED: True}
             return {**instances, name: part} if is_part else {name: part}
 
-        report = DeviceReport(id=id, instances=changed)
+        report = DeviceReport(id=id, instances=instances_after_report)
         if description is not None and not is_part:
             report = replace(
                 report,
@@ -218,12 +226,14 @@ class OpampInstances:
         key = None
         bearer = sender.bearer
         if description is not None and self._may_offer_key(message, bearer):
-            _, key = await self.devices.enrol(replace(report, want_key=True), bearer, sender.address)
+            _, key = await self.devices.enrol_or_update(
+                replace(report, want_key=True), bearer, sender.address
+            )
             if bearer.token is not None:
                 return key
-        device = await self.devices.heartbeat(report, bearer, sender.address)
+        device = await self.devices.store_heartbeat(report, bearer, sender.address)
         if not is_part:
-            self._machines.setdefault(_machine_key(device), set()).add(id)
+            self._machines.setdefault(_collector_identity(device), set()).add(id)
         return key
 
     def _may_offer_key(self, message: Any, bearer: Bearer) -> bool:
@@ -237,15 +247,15 @@ class OpampInstances:
         """
         name = _uid_text(uid)
 
-        def disconnected(device: Device) -> Device:
+        def device_after_disconnect(device: Device) -> Device:
             if name not in decode_instances(device.heartbeat):
                 return device
-            heartbeat = change_instances(
+            heartbeat = with_changed_instances(
                 device.heartbeat, lambda known: {**known, name: {**known[name], CONNECTED: False}}
             )
             return replace(device, heartbeat=heartbeat)
 
-        self._table.change_soon(id, disconnected)
+        self._table.change_soon(id, device_after_disconnect)
 
     def _remember_instance(self, uid: bytes, id: str, sender: InstanceSender) -> _Instance:
         instance = self._instances.get(uid)
@@ -259,7 +269,7 @@ class OpampInstances:
             instance.connection, instance.has_interval = sender.connection, False
         return instance
 
-    def _offer_settings(
+    def _add_connection_offer(
         self, answer: Any, key: str | None, capabilities: int, instance: _Instance, sender: InstanceSender
     ) -> None:
         """
@@ -293,7 +303,7 @@ def error_answer(uid: bytes, refusal: Refusal) -> Any:
     return answer
 
 
-def check_not_revoked(instances: OpampInstances, uid: bytes) -> None:
+def require_not_revoked(instances: OpampInstances, uid: bytes) -> None:
     if instances.is_revoked(uid):
         raise reports.device_revoked()
 
@@ -306,6 +316,6 @@ def _device_id(uid: bytes) -> str:
     return f"{OPAMP}:{_uid_text(uid)}"
 
 
-def _machine_key(device: Device) -> tuple[str, str, str]:
+def _collector_identity(device: Device) -> tuple[str, str, str]:
     labels: Mapping[str, str] = device.labels
     return (device.enrolled_by, labels.get(HOST_ID) or device.hostname, labels.get(SERVICE, ""))

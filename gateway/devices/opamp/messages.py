@@ -89,7 +89,7 @@ AgentToServer = _message_class("AgentToServer")
 ServerToAgent = _message_class("ServerToAgent")
 
 
-def decode(body: bytes) -> Any:
+def decode_agent_message(body: bytes) -> Any:
     """Decode an AgentToServer message. Raises BadPayload."""
     try:
         message = AgentToServer.FromString(body)

@@ -34,7 +34,7 @@ def card_maker(model: str) -> str | None:
     """Return the maker of a model. `model` is in lower case."""
     if model.startswith("gpt-oss"):  # gpt-oss is an open model, so each provider sets its own price
         return None
-    provider = models.model_maker(model)
+    provider = models.maker_of_model(model)
     return None if provider is None else providers.card_name(provider)
 
 

@@ -16,18 +16,18 @@ from gateway.mcp.tool import (
     ToolAnswer,
     ToolInput,
     ToolOutput,
-    fit_rows,
-    open_cursor,
-    seal_cursor,
+    answer_within_limit,
+    make_cursor,
+    verify_cursor,
 )
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
     clean_and_shorten,
-    clean_name,
     console_page_link,
+    did_you_mean,
     format_cell,
     markdown_table,
-    suggestion,
+    remove_hidden_characters,
 )
 from gateway.money.allocation.declared import DEFAULT, DEFAULT_WORD, AllocationTable, DefinitionVersion
 from gateway.money.allocation.definition import PREFIX, Definition, Dimension, rule_text
@@ -113,9 +113,9 @@ class AllocationDefinitions(ToolOutput):
 Ruled = tuple[DefinitionVersion, Dimension, int]  # version, dimension, and index of a rule in it
 
 
-async def run(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+async def answer_allocation(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     allocation_table = asking.shared.require_registry().table(AllocationTable)
-    namespace = _requested_namespace(arguments, asking)
+    namespace = _find_requested_namespace(arguments, asking)
     newest = allocation_table.in_force()
     if arguments.version is not None:
         chosen = [find_version(asking.services, namespace or DEFAULT, str(arguments.version))]
@@ -127,7 +127,7 @@ async def run(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> T
     shown = list(dict.fromkeys([*chosen, *versions])) if arguments.version is not None else versions
     problems: list[str] = []
     defined = [(version, await _read_definition(version, asking, problems)) for version in chosen]
-    wanted_dimensions = _requested_dimensions(
+    wanted_dimensions = _find_requested_dimensions(
         arguments,
         [(version, dimension) for version, definition in defined for dimension in definition.dimensions],
     )
@@ -136,31 +136,31 @@ async def run(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> T
         for version, dimension in wanted_dimensions
         for index in range(len(dimension.rules))
     ]
-    first = open_cursor(asking, NAME, arguments, arguments.cursor)
+    first = verify_cursor(asking, NAME, arguments, arguments.cursor)
     page_rules = rules[first : first + arguments.limit]
     lines = [_version_line(version, asking) for version in shown[:MOST_VERSIONS]]
 
-    def written(count: int) -> ToolAnswer:
+    def answer_with_rules(count: int) -> ToolAnswer:
         end = first + min(count, len(page_rules))
         content = AllocationDefinitions(
             versions=lines,
             version_count=len(shown),
-            dimensions=_group_rules(page_rules[:count]),
+            dimensions=_dimensions_of_rules(page_rules[:count]),
             dimension_count=len(wanted_dimensions),
             rule_count=len(rules),
             truncated=end < len(rules) or len(lines) < len(shown),
-            next_cursor=seal_cursor(asking, NAME, arguments, end) if end < len(rules) else None,
+            next_cursor=make_cursor(asking, NAME, arguments, end) if end < len(rules) else None,
         )
         return ToolAnswer(
-            text=_format_text(content, problems),
+            text=_format_definitions(content, problems),
             content=content,
             link=console_page_link(asking, "/allocation"),
         )
 
-    return fit_rows(written, len(page_rules))
+    return answer_within_limit(answer_with_rules, len(page_rules))
 
 
-def _requested_namespace(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> str | None:
+def _find_requested_namespace(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> str | None:
     """Return the requested namespace, or None for all. Raises Invalid if it does not exist."""
     if arguments.namespace is None:
         return DEFAULT if arguments.version is not None else None
@@ -169,8 +169,8 @@ def _requested_namespace(arguments: AllocationQuestion, asking: Asking[MoneyServ
         return DEFAULT
     if arguments.namespace not in known:
         names = [DEFAULT_WORD, *known]
-        hint = suggestion(arguments.namespace, names) or f": there are {', '.join(names[:MAX_TABLE_ROWS])}"
-        raise Invalid(f"there is no namespace {clean_name(arguments.namespace)}{hint}")
+        hint = did_you_mean(arguments.namespace, names) or f": there are {', '.join(names[:MAX_TABLE_ROWS])}"
+        raise Invalid(f"there is no namespace {remove_hidden_characters(arguments.namespace)}{hint}")
     return arguments.namespace
 
 
@@ -183,12 +183,12 @@ async def _read_definition(
     try:
         return await asking.services.require_publishing().parse_version(version)
     except InvalidDefinition as error:
-        name = f"version {version.number} of {_namespace_word(version.namespace)}"
+        name = f"version {version.number} of {_shown_namespace(version.namespace)}"
         problems.append(clean_and_shorten(f"The rules of {name} cannot be read: {error}", _MOST_PROBLEM))
         return Definition()
 
 
-def _requested_dimensions(
+def _find_requested_dimensions(
     arguments: AllocationQuestion, dimensions: Sequence[tuple[DefinitionVersion, Dimension]]
 ) -> list[tuple[DefinitionVersion, Dimension]]:
     if arguments.dimension is None:
@@ -202,7 +202,8 @@ def _requested_dimensions(
     if not chosen:
         known = [name for _, dimension in dimensions for name in (dimension.id, dimension.name)]
         raise Invalid(
-            f"no dimension {clean_name(arguments.dimension)} is defined here{suggestion(arguments.dimension, known)}"
+            f"no dimension {remove_hidden_characters(arguments.dimension)} is defined here"
+            f"{did_you_mean(arguments.dimension, known)}"
         )
     return chosen
 
@@ -213,7 +214,7 @@ def _version_line(version: DefinitionVersion, asking: Asking[MoneyServices]) -> 
     )
     broken = asking.services.require_publishing().broken(version.namespace) if newest else None
     return VersionLine(
-        namespace=_namespace_word(version.namespace),
+        namespace=_shown_namespace(version.namespace),
         version=version.number,
         is_in_force=newest and broken is None,
         dimension_count=len(version.dimensions),
@@ -223,16 +224,16 @@ def _version_line(version: DefinitionVersion, asking: Asking[MoneyServices]) -> 
     )
 
 
-def _group_rules(rules: Sequence[Ruled]) -> list[DefinedDimension]:
+def _dimensions_of_rules(rules: Sequence[Ruled]) -> list[DefinedDimension]:
     defined: list[DefinedDimension] = []
     for version, dimension, index in rules:
         if not defined or (defined[-1].namespace, defined[-1].id) != (
-            _namespace_word(version.namespace),
+            _shown_namespace(version.namespace),
             dimension.id,
         ):
             defined.append(
                 DefinedDimension(
-                    namespace=_namespace_word(version.namespace),
+                    namespace=_shown_namespace(version.namespace),
                     version=version.number,
                     id=dimension.id,
                     name=clean_and_shorten(dimension.name, _MOST_NAME),
@@ -246,11 +247,11 @@ def _group_rules(rules: Sequence[Ruled]) -> list[DefinedDimension]:
     return defined
 
 
-def _namespace_word(namespace: str) -> str:
+def _shown_namespace(namespace: str) -> str:
     return namespace or DEFAULT_WORD
 
 
-def _format_text(content: AllocationDefinitions, problems: Sequence[str]) -> str:
+def _format_definitions(content: AllocationDefinitions, problems: Sequence[str]) -> str:
     parts = [
         f"{content.dimension_count} dimensions with {content.rule_count} rules; the first rule that "
         "matches a call gives its value. To group or filter costs, use the id of a dimension in "
@@ -308,5 +309,5 @@ TOOL = Tool(
     ),
     takes=AllocationQuestion,
     gives=AllocationDefinitions,
-    run=run,
+    run=answer_allocation,
 )

@@ -9,16 +9,16 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.core.visible import SLICED
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit_rows
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, answer_within_limit
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
-    amount_text,
-    clean_name,
+    console_link_to_row,
     console_page_link,
+    did_you_mean,
+    format_amount_or_dash,
     format_cell,
     markdown_table,
-    opened_row,
-    suggestion,
+    remove_hidden_characters,
 )
 from gateway.money.budgets.declared import COST, CURRENT, FORECAST, BudgetTable, SpendBudget
 from gateway.money.budgets.expansion import expand_budget
@@ -77,37 +77,41 @@ class BudgetStates(ToolOutput):
     truncated: bool
 
 
-async def run(arguments: BudgetsQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+async def answer_budgets(arguments: BudgetsQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     registry = asking.shared.require_registry()
     books = asking.services.require_budgets().books()
-    sees = await asking.reads.visible()
+    sees = await asking.cost_reader.visible()
     known = [budget for budget in registry.table(BudgetTable).all() if sees.budget(budget)]
     chosen = known if arguments.name is None else [_find_budget(known, arguments.name)]
     lines = []
     for budget in chosen[: arguments.limit]:
         figures = await books.figures(budget, registry.views.find(budget.view_id))
         shown = await expand_budget(books, figures, frozenset({CURRENT, FORECAST}))
-        lines.append(_budget_line(figures, shown, books.now, opened_row(asking, "/budgets", budget.id)))
+        lines.append(
+            _budget_line(figures, shown, books.now, console_link_to_row(asking, "/budgets", budget.id))
+        )
     as_of = moment(books.now)
 
-    def written(count: int) -> ToolAnswer:
+    def answer_with_budgets(count: int) -> ToolAnswer:
         left_out = len(chosen) - count
         content = BudgetStates(
             as_of=as_of, budgets=lines[:count], budget_count=len(chosen), truncated=left_out > 0
         )
         return ToolAnswer(
-            text=_format_text(content, left_out), content=content, link=console_page_link(asking, "/budgets")
+            text=_format_budgets(content, left_out),
+            content=content,
+            link=console_page_link(asking, "/budgets"),
         )
 
-    return fit_rows(written, len(lines))
+    return answer_within_limit(answer_with_budgets, len(lines))
 
 
 def _find_budget(known: list[SpendBudget], name: str) -> SpendBudget:
     for budget in known:
-        if name in (budget.id, budget.name, clean_name(budget.name)):
+        if name in (budget.id, budget.name, remove_hidden_characters(budget.name)):
             return budget
     raise Invalid(
-        f"there is no budget {clean_name(name)}{suggestion(name, [budget.name for budget in known])}"
+        f"there is no budget {remove_hidden_characters(name)}{did_you_mean(name, [budget.name for budget in known])}"
     )
 
 
@@ -119,7 +123,7 @@ def _budget_line(figures: BudgetFigures, shown: dict[str, Any], now: float, link
     end = figures.periods[0].period.end if figures.periods else None
     return BudgetLine(
         id=budget.id,
-        name=clean_name(budget.name),
+        name=remove_hidden_characters(budget.name),
         unit=budget.currency if budget.measure == COST else budget.measure,
         per=budget.per or None,
         start=current.get("start"),
@@ -145,18 +149,18 @@ def _budget_line(figures: BudgetFigures, shown: dict[str, Any], now: float, link
     )
 
 
-def _format_text(content: BudgetStates, left_out: int) -> str:
+def _format_budgets(content: BudgetStates, left_out: int) -> str:
     rows = [
         [
             format_cell(line.name),
-            amount_text(line.spent, line.unit),
-            amount_text(line.planned, line.unit),
+            format_amount_or_dash(line.spent, line.unit),
+            format_amount_or_dash(line.planned, line.unit),
             "-" if line.percent is None else f"{line.percent} %",
             line.state.replace("_", " "),
-            amount_text(line.forecast, line.unit),
+            format_amount_or_dash(line.forecast, line.unit),
             format_cell(line.unit),
             "-" if line.days_left is None else str(line.days_left),
-            format_cell("; ".join(_line_notes(line))),
+            format_cell("; ".join(_notes_of_budget(line))),
         ]
         for line in content.budgets[:MAX_TABLE_ROWS]
     ]
@@ -169,7 +173,7 @@ def _format_text(content: BudgetStates, left_out: int) -> str:
     return "\n\n".join(parts)
 
 
-def _line_notes(line: BudgetLine) -> Iterator[str]:
+def _notes_of_budget(line: BudgetLine) -> Iterator[str]:
     note = line.problem or line.no_forecast_because
     if note:
         yield note
@@ -187,6 +191,6 @@ TOOL = Tool(
     ),
     takes=BudgetsQuestion,
     gives=BudgetStates,
-    run=run,
+    run=answer_budgets,
     shows=SLICED,
 )

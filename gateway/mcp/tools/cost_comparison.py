@@ -20,20 +20,28 @@ from gateway.mcp.questions import (
     Filters,
     billed_note,
     build_question,
+    date_range_span,
     days_text,
-    range_bounds,
 )
-from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fit_rows
+from gateway.mcp.tool import (
+    Asking,
+    DimensionName,
+    Tool,
+    ToolAnswer,
+    ToolInput,
+    ToolOutput,
+    answer_within_limit,
+)
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
-    clean_or_none,
-    costs_page,
-    first_day,
+    console_link_to_costs,
+    first_day_text,
     format_cell,
+    format_dollars,
     format_percent,
-    last_day,
+    last_day_text,
     markdown_table,
-    money_text,
+    remove_hidden_or_none,
 )
 from gateway.money.comparison.comparing import ComparedAnswer, answer_comparison
 from gateway.money.comparison.sentence import comparable_days_hint, comparison_sentence
@@ -128,7 +136,7 @@ class CostComparison(ToolOutput):
     notes: list[str]
 
 
-async def run(arguments: ComparisonQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+async def answer_cost_comparison(arguments: ComparisonQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     if len(set(arguments.group_by)) < len(arguments.group_by):
         raise Invalid("group_by names a dimension twice")
     posed, notes = await build_question(
@@ -140,24 +148,29 @@ async def run(arguments: ComparisonQuestion, asking: Asking[MoneyServices]) -> T
         cost_type=arguments.cost_type,
     )
     now = asking.shared.clock.now()
-    hours_since = await asking.reads.whole.hours_since()
+    hours_since = await asking.cost_reader.whole.hours_since()
 
-    def baseline(query: CostQuery) -> CostQuery:
+    def query_of_baseline(query: CostQuery) -> CostQuery:
         if arguments.baseline is None:
             date_range = arguments.date_range
             named = None if isinstance(date_range, Days) else RANGES_OF_WORDS[date_range]
             return earlier_query(query, against=PREVIOUS, now=now, hours_since=hours_since, named=named)
-        since, until = range_bounds(arguments.baseline, now)
+        since, until = date_range_span(arguments.baseline, now)
         baseline_query = replace(query, since=since, until=until)
         check_span(baseline_query)
         return baseline_query
 
     answer = await answer_comparison(
-        posed, baseline, asking.reads, now=now, top=arguments.limit, prices=asking.services.prices
+        posed,
+        query_of_baseline,
+        asking.cost_reader,
+        now=now,
+        top=arguments.limit,
+        prices=asking.services.prices,
     )
-    billed = await bills_status(answer.query, asking.reads, now, states_alone=True)
+    billed = await bills_status(answer.query, asking.cost_reader, now, states_alone=True)
     if billed is None:
-        days = f"{first_day(answer.baseline.since)}..{last_day(answer.baseline.until)}"
+        days = f"{first_day_text(answer.baseline.since)}..{last_day_text(answer.baseline.until)}"
         against = {"against": PREVIOUS if arguments.baseline is None else days, "parts": "1"}
     else:
         notes.append(billed_note(billed))
@@ -169,10 +182,10 @@ async def run(arguments: ComparisonQuestion, asking: Asking[MoneyServices]) -> T
         answer=answer,
         notes=notes,
         now=now,
-        link=costs_page(asking, posed, arguments.group_by, against),
+        link=console_link_to_costs(asking, posed, arguments.group_by, against),
     )
     return await asyncio.to_thread(
-        fit_rows, page.written, min(arguments.limit, len(answer.comparison.drivers))
+        answer_within_limit, page.answer_with_drivers, min(arguments.limit, len(answer.comparison.drivers))
     )
 
 
@@ -184,7 +197,7 @@ class _Page:
     now: float
     link: str
 
-    def written(self, count: int) -> ToolAnswer:
+    def answer_with_drivers(self, count: int) -> ToolAnswer:
         """Write the result with a number of drivers."""
         query, baseline, comparison = self.answer.query, self.answer.baseline, self.answer.comparison
         past = self.answer.past
@@ -201,20 +214,23 @@ class _Page:
             currency=CURRENCY_UNIT,
             group_by=self.arguments.group_by,
             drivers=[
-                _change_line(driver, self._group_names(driver), past) for driver in comparison.drivers[:count]
+                _change_line(driver, self._value_by_dimension(driver), past)
+                for driver in comparison.drivers[:count]
             ],
             other=_change_line(merge_drivers(other_drivers, group=()), {}, past) if other_drivers else None,
             total=_change_line(comparison.total, {}, past),
-            estimated_percent=_estimated_percent(comparison.total.now),
-            baseline_estimated_percent=_estimated_percent(comparison.total.before) if past.is_whole else None,
+            estimated_percent=_format_estimated_percent(comparison.total.now),
+            baseline_estimated_percent=_format_estimated_percent(comparison.total.before)
+            if past.is_whole
+            else None,
             truncated=bool(other_drivers),
             sentence=comparison_sentence(comparison, past),
             notes=list(self._page_notes()),
         )
-        return ToolAnswer(text=self._format_text(content), content=content, link=self.link)
+        return ToolAnswer(text=self._format_comparison(content), content=content, link=self.link)
 
-    def _group_names(self, driver: Driver) -> dict[str, str | None]:
-        return dict(zip(self.arguments.group_by, map(clean_or_none, driver.group), strict=True))
+    def _value_by_dimension(self, driver: Driver) -> dict[str, str | None]:
+        return dict(zip(self.arguments.group_by, map(remove_hidden_or_none, driver.group), strict=True))
 
     def _page_notes(self) -> Iterator[str]:
         yield from self.notes
@@ -232,18 +248,18 @@ class _Page:
                 "deleted before they were counted"
             )
 
-    def _format_text(self, content: CostComparison) -> str:
+    def _format_comparison(self, content: CostComparison) -> str:
         query, baseline = self.answer.query, self.answer.baseline
         total = content.total
         text = (
-            f"{content.sentence} {days_text(query.since, query.until)} ({ZONE}): {money_text(total.cost)} "
+            f"{content.sentence} {days_text(query.since, query.until)} ({ZONE}): {format_dollars(total.cost)} "
             f"{CURRENCY_UNIT}"
         )
         if total.baseline_cost is not None:
-            parts = ", ".join(f"{name} {_format_signed(getattr(total, name))}" for name in PARTS)
+            parts = ", ".join(f"{name} {_format_signed_amount(getattr(total, name))}" for name in PARTS)
             text += (
-                f", against {money_text(total.baseline_cost)} {CURRENCY_UNIT} of "
-                f"{days_text(baseline.since, baseline.until)}. Change: {_format_signed(total.change)}: {parts}"
+                f", against {format_dollars(total.baseline_cost)} {CURRENCY_UNIT} of "
+                f"{days_text(baseline.since, baseline.until)}. Change: {_format_signed_amount(total.change)}: {parts}"
             )
         if content.estimated_percent is not None or content.baseline_estimated_percent is not None:
             shares = (content.estimated_percent or "0.0", content.baseline_estimated_percent or "0.0")
@@ -253,12 +269,14 @@ class _Page:
         if lines:
             compared_columns = ["baseline", "change", *PARTS] if self.answer.past.is_whole else []
             columns = [*map(format_cell, self.arguments.group_by), "cost", *compared_columns]
-            blocks.append(markdown_table(columns, [_line_cells(line) for line in lines]))
+            blocks.append(markdown_table(columns, [_change_table_cells(line) for line in lines]))
         if len(lines) < len(content.drivers):
             blocks.append(f"{len(content.drivers) - len(lines)} more drivers are in the structured content.")
         if content.other is not None:
             other = content.other
-            amount = money_text(other.cost) if other.change is None else _format_signed(other.change)
+            amount = (
+                format_dollars(other.cost) if other.change is None else _format_signed_amount(other.change)
+            )
             blocks.append(f"All other groups together: {amount} {CURRENCY_UNIT}.")
         return "\n\n".join(blocks)
 
@@ -278,22 +296,22 @@ def _change_line(driver: Driver, names: Mapping[str, str | None], past: Past) ->
     )
 
 
-def _estimated_percent(spending: Spending) -> str | None:
+def _format_estimated_percent(spending: Spending) -> str | None:
     return format_percent(spending.estimated, spending.cost)
 
 
-def _line_cells(line: ChangeLine) -> list[str]:
-    cells = [*map(format_cell, line.group.values()), money_text(line.cost)]
+def _change_table_cells(line: ChangeLine) -> list[str]:
+    cells = [*map(format_cell, line.group.values()), format_dollars(line.cost)]
     if line.baseline_cost is None:
         return cells
-    changes = [_format_signed(getattr(line, name)) for name in ("change", *PARTS)]
-    return [*cells, money_text(line.baseline_cost), *changes]
+    changes = [_format_signed_amount(getattr(line, name)) for name in ("change", *PARTS)]
+    return [*cells, format_dollars(line.baseline_cost), *changes]
 
 
-def _format_signed(amount: str | None) -> str:
+def _format_signed_amount(amount: str | None) -> str:
     if amount is None:
         return ""
-    return f"+{money_text(amount)}" if Decimal(amount) > 0 else money_text(amount)
+    return f"+{format_dollars(amount)}" if Decimal(amount) > 0 else format_dollars(amount)
 
 
 TOOL = Tool(
@@ -307,6 +325,6 @@ TOOL = Tool(
     ),
     takes=ComparisonQuestion,
     gives=CostComparison,
-    run=run,
+    run=answer_cost_comparison,
     shows=SLICED,
 )

@@ -20,19 +20,19 @@ from gateway.mcp.tool import (
     ToolAnswer,
     ToolInput,
     ToolOutput,
-    fit_rows,
-    open_cursor,
-    seal_cursor,
+    answer_within_limit,
+    make_cursor,
+    verify_cursor,
 )
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
-    amount_text,
-    clean_or_none,
-    costs_page,
+    console_link_to_costs,
+    format_amount_or_dash,
     format_cell,
+    format_dollars,
     format_percent,
     markdown_table,
-    money_text,
+    remove_hidden_or_none,
 )
 from gateway.money.costs.answer import CostAnswer, answer_costs
 from gateway.money.costs.measures import (
@@ -157,7 +157,7 @@ class CostData(ToolOutput):
     notes: list[str]
 
 
-async def run(arguments: CostDataQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+async def answer_cost_data(arguments: CostDataQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     if len(set(arguments.group_by)) < len(arguments.group_by):
         raise Invalid("group_by names a dimension twice")
     is_billed = arguments.cost_type in BILLED_TYPES
@@ -190,14 +190,14 @@ async def run(arguments: CostDataQuestion, asking: Asking[MoneyServices]) -> Too
         shows["cost_type"] = arguments.cost_type
     if arguments.missing:
         shows["missing"] = arguments.missing
-    first, now = open_cursor(asking, NAME, arguments, arguments.cursor), asking.shared.clock.now()
+    first, now = verify_cursor(asking, NAME, arguments, arguments.cursor), asking.shared.clock.now()
     cost_answer = await answer_costs(
-        posed, asking.reads, now, prices=asking.services.prices, states_alone=True
+        posed, asking.cost_reader, now, prices=asking.services.prices, states_alone=True
     )
     if cost_answer.billed is not None:
         notes.append(billed_note(cost_answer.billed))
         if arguments.missing:
-            counted = f"{money_text(str(cost_answer.billed[COUNTED]))} {CURRENCY_UNIT}"
+            counted = f"{format_dollars(str(cost_answer.billed[COUNTED]))} {CURRENCY_UNIT}"
             notes.append(f"{counted} of it are counted costs, on days without a bill")
     page = _Page(
         arguments=arguments,
@@ -205,9 +205,11 @@ async def run(arguments: CostDataQuestion, asking: Asking[MoneyServices]) -> Too
         notes=notes,
         first=first,
         now=now,
-        link=costs_page(asking, posed, arguments.group_by, shows),
+        link=console_link_to_costs(asking, posed, arguments.group_by, shows),
     )
-    return await asyncio.to_thread(page.answer, lambda seen: seal_cursor(asking, NAME, arguments, seen))
+    return await asyncio.to_thread(
+        page.build_page_answer, lambda seen: make_cursor(asking, NAME, arguments, seen)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,19 +221,19 @@ class _Page:
     now: float
     link: str
 
-    def answer(self, seal: Callable[[int], str]) -> ToolAnswer:
+    def build_page_answer(self, seal: Callable[[int], str]) -> ToolAnswer:
         """Write the page of rows: by period, then largest first."""
         rows = sort_in_steps(
             self.cost_answer.rows,
             key=lambda row: (
                 row.start,
-                -_decimal_or_zero(self._row_value(row)),
+                -_decimal_or_zero(self._requested_measure(row)),
                 [value or "" for value in row.group],
             ),
         )
         page_rows = rows[self.first : self.first + self.arguments.limit]
         total = _sum_rows(rows)
-        return fit_rows(
+        return answer_within_limit(
             lambda count: self._build_answer(rows, page_rows[:count], total, seal), len(page_rows)
         )
 
@@ -266,7 +268,7 @@ class _Page:
             notes=list(self._page_notes(total)),
         )
         return ToolAnswer(
-            text=self._format_text(content, total, len(elsewhere)), content=content, link=self.link
+            text=self._format_cost_table(content, total, len(elsewhere)), content=content, link=self.link
         )
 
     @property
@@ -276,7 +278,9 @@ class _Page:
 
     def _cost_line(self, row: CostRow, *, whole: bool = False) -> CostLine:
         names = (
-            {} if whole else dict(zip(self.arguments.group_by, map(clean_or_none, row.group), strict=True))
+            {}
+            if whole
+            else dict(zip(self.arguments.group_by, map(remove_hidden_or_none, row.group), strict=True))
         )
         period = None
         if not whole and self.arguments.granularity != TOTAL:
@@ -284,7 +288,7 @@ class _Page:
         return CostLine(
             period=period,
             group=names,
-            value=self._row_value(row),
+            value=self._requested_measure(row),
             cost=row_amount(row, self.arguments.cost_type),
             calls=row.calls,
             tokens=billed_tokens(row),
@@ -292,7 +296,7 @@ class _Page:
             calls_without_usage=row.without_usage,
         )
 
-    def _row_value(self, row: CostRow) -> str | None:
+    def _requested_measure(self, row: CostRow) -> str | None:
         cost = row_amount(row, self.arguments.cost_type)
         match self.arguments.measure:
             case "cost":
@@ -334,36 +338,39 @@ class _Page:
             notes.append(f"these periods are not complete: {', '.join(start.isoformat() for start in parts)}")
         return notes
 
-    def _format_text(self, content: CostData, total: CostRow, elsewhere: int) -> str:
+    def _format_cost_table(self, content: CostData, total: CostRow, elsewhere: int) -> str:
         query = self.cost_answer.query
         unit = content.unit
         names_type = query.arranged or content.cost_type in PLAN_TYPES
-        cost = f"{money_text(content.total.cost)} {CURRENCY_UNIT}"
+        cost = f"{format_dollars(content.total.cost)} {CURRENCY_UNIT}"
         sentence = (
             f"{days_text(query.since, query.until)} ({ZONE}): "
             f"{NO_PRICE if has_no_price(total.cost, total.unpriced) else cost} "
             + (f"of {content.cost_type}" if names_type else f"in {total.calls:,} calls")
         )
         if content.measure != "cost":
-            sentence += f"; {self.arguments.meter or content.measure}: {amount_text(content.total.value, unit)} {unit}"
+            amount = format_amount_or_dash(content.total.value, unit)
+            sentence += f"; {self.arguments.meter or content.measure}: {amount} {unit}"
         if content.estimated_percent is not None and content.cost_type == "real_cost":
             sentence += f"; {content.estimated_percent} % of the cost is estimated"
         parts = [f"{sentence}. As of {content.as_of}.", *content.notes]
         if content.rows and (content.group_by or content.granularity != TOTAL):
             lines = content.rows[:MAX_TABLE_ROWS]
             parts.append(
-                markdown_table(self._table_columns(), [self._line_cells(line, unit) for line in lines])
+                markdown_table(
+                    self._cost_table_columns(), [self._cost_table_cells(line, unit) for line in lines]
+                )
             )
             if len(lines) < len(content.rows):
                 parts.append(f"{len(content.rows) - len(lines)} more rows are in the structured content.")
             if content.other is not None:
-                cost = money_text(content.other.cost)
+                cost = format_dollars(content.other.cost)
                 parts.append(f"Rows on other pages: {elsewhere}, with {cost} {CURRENCY_UNIT}.")
         if content.truncated:
             parts.append("For the next rows, repeat the call with cursor = next_cursor, or narrow the query.")
         return "\n\n".join(parts)
 
-    def _table_columns(self) -> list[str]:
+    def _cost_table_columns(self) -> list[str]:
         period = [] if self.arguments.granularity == TOTAL else ["period"]
         measure = self.arguments.meter or self.arguments.measure
         return [
@@ -373,10 +380,10 @@ class _Page:
             "calls",
         ]
 
-    def _line_cells(self, line: CostLine, unit: str) -> list[str]:
+    def _cost_table_cells(self, line: CostLine, unit: str) -> list[str]:
         period = [] if line.period is None else [line.period[:16]]
         is_unknown = unit.startswith(CURRENCY_UNIT) and has_no_price(line.value, line.unpriced_calls)
-        value = NO_PRICE if is_unknown else amount_text(line.value, unit)
+        value = NO_PRICE if is_unknown else format_amount_or_dash(line.value, unit)
         return [*period, *map(format_cell, line.group.values()), value, f"{line.calls:,}"]
 
 
@@ -399,7 +406,7 @@ TOOL = Tool(
     ),
     takes=CostDataQuestion,
     gives=CostData,
-    run=run,
+    run=answer_cost_data,
     shows=SLICED,
     asks_cost_type=True,
 )

@@ -10,17 +10,25 @@ import msgspec
 
 from gateway.core.visible import SLICED
 from gateway.mcp.questions import ZONE, DateRange, build_question, days_text
-from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fit_rows
+from gateway.mcp.tool import (
+    Asking,
+    DimensionName,
+    Tool,
+    ToolAnswer,
+    ToolInput,
+    ToolOutput,
+    answer_within_limit,
+)
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
-    clean_name,
-    clean_or_none,
-    costs_page,
+    console_link_to_costs,
+    did_you_mean,
     format_cell,
+    format_dollars,
     format_percent,
     markdown_table,
-    money_text,
-    suggestion,
+    remove_hidden_characters,
+    remove_hidden_or_none,
 )
 from gateway.money.costs.answer import ledger_for_question
 from gateway.money.costs.measures import CURRENCY_UNIT, estimated_cost
@@ -62,24 +70,24 @@ class DimensionValues(ToolOutput):
     truncated: bool
 
 
-async def run(arguments: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+async def answer_dimension_values(arguments: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     group_by = [arguments.dimension]
     of_bills = {"cost_type": BILLED} if arguments.dimension in BILLED_DIMENSIONS else {}
     posed, _ = await build_question(asking, arguments.date_range, filters={}, group_by=group_by, **of_bills)
     now = asking.shared.clock.now()
-    ledger = await ledger_for_question(posed, asking.reads, now, prices=asking.services.prices)
+    ledger = await ledger_for_question(posed, asking.cost_reader, now, prices=asking.services.prices)
     rows = await ledger.costs(posed.query)
     asking.shared.people.check([arguments.match or ""])
     matching_rows = await asyncio.to_thread(
-        _rows_containing, rows, asking.shared.people.recorded_forms(arguments.match or "")
+        _rows_with_matching_name, rows, asking.shared.people.recorded_forms(arguments.match or "")
     )
     hint = ""
     if arguments.match and not matching_rows:
-        hint = await asyncio.to_thread(suggestion, arguments.match, [row.group[0] or "" for row in rows])
+        hint = await asyncio.to_thread(did_you_mean, arguments.match, [row.group[0] or "" for row in rows])
 
-    link = costs_page(asking, posed, group_by, of_bills)
+    link = console_link_to_costs(asking, posed, group_by, of_bills)
 
-    def written(count: int) -> ToolAnswer:
+    def answer_with_values(count: int) -> ToolAnswer:
         left_out = len(matching_rows) - count
         content = DimensionValues(
             dimension=arguments.dimension,
@@ -103,7 +111,7 @@ async def run(arguments: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolA
         )
         parts = [f"{summary} in {days_text(posed.since, posed.until)} ({ZONE}){hint}{share}"]
         shown_rows = [
-            [format_cell(line.value), money_text(line.cost), f"{line.calls:,}"] for line in content.values
+            [format_cell(line.value), format_dollars(line.cost), f"{line.calls:,}"] for line in content.values
         ]
         if shown_rows:
             columns = [format_cell(arguments.dimension), f"cost ({CURRENCY_UNIT})", "calls"]
@@ -116,18 +124,20 @@ async def run(arguments: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolA
             )
         return ToolAnswer(text="\n\n".join(parts), content=content, link=link)
 
-    return await asyncio.to_thread(fit_rows, written, min(arguments.limit, len(matching_rows)))
+    return await asyncio.to_thread(
+        answer_within_limit, answer_with_values, min(arguments.limit, len(matching_rows))
+    )
 
 
-def _rows_containing(rows: Sequence[CostRow], name_forms: Sequence[str]) -> Sequence[CostRow]:
+def _rows_with_matching_name(rows: Sequence[CostRow], name_forms: Sequence[str]) -> Sequence[CostRow]:
     texts = [value.casefold() for value in name_forms]
-    values = [(row, clean_name(row.group[0] or "").casefold()) for row in rows]
+    values = [(row, remove_hidden_characters(row.group[0] or "").casefold()) for row in rows]
     passing = [row for row, value in values if any(text in value for text in texts)]
     return sort_in_steps(passing, key=lambda row: (-money.units(row.cost), -row.calls, row.group[0] or ""))
 
 
 def _value_line(row: CostRow) -> ValueLine:
-    return ValueLine(value=clean_or_none(row.group[0]), cost=row.cost, calls=row.calls)
+    return ValueLine(value=remove_hidden_or_none(row.group[0]), cost=row.cost, calls=row.calls)
 
 
 TOOL = Tool(
@@ -140,6 +150,6 @@ TOOL = Tool(
     ),
     takes=ValuesQuestion,
     gives=DimensionValues,
-    run=run,
+    run=answer_dimension_values,
     shows=SLICED,
 )

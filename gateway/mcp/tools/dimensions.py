@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.core.visible import SLICED
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit_rows
-from gateway.mcp.writing import clean_and_shorten, format_cell, markdown_table, suggestion
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, answer_within_limit
+from gateway.mcp.writing import clean_and_shorten, did_you_mean, format_cell, markdown_table
 from gateway.operations.holders.operators import InstallationServices
 from spool.ledger.ledger import MOST_VALUES
 from spool.ledger.queries import BUILT_IN_DIMENSIONS, DIMENSIONS, TAG
@@ -45,26 +45,32 @@ class DimensionsKnown(ToolOutput):
     truncated: bool
 
 
-async def run(arguments: DimensionsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
+async def answer_dimensions(
+    arguments: DimensionsQuestion, asking: Asking[InstallationServices]
+) -> ToolAnswer:
     everything = await dimension_meanings(asking)
     filter_text = (arguments.filter or "").casefold()
     names = [name for name, meaning in everything.items() if filter_text in f"{name}\n{meaning}".casefold()]
     known_dimensions = await describe_dimensions(asking, names[: arguments.limit])
-    hint = suggestion(arguments.filter or "", everything) if not names else ""
+    hint = did_you_mean(arguments.filter or "", everything) if not names else ""
 
-    def written(count: int) -> ToolAnswer:
+    def answer_with_dimensions(count: int) -> ToolAnswer:
         content = DimensionsKnown(
             dimensions=known_dimensions[:count], dimension_count=len(names), truncated=count < len(names)
         )
-        return ToolAnswer(text=_format_text(content, hint), content=content)
+        return ToolAnswer(text=_format_dimensions(content, hint), content=content)
 
-    return fit_rows(written, len(known_dimensions))
+    return answer_within_limit(answer_with_dimensions, len(known_dimensions))
 
 
-def _format_text(content: DimensionsKnown, hint: str) -> str:
+def _format_dimensions(content: DimensionsKnown, hint: str) -> str:
     matching = content.dimensions
     rows = [
-        [format_cell(dimension.name), format_cell(dimension.meaning, MAX_MEANING), _format_count(dimension)]
+        [
+            format_cell(dimension.name),
+            format_cell(dimension.meaning, MAX_MEANING),
+            _format_value_count(dimension),
+        ]
         for dimension in matching
     ]
     parts = [f"Costs can be grouped and filtered by {content.dimension_count} matching dimensions{hint}."]
@@ -75,7 +81,7 @@ def _format_text(content: DimensionsKnown, hint: str) -> str:
     return "\n\n".join(parts)
 
 
-def _format_count(dimension: KnownDimension) -> str:
+def _format_value_count(dimension: KnownDimension) -> str:
     return f"{dimension.value_count}{'+' * dimension.is_bound}"
 
 
@@ -83,12 +89,12 @@ async def dimension_meanings(asking: Asking[Any]) -> Mapping[str, str]:
     """Return the meaning of each dimension. Names that people and senders chose are shortened."""
     own_meanings = {
         name: _MEANINGS.get(name, f"the tag {clean_and_shorten(name.removeprefix(TAG), MAX_TAG)} of calls")
-        for name in asking.ledger.own_dimensions()
+        for name in asking.visible_ledger.own_dimensions()
     }
     defined = {
         dimension.name: _MEANINGS.get(dimension.name)
         or f"{clean_and_shorten(dimension.label, MAX_TAG)}, as the organization defines it"
-        for dimension in await asking.reads.derived()
+        for dimension in await asking.cost_reader.derived()
     }
     return {**own_meanings, **defined}
 
@@ -99,7 +105,8 @@ async def describe_dimensions(
     """Return these dimensions (default: all) with the number of their values so far."""
     meaning_of = await dimension_meanings(asking)
     counts = {
-        name: len(await asking.ledger.values(name)) for name in (meaning_of if names is None else names)
+        name: len(await asking.visible_ledger.values(name))
+        for name in (meaning_of if names is None else names)
     }
     return [
         KnownDimension(
@@ -121,6 +128,6 @@ TOOL = Tool(
     ),
     takes=DimensionsQuestion,
     gives=DimensionsKnown,
-    run=run,
+    run=answer_dimensions,
     shows=SLICED,
 )

@@ -11,14 +11,14 @@ import msgspec
 
 from gateway.core.visible import SLICED
 from gateway.mcp.questions import ZONE
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit_rows
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, answer_within_limit
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
-    clean_name,
     console_page_link,
     format_cell,
+    format_dollars,
     markdown_table,
-    money_text,
+    remove_hidden_characters,
 )
 from gateway.money.costs.groups import USUAL, Cut, Figures, sum_figures, visible_groups
 from gateway.operations.holders.operators import MoneyServices
@@ -65,7 +65,7 @@ class GroupCosts(ToolOutput):
     truncated: bool
 
 
-async def run(arguments: GroupCostsQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+async def answer_group_costs(arguments: GroupCostsQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     registry, services = asking.shared.require_registry(), asking.services
     await services.ledger.catch_up(services.log)
     groups = await visible_groups(services.ledger, registry, asking.rights, asking.shared.clock.now())
@@ -75,13 +75,13 @@ async def run(arguments: GroupCostsQuestion, asking: Asking[MoneyServices]) -> T
     people = registry.people.min_group
     link = console_page_link(asking, "/groups", {"by": by})
 
-    def largest_first() -> ToolAnswer:
+    def build_answer_largest_first() -> ToolAnswer:
         sums = list(groups.sums(by, chosen))
         total = money.text(sum_figures(figures for _, _, figures in sums).cost)
         sums = sort_in_steps(sums, key=lambda row: (-row[0].since.timestamp(), -row[2].cost))
         lines = [_group_line(cut, by, names, figures) for cut, names, figures in sums[: arguments.limit]]
 
-        def written(count: int) -> ToolAnswer:
+        def answer_with_groups(count: int) -> ToolAnswer:
             content = GroupCosts(
                 people=people,
                 zone=ZONE,
@@ -90,16 +90,17 @@ async def run(arguments: GroupCostsQuestion, asking: Asking[MoneyServices]) -> T
                 row_count=len(sums),
                 truncated=count < len(sums),
             )
-            return ToolAnswer(text=_format_text(content), content=content, link=link)
+            return ToolAnswer(text=_format_group_costs(content), content=content, link=link)
 
-        return fit_rows(written, len(lines))
+        return answer_within_limit(answer_with_groups, len(lines))
 
-    return await asyncio.to_thread(largest_first)
+    return await asyncio.to_thread(build_answer_largest_first)
 
 
 def _group_line(cut: Cut, by: Sequence[str], names: Sequence[str | None], figures: Figures) -> GroupLine:
     group = {
-        name: None if value is None else clean_name(value) for name, value in zip(by, names, strict=True)
+        name: None if value is None else remove_hidden_characters(value)
+        for name, value in zip(by, names, strict=True)
     }
     return GroupLine(start=_format_day(cut.since), end=_format_day(cut.until), group=group, **figures.shown)
 
@@ -108,17 +109,17 @@ def _format_day(when: datetime) -> str:
     return when.date().isoformat()
 
 
-def _format_text(content: GroupCosts) -> str:
+def _format_group_costs(content: GroupCosts) -> str:
     if not content.people:
         return "The setting privacy.min_group is off, so no groups are formed. Use get_cost_data."
     if not content.rows:
         return "No finished part of a month has a group that you may see."
     rows = [
-        [row.start, row.end, *map(format_cell, row.group.values()), money_text(row.cost), str(row.calls)]
+        [row.start, row.end, *map(format_cell, row.group.values()), format_dollars(row.cost), str(row.calls)]
         for row in content.rows[:MAX_TABLE_ROWS]
     ]
     parts = [
-        f"Groups of at least {content.people} people besides you: {money_text(content.total)} dollars in all.",
+        f"Groups of at least {content.people} people besides you: {format_dollars(content.total)} dollars in all.",
         markdown_table(["from", "before", *content.rows[0].group, "cost", "calls"], rows),
     ]
     if content.truncated:
@@ -136,6 +137,6 @@ TOOL = Tool(
     ),
     takes=GroupCostsQuestion,
     gives=GroupCosts,
-    run=run,
+    run=answer_group_costs,
     shows=SLICED,
 )

@@ -8,16 +8,16 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.core.visible import SLICED
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit_rows
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, answer_within_limit
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
-    clean_name,
-    clean_text,
+    clean_lines,
+    console_link_to_row,
     console_page_link,
     format_cell,
+    format_dollars,
     markdown_table,
-    money_text,
-    opened_row,
+    remove_hidden_characters,
 )
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.operations.holders.operators import InstallationServices
@@ -75,9 +75,9 @@ class InsightLines(ToolOutput):
     truncated: bool
 
 
-async def run(arguments: InsightsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
+async def answer_insights(arguments: InsightsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
     registry = asking.shared.require_registry()
-    sees = await asking.reads.visible()
+    sees = await asking.cost_reader.visible()
     lines: list[InsightLine] = []
     if arguments.kind != "recommendation":
         query = ListQuery(
@@ -89,14 +89,16 @@ async def run(arguments: InsightsQuestion, asking: Asking[InstallationServices])
         )
         rows = (await registry.insights.page(query)).rows
         lines += [
-            _insight_line(insight, opened_row(asking, "/insights", insight.id))
+            _insight_line(insight, console_link_to_row(asking, "/insights", insight.id))
             for insight in rows
             if sees.insight(insight)
         ]
     if arguments.kind != "insight":
         all_recommendations = await registry.recommendations.all()
         lines += [
-            _recommendation_line(recommendation, opened_row(asking, "/recommendations", recommendation.id))
+            _recommendation_line(
+                recommendation, console_link_to_row(asking, "/recommendations", recommendation.id)
+            )
             for recommendation in all_recommendations
             if recommendation.is_open
             and recommendation.status in arguments.status
@@ -107,7 +109,7 @@ async def run(arguments: InsightsQuestion, asking: Asking[InstallationServices])
     chosen.sort(key=lambda line: (-Decimal(line.impact), line.id))
     savings = sum((Decimal(line.impact) for line in chosen if line.kind == "recommendation"), Decimal(0))
 
-    def written(count: int) -> ToolAnswer:
+    def answer_with_insights(count: int) -> ToolAnswer:
         content = InsightLines(
             currency=CURRENCY_UNIT,
             insights=chosen[:count],
@@ -117,22 +119,22 @@ async def run(arguments: InsightsQuestion, asking: Asking[InstallationServices])
             truncated=count < len(chosen),
         )
         return ToolAnswer(
-            text=_format_text(content), content=content, link=console_page_link(asking, "/insights")
+            text=_format_insights(content), content=content, link=console_page_link(asking, "/insights")
         )
 
-    return fit_rows(written, min(arguments.limit, len(chosen)))
+    return answer_within_limit(answer_with_insights, min(arguments.limit, len(chosen)))
 
 
 def _insight_line(insight: Insight, page: str) -> InsightLine:
     return InsightLine(
         kind="insight",
         id=insight.id,
-        title=clean_name(insight.title),
-        category=clean_name(insight.category),
+        title=remove_hidden_characters(insight.title),
+        category=remove_hidden_characters(insight.category),
         status=insight.status,
         effort=insight.effort,
         impact=insight.cost_impact,
-        text=clean_name(insight.description)[:_TEXT],
+        text=remove_hidden_characters(insight.description)[:_TEXT],
         link=web_link(insight.link) or page,
         gone=insight.is_gone,
         last_updated=_format_time(insight.last_updated),
@@ -144,12 +146,12 @@ def _recommendation_line(recommendation: Recommendation, page: str) -> InsightLi
     return InsightLine(
         kind="recommendation",
         id=recommendation.id,
-        title=clean_name(saving.title),
+        title=remove_hidden_characters(saving.title),
         category=saving.type,
         status=recommendation.status,
         effort=saving.effort,
         impact=saving.monthly_savings,
-        text=clean_name(f"{saving.description} {saving.formula}")[:_TEXT],
+        text=remove_hidden_characters(f"{saving.description} {saving.formula}")[:_TEXT],
         link=page,
         gone=not recommendation.is_open,
         last_updated=_format_time(recommendation.last_updated),
@@ -160,8 +162,8 @@ def _format_time(at: float) -> str:
     return moment(at)
 
 
-def _format_text(content: InsightLines) -> str:
-    savings = money_text(content.monthly_savings)
+def _format_insights(content: InsightLines) -> str:
+    savings = format_dollars(content.monthly_savings)
     parts = [
         f"{content.insight_count} findings; the recommendations among them would save {savings} "
         f"{content.currency} per month."
@@ -171,7 +173,13 @@ def _format_text(content: InsightLines) -> str:
             f"No finding has this category; the categories are {', '.join(map(format_cell, content.categories))}."
         )
     rows = [
-        [line.kind, format_cell(line.title), format_cell(line.category), line.status, money_text(line.impact)]
+        [
+            line.kind,
+            format_cell(line.title),
+            format_cell(line.category),
+            line.status,
+            format_dollars(line.impact),
+        ]
         for line in content.insights[:MAX_TABLE_ROWS]
     ]
     if rows:
@@ -193,7 +201,7 @@ TOOL = Tool(
     ),
     takes=InsightsQuestion,
     gives=InsightLines,
-    run=run,
+    run=answer_insights,
     shows=SLICED,
 )
 
@@ -215,15 +223,15 @@ class LoggedInsight(ToolOutput):
 
 async def log_insight(arguments: InsightWords, asking: Asking[InstallationServices]) -> ToolAnswer:
     draft = Draft(
-        title=clean_name(arguments.title),
-        description=clean_text(arguments.text),
-        category=clean_name(arguments.category),
+        title=remove_hidden_characters(arguments.title),
+        description=clean_lines(arguments.text),
+        category=remove_hidden_characters(arguments.category),
     )
     insight = await asking.shared.require_registry().insights.find_or_add(draft, actor=asking.actor)
     content = LoggedInsight(
         id=insight.id,
-        title=clean_name(insight.title),
-        category=clean_name(insight.category),
+        title=remove_hidden_characters(insight.title),
+        category=remove_hidden_characters(insight.category),
         status=insight.status,
     )
     return ToolAnswer(

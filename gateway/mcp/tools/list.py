@@ -59,9 +59,9 @@ TOOLS: Mapping[str, Tool[Any]] = {
 
 
 @lru_cache(maxsize=8)
-def tools_as_json(dimensions: tuple[str, ...], names: tuple[str, ...]) -> msgspec.Raw:
+def encode_tools_list(dimensions: tuple[str, ...], names: tuple[str, ...]) -> msgspec.Raw:
     """Return the named tools as JSON for the tools list. Cached, as it changes only with the dimensions."""
-    return msgspec.Raw(msgspec.json.encode([TOOLS[name].shown(dimensions) for name in names]))
+    return msgspec.Raw(msgspec.json.encode([TOOLS[name].tools_list_entry(dimensions) for name in names]))
 
 
 def permitted_tools(asking: Asking[OperatorServices]) -> Mapping[str, Tool[Any]]:
@@ -74,7 +74,7 @@ def permitted_tools(asking: Asking[OperatorServices]) -> Mapping[str, Tool[Any]]
     return {
         name: tool
         for name, tool in TOOLS.items()
-        if is_tool_enabled(asking.services, name) and tool.is_for(asking.rights)
+        if is_tool_enabled(asking.services, name) and tool.is_permitted(asking.rights)
     }
 
 

@@ -13,18 +13,18 @@ from typing import Annotated
 import msgspec
 
 from gateway.core.visible import SLICED
-from gateway.mcp.questions import ZONE, range_bounds
+from gateway.mcp.questions import ZONE, date_range_span
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
 from gateway.mcp.tools.dimensions import describe_dimensions
 from gateway.mcp.writing import (
     UNKNOWN,
-    clean_name,
-    clean_or_none,
-    clean_text,
+    clean_lines,
     console_page_link,
     format_cell,
+    format_dollars,
     format_percent,
-    money_text,
+    remove_hidden_characters,
+    remove_hidden_or_none,
 )
 from gateway.money.budgets.declared import BudgetTable
 from gateway.money.costs.measures import CURRENCY_UNIT, estimated_cost
@@ -87,20 +87,20 @@ class ContextAnswer(ToolOutput):
     notes: list[str]
 
 
-async def run(_: ContextQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+async def answer_org_context(_: ContextQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     ledger = asking.services.ledger
     registry = asking.shared.registry
-    sees = await asking.reads.visible()
+    sees = await asking.cost_reader.visible()
     now = asking.shared.clock.now()
-    since, until = range_bounds("month_to_date", now)
+    since, until = date_range_span("month_to_date", now)
     month = {
-        name: await asking.ledger.costs(
+        name: await asking.visible_ledger.costs(
             CostQuery(since=since, until=until, granularity=TOTAL, group_by=[name])
         )
         for name in _TOPS
     }
     total = await asyncio.to_thread(partial(combine_rows, month["team"], start=since, group=()))
-    known_days = await _known_days(asking)
+    known_days = await _first_and_last_day(asking)
     views = [] if registry is None else [view.name for view in registry.views.all() if sees.view(view)]
     budgets = (
         []
@@ -125,35 +125,41 @@ async def run(_: ContextQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
         unowned_calls=sum(row.calls for row in month["team"] if row.group[0] is None),
         dimensions={dimension.name: dimension.value_count for dimension in await describe_dimensions(asking)},
         top={name: await asyncio.to_thread(_largest_spenders, rows) for name, rows in month.items()},
-        views=[clean_or_none(name) or "" for name in views[:_NAMES]],
+        views=[remove_hidden_or_none(name) or "" for name in views[:_NAMES]],
         view_count=len(views),
-        budgets=[clean_or_none(name) or "" for name in budgets[:_NAMES]],
+        budgets=[remove_hidden_or_none(name) or "" for name in budgets[:_NAMES]],
         budget_count=len(budgets),
         price_book=asking.services.prices().version,
         is_complete=is_complete,
-        org_context=await _read_notes(registry) if registry is not None and asking.ledger.is_whole else None,
+        org_context=await _fetch_organization_notes(registry)
+        if registry is not None and asking.visible_ledger.is_whole
+        else None,
         notes=notes,
     )
-    return ToolAnswer(text=_format_text(content), content=content, link=console_page_link(asking, "/"))
+    return ToolAnswer(text=_format_context(content), content=content, link=console_page_link(asking, "/"))
 
 
-async def _known_days(asking: Asking[MoneyServices]) -> tuple[datetime, datetime] | None:
+async def _first_and_last_day(asking: Asking[MoneyServices]) -> tuple[datetime, datetime] | None:
     span = await asking.services.ledger.known_span()
-    if span is None or asking.ledger.is_whole:
+    if span is None or asking.visible_ledger.is_whole:
         return span
     until = next_full_hour(max(asking.shared.clock.now(), span[1].timestamp()))
-    rows = await asking.ledger.costs(
+    rows = await asking.visible_ledger.costs(
         CostQuery(since=span[0], until=until, granularity="daily", measures=("calls",))
     )
     days = [row.start for row in rows if row.calls]
     return (min(days), max(days)) if days else None
 
 
-async def _read_notes(registry: Registry) -> OrgNotes | None:
+async def _fetch_organization_notes(registry: Registry) -> OrgNotes | None:
     notes = await registry.org_context.get()
     if notes is None:
         return None
-    return OrgNotes(text=clean_text(notes.text), set_by=clean_name(notes.set_by), set_at=moment(notes.set_at))
+    return OrgNotes(
+        text=clean_lines(notes.text),
+        set_by=remove_hidden_characters(notes.set_by),
+        set_at=moment(notes.set_at),
+    )
 
 
 def _format_day(when: datetime) -> str:
@@ -162,13 +168,13 @@ def _format_day(when: datetime) -> str:
 
 def _largest_spenders(rows: Sequence[CostRow]) -> list[Spender]:
     largest = nsmallest(_TOP, rows, key=lambda row: (-money.units(row.cost), row.group[0] or ""))
-    return [Spender(name=clean_or_none(row.group[0]), cost=row.cost) for row in largest]
+    return [Spender(name=remove_hidden_or_none(row.group[0]), cost=row.cost) for row in largest]
 
 
-def _format_text(context: ContextAnswer) -> str:
+def _format_context(context: ContextAnswer) -> str:
     days = f"{context.first_day} to {context.last_day}" if context.first_day else "no data yet"
     lines = [
-        f"This month so far: {money_text(context.month_cost)} {context.currency} in {context.month_calls:,} "
+        f"This month so far: {format_dollars(context.month_cost)} {context.currency} in {context.month_calls:,} "
         f"calls; {context.estimated_percent or '0.0'} % of the cost is estimated, "
         f"{context.unpriced_calls:,} calls have no price, {context.calls_without_usage:,} report no usage, "
         f"{context.unowned_calls:,} have no team. As "
@@ -179,14 +185,14 @@ def _format_text(context: ContextAnswer) -> str:
         *(
             f"Top {name}: "
             + ", ".join(
-                f"{UNKNOWN if spender.name is None else format_cell(spender.name)} {money_text(spender.cost)}"
+                f"{UNKNOWN if spender.name is None else format_cell(spender.name)} {format_dollars(spender.cost)}"
                 for spender in spenders
             )
             for name, spenders in context.top.items()
             if spenders
         ),
-        _names_line("Views", context.views, context.view_count),
-        _names_line("Budgets", context.budgets, context.budget_count),
+        _format_names_line("Views", context.views, context.view_count),
+        _format_names_line("Budgets", context.budgets, context.budget_count),
         *context.notes,
     ]
     if context.org_context is not None:
@@ -200,7 +206,7 @@ def _format_text(context: ContextAnswer) -> str:
     return "\n".join(lines)
 
 
-def _names_line(what: str, names: list[str], count: int) -> str:
+def _format_names_line(what: str, names: list[str], count: int) -> str:
     suffix = f", and {count - len(names)} more" if count > len(names) else ""
     return f"{what}: {', '.join(map(format_cell, names)) or 'none'}{suffix}"
 
@@ -215,7 +221,7 @@ TOOL = Tool(
     ),
     takes=ContextQuestion,
     gives=ContextAnswer,
-    run=run,
+    run=answer_org_context,
     shows=SLICED,
 )
 
@@ -240,9 +246,11 @@ class OrgContextSet(ToolOutput):
     set_by: str | None
 
 
-async def set_notes(arguments: NewOrgContext, asking: Asking[InstallationServices]) -> ToolAnswer:
+async def store_organization_notes(
+    arguments: NewOrgContext, asking: Asking[InstallationServices]
+) -> ToolAnswer:
     table = asking.shared.require_registry().org_context
-    stored_notes = await table.set_text(clean_text(arguments.text), actor=asking.actor)
+    stored_notes = await table.set_text(clean_lines(arguments.text), actor=asking.actor)
     content = OrgContextSet(
         text="" if stored_notes is None else stored_notes.text,
         set_by=None if stored_notes is None else stored_notes.set_by,
@@ -263,7 +271,7 @@ SET_TOOL = Tool(
     ),
     takes=NewOrgContext,
     gives=OrgContextSet,
-    run=set_notes,
+    run=store_organization_notes,
     writes=True,
     needs=WORK_ON_INSIGHTS,
     replaces=True,

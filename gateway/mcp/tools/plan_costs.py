@@ -12,14 +12,14 @@ import msgspec
 from gateway.bills.plans.costs import IdleSeat, PlanCosts, PlanQuestion, SeatOfMonth, asked_costs, parse_month
 from gateway.core.visible import SLICED
 from gateway.mcp.questions import ZONE
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit_rows
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, answer_within_limit
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
-    clean_name,
     console_page_link,
     format_cell,
+    format_dollars,
     markdown_table,
-    money_text,
+    remove_hidden_characters,
 )
 from gateway.operations.holders.operators import MoneyServices
 from spool.currencies import DECIMALS
@@ -106,11 +106,11 @@ class PlanCostsOfMonth(ToolOutput):
     truncated: bool
 
 
-async def run(arguments: PlanCostsQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+async def answer_plan_costs(arguments: PlanCostsQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     check_one_of("currency", arguments.currency, DECIMALS)
     now = asking.shared.clock.now()
     question = PlanQuestion(
-        ledger=asking.ledger,
+        ledger=asking.visible_ledger,
         whole=asking.whole_ledger,
         registry=asking.shared.require_registry(),
         month=parse_month(arguments.month, now),
@@ -121,22 +121,22 @@ async def run(arguments: PlanCostsQuestion, asking: Asking[MoneyServices]) -> To
     plan_costs = await asked_costs(question)
     link = console_page_link(asking, "/plans", {"month": [question.month.name]})
 
-    def written(count: int) -> ToolAnswer:
-        content = _build_content(plan_costs, count)
-        return ToolAnswer(text=_format_text(content), content=content, link=link)
+    def answer_with_rows(count: int) -> ToolAnswer:
+        content = _build_plan_costs(plan_costs, count)
+        return ToolAnswer(text=_format_plan_costs(content), content=content, link=link)
 
-    def largest_first() -> ToolAnswer:
+    def sort_and_build_answer() -> ToolAnswer:
         plan_costs.rows = sort_in_steps(plan_costs.rows, key=lambda row: -float(row.paid))
-        return fit_rows(written, arguments.limit)
+        return answer_within_limit(answer_with_rows, arguments.limit)
 
-    return await asyncio.to_thread(largest_first)
+    return await asyncio.to_thread(sort_and_build_answer)
 
 
-def _build_content(plan_costs: PlanCosts, count: int) -> PlanCostsOfMonth:
+def _build_plan_costs(plan_costs: PlanCosts, count: int) -> PlanCostsOfMonth:
     total = plan_costs.total
     plans = [
         PlanLine(
-            name=clean_name(plan.name),
+            name=remove_hidden_characters(plan.name),
             seats=plan.seats,
             paid=plan.paid,
             fees=plan.fees,
@@ -146,7 +146,7 @@ def _build_content(plan_costs: PlanCosts, count: int) -> PlanCostsOfMonth:
             used=plan.used,
             included=plan.included,
             source=plan.source,
-            unmet=None if plan.unmet is None else clean_name(plan.unmet),
+            unmet=None if plan.unmet is None else remove_hidden_characters(plan.unmet),
         )
         for plan in plan_costs.plans[:count]
     ]
@@ -166,7 +166,7 @@ def _build_content(plan_costs: PlanCosts, count: int) -> PlanCostsOfMonth:
         plans=plans,
         seats=list(map(_seat_line, plan_costs.rows[:count])),
         seat_count=plan_costs.plan_costs.row_count,
-        idle_seats=list(map(_idle_seat, plan_costs.idle_seats[:count])),
+        idle_seats=list(map(_idle_seat_line, plan_costs.idle_seats[:count])),
         idle_seat_count=len(plan_costs.idle_seats),
         truncated=plan_costs.plan_costs.truncated or any(len(rows) > count for rows in lists),
     )
@@ -174,32 +174,32 @@ def _build_content(plan_costs: PlanCosts, count: int) -> PlanCostsOfMonth:
 
 def _seat_line(row: SeatOfMonth) -> SeatLine:
     return SeatLine(
-        plan=clean_name(row.plan),
-        user=clean_name(row.user),
-        team=None if row.team is None else clean_name(row.team),
+        plan=remove_hidden_characters(row.plan),
+        user=remove_hidden_characters(row.user),
+        team=None if row.team is None else remove_hidden_characters(row.team),
         paid=row.paid,
         included_value=row.included_value,
         calls=row.calls,
     )
 
 
-def _idle_seat(seat: IdleSeat) -> IdleSeatLine:
+def _idle_seat_line(seat: IdleSeat) -> IdleSeatLine:
     return IdleSeatLine(
-        plan=clean_name(seat.plan),
-        user=clean_name(seat.user),
+        plan=remove_hidden_characters(seat.plan),
+        user=remove_hidden_characters(seat.user),
         fee=seat.fee,
         first_day=seat.first_day,
         last_day=seat.last_day,
     )
 
 
-def _format_text(content: PlanCostsOfMonth) -> str:
+def _format_plan_costs(content: PlanCostsOfMonth) -> str:
     total = content.total
     parts = [
-        f"{content.month} ({content.zone}), in {content.currency}: paid {money_text(total.paid)}, "
-        f"which is {money_text(total.fees)} for fees, {money_text(total.overage)} for extra usage, "
-        f"and {money_text(total.metered)} for calls outside of plans. The usage included in plans is "
-        f"worth {money_text(total.included_value)} at list prices; this is not a payment and not part "
+        f"{content.month} ({content.zone}), in {content.currency}: paid {format_dollars(total.paid)}, "
+        f"which is {format_dollars(total.fees)} for fees, {format_dollars(total.overage)} for extra usage, "
+        f"and {format_dollars(total.metered)} for calls outside of plans. The usage included in plans is "
+        f"worth {format_dollars(total.included_value)} at list prices; this is not a payment and not part "
         "of any other sum."
     ]
     if not content.plans:
@@ -209,7 +209,7 @@ def _format_text(content: PlanCostsOfMonth) -> str:
             [
                 format_cell(plan.name),
                 str(plan.seats),
-                *map(money_text, (plan.paid, plan.overage, plan.included_value)),
+                *map(format_dollars, (plan.paid, plan.overage, plan.included_value)),
             ]
             for plan in content.plans[:MAX_TABLE_ROWS]
         ]
@@ -220,7 +220,7 @@ def _format_text(content: PlanCostsOfMonth) -> str:
             [
                 format_cell(seat.user),
                 format_cell(seat.plan),
-                money_text(seat.fee),
+                format_dollars(seat.fee),
                 seat.first_day,
                 seat.last_day,
             ]
@@ -243,6 +243,6 @@ TOOL = Tool(
     ),
     takes=PlanCostsQuestion,
     gives=PlanCostsOfMonth,
-    run=run,
+    run=answer_plan_costs,
     shows=SLICED,
 )

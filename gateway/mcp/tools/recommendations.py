@@ -10,17 +10,17 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.core.visible import SLICED
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit_rows
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, answer_within_limit
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
     clean_and_shorten,
-    clean_name,
+    console_link_to_row,
     console_page_link,
+    did_you_mean,
     format_cell,
+    format_dollars,
     markdown_table,
-    money_text,
-    opened_row,
-    suggestion,
+    remove_hidden_characters,
 )
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.money.recommendations.facts import recommendation_dimensions
@@ -108,9 +108,11 @@ class Recommendations(ToolOutput):
     truncated: bool
 
 
-async def run(arguments: RecommendationsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
+async def answer_recommendations(
+    arguments: RecommendationsQuestion, asking: Asking[InstallationServices]
+) -> ToolAnswer:
     all_recommendations = await asking.shared.require_registry().recommendations.all()
-    sees = await asking.reads.visible()
+    sees = await asking.cost_reader.visible()
     candidates = [
         recommendation
         for recommendation in all_recommendations
@@ -119,12 +121,12 @@ async def run(arguments: RecommendationsQuestion, asking: Asking[InstallationSer
         and sees.recommendation(recommendation)
     ]
     filters = asking.shared.people.check_and_expand_filter(arguments.filters)
-    await _check_filters(arguments.filters, asking, candidates)
+    await _require_known_filters(arguments.filters, asking, candidates)
     types = sorted({recommendation.saving.type for recommendation in candidates})
     chosen = [
         recommendation
         for recommendation in candidates
-        if arguments.type in (None, recommendation.saving.type) and _is_about(recommendation, filters)
+        if arguments.type in (None, recommendation.saving.type) and _matches_filters(recommendation, filters)
     ]
     chosen.sort(
         key=lambda recommendation: (-Decimal(recommendation.saving.monthly_savings), recommendation.id)
@@ -136,11 +138,13 @@ async def run(arguments: RecommendationsQuestion, asking: Asking[InstallationSer
     }
     link = console_page_link(asking, "/recommendations", {**shown, **arguments.filters})
     lines = [
-        _recommendation_line(recommendation, opened_row(asking, "/recommendations", recommendation.id))
+        _recommendation_line(
+            recommendation, console_link_to_row(asking, "/recommendations", recommendation.id)
+        )
         for recommendation in chosen[: arguments.limit]
     ]
 
-    def written(count: int) -> ToolAnswer:
+    def answer_with_recommendations(count: int) -> ToolAnswer:
         content = Recommendations(
             currency=CURRENCY_UNIT,
             recommendations=lines[:count],
@@ -149,23 +153,23 @@ async def run(arguments: RecommendationsQuestion, asking: Asking[InstallationSer
             types=types,
             truncated=count < len(chosen),
         )
-        return ToolAnswer(text=_format_text(content), content=content, link=link)
+        return ToolAnswer(text=_format_recommendations(content), content=content, link=link)
 
-    return fit_rows(written, len(lines))
+    return answer_within_limit(answer_with_recommendations, len(lines))
 
 
-async def _check_filters(
+async def _require_known_filters(
     filters: Mapping[str, Sequence[str]],
     asking: Asking[InstallationServices],
     recommendations: Sequence[Recommendation],
 ) -> None:
     """Raise Invalid for a dimension that recommendations do not have, or a value that never occurred."""
-    ledger = asking.ledger
+    ledger = asking.visible_ledger
     known = recommendation_dimensions(ledger.own_dimensions())
     for name, values in filters.items():
         if name not in known:
             raise Invalid(
-                f"recommendations cannot be filtered by {clean_name(name)}{suggestion(name, known)}: "
+                f"recommendations cannot be filtered by {remove_hidden_characters(name)}{did_you_mean(name, known)}: "
                 f"{', '.join(known)}"
             )
         known_values = {
@@ -176,11 +180,11 @@ async def _check_filters(
         known_values.update(await ledger.values(name))
         for value in values:
             if known_values.isdisjoint(asking.shared.people.recorded_forms(value)):
-                nearest = await asyncio.to_thread(suggestion, value, known_values)
-                raise Invalid(f"there is no {name} {clean_name(value)}{nearest}")
+                nearest = await asyncio.to_thread(did_you_mean, value, known_values)
+                raise Invalid(f"there is no {name} {remove_hidden_characters(value)}{nearest}")
 
 
-def _is_about(recommendation: Recommendation, filters: Mapping[str, Sequence[str]]) -> bool:
+def _matches_filters(recommendation: Recommendation, filters: Mapping[str, Sequence[str]]) -> bool:
     dimensions = recommendation.saving.dimensions
     return all(set(values) & set(dimensions.get(name, ())) for name, values in filters.items())
 
@@ -216,20 +220,20 @@ def _recommendation_line(recommendation: Recommendation, link: str) -> Recommend
 
 def _describe_processing(processing: Processing) -> ProcessedBy:
     return ProcessedBy(
-        model=_shorten_name(processing.model),
-        provider=_shorten_name(processing.provider),
-        mode=_shorten_name(processing.mode),
+        model=_clean_and_shorten_name(processing.model),
+        provider=_clean_and_shorten_name(processing.provider),
+        mode=_clean_and_shorten_name(processing.mode),
     )
 
 
-def _shorten_name(name: str | None) -> str | None:
+def _clean_and_shorten_name(name: str | None) -> str | None:
     return None if name is None else clean_and_shorten(name, _MOST_NAME)
 
 
-def _format_text(content: Recommendations) -> str:
+def _format_recommendations(content: Recommendations) -> str:
     parts = [
         f"{content.recommendation_count} recommendations; together they would save "
-        f"{money_text(content.total_monthly_savings)} {content.currency} per month."
+        f"{format_dollars(content.total_monthly_savings)} {content.currency} per month."
     ]
     if not content.recommendation_count:
         types = (
@@ -244,8 +248,8 @@ def _format_text(content: Recommendations) -> str:
         [
             format_cell(recommendation.title),
             recommendation.type,
-            money_text(recommendation.monthly_savings),
-            money_text(recommendation.spent),
+            format_dollars(recommendation.monthly_savings),
+            format_dollars(recommendation.spent),
             recommendation.confidence,
             recommendation.effort,
             recommendation.status,
@@ -278,6 +282,6 @@ TOOL = Tool(
     ),
     takes=RecommendationsQuestion,
     gives=Recommendations,
-    run=run,
+    run=answer_recommendations,
     shows=SLICED,
 )

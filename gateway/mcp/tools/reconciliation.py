@@ -15,16 +15,16 @@ from gateway.bills.reconciliation.sides import DAY, PARTS
 from gateway.bills.reconciliation.wording import day_text, shown_row
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.mcp.questions import ZONE
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit_rows
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, answer_within_limit
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
     clean_and_shorten,
-    clean_name,
     console_page_link,
+    did_you_mean,
     format_cell,
+    format_dollars,
     markdown_table,
-    money_text,
-    suggestion,
+    remove_hidden_characters,
 )
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.operations.holders.operators import MoneyServices
@@ -116,7 +116,9 @@ class ReconciledMonths(ToolOutput):
     truncated: bool
 
 
-async def run(arguments: ReconciliationQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+async def answer_reconciliation(
+    arguments: ReconciliationQuestion, asking: Asking[MoneyServices]
+) -> ToolAnswer:
     reconciler = asking.services.require_reconciler()
     month = (
         CalendarMonth.at(asking.shared.clock.now())
@@ -130,10 +132,10 @@ async def run(arguments: ReconciliationQuestion, asking: Asking[MoneyServices]) 
         raise Invalid(str(error)) from error
     names = [provider.provider for provider in reconciled.providers]
     if provider_name is not None and provider_name not in names:
-        known = ", ".join(map(clean_name, names)) or "none"
-        hint = suggestion(provider_name, names)
+        known = ", ".join(map(remove_hidden_characters, names)) or "none"
+        hint = did_you_mean(provider_name, names)
         raise Invalid(
-            f"{reconciled.month.name} has no bill from {clean_name(provider_name)}{hint}; the providers "
+            f"{reconciled.month.name} has no bill from {remove_hidden_characters(provider_name)}{hint}; the providers "
             "with bills are: "
             f"{known}"
         )
@@ -144,7 +146,7 @@ async def run(arguments: ReconciliationQuestion, asking: Asking[MoneyServices]) 
         asking, "/reconciliation", {"month": [reconciled.month.name], "by": [arguments.by]}
     )
 
-    def written(count: int) -> ToolAnswer:
+    def answer_with_lines(count: int) -> ToolAnswer:
         shown = [_reconciled_provider(provider, arguments.by, count) for provider in chosen[:MOST_PROVIDERS]]
         content = ReconciledMonths(
             month=reconciled.month.name,
@@ -156,9 +158,9 @@ async def run(arguments: ReconciliationQuestion, asking: Asking[MoneyServices]) 
             without_statement=money.text(sum(reconciled.without.values())),
             truncated=len(chosen) > MOST_PROVIDERS or any(provider.rest is not None for provider in shown),
         )
-        return ToolAnswer(text=_format_text(content), content=content, link=link)
+        return ToolAnswer(text=_format_reconciliation(content), content=content, link=link)
 
-    return await asyncio.to_thread(fit_rows, written, arguments.limit)
+    return await asyncio.to_thread(answer_within_limit, answer_with_lines, arguments.limit)
 
 
 def _parse_month(text: str) -> CalendarMonth:
@@ -170,13 +172,13 @@ def _parse_month(text: str) -> CalendarMonth:
 
 def _reconciled_provider(result: Reconciliation, by: str, count: int) -> ReconciledProvider:
     lines = sort_in_steps(
-        filter(_is_compared, result.lines(by)), key=lambda line: (-abs(line.difference), line.name)
+        filter(_has_final_state, result.lines(by)), key=lambda line: (-abs(line.difference), line.name)
     )
     rest = lines[count:]
     return ReconciledProvider(
         provider=clean_and_shorten(result.provider, _TEXT),
         total=_sum_lines([result.total], None),
-        rows=[_sum_lines([line], _line_name(line, by)) for line in lines[:count]],
+        rows=[_sum_lines([line], _shown_line_name(line, by)) for line in lines[:count]],
         rest=_sum_lines(rest, None) if rest else None,
         causes=[_explained_difference(claim) for claim in result.claims[:MOST_CAUSES]],
         cause_count=len(result.claims),
@@ -188,16 +190,16 @@ def _reconciled_provider(result: Reconciliation, by: str, count: int) -> Reconci
             )
             for hint in result.hints[:MOST_CAUSES]
         ],
-        not_compared=sum(not _is_compared(line) for line in result.days),
+        not_compared=sum(not _has_final_state(line) for line in result.days),
     )
 
 
-def _is_compared(line: Line) -> bool:
+def _has_final_state(line: Line) -> bool:
     return line.state in FINAL
 
 
-def _line_name(line: Line, by: str) -> str | None:
-    return day_text(int(line.name)) if by == DAY else clean_name(line.name) or None
+def _shown_line_name(line: Line, by: str) -> str | None:
+    return day_text(int(line.name)) if by == DAY else remove_hidden_characters(line.name) or None
 
 
 def _sum_lines(lines: Sequence[Line], name: str | None) -> BilledLine:
@@ -224,15 +226,15 @@ def _explained_difference(claim: Claim) -> ExplainedDifference:
     )
 
 
-def _format_text(content: ReconciledMonths) -> str:
+def _format_reconciliation(content: ReconciledMonths) -> str:
     if not content.providers:
         return (
             f"{content.month}: no provider bill was imported, so nothing can be compared; counted "
-            f"costs are {money_text(content.without_statement)} {content.currency}."
+            f"costs are {format_dollars(content.without_statement)} {content.currency}."
         )
     parts = [
         f"{content.month} ({content.zone}): {content.provider_count} providers with bills, in "
-        f"{content.currency}. Counted without a bill: {money_text(content.without_statement)}."
+        f"{content.currency}. Counted without a bill: {format_dollars(content.without_statement)}."
     ]
     for provider in content.providers:
         total = provider.total
@@ -246,17 +248,17 @@ def _format_text(content: ReconciledMonths) -> str:
         rows = [
             [
                 format_cell(row.name),
-                *(money_text(getattr(row, name)) for name in ("billed", "counted", "difference")),
+                *(format_dollars(getattr(row, name)) for name in ("billed", "counted", "difference")),
             ]
             for row in provider.rows[:MAX_TABLE_ROWS]
         ]
         if rows:
             parts.append(markdown_table([content.by, "billed", "counted", "difference"], rows))
         if provider.rest is not None:
-            parts.append(f"All other rows: difference {money_text(provider.rest.difference)}.")
+            parts.append(f"All other rows: difference {format_dollars(provider.rest.difference)}.")
         for claim in provider.causes:
             parts.append(
-                f"{claim.cause} ({claim.sure}): {money_text(claim.amount)}. {format_cell(claim.evidence)}"
+                f"{claim.cause} ({claim.sure}): {format_dollars(claim.amount)}. {format_cell(claim.evidence)}"
             )
     if content.truncated:
         parts.append("There are more; name one provider, or raise limit.")
@@ -273,5 +275,5 @@ TOOL = Tool(
     ),
     takes=ReconciliationQuestion,
     gives=ReconciledMonths,
-    run=run,
+    run=answer_reconciliation,
 )

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.core.visible import SLICED
-from gateway.mcp.questions import RANGES_OF_WORDS, ZONE, days_text, range_bounds
+from gateway.mcp.questions import RANGES_OF_WORDS, ZONE, date_range_span, days_text
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
 from gateway.mcp.tools.dimensions import dimension_meanings
 from gateway.mcp.writing import format_cell, markdown_table
@@ -69,7 +69,7 @@ class Reference(ToolOutput):
     words: list[Explained]
 
 
-async def run(arguments: ReferenceQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
+async def answer_reference(arguments: ReferenceQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
     if arguments.reference_type == "dimensions":
         of_bills = {name: f"{meaning} (only for billed costs)" for name, meaning in BILLED_DIMENSIONS.items()}
         meant: Mapping[str, str] = {**await dimension_meanings(asking), **_OF_UNITS, **of_bills}
@@ -85,12 +85,12 @@ async def run(arguments: ReferenceQuestion, asking: Asking[InstallationServices]
     )
 
 
-def _range_meanings(asking: Asking[InstallationServices]) -> Mapping[str, str]:
+def _date_range_meanings(asking: Asking[InstallationServices]) -> Mapping[str, str]:
     now = asking.shared.clock.now()
-    return {word: f"now {days_text(*range_bounds(word, now))} ({ZONE})" for word in RANGES_OF_WORDS}
+    return {word: f"now {days_text(*date_range_span(word, now))} ({ZONE})" for word in RANGES_OF_WORDS}
 
 
-def _type_meanings(_: Asking[InstallationServices]) -> Mapping[str, str]:
+def _recommendation_type_meanings(_: Asking[InstallationServices]) -> Mapping[str, str]:
     return {
         recommendation_type.NAME: f"{recommendation_type.TITLE}. {recommendation_type.FORMULA}"
         for recommendation_type in TYPES
@@ -100,8 +100,8 @@ def _type_meanings(_: Asking[InstallationServices]) -> Mapping[str, str]:
 _WORDS: Mapping[str, Callable[[Asking[InstallationServices]], Mapping[str, str]]] = {
     "cost_types": lambda _: EXPLAINED_TYPES,
     "measures": lambda _: _MEASURES,
-    "date_ranges": _range_meanings,
-    "recommendation_types": _type_meanings,
+    "date_ranges": _date_range_meanings,
+    "recommendation_types": _recommendation_type_meanings,
     "changes": lambda _: _CHANGES,
 }
 
@@ -115,7 +115,7 @@ TOOL = Tool(
     ),
     takes=ReferenceQuestion,
     gives=Reference,
-    run=run,
+    run=answer_reference,
     shows=SLICED,
     asks_cost_type=True,
 )

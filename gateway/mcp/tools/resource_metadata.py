@@ -24,19 +24,19 @@ from gateway.mcp.tool import (
     ToolAnswer,
     ToolInput,
     ToolOutput,
-    fit_rows,
-    open_cursor,
-    seal_cursor,
+    answer_within_limit,
+    make_cursor,
+    verify_cursor,
 )
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
     clean_and_shorten,
-    clean_name,
     console_page_link,
+    did_you_mean,
     format_cell,
+    format_dollars,
     markdown_table,
-    money_text,
-    suggestion,
+    remove_hidden_characters,
 )
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.operations.holders.operators import SenderServices
@@ -76,7 +76,7 @@ class ResourceRow:
     calls: int | None = None
     cost: int | None = None
 
-    def value(self, name: str) -> str:
+    def field_or_tag(self, name: str) -> str:
         match name:
             case "state" | "provider" | "account":
                 return str(getattr(self, name))
@@ -85,15 +85,15 @@ class ResourceRow:
         return self.tags.get(name.removeprefix("tag:"), "")
 
 
-async def _devices(services: SenderServices) -> Sequence[ResourceRow]:
+async def _device_rows(services: SenderServices) -> Sequence[ResourceRow]:
     lifecycle = services.devices
     if lifecycle is None:
         return ()
 
-    return [_device(device, lifecycle.state_of(device)) for device in lifecycle.table.all()]
+    return [_device_row(device, lifecycle.machine_state(device)) for device in lifecycle.table.all()]
 
 
-def _device(device: Device, state: MachineState) -> ResourceRow:
+def _device_row(device: Device, state: MachineState) -> ResourceRow:
     """Return the row of a device. Its tags are its labels, and what is known of its coding assistants."""
     tags = device.all_labels
     if assistants := state.assistants.each:
@@ -102,7 +102,7 @@ def _device(device: Device, state: MachineState) -> ResourceRow:
     return ResourceRow(
         kind="device",
         id=device.id,
-        name=_shown_host(device.hostname) or device.id,
+        name=_hostname_unless_address(device.hostname) or device.id,
         source="devices",
         state=state.word,
         user=device.user,
@@ -112,7 +112,7 @@ def _device(device: Device, state: MachineState) -> ResourceRow:
     )
 
 
-async def _clusters(services: SenderServices) -> Sequence[ResourceRow]:
+async def _cluster_rows(services: SenderServices) -> Sequence[ResourceRow]:
     clusters = services.clusters
     if clusters is None:
         return ()
@@ -133,7 +133,7 @@ async def _clusters(services: SenderServices) -> Sequence[ResourceRow]:
     ]
 
 
-async def _connections(services: SenderServices) -> Sequence[ResourceRow]:
+async def _connection_rows(services: SenderServices) -> Sequence[ResourceRow]:
     return [
         ResourceRow(
             kind="connection",
@@ -149,7 +149,7 @@ async def _connections(services: SenderServices) -> Sequence[ResourceRow]:
     ]
 
 
-async def _keys(services: SenderServices) -> Sequence[ResourceRow]:
+async def _key_rows(services: SenderServices) -> Sequence[ResourceRow]:
     access = services.access
     now = services.clock.now()
     return [
@@ -166,7 +166,7 @@ async def _keys(services: SenderServices) -> Sequence[ResourceRow]:
     ]
 
 
-async def _accounts(services: SenderServices) -> Sequence[ResourceRow]:
+async def _account_rows(services: SenderServices) -> Sequence[ResourceRow]:
     rows_by_id: dict[str, ResourceRow] = {}
     for statement in await services.require_registry().statements.statements():
         id = f"{statement.source}/{statement.provider}/{statement.account}"
@@ -188,15 +188,15 @@ async def _accounts(services: SenderServices) -> Sequence[ResourceRow]:
 
 
 KINDS: Mapping[str, Callable[[SenderServices], Awaitable[Sequence[ResourceRow]]]] = {
-    "device": _devices,
-    "cluster": _clusters,
-    "connection": _connections,
-    "key": _keys,
-    "account": _accounts,
+    "device": _device_rows,
+    "cluster": _cluster_rows,
+    "connection": _connection_rows,
+    "key": _key_rows,
+    "account": _account_rows,
 }
 
 
-async def costs_of(asking: Asking[Any], kind: str) -> Mapping[str, tuple[int, int]]:
+async def fetch_calls_and_costs(asking: Asking[Any], kind: str) -> Mapping[str, tuple[int, int]]:
     """Return calls and cost of the last 30 days by row id; empty for a kind without costs."""
     dimension = COSTED_BY.get(kind)
     if dimension is None:
@@ -205,14 +205,14 @@ async def costs_of(asking: Asking[Any], kind: str) -> Mapping[str, tuple[int, in
     query = CostQuery(
         since=until - timedelta(days=DAYS), until=until, granularity=TOTAL, group_by=[dimension]
     )
-    return await asyncio.to_thread(_calls_and_cost, await asking.ledger.costs(query))
+    return await asyncio.to_thread(_calls_and_cost_by_name, await asking.visible_ledger.costs(query))
 
 
-def _calls_and_cost(rows: Sequence[CostRow]) -> Mapping[str, tuple[int, int]]:
+def _calls_and_cost_by_name(rows: Sequence[CostRow]) -> Mapping[str, tuple[int, int]]:
     return {row.group[0] or "": (row.calls, money.units(row.cost)) for row in rows}
 
 
-def _shown_host(name: str) -> str:
+def _hostname_unless_address(name: str) -> str:
     """Return a host name, or "" for an IP address, which must not be shown."""
     try:
         ip_address(name)
@@ -316,7 +316,7 @@ class ResourceMetadata(ToolOutput):
     next_cursor: str | None
 
 
-async def run(arguments: ResourceQuestion, asking: Asking[SenderServices]) -> ToolAnswer:
+async def answer_resource_metadata(arguments: ResourceQuestion, asking: Asking[SenderServices]) -> ToolAnswer:
     now = moment(asking.shared.clock.now())
     if arguments.kind is None:
         if arguments.match or arguments.filters or arguments.id:
@@ -333,17 +333,17 @@ async def run(arguments: ResourceQuestion, asking: Asking[SenderServices]) -> To
             next_cursor=None,
         )
         return ToolAnswer(
-            text=_counts_text(content), content=content, link=console_page_link(asking, "/devices")
+            text=_format_counts(content), content=content, link=console_page_link(asking, "/devices")
         )
     known = await KINDS[arguments.kind](asking.services)
-    costs = await costs_of(asking, arguments.kind)
-    first = open_cursor(asking, NAME, arguments, arguments.cursor)
-    tags = [name for name in asking.ledger.own_dimensions() if name.startswith(TAG)]
+    costs = await fetch_calls_and_costs(asking, arguments.kind)
+    first = verify_cursor(asking, NAME, arguments, arguments.cursor)
+    tags = [name for name in asking.visible_ledger.own_dimensions() if name.startswith(TAG)]
     link = console_page_link(asking, _PAGES[arguments.kind]) if arguments.kind in _PAGES else ""
     people = asking.shared.people
     shown = _Page(arguments=arguments, first=first, now=now, link=link, tags=tags, people=people)
     return await asyncio.to_thread(
-        shown.answer, known, costs, lambda seen: seal_cursor(asking, NAME, arguments, seen)
+        shown.build_page_answer, known, costs, lambda seen: make_cursor(asking, NAME, arguments, seen)
     )
 
 
@@ -356,15 +356,19 @@ class _Page:
     tags: Sequence[str]  # tag names by which costs can be grouped
     people: People
 
-    def answer(
+    def build_page_answer(
         self, known: Sequence[ResourceRow], costs: Mapping[str, tuple[int, int]], seal: Callable[[int], str]
     ) -> ToolAnswer:
-        rows = [_costed(row, costs) for row in _chosen(self.arguments, known, self.people)]
+        rows = [
+            _with_calls_and_cost(row, costs) for row in _matching_rows(self.arguments, known, self.people)
+        ]
         rows = sort_in_steps(rows, key=_SORTS[self.arguments.sort])
         page_rows = rows[self.first : self.first + self.arguments.limit]
-        return fit_rows(lambda count: self._written(rows, page_rows[:count], seal), len(page_rows))
+        return answer_within_limit(
+            lambda count: self._build_answer(rows, page_rows[:count], seal), len(page_rows)
+        )
 
-    def _written(
+    def _build_answer(
         self,
         matching_rows: Sequence[ResourceRow],
         page_rows: Sequence[ResourceRow],
@@ -374,12 +378,12 @@ class _Page:
         is_one = self.arguments.id is not None
         content = ResourceMetadata(
             counts={self.arguments.kind or "": len(matching_rows)},
-            rows=[_line(row, most_tags=len(row.tags) if is_one else MOST_TAGS) for row in page_rows],
+            rows=[_resource_line(row, most_tags=len(row.tags) if is_one else MOST_TAGS) for row in page_rows],
             total=len(matching_rows),
-            facets={name: _facet(name, matching_rows) for name in _FACETS},
+            facets={name: _most_frequent_values(name, matching_rows) for name in _FACETS},
             untagged={
                 clean_and_shorten(name.removeprefix(TAG), _MOST_NAME): sum(
-                    not row.value(name) for row in matching_rows
+                    not row.field_or_tag(name) for row in matching_rows
                 )
                 for name in self.tags
             },
@@ -387,16 +391,18 @@ class _Page:
             truncated=end < len(matching_rows),
             next_cursor=seal(end) if end < len(matching_rows) else None,
         )
-        return ToolAnswer(text=_text(content, self.arguments), content=content, link=self.link)
+        return ToolAnswer(text=_format_resources(content, self.arguments), content=content, link=self.link)
 
 
-def _chosen(arguments: ResourceQuestion, known: Sequence[ResourceRow], people: People) -> list[ResourceRow]:
+def _matching_rows(
+    arguments: ResourceQuestion, known: Sequence[ResourceRow], people: People
+) -> list[ResourceRow]:
     """Return the matching rows. Raises Invalid for an unknown filter, or a value that no row has."""
     if arguments.id is not None:
         matches = [row for row in known if row.id == arguments.id]
         if not matches:
-            hint = suggestion(arguments.id, [row.id for row in known])
-            raise Invalid(f"there is no {arguments.kind} {clean_name(arguments.id)}{hint}")
+            hint = did_you_mean(arguments.id, [row.id for row in known])
+            raise Invalid(f"there is no {arguments.kind} {remove_hidden_characters(arguments.id)}{hint}")
         return matches
     passing = list(known)
     for name, values in arguments.filters.items():
@@ -404,27 +410,29 @@ def _chosen(arguments: ResourceQuestion, known: Sequence[ResourceRow], people: P
         if plain not in _FIELDS and not (plain.startswith(TAG) and plain != TAG):
             names = ", ".join(_FIELDS)
             raise Invalid(
-                f"there is no filter {clean_name(name)}{suggestion(plain, _FIELDS)}: {names}, tag:NAME"
+                f"there is no filter {remove_hidden_characters(name)}{did_you_mean(plain, _FIELDS)}: {names}, tag:NAME"
             )
-        known_values = {row.value(plain) for row in known}
+        known_values = {row.field_or_tag(plain) for row in known}
         people.check(values)
         for value in values:
             if value and known_values.isdisjoint(people.recorded_forms(value)):
                 raise Invalid(
-                    f"no {arguments.kind} has the {clean_name(plain)} "
-                    f"{clean_name(value)}{suggestion(value, known_values)}"
+                    f"no {arguments.kind} has the {remove_hidden_characters(plain)} "
+                    f"{remove_hidden_characters(value)}{did_you_mean(value, known_values)}"
                 )
         wanted_values = people.expand_filter({plain: values})[plain]
-        passing = [row for row in passing if (row.value(plain) in wanted_values) != name.startswith("!")]
+        passing = [
+            row for row in passing if (row.field_or_tag(plain) in wanted_values) != name.startswith("!")
+        ]
     match_text = (arguments.match or "").casefold()
     passing = [row for row in passing if match_text in f"{row.id}\n{row.name}".casefold()]
     if match_text and not passing:
-        near = suggestion(match_text, [word for row in known for word in (row.id, row.name)])
-        raise Invalid(f"no {arguments.kind} contains {clean_name(arguments.match or '')}{near}")
+        near = did_you_mean(match_text, [word for row in known for word in (row.id, row.name)])
+        raise Invalid(f"no {arguments.kind} contains {remove_hidden_characters(arguments.match or '')}{near}")
     return passing
 
 
-def _costed(row: ResourceRow, costs: Mapping[str, tuple[int, int]]) -> ResourceRow:
+def _with_calls_and_cost(row: ResourceRow, costs: Mapping[str, tuple[int, int]]) -> ResourceRow:
     if row.kind not in COSTED_BY:
         return row
     calls, cost = costs.get(row.id, (0, 0))
@@ -438,18 +446,21 @@ _SORTS: Mapping[str, Callable[[ResourceRow], tuple[object, ...]]] = {
 }
 
 
-def _line(row: ResourceRow, *, most_tags: int) -> ResourceLine:
+def _resource_line(row: ResourceRow, *, most_tags: int) -> ResourceLine:
     tags = sorted(row.tags.items())
     return ResourceLine(
         kind=row.kind,
         id=clean_and_shorten(row.id, _MOST_NAME),
         name=clean_and_shorten(row.name, _MOST_NAME),
         state=clean_and_shorten(row.state, _MOST_NAME),
-        provider=_known(row.provider),
-        service=_known(row.value("service")),
-        account=_known(row.account),
-        region=_known(row.value("region")),
-        owner=ResourceOwner(team=_known(row.value("team")), user=_known(row.value("user"))),
+        provider=_shortened_or_none(row.provider),
+        service=_shortened_or_none(row.field_or_tag("service")),
+        account=_shortened_or_none(row.account),
+        region=_shortened_or_none(row.field_or_tag("region")),
+        owner=ResourceOwner(
+            team=_shortened_or_none(row.field_or_tag("team")),
+            user=_shortened_or_none(row.field_or_tag("user")),
+        ),
         tags={
             clean_and_shorten(name, _MOST_NAME): clean_and_shorten(value, _MOST_NAME)
             for name, value in tags[:most_tags]
@@ -464,37 +475,37 @@ def _line(row: ResourceRow, *, most_tags: int) -> ResourceLine:
     )
 
 
-def _known(value: str) -> str | None:
+def _shortened_or_none(value: str) -> str | None:
     return clean_and_shorten(value, _MOST_NAME) or None
 
 
-def _facet(name: str, found: Sequence[ResourceRow]) -> list[Facet]:
-    counts = Counter(row.value(name) for row in found)
+def _most_frequent_values(name: str, found: Sequence[ResourceRow]) -> list[Facet]:
+    counts = Counter(row.field_or_tag(name) for row in found)
     most_frequent = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_FACETS]
-    return [Facet(value=_known(value), rows=rows) for value, rows in most_frequent]
+    return [Facet(value=_shortened_or_none(value), rows=rows) for value, rows in most_frequent]
 
 
-def _counts_text(content: ResourceMetadata) -> str:
+def _format_counts(content: ResourceMetadata) -> str:
     rows = [[kind, f"{count:,}"] for kind, count in content.counts.items()]
     return (
         f"{content.total:,} resources. As of {content.as_of}.\n\n{markdown_table(['kind', 'number'], rows)}"
     )
 
 
-def _cells(line: ResourceLine) -> list[str]:
+def _resource_table_cells(line: ResourceLine) -> list[str]:
     owner = line.owner
     names = [line.id, line.name, line.state, owner.team or "-", owner.user or "-"]
-    return [*map(format_cell, names), line.last_seen or "-", money_text(line.cost_30d)]
+    return [*map(format_cell, names), line.last_seen or "-", format_dollars(line.cost_30d)]
 
 
-def _text(content: ResourceMetadata, arguments: ResourceQuestion) -> str:
+def _format_resources(content: ResourceMetadata, arguments: ResourceQuestion) -> str:
     parts = [
         f"{content.total:,} rows of kind {arguments.kind}; costs are of the last {DAYS} days. As of "
         f"{content.as_of}."
     ]
     if arguments.kind not in COSTED_BY:
         parts.append(f"Calls do not name a {arguments.kind}, so its costs are unknown.")
-    rows = [_cells(line) for line in content.rows[:MAX_TABLE_ROWS]]
+    rows = [_resource_table_cells(line) for line in content.rows[:MAX_TABLE_ROWS]]
     if rows:
         parts.append(
             markdown_table(
@@ -518,6 +529,6 @@ TOOL = Tool(
     ),
     takes=ResourceQuestion,
     gives=ResourceMetadata,
-    run=run,
+    run=answer_resource_metadata,
     needs=VIEW_OPERATION,
 )

@@ -9,14 +9,14 @@ from typing import Annotated
 import msgspec
 
 from gateway.core.visible import SLICED
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit_rows
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, answer_within_limit
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
-    clean_name,
     console_page_link,
     format_cell,
+    format_dollars,
     markdown_table,
-    money_text,
+    remove_hidden_characters,
 )
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.operations.holders.operators import InstallationServices
@@ -66,9 +66,9 @@ class RealizedSavings(ToolOutput):
     truncated: bool
 
 
-async def run(arguments: SavingsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
+async def answer_savings(arguments: SavingsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
     all_recommendations = await asking.shared.require_registry().recommendations.all()
-    sees = await asking.reads.visible()
+    sees = await asking.cost_reader.visible()
     addressed = [
         recommendation if sees.realized(recommendation) else replace(recommendation, realized=None)
         for recommendation in all_recommendations
@@ -86,7 +86,7 @@ async def run(arguments: SavingsQuestion, asking: Asking[InstallationServices]) 
 
     shown = {"status": [ADDRESSED], "type": [arguments.type] if arguments.type else []}
 
-    def written(count: int) -> ToolAnswer:
+    def answer_with_savings(count: int) -> ToolAnswer:
         content = RealizedSavings(
             currency=CURRENCY_UNIT,
             savings=lines[:count],
@@ -97,12 +97,12 @@ async def run(arguments: SavingsQuestion, asking: Asking[InstallationServices]) 
             truncated=count < len(lines),
         )
         return ToolAnswer(
-            text=_format_text(content),
+            text=_format_savings(content),
             content=content,
             link=console_page_link(asking, "/recommendations", shown),
         )
 
-    return fit_rows(written, min(arguments.limit, len(lines)))
+    return answer_within_limit(answer_with_savings, min(arguments.limit, len(lines)))
 
 
 def _saving_line(recommendation: Recommendation) -> SavingLine:
@@ -110,7 +110,7 @@ def _saving_line(recommendation: Recommendation) -> SavingLine:
     return SavingLine(
         id=recommendation.id,
         type=recommendation.saving.type,
-        title=clean_name(recommendation.saving.title),
+        title=remove_hidden_characters(recommendation.saving.title),
         addressed_at=moment(recommendation.status_at),
         promised=recommendation.promised,
         realized=None if realized is None else realized.amount,
@@ -119,11 +119,11 @@ def _saving_line(recommendation: Recommendation) -> SavingLine:
     )
 
 
-def _format_text(content: RealizedSavings) -> str:
+def _format_savings(content: RealizedSavings) -> str:
     parts = [
         f"{content.saving_count} recommendations were addressed; they have saved "
-        f"{money_text(content.total_realized)} {content.currency} so far, and were expected to save "
-        f"{money_text(content.total_promised)} per month."
+        f"{format_dollars(content.total_realized)} {content.currency} so far, and were expected to save "
+        f"{format_dollars(content.total_promised)} per month."
     ]
     if not content.saving_count:
         types = (
@@ -136,9 +136,9 @@ def _format_text(content: RealizedSavings) -> str:
         [
             format_cell(saving.title),
             saving.type,
-            money_text(saving.realized),
+            format_dollars(saving.realized),
             f"{saving.since or '-'} to {saving.until or '-'}",
-            money_text(saving.promised),
+            format_dollars(saving.promised),
         ]
         for saving in content.savings[:MAX_TABLE_ROWS]
     ]
@@ -159,6 +159,6 @@ TOOL = Tool(
     ),
     takes=SavingsQuestion,
     gives=RealizedSavings,
-    run=run,
+    run=answer_savings,
     shows=SLICED,
 )

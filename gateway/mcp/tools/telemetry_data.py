@@ -11,25 +11,25 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.mcp.questions import ZONE, DateRange, days_text, range_bounds
+from gateway.mcp.questions import ZONE, DateRange, date_range_span, days_text
 from gateway.mcp.tool import (
     Asking,
     Tool,
     ToolAnswer,
     ToolInput,
     ToolOutput,
-    fit_rows,
-    open_cursor,
-    seal_cursor,
+    answer_within_limit,
+    make_cursor,
+    verify_cursor,
 )
 from gateway.mcp.tools.telemetry_streams import MAX_SHOWN
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
     clean_and_shorten,
-    clean_name,
+    did_you_mean,
     format_cell,
     markdown_table,
-    suggestion,
+    remove_hidden_characters,
 )
 from gateway.operations.holders.operators import SpoolServices
 from spool.errors import Invalid
@@ -85,26 +85,26 @@ class TelemetryData(ToolOutput):
     next_cursor: str | None
 
 
-async def run(arguments: TelemetryQuestion, asking: Asking[SpoolServices]) -> ToolAnswer:
+async def answer_telemetry_data(arguments: TelemetryQuestion, asking: Asking[SpoolServices]) -> ToolAnswer:
     reader = asking.services.streams
     now = asking.shared.clock.now()
     stream = _find_stream(await reader.streams(), arguments.stream)
     unknown = next((name for name in arguments.dimensions if name not in (stream.keys or ())), None)
     if unknown is not None:
-        known = [clean_name(key) for key in stream.keys or ()]
+        known = [remove_hidden_characters(key) for key in stream.keys or ()]
         names = ", ".join(known) or "it has none"
         raise Invalid(
-            f"the stream has no dimension {clean_name(unknown)}{suggestion(unknown, known)}: {names}"
+            f"the stream has no dimension {remove_hidden_characters(unknown)}{did_you_mean(unknown, known)}: {names}"
         )
-    since, until = range_bounds(arguments.date_range, now)
+    since, until = date_range_span(arguments.date_range, now)
     part = TotalsPart(
         since=_to_nanoseconds(since), until=_to_nanoseconds(until), dimensions=arguments.dimensions
     )
-    first = open_cursor(asking, NAME, arguments, arguments.cursor)
+    first = verify_cursor(asking, NAME, arguments, arguments.cursor)
     totals = await reader.totals(stream.name)
     page = _Page(arguments=arguments, stream=stream, span=(since, until), first=first, now=now)
     return await asyncio.to_thread(
-        page.answer, totals, part, lambda seen: seal_cursor(asking, NAME, arguments, seen)
+        page.build_page_answer, totals, part, lambda seen: make_cursor(asking, NAME, arguments, seen)
     )
 
 
@@ -114,7 +114,8 @@ def _find_stream(streams: Sequence[Stream], name: str) -> Stream:
             return stream
     names = [stream.name for stream in streams]
     raise Invalid(
-        f"there is no stream {clean_name(name)}{suggestion(name, names)}; list them with get_telemetry_streams"
+        f"there is no stream {remove_hidden_characters(name)}{did_you_mean(name, names)}; "
+        "list them with get_telemetry_streams"
     )
 
 
@@ -130,14 +131,16 @@ class _Page:
     first: int
     now: float
 
-    def answer(self, totals: Sequence[Total], part: TotalsPart, seal: Callable[[int], str]) -> ToolAnswer:
+    def build_page_answer(
+        self, totals: Sequence[Total], part: TotalsPart, seal: Callable[[int], str]
+    ) -> ToolAnswer:
         sorted_totals = sort_in_steps(
             filter(part.has_total, totals),
             key=lambda item: (-item.start_time, item.element_name or "", item.key),
         )
         page_totals = sorted_totals[self.first : self.first + self.arguments.limit]
         total = _sum_totals(sorted_totals)
-        return fit_rows(
+        return answer_within_limit(
             lambda count: self._build_answer(len(sorted_totals), total, page_totals[:count], seal),
             len(page_totals),
         )
@@ -155,16 +158,16 @@ class _Page:
             end=until.astimezone(UTC).isoformat(),
             zone=ZONE,
             as_of=moment(self.now),
-            records=[_telemetry_line(row) for row in page_totals],
+            records=[_line_of_total(row) for row in page_totals],
             record_count=record_count,
             other=decimal_text(_EXACT.subtract(total, _sum_totals(page_totals))),
             total=decimal_text(total),
             truncated=end < record_count,
             next_cursor=seal(end) if end < record_count else None,
         )
-        return ToolAnswer(text=self._format_text(content), content=content)
+        return ToolAnswer(text=self._format_telemetry(content), content=content)
 
-    def _format_text(self, content: TelemetryData) -> str:
+    def _format_telemetry(self, content: TelemetryData) -> str:
         parts = [
             f"{format_cell(content.stream)}, {days_text(*self.span)} ({ZONE}): {content.record_count} records, "
             "together "
@@ -176,7 +179,7 @@ class _Page:
             [
                 record.start[:16],
                 format_cell(record.element_name or "-"),
-                _dimensions_text(record.dimensions),
+                _format_dimension_values(record.dimensions),
                 record.value,
             ]
             for record in content.records[:MAX_TABLE_ROWS]
@@ -194,7 +197,7 @@ class _Page:
         return "\n\n".join(parts)
 
 
-def _telemetry_line(total: Total) -> TelemetryLine:
+def _line_of_total(total: Total) -> TelemetryLine:
     return TelemetryLine(
         start=rfc3339(total.start_time) or "",
         element_name=None if total.element_name is None else clean_and_shorten(total.element_name, MAX_SHOWN),
@@ -208,7 +211,7 @@ def _telemetry_line(total: Total) -> TelemetryLine:
     )
 
 
-def _dimensions_text(dimensions: Mapping[str, Sequence[str]]) -> str:
+def _format_dimension_values(dimensions: Mapping[str, Sequence[str]]) -> str:
     return (
         "; ".join(
             f"{format_cell(name)} = {', '.join(map(format_cell, values))}"
@@ -235,5 +238,5 @@ TOOL = Tool(
     ),
     takes=TelemetryQuestion,
     gives=TelemetryData,
-    run=run,
+    run=answer_telemetry_data,
 )

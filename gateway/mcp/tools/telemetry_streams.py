@@ -7,14 +7,14 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit_rows
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, answer_within_limit
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
     clean_and_shorten,
     console_page_link,
+    did_you_mean,
     format_cell,
     markdown_table,
-    suggestion,
 )
 from gateway.operations.holders.operators import SpoolServices
 from spool.streams import Stream
@@ -45,24 +45,26 @@ class Streams(ToolOutput):
     truncated: bool
 
 
-async def run(arguments: StreamsQuestion, asking: Asking[SpoolServices]) -> ToolAnswer:
+async def answer_telemetry_streams(arguments: StreamsQuestion, asking: Asking[SpoolServices]) -> ToolAnswer:
     streams = sorted(await asking.services.streams.streams(), key=lambda stream: stream.name)
     match_text = (arguments.match or "").casefold()
     matching_streams = [stream for stream in streams if match_text in stream.name.casefold()]
     hint = (
-        suggestion(arguments.match or "", [stream.name for stream in streams]) if not matching_streams else ""
+        did_you_mean(arguments.match or "", [stream.name for stream in streams])
+        if not matching_streams
+        else ""
     )
 
-    def written(count: int) -> ToolAnswer:
+    def answer_with_streams(count: int) -> ToolAnswer:
         lines = [_stream_line(stream) for stream in matching_streams[:count]]
         content = Streams(
             streams=lines, stream_count=len(matching_streams), truncated=count < len(matching_streams)
         )
         return ToolAnswer(
-            text=_format_text(content, hint), content=content, link=console_page_link(asking, "/streams")
+            text=_format_streams(content, hint), content=content, link=console_page_link(asking, "/streams")
         )
 
-    return fit_rows(written, min(arguments.limit, len(matching_streams)))
+    return answer_within_limit(answer_with_streams, min(arguments.limit, len(matching_streams)))
 
 
 def _stream_line(stream: Stream) -> StreamLine:
@@ -76,7 +78,7 @@ def _stream_line(stream: Stream) -> StreamLine:
     )
 
 
-def _format_text(content: Streams, hint: str) -> str:
+def _format_streams(content: Streams, hint: str) -> str:
     parts = [
         f"{content.stream_count} unit-cost streams{hint}. Use get_telemetry_data for the records of one."
     ]
@@ -85,7 +87,7 @@ def _format_text(content: Streams, hint: str) -> str:
             format_cell(stream.name),
             stream.type,
             (stream.granularity or "-").lower(),
-            _join_names(stream.dimensions),
+            _format_names_or_dash(stream.dimensions),
         ]
         for stream in content.streams[:MAX_TABLE_ROWS]
     ]
@@ -96,7 +98,7 @@ def _format_text(content: Streams, hint: str) -> str:
     return "\n\n".join(parts)
 
 
-def _join_names(dimensions: Sequence[str] | None) -> str:
+def _format_names_or_dash(dimensions: Sequence[str] | None) -> str:
     return "-" if dimensions is None else ", ".join(map(format_cell, dimensions)) or "none"
 
 
@@ -109,5 +111,5 @@ TOOL = Tool(
     ),
     takes=StreamsQuestion,
     gives=Streams,
-    run=run,
+    run=answer_telemetry_streams,
 )

@@ -32,7 +32,7 @@ def build_bundle(table: bytes, version: int, key: TokenKey) -> bytes:
         {"algorithm": "SHA-256", "hash": sha256(data).hexdigest(), "name": name}
         for name, data in files.items()
     ]
-    token = key.token(msgspec.json.encode({"files": hashed}), KEY_ID)
+    token = key.sign_web_token(msgspec.json.encode({"files": hashed}), KEY_ID)
     return _make_archive({".signatures.json": msgspec.json.encode({"signatures": [token]}), **files})
 
 

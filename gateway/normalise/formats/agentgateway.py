@@ -10,19 +10,19 @@ from gateway.normalise.formats.engine.declaration import (
     ExampleCall,
     ItemFormat,
     Members,
-    count_tokens,
-    declare_column,
-    fail_by_status,
+    field_named,
+    mark_as_failed_if_http_error,
+    set_normalised_counts,
 )
 from gateway.normalise.payload import items as payload
-from gateway.normalise.reading.costs import known_cost
+from gateway.normalise.reading.costs import cost_unless_unknown
 from gateway.normalise.reading.metadata import Metadata, WorkFields
-from gateway.normalise.reading.models import model_name, stated_or_model_provider
+from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import operation_of_path
-from gateway.normalise.reading.regions import region_of
-from gateway.normalise.reading.times import parse_duration, parse_instant, start_before
+from gateway.normalise.reading.regions import region_of_call
+from gateway.normalise.reading.times import parse_duration, parse_instant, start_before_end
 from gateway.normalise.reading.tokens import Tokens
-from gateway.normalise.reading.values import count, money, text
+from gateway.normalise.reading.values import parse_amount, parse_count, text_or_none
 from spool.identity import call_identity
 from spool.record import Inference
 
@@ -34,25 +34,25 @@ class AgentgatewayEvent(WorkFields):
     duration: Any = None
     route: Any = None
     endpoint: Any = None
-    http_path: Any = declare_column("http.path")
-    http_status: Any = declare_column("http.status")
-    trace_id: Any = declare_column("trace.id")
-    span_id: Any = declare_column("span.id")
-    subject: Any = declare_column("jwt.sub")
-    operation: Any = declare_column("gen_ai.operation.name")
-    provider: Any = declare_column("gen_ai.provider.name")
-    request_model: Any = declare_column("gen_ai.request.model")
-    response_model: Any = declare_column("gen_ai.response.model")
-    input_tokens: Any = declare_column("gen_ai.usage.input_tokens")
-    output_tokens: Any = declare_column("gen_ai.usage.output_tokens")
-    cache_read_tokens: Any = declare_column("gen_ai.usage.cache_read.input_tokens")
-    cache_write_tokens: Any = declare_column("gen_ai.usage.cache_creation.input_tokens")
-    reasoning_tokens: Any = declare_column("gen_ai.usage.reasoning_tokens")
-    cost: Any = declare_column("agw.ai.usage.cost.total")
+    http_path: Any = field_named("http.path")
+    http_status: Any = field_named("http.status")
+    trace_id: Any = field_named("trace.id")
+    span_id: Any = field_named("span.id")
+    subject: Any = field_named("jwt.sub")
+    operation: Any = field_named("gen_ai.operation.name")
+    provider: Any = field_named("gen_ai.provider.name")
+    request_model: Any = field_named("gen_ai.request.model")
+    response_model: Any = field_named("gen_ai.response.model")
+    input_tokens: Any = field_named("gen_ai.usage.input_tokens")
+    output_tokens: Any = field_named("gen_ai.usage.output_tokens")
+    cache_read_tokens: Any = field_named("gen_ai.usage.cache_read.input_tokens")
+    cache_write_tokens: Any = field_named("gen_ai.usage.cache_creation.input_tokens")
+    reasoning_tokens: Any = field_named("gen_ai.usage.reasoning_tokens")
+    cost: Any = field_named("agw.ai.usage.cost.total")
 
 
-def has_sign(members: Members) -> bool:
-    is_request = payload.is_exactly(members.get("scope"), b'"request"')
+def has_agentgateway_fields(members: Members) -> bool:
+    is_request = payload.is_equal_text(members.get("scope"), b'"request"')
     is_routed = "gateway" in members or "route" in members
     return is_request and is_routed and any("." in name for name in members)
 
@@ -62,41 +62,41 @@ def read_calls(event: AgentgatewayEvent) -> Iterable[Call]:
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=text(event.span_id),
-        trace_id=text(event.trace_id),
-        span_id=text(event.span_id),
+        request_id=text_or_none(event.span_id),
+        trace_id=text_or_none(event.trace_id),
+        span_id=text_or_none(event.span_id),
         end_time=parse_instant(event.time),
         provider=stated_or_model_provider(
-            event.provider, text(event.request_model) or text(event.response_model)
+            event.provider, text_or_none(event.request_model) or text_or_none(event.response_model)
         ),
-        operation=text(event.operation) or operation_of_path(event.http_path),
-        request_model=model_name(event.request_model, event.provider),
-        response_model=model_name(event.response_model, event.provider),
+        operation=text_or_none(event.operation) or operation_of_path(event.http_path),
+        request_model=model_without_prefix(event.request_model, event.provider),
+        response_model=model_without_prefix(event.response_model, event.provider),
     )
-    record.region = region_of(address=event.endpoint, model=event.request_model)
-    record.start_time = start_before(record.end_time, parse_duration(event.duration))
+    record.region = region_of_call(address=event.endpoint, model=event.request_model)
+    record.start_time = start_before_end(record.end_time, parse_duration(event.duration))
     # Releases before August 2026 logged the provider's own input count, which may exclude the cache. If the
     # cache count is larger than the input count, the input count excludes the cache.
-    count_tokens(
+    set_normalised_counts(
         record,
         Tokens(
-            count(event.input_tokens, "gen_ai.usage.input_tokens"),
-            count(event.output_tokens, "gen_ai.usage.output_tokens"),
-            count(event.cache_read_tokens, "gen_ai.usage.cache_read.input_tokens"),
-            count(event.cache_write_tokens, "gen_ai.usage.cache_creation.input_tokens"),
-            count(event.reasoning_tokens, "gen_ai.usage.reasoning_tokens"),
+            parse_count(event.input_tokens, "gen_ai.usage.input_tokens"),
+            parse_count(event.output_tokens, "gen_ai.usage.output_tokens"),
+            parse_count(event.cache_read_tokens, "gen_ai.usage.cache_read.input_tokens"),
+            parse_count(event.cache_write_tokens, "gen_ai.usage.cache_creation.input_tokens"),
+            parse_count(event.reasoning_tokens, "gen_ai.usage.reasoning_tokens"),
         ),
     )
-    fail_by_status(record, event.http_status)
-    record.cost = known_cost(record, money(event.cost, "agw.ai.usage.cost.total"))
+    mark_as_failed_if_http_error(record, event.http_status)
+    record.cost = cost_unless_unknown(record, parse_amount(event.cost, "agw.ai.usage.cost.total"))
     metadata = Metadata()
-    metadata.learn_fields(event)
-    metadata.add_tag("route", text(event.route))
-    metadata.fill_record(record, principal=text(event.subject))
+    metadata.add_work_fields(event)
+    metadata.add_tag("route", text_or_none(event.route))
+    metadata.fill_record(record, principal=text_or_none(event.subject))
     return (Call(record, call_identity(record, span=True, own_id=record.request_id), metadata.left_out),)
 
 
-def example(call: ExampleCall) -> Any:
+def example_body(call: ExampleCall) -> Any:
     return {
         "level": "info",
         "time": call.end,
@@ -121,8 +121,8 @@ def example(call: ExampleCall) -> Any:
 
 FORMAT = ItemFormat(
     name=NAME,
-    has_sign=has_sign,
-    example=example,
+    has_sign=has_agentgateway_fields,
+    example=example_body,
     event=AgentgatewayEvent,
     calls=read_calls,
     origins={

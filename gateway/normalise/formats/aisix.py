@@ -14,18 +14,18 @@ from gateway.normalise.formats.engine.declaration import (
     Call,
     ExampleCall,
     ItemFormat,
-    all_of,
-    count_tokens,
-    fail_by_status,
-    mark_failed,
+    has_all_members,
+    mark_as_failed,
+    mark_as_failed_if_http_error,
+    set_normalised_counts,
 )
-from gateway.normalise.reading.costs import known_cost
-from gateway.normalise.reading.metadata import Metadata, key_name
-from gateway.normalise.reading.meters import valid_meters
-from gateway.normalise.reading.models import model_name, stated_or_model_provider
-from gateway.normalise.reading.times import milliseconds_to_ns, parse_instant, start_before
+from gateway.normalise.reading.costs import cost_unless_unknown
+from gateway.normalise.reading.metadata import Metadata, first_key_name
+from gateway.normalise.reading.meters import keep_valid_meters
+from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
+from gateway.normalise.reading.times import milliseconds_to_ns, parse_instant, start_before_end
 from gateway.normalise.reading.tokens import Tokens
-from gateway.normalise.reading.values import count, first_text, is_true, money, text
+from gateway.normalise.reading.values import first_text, is_true, parse_amount, parse_count, text_or_none
 from spool.identity import call_identity
 from spool.record import Inference
 
@@ -67,68 +67,68 @@ class AisixEvent(msgspec.Struct):
 
 def read_calls(event: AisixEvent) -> Iterable[Call]:
     """Read one attempt as one call. Attempts of one request share its id."""
-    is_cached = text(event.cache_status) == "hit"
-    answered_by = text(event.provider_model_version)
+    is_cached = text_or_none(event.cache_status) == "hit"
+    answered_by = text_or_none(event.provider_model_version)
     model = first_text(event.attempt_model, event.requested_model)
-    kind = text(event.provider_kind)
+    kind = text_or_none(event.provider_kind)
     took = event.upstream_latency_ms or event.downstream_latency_ms
     end = parse_instant(event.occurred_at)
     record = Inference(
         id=b"",
         source=NAME,
         request_id=first_text(event.provider_request_id, event.request_id),
-        trace_id=text(event.trace_id),
-        start_time=start_before(end, milliseconds_to_ns(took)),
+        trace_id=text_or_none(event.trace_id),
+        start_time=start_before_end(end, milliseconds_to_ns(took)),
         end_time=end,
         provider=stated_or_model_provider(None if kind == _ANY_OF_ITS_SHAPE else kind, answered_by or model)
         or stated_or_model_provider(kind, None),
-        request_model=model_name(model),
-        response_model=model_name(answered_by),
-        api_key=key_name(event.api_key_id),
+        request_model=model_without_prefix(model),
+        response_model=model_without_prefix(answered_by),
+        api_key=first_key_name(event.api_key_id),
     )
-    _fill_counts(record, event, is_cached=is_cached)
-    error = text(event.error_class)
+    _fill_token_counts(record, event, is_cached=is_cached)
+    error = text_or_none(event.error_class)
     if error is not None:
-        mark_failed(record, error, event.status_code)
-    elif not fail_by_status(record, event.status_code) and is_cached:
+        mark_as_failed(record, error, event.status_code)
+    elif not mark_as_failed_if_http_error(record, event.status_code) and is_cached:
         record.status = "cached"
-    record.cost = known_cost(record, money(event.cost_usd, "cost_usd"))
+    record.cost = cost_unless_unknown(record, parse_amount(event.cost_usd, "cost_usd"))
     metadata = Metadata()
     if is_true(event.usage_estimated):
         metadata.add_tag("usage_estimated", "true")
     metadata.fill_record(record)
-    own_id = text(event.request_id)
+    own_id = text_or_none(event.request_id)
     if own_id is not None:
-        own_id += f"\0{text(event.attempt_index) or 0}"
-    identity = call_identity(record, response_id=text(event.provider_request_id), own_id=own_id)
+        own_id += f"\0{text_or_none(event.attempt_index) or 0}"
+    identity = call_identity(record, response_id=text_or_none(event.provider_request_id), own_id=own_id)
     return (Call(record, identity, metadata.left_out),)
 
 
-def _fill_counts(record: Inference, event: AisixEvent, *, is_cached: bool) -> None:
+def _fill_token_counts(record: Inference, event: AisixEvent, *, is_cached: bool) -> None:
     """
     Fill in the counts. Anthropic's prompt count excludes the cache counts, and OpenAI's includes them. A
     cache hit states the tokens that it saved.
     """
-    created = count(event.cache_creation_tokens, "cache_creation_tokens")
-    read = count(event.cache_read_tokens, "cache_read_tokens")
+    created = parse_count(event.cache_creation_tokens, "cache_creation_tokens")
+    read = parse_count(event.cache_read_tokens, "cache_read_tokens")
     beside = bool(created or read)
     tokens = Tokens(
-        count(event.prompt_tokens, "prompt_tokens"),
-        count(event.completion_tokens, "completion_tokens"),
-        read if beside else count(event.cached_prompt_tokens, "cached_prompt_tokens"),
+        parse_count(event.prompt_tokens, "prompt_tokens"),
+        parse_count(event.completion_tokens, "completion_tokens"),
+        read if beside else parse_count(event.cached_prompt_tokens, "cached_prompt_tokens"),
         created,
-        count(event.reasoning_tokens, "reasoning_tokens"),
-        meters=valid_meters({"audio_seconds": event.audio_duration_seconds}),
+        parse_count(event.reasoning_tokens, "reasoning_tokens"),
+        meters=keep_valid_meters({"audio_seconds": event.audio_duration_seconds}),
     )
     if is_cached and not tokens:
         tokens = Tokens(
-            count(event.cache_hit_saved_input_tokens, "cache_hit_saved_input_tokens"),
-            count(event.cache_hit_saved_output_tokens, "cache_hit_saved_output_tokens"),
+            parse_count(event.cache_hit_saved_input_tokens, "cache_hit_saved_input_tokens"),
+            parse_count(event.cache_hit_saved_output_tokens, "cache_hit_saved_output_tokens"),
         )
-    count_tokens(record, tokens, without_cache=beside)
+    set_normalised_counts(record, tokens, without_cache=beside)
 
 
-def example(call: ExampleCall) -> Any:
+def example_body(call: ExampleCall) -> Any:
     return {
         "schema_version": "1.0",
         "request_id": call.uuid,
@@ -152,8 +152,8 @@ def example(call: ExampleCall) -> Any:
 
 FORMAT = ItemFormat(
     name=NAME,
-    has_sign=all_of("schema_version", "occurred_at", "upstream_latency_ms"),
-    example=example,
+    has_sign=has_all_members("schema_version", "occurred_at", "upstream_latency_ms"),
+    example=example_body,
     event=AisixEvent,
     calls=read_calls,
     origins={

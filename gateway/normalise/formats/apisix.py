@@ -13,19 +13,19 @@ from gateway.normalise.formats.engine.declaration import (
     Call,
     ExampleCall,
     ItemFormat,
-    any_of,
-    count_tokens,
-    counts_cache_apart,
-    fail_by_status,
+    has_any_member,
+    input_excludes_cache,
+    mark_as_failed_if_http_error,
+    set_normalised_counts,
 )
 from gateway.normalise.reading.agent_headers import AgentHeaders
 from gateway.normalise.reading.metadata import Metadata, WorkFields
-from gateway.normalise.reading.models import model_name, stated_or_model_provider
+from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import operation_of_path
-from gateway.normalise.reading.request_ids import RequestIdHeaders, keys_from_headers
-from gateway.normalise.reading.times import end_after, parse_instant
+from gateway.normalise.reading.request_ids import RequestIdHeaders, dedup_keys_from_headers
+from gateway.normalise.reading.times import end_after_milliseconds, parse_instant
 from gateway.normalise.reading.tokens import Tokens
-from gateway.normalise.reading.values import Other, count, nested, text
+from gateway.normalise.reading.values import Other, parse_count, struct_or_empty, text_or_none
 from spool.identity import call_identity
 from spool.record import Inference
 
@@ -71,45 +71,52 @@ class ApisixEvent(WorkFields):
 
 def read_calls(event: ApisixEvent) -> Iterable[Call]:
     """Read an entry with a summary as one call."""
-    summary, request = nested(event.llm_summary, ApisixSummary), nested(event.request, ApisixRequest)
-    headers = nested(request.headers, AgentHeaders)
+    summary, request = (
+        struct_or_empty(event.llm_summary, ApisixSummary),
+        struct_or_empty(event.request, ApisixRequest),
+    )
+    headers = struct_or_empty(request.headers, AgentHeaders)
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=text(headers.x_request_id),
+        request_id=text_or_none(headers.x_request_id),
         start_time=parse_instant(event.start_time),
-        provider=stated_or_model_provider(None, text(summary.request_model) or text(summary.model)),
+        provider=stated_or_model_provider(
+            None, text_or_none(summary.request_model) or text_or_none(summary.model)
+        ),
         operation=operation_of_path(request.uri) or operation_of_path(request.url),
-        request_model=model_name(summary.request_model),
-        response_model=model_name(summary.model),
+        request_model=model_without_prefix(summary.request_model),
+        response_model=model_without_prefix(summary.model),
     )
     headers.fill_session_and_run(record)
-    record.end_time = end_after(record.start_time, event.latency)
+    record.end_time = end_after_milliseconds(record.start_time, event.latency)
     tokens = Tokens(
-        count(summary.prompt_tokens, "llm_summary.prompt_tokens"),
-        count(summary.completion_tokens, "llm_summary.completion_tokens"),
-        count(summary.cache_read_input_tokens, "llm_summary.cache_read_input_tokens"),
-        count(summary.cache_creation_input_tokens, "llm_summary.cache_creation_input_tokens"),
-        count(summary.reasoning_tokens, "llm_summary.reasoning_tokens"),
+        parse_count(summary.prompt_tokens, "llm_summary.prompt_tokens"),
+        parse_count(summary.completion_tokens, "llm_summary.completion_tokens"),
+        parse_count(summary.cache_read_input_tokens, "llm_summary.cache_read_input_tokens"),
+        parse_count(summary.cache_creation_input_tokens, "llm_summary.cache_creation_input_tokens"),
+        parse_count(summary.reasoning_tokens, "llm_summary.reasoning_tokens"),
     )
-    path = text(request.uri) or request.url
-    count_tokens(record, tokens, without_cache=counts_cache_apart(path, summary.request_model, summary.model))
-    fail_by_status(record, nested(event.response, ApisixResponse).status)
+    path = text_or_none(request.uri) or request.url
+    set_normalised_counts(
+        record, tokens, without_cache=input_excludes_cache(path, summary.request_model, summary.model)
+    )
+    mark_as_failed_if_http_error(record, struct_or_empty(event.response, ApisixResponse).status)
     metadata = Metadata()
-    metadata.learn_fields(event)
-    metadata.add_tag("route", text(event.route_id))
-    metadata.add_tag("service", text(event.service_id))
-    principal = text(nested(event.consumer, ApisixConsumer).username)
-    metadata.fill_record(record, principal=principal, end_user=text(summary.end_user_id))
+    metadata.add_work_fields(event)
+    metadata.add_tag("route", text_or_none(event.route_id))
+    metadata.add_tag("service", text_or_none(event.service_id))
+    principal = text_or_none(struct_or_empty(event.consumer, ApisixConsumer).username)
+    metadata.fill_record(record, principal=principal, end_user=text_or_none(summary.end_user_id))
     # callers may choose x-request-id, so it is not a unique id
     identity = call_identity(record, shared_id=record.request_id)
-    answered = nested(event.response, ApisixResponse).headers
+    answered = struct_or_empty(event.response, ApisixResponse).headers
     if isinstance(answered, RequestIdHeaders):
-        identity = identity._replace(also=keys_from_headers(record, answered))
+        identity = identity._replace(also=dedup_keys_from_headers(record, answered))
     return (Call(record, identity, metadata.left_out, names_request=bool(identity.also)),)
 
 
-def example(call: ExampleCall) -> Any:
+def example_body(call: ExampleCall) -> Any:
     return [
         {
             "start_time": call.start_ns // 1_000_000,
@@ -132,8 +139,8 @@ def example(call: ExampleCall) -> Any:
 
 FORMAT = ItemFormat(
     name=NAME,
-    has_sign=any_of("llm_summary"),
-    example=example,
+    has_sign=has_any_member("llm_summary"),
+    example=example_body,
     event=ApisixEvent,
     calls=read_calls,
     origins={

@@ -19,18 +19,18 @@ from gateway.normalise.formats.engine.declaration import (
     ItemFormat,
     Items,
     Members,
-    count_tokens,
     has_object_with,
+    set_normalised_counts,
 )
 from gateway.normalise.outcome import MERGED, NOT_AI
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.items import Unfolding
 from gateway.normalise.reading.metadata import Metadata
-from gateway.normalise.reading.models import model_name
+from gateway.normalise.reading.models import model_without_prefix
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS
 from gateway.normalise.reading.times import parse_instant
 from gateway.normalise.reading.tokens import Tokens
-from gateway.normalise.reading.values import count, mapping, text
+from gateway.normalise.reading.values import dict_or_empty, parse_count, text_or_none
 from spool.identity import Identity, call_identity, cloud_event_id, is_long
 from spool.record import Inference, UsageMetric
 
@@ -62,7 +62,7 @@ _TOTAL = "Total Tokens"  # the sum of prompt and completion tokens
 _METRIC_COLUMNS = ("Name", "Sum", "ItemCount")
 
 
-def has_sign(members: Members) -> bool:
+def has_azure_apim_fields(members: Members) -> bool:
     names = ("CorrelationId", "DeploymentName")
     is_log = {*names} <= members.keys() or has_object_with(members, "records", *names)
     return (
@@ -72,33 +72,33 @@ def has_sign(members: Members) -> bool:
     )
 
 
-def unwrap_rows(raw: payload.Raw, _: Unfolding) -> Items:
+def rows_in_message(raw: payload.Raw, _: Unfolding) -> Items:
     """Return the rows of an Event Hub message, else the row itself."""
-    rows = payload.peek(raw).get("records")
+    rows = payload.undecoded_members(raw).get("records")
     return payload.array_elements(raw if rows is None else rows)
 
 
 def read_calls(event: AzureApimEvent) -> Iterable[Call | Count]:
     if event.Name is not None:
         return _read_token_count(event)
-    deployment = text(event.DeploymentName)
-    input_tokens = count(event.PromptTokens, "PromptTokens")
-    tokens = Tokens(input_tokens, count(event.CompletionTokens, "CompletionTokens"))
+    deployment = text_or_none(event.DeploymentName)
+    input_tokens = parse_count(event.PromptTokens, "PromptTokens")
+    tokens = Tokens(input_tokens, parse_count(event.CompletionTokens, "CompletionTokens"))
     if deployment is None and not tokens:
         return ()
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=text(event.CorrelationId),
+        request_id=text_or_none(event.CorrelationId),
         start_time=parse_instant(event.TimeGenerated),
         provider=PROVIDER,
-        operation=_operation(text(event.OperationName) or ""),
-        request_model=model_name(deployment, PROVIDER),
-        response_model=model_name(event.ModelName, PROVIDER),
+        operation=_operation_of_azure_name(text_or_none(event.OperationName) or ""),
+        request_model=model_without_prefix(deployment, PROVIDER),
+        response_model=model_without_prefix(event.ModelName, PROVIDER),
     )
-    count_tokens(record, tokens)
+    set_normalised_counts(record, tokens)
     # RequestId is the provider's response id. API Management creates the correlation id.
-    response_id = text(event.RequestId)
+    response_id = text_or_none(event.RequestId)
     unique = response_id if response_id and is_long(response_id) else None
     return (Call(record, call_identity(record, response_id=unique, own_id=record.request_id)),)
 
@@ -108,13 +108,13 @@ def _read_token_count(event: AzureApimEvent) -> Iterable[Count]:
     Read the token count of a minute. The count names no service, so that it matches the calls of the log,
     which it repeats.
     """
-    name, dimensions = text(event.Name) or "", mapping(event.Properties)
-    number = count(event.Sum, "Sum")
+    name, dimensions = text_or_none(event.Name) or "", dict_or_empty(event.Properties)
+    number = parse_count(event.Sum, "Sum")
     if not number or name not in _TOKEN_TYPES:
         return ()
     metadata = Metadata()
-    metadata.add_tag("api", text(dimensions.get("API ID")))
-    metadata.add_tag("subscription", text(dimensions.get("Subscription ID")))
+    metadata.add_tag("api", text_or_none(dimensions.get("API ID")))
+    metadata.add_tag("subscription", text_or_none(dimensions.get("Subscription ID")))
     metric = UsageMetric(
         id=b"",
         source=NAME,
@@ -135,23 +135,23 @@ def _read_token_count(event: AzureApimEvent) -> Iterable[Count]:
     return (Count(metric, Identity(cloud_event_id(NAME, str(key_facts))), metadata.left_out),)
 
 
-def ignore_reason(event: AzureApimEvent) -> str:
+def reason_row_is_ignored(event: AzureApimEvent) -> str:
     """
     Return why a row is ignored. Message rows repeat the row with the counts, and a row of total tokens
     repeats its two parts.
     """
     if event.Name is not None:
-        return MERGED if text(event.Name) == _TOTAL else NOT_AI
-    return MERGED if text(event.CorrelationId) else NOT_AI
+        return MERGED if text_or_none(event.Name) == _TOTAL else NOT_AI
+    return MERGED if text_or_none(event.CorrelationId) else NOT_AI
 
 
-def _operation(name: str) -> str | None:
+def _operation_of_azure_name(name: str) -> str | None:
     if name.startswith("ChatCompletions_"):
         return CHAT
     return EMBEDDINGS if name.startswith("Embeddings_") else None
 
 
-def example(call: ExampleCall) -> Any:
+def example_body(call: ExampleCall) -> Any:
     return [
         {
             "TimeGenerated": call.start,
@@ -168,12 +168,12 @@ def example(call: ExampleCall) -> Any:
 
 FORMAT = ItemFormat(
     name=NAME,
-    has_sign=has_sign,
-    example=example,
+    has_sign=has_azure_apim_fields,
+    example=example_body,
     event=AzureApimEvent,
     calls=read_calls,
-    unwrap=unwrap_rows,
-    ignored_as=ignore_reason,
+    unwrap=rows_in_message,
+    ignored_as=reason_row_is_ignored,
     origins={
         "request_id": "CorrelationId",
         "start_time": "TimeGenerated",

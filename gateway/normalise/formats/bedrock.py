@@ -22,21 +22,29 @@ from gateway.normalise.formats.engine.declaration import (
     Items,
     Members,
     Unreadable,
-    count_tokens,
+    build_json_answer,
     has_object_with,
-    json_answer,
-    mark_failed,
+    mark_as_failed,
+    set_normalised_counts,
 )
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.items import MAX_PIECE, Unfolding
 from gateway.normalise.reading.metadata import Metadata
-from gateway.normalise.reading.models import model_name
+from gateway.normalise.reading.models import model_without_prefix
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS
-from gateway.normalise.reading.regions import region_of
+from gateway.normalise.reading.regions import region_of_call
 from gateway.normalise.reading.times import parse_instant
 from gateway.normalise.reading.tokens import Tokens, Usage, normalise_counts, tokens_of_usage
-from gateway.normalise.reading.values import BadValue, Other, count, mapping, nested, object_or_none, text
+from gateway.normalise.reading.values import (
+    BadValue,
+    Other,
+    dict_or_empty,
+    parse_count,
+    struct_or_empty,
+    struct_or_none,
+    text_or_none,
+)
 from spool.identity import call_identity
 from spool.record import Inference
 from spool.turns.threads import prepare_types
@@ -106,16 +114,16 @@ class _LogEvent(msgspec.Struct):
 prepare_types(_Packed, _LogEvent)
 
 
-def has_sign(members: Members) -> bool:
+def has_bedrock_fields(members: Members) -> bool:
     return (
-        payload.is_exactly(members.get("schemaType"), b'"ModelInvocationLog"')
+        payload.is_equal_text(members.get("schemaType"), b'"ModelInvocationLog"')
         or "awslogs" in members
         or {"messageType", "logGroup"} <= members.keys()
         or has_object_with(members, "records", "data")
     )
 
 
-def unwrap_records(raw: payload.Raw, unfolding: Unfolding) -> Items:
+def unwrap_log_records(raw: payload.Raw, unfolding: Unfolding) -> Items:
     """
     Yield the log records in one item, without any wrappers. A bad wrapper affects only its own contents.
     """
@@ -123,7 +131,7 @@ def unwrap_records(raw: payload.Raw, unfolding: Unfolding) -> Items:
 
 
 def _unwrap_layers(raw: payload.Raw, unfolding: Unfolding, wrappers: int) -> Items:
-    members = payload.peek(raw)
+    members = payload.undecoded_members(raw)
     if wrappers and "awslogs" in members:
         yield from _unwrap_packed(members["awslogs"], "awslogs.data", unfolding, wrappers - 1)
     elif wrappers and "records" in members and "schemaType" not in members:
@@ -141,7 +149,7 @@ def _unwrap_firehose(records: payload.Raw, unfolding: Unfolding, wrappers: int) 
         if not len(record):
             yield record
             continue
-        yield from unfolding.take_off(record)
+        yield from unfolding.count_wrapper(record)
         yield from _unwrap_packed(record, f"records[{index}].data", unfolding, wrappers)
         index += 1
 
@@ -151,10 +159,10 @@ def _unwrap_packed(packed: payload.Raw, field: str, unfolding: Unfolding, wrappe
         yield packed
         return
     try:
-        body = yield from unfolding.unfold(msgspec.json.decode(packed, type=_Packed).data)
-        for item in payload.items(body):
+        body = yield from unfolding.decode_and_inflate(msgspec.json.decode(packed, type=_Packed).data)
+        for item in payload.items_of_body(body):
             if len(item):
-                yield from unfolding.take_off(item)
+                yield from unfolding.count_wrapper(item)
                 yield from _unwrap_layers(item, unfolding, wrappers)
             else:
                 yield item
@@ -170,7 +178,7 @@ def _unwrap_packed(packed: payload.Raw, field: str, unfolding: Unfolding, wrappe
 
 def _unwrap_subscription(members: Members, unfolding: Unfolding, wrappers: int) -> Items:
     # ignore control messages, with which CloudWatch tests the subscription
-    if payload.is_exactly(members.get("messageType"), b'"CONTROL_MESSAGE"'):
+    if payload.is_equal_text(members.get("messageType"), b'"CONTROL_MESSAGE"'):
         yield b"{}"
         return
     index = 0
@@ -178,7 +186,7 @@ def _unwrap_subscription(members: Members, unfolding: Unfolding, wrappers: int) 
         if not len(event):
             yield event
             continue
-        yield from unfolding.take_off(event)
+        yield from unfolding.count_wrapper(event)
         yield from _unwrap_log_event(event, index, unfolding, wrappers)
         index += 1
 
@@ -200,40 +208,45 @@ def read_calls(event: BedrockEvent) -> Iterable[Call]:
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=text(event.requestId),
+        request_id=text_or_none(event.requestId),
         start_time=parse_instant(event.timestamp),
         provider="aws.bedrock",
-        request_model=model_name(event.modelId, "bedrock"),
+        request_model=model_without_prefix(event.modelId, "bedrock"),
         # The called region comes first, because it decides the price and appears on the bill. inferenceRegion
         # is where an inference profile sent the call.
-        region=region_of(event.region, event.inferenceRegion, model=event.modelId),
+        region=region_of_call(event.region, event.inferenceRegion, model=event.modelId),
     )
-    record.operation = _operation(text(event.operation), record.request_model)
-    count_tokens(record, _tokens(nested(event.input, BedrockInput), nested(event.output, BedrockOutput)))
+    record.operation = _operation_of_bedrock_api(text_or_none(event.operation), record.request_model)
+    set_normalised_counts(
+        record,
+        _tokens_of_log_record(
+            struct_or_empty(event.input, BedrockInput), struct_or_empty(event.output, BedrockOutput)
+        ),
+    )
     if event.errorCode not in (None, "", "-"):
-        mark_failed(record, event.errorCode)
+        mark_as_failed(record, event.errorCode)
     metadata = Metadata()
-    metadata.add_facts(mapping(event.requestMetadata))
-    metadata.fill_record(record, principal=text(nested(event.identity, BedrockIdentity).arn))
+    metadata.add_caller_and_tags(dict_or_empty(event.requestMetadata))
+    metadata.fill_record(record, principal=text_or_none(struct_or_empty(event.identity, BedrockIdentity).arn))
     # requestId is AWS's own id, which SDKs also report
     return (Call(record, call_identity(record, response_id=record.request_id), metadata.left_out),)
 
 
-def _tokens(input: BedrockInput, output: BedrockOutput) -> Tokens:
+def _tokens_of_log_record(input: BedrockInput, output: BedrockOutput) -> Tokens:
     """
     Return the log's own counts, with the facts that only a body has. If the log has no counts, return the
     counts of the body.
     """
     body = _tokens_in_body(output.outputBodyJson)
-    input_tokens = count(input.inputTokenCount, "input.inputTokenCount")
-    output_tokens = count(output.outputTokenCount, "output.outputTokenCount")
+    input_tokens = parse_count(input.inputTokenCount, "input.inputTokenCount")
+    output_tokens = parse_count(output.outputTokenCount, "output.outputTokenCount")
     if input_tokens is None and output_tokens is None:
         return body
     reported = Tokens(
         input_tokens,
         output_tokens,
-        count(input.cacheReadInputTokenCount, "input.cacheReadInputTokenCount"),
-        count(input.cacheWriteInputTokenCount, "input.cacheWriteInputTokenCount"),
+        parse_count(input.cacheReadInputTokenCount, "input.cacheReadInputTokenCount"),
+        parse_count(input.cacheWriteInputTokenCount, "input.cacheWriteInputTokenCount"),
         cache_write_1h=body.cache_write_1h,
         meters=body.meters,
     )
@@ -245,20 +258,20 @@ def _tokens_in_body(body: Any) -> Tokens:
     Return the counts of the usage object in a response. Return no counts if there is no usage object or if a
     count is impossible.
     """
-    usage: Any = nested(body, BedrockBody).usage
+    usage: Any = struct_or_empty(body, BedrockBody).usage
     if isinstance(body, list):
         usage_events = [raw for raw in body if b"message_start" in bytes(raw) or b"usageEvent" in bytes(raw)]
-        last = object_or_none(usage_events[-1], _Streamed) if usage_events else None
+        last = struct_or_none(usage_events[-1], _Streamed) if usage_events else None
         streamed = last or _Streamed()
-        usage = nested(streamed.message, BedrockBody).usage
-        usage = nested(streamed.event, _SonicEvent).usageEvent or usage
+        usage = struct_or_empty(streamed.message, BedrockBody).usage
+        usage = struct_or_empty(streamed.event, _SonicEvent).usageEvent or usage
     try:
         return tokens_of_usage(usage) if isinstance(usage, Usage) else Tokens()
     except BadValue:
         return Tokens()
 
 
-def _operation(written: str | None, model: str | None) -> str | None:
+def _operation_of_bedrock_api(written: str | None, model: str | None) -> str | None:
     if written is None:
         return None
     if written.startswith("Converse"):
@@ -268,7 +281,7 @@ def _operation(written: str | None, model: str | None) -> str | None:
     return None
 
 
-def answer_firehose(body: bytes, outcome: Outcome, now: float) -> FormatAnswer | None:
+def firehose_acceptance(body: bytes, outcome: Outcome, now: float) -> FormatAnswer | None:
     """
     Return Firehose's response format. Firehose repeats a delivery until the response has its request id and a
     time in milliseconds.
@@ -277,7 +290,7 @@ def answer_firehose(body: bytes, outcome: Outcome, now: float) -> FormatAnswer |
     return _firehose_answer(200, request_id, now) if request_id else None
 
 
-def refuse_firehose(
+def firehose_refusal(
     headers: Mapping[str, str], body: bytes, refusal: Refusal, now: float
 ) -> FormatAnswer | None:
     """Return a refusal with Firehose's request id, which Firehose expects."""
@@ -288,18 +301,18 @@ def refuse_firehose(
 
 
 def _firehose_answer(status: int, request_id: str, now: float, **more: str) -> FormatAnswer:
-    return json_answer(status, {"requestId": request_id, "timestamp": int(now * 1000), **more})
+    return build_json_answer(status, {"requestId": request_id, "timestamp": int(now * 1000), **more})
 
 
 def _firehose_request_id(body: bytes) -> str | None:
-    members = payload.peek(body)
+    members = payload.undecoded_members(body)
     try:
         return msgspec.json.decode(members["requestId"], type=str) if "records" in members else None
     except (KeyError, *payload.UNREADABLE):
         return None
 
 
-def example(call: ExampleCall) -> Any:
+def example_body(call: ExampleCall) -> Any:
     return {
         "schemaType": "ModelInvocationLog",
         "schemaVersion": "1.0",
@@ -322,16 +335,16 @@ def example(call: ExampleCall) -> Any:
 
 FORMAT = ItemFormat(
     name=NAME,
-    has_sign=has_sign,
-    example=example,
+    has_sign=has_bedrock_fields,
+    example=example_body,
     event=BedrockEvent,
     calls=read_calls,
-    unwrap=unwrap_records,
+    unwrap=unwrap_log_records,
     signs_of_packing=_PACKED,
     key_header="X-Amz-Firehose-Access-Key",
-    answer=answer_firehose,
+    answer=firehose_acceptance,
     answer_schemas={200: FIREHOSE_ANSWER},
-    refuse=refuse_firehose,
+    refuse=firehose_refusal,
     refusal_schema=FIREHOSE_ANSWER,
     origins={
         "request_id": "requestId",

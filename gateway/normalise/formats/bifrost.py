@@ -18,21 +18,28 @@ from gateway.normalise.formats.engine.declaration import (
     ExampleCall,
     ItemFormat,
     Items,
-    any_of,
-    count_tokens,
-    declare_column,
-    mark_failed,
-    tag_tier,
+    add_tier_tag,
+    field_named,
+    has_any_member,
+    mark_as_failed,
+    set_normalised_counts,
 )
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.items import Unfolding
-from gateway.normalise.reading.costs import known_cost
-from gateway.normalise.reading.metadata import Metadata, key_name
-from gateway.normalise.reading.models import model_name, stated_or_model_provider
-from gateway.normalise.reading.operations import BY_NAME, operation_of_function
+from gateway.normalise.reading.costs import cost_unless_unknown
+from gateway.normalise.reading.metadata import Metadata, first_key_name
+from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
+from gateway.normalise.reading.operations import BY_NAME, operation_of_function_name
 from gateway.normalise.reading.times import parse_instant
 from gateway.normalise.reading.tokens import Tokens
-from gateway.normalise.reading.values import Other, count, first_text, money, nested, text
+from gateway.normalise.reading.values import (
+    Other,
+    first_text,
+    parse_amount,
+    parse_count,
+    struct_or_empty,
+    text_or_none,
+)
 from spool.identity import call_identity
 from spool.record import Inference
 
@@ -47,28 +54,28 @@ _MAX_ID: Final = 1024
 class BifrostAttributes(msgspec.Struct):
     """The attributes that are decoded, without those that have content."""
 
-    operation: Any = declare_column("gen_ai.operation.name")
-    service_tier: Any = declare_column("gen_ai.response.service_tier")
-    provider: Any = declare_column("gen_ai.provider.name")
-    request_model: Any = declare_column("gen_ai.request.model")
-    response_model: Any = declare_column("gen_ai.response.model")
-    response_id: Any = declare_column("gen_ai.response.id")
-    input_tokens: Any = declare_column("gen_ai.usage.input_tokens")
-    prompt_tokens: Any = declare_column("gen_ai.usage.prompt_tokens")
-    output_tokens: Any = declare_column("gen_ai.usage.output_tokens")
-    completion_tokens: Any = declare_column("gen_ai.usage.completion_tokens")
-    cache_read_tokens: Any = declare_column("gen_ai.usage.cache_read.input_tokens")
-    older_cache_read_tokens: Any = declare_column("gen_ai.usage.prompt_token_details.cached_read_tokens")
-    cache_write_tokens: Any = declare_column("gen_ai.usage.cache_creation.input_tokens")
-    older_cache_write_tokens: Any = declare_column("gen_ai.usage.prompt_token_details.cached_write_tokens")
-    reasoning_tokens: Any = declare_column("gen_ai.usage.reasoning.output_tokens")
-    older_reasoning_tokens: Any = declare_column("gen_ai.usage.completion_token_details.reasoning_tokens")
-    plain_reasoning_tokens: Any = declare_column("gen_ai.usage.reasoning_tokens")
-    cost: Any = declare_column("gen_ai.usage.cost")
-    key_name: Any = declare_column("bifrost.virtual_key.name")
-    older_key_name: Any = declare_column("gen_ai.virtual_key_name")
-    error_type: Any = declare_column("error.type")
-    older_error_type: Any = declare_column("gen_ai.error.type")
+    operation: Any = field_named("gen_ai.operation.name")
+    service_tier: Any = field_named("gen_ai.response.service_tier")
+    provider: Any = field_named("gen_ai.provider.name")
+    request_model: Any = field_named("gen_ai.request.model")
+    response_model: Any = field_named("gen_ai.response.model")
+    response_id: Any = field_named("gen_ai.response.id")
+    input_tokens: Any = field_named("gen_ai.usage.input_tokens")
+    prompt_tokens: Any = field_named("gen_ai.usage.prompt_tokens")
+    output_tokens: Any = field_named("gen_ai.usage.output_tokens")
+    completion_tokens: Any = field_named("gen_ai.usage.completion_tokens")
+    cache_read_tokens: Any = field_named("gen_ai.usage.cache_read.input_tokens")
+    older_cache_read_tokens: Any = field_named("gen_ai.usage.prompt_token_details.cached_read_tokens")
+    cache_write_tokens: Any = field_named("gen_ai.usage.cache_creation.input_tokens")
+    older_cache_write_tokens: Any = field_named("gen_ai.usage.prompt_token_details.cached_write_tokens")
+    reasoning_tokens: Any = field_named("gen_ai.usage.reasoning.output_tokens")
+    older_reasoning_tokens: Any = field_named("gen_ai.usage.completion_token_details.reasoning_tokens")
+    plain_reasoning_tokens: Any = field_named("gen_ai.usage.reasoning_tokens")
+    cost: Any = field_named("gen_ai.usage.cost")
+    key_name: Any = field_named("bifrost.virtual_key.name")
+    older_key_name: Any = field_named("gen_ai.virtual_key_name")
+    error_type: Any = field_named("error.type")
+    older_error_type: Any = field_named("gen_ai.error.type")
 
 
 class BifrostSpan(msgspec.Struct):
@@ -87,9 +94,9 @@ class BifrostEvent(msgspec.Struct):
     Span: BifrostSpan | Other = None
 
 
-def unwrap_spans(raw: payload.Raw, _: Unfolding) -> Items:
+def spans_of_trace(raw: payload.Raw, _: Unfolding) -> Items:
     """Yield each span of a trace as a separate item, so that a bad span does not affect other spans."""
-    members = payload.peek(raw)
+    members = payload.undecoded_members(raw)
     spans = members.get("Spans")
     if spans is None:
         yield raw
@@ -103,52 +110,52 @@ def unwrap_spans(raw: payload.Raw, _: Unfolding) -> Items:
 
 def read_calls(event: BifrostEvent) -> Iterable[Call]:
     """Read the span of an attempt as one call."""
-    span = nested(event.Span, BifrostSpan)
+    span = struct_or_empty(event.Span, BifrostSpan)
     if not isinstance(span.Kind, str) or span.Kind not in _ATTEMPTS:
         return ()
-    attributes = nested(span.Attributes, BifrostAttributes)
+    attributes = struct_or_empty(span.Attributes, BifrostAttributes)
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=text(span.SpanID),
-        trace_id=text(event.TraceID) or text(span.TraceID),
-        span_id=text(span.SpanID),
+        request_id=text_or_none(span.SpanID),
+        trace_id=text_or_none(event.TraceID) or text_or_none(span.TraceID),
+        span_id=text_or_none(span.SpanID),
         start_time=parse_instant(span.StartTime),
         end_time=parse_instant(span.EndTime),
         provider=stated_or_model_provider(attributes.provider, attributes.request_model),
-        operation=_operation(span, attributes),
-        request_model=model_name(attributes.request_model, attributes.provider),
-        response_model=model_name(attributes.response_model, attributes.provider),
-        api_key=key_name(attributes.key_name, attributes.older_key_name),
+        operation=_operation_of_span(span, attributes),
+        request_model=model_without_prefix(attributes.request_model, attributes.provider),
+        response_model=model_without_prefix(attributes.response_model, attributes.provider),
+        api_key=first_key_name(attributes.key_name, attributes.older_key_name),
     )
-    count_tokens(record, _tokens(attributes))
+    set_normalised_counts(record, _tokens_of_attributes(attributes))
     if span.Status == "error":
-        mark_failed(record, attributes.error_type, attributes.older_error_type)
-    record.cost = known_cost(record, money(attributes.cost, "gen_ai.usage.cost"))
+        mark_as_failed(record, attributes.error_type, attributes.older_error_type)
+    record.cost = cost_unless_unknown(record, parse_amount(attributes.cost, "gen_ai.usage.cost"))
     # The OTLP that the same exporter pushes has these trace and span ids as well.
     identity = call_identity(
-        record, response_id=text(attributes.response_id), span=True, own_id=record.request_id
+        record, response_id=text_or_none(attributes.response_id), span=True, own_id=record.request_id
     )
     metadata = Metadata()
-    tag_tier(metadata, attributes.service_tier)
+    add_tier_tag(metadata, attributes.service_tier)
     record.tags = metadata.tags
     return (Call(record, identity),)
 
 
-def _operation(span: BifrostSpan, attributes: BifrostAttributes) -> str | None:
+def _operation_of_span(span: BifrostSpan, attributes: BifrostAttributes) -> str | None:
     """
     Read the first word of the span name. In the first releases the name is only the kind, so the reported
     operation is used.
     """
-    name = text(span.Name) or ""
+    name = text_or_none(span.Name) or ""
     word = name.partition(" ")[0]
     if span.Kind == _CALL and word not in ("", _CALL):
-        return operation_of_function(word) or word
-    stated = text(attributes.operation)
+        return operation_of_function_name(word) or word
+    stated = text_or_none(attributes.operation)
     return None if stated is None else BY_NAME.get(stated)
 
 
-def _tokens(attributes: BifrostAttributes) -> Tokens:
+def _tokens_of_attributes(attributes: BifrostAttributes) -> Tokens:
     input_tokens = first_text(attributes.input_tokens, attributes.prompt_tokens)
     output_tokens = first_text(attributes.output_tokens, attributes.completion_tokens)
     cache_read = first_text(attributes.cache_read_tokens, attributes.older_cache_read_tokens)
@@ -156,15 +163,15 @@ def _tokens(attributes: BifrostAttributes) -> Tokens:
     older_reasoning = first_text(attributes.older_reasoning_tokens, attributes.plain_reasoning_tokens)
     reasoning = first_text(attributes.reasoning_tokens, older_reasoning)
     return Tokens(
-        count(input_tokens, "gen_ai.usage.prompt_tokens"),
-        count(output_tokens, "gen_ai.usage.completion_tokens"),
-        count(cache_read, "gen_ai.usage.cache_read.input_tokens"),
-        count(cache_write, "gen_ai.usage.cache_creation.input_tokens"),
-        count(reasoning, "gen_ai.usage.reasoning.output_tokens"),
+        parse_count(input_tokens, "gen_ai.usage.prompt_tokens"),
+        parse_count(output_tokens, "gen_ai.usage.completion_tokens"),
+        parse_count(cache_read, "gen_ai.usage.cache_read.input_tokens"),
+        parse_count(cache_write, "gen_ai.usage.cache_creation.input_tokens"),
+        parse_count(reasoning, "gen_ai.usage.reasoning.output_tokens"),
     )
 
 
-def example(call: ExampleCall) -> Any:
+def example_body(call: ExampleCall) -> Any:
     attributes = {
         "gen_ai.provider.name": "openai",
         "gen_ai.request.model": call.model,
@@ -192,11 +199,11 @@ def example(call: ExampleCall) -> Any:
 
 FORMAT = ItemFormat(
     name=NAME,
-    has_sign=any_of("RootSpan"),
-    example=example,
+    has_sign=has_any_member("RootSpan"),
+    example=example_body,
     event=BifrostEvent,
     calls=read_calls,
-    unwrap=unwrap_spans,
+    unwrap=spans_of_trace,
     origins={
         "request_id": "SpanID",
         "trace_id": "TraceID",

@@ -15,20 +15,28 @@ from gateway.normalise.formats.engine.declaration import (
     ItemFormat,
     Items,
     Members,
-    count_tokens,
-    fail_by_status,
     has_object_with,
-    mark_failed,
+    mark_as_failed,
+    mark_as_failed_if_http_error,
+    set_normalised_counts,
 )
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.items import Unfolding
-from gateway.normalise.reading.costs import known_cost
+from gateway.normalise.reading.costs import cost_unless_unknown
 from gateway.normalise.reading.metadata import Metadata
-from gateway.normalise.reading.models import model_name, stated_or_model_provider
+from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS, IMAGE, operation_of_path
-from gateway.normalise.reading.times import end_after, parse_instant
+from gateway.normalise.reading.times import end_after_milliseconds, parse_instant
 from gateway.normalise.reading.tokens import Tokens
-from gateway.normalise.reading.values import count, is_false, is_true, mapping, money, status_code, text
+from gateway.normalise.reading.values import (
+    dict_or_empty,
+    is_false,
+    is_true,
+    parse_amount,
+    parse_count,
+    status_code,
+    text_or_none,
+)
 from spool.identity import call_identity
 from spool.record import Inference
 
@@ -54,14 +62,14 @@ class CloudflareEvent(msgspec.Struct):
     tokens_out: Any = None
 
 
-def has_sign(members: Members) -> bool:
+def has_cloudflare_fields(members: Members) -> bool:
     is_page = {"result", "result_info"} <= members.keys()  # also True for a page of logs without entries
     return is_page or "tokens_in" in members or has_object_with(members, "result", "tokens_in")
 
 
 def unwrap_entries(raw: payload.Raw, _: Unfolding) -> Items:
     """Return the entries of one page of the API. If the item is not a page, return the item itself."""
-    page = payload.peek(raw).get("result")
+    page = payload.undecoded_members(raw).get("result")
     return payload.array_elements(raw if page is None else page)
 
 
@@ -70,26 +78,28 @@ def read_calls(event: CloudflareEvent) -> Iterable[Call]:
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=text(event.id),
+        request_id=text_or_none(event.id),
         start_time=parse_instant(event.created_at),
         provider=stated_or_model_provider(event.provider, event.model),
-        operation=operation_of_path(event.path) or _REQUEST_TYPES.get(text(event.request_type) or ""),
-        request_model=model_name(event.model, event.provider),
+        operation=operation_of_path(event.path) or _REQUEST_TYPES.get(text_or_none(event.request_type) or ""),
+        request_model=model_without_prefix(event.model, event.provider),
     )
-    record.end_time = end_after(record.start_time, event.duration)
-    count_tokens(record, Tokens(count(event.tokens_in, "tokens_in"), count(event.tokens_out, "tokens_out")))
+    record.end_time = end_after_milliseconds(record.start_time, event.duration)
+    set_normalised_counts(
+        record, Tokens(parse_count(event.tokens_in, "tokens_in"), parse_count(event.tokens_out, "tokens_out"))
+    )
     if event.success is not None and is_false(event.success):
-        mark_failed(record, status_code(event.status_code) or None)
-    elif not fail_by_status(record, event.status_code) and is_true(event.cached):
+        mark_as_failed(record, status_code(event.status_code) or None)
+    elif not mark_as_failed_if_http_error(record, event.status_code) and is_true(event.cached):
         record.status = "cached"
-    record.cost = known_cost(record, money(event.cost, "cost"))
+    record.cost = cost_unless_unknown(record, parse_amount(event.cost, "cost"))
     metadata = Metadata()
-    metadata.add_facts(mapping(event.metadata))
+    metadata.add_caller_and_tags(dict_or_empty(event.metadata))
     metadata.fill_record(record)
     return (Call(record, call_identity(record, own_id=record.request_id), metadata.left_out),)
 
 
-def example(call: ExampleCall) -> Any:
+def example_body(call: ExampleCall) -> Any:
     return [
         {
             "id": call.uuid,
@@ -112,8 +122,8 @@ def example(call: ExampleCall) -> Any:
 
 FORMAT = ItemFormat(
     name=NAME,
-    has_sign=has_sign,
-    example=example,
+    has_sign=has_cloudflare_fields,
+    example=example_body,
     event=CloudflareEvent,
     calls=read_calls,
     unwrap=unwrap_entries,

@@ -17,18 +17,25 @@ from gateway.normalise.formats.engine.declaration import (
     ExampleCall,
     ItemFormat,
     Members,
-    count_tokens,
-    fail_by_status,
-    tag_tier,
+    add_tier_tag,
+    mark_as_failed_if_http_error,
+    set_normalised_counts,
 )
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata
-from gateway.normalise.reading.models import model_name, stated_or_model_provider
+from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import operation_of_path
-from gateway.normalise.reading.regions import region_of
-from gateway.normalise.reading.times import end_after, parse_instant
+from gateway.normalise.reading.regions import region_of_call
+from gateway.normalise.reading.times import end_after_milliseconds, parse_instant
 from gateway.normalise.reading.tokens import Tokens
-from gateway.normalise.reading.values import Other, count, first_text, mapping, nested, text
+from gateway.normalise.reading.values import (
+    Other,
+    dict_or_empty,
+    first_text,
+    parse_count,
+    struct_or_empty,
+    text_or_none,
+)
 from spool.identity import Identity, call_identity
 from spool.record import Inference
 
@@ -80,22 +87,22 @@ class DatabricksEvent(msgspec.Struct):
     response: ProviderBody | Other = None
 
 
-def has_sign(members: Members) -> bool:
+def has_databricks_fields(members: Members) -> bool:
     return "databricks_request_id" in members or {"event_time", "endpoint_name", "api_type"} <= members.keys()
 
 
 def read_calls(event: DatabricksEvent) -> Iterable[Call]:
     """Read one row as one call. Rows of MCP services have neither model nor tokens and are not calls."""
-    is_of_serving = text(event.databricks_request_id) is not None
+    is_of_serving = text_or_none(event.databricks_request_id) is not None
     record = _read_serving_row(event) if is_of_serving else _read_gateway_row(event)
-    fail_by_status(record, event.status_code)
+    mark_as_failed_if_http_error(record, event.status_code)
     metadata = Metadata()
-    metadata.add_facts(_free_metadata(event))
-    metadata.add_tag("route", text(event.endpoint_name))
-    metadata.add_tag("workspace", text(event.workspace_id))
-    tag_tier(metadata, nested(event.response, ProviderBody).tier)
-    metadata.fill_record(record, principal=text(event.requester))
-    return (Call(record, _identity(record, event), metadata.left_out),)
+    metadata.add_caller_and_tags(_merged_tags(event))
+    metadata.add_tag("route", text_or_none(event.endpoint_name))
+    metadata.add_tag("workspace", text_or_none(event.workspace_id))
+    add_tier_tag(metadata, struct_or_empty(event.response, ProviderBody).service_tier_name)
+    metadata.fill_record(record, principal=text_or_none(event.requester))
+    return (Call(record, _call_identity_of_row(record, event), metadata.left_out),)
 
 
 def _read_gateway_row(event: DatabricksEvent) -> Inference:
@@ -104,23 +111,23 @@ def _read_gateway_row(event: DatabricksEvent) -> Inference:
         id=b"",
         source=NAME,
         request_id=first_text(event.invocation_id, event.request_id),
-        trace_id=text(event.request_id),
+        trace_id=text_or_none(event.request_id),
         start_time=parse_instant(event.event_time),
         provider=served_by,
         operation=operation_of_path(event.api_type) or operation_of_path(event.url),
-        request_model=model_name(model),
+        request_model=model_without_prefix(model),
     )
-    record.end_time = end_after(record.start_time, event.latency_ms)
-    details = nested(event.token_details, DatabricksTokenDetails)
+    record.end_time = end_after_milliseconds(record.start_time, event.latency_ms)
+    details = struct_or_empty(event.token_details, DatabricksTokenDetails)
     # Unlike in Anthropic's own responses, input_tokens includes the cache.
-    count_tokens(
+    set_normalised_counts(
         record,
         Tokens(
-            count(event.input_tokens, "input_tokens"),
-            count(event.output_tokens, "output_tokens"),
-            count(details.cache_read_input_tokens, "token_details.cache_read_input_tokens"),
-            count(details.cache_creation_input_tokens, "token_details.cache_creation_input_tokens"),
-            count(details.output_reasoning_tokens, "token_details.output_reasoning_tokens"),
+            parse_count(event.input_tokens, "input_tokens"),
+            parse_count(event.output_tokens, "output_tokens"),
+            parse_count(details.cache_read_input_tokens, "token_details.cache_read_input_tokens"),
+            parse_count(details.cache_creation_input_tokens, "token_details.cache_creation_input_tokens"),
+            parse_count(details.output_reasoning_tokens, "token_details.output_reasoning_tokens"),
         ),
     )
     return record
@@ -131,27 +138,27 @@ def _read_serving_row(event: DatabricksEvent) -> Inference:
     Return the call of a row. An inference table has the bodies, and the usage table has the counts. Both
     tables may contain the same call.
     """
-    response_body = nested(event.response, ProviderBody)
-    request_body = nested(event.request, DatabricksRequest)
-    own_model = _own_model(request_body.model)
+    response_body = struct_or_empty(event.response, ProviderBody)
+    request_body = struct_or_empty(event.request, DatabricksRequest)
+    own_model = _model_served_by_databricks(request_body.model)
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=text(event.databricks_request_id),
+        request_id=text_or_none(event.databricks_request_id),
         start_time=parse_instant(event.request_time),
-        provider=NAME if own_model else stated_or_model_provider(None, response_body.answered_by),
+        provider=NAME if own_model else stated_or_model_provider(None, response_body.answering_model),
         request_model=own_model,
-        response_model=model_name(response_body.answered_by),
-        region=region_of(response_body.geography),
+        response_model=model_without_prefix(response_body.answering_model),
+        region=region_of_call(response_body.processing_geography),
     )
-    record.end_time = end_after(record.start_time, event.execution_duration_ms)
-    tokens = response_body.tokens(request_body)
+    record.end_time = end_after_milliseconds(record.start_time, event.execution_duration_ms)
+    tokens = response_body.counted_tokens(request_body)
     if not tokens:
         tokens = tokens._replace(
-            input=count(event.input_token_count, "input_token_count"),
-            output=count(event.output_token_count, "output_token_count"),
+            input=parse_count(event.input_token_count, "input_token_count"),
+            output=parse_count(event.output_token_count, "output_token_count"),
         )
-    count_tokens(record, tokens)
+    set_normalised_counts(record, tokens)
     return record
 
 
@@ -162,30 +169,34 @@ def _provider_and_model(event: DatabricksEvent) -> tuple[str | None, str | None]
     If Databricks serves the model, the destination's name is the model. Otherwise the destination's name is the
     name of a key. `destination_model` may then be a title with spaces (`GPT OSS 20B`), so it is used last.
     """
-    model = text(event.destination_model)
-    if text(event.destination_type) == _EXTERNAL:
+    model = text_or_none(event.destination_model)
+    if text_or_none(event.destination_type) == _EXTERNAL:
         return stated_or_model_provider(None, model), model
-    own_model = _own_model(event.endpoint_name) or _own_model(event.destination_name) or model
+    own_model = (
+        _model_served_by_databricks(event.endpoint_name)
+        or _model_served_by_databricks(event.destination_name)
+        or model
+    )
     return (NAME if own_model else None), own_model
 
 
-def _own_model(written: Any) -> str | None:
-    name = text(written)
+def _model_served_by_databricks(written: Any) -> str | None:
+    name = text_or_none(written)
     if name is None or not name.startswith(("system.ai.", "databricks-")):
         return None
     return name.removeprefix("system.ai.") if name.startswith("system.ai.databricks-") else name
 
 
-def _free_metadata(event: DatabricksEvent) -> dict[str, Any]:
+def _merged_tags(event: DatabricksEvent) -> dict[str, Any]:
     """Return the tags. Tags of the request take precedence over those of the endpoint."""
-    of_request = mapping(event.request_tags)
-    of_serving = mapping(event.usage_context) or mapping(
-        nested(event.request, DatabricksRequest).usage_context
+    of_request = dict_or_empty(event.request_tags)
+    of_serving = dict_or_empty(event.usage_context) or dict_or_empty(
+        struct_or_empty(event.request, DatabricksRequest).usage_context
     )
-    return mapping(event.endpoint_tags) | of_serving | of_request
+    return dict_or_empty(event.endpoint_tags) | of_serving | of_request
 
 
-def _identity(record: Inference, event: DatabricksEvent) -> Identity:
+def _call_identity_of_row(record: Inference, event: DatabricksEvent) -> Identity:
     """Use invocation_id, because all calls of an agent's turn and its guardrails share one request_id."""
     own_id = first_text(event.databricks_request_id, event.invocation_id)
     if own_id is not None:
@@ -193,7 +204,7 @@ def _identity(record: Inference, event: DatabricksEvent) -> Identity:
     return call_identity(record, shared_id=record.request_id)
 
 
-def example(call: ExampleCall) -> Any:
+def example_body(call: ExampleCall) -> Any:
     return [
         {
             "workspace_id": "1234567890123456",
@@ -220,8 +231,8 @@ def example(call: ExampleCall) -> Any:
 
 FORMAT = ItemFormat(
     name=NAME,
-    has_sign=has_sign,
-    example=example,
+    has_sign=has_databricks_fields,
+    example=example_body,
     event=DatabricksEvent,
     calls=read_calls,
     origins={

@@ -13,19 +13,19 @@ from gateway.normalise.formats.engine.declaration import (
     Call,
     ExampleCall,
     ItemFormat,
-    any_of,
-    count_tokens,
-    declare_column,
-    fail_by_status,
-    mark_failed,
+    field_named,
+    has_any_member,
+    mark_as_failed,
+    mark_as_failed_if_http_error,
+    set_normalised_counts,
 )
 from gateway.normalise.reading.metadata import Metadata, WorkFields
-from gateway.normalise.reading.models import model_name, stated_or_model_provider
+from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import operation_of_path
-from gateway.normalise.reading.request_ids import keys_from_field
-from gateway.normalise.reading.times import end_after, parse_instant
+from gateway.normalise.reading.request_ids import dedup_keys_from_field
+from gateway.normalise.reading.times import end_after_milliseconds, parse_instant
 from gateway.normalise.reading.tokens import Tokens
-from gateway.normalise.reading.values import count, first_text, status_code, text
+from gateway.normalise.reading.values import first_text, parse_count, status_code, text_or_none
 from spool.identity import call_identity
 from spool.record import Inference
 
@@ -35,28 +35,28 @@ OWN_COLUMNS = ("gen_ai.request.model_override", "x-envoy-origin-path")
 
 
 class EnvoyEvent(WorkFields):
-    request_id: Any = declare_column("x-request-id")
+    request_id: Any = field_named("x-request-id")
     start_time: Any = None
     duration: Any = None
-    backend: Any = declare_column("gen_ai.provider.name")
-    model: Any = declare_column("gen_ai.request.model")
-    model_override: Any = declare_column("gen_ai.request.model_override")
-    response_model: Any = declare_column("gen_ai.response.model")
-    input_tokens: Any = declare_column("gen_ai.usage.input_tokens")
-    output_tokens: Any = declare_column("gen_ai.usage.output_tokens")
-    cached_tokens: Any = declare_column("gen_ai.usage.cached_input_tokens")
-    cache_read_tokens: Any = declare_column("gen_ai.usage.cache_read.input_tokens")
-    cache_write_tokens: Any = declare_column("gen_ai.usage.cache_creation.input_tokens")
-    reasoning_tokens: Any = declare_column("gen_ai.usage.reasoning_tokens")
+    backend: Any = field_named("gen_ai.provider.name")
+    model: Any = field_named("gen_ai.request.model")
+    model_override: Any = field_named("gen_ai.request.model_override")
+    response_model: Any = field_named("gen_ai.response.model")
+    input_tokens: Any = field_named("gen_ai.usage.input_tokens")
+    output_tokens: Any = field_named("gen_ai.usage.output_tokens")
+    cached_tokens: Any = field_named("gen_ai.usage.cached_input_tokens")
+    cache_read_tokens: Any = field_named("gen_ai.usage.cache_read.input_tokens")
+    cache_write_tokens: Any = field_named("gen_ai.usage.cache_creation.input_tokens")
+    reasoning_tokens: Any = field_named("gen_ai.usage.reasoning_tokens")
     response_code: Any = None
     response_flags: Any = None
-    old_backend: Any = declare_column("genai_backend_name")
-    old_model: Any = declare_column("genai_model_name")
-    old_model_override: Any = declare_column("genai_model_name_override")
-    old_input_tokens: Any = declare_column("genai_tokens_input")
-    old_output_tokens: Any = declare_column("genai_tokens_output")
-    session_id: Any = declare_column("session.id")
-    path: Any = declare_column("x-envoy-origin-path")
+    old_backend: Any = field_named("genai_backend_name")
+    old_model: Any = field_named("genai_model_name")
+    old_model_override: Any = field_named("genai_model_name_override")
+    old_input_tokens: Any = field_named("genai_tokens_input")
+    old_output_tokens: Any = field_named("genai_tokens_output")
+    session_id: Any = field_named("session.id")
+    path: Any = field_named("x-envoy-origin-path")
     route_name: Any = None
     provider_request_id: Any = None  # a header of the provider's response, if the operator logs it
 
@@ -68,46 +68,50 @@ def read_calls(event: EnvoyEvent) -> Iterable[Call]:
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=text(event.request_id),
+        request_id=text_or_none(event.request_id),
         start_time=parse_instant(event.start_time),
         provider=stated_or_model_provider(backend, sent or event.response_model),
         operation=operation_of_path(event.path),
-        request_model=model_name(sent, backend),
-        response_model=model_name(event.response_model, backend),
-        session=text(event.session_id),
+        request_model=model_without_prefix(sent, backend),
+        response_model=model_without_prefix(event.response_model, backend),
+        session=text_or_none(event.session_id),
     )
-    record.end_time = end_after(record.start_time, event.duration)
+    record.end_time = end_after_milliseconds(record.start_time, event.duration)
     cached = first_text(event.cached_tokens, event.cache_read_tokens)
-    count_tokens(
+    set_normalised_counts(
         record,
         Tokens(
-            count(_current_or_older(event.input_tokens, event.old_input_tokens), "gen_ai.usage.input_tokens"),
-            count(
-                _current_or_older(event.output_tokens, event.old_output_tokens), "gen_ai.usage.output_tokens"
+            parse_count(
+                _current_or_older_value(event.input_tokens, event.old_input_tokens),
+                "gen_ai.usage.input_tokens",
             ),
-            count(cached, "gen_ai.usage.cached_input_tokens"),
-            count(event.cache_write_tokens, "gen_ai.usage.cache_creation.input_tokens"),
-            count(event.reasoning_tokens, "gen_ai.usage.reasoning_tokens"),
+            parse_count(
+                _current_or_older_value(event.output_tokens, event.old_output_tokens),
+                "gen_ai.usage.output_tokens",
+            ),
+            parse_count(cached, "gen_ai.usage.cached_input_tokens"),
+            parse_count(event.cache_write_tokens, "gen_ai.usage.cache_creation.input_tokens"),
+            parse_count(event.reasoning_tokens, "gen_ai.usage.reasoning_tokens"),
         ),
     )
     if record.request_model is None and record.response_model is None:
         return ()
     if status_code(event.response_code) == 0:  # status 0 means that no response arrived
-        mark_failed(record, event.response_flags)
+        mark_as_failed(record, event.response_flags)
     else:
-        fail_by_status(record, event.response_code)
+        mark_as_failed_if_http_error(record, event.response_code)
     metadata = Metadata()
-    metadata.learn_fields(event)
-    metadata.add_tag("route", text(event.route_name))
+    metadata.add_work_fields(event)
+    metadata.add_tag("route", text_or_none(event.route_name))
     metadata.fill_record(record)
     # callers may choose x-request-id, so it is not a unique id
     identity = call_identity(record, shared_id=record.request_id)
     if event.provider_request_id is not None:
-        identity = identity._replace(also=keys_from_field(record, event.provider_request_id))
+        identity = identity._replace(also=dedup_keys_from_field(record, event.provider_request_id))
     return (Call(record, identity, metadata.left_out, names_request=bool(identity.also)),)
 
 
-def _current_or_older(today: Any, older: Any) -> Any:
+def _current_or_older_value(today: Any, older: Any) -> Any:
     """
     Return the value under the current name. If it is a dash, Envoy had no value, so return the value under
     the older name.
@@ -115,7 +119,7 @@ def _current_or_older(today: Any, older: Any) -> Any:
     return older if today is None or today == "-" else today
 
 
-def example(call: ExampleCall) -> Any:
+def example_body(call: ExampleCall) -> Any:
     return {
         "x-request-id": call.uuid,
         "start_time": call.start,
@@ -134,8 +138,8 @@ def example(call: ExampleCall) -> Any:
 
 FORMAT = ItemFormat(
     name=NAME,
-    has_sign=any_of(*OWN_COLUMNS),
-    example=example,
+    has_sign=has_any_member(*OWN_COLUMNS),
+    example=example_body,
     event=EnvoyEvent,
     calls=read_calls,
     origins={

@@ -16,16 +16,24 @@ from gateway.normalise.formats.engine.declaration import (
     ExampleCall,
     ItemFormat,
     Members,
-    count_tokens,
-    tag_tier,
+    add_tier_tag,
+    set_normalised_counts,
 )
 from gateway.normalise.payload.provider_bodies import ProviderBody
-from gateway.normalise.reading.costs import known_cost
+from gateway.normalise.reading.costs import cost_unless_unknown
 from gateway.normalise.reading.metadata import Metadata
-from gateway.normalise.reading.models import model_name, stated_or_model_provider
-from gateway.normalise.reading.regions import region_of
+from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
+from gateway.normalise.reading.regions import region_of_call
 from gateway.normalise.reading.tokens import Tokens, Usage
-from gateway.normalise.reading.values import Other, count, first_text, money, nested, object_or_none, text
+from gateway.normalise.reading.values import (
+    Other,
+    first_text,
+    parse_amount,
+    parse_count,
+    struct_or_empty,
+    struct_or_none,
+    text_or_none,
+)
 from spool.record import Inference
 
 NAME = "helicone"
@@ -47,11 +55,11 @@ class HeliconeEvent(msgspec.Struct):
     metadata: HeliconeFigures | Other = None
 
 
-def has_sign(members: Members) -> bool:
+def has_helicone_fields(members: Members) -> bool:
     return "request_response_url" in members or {"request_id", "response_body"} <= members.keys()
 
 
-def helicone_signed(secret: str, body: bytes, signature: str) -> bool:
+def is_signed_by_helicone(secret: str, body: bytes, signature: str) -> bool:
     expected = hmac.new(secret.encode(), body, sha256).hexdigest()
     return hmac.compare_digest(expected.encode(), signature.strip().lower().encode("utf-8", "surrogatepass"))
 
@@ -63,48 +71,50 @@ def read_calls(event: HeliconeEvent) -> Iterable[Call]:
     The webhook truncates large bodies. Then the id of the call may be the only known fact.
     """
     request_body, response_body = (
-        nested(event.request_body, ProviderBody),
-        nested(event.response_body, ProviderBody),
+        struct_or_empty(event.request_body, ProviderBody),
+        struct_or_empty(event.response_body, ProviderBody),
     )
-    figures = nested(event.metadata, HeliconeFigures)
+    figures = struct_or_empty(event.metadata, HeliconeFigures)
     model = first_text(event.model, request_body.model)
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=text(event.request_id),
-        provider=stated_or_model_provider(event.provider, model or response_body.answered_by),
-        request_model=model_name(model, event.provider),
-        response_model=model_name(response_body.answered_by, event.provider),
+        request_id=text_or_none(event.request_id),
+        provider=stated_or_model_provider(event.provider, model or response_body.answering_model),
+        request_model=model_without_prefix(model, event.provider),
+        response_model=model_without_prefix(response_body.answering_model, event.provider),
     )
-    record.region = region_of(response_body.geography, model=model)
-    count_tokens(record, _tokens(figures, request_body, response_body))
-    record.cost = known_cost(record, money(figures.cost, "metadata.cost"))
+    record.region = region_of_call(response_body.processing_geography, model=model)
+    set_normalised_counts(record, _tokens_of_figures_and_bodies(figures, request_body, response_body))
+    record.cost = cost_unless_unknown(record, parse_amount(figures.cost, "metadata.cost"))
     metadata = Metadata()
-    tag_tier(metadata, response_body.tier)
-    metadata.fill_record(record, end_user=text(event.user_id))
-    identity = response_body.identity(record, own_id=record.request_id)
-    return (Call(record, identity, metadata.left_out, is_certain=_are_cut(event)),)
+    add_tier_tag(metadata, response_body.service_tier_name)
+    metadata.fill_record(record, end_user=text_or_none(event.user_id))
+    identity = response_body.call_identity(record, own_id=record.request_id)
+    return (Call(record, identity, metadata.left_out, is_certain=_has_truncated_bodies(event)),)
 
 
-def _are_cut(event: HeliconeEvent) -> bool:
+def _has_truncated_bodies(event: HeliconeEvent) -> bool:
     """Return whether the bodies are cut, because the webhook truncates them at 10 KB."""
     bodies = (event.request_body, event.response_body)
-    return text(event.request_id) is not None and any(_is_cut(body) for body in bodies)
+    return text_or_none(event.request_id) is not None and any(_is_truncated(body) for body in bodies)
 
 
-def _is_cut(body: Any) -> bool:
-    return isinstance(body, str) and bool(body) and object_or_none(body, ProviderBody) is None
+def _is_truncated(body: Any) -> bool:
+    return isinstance(body, str) and bool(body) and struct_or_none(body, ProviderBody) is None
 
 
-def _tokens(figures: HeliconeFigures, request_body: ProviderBody, response_body: ProviderBody) -> Tokens:
+def _tokens_of_figures_and_bodies(
+    figures: HeliconeFigures, request_body: ProviderBody, response_body: ProviderBody
+) -> Tokens:
     """Read Anthropic's cache and Perplexity's reasoning from the body, because the totals omit them."""
-    of_body = response_body.tokens(request_body)
-    input_tokens = count(figures.promptTokens, "metadata.promptTokens")
-    output_tokens = count(figures.completionTokens, "metadata.completionTokens")
-    usage = nested(response_body.usage, Usage)
+    of_body = response_body.counted_tokens(request_body)
+    input_tokens = parse_count(figures.promptTokens, "metadata.promptTokens")
+    output_tokens = parse_count(figures.completionTokens, "metadata.completionTokens")
+    usage = struct_or_empty(response_body.usage, Usage)
     if input_tokens is not None and usage.input_tokens is not None:
         input_tokens = (
-            None if input_tokens == count(usage.input_tokens, "usage.input_tokens") else input_tokens
+            None if input_tokens == parse_count(usage.input_tokens, "usage.input_tokens") else input_tokens
         )
     if output_tokens is not None and usage.citation_tokens is not None:
         output_tokens = None
@@ -114,7 +124,7 @@ def _tokens(figures: HeliconeFigures, request_body: ProviderBody, response_body:
     )
 
 
-def example(call: ExampleCall) -> Any:
+def example_body(call: ExampleCall) -> Any:
     return {
         "request_id": call.uuid,
         "user_id": "example-user",
@@ -134,8 +144,8 @@ def example(call: ExampleCall) -> Any:
 
 FORMAT = ItemFormat(
     name=NAME,
-    has_sign=has_sign,
-    example=example,
+    has_sign=has_helicone_fields,
+    example=example_body,
     event=HeliconeEvent,
     calls=read_calls,
     origins={

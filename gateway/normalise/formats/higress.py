@@ -12,16 +12,16 @@ from gateway.normalise.formats.engine.declaration import (
     Call,
     ExampleCall,
     ItemFormat,
-    any_of,
-    count_tokens,
-    fail_by_status,
+    has_any_member,
+    mark_as_failed_if_http_error,
+    set_normalised_counts,
 )
 from gateway.normalise.reading.metadata import Metadata, WorkFields
-from gateway.normalise.reading.models import model_name, stated_or_model_provider
+from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import operation_of_path
-from gateway.normalise.reading.times import end_after, parse_instant
+from gateway.normalise.reading.times import end_after_milliseconds, parse_instant
 from gateway.normalise.reading.tokens import Details, Tokens
-from gateway.normalise.reading.values import Other, count, first_text, nested, text
+from gateway.normalise.reading.values import Other, first_text, parse_count, struct_or_empty, text_or_none
 from spool.identity import Identity, call_identity, is_long
 from spool.record import Inference
 
@@ -56,40 +56,42 @@ class HigressEvent(msgspec.Struct):
 
 def read_calls(event: HigressEvent) -> Iterable[Call]:
     """Read a line as one call if its `ai_log` is not `-`."""
-    log = nested(event.ai_log, HigressAiLog)
+    log = struct_or_empty(event.ai_log, HigressAiLog)
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=text(event.request_id),
-        trace_id=text(event.trace_id),
+        request_id=text_or_none(event.request_id),
+        trace_id=text_or_none(event.trace_id),
         start_time=parse_instant(event.start_time),
         provider=stated_or_model_provider(None, log.model),
         operation=operation_of_path(event.path),
-        request_model=model_name(log.model),
-        session=text(log.session_id),
+        request_model=model_without_prefix(log.model),
+        session=text_or_none(log.session_id),
     )
-    record.end_time = end_after(record.start_time, log.llm_service_duration)
-    cached = first_text(log.cached_tokens, nested(log.input_token_details, Details).cached_tokens)
-    reasoning = first_text(log.reasoning_tokens, nested(log.output_token_details, Details).reasoning_tokens)
-    count_tokens(
+    record.end_time = end_after_milliseconds(record.start_time, log.llm_service_duration)
+    cached = first_text(log.cached_tokens, struct_or_empty(log.input_token_details, Details).cached_tokens)
+    reasoning = first_text(
+        log.reasoning_tokens, struct_or_empty(log.output_token_details, Details).reasoning_tokens
+    )
+    set_normalised_counts(
         record,
         Tokens(
-            count(log.input_token, "ai_log.input_token"),
-            count(log.output_token, "ai_log.output_token"),
-            count(cached, "ai_log.cached_tokens"),
-            reasoning=count(reasoning, "ai_log.reasoning_tokens"),
+            parse_count(log.input_token, "ai_log.input_token"),
+            parse_count(log.output_token, "ai_log.output_token"),
+            parse_count(cached, "ai_log.cached_tokens"),
+            reasoning=parse_count(reasoning, "ai_log.reasoning_tokens"),
         ),
     )
-    if not fail_by_status(record, event.response_code) and log.cache_status == "hit":
+    if not mark_as_failed_if_http_error(record, event.response_code) and log.cache_status == "hit":
         record.status = "cached"
     metadata = Metadata()
-    metadata.learn_fields(log)
-    metadata.add_tag("route", text(event.route_name))
+    metadata.add_work_fields(log)
+    metadata.add_tag("route", text_or_none(event.route_name))
     metadata.fill_record(record, principal=first_text(log.consumer, event.consumer))
-    return (Call(record, _identity(record, text(log.chat_id)), metadata.left_out),)
+    return (Call(record, _call_identity_of_response(record, text_or_none(log.chat_id)), metadata.left_out),)
 
 
-def _identity(record: Inference, response_id: str | None) -> Identity:
+def _call_identity_of_response(record: Inference, response_id: str | None) -> Identity:
     """
     Return the identity. SDKs also report the provider's response id, and callers may choose Envoy's request
     id.
@@ -98,7 +100,7 @@ def _identity(record: Inference, response_id: str | None) -> Identity:
     return call_identity(record, response_id=unique, shared_id=record.request_id)
 
 
-def example(call: ExampleCall) -> Any:
+def example_body(call: ExampleCall) -> Any:
     log = {
         "model": call.model,
         "input_token": str(call.input_tokens),
@@ -119,8 +121,8 @@ def example(call: ExampleCall) -> Any:
 
 FORMAT = ItemFormat(
     name=NAME,
-    has_sign=any_of("ai_log"),
-    example=example,
+    has_sign=has_any_member("ai_log"),
+    example=example_body,
     event=HigressEvent,
     calls=read_calls,
     origins={

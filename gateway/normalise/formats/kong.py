@@ -12,22 +12,30 @@ from gateway.normalise.formats.engine.declaration import (
     ExampleCall,
     ItemFormat,
     Members,
-    all_of,
-    count_tokens,
-    fail_by_status,
-    is_call,
+    has_all_members,
+    is_model_call,
+    mark_as_failed_if_http_error,
+    set_normalised_counts,
 )
 from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.agent_headers import AgentHeaders
-from gateway.normalise.reading.costs import known_cost
-from gateway.normalise.reading.metadata import Metadata, WorkFields, key_name
-from gateway.normalise.reading.models import model_name, stated_or_model_provider
+from gateway.normalise.reading.costs import cost_unless_unknown
+from gateway.normalise.reading.metadata import Metadata, WorkFields, first_key_name
+from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import CHAT, operation_of_path
-from gateway.normalise.reading.regions import region_of
-from gateway.normalise.reading.request_ids import keys_from_headers
-from gateway.normalise.reading.times import end_after, parse_instant
+from gateway.normalise.reading.regions import region_of_call
+from gateway.normalise.reading.request_ids import dedup_keys_from_headers
+from gateway.normalise.reading.times import end_after_milliseconds, parse_instant
 from gateway.normalise.reading.tokens import COUNT_CACHE_APART, Usage, tokens_of_usage
-from gateway.normalise.reading.values import BadValue, Other, first_text, money, nested, object_or_none, text
+from gateway.normalise.reading.values import (
+    BadValue,
+    Other,
+    first_text,
+    parse_amount,
+    struct_or_empty,
+    struct_or_none,
+    text_or_none,
+)
 from spool.identity import call_identity
 from spool.record import Inference
 
@@ -78,7 +86,7 @@ class KongBlock(msgspec.Struct):
     tried_targets: Any = None
 
     @property
-    def is_whole(self) -> bool:
+    def has_meta_and_usage(self) -> bool:
         return isinstance(self.meta, KongMeta) and isinstance(self.usage, KongUsage)
 
 
@@ -112,33 +120,33 @@ def read_calls(event: KongEvent) -> Iterable[Call | BadValue]:
     """
     Read one call from each block that has both `meta` and `usage`. A bad block does not affect other blocks.
     """
-    blocks = _call_blocks(payload.peek(event.ai))
+    blocks = _block_by_plugin(payload.undecoded_members(event.ai))
     # The JSON text of each object is decoded once for all blocks, because there may be thousands of blocks.
-    objects = {name: nested(getattr(event, name), KongObject) for name in _OBJECTS}
+    objects = {name: struct_or_empty(getattr(event, name), KongObject) for name in _OBJECTS}
     event = msgspec.structs.replace(event, **objects)
     own_id_taken = False
     for name in (*_PROXIES, *(name for name in blocks if name not in _PROXIES)):
         if name not in blocks:
             continue
         plugin = None if name in _PROXIES and not own_id_taken else name
-        call = _call_or_fault(event, blocks[name], plugin)
-        if isinstance(call, BadValue) or is_call(call.record):
+        call = _read_call_or_error(event, blocks[name], plugin)
+        if isinstance(call, BadValue) or is_model_call(call.record):
             own_id_taken = own_id_taken or plugin is None
             yield call
 
 
-def _call_blocks(ai: Members) -> dict[str, KongBlock]:
+def _block_by_plugin(ai: Members) -> dict[str, KongBlock]:
     if "meta" in ai and "usage" in ai:  # Kong 3.6 reports only one plugin, without its name
         only = KongBlock(
-            meta=object_or_none(ai["meta"], KongMeta), usage=object_or_none(ai["usage"], KongUsage)
+            meta=struct_or_none(ai["meta"], KongMeta), usage=struct_or_none(ai["usage"], KongUsage)
         )
         blocks: dict[str, KongBlock | None] = {"ai-proxy": only}
     else:
-        blocks = {name: object_or_none(block, KongBlock) for name, block in ai.items()}
-    return {name: block for name, block in blocks.items() if block is not None and block.is_whole}
+        blocks = {name: struct_or_none(block, KongBlock) for name, block in ai.items()}
+    return {name: block for name, block in blocks.items() if block is not None and block.has_meta_and_usage}
 
 
-def _call_or_fault(event: KongEvent, block: KongBlock, plugin: str | None) -> Call | BadValue:
+def _read_call_or_error(event: KongEvent, block: KongBlock, plugin: str | None) -> Call | BadValue:
     try:
         return _read_call(event, block, plugin)
     except BadValue as error:
@@ -146,9 +154,9 @@ def _call_or_fault(event: KongEvent, block: KongBlock, plugin: str | None) -> Ca
 
 
 def _read_call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
-    request = nested(event.request, KongObject)
-    meta, usage = nested(block.meta, KongMeta), nested(block.usage, KongUsage)
-    own_id = text(request.id)
+    request = struct_or_empty(event.request, KongObject)
+    meta, usage = struct_or_empty(block.meta, KongMeta), struct_or_empty(block.usage, KongUsage)
+    own_id = text_or_none(request.id)
     if own_id and plugin:
         own_id = f"{own_id}:{plugin}"
     stated, requested_model, response_model = map(
@@ -158,35 +166,40 @@ def _read_call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
         id=b"",
         source=NAME,
         request_id=own_id,
-        trace_id=text(nested(event.trace_id, KongObject).w3c),
+        trace_id=text_or_none(struct_or_empty(event.trace_id, KongObject).w3c),
         start_time=parse_instant(event.started_at),
         provider=stated_or_model_provider(stated, requested_model or response_model),
-        operation=_operation(block) or operation_of_path(request.uri),
-        request_model=model_name(requested_model, stated),
-        response_model=model_name(response_model, stated),
-        api_key=key_name(nested(event.authenticated_entity, KongObject).id),
+        operation=_operation_of_block(block) or operation_of_path(request.uri),
+        request_model=model_without_prefix(requested_model, stated),
+        response_model=model_without_prefix(response_model, stated),
+        api_key=first_key_name(struct_or_empty(event.authenticated_entity, KongObject).id),
     )
-    record.region = region_of(address=_answering_target(block).get("host"), model=requested_model)
-    record.end_time = end_after(record.start_time, nested(event.latencies, KongObject).request)
-    count_tokens(record, tokens_of_usage(usage, without_cache=_lacks_cache(record, usage)))
-    failed = fail_by_status(record, nested(event.response, KongObject).status)
-    if not failed and (text(nested(block.cache, KongCache).cache_status) or "").lower() == "hit":
+    record.region = region_of_call(address=_last_tried_target(block).get("host"), model=requested_model)
+    record.end_time = end_after_milliseconds(
+        record.start_time, struct_or_empty(event.latencies, KongObject).request
+    )
+    set_normalised_counts(record, tokens_of_usage(usage, without_cache=_input_excludes_cache(record, usage)))
+    failed = mark_as_failed_if_http_error(record, struct_or_empty(event.response, KongObject).status)
+    if (
+        not failed
+        and (text_or_none(struct_or_empty(block.cache, KongCache).cache_status) or "").lower() == "hit"
+    ):
         record.status = "cached"
-    record.cost = known_cost(record, money(usage.cost, "usage.cost"))
-    request_headers = nested(event.request, KongObject).headers
+    record.cost = cost_unless_unknown(record, parse_amount(usage.cost, "usage.cost"))
+    request_headers = struct_or_empty(event.request, KongObject).headers
     if isinstance(request_headers, AgentHeaders):
         request_headers.fill_session_and_run(record)
     metadata = _add_metadata(record, event, plugin)
     # Kong creates request.id, so callers cannot choose it.
     identity = call_identity(record, own_id=own_id)
-    headers = nested(event.response, KongObject).headers
+    headers = struct_or_empty(event.response, KongObject).headers
     # the response is that of the plugin that answers the request
     if plugin is None and isinstance(headers, AgentHeaders):
-        identity = identity._replace(also=keys_from_headers(record, headers))
+        identity = identity._replace(also=dedup_keys_from_headers(record, headers))
     return Call(record, identity, metadata.left_out, names_request=bool(identity.also))
 
 
-def _lacks_cache(record: Inference, usage: KongUsage) -> bool:
+def _input_excludes_cache(record: Inference, usage: KongUsage) -> bool:
     """
     Return whether the input excludes the cache. Usage with the provider's own cache names has the provider's
     own input count, which does.
@@ -196,34 +209,34 @@ def _lacks_cache(record: Inference, usage: KongUsage) -> bool:
 
 
 def _text_if_specified(value: Any) -> str | None:
-    written = text(value)
+    written = text_or_none(value)
     return None if written == _UNSPECIFIED else written
 
 
-def _operation(block: KongBlock) -> str | None:
+def _operation_of_block(block: KongBlock) -> str | None:
     """Return the operation of the last target's route, because the last target sent the response."""
-    route = _answering_target(block).get("route_type")
+    route = _last_tried_target(block).get("route_type")
     return CHAT if route == "llm/v1/chat" else operation_of_path(route)
 
 
-def _answering_target(block: KongBlock) -> dict[str, Any]:
+def _last_tried_target(block: KongBlock) -> dict[str, Any]:
     targets = block.tried_targets
     target = targets[-1] if isinstance(targets, list) and targets else None
     return target if isinstance(target, dict) else {}
 
 
 def _add_metadata(record: Inference, event: KongEvent, plugin: str | None) -> Metadata:
-    metadata, consumer = Metadata(), nested(event.consumer, KongObject)
-    metadata.learn_fields(event)
-    metadata.add_tag("route", text(nested(event.route, KongObject).name))
-    metadata.add_tag("service", text(nested(event.service, KongObject).name))
-    metadata.add_tag("workspace", text(event.workspace_name))
+    metadata, consumer = Metadata(), struct_or_empty(event.consumer, KongObject)
+    metadata.add_work_fields(event)
+    metadata.add_tag("route", text_or_none(struct_or_empty(event.route, KongObject).name))
+    metadata.add_tag("service", text_or_none(struct_or_empty(event.service, KongObject).name))
+    metadata.add_tag("workspace", text_or_none(event.workspace_name))
     metadata.add_tag("plugin", plugin)
     metadata.fill_record(record, principal=first_text(consumer.username, consumer.custom_id))
     return metadata
 
 
-def example(call: ExampleCall) -> Any:
+def example_body(call: ExampleCall) -> Any:
     return {
         "request": {"id": call.uuid.replace("-", ""), "uri": "/v1/chat/completions"},
         "response": {"status": 200},
@@ -248,8 +261,8 @@ def example(call: ExampleCall) -> Any:
 
 FORMAT = ItemFormat(
     name=NAME,
-    has_sign=all_of("started_at", "latencies"),
-    example=example,
+    has_sign=has_all_members("started_at", "latencies"),
+    example=example_body,
     event=KongEvent,
     calls=read_calls,
     origins={

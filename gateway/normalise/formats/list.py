@@ -70,9 +70,11 @@ def recognise_format(body: bytes) -> str | None:
     Return the format of a JSON body, or None. The first item that shows a sign decides for the whole body.
     """
     try:
-        for item in islice(payload.items(body), MAX_LOOKED_AT):
+        for item in islice(payload.items_of_body(body), MAX_LOOKED_AT):
             if (
-                recognised_format := recognise_item(payload.peek(outline_item(item, MAX_LOOKED_AT)))
+                recognised_format := recognise_item_format(
+                    payload.undecoded_members(outline_item(item, MAX_LOOKED_AT))
+                )
             ) is not None:
                 return recognised_format
     except BadPayload:
@@ -80,18 +82,20 @@ def recognise_format(body: bytes) -> str | None:
     return None
 
 
-def require_format(body: bytes, *, how: str) -> str:
+def recognise_format_or_refuse(body: bytes, *, how: str) -> str:
     """
     Return the format of a body. If there is none, raise BadPayload. Its message states why the body is
     unreadable, or contains `how`, the way to name a format.
     """
     if (recognised_format := recognise_format(body)) is not None:
         return recognised_format
-    payload.items(body)  # check the body first: payload.items raises BadPayload if the body is not JSON
+    payload.items_of_body(
+        body
+    )  # check the body first: payload.items raises BadPayload if the body is not JSON
     raise BadPayload(f"the format was not recognized; {how}; known formats: {', '.join(FORMAT_NAMES)}")
 
 
-def recognise_item(members: Members) -> str | None:
+def recognise_item_format(members: Members) -> str | None:
     """
     Recognize a format by the top-level names of one item, and by names one level down if the format needs them.
     """

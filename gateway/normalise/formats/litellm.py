@@ -19,48 +19,48 @@ from gateway.normalise.formats.engine.declaration import (
     ExampleCall,
     ItemFormat,
     Members,
-    count_tokens,
-    mark_failed,
-    tag_tier,
+    add_tier_tag,
+    mark_as_failed,
+    set_normalised_counts,
 )
 from gateway.normalise.litellm_calls import (
-    further_keys,
-    has_providers_id,
-    identity_of,
-    keys_from_provider_headers,
-    links_to_count,
+    dedup_keys_from_provider_headers,
+    further_dedup_keys,
+    has_response_id_of_provider,
+    links_to_openmeter_count,
+    litellm_call_identity,
 )
 from gateway.normalise.outcome import NOT_AI
-from gateway.normalise.payload.literal import read_literal
+from gateway.normalise.payload.literal import read_python_literal
 from gateway.normalise.payload.provider_bodies import (
     CohereMeta,
     PagesRead,
     billed_unit_tokens,
+    count_searches_in_output,
     image_meters,
     response_image_meters,
-    searches_in_output,
 )
 from gateway.normalise.reading.agent_headers import NO_HEADERS, AgentHeaders
-from gateway.normalise.reading.costs import known_cost
-from gateway.normalise.reading.metadata import Metadata, key_name
+from gateway.normalise.reading.costs import cost_unless_unknown
+from gateway.normalise.reading.metadata import Metadata, first_key_name
 from gateway.normalise.reading.meters import BilledUnits, merge_meters
-from gateway.normalise.reading.models import model_name, stated_or_model_provider
-from gateway.normalise.reading.operations import IMAGE, RERANK, operation_of_function
-from gateway.normalise.reading.regions import region_of
-from gateway.normalise.reading.request_ids import keys_from_ids
+from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
+from gateway.normalise.reading.operations import IMAGE, RERANK, operation_of_function_name
+from gateway.normalise.reading.regions import region_of_call
+from gateway.normalise.reading.request_ids import dedup_keys_from_ids
 from gateway.normalise.reading.times import parse_instant
 from gateway.normalise.reading.tokens import Tokens, Usage, tokens_of_usage
 from gateway.normalise.reading.values import (
     Other,
-    count,
+    decode_if_json_text,
+    dict_or_empty,
     first_text,
     is_true,
-    mapping,
-    money,
-    nested,
-    object_or_none,
-    text,
-    unquote_json,
+    parse_amount,
+    parse_count,
+    struct_or_empty,
+    struct_or_none,
+    text_or_none,
 )
 from spool.identity import AS_GATEWAY, add_names, build_relay
 from spool.record import Inference
@@ -163,7 +163,7 @@ class LiteLLMEvent(msgspec.Struct):
     cost: Any = None
 
 
-def has_sign(members: Members) -> bool:
+def has_litellm_fields(members: Members) -> bool:
     return (
         "litellm_call_id" in members
         or {"custom_llm_provider", "call_type"} <= members.keys()
@@ -174,20 +174,20 @@ def has_sign(members: Members) -> bool:
 def read_calls(event: LiteLLMEvent) -> Iterable[Call]:
     """Read one event or row. Return its call, or nothing if it is not a call."""
     if event.id is None and event.request_id is not None:
-        record, left_out = _read_row(event)
+        record, left_out = _read_spend_log_row(event)
     elif isinstance(event.modelParameters, str) and isinstance(event.usage, str):
         record, left_out = _read_old_payload(event)
     else:
-        record, left_out = _read_payload(event)
+        record, left_out = _read_standard_payload(event)
     if _is_tool_call(event, record):
         return ()
-    call_id = text(event.litellm_call_id)
-    identity = identity_of(record, call_id)
-    trace_ids, named = (text(event.trace_id),), call_id or record.request_id
-    also = further_keys(record, call_type=event.call_type, trace_ids=trace_ids, call_id=named)
-    names_of_request = _provider_request_names(event, record)
+    call_id = text_or_none(event.litellm_call_id)
+    identity = litellm_call_identity(record, call_id)
+    trace_ids, named = (text_or_none(event.trace_id),), call_id or record.request_id
+    also = further_dedup_keys(record, call_type=event.call_type, trace_ids=trace_ids, call_id=named)
+    names_of_request = _dedup_keys_of_provider_request(event, record)
     also += names_of_request
-    session = _client_headers(nested(event.metadata, LiteLLMMeta)).session
+    session = _client_headers(struct_or_empty(event.metadata, LiteLLMMeta)).session_id
     # LiteLLM may take a header with the session as the id of a trace. Other traces have ids of 32 characters.
     trace = trace_ids[0] if trace_ids[0] is not None and len(trace_ids[0]) != _TRACE_ID_LENGTH else None
     relay = build_relay(
@@ -197,149 +197,154 @@ def read_calls(event: LiteLLMEvent) -> Iterable[Call]:
         names_request=bool(names_of_request),
         sealed_id=record.request_id,
     )
-    links = links_to_count(record, call_type=event.call_type, call_id=named)
+    links = links_to_openmeter_count(record, call_type=event.call_type, call_id=named)
     if also or links or relay is not None:
         is_final = session is not None and record.status == "ok"
         identity = add_names(identity, also, links, (), relay=relay)._replace(is_final=is_final)
     return (Call(record, identity, left_out),)
 
 
-def _provider_request_names(event: LiteLLMEvent, record: Inference) -> tuple[bytes, ...]:
-    if record.status == "ok" and has_providers_id(record):
+def _dedup_keys_of_provider_request(event: LiteLLMEvent, record: Inference) -> tuple[bytes, ...]:
+    if record.status == "ok" and has_response_id_of_provider(record):
         return ()
-    names = keys_from_provider_headers(record, event.hidden_params)
+    names = dedup_keys_from_provider_headers(record, event.hidden_params)
     if names or record.status != "error":
         return names
-    failure = nested(event.error_information, LiteLLMFailure)
+    failure = struct_or_empty(event.error_information, LiteLLMFailure)
     if failure.error_provider_request_id is None:
-        failure = nested(nested(event.metadata, LiteLLMMeta).error_information, LiteLLMFailure)
-    return keys_from_ids(record, failure.error_provider_request_id)
+        failure = struct_or_empty(
+            struct_or_empty(event.metadata, LiteLLMMeta).error_information, LiteLLMFailure
+        )
+    return dedup_keys_from_ids(record, failure.error_provider_request_id)
 
 
-def _read_payload(event: LiteLLMEvent) -> tuple[Inference, int]:
-    meta = nested(event.metadata, LiteLLMMeta)
-    record = _build_record(event, meta, event.id, money(event.response_cost, "response_cost"))
-    record.trace_id = text(event.trace_id)
+def _read_standard_payload(event: LiteLLMEvent) -> tuple[Inference, int]:
+    meta = struct_or_empty(event.metadata, LiteLLMMeta)
+    record = _build_record(event, meta, event.id, parse_amount(event.response_cost, "response_cost"))
+    record.trace_id = text_or_none(event.trace_id)
     record.response_model = _response_model(event, record)
     record.team = first_text(meta.user_api_key_team_id, meta.user_api_key_team_alias)
-    record.api_key = key_name(meta.user_api_key_alias, meta.user_api_key_hash)
-    record.session = text(event.session_id)
+    record.api_key = first_key_name(meta.user_api_key_alias, meta.user_api_key_hash)
+    record.session = text_or_none(event.session_id)
     if record.session is None:
         record.session = first_text(
-            nested(meta.requester_metadata, LiteLLMRequester).session_id, _client_headers(meta).session
+            struct_or_empty(meta.requester_metadata, LiteLLMRequester).session_id,
+            _client_headers(meta).session_id,
         )
     end_user = first_text(event.end_user, meta.user_api_key_end_user_id)
-    return record, _add_metadata(record, event, meta, text(meta.user_api_key_user_id), end_user)
+    return record, _add_metadata(record, event, meta, text_or_none(meta.user_api_key_user_id), end_user)
 
 
-def _read_row(event: LiteLLMEvent) -> tuple[Inference, int]:
-    meta = nested(event.metadata, LiteLLMMeta)
-    record = _build_record(event, meta, event.request_id, money(event.spend, "spend"))
+def _read_spend_log_row(event: LiteLLMEvent) -> tuple[Inference, int]:
+    meta = struct_or_empty(event.metadata, LiteLLMMeta)
+    record = _build_record(event, meta, event.request_id, parse_amount(event.spend, "spend"))
     record.team = first_text(event.team_id, meta.user_api_key_team_alias)
-    record.api_key = key_name(meta.user_api_key_alias, event.api_key)
+    record.api_key = first_key_name(meta.user_api_key_alias, event.api_key)
     # a row without a session has the trace id in the session column
-    record.session = first_text(_client_headers(meta).session, event.session_id)
-    return record, _add_metadata(record, event, meta, text(event.user), text(event.end_user))
+    record.session = first_text(_client_headers(meta).session_id, event.session_id)
+    return record, _add_metadata(record, event, meta, text_or_none(event.user), text_or_none(event.end_user))
 
 
 def _read_old_payload(event: LiteLLMEvent) -> tuple[Inference, int]:
-    meta = read_literal(event.metadata, LiteLLMMeta)
-    event.usage = read_literal(event.usage, Usage)
-    record = _build_record(event, meta, event.id, money(event.cost, "cost"))
+    meta = read_python_literal(event.metadata, LiteLLMMeta)
+    event.usage = read_python_literal(event.usage, Usage)
+    record = _build_record(event, meta, event.id, parse_amount(event.cost, "cost"))
     record.team = first_text(meta.user_api_key_team_id, meta.user_api_key_team_alias)
-    record.api_key = key_name(meta.user_api_key_alias, meta.user_api_key_hash)
-    return record, _add_metadata(record, event, meta, text(meta.user_api_key_user_id), text(event.user))
+    record.api_key = first_key_name(meta.user_api_key_alias, meta.user_api_key_hash)
+    return record, _add_metadata(
+        record, event, meta, text_or_none(meta.user_api_key_user_id), text_or_none(event.user)
+    )
 
 
 def _build_record(event: LiteLLMEvent, meta: LiteLLMMeta, own_id: Any, cost: str | None) -> Inference:
-    operation = operation_of_function(text(event.call_type) or "")
+    operation = operation_of_function_name(text_or_none(event.call_type) or "")
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=text(own_id),
+        request_id=text_or_none(own_id),
         start_time=parse_instant(event.startTime),
         end_time=parse_instant(event.endTime),
         provider=stated_or_model_provider(event.custom_llm_provider, event.model),
         # The convention for operations has no name for rerank.
         operation=None if operation == RERANK else operation,
-        request_model=model_name(event.model, event.custom_llm_provider),
+        request_model=model_without_prefix(event.model, event.custom_llm_provider),
     )
     # the region is set afterwards, because calls with more than 15 keyword arguments are slow in Python
-    record.region = _region(event, meta)
-    _client_headers(meta).set_run(record)
-    count_tokens(record, _tokens(event, meta))
+    record.region = _region_of_event(event, meta)
+    _client_headers(meta).fill_run(record)
+    set_normalised_counts(record, _tokens_of_event(event, meta))
     if event.status == "failure":
-        failure = nested(event.error_information or meta.error_information, LiteLLMFailure)
-        mark_failed(record, failure.error_class, failure.error_code)
+        failure = struct_or_empty(event.error_information or meta.error_information, LiteLLMFailure)
+        mark_as_failed(record, failure.error_class, failure.error_code)
     elif is_true(event.cache_hit):
         record.status = "cached"
-    record.cost = known_cost(record, cost, operation)
+    record.cost = cost_unless_unknown(record, cost, operation)
     return record
 
 
-def _region(event: LiteLLMEvent, meta: LiteLLMMeta) -> str | None:
+def _region_of_event(event: LiteLLMEvent, meta: LiteLLMMeta) -> str | None:
     usage, costs = meta.usage_object, event.cost_breakdown or meta.cost_breakdown
     stated_region = usage.inference_geo if isinstance(usage, Usage) else None
     priced = costs if isinstance(costs, LiteLLMCosts) else LiteLLMCosts()
     model = event.model
     if isinstance(model, str) and model.startswith("bedrock/"):
         model = model.removeprefix("bedrock/").removeprefix("converse/").removeprefix("invoke/")
-    return region_of(
+    return region_of_call(
         stated_region, priced.data_residency, priced.vertex_location, address=event.api_base, model=model
     )
 
 
 def _client_headers(meta: LiteLLMMeta) -> AgentHeaders:
     headers = meta.requester_custom_headers
-    return NO_HEADERS if headers is None else nested(headers, AgentHeaders)
+    return NO_HEADERS if headers is None else struct_or_empty(headers, AgentHeaders)
 
 
 def _add_metadata(
     record: Inference, event: LiteLLMEvent, meta: LiteLLMMeta, principal: str | None, end_user: str | None
 ) -> int:
     metadata = Metadata()
-    metadata.add_labels(
-        word for word in _tag_list(event.request_tags) if not str(word).startswith("User-Agent:")
+    metadata.add_labels_as_tags(
+        word for word in _tags_as_list(event.request_tags) if not str(word).startswith("User-Agent:")
     )
     response, usage = event.response, meta.usage_object
     used = usage.service_tier if isinstance(usage, Usage) else None
     served = response.service_tier if isinstance(response, LiteLLMResponse) else None
     if used is not None or served is not None:
-        tag_tier(metadata, used, served)
+        add_tier_tag(metadata, used, served)
     if meta.spend_logs_metadata:
-        metadata.add_facts(mapping(meta.spend_logs_metadata))
-    email = text(meta.user_api_key_user_email)
+        metadata.add_caller_and_tags(dict_or_empty(meta.spend_logs_metadata))
+    email = text_or_none(meta.user_api_key_user_email)
     metadata.fill_record(record, principal=principal, email=email, end_user=end_user)
     return metadata.left_out
 
 
-def _tag_list(tags: Any) -> list[Any]:
+def _tags_as_list(tags: Any) -> list[Any]:
     """Return a list. If the value is JSON text, decode it."""
-    tag_list = unquote_json(tags)
+    tag_list = decode_if_json_text(tags)
     return tag_list if isinstance(tag_list, list) else []
 
 
-def _tokens(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
+def _tokens_of_event(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     """
     Return the counts. LiteLLM's totals have OpenAI's form for every provider. The details are in its usage object.
     """
-    details = _add_response_facts(_usage_tokens(event, meta), event)
-    input_tokens = count(event.prompt_tokens, "prompt_tokens")
-    output_tokens = count(event.completion_tokens, "completion_tokens")
+    details = _with_facts_of_response(_tokens_of_usage_object(event, meta), event)
+    input_tokens = parse_count(event.prompt_tokens, "prompt_tokens")
+    output_tokens = parse_count(event.completion_tokens, "completion_tokens")
     if (input_tokens, output_tokens) in (details[:2], (None, None)):
         return details
     return Tokens(input_tokens, output_tokens, *details[2:])
 
 
-def _add_response_facts(tokens: Tokens, event: LiteLLMEvent) -> Tokens:
+def _with_facts_of_response(tokens: Tokens, event: LiteLLMEvent) -> Tokens:
     """
     Add facts that only the response has: searches among its steps, images, pages, and the searches of
     a rerank call.
     """
-    answer = nested(event.response, LiteLLMResponse)
-    extra_meters = searches_in_output(answer.output) if answer.output else None
+    answer = struct_or_empty(event.response, LiteLLMResponse)
+    extra_meters = count_searches_in_output(answer.output) if answer.output else None
     if answer.data or _is_image_without_data(event, tokens):
-        asked = nested(event.model_parameters, LiteLLMAsked)
+        asked = struct_or_empty(event.model_parameters, LiteLLMAsked)
         size, quality = answer.size or asked.size, answer.quality or asked.quality
         extra_meters = (
             response_image_meters(answer.data, size, quality)
@@ -347,9 +352,9 @@ def _add_response_facts(tokens: Tokens, event: LiteLLMEvent) -> Tokens:
             else image_meters(asked.n, size, quality)
         )
     if answer.usage_info is not None:
-        extra_meters = nested(answer.usage_info, PagesRead).tokens().meters
+        extra_meters = struct_or_empty(answer.usage_info, PagesRead).tokens_with_pages().meters
     if answer.meta is not None:
-        billed = nested(answer.meta, CohereMeta).billed_units
+        billed = struct_or_empty(answer.meta, CohereMeta).billed_units
         extra_meters = billed_unit_tokens(billed).meters if isinstance(billed, BilledUnits) else extra_meters
     return (
         tokens if extra_meters is None else tokens._replace(meters=merge_meters(tokens.meters, extra_meters))
@@ -359,10 +364,10 @@ def _add_response_facts(tokens: Tokens, event: LiteLLMEvent) -> Tokens:
 def _is_image_without_data(event: LiteLLMEvent, tokens: Tokens) -> bool:
     if event.status == "failure" or tokens.meters or tokens.input or tokens.output:
         return False
-    return operation_of_function(text(event.call_type) or "") == IMAGE
+    return operation_of_function_name(text_or_none(event.call_type) or "") == IMAGE
 
 
-def _usage_tokens(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
+def _tokens_of_usage_object(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     """
     Read the usage object. Its place depends on the LiteLLM version, and the oldest versions have it only
     in the response.
@@ -370,10 +375,12 @@ def _usage_tokens(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     for usage in (meta.usage_object, meta.additional_usage_values, event.usage):
         if usage is None:
             continue
-        tokens = tokens_of_usage(nested(usage, Usage))
+        tokens = tokens_of_usage(struct_or_empty(usage, Usage))
         if tokens != NO_COUNTS:
             return tokens
-    return tokens_of_usage(object_or_none(nested(event.response, LiteLLMResponse).usage, Usage) or Usage())
+    return tokens_of_usage(
+        struct_or_none(struct_or_empty(event.response, LiteLLMResponse).usage, Usage) or Usage()
+    )
 
 
 def _response_model(event: LiteLLMEvent, record: Inference) -> str | None:
@@ -381,13 +388,13 @@ def _response_model(event: LiteLLMEvent, record: Inference) -> str | None:
     Return the response model. Return None for the caller's alias, because OpenAI's routes replace the name of
     the actual model by it.
     """
-    stated = text(nested(event.response, LiteLLMResponse).model)
+    stated = text_or_none(struct_or_empty(event.response, LiteLLMResponse).model)
     if stated == event.model_group and stated not in (record.request_model, event.model):
         return None
-    return model_name(stated, event.custom_llm_provider)
+    return model_without_prefix(stated, event.custom_llm_provider)
 
 
-def _ignore_reason(event: LiteLLMEvent) -> str | None:
+def _reason_event_is_ignored(event: LiteLLMEvent) -> str | None:
     """
     Return why an event without a call is ignored. Ignored events are tool calls, and failures before a
     model was chosen.
@@ -405,7 +412,7 @@ def _is_tool_call(event: LiteLLMEvent, record: Inference) -> bool:
     return is_mcp and not (record.input_tokens or record.output_tokens) and record.cost in (None, "0")
 
 
-def example(call: ExampleCall) -> Any:
+def example_body(call: ExampleCall) -> Any:
     return [
         {
             "id": call.response_id,
@@ -435,11 +442,11 @@ def example(call: ExampleCall) -> Any:
 
 FORMAT = ItemFormat(
     name=NAME,
-    has_sign=has_sign,
-    example=example,
+    has_sign=has_litellm_fields,
+    example=example_body,
     event=LiteLLMEvent,
     calls=read_calls,
-    ignored_as=_ignore_reason,
+    ignored_as=_reason_event_is_ignored,
     origins={
         "request_id": "id (spend row: request_id)",
         "start_time": "startTime",

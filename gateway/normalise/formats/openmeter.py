@@ -18,16 +18,16 @@ from gateway.normalise.formats.engine.declaration import (
     ExampleCall,
     FormatAnswer,
     ItemFormat,
-    any_of,
-    count_tokens,
+    has_any_member,
+    set_normalised_counts,
 )
-from gateway.normalise.litellm_calls import is_call_id
+from gateway.normalise.litellm_calls import has_form_of_call_id
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading.metadata import Metadata
-from gateway.normalise.reading.models import model_name, stated_or_model_provider
+from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.times import parse_instant
 from gateway.normalise.reading.tokens import Usage, tokens_of_usage
-from gateway.normalise.reading.values import Other, count, money, nested, text
+from gateway.normalise.reading.values import Other, parse_amount, parse_count, struct_or_empty, text_or_none
 from spool.identity import (
     AS_CALL,
     AS_COUNT,
@@ -75,46 +75,46 @@ class OpenMeterEvent(msgspec.Struct):
 
 def read_calls(event: OpenMeterEvent) -> Iterable[Call | Count]:
     """Read an event as one call if its data has a model and tokens of input or output."""
-    data = nested(event.data, OpenMeterData)
+    data = struct_or_empty(event.data, OpenMeterData)
     tokens = tokens_of_usage(data)
-    if text(data.model) is None:
+    if text_or_none(data.model) is None:
         return ()
     if tokens.input is None and tokens.output is None:
         return _read_token_count(event, data)
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=text(event.id),
+        request_id=text_or_none(event.id),
         start_time=parse_instant(event.time),
         provider=stated_or_model_provider(data.provider, data.model),
-        request_model=model_name(data.model, data.provider),
-        cost=money(data.cost, "data.cost"),
+        request_model=model_without_prefix(data.model, data.provider),
+        cost=parse_amount(data.cost, "data.cost"),
     )
-    count_tokens(record, tokens)
+    set_normalised_counts(record, tokens)
     metadata = Metadata()
-    metadata.fill_record(record, principal=text(event.subject))
-    return (Call(record, _identity(record, text(event.source)), metadata.left_out),)
+    metadata.fill_record(record, principal=text_or_none(event.subject))
+    return (Call(record, _call_identity_of_event(record, text_or_none(event.source)), metadata.left_out),)
 
 
 def _read_token_count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Count]:
     """Read the count of a standard event. The service name keeps the counts of different sources apart."""
-    number = count(data.tokens, "data.tokens")
-    token_type = _TOKEN_TYPES.get(text(data.type) or "")
+    number = parse_count(data.tokens, "data.tokens")
+    token_type = _TOKEN_TYPES.get(text_or_none(data.type) or "")
     if not number or token_type is None:  # a count without a token type cannot be added to any sum
         return ()
-    source, event_id = text(event.source), text(event.id)
-    is_kong = (text(event.type) or "").startswith(f"{_KONG}.")
+    source, event_id = text_or_none(event.source), text_or_none(event.id)
+    is_kong = (text_or_none(event.type) or "").startswith(f"{_KONG}.")
     metadata = Metadata()
-    metadata.add_tag("service", text(data.service_name) or source if is_kong else source)
+    metadata.add_tag("service", text_or_none(data.service_name) or source if is_kong else source)
     metric = UsageMetric(
         id=b"",
         source=_KONG if is_kong else NAME,
         name="openmeter.tokens",
-        model=model_name(data.model, data.provider),
+        model=model_without_prefix(data.model, data.provider),
         token_type=token_type,
         value=number,
         start_time=parse_instant(event.time),
-        user=text(event.subject),
+        user=text_or_none(event.subject),
         tags=metadata.tags,
     )
     known = source is not None and event_id is not None
@@ -122,7 +122,7 @@ def _read_token_count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Co
     return (Count(metric, identity, metadata.left_out),)
 
 
-def _identity(record: Inference, source: str | None) -> Identity:
+def _call_identity_of_event(record: Inference, source: str | None) -> Identity:
     event_id = record.request_id
     if not source or not event_id:
         return call_identity(record, own_id=event_id)
@@ -130,16 +130,18 @@ def _identity(record: Inference, source: str | None) -> Identity:
     if not is_long(event_id):
         return Identity(event_key)
     # LiteLLM uses its call id as the event id if the response has no id.
-    links = answer_links(record, event_id, own=AS_COUNT, other=AS_CALL) if is_call_id(event_id) else ()
+    links = (
+        answer_links(record, event_id, own=AS_COUNT, other=AS_CALL) if has_form_of_call_id(event_id) else ()
+    )
     return Identity(call_identity(record, response_id=event_id).id, lookups=(event_key,), links=links)
 
 
-def answer_without_body(body: bytes, outcome: Outcome, now: float) -> FormatAnswer:
+def build_empty_answer(body: bytes, outcome: Outcome, now: float) -> FormatAnswer:
     """Return 204. OpenMeter's clients read nothing else."""
     return FormatAnswer(204, b"")
 
 
-def example(call: ExampleCall) -> Any:
+def example_body(call: ExampleCall) -> Any:
     return {
         "specversion": "1.0",
         "type": "litellm_tokens",
@@ -158,11 +160,11 @@ def example(call: ExampleCall) -> Any:
 
 FORMAT = ItemFormat(
     name=NAME,
-    has_sign=any_of("specversion"),
-    example=example,
+    has_sign=has_any_member("specversion"),
+    example=example_body,
     event=OpenMeterEvent,
     calls=read_calls,
-    answer=answer_without_body,
+    answer=build_empty_answer,
     answer_schemas={204: None},
     origins={
         "request_id": "id",

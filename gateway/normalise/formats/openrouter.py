@@ -13,18 +13,18 @@ from gateway.normalise.formats.engine.declaration import (
     ExampleCall,
     ItemFormat,
     Members,
-    count_tokens,
     has_object_with,
-    mark_failed,
+    mark_as_failed,
+    set_normalised_counts,
 )
 from gateway.normalise.reading.metadata import Metadata
-from gateway.normalise.reading.meters import valid_meters
-from gateway.normalise.reading.models import model_name, stated_or_model_provider
+from gateway.normalise.reading.meters import keep_valid_meters
+from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import CHAT
-from gateway.normalise.reading.regions import region_of
-from gateway.normalise.reading.times import end_after, parse_instant
+from gateway.normalise.reading.regions import region_of_call
+from gateway.normalise.reading.times import end_after_milliseconds, parse_instant
 from gateway.normalise.reading.tokens import Tokens
-from gateway.normalise.reading.values import Other, count, is_true, money, text
+from gateway.normalise.reading.values import Other, is_true, parse_amount, parse_count, text_or_none
 from spool.identity import call_identity, is_long, response_call_id
 from spool.record import Inference
 
@@ -65,36 +65,36 @@ class OpenRouterEvent(OpenRouterStats):
     data: OpenRouterStats | Other = None
 
 
-def has_sign(members: Members) -> bool:
+def has_openrouter_fields(members: Members) -> bool:
     return "native_tokens_prompt" in members or has_object_with(members, "data", "native_tokens_prompt")
 
 
 def read_calls(event: OpenRouterEvent) -> Iterable[Call]:
     """Read one generation as one call, with or without its envelope."""
     stats = event.data if isinstance(event.data, OpenRouterStats) else event
-    api_type = text(stats.api_type)
+    api_type = text_or_none(stats.api_type)
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=text(stats.id),
+        request_id=text_or_none(stats.id),
         start_time=parse_instant(stats.created_at),
         provider=stated_or_model_provider(stats.provider_name, stats.model),
         operation=CHAT if api_type == "completions" else api_type,
-        request_model=model_name(stats.model, stats.provider_name),
+        request_model=model_without_prefix(stats.model, stats.provider_name),
         cost=_charged_dollars(stats),
-        team=text(stats.workspace_id),
-        session=text(stats.session_id),
-        region=region_of(stats.data_region),
+        team=text_or_none(stats.workspace_id),
+        session=text_or_none(stats.session_id),
+        region=region_of_call(stats.data_region),
     )
-    record.end_time = end_after(record.start_time, stats.latency)
-    count_tokens(
+    record.end_time = end_after_milliseconds(record.start_time, stats.latency)
+    set_normalised_counts(
         record,
         Tokens(
-            count(stats.native_tokens_prompt, "native_tokens_prompt"),
-            count(stats.native_tokens_completion, "native_tokens_completion"),
-            count(stats.native_tokens_cached, "native_tokens_cached"),
-            reasoning=count(stats.native_tokens_reasoning, "native_tokens_reasoning"),
-            meters=valid_meters(
+            parse_count(stats.native_tokens_prompt, "native_tokens_prompt"),
+            parse_count(stats.native_tokens_completion, "native_tokens_completion"),
+            parse_count(stats.native_tokens_cached, "native_tokens_cached"),
+            reasoning=parse_count(stats.native_tokens_reasoning, "native_tokens_reasoning"),
+            meters=keep_valid_meters(
                 {
                     "output_image_tokens": stats.native_tokens_completion_images,
                     "input_images": stats.num_media_prompt,
@@ -105,13 +105,13 @@ def read_calls(event: OpenRouterEvent) -> Iterable[Call]:
         ),
     )
     if is_true(stats.cancelled):
-        mark_failed(record, "cancelled")
+        mark_as_failed(record, "cancelled")
     metadata = Metadata()
     if is_true(stats.is_byok):
         metadata.add_tag("byok", "true")
-    metadata.fill_record(record, principal=text(stats.external_user))
+    metadata.fill_record(record, principal=text_or_none(stats.external_user))
     identity = call_identity(record, response_id=record.request_id)
-    upstream_id = text(stats.upstream_id)
+    upstream_id = text_or_none(stats.upstream_id)
     # the provider's own report of the call has `upstream_id` as its id
     if upstream_id is not None and is_long(upstream_id):
         identity = identity._replace(also=(response_call_id(upstream_id),))
@@ -125,12 +125,12 @@ def _charged_dollars(stats: OpenRouterStats) -> str | None:
     If the customer's own key was used, the provider charges for the call. OpenRouter's total then holds at
     most OpenRouter's fee.
     """
-    total = money(stats.total_cost, "total_cost")
-    upstream = money(stats.upstream_inference_cost, "upstream_inference_cost")
+    total = parse_amount(stats.total_cost, "total_cost")
+    upstream = parse_amount(stats.upstream_inference_cost, "upstream_inference_cost")
     return upstream if is_true(stats.is_byok) and upstream is not None else total
 
 
-def example(call: ExampleCall) -> Any:
+def example_body(call: ExampleCall) -> Any:
     return {
         "data": {
             "id": f"gen-{call.end_ns // 10**9}-{secrets.token_urlsafe(15)}",
@@ -151,8 +151,8 @@ def example(call: ExampleCall) -> Any:
 
 FORMAT = ItemFormat(
     name=NAME,
-    has_sign=has_sign,
-    example=example,
+    has_sign=has_openrouter_fields,
+    example=example_body,
     event=OpenRouterEvent,
     calls=read_calls,
     origins={

@@ -18,18 +18,18 @@ from gateway.normalise.formats.engine.declaration import (
     ExampleCall,
     ItemFormat,
     Members,
-    count_tokens,
-    declare_column,
-    fail_by_status,
+    add_tier_tag,
+    field_named,
     has_object_with,
-    is_call,
-    mark_failed,
-    tag_tier,
+    is_model_call,
+    mark_as_failed,
+    mark_as_failed_if_http_error,
+    set_normalised_counts,
 )
 from gateway.normalise.payload.provider_bodies import ProviderBody
-from gateway.normalise.reading.costs import known_cost
-from gateway.normalise.reading.metadata import Metadata, key_name
-from gateway.normalise.reading.models import model_name, stated_or_model_provider
+from gateway.normalise.reading.costs import cost_unless_unknown
+from gateway.normalise.reading.metadata import Metadata, first_key_name
+from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import (
     CHAT,
     COMPLETION,
@@ -40,21 +40,21 @@ from gateway.normalise.reading.operations import (
     TRANSCRIPTION,
     operation_of_path,
 )
-from gateway.normalise.reading.regions import region_of
-from gateway.normalise.reading.request_ids import RequestIdHeaders, keys_from_headers
-from gateway.normalise.reading.times import end_after, parse_instant
+from gateway.normalise.reading.regions import region_of_call
+from gateway.normalise.reading.request_ids import RequestIdHeaders, dedup_keys_from_headers
+from gateway.normalise.reading.times import end_after_milliseconds, parse_instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import (
     Other,
-    count,
+    dict_or_empty,
     first_text,
     is_false,
-    mapping,
-    money,
-    nested,
-    number_of,
+    parse_amount,
+    parse_count,
+    parse_number,
     status_code,
-    text,
+    struct_or_empty,
+    text_or_none,
 )
 from spool.identity import call_identity
 from spool.record import Inference
@@ -86,11 +86,11 @@ class PortkeyConfig(msgspec.Struct):
 class PortkeyHeaders(RequestIdHeaders):
     """The headers that are read. All other headers may hold masked provider keys."""
 
-    config: Any = declare_column("x-portkey-config")
-    provider: Any = declare_column("x-portkey-provider")
-    trace_id: Any = declare_column("x-portkey-trace-id")
-    metadata: Any = declare_column("x-portkey-metadata")
-    cache_status: Any = declare_column("x-portkey-cache-status")
+    config: Any = field_named("x-portkey-config")
+    provider: Any = field_named("x-portkey-provider")
+    trace_id: Any = field_named("x-portkey-trace-id")
+    metadata: Any = field_named("x-portkey-metadata")
+    cache_status: Any = field_named("x-portkey-cache-status")
 
 
 class PortkeyRequest(msgspec.Struct):
@@ -126,15 +126,15 @@ class PortkeyEvent(msgspec.Struct):
     is_success: Any = None
     cache_status: Any = None
     metadata: Any = None
-    metadata_keys: Any = declare_column("metadata.key")  # Portkey's table has this column name
-    metadata_values: Any = declare_column("metadata.value")
-    environment: Any = declare_column("_environment")
-    end_user: Any = declare_column("_user")
+    metadata_keys: Any = field_named("metadata.key")  # Portkey's table has this column name
+    metadata_values: Any = field_named("metadata.value")
+    environment: Any = field_named("_environment")
+    end_user: Any = field_named("_user")
     user_id: Any = None
     workspace_slug: Any = None
     api_key_id: Any = None
     # Members of the file of one log.
-    file_id: Any = declare_column("_id")
+    file_id: Any = field_named("_id")
     organisation_id: Any = None
     request: PortkeyRequest | Other = None
     response: PortkeyResponse | Other = None
@@ -144,7 +144,7 @@ class PortkeyEvent(msgspec.Struct):
     requestType: Any = None
 
 
-def has_sign(members: Members) -> bool:
+def has_portkey_fields(members: Members) -> bool:
     return (
         "ai_org" in members
         or has_object_with(members, "request", "portkeyHeaders")
@@ -161,127 +161,149 @@ def read_calls(event: PortkeyEvent) -> Iterable[Call]:
     A line may have the members of a file. A file without bodies contains its row instead. A hook that runs
     before the request has no response, so it is not a call.
     """
-    metrics = nested(event.metrics, PortkeyEvent)
+    metrics = struct_or_empty(event.metrics, PortkeyEvent)
     for read, source in (
-        (_read_row, event),
+        (_read_analytics_row, event),
         (_read_log_file, event),
-        (_read_hook, event),
-        (_read_row, metrics),
+        (_read_webhook_event, event),
+        (_read_analytics_row, metrics),
     ):
         call = read(source)
-        if is_call(call.record):
+        if is_model_call(call.record):
             return (call,)
     return ()
 
 
-def _read_row(event: PortkeyEvent) -> Call:
+def _read_analytics_row(event: PortkeyEvent) -> Call:
     # NA is what Portkey writes if it found no model
     model = None if event.ai_model == "NA" else event.ai_model
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=text(event.id),
-        trace_id=text(event.trace_id),
+        request_id=text_or_none(event.id),
+        trace_id=text_or_none(event.trace_id),
         start_time=parse_instant(event.created_at),
         provider=stated_or_model_provider(event.ai_org, model),
         operation=operation_of_path(event.request_url),
-        request_model=model_name(model, event.ai_org),
-        team=text(event.workspace_slug),
-        api_key=key_name(event.api_key_id),
+        request_model=model_without_prefix(model, event.ai_org),
+        team=text_or_none(event.workspace_slug),
+        api_key=first_key_name(event.api_key_id),
     )
-    record.region = region_of(address=event.request_url, model=model)
-    record.end_time = end_after(record.start_time, event.response_time)
-    count_tokens(record, Tokens(count(event.req_units, "req_units"), count(event.res_units, "res_units")))
-    if not fail_by_status(record, event.response_status_code):
+    record.region = region_of_call(address=event.request_url, model=model)
+    record.end_time = end_after_milliseconds(record.start_time, event.response_time)
+    set_normalised_counts(
+        record, Tokens(parse_count(event.req_units, "req_units"), parse_count(event.res_units, "res_units"))
+    )
+    if not mark_as_failed_if_http_error(record, event.response_status_code):
         if event.is_success is not None and is_false(event.is_success):
-            mark_failed(record)
-        elif _is_hit(event.cache_status):
+            mark_as_failed(record)
+        elif _is_cache_hit(event.cache_status):
             record.status = "cached"
-    record.cost = known_cost(record, _dollars_from_cents(event.cost))
+    record.cost = cost_unless_unknown(record, _dollars_from_cents(event.cost))
     metadata = Metadata()
-    metadata.add_tag("environment", text(event.environment))
-    _add_facts(metadata, event.metadata or {"key": event.metadata_keys, "value": event.metadata_values})
-    metadata.fill_record(record, principal=text(event.user_id), end_user=text(event.end_user))
+    metadata.add_tag("environment", text_or_none(event.environment))
+    _add_metadata_facts(
+        metadata, event.metadata or {"key": event.metadata_keys, "value": event.metadata_values}
+    )
+    metadata.fill_record(record, principal=text_or_none(event.user_id), end_user=text_or_none(event.end_user))
     return Call(record, call_identity(record, own_id=record.request_id), metadata.left_out)
 
 
 def _read_log_file(event: PortkeyEvent) -> Call:
-    request, response = nested(event.request, PortkeyRequest), nested(event.response, PortkeyResponse)
-    request_body, response_body = nested(request.body, ProviderBody), nested(response.body, ProviderBody)
-    headers = nested(request.portkeyHeaders, PortkeyHeaders)
-    answer_headers = nested(response.headers, PortkeyHeaders)
+    request, response = (
+        struct_or_empty(event.request, PortkeyRequest),
+        struct_or_empty(event.response, PortkeyResponse),
+    )
+    request_body, response_body = (
+        struct_or_empty(request.body, ProviderBody),
+        struct_or_empty(response.body, ProviderBody),
+    )
+    headers = struct_or_empty(request.portkeyHeaders, PortkeyHeaders)
+    answer_headers = struct_or_empty(response.headers, PortkeyHeaders)
     cache_status = answer_headers.cache_status
-    row = nested(event.metrics, PortkeyEvent)
-    written_provider = nested(headers.config, PortkeyConfig).provider or headers.provider
+    row = struct_or_empty(event.metrics, PortkeyEvent)
+    written_provider = struct_or_empty(headers.config, PortkeyConfig).provider or headers.provider
     record = Inference(
         id=b"",
         source=NAME,
         request_id=first_text(event.file_id, event.id),
         trace_id=first_text(headers.trace_id, event.trace_id),
         start_time=parse_instant(event.created_at) or parse_instant(row.created_at),
-        provider=stated_or_model_provider(written_provider, request_body.model or response_body.answered_by),
+        provider=stated_or_model_provider(
+            written_provider, request_body.model or response_body.answering_model
+        ),
         operation=operation_of_path(request.url),
-        request_model=model_name(request_body.model, written_provider),
-        response_model=model_name(response_body.answered_by, written_provider),
-        team=text(event.organisation_id),
+        request_model=model_without_prefix(request_body.model, written_provider),
+        response_model=model_without_prefix(response_body.answering_model, written_provider),
+        team=text_or_none(event.organisation_id),
     )
-    record.region = region_of(response_body.geography, address=request.url, model=request_body.model)
-    record.end_time = end_after(record.start_time, response.responseTime)
-    count_tokens(record, response_body.tokens(request_body))
-    if not fail_by_status(record, response.status) and _is_hit(cache_status):
+    record.region = region_of_call(
+        response_body.processing_geography, address=request.url, model=request_body.model
+    )
+    record.end_time = end_after_milliseconds(record.start_time, response.responseTime)
+    set_normalised_counts(record, response_body.counted_tokens(request_body))
+    if not mark_as_failed_if_http_error(record, response.status) and _is_cache_hit(cache_status):
         record.status = "cached"
-    record.cost = known_cost(record, _dollars_from_cents(row.cost))
+    record.cost = cost_unless_unknown(record, _dollars_from_cents(row.cost))
     metadata = Metadata()
-    _add_facts(metadata, headers.metadata)
-    tag_tier(metadata, response_body.tier)
+    _add_metadata_facts(metadata, headers.metadata)
+    add_tier_tag(metadata, response_body.service_tier_name)
     metadata.fill_record(record)
-    identity = response_body.identity(record, own_id=record.request_id)
-    names = keys_from_headers(record, answer_headers)
+    identity = response_body.call_identity(record, own_id=record.request_id)
+    names = dedup_keys_from_headers(record, answer_headers)
     identity = identity._replace(also=identity.also + names)
     return Call(record, identity, metadata.left_out, names_request=bool(names))
 
 
-def _read_hook(event: PortkeyEvent) -> Call:
-    request, response = nested(event.request, PortkeyRequest), nested(event.response, PortkeyResponse)
-    request_body, response_body = nested(request.json, ProviderBody), nested(response.json, ProviderBody)
-    headers = nested(request.headers, PortkeyHeaders)
+def _read_webhook_event(event: PortkeyEvent) -> Call:
+    request, response = (
+        struct_or_empty(event.request, PortkeyRequest),
+        struct_or_empty(event.response, PortkeyResponse),
+    )
+    request_body, response_body = (
+        struct_or_empty(request.json, ProviderBody),
+        struct_or_empty(response.json, ProviderBody),
+    )
+    headers = struct_or_empty(request.headers, PortkeyHeaders)
     record = Inference(id=b"", source=NAME)
     if not status_code(response.statusCode):
         return Call(record, call_identity(record))
-    record.request_id = text(response_body.id) or text(response_body.responseId)
-    record.trace_id = text(headers.trace_id)
+    record.request_id = text_or_none(response_body.id) or text_or_none(response_body.responseId)
+    record.trace_id = text_or_none(headers.trace_id)
     record.provider = stated_or_model_provider(
-        event.provider, request_body.model or response_body.answered_by
+        event.provider, request_body.model or response_body.answering_model
     )
-    record.operation = _OPERATIONS.get(text(event.requestType) or "")
-    record.request_model = model_name(request_body.model, event.provider)
-    record.response_model = model_name(response_body.answered_by, event.provider)
-    record.region = region_of(response_body.geography, address=request.url, model=request_body.model)
-    count_tokens(record, response_body.tokens(request_body))
-    fail_by_status(record, response.statusCode)
+    record.operation = _OPERATIONS.get(text_or_none(event.requestType) or "")
+    record.request_model = model_without_prefix(request_body.model, event.provider)
+    record.response_model = model_without_prefix(response_body.answering_model, event.provider)
+    record.region = region_of_call(
+        response_body.processing_geography, address=request.url, model=request_body.model
+    )
+    set_normalised_counts(record, response_body.counted_tokens(request_body))
+    mark_as_failed_if_http_error(record, response.statusCode)
     metadata = Metadata()
-    _add_facts(metadata, event.metadata)
-    tag_tier(metadata, response_body.tier)
+    _add_metadata_facts(metadata, event.metadata)
+    add_tier_tag(metadata, response_body.service_tier_name)
     metadata.fill_record(record)
-    return Call(record, response_body.identity(record, own_id=record.request_id), metadata.left_out)
+    return Call(record, response_body.call_identity(record, own_id=record.request_id), metadata.left_out)
 
 
-def _is_hit(cache_status: Any) -> bool:
-    return "hit" in (text(cache_status) or "").lower()
+def _is_cache_hit(cache_status: Any) -> bool:
+    return "hit" in (text_or_none(cache_status) or "").lower()
 
 
 def _dollars_from_cents(written: Any) -> str | None:
-    cents = number_of(written, "cost")
-    return None if cents is None else money(cents.scaleb(-2, _EXACT), "cost")
+    cents = parse_number(written, "cost")
+    return None if cents is None else parse_amount(cents.scaleb(-2, _EXACT), "cost")
 
 
-def _add_facts(metadata: Metadata, facts: Any) -> None:
-    pairs = dict(_fact_pairs(mapping(facts)))
-    metadata.add_tag("environment", text(pairs.pop("_environment", None)))
-    metadata.add_facts(pairs)
+def _add_metadata_facts(metadata: Metadata, facts: Any) -> None:
+    pairs = dict(_pairs_of_facts(dict_or_empty(facts)))
+    metadata.add_tag("environment", text_or_none(pairs.pop("_environment", None)))
+    metadata.add_caller_and_tags(pairs)
 
 
-def _fact_pairs(facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _pairs_of_facts(facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     names, values = facts.get("key"), facts.get("value")
     if isinstance(names, list) and isinstance(values, list):
         pairs = zip(names, values, strict=False)
@@ -289,7 +311,7 @@ def _fact_pairs(facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     return iter(facts.items())
 
 
-def example(call: ExampleCall) -> Any:
+def example_body(call: ExampleCall) -> Any:
     return {
         "id": call.uuid,
         "trace_id": call.trace_id,
@@ -309,8 +331,8 @@ def example(call: ExampleCall) -> Any:
 
 FORMAT = ItemFormat(
     name=NAME,
-    has_sign=has_sign,
-    example=example,
+    has_sign=has_portkey_fields,
+    example=example_body,
     event=PortkeyEvent,
     calls=read_calls,
     origins={

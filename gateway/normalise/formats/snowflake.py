@@ -13,13 +13,28 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members, count_tokens
+from gateway.normalise.formats.engine.declaration import (
+    Call,
+    ExampleCall,
+    ItemFormat,
+    Members,
+    set_normalised_counts,
+)
 from gateway.normalise.reading.metadata import Metadata
-from gateway.normalise.reading.models import model_name
-from gateway.normalise.reading.regions import region_of
+from gateway.normalise.reading.models import model_without_prefix
+from gateway.normalise.reading.regions import region_of_call
 from gateway.normalise.reading.times import parse_instant
 from gateway.normalise.reading.tokens import Tokens
-from gateway.normalise.reading.values import BadValue, Other, count, first_text, mapping, money, nested, text
+from gateway.normalise.reading.values import (
+    BadValue,
+    Other,
+    dict_or_empty,
+    first_text,
+    parse_amount,
+    parse_count,
+    struct_or_empty,
+    text_or_none,
+)
 from spool.identity import call_identity
 from spool.record import Inference
 
@@ -59,7 +74,7 @@ class SnowflakeEvent(msgspec.Struct):
     INFERENCE_REGION: Any = None
 
 
-def has_sign(members: Members) -> bool:
+def has_snowflake_fields(members: Members) -> bool:
     of_gateway = "GATEWAY_NAME" in members and _OF_GATEWAY in members
     of_rest_api = "MODEL_NAME" in members and _OF_REST_API in members
     return ("REQUEST_ID" in members or "QUERY_ID" in members) and (of_gateway or of_rest_api)
@@ -71,39 +86,41 @@ def read_calls(event: SnowflakeEvent) -> Iterable[Call | BadValue]:
         return
     if event.OPERATION_DETAILS is not None:
         yield from _read_gateway_row(event)
-    elif text(event.MODEL_NAME) is not None:
+    elif text_or_none(event.MODEL_NAME) is not None:
         yield _read_rest_api_row(event)
 
 
 def _read_gateway_row(event: SnowflakeEvent) -> Iterator[Call | BadValue]:
-    used = {model: mapping(counts) for model, counts in mapping(event.OPERATION_DETAILS).items()}
+    used = {model: dict_or_empty(counts) for model, counts in dict_or_empty(event.OPERATION_DETAILS).items()}
     used = {model: counts for model, counts in used.items() if counts}
-    credits = mapping(event.CREDITS_GRANULAR)
+    credits = dict_or_empty(event.CREDITS_GRANULAR)
     for model, counts in used.items():
         stated = credits.get(model, event.CREDITS if len(used) == 1 else None)
         try:
             tokens = Tokens(
-                count(counts.get("input_tokens"), "input_tokens"),
-                count(counts.get("output_tokens"), "output_tokens"),
-                count(counts.get("cache_read_input_tokens"), "cache_read_input_tokens"),
-                count(counts.get("cache_write_input_tokens"), "cache_write_input_tokens"),
+                parse_count(counts.get("input_tokens"), "input_tokens"),
+                parse_count(counts.get("output_tokens"), "output_tokens"),
+                parse_count(counts.get("cache_read_input_tokens"), "cache_read_input_tokens"),
+                parse_count(counts.get("cache_write_input_tokens"), "cache_write_input_tokens"),
             )
             if any(number is not None for number in tokens):
-                yield _build_call(event, model, tokens, credits=money(stated, "CREDITS"))
+                yield _build_call(event, model, tokens, credits=parse_amount(stated, "CREDITS"))
         except BadValue as error:
             yield error
 
 
 def _read_rest_api_row(event: SnowflakeEvent) -> Call:
-    kinds = nested(event.TOKENS_GRANULAR, SnowflakeTokens)
+    kinds = struct_or_empty(event.TOKENS_GRANULAR, SnowflakeTokens)
     tokens = Tokens(
-        count(kinds.input, "TOKENS_GRANULAR.input"),
-        count(kinds.output, "TOKENS_GRANULAR.output"),
-        count(kinds.cache_read_input, "TOKENS_GRANULAR.cache_read_input"),
-        count(kinds.cache_write_input, "TOKENS_GRANULAR.cache_write_input"),
+        parse_count(kinds.input, "TOKENS_GRANULAR.input"),
+        parse_count(kinds.output, "TOKENS_GRANULAR.output"),
+        parse_count(kinds.cache_read_input, "TOKENS_GRANULAR.cache_read_input"),
+        parse_count(kinds.cache_write_input, "TOKENS_GRANULAR.cache_write_input"),
     )
-    credits = money(event.CREDITS if event.TOKEN_CREDITS is None else event.TOKEN_CREDITS, "CREDITS")
-    return _build_call(event, text(event.MODEL_NAME) or "", tokens, credits=credits, without_cache=True)
+    credits = parse_amount(event.CREDITS if event.TOKEN_CREDITS is None else event.TOKEN_CREDITS, "CREDITS")
+    return _build_call(
+        event, text_or_none(event.MODEL_NAME) or "", tokens, credits=credits, without_cache=True
+    )
 
 
 def _build_call(
@@ -121,23 +138,23 @@ def _build_call(
         start_time=parse_instant(event.START_TIME),
         end_time=parse_instant(event.END_TIME),
         provider=NAME,
-        request_model=model_name(model, NAME),
-        region=region_of(event.INFERENCE_REGION),
+        request_model=model_without_prefix(model, NAME),
+        region=region_of_call(event.INFERENCE_REGION),
     )
-    count_tokens(record, tokens, without_cache=without_cache)
+    set_normalised_counts(record, tokens, without_cache=without_cache)
     metadata = Metadata()
-    metadata.add_facts(mapping(event.METADATA))
-    metadata.add_tag("route", text(event.GATEWAY_NAME))
+    metadata.add_caller_and_tags(dict_or_empty(event.METADATA))
+    metadata.add_tag("route", text_or_none(event.GATEWAY_NAME))
     metadata.add_tag("credits", credits)
-    metadata.fill_record(record, principal=text(event.USER_ID))
+    metadata.fill_record(record, principal=text_or_none(event.USER_ID))
     own_id = None if record.request_id is None else f"{record.request_id}\0{model}"
     # a query without a request id may run for hours and has one row per hour, so the hour is part of its id
-    if own_id is not None and text(event.REQUEST_ID) is None:
+    if own_id is not None and text_or_none(event.REQUEST_ID) is None:
         own_id += f"\0{record.start_time}"
     return Call(record, call_identity(record, own_id=own_id), metadata.left_out)
 
 
-def example(call: ExampleCall) -> Any:
+def example_body(call: ExampleCall) -> Any:
     return {
         "REQUEST_ID": call.uuid,
         "GATEWAY_NAME": "example-gateway",
@@ -154,8 +171,8 @@ def example(call: ExampleCall) -> Any:
 
 FORMAT = ItemFormat(
     name=NAME,
-    has_sign=has_sign,
-    example=example,
+    has_sign=has_snowflake_fields,
+    example=example_body,
     event=SnowflakeEvent,
     calls=read_calls,
     origins={

@@ -13,18 +13,25 @@ from gateway.normalise.formats.engine.declaration import (
     Call,
     ExampleCall,
     ItemFormat,
-    all_of,
-    count_tokens,
-    mark_failed,
-    tag_tier,
+    add_tier_tag,
+    has_all_members,
+    mark_as_failed,
+    set_normalised_counts,
 )
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata
-from gateway.normalise.reading.models import model_name
+from gateway.normalise.reading.models import model_without_prefix
 from gateway.normalise.reading.operations import CHAT, GENERATE
-from gateway.normalise.reading.regions import region_of, region_of_address
+from gateway.normalise.reading.regions import region_of_address, region_of_call
 from gateway.normalise.reading.times import parse_instant
-from gateway.normalise.reading.values import Other, first_text, mapping, nested, object_or_none, text
+from gateway.normalise.reading.values import (
+    Other,
+    dict_or_empty,
+    first_text,
+    struct_or_empty,
+    struct_or_none,
+    text_or_none,
+)
 from spool.identity import Identity, call_identity, is_long
 from spool.record import Inference
 
@@ -74,30 +81,33 @@ class VertexEvent(msgspec.Struct):
 
 def read_calls(event: VertexEvent) -> Iterable[Call]:
     """Read one row as one call."""
-    response_body = nested(event.full_response, VertexAnswer)
+    response_body = struct_or_empty(event.full_response, VertexAnswer)
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=_text_with_all_digits(event.request_id),
-        trace_id=text(nested(event.otel_log, VertexOtelLog).trace_id),
+        request_id=_text_or_exact_number(event.request_id),
+        trace_id=text_or_none(struct_or_empty(event.otel_log, VertexOtelLog).trace_id),
         start_time=parse_instant(event.logging_time),
         provider=PROVIDER,
-        operation=_operation(text(event.api_method)),
-        request_model=model_name(_remove_resource_prefix(text(event.model) or ""), PROVIDER),
-        response_model=model_name(response_body.answered_by, PROVIDER),
-        region=region_of_address(event.endpoint) or region_of(nested(event.metadata, VertexPlace).region),
+        operation=_operation_of_method(text_or_none(event.api_method)),
+        request_model=model_without_prefix(
+            _model_without_resource_path(text_or_none(event.model) or ""), PROVIDER
+        ),
+        response_model=model_without_prefix(response_body.answering_model, PROVIDER),
+        region=region_of_address(event.endpoint)
+        or region_of_call(struct_or_empty(event.metadata, VertexPlace).region),
     )
-    count_tokens(record, response_body.tokens())
+    set_normalised_counts(record, response_body.counted_tokens())
     if isinstance(response_body.error, VertexFailure):
-        mark_failed(record, response_body.error.status, response_body.error.code, response_body.error.type)
+        mark_as_failed(record, response_body.error.status, response_body.error.code, response_body.error.type)
     metadata = Metadata()
-    metadata.add_facts(mapping(nested(event.full_request, VertexRequest).labels))
-    tag_tier(metadata, response_body.tier)
+    metadata.add_caller_and_tags(dict_or_empty(struct_or_empty(event.full_request, VertexRequest).labels))
+    add_tier_tag(metadata, response_body.service_tier_name)
     metadata.fill_record(record)
-    return (Call(record, _identity(record, response_body), metadata.left_out),)
+    return (Call(record, _call_identity_of_response(record, response_body), metadata.left_out),)
 
 
-def _identity(record: Inference, response_body: VertexAnswer) -> Identity:
+def _call_identity_of_response(record: Inference, response_body: VertexAnswer) -> Identity:
     """
     Return the identity: the response id that SDKs also report, or if there is none, the row's id.
 
@@ -111,26 +121,26 @@ def _identity(record: Inference, response_body: VertexAnswer) -> Identity:
     return call_identity(record, shared_id=record.request_id)
 
 
-def _text_with_all_digits(raw: msgspec.Raw) -> str | None:
+def _text_or_exact_number(raw: msgspec.Raw) -> str | None:
     written = bytes(raw).strip()
     if written[:1] == b'"':
-        parsed = object_or_none(b'{"value":' + written + b"}", _Text)
-        return text(parsed.value) if parsed else None
-    return text(written.decode()) if written[:1].isdigit() or written[:1] == b"-" else None
+        parsed = struct_or_none(b'{"value":' + written + b"}", _Text)
+        return text_or_none(parsed.value) if parsed else None
+    return text_or_none(written.decode()) if written[:1].isdigit() or written[:1] == b"-" else None
 
 
-def _remove_resource_prefix(model: str) -> str:
+def _model_without_resource_path(model: str) -> str:
     return ("/" + model).rpartition("/models/")[2].removeprefix("/")
 
 
-def _operation(method: str | None) -> str | None:
+def _operation_of_method(method: str | None) -> str | None:
     lower = (method or "").lower()
     if lower.endswith("generatecontent"):
         return GENERATE
     return CHAT if lower.endswith("rawpredict") else None
 
 
-def example(call: ExampleCall) -> Any:
+def example_body(call: ExampleCall) -> Any:
     return {
         "logging_time": call.start,
         "request_id": call.end_ns * 10 + secrets.randbelow(10),
@@ -150,8 +160,8 @@ def example(call: ExampleCall) -> Any:
 
 FORMAT = ItemFormat(
     name=NAME,
-    has_sign=all_of("full_response", "logging_time"),
-    example=example,
+    has_sign=has_all_members("full_response", "logging_time"),
+    example=example_body,
     event=VertexEvent,
     calls=read_calls,
     origins={

@@ -14,13 +14,13 @@ import msgspec
 
 from gateway.normalise.memory.contexts import Context, EncodedResource
 from gateway.normalise.memory.forms import SpanForm, Varying, weighted_sum
-from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, merge_callers, name_caller
+from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, fill_caller, merge_callers
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.senders import version_of
-from gateway.normalise.otlp.spans.reader import ReadSpan, SpanReader, read_alone
+from gateway.normalise.otlp.senders import sender_version_of
+from gateway.normalise.otlp.spans.reader import ReadSpan, SpanReader, read_span_alone
 from gateway.normalise.outcome import Options, Outcome, Stated, stated_fields
 from gateway.normalise.payload.body_limits import SliceClock
-from gateway.normalise.reading.tokens import set_counts
+from gateway.normalise.reading.tokens import set_token_counts
 from spool.identity import (
     AS_ASSISTANT,
     Identity,
@@ -51,7 +51,7 @@ COUNTS_PLACE: Final = 2  # index of the token counts in a row of the compiled mo
 ID_PLACE: Final = 3  # index of the hash of the response id in a row, if the id is long
 SPAN_PLACE: Final = 5  # index of the id of the span in a row
 PARENT_PLACE: Final = 6  # index of the id of the parent span in a row
-FIRST_PLACE: Final = 4  # index of the first of `Varying.values` in a row
+FIRST_PLACE: Final = 4  # index of the first of `Varying.all_values` in a row
 _AT_ONCE: Final = 64  # number of spans that are counted between two checks of the clock
 
 
@@ -98,7 +98,7 @@ class CallAlone(msgspec.Struct, frozen=True, eq=False):
                 step = STEP if self.step == STEP and parent is not None else self.step
                 outcome.steps.append((trace, span, parent, step, None))
             return
-        record = self.build_record(self.record, row)
+        record = self.fill_template_record(self.record, row)
         place = self.response_place
         response_id = row[place] if place else self.response_id
         place, own = self.shared_place, self.own_id
@@ -116,9 +116,9 @@ class CallAlone(msgspec.Struct, frozen=True, eq=False):
             identity = add_names(add_trace_names(identity, record, chosen, self.scope), (), links, ())
         if not self.has_run and parent is not None:
             identity = add_span_above(identity, parent)
-        outcome.add(record, identity, device=self.device, version=version)
+        outcome.add_record(record, identity, device=self.device, version=version)
 
-    def build_record(self, template: Inference, row: Sequence[Any]) -> Inference:
+    def fill_template_record(self, template: Inference, row: Sequence[Any]) -> Inference:
         record = _copied(template)
         for name, place in self.fields:
             setattr(record, name, row[place])
@@ -132,7 +132,7 @@ class CallAlone(msgspec.Struct, frozen=True, eq=False):
         return record
 
 
-def book_rows(
+def add_rows_to_outcome(
     kinds: Sequence[LearnedKind | None], rows: Sequence[Sequence[Any]], outcome: Outcome, version: str
 ) -> None:
     """
@@ -148,7 +148,7 @@ def book_rows(
             alone.add_to_outcome(outcome, row, version)
             continue
         outcome.left_out += alone.left_out
-        record = alone.build_record(plain, row)
+        record = alone.fill_template_record(plain, row)
         record.id = record_id
         records.append(record)
         counted.append(alone)
@@ -184,12 +184,12 @@ class LookedUp(NamedTuple):
     kinds: list[LearnedKind | None]
 
 
-def unfound_row(span: Span) -> tuple[Any, ...]:
-    """Return the part of a row that `are_apart` reads, for a span that the module did not find."""
+def row_of_unknown_span(span: Span) -> tuple[Any, ...]:
+    """Return the part of a row that `are_unrelated_rows` reads, for a span that the module did not find."""
     return None, False, (), None, span.trace_id, span.span_id, span.parent_id
 
 
-def are_apart(rows: Sequence[Sequence[Any]]) -> bool:
+def are_unrelated_rows(rows: Sequence[Sequence[Any]]) -> bool:
     """
     Return True if no span appears twice and no span is below another of these spans. `rows` come from
     the compiled module.
@@ -200,30 +200,30 @@ def are_apart(rows: Sequence[Sequence[Any]]) -> bool:
     return len(ids) == len(rows) and None not in ids and ids.isdisjoint([row[6] for row in rows])
 
 
-def are_alone(found: Sequence[LookedUp], options: Options) -> bool:
+def can_book_independently(found: Sequence[LookedUp], options: Options) -> bool:
     """
     Return True if each span can be booked independently. The span of an unknown kind is then replaced by the
     result of reading it.
     """
     if any(kind is not None and kind.alone is None for part in found for kind in part.kinds):
         return False
-    if not are_apart([row for part in found for row in part.rows]):
+    if not are_unrelated_rows([row for part in found for row in part.rows]):
         return False
     unknown = [(part.spans, place) for part in found for place, kind in enumerate(part.kinds) if kind is None]
-    reads = [read_alone(spans[place], options) for spans, place in unknown]
-    if not all(read is not None and _is_independent(read) for read in reads):
+    reads = [read_span_alone(spans[place], options) for spans, place in unknown]
+    if not all(read is not None and _is_independent_of_spans(read) for read in reads):
         return False
     for (spans, place), read in zip(unknown, reads, strict=True):
         spans[place] = read
     return True
 
 
-def _is_independent(read: ReadSpan) -> bool:
+def _is_independent_of_spans(read: ReadSpan) -> bool:
     call, node = read.call, read.node
     if node is not None and node.began is not None:
         return False
     return call is None or not (
-        _has_more(call)
+        _has_facts_beyond_record(call)
         or call.also
         or call.links
         or call.joins
@@ -233,7 +233,7 @@ def _is_independent(read: ReadSpan) -> bool:
     )
 
 
-def _has_more(call: SpanCall) -> bool:
+def _has_facts_beyond_record(call: SpanCall) -> bool:
     is_relayed = call.relay_side == AS_ASSISTANT or call.relayed_session is not None
     return (
         is_relayed
@@ -245,7 +245,7 @@ def _has_more(call: SpanCall) -> bool:
     )
 
 
-def book_independent_spans(
+def add_independent_spans(
     found: Sequence[LookedUp], outcome: Outcome, options: Options, clock: SliceClock
 ) -> Iterator[None]:
     entered: EncodedResource | None = None
@@ -257,10 +257,10 @@ def book_independent_spans(
         for first in range(0, len(part.kinds), _AT_ONCE):
             begin, end = first, min(first + _AT_ONCE, len(part.kinds))
             for place in [place for place in range(begin, end) if part.kinds[place] is None]:
-                book_rows(part.kinds[begin:place], part.rows[begin:place], outcome, version)
-                _book_read(part, place, outcome, options)
+                add_rows_to_outcome(part.kinds[begin:place], part.rows[begin:place], outcome, version)
+                _add_read_span(part, place, outcome, options)
                 begin = place + 1
-            book_rows(part.kinds[begin:end], part.rows[begin:end], outcome, version)
+            add_rows_to_outcome(part.kinds[begin:end], part.rows[begin:end], outcome, version)
             if clock.is_over():
                 outcome.pack_full_part()
                 yield
@@ -268,13 +268,13 @@ def book_independent_spans(
     outcome.pack_full_part()
 
 
-def _book_read(part: LookedUp, place: int, outcome: Outcome, options: Options) -> None:
+def _add_read_span(part: LookedUp, place: int, outcome: Outcome, options: Options) -> None:
     left_out = outcome.left_out
     reader = SpanReader(outcome, options)
-    reader.enter(part.context.resource, part.context.scope)
+    reader.enter_resource_and_scope(part.context.resource, part.context.scope)
     outcome.left_out = left_out  # what the resource leaves out is counted once for all its spans
-    reader.take_read(place, part.spans[place])
-    for _ in reader.finish():
+    reader.add_read_span(place, part.spans[place])
+    for _ in reader.add_remaining_items():
         pass
 
 
@@ -286,15 +286,21 @@ def build_call_alone(
     `spans` are the spans from which the form was learned, and `varying` their varying values.
     """
     call = form.read.call
-    found = _result_without_call(form) if call is None else _result_with_call(form, call, spans[0].scope.name)
+    found = (
+        _learned_result_without_call(form)
+        if call is None
+        else _learned_result_with_call(form, call, spans[0].scope.name)
+    )
     if found is None:
         return None
     kind = LearnedKind(form, found)
-    holds = all(is_booked_as(kind, span, slots, options) for span, slots in zip(spans, varying, strict=True))
+    holds = all(
+        gives_same_record(kind, span, slots, options) for span, slots in zip(spans, varying, strict=True)
+    )
     return found if holds else None
 
 
-def _result_without_call(form: SpanForm) -> CallAlone | None:
+def _learned_result_without_call(form: SpanForm) -> CallAlone | None:
     read, node = form.read, form.read.node
     if node is not None and (node.caller is not NO_CALLER or node.agent is not None):
         return None  # the span gives values to calls of other requests
@@ -304,10 +310,10 @@ def _result_without_call(form: SpanForm) -> CallAlone | None:
     )
 
 
-def _result_with_call(form: SpanForm, call: SpanCall, scope: str) -> CallAlone | None:
+def _learned_result_with_call(form: SpanForm, call: SpanCall, scope: str) -> CallAlone | None:
     own = dict(form.call)
     if (
-        _has_more(call)
+        _has_facts_beyond_record(call)
         or not own.keys() <= {"response_id", "shared_id"}
         or call.resource_caller.session is not None
     ):
@@ -320,12 +326,12 @@ def _result_with_call(form: SpanForm, call: SpanCall, scope: str) -> CallAlone |
     if caller is not NO_CALLER or slots:
         for name in _CALLER:
             fields.pop(name, None)
-        if not name_caller(record, caller):
+        if not fill_caller(record, caller):
             return None
         if "email" in slots:
             tags[USER_EMAIL] = slots.pop("email")
         fields |= slots
-    set_counts(record, call.tokens)
+    set_token_counts(record, call.tokens)
     if any(at >= len(_COUNTS) for at, _, _ in form.tokens):
         return None
     counts = tuple([(_COUNTS[at], stated, factors) for at, stated, factors in form.tokens])
@@ -350,18 +356,18 @@ def _result_with_call(form: SpanForm, call: SpanCall, scope: str) -> CallAlone |
     )
 
 
-def is_booked_as(
+def gives_same_record(
     kind: LearnedKind, span: Span, slots: Varying, options: Options, id: bytes | None = None
 ) -> bool:
     """Return True if the span reader would book the same record. `id` is the hash from the span's row."""
     resource, scope = span.resource, span.scope
     by_rules, found = Outcome(keep_tags=options.keep_tags), Outcome(keep_tags=options.keep_tags)
     reader = SpanReader(by_rules, options)
-    reader.enter(resource, scope)
-    reader.take_read(0, kind.form.read_span(slots.values, slots.counts))
-    for _ in reader.finish():
+    reader.enter_resource_and_scope(resource, scope)
+    reader.add_read_span(0, kind.form.read_span(slots.all_values, slots.counts))
+    for _ in reader.add_remaining_items():
         pass
-    SpanReader(found, options).enter(resource, scope)
-    row = (0, False, slots.counts, id, *slots.values)
-    book_rows((kind,), (row,), found, version_of(resource, scope))
+    SpanReader(found, options).enter_resource_and_scope(resource, scope)
+    row = (0, False, slots.counts, id, *slots.all_values)
+    add_rows_to_outcome((kind,), (row,), found, sender_version_of(resource, scope))
     return by_rules == found

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from gateway.normalise.memory.slots import OF_RESOURCE, varying_resource_texts
 from gateway.normalise.otlp.decoding import protobuf_decoder
 from gateway.normalise.otlp.model import Resource, Scope
-from gateway.normalise.otlp.senders import Senders, version_of
+from gateway.normalise.otlp.senders import Senders, sender_version_of
 from gateway.normalise.outcome import Options, Outcome
 from spool.caches import make_room
 from spool.packed.native import ItemMemory
@@ -84,7 +84,7 @@ class Contexts:
     """
 
     def __init__(self, memory: ItemMemory, forget: Callable[[], None]) -> None:
-        """Create the table. `forget` is called when it is full, and must call `clear`."""
+        """Create the table. `forget` is called when it is full, and must call `forget_contexts`."""
         self._memory = memory
         self._forget = forget
         self._numbers: dict[tuple[Any, ...], int] = {}
@@ -92,11 +92,11 @@ class Contexts:
         self._last = 0
         self._read = {*OF_RESOURCE}  # names of the resource attributes that the rules read
 
-    def clear(self) -> None:
+    def forget_contexts(self) -> None:
         self._numbers.clear()
         self._known.clear()
 
-    def find_or_add(self, resource: EncodedResource, scope: bytes, options: Options) -> Context:
+    def find_or_add_context(self, resource: EncodedResource, scope: bytes, options: Options) -> Context:
         """Return the context of spans. Raises DecodeError or UnicodeDecodeError."""
         encoded = resource.encoded
         hash = blake2b(encoded, digest_size=16, salt=len(encoded).to_bytes(8))
@@ -106,15 +106,15 @@ class Contexts:
         if known is None:
             decoded = resource.decoded_resource
             decoded_scope = protobuf_decoder.decode_scope(scope)
-            number, texts = self.find_or_assign_number(decoded, decoded_scope)
-            version = version_of(decoded, decoded_scope)
-            known = _Known(number, texts, _left_out(decoded, options), version)
+            number, texts = self.find_or_assign_context_number(decoded, decoded_scope)
+            version = sender_version_of(decoded, decoded_scope)
+            known = _Known(number, texts, _count_left_out_of_resource(decoded, options), version)
             if len(self._known) >= MOST_CONTEXTS:
                 make_room(self._known)
             self._known[digest] = known
         return Context(known, resource, scope)
 
-    def find_or_assign_number(self, resource: Resource, scope: Scope) -> tuple[int, tuple[str, ...]]:
+    def find_or_assign_context_number(self, resource: Resource, scope: Scope) -> tuple[int, tuple[str, ...]]:
         """
         Return the number of a context, and the resource's texts that vary within this number. The number is 0
         if the context is too large to remember.
@@ -144,7 +144,7 @@ class Contexts:
             self._memory.context(number, [text.encode() for text in fixed if type(text) is str])
         return number, tuple(varying.values())
 
-    def distinguish_by(self, names: set[str]) -> bool:
+    def distinguish_by_attributes(self, names: set[str]) -> bool:
         """
         Distinguish contexts by further resource attributes. Return False if contexts are already
         distinguished by all of `names`.
@@ -157,7 +157,7 @@ class Contexts:
         return bool(new)
 
 
-def _left_out(resource: Resource, options: Options) -> int:
+def _count_left_out_of_resource(resource: Resource, options: Options) -> int:
     outcome = Outcome(keep_tags=options.keep_tags)
     Senders(outcome, options).enter_resource(resource)
     return outcome.left_out

@@ -16,7 +16,7 @@ from gateway.normalise.memory.slots import COUNTS
 from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall
 from gateway.normalise.otlp.spans.reader import ReadSpan
 from gateway.normalise.otlp.spans.trace_tree import Node
-from gateway.normalise.reading.tokens import Tokens, set_counts
+from gateway.normalise.reading.tokens import Tokens, set_token_counts
 from spool.record import Inference
 
 _FACTORS: Final = sorted(
@@ -50,7 +50,7 @@ class Varying(NamedTuple):
     counts: tuple[int, ...]
 
     @property
-    def values(self) -> tuple[Any, ...]:
+    def all_values(self) -> tuple[Any, ...]:
         return (self.trace_id, self.span_id, self.parent_id, self.start, self.end, *self.texts)
 
 
@@ -79,7 +79,7 @@ def values_by_path(read: ReadSpan) -> dict[Path, Any] | None:
         found |= {("tag", name): value for name, value in record.tags.items()}
         found |= {("call", name): getattr(call, name) for name in _CALL}
         found |= {("token", place): value for place, value in enumerate(call.tokens)}
-        if not _counts_agree(record, call.tokens):
+        if not _fills_same_counts(record, call.tokens):
             return None
     if node is not None:
         if node.call is not call or node.parent != read.parent or (call and node.caller is not call.caller):
@@ -93,14 +93,14 @@ def values_by_path(read: ReadSpan) -> dict[Path, Any] | None:
     return found
 
 
-def _counts_agree(record: Inference, tokens: Tokens) -> bool:
+def _fills_same_counts(record: Inference, tokens: Tokens) -> bool:
     again = _copied_record(record)
-    set_counts(again, tokens)
+    set_token_counts(again, tokens)
     return again == record
 
 
 class SpanForm(msgspec.Struct, frozen=True):
-    """The result for one kind of span. The fields named `..._place` are indexes into `Varying.values`."""
+    """The result for one kind of span. The fields named `..._place` are indexes into `Varying.all_values`."""
 
     read: ReadSpan  # a sample result; its values are used for everything that does not vary
     record: tuple[tuple[str, int], ...]
@@ -113,7 +113,7 @@ class SpanForm(msgspec.Struct, frozen=True):
     tokens: tuple[tuple[int, int, tuple[int, ...]], ...]
 
     def read_span(self, varying: tuple[Any, ...], counts: Sequence[int]) -> ReadSpan:
-        """Return the result of reading a span with these `Varying.values` and counts."""
+        """Return the result of reading a span with these `Varying.all_values` and counts."""
         trace_id, span_id, parent_id = varying[:3]
         sample = self.read
         template, sample_node = sample.call, sample.node
@@ -146,7 +146,7 @@ class SpanForm(msgspec.Struct, frozen=True):
                 for at, stated, factors in self.tokens:
                     numbers[at] = counts[stated] if stated >= 0 else weighted_sum(factors, counts)
                 tokens = call.tokens = _tokens(Tokens, numbers)
-                set_counts(record, tokens)
+                set_token_counts(record, tokens)
         if sample_node is not None:
             node = read.node = Node(parent, caller, sample_node.agent, sample_node.is_border, read.call)
             node.is_run, node.is_ai = sample_node.is_run, sample_node.is_ai
@@ -166,7 +166,7 @@ def weighted_sum(factors: Sequence[int], counts: Sequence[int]) -> int:
     return sum([a * b for a, b in zip(factors, counts, strict=True)])
 
 
-def derive_form(reads: Sequence[ReadSpan], varying: Sequence[Varying]) -> SpanForm | None:
+def derive_common_form(reads: Sequence[ReadSpan], varying: Sequence[Varying]) -> SpanForm | None:
     """Return the form that holds for all results, or None."""
     found = [values_by_path(read) for read in reads]
     known = [one for one in found if one is not None]
@@ -176,22 +176,22 @@ def derive_form(reads: Sequence[ReadSpan], varying: Sequence[Varying]) -> SpanFo
         name: [] for name in ("record", "call", "node", "tag", "caller")
     }
     tokens: list[tuple[int, int, tuple[int, ...]]] = []
-    counted = _count_paths(known[0])
-    columns = list(zip(*[one.values for one in varying], strict=True))
+    counted = _paths_of_token_counts(known[0])
+    columns = list(zip(*[one.all_values for one in varying], strict=True))
     for path in known[0]:
         column = [one[path] for one in known]
         if all(value == column[0] and type(value) is type(column[0]) for value in column):
             continue
         kind, name = path
         if kind == "token":
-            factors = _matching_factors(column, [one.counts for one in varying])
+            factors = _factors_that_give_column(column, [one.counts for one in varying])
             if factors is None:
                 return None
             is_one = sorted(factors)[-1] == sum(map(abs, factors)) == 1
             tokens.append((name, factors.index(1) if is_one else -1, factors))
         elif path in counted:
             continue
-        elif kind in places and (place := _matching_place(column, columns, name)) is not None:
+        elif kind in places and (place := _position_of_equal_column(column, columns, name)) is not None:
             places[kind].append((_CALLER.index(name) if kind == "caller" else name, place))
         else:
             return None
@@ -206,23 +206,27 @@ def derive_form(reads: Sequence[ReadSpan], varying: Sequence[Varying]) -> SpanFo
     )
 
 
-def _count_paths(leaves: Mapping[Path, Any]) -> frozenset[Path]:
+def _paths_of_token_counts(leaves: Mapping[Path, Any]) -> frozenset[Path]:
     if not leaves["has", "call"]:
         return frozenset()
     record = Inference(id=b"", source="")
-    set_counts(record, Tokens(1, 2, 3, 4, 5, 6))
+    set_token_counts(record, Tokens(1, 2, 3, 4, 5, 6))
     names = [name for name in _RECORD if type(getattr(record, name)) is int]
     return frozenset([("record", name) for name in names])
 
 
-def _matching_place(column: Sequence[Any], columns: Sequence[Sequence[Any]], name: str) -> int | None:
+def _position_of_equal_column(
+    column: Sequence[Any], columns: Sequence[Sequence[Any]], name: str
+) -> int | None:
     for place, values in enumerate(columns):
         if all(a == b and type(a) is type(b) for a, b in zip(column, values, strict=True)):
             return place
     return None
 
 
-def _matching_factors(column: Sequence[Any], counts: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+def _factors_that_give_column(
+    column: Sequence[Any], counts: Sequence[tuple[int, ...]]
+) -> tuple[int, ...] | None:
     if not all(type(value) is int for value in column):
         return None
     for factors in _FACTORS:

@@ -16,22 +16,28 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
-from gateway.normalise.memory.alone import FIRST_PLACE, ID_PLACE, LearnedKind, build_call_alone, is_booked_as
-from gateway.normalise.memory.forms import SpanForm, Varying, derive_form, values_by_path
+from gateway.normalise.memory.alone import (
+    FIRST_PLACE,
+    ID_PLACE,
+    LearnedKind,
+    build_call_alone,
+    gives_same_record,
+)
+from gateway.normalise.memory.forms import SpanForm, Varying, derive_common_form, values_by_path
 from gateway.normalise.memory.slots import (
     COUNTS,
     FIRST_TEXT,
     OF_RESOURCE,
     TEXTS,
-    class_of,
-    is_of_class,
+    class_of_counts,
+    has_class_of_counts,
     may_be_tag,
-    slot_of,
+    slot_of_attribute,
 )
 from gateway.normalise.otlp import semconv, shapes
 from gateway.normalise.otlp.model import Attributes, Resource, Span
 from gateway.normalise.otlp.shapes import FIELD_NAMES
-from gateway.normalise.otlp.spans.reader import ReadSpan, read_alone
+from gateway.normalise.otlp.spans.reader import ReadSpan, read_span_alone
 from gateway.normalise.outcome import Options
 
 WANTED: Final = 12
@@ -41,7 +47,7 @@ _LETTERS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 _LENGTHS: Final = (1, 2, 7, 15, 16, 17, 24, 31, 32, 36, 48, 64, 70, 90)
 
 
-def variations(
+def vary_span(
     span: Span,
     texts: tuple[str, ...],
     outside: tuple[str, ...],
@@ -54,28 +60,30 @@ def variations(
     Yield the span itself, then variations of it, each with its varying values. `outside` are the varying texts
     of its resource, `tags` the names of attributes that are only tags.
     """
-    yield span, _varying_values(span, (*texts, *outside), counts)
+    yield span, _varying_values_of_span(span, (*texts, *outside), counts)
     for number in range(WANTED):
-        new_counts = _other_counts(counts, chance)
+        new_counts = _random_counts_of_class(counts, chance)
         if new_counts is None:
             return
-        new_texts = tuple([_other_text(text, number, chance) for text in texts])
-        new_outside = tuple([_other_text(text, number, chance) for text in outside])
-        start, end = _other_times(span.start_time, span.end_time, chance)
+        new_texts = tuple([_random_text_of_class(text, number, chance) for text in texts])
+        new_outside = tuple([_random_text_of_class(text, number, chance) for text in outside])
+        start, end = _random_times(span.start_time, span.end_time, chance)
         other = msgspec.structs.replace(
             span,
-            resource=_replace_texts(span.resource, outside, new_outside),
+            resource=_with_replaced_texts(span.resource, outside, new_outside),
             trace_id=span.trace_id and f"{chance.getrandbits(128) | 1:032x}",
             span_id=span.span_id and f"{chance.getrandbits(64) | 1:016x}",
             parent_id=span.parent_id and f"{chance.getrandbits(64) | 1:016x}",
             start_time=start,
             end_time=end,
-            attributes=_vary_attributes(span.attributes, texts, new_texts, new_counts, reads, tags, chance),
+            attributes=_with_varied_attributes(
+                span.attributes, texts, new_texts, new_counts, reads, tags, chance
+            ),
         )
-        yield other, _varying_values(other, (*new_texts, *new_outside), new_counts)
+        yield other, _varying_values_of_span(other, (*new_texts, *new_outside), new_counts)
 
 
-def _replace_texts(resource: Resource, texts: tuple[str, ...], new_texts: tuple[str, ...]) -> Resource:
+def _with_replaced_texts(resource: Resource, texts: tuple[str, ...], new_texts: tuple[str, ...]) -> Resource:
     attributes = dict(resource.attributes)
     changed = dict(zip(texts, new_texts, strict=True))
     for name in OF_RESOURCE:
@@ -84,11 +92,11 @@ def _replace_texts(resource: Resource, texts: tuple[str, ...], new_texts: tuple[
     return Resource(attributes)
 
 
-def _varying_values(span: Span, texts: tuple[str, ...], counts: tuple[int, ...]) -> Varying:
+def _varying_values_of_span(span: Span, texts: tuple[str, ...], counts: tuple[int, ...]) -> Varying:
     return Varying(span.trace_id, span.span_id, span.parent_id, span.start_time, span.end_time, texts, counts)
 
 
-def _vary_attributes(
+def _with_varied_attributes(
     attributes: Attributes,
     texts: tuple[str, ...],
     new_texts: tuple[str, ...],
@@ -100,7 +108,7 @@ def _vary_attributes(
     found: Attributes = {}
     at = 0
     for name, value in attributes.items():
-        slot = slot_of(name)
+        slot = slot_of_attribute(name)
         # a tag that is not plain does not vary; its text differs from all texts that vary
         if (slot >= FIRST_TEXT or name in tags) and at < len(texts) and value == texts[at]:
             found[name] = new_texts[at]
@@ -124,7 +132,7 @@ def _random_value(value: Any, chance: random.Random) -> Any:
     return chance.random() * 1000 if type(value) is float else value
 
 
-def _other_text(text: str, number: int, chance: random.Random) -> str:
+def _random_text_of_class(text: str, number: int, chance: random.Random) -> str:
     """
     Return another text of the same class. The text keeps its letters up to the first `-` or `_`, and an e-mail
     address becomes another one.
@@ -140,7 +148,7 @@ def _other_text(text: str, number: int, chance: random.Random) -> str:
     return begin + rest if begin else "Z" + rest[: 95 if text else 0]
 
 
-def _other_times(start: int | None, end: int | None, chance: random.Random) -> tuple[int | None, int | None]:
+def _random_times(start: int | None, end: int | None, chance: random.Random) -> tuple[int | None, int | None]:
     begin = chance.randrange(10**18, 2 * 10**18)
     if start is None or end is None:
         return start and begin, end and begin
@@ -148,8 +156,8 @@ def _other_times(start: int | None, end: int | None, chance: random.Random) -> t
     return begin, begin + sign * chance.choice((1, 999_999, chance.randrange(1, 10**12)))
 
 
-def _other_counts(counts: tuple[int, ...], chance: random.Random) -> tuple[int, ...] | None:
-    wanted = class_of(counts)
+def _random_counts_of_class(counts: tuple[int, ...], chance: random.Random) -> tuple[int, ...] | None:
+    wanted = class_of_counts(counts)
     for _ in range(_TRIES):
         largest = chance.choice((10, 1000, 10**5, 10**7))
         i, o, r, w, t, s = (0 if count == 0 else chance.randrange(1, largest) for count in counts)
@@ -162,7 +170,7 @@ def _other_counts(counts: tuple[int, ...], chance: random.Random) -> tuple[int, 
                 (0, 0, 0, t, 7)
             )
         found = (i, o, r, w, t, s)
-        if max(found) <= 10**8 and is_of_class(found, wanted):
+        if max(found) <= 10**8 and has_class_of_counts(found, wanted):
             return found
     return None
 
@@ -174,7 +182,7 @@ class NotObserved(Exception):
     """A rule used attributes in a way that does not show which values it read."""
 
 
-def _raise_not_observed(*_: object) -> NoReturn:
+def _refuse_unobserved(*_: object) -> NoReturn:
     raise NotObserved
 
 
@@ -202,14 +210,14 @@ class ObservedAttributes(dict[str, Any]):
         self._once: set[str] = set()
 
     def __getitem__(self, name: str) -> Any:
-        self._note_read(name)
+        self._note_read_of_name(name)
         return self._attributes[name]
 
     def get(self, name: str, default: Any = None) -> Any:
-        self._note_read(name)
+        self._note_read_of_name(name)
         return self._attributes.get(name, default)
 
-    def _note_read(self, name: str) -> None:
+    def _note_read_of_name(self, name: str) -> None:
         notes = self._notes
         notes.read.add(name)
         notes.asked.add(name)
@@ -234,8 +242,8 @@ class ObservedAttributes(dict[str, Any]):
             raise NotObserved
         return self._attributes
 
-    __eq__ = __ne__ = __or__ = __ror__ = __ior__ = __setitem__ = __delitem__ = _raise_not_observed
-    values = items = copy = __reversed__ = pop = popitem = setdefault = update = clear = _raise_not_observed  # type: ignore[assignment]
+    __eq__ = __ne__ = __or__ = __ror__ = __ior__ = __setitem__ = __delitem__ = _refuse_unobserved
+    values = items = copy = __reversed__ = pop = popitem = setdefault = update = clear = _refuse_unobserved  # type: ignore[assignment]
     __hash__ = None
 
 
@@ -289,34 +297,36 @@ def learn_kind(
     found: list[ReadSpan] = []
     varying: list[Varying] = []
     varied: list[Span] = []
-    for other, slots in variations(span, texts, outside, counts, reads, tags, chance):
+    for other, slots in vary_span(span, texts, outside, counts, reads, tags, chance):
         notes = SpanNotes(reads, set(), asked)
-        read = _read_observed(other, notes, of_resource, options)
+        read = _read_span_observed(other, notes, of_resource, options)
         if len(reads) > known or read is None or not notes.often.isdisjoint(tags):
             return Learned(reads, asked, of_resource, None)
-        if _has_counts(span) and _has_figures(span, reads - tags):
+        if _has_token_counts(span) and _has_figure_outside_counts(span, reads - tags):
             return Learned(reads, asked, of_resource, None)
         found.append(read)
         varying.append(slots)
         varied.append(other)
         yield
-    form = derive_form(found, varying) if len(found) > LEAST else None
-    if form is None or not _is_form_valid(form, found, varying):
+    form = derive_common_form(found, varying) if len(found) > LEAST else None
+    if form is None or not _does_form_hold(form, found, varying):
         return Learned(reads, asked, of_resource, None)
     yield
     alone = build_call_alone(form, varied, varying, options)
     return Learned(reads, asked, of_resource, LearnedKind(form, alone))
 
 
-def tag_only_names(span: Span, options: Options) -> set[str]:
+def names_read_only_for_tags(span: Span, options: Options) -> set[str]:
     """Return the names of a span's attributes that rules read once, to copy the text to a tag."""
     notes = SpanNotes(set(), set(), set())
-    if _read_observed(span, notes, set(), options) is None:
+    if _read_span_observed(span, notes, set(), options) is None:
         return set()
     return {name for name in notes.read - notes.often if may_be_tag(name, options.keep_attributes)}
 
 
-def _read_observed(span: Span, notes: SpanNotes, of_resource: set[str], options: Options) -> ReadSpan | None:
+def _read_span_observed(
+    span: Span, notes: SpanNotes, of_resource: set[str], options: Options
+) -> ReadSpan | None:
     """
     Read a span and note its names. Return None if a rule does not show them, or if the span cannot be read without
     other spans.
@@ -327,16 +337,16 @@ def _read_observed(span: Span, notes: SpanNotes, of_resource: set[str], options:
         resource=Resource(ObservedAttributes(span.resource.attributes, SpanNotes(of_resource, set(), set()))),
     )
     try:
-        read = read_alone(observed, options)
+        read = read_span_alone(observed, options)
     except NotObserved:
         return None
-    plain = read_alone(span, options)
+    plain = read_span_alone(span, options)
     if read is None or plain is None:
         return None
-    return plain if _is_same(read, plain) else None
+    return plain if _has_equal_values(read, plain) else None
 
 
-def _is_same(one: ReadSpan, other: ReadSpan) -> bool:
+def _has_equal_values(one: ReadSpan, other: ReadSpan) -> bool:
     own_leaves = values_by_path(one)
     return (
         own_leaves is not None
@@ -345,9 +355,9 @@ def _is_same(one: ReadSpan, other: ReadSpan) -> bool:
     )
 
 
-def _is_form_valid(form: SpanForm, found: Sequence[ReadSpan], varying: Sequence[Varying]) -> bool:
+def _does_form_hold(form: SpanForm, found: Sequence[ReadSpan], varying: Sequence[Varying]) -> bool:
     return all(
-        _is_same(form.read_span(slots.values, slots.counts), read)
+        _has_equal_values(form.read_span(slots.all_values, slots.counts), read)
         for slots, read in zip(varying, found, strict=True)
     )
 
@@ -361,25 +371,25 @@ def differing_fields(
     """
     values = row[FIRST_PLACE:]
     varying = Varying._make([*values[:5], values[5:], row[2]])
-    read, by_form = read_alone(span, options), kind.form.read_span(varying.values, varying.counts)
+    read, by_form = read_span_alone(span, options), kind.form.read_span(varying.all_values, varying.counts)
     if read is None:
         return ("read",)
-    if not _is_same(by_form, read):
+    if not _has_equal_values(by_form, read):
         one, other = values_by_path(read) or {}, values_by_path(by_form) or {}
         paths = {path for path in one.keys() | other.keys() if one.get(path) != other.get(path)}
         return tuple(sorted([f"{kind} {name}" for kind, name in paths])) or ("ids",)
-    is_same = kind.alone is None or is_booked_as(kind, span, varying, options, row[ID_PLACE])
+    is_same = kind.alone is None or gives_same_record(kind, span, varying, options, row[ID_PLACE])
     return () if is_same else ("booked",)
 
 
-def _has_counts(span: Span) -> bool:
-    return any(0 < slot_of(name) <= len(COUNTS) for name in span.attributes)
+def _has_token_counts(span: Span) -> bool:
+    return any(0 < slot_of_attribute(name) <= len(COUNTS) for name in span.attributes)
 
 
-def _has_figures(span: Span, reads: set[str]) -> bool:
+def _has_figure_outside_counts(span: Span, reads: set[str]) -> bool:
     for name in reads - _APART:
         value = span.attributes.get(name)
-        if slot_of(name) or value is None or type(value) is bool:
+        if slot_of_attribute(name) or value is None or type(value) is bool:
             continue
         if type(value) is not str or _FIGURE.fullmatch(value):
             return type(value) is not list

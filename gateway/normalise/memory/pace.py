@@ -78,7 +78,7 @@ class Trials:
         # number of requests that will still skip the memory, and of those that have skipped it
         self._rests = self._rested = 0
 
-    def skip_if_resting(self) -> bool:
+    def skip_request_if_resting(self) -> bool:
         """Return True if the request skips the memory, even without a check of its sender."""
         if not self._rests:
             return False
@@ -86,12 +86,12 @@ class Trials:
         self._rested += 1
         return True
 
-    def note_refusal(self) -> None:
+    def note_request_for_rules(self) -> None:
         """Note that the rules must read a request."""
         self._refused += 1
         self._rests = min(max(0, self._refused - _UNRESTED) // _RESTED, self._pace.most_rested)
 
-    def represented_requests(self) -> int:
+    def take_represented_requests(self) -> int:
         """
         Return the number of requests that this request represents: itself, and the requests before it that
         skipped the memory.
@@ -110,7 +110,7 @@ class Trials:
         return found
 
     @property
-    def has_much(self) -> bool:
+    def has_large_budget(self) -> bool:
         """
         Return True while the budget for lookups without success is so large that no request has to be skipped.
         """
@@ -121,19 +121,19 @@ class Trials:
         Return the number of requests that this request represents if it is to be looked up. Otherwise return 0.
 
         `spans` is the number of its spans. `rested` is the number of requests that skipped the memory, plus
-        this request. If the result is not 0, call `note_lookup` afterwards.
+        this request. If the result is not 0, call `note_lookup_result` afterwards.
         """
         pace = self._pace
         self._free = min(self._free + spans * pace.look_share, pace.free_looks)
         if sender.skips or not (sender.is_known or self._free > 0):
             sender.skips = max(0, sender.skips - rested)
             sender.skipped += rested
-            self.note_refusal()
+            self.note_request_for_rules()
             return 0
         times, sender.skipped = sender.skipped + rested, 0
         return times
 
-    def note_lookup(self, sender: TriedSender, *, in_vain: int, is_hopeless: bool = False) -> None:
+    def note_lookup_result(self, sender: TriedSender, *, in_vain: int, is_hopeless: bool = False) -> None:
         """
         Note the result of a lookup. `in_vain` is the number of spans looked up without success, or 0 if
         enough spans were known.
@@ -145,10 +145,10 @@ class Trials:
             sender.next //= 2
             self._refused = 0
             return
-        self.note_refusal()
+        self.note_request_for_rules()
         self._free -= in_vain
         most = self._pace.most_skipped
-        if is_hopeless or not self.has_much:
+        if is_hopeless or not self.has_large_budget:
             sender.next = most if is_hopeless else min(2 * sender.next + 1, most)
         sender.skips = max(sender.next, min(1, most))
 
@@ -208,7 +208,7 @@ class Samples:
             most = max(self.pace.most_in_turn, self._credit)
             self._credit = min(self._credit + spans / self.pace.spans_a_kind, most)
 
-    def is_wanted(self, kind: int, times: int) -> bool:
+    def count_and_check_if_wanted(self, kind: int, times: int) -> bool:
         """
         Count a span of a kind. The span represents `times` spans. Return True if the caller should pass a
         sample of the kind to `add_sample`.
@@ -232,7 +232,7 @@ class Samples:
         while len(self._waiting) > MOST_SAMPLES or self._bytes > LARGEST_SAMPLES:
             self._remove_sample(next(iter(self._waiting)))
 
-    def take_most_frequent(self) -> Sample | None:
+    def pop_most_frequent(self) -> Sample | None:
         """Remove and return the sample of the most frequent kind, or return None if no kind is due."""
         if not self._waiting or self._credit < 1:
             return None
@@ -260,7 +260,7 @@ def span_attribute_names(encoded: bytes) -> set[str]:
     return {name for name in names if len(name.encode()) <= _LONGEST_NAME}
 
 
-def remove_content(encoded: bytes, is_free: Callable[[bytes], bool]) -> bytes:
+def without_content(encoded: bytes, is_free: Callable[[bytes], bool]) -> bytes:
     """Return a span without content, free names, and the parts that learning does not examine."""
     span = wire.Span.FromString(encoded)
     span.ClearField("trace_state")

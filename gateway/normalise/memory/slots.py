@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from gateway.normalise.otlp import admission, semconv
-from gateway.normalise.otlp.admission import DECLARED_RULES, RULES, reduce_text
+from gateway.normalise.otlp.admission import DECLARED_RULES, RULES, reduced_content
 from gateway.normalise.otlp.model import READ_EVENTS, Attributes
 from gateway.normalise.otlp.products.litellm import CACHE_HIT
 from gateway.normalise.otlp.senders import UNKNOWN_SERVICE, is_service_of_product
@@ -27,7 +27,7 @@ from gateway.normalise.otlp.shapes import (
     TAG_LISTS,
 )
 from gateway.normalise.reading.ai_names import AI_PARTS, CONVENTION_BEGINNINGS
-from gateway.normalise.reading.content import CONTENT_BEGINNINGS, NOT_CONTENT, is_doubtful
+from gateway.normalise.reading.content import CONTENT_BEGINNINGS, NOT_CONTENT, is_doubtful_name
 from gateway.normalise.reading.tags import SECRET_STARTS
 from gateway.normalise.reading.values import ABSENT
 from spool import identity
@@ -61,7 +61,7 @@ SUMS: Final = (
 _RULES: Final = {admission.SCALAR: 0, admission.WORDS: 1, admission.DROPPED: 2, admission.REDUCED: 3}
 
 
-def _build_slots() -> dict[str, int]:
+def _build_slot_numbers() -> dict[str, int]:
     slots: dict[str, int] = {}
     numbers = {field: number for number, field in enumerate(COUNTS, start=1)} | TEXTS
     for field, number in numbers.items():
@@ -70,7 +70,7 @@ def _build_slots() -> dict[str, int]:
     return slots
 
 
-_SLOTS: Final = _build_slots()
+_SLOTS: Final = _build_slot_numbers()
 _NAMED: Final = frozenset(
     name
     for tag in ("environment", "organization", "department", "cost_center")
@@ -79,7 +79,7 @@ _NAMED: Final = frozenset(
 _NO_TAGS: Final = (*NO_METADATA, *QUOTED_METADATA)
 
 
-def slot_of(name: str) -> int:
+def slot_of_attribute(name: str) -> int:
     """Return the slot number of an attribute, or 0 if its value is part of the kind."""
     return _SLOTS.get(name, 0)
 
@@ -96,17 +96,17 @@ def may_be_tag(name: str, keep: frozenset[str]) -> bool:
     if name in TAG_LISTS or not name.startswith(METADATA_BEGINNINGS) or name.startswith(_NO_TAGS):
         return False
     key = next(name.removeprefix(begin) for begin in METADATA_BEGINNINGS if name.startswith(begin))
-    return not is_doubtful(key)
+    return not is_doubtful_name(key)
 
 
-def rule_of(name: str) -> int:
+def rule_number_of(name: str) -> int:
     """Return the rule for an attribute, as a number of the compiled module."""
     return _RULES[RULES[name]]
 
 
-def has_figures(name: bytes, text: bytes) -> bool:
+def has_readable_figures(name: bytes, text: bytes) -> bool:
     """Return True if a text of content contains figures that rules read."""
-    return reduce_text(name.decode(), text.decode()) is not None
+    return reduced_content(name.decode(), text.decode()) is not None
 
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.:-]{1,96}")
@@ -120,12 +120,12 @@ def varying_resource_texts(attributes: Attributes, fixed: Sequence[object]) -> d
     found = {}
     for name in OF_RESOURCE:
         text = attributes.get(name)
-        if type(text) is str and text not in fixed and _is_plain_service(text):
+        if type(text) is str and text not in fixed and _is_plain_service_name(text):
             found[name] = text
     return found
 
 
-def _is_plain_service(text: str) -> bool:
+def _is_plain_service_name(text: str) -> bool:
     return (
         _PLAIN.fullmatch(text) is not None
         and text not in ABSENT
@@ -140,7 +140,7 @@ def encode_texts(texts: Iterable[str]) -> list[bytes]:
     return [text.encode() for text in texts]
 
 
-def native_settings() -> dict[str, object]:
+def settings_of_compiled_module() -> dict[str, object]:
     """Return the settings that the compiled module gets once, at the start of the process."""
     return {
         "absent": encode_texts(ABSENT),
@@ -160,14 +160,14 @@ def native_settings() -> dict[str, object]:
 _FACTORS: Final = (*[tuple([int(a == b) for b in range(len(COUNTS))]) for a in range(len(COUNTS))], *SUMS)
 
 
-def class_of(counts: tuple[int, ...]) -> tuple[int, ...]:
+def class_of_counts(counts: tuple[int, ...]) -> tuple[int, ...]:
     """
     Return the class of counts: the signs of the counts and of their sums, as the compiled module compares them.
     """
     return tuple([_sign_of_sum(factors, counts) for factors in _FACTORS])
 
 
-def is_of_class(counts: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+def has_class_of_counts(counts: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     """Return True if the signs of the counts and of their sums equal `wanted`."""
     return all(_sign_of_sum(factors, counts) == sign for factors, sign in zip(_FACTORS, wanted, strict=True))
 

@@ -22,20 +22,25 @@ from gateway.normalise.memory.alone import (
     FIRST_PLACE,
     LearnedKind,
     LookedUp,
-    are_alone,
-    book_independent_spans,
-    unfound_row,
+    add_independent_spans,
+    can_book_independently,
+    row_of_unknown_span,
 )
 from gateway.normalise.memory.contexts import Context, Contexts, EncodedResource
-from gateway.normalise.memory.learning import ReadOtherwise, differing_fields, learn_kind, tag_only_names
+from gateway.normalise.memory.learning import (
+    ReadOtherwise,
+    differing_fields,
+    learn_kind,
+    names_read_only_for_tags,
+)
 from gateway.normalise.memory.pace import (
     MemoryPace,
     Sample,
     Samples,
     Trials,
     TriedSender,
-    remove_content,
     span_attribute_names,
+    without_content,
 )
 from gateway.normalise.otlp.admission import REDUCED, RULES
 from gateway.normalise.otlp.decoding import protobuf_decoder
@@ -81,16 +86,16 @@ class SpanMemory:
     def __init__(self, native: Native, pace: MemoryPace | None = None) -> None:
         self._native = native
         self._memory: ItemMemory = native.item_memory(
-            plan=slots.native_settings(), has_figures=slots.has_figures
+            plan=slots.settings_of_compiled_module(), has_figures=slots.has_readable_figures
         )
         self._pace = pace or MemoryPace()
         self._options = Options()
         self._chance = random.Random(secrets.randbits(64))
-        self._hits = self._next_hits()
+        self._hits = self._hits_until_next_check()
         self._kinds: dict[int, LearnedKind] = {}
         # Never reused, because part of a body may already be looked up when kinds are forgotten.
         self._last_kind = 0
-        self._contexts = Contexts(self._memory, self.clear)
+        self._contexts = Contexts(self._memory, self.forget_learned_kinds)
         self._reads: dict[tuple[int | str, ...], set[str]] = {}
         self._names: set[str] = set()
         self._tags: set[str] = set()  # names of attributes whose texts become only tags
@@ -110,9 +115,9 @@ class SpanMemory:
     def size_bytes(self) -> int:
         return self._memory.size()[1]
 
-    def clear(self) -> None:
+    def forget_learned_kinds(self) -> None:
         self._memory.clear()
-        self._contexts.clear()
+        self._contexts.forget_contexts()
         self._kinds = {}
         self._reads = {}
         self._names = set()
@@ -121,18 +126,23 @@ class SpanMemory:
         self._samples.clear()
         self._memory.ask(slots.encode_texts(self._options.keep_attributes))
 
-    def normalise(self, body: bytes, options: Options) -> Generator[None, None, Outcome | None]:
+    def normalise_if_known(self, body: bytes, options: Options) -> Generator[None, None, Outcome | None]:
         """Return None if the rules must read the request."""
-        selected = self.select_body(body, options)
-        return None if selected is None else (yield from self.read_selected(selected))
+        selected = self.select_body_for_lookup(body, options)
+        return None if selected is None else (yield from self.read_body_if_known(selected))
 
-    def select_body(self, body: bytes, options: Options) -> SelectedBody | None:
+    def select_body_for_lookup(self, body: bytes, options: Options) -> SelectedBody | None:
         """Select a body to look up, at little cost. Return None if the rules must read it."""
-        if self._trials.skip_if_resting() or len(body) > LARGEST or options.explain or not self._native.is_on:
+        if (
+            self._trials.skip_request_if_resting()
+            or len(body) > LARGEST
+            or options.explain
+            or not self._native.is_on
+        ):
             return None
         if options is not self._options and options != self._options:
             self._options = options
-            self.clear()
+            self.forget_learned_kinds()
         try:
             shape = self._memory.scopes(body, min(MOST_ITEMS, options.max_items))
         except self._native.panic as error:
@@ -140,13 +150,13 @@ class SpanMemory:
             return None
         if shape is None:
             self.misses["layout"] += 1
-            self._trials.note_refusal()
+            self._trials.note_request_for_rules()
             return None
         scopes, count = shape
         items = 2 * len(scopes) + count
         if items > options.max_items or items * ITEM_BYTES - len(body) >= SLICE_BYTES:
             return None
-        rested = self._trials.represented_requests()
+        rested = self._trials.take_represented_requests()
         came = count * rested
         self._samples.add_to_budget(came)
         sender = self._trials.find_or_add_sender(scopes)
@@ -154,13 +164,13 @@ class SpanMemory:
         self.spans["rules"] += came - count if times else came
         return SelectedBody(body, sender, count, times) if times else None
 
-    def read_selected(self, selected: SelectedBody) -> Generator[None, None, Outcome | None]:
+    def read_body_if_known(self, selected: SelectedBody) -> Generator[None, None, Outcome | None]:
         """Return None if too few spans are known."""
         options, found = self._options, None
         clock = SliceClock()
         try:
             with suppress(*_UNREADABLE):  # ignore errors here, because the rules report them
-                found = yield from self._look_up(selected, clock)
+                found = yield from self._look_up_spans(selected, clock)
         except self._native.panic as error:
             self._native.fail(error)
         if found is None:
@@ -170,30 +180,30 @@ class SpanMemory:
         self.spans["reading"] += selected.spans - unknown
         self.spans["rules"] += unknown
         outcome = Outcome(keep_tags=options.keep_tags, received=selected.spans)
-        if are_alone(found, options):
-            yield from book_independent_spans(found, outcome, options, clock)
+        if can_book_independently(found, options):
+            yield from add_independent_spans(found, outcome, options, clock)
             return outcome
         reader = SpanReader(outcome, options)
-        yield from self._add_spans(found, reader, outcome, clock)
-        for _ in reader.finish():
+        yield from self._add_looked_up_spans(found, reader, outcome, clock)
+        for _ in reader.add_remaining_items():
             outcome.pack_full_part()
             yield
         return outcome
 
-    def _add_spans(
+    def _add_looked_up_spans(
         self, found: Sequence[LookedUp], reader: SpanReader, outcome: Outcome, clock: SliceClock
     ) -> Iterator[None]:
         place = 0
         entered: Context | None = None
         for part in found:
             if part.context is not entered:
-                reader.enter(part.context.resource, part.context.scope)
+                reader.enter_resource_and_scope(part.context.resource, part.context.scope)
                 entered = part.context
             for kind, row, span in zip(part.kinds, part.rows, part.spans, strict=True):
                 if kind is None:
-                    reader.take(place, span)
+                    reader.read_item(place, span)
                 else:
-                    reader.take_read(place, kind.form.read_span(row[FIRST_PLACE:], row[2]))
+                    reader.add_read_span(place, kind.form.read_span(row[FIRST_PLACE:], row[2]))
                 if place % _TURN == 0 and clock.is_over():
                     outcome.pack_full_part()
                     yield
@@ -202,7 +212,7 @@ class SpanMemory:
         outcome.pack_full_part()
         yield
 
-    def _look_up(
+    def _look_up_spans(
         self, selected: SelectedBody, clock: SliceClock
     ) -> Generator[None, None, list[LookedUp] | None]:
         found: list[LookedUp] = []
@@ -212,7 +222,7 @@ class SpanMemory:
         for at, encoded_resource, encoded_scope, spans in groups or ():
             if at != number:
                 number, resource = at, EncodedResource(encoded_resource)
-            context = self._contexts.find_or_add(resource, encoded_scope, options)
+            context = self._contexts.find_or_add_context(resource, encoded_scope, options)
             for begin in range(0, len(spans), _LOOKED_FOR):
                 chunk = spans[begin : begin + _LOOKED_FOR] if len(spans) > _LOOKED_FOR else spans
                 rows = (
@@ -231,9 +241,9 @@ class SpanMemory:
         most = selected.spans * (1 - self._pace.least_known)
         # with many unknown spans, reading the whole request is faster than reading the spans one by one
         if unknown > most:
-            self._give_up(selected, found, most)
+            self._note_failed_lookup(selected, found, most)
             return None
-        self._trials.note_lookup(selected.sender, in_vain=0)
+        self._trials.note_lookup_result(selected.sender, in_vain=0)
         if not unknown and self._hits > selected.spans:
             is_compared = [row[1] for part in found for row in part.rows]
             if True not in is_compared:
@@ -241,8 +251,8 @@ class SpanMemory:
                 return found
         for part in found:
             for place in range(len(part.rows)):
-                if not self._is_accepted(part, place):
-                    if not self._prepare_for_rules(part, place, selected.times):
+                if not self._count_and_check_if_known(part, place):
+                    if not self._verify_or_reject_known_span(part, place, selected.times):
                         return None
                     if clock.is_over():
                         yield
@@ -251,7 +261,7 @@ class SpanMemory:
                         clock.begin_slice()
         return found
 
-    def _give_up(self, selected: SelectedBody, found: Sequence[LookedUp], most: float) -> None:
+    def _note_failed_lookup(self, selected: SelectedBody, found: Sequence[LookedUp], most: float) -> None:
         unknown = [
             (part.context, row[0], span)
             for part in found
@@ -262,22 +272,22 @@ class SpanMemory:
         is_hopeless = len(unknown) - len(new) > most
         self.misses.update([REASONS[reason] for _, reason, _ in unknown])
         first = self._chance.randrange(len(new)) if new else 0
-        wanted = MOST_SEEN if self._trials.has_much else int(most) + 1
+        wanted = MOST_SEEN if self._trials.has_large_budget else int(most) + 1
         seen = [] if is_hopeless else [*new[first:], *new[:first]][:wanted]
         for context, _, encoded in seen:
             span = protobuf_decoder.decode_span(context.resource, context.scope, encoded)
-            self._note_sample(context, span, encoded, selected.times)
+            self._note_sample_of_kind(context, span, encoded, selected.times)
         # compared with the time for reading a span
         in_vain = len(seen) + len(unknown) // 4 + 1
-        self._trials.note_lookup(selected.sender, in_vain=in_vain, is_hopeless=is_hopeless)
+        self._trials.note_lookup_result(selected.sender, in_vain=in_vain, is_hopeless=is_hopeless)
 
-    def _is_accepted(self, part: LookedUp, place: int) -> bool:
+    def _count_and_check_if_known(self, part: LookedUp, place: int) -> bool:
         if part.kinds[place] is None:
             return False
         self._hits -= 1
         return self._hits > 0 and not part.rows[place][1]
 
-    def _prepare_for_rules(self, part: LookedUp, place: int, times: int) -> bool:
+    def _verify_or_reject_known_span(self, part: LookedUp, place: int, times: int) -> bool:
         """
         Compare a known span with the rules.
 
@@ -287,19 +297,19 @@ class SpanMemory:
         encoded = part.spans[place]
         span = protobuf_decoder.decode_span(context.resource, context.scope, encoded)
         if kind is not None:
-            return self._is_same(part, place, kind, span)
+            return self._compare_with_rules(part, place, kind, span)
         self.misses[REASONS[row[0]]] += 1
         if row[0] == _NEW and context.number:
-            self._note_sample(context, span, encoded, times)
-        part.spans[place], part.rows[place] = span, unfound_row(span)
+            self._note_sample_of_kind(context, span, encoded, times)
+        part.spans[place], part.rows[place] = span, row_of_unknown_span(span)
         return True
 
-    def _next_hits(self) -> int:
+    def _hits_until_next_check(self) -> int:
         return self._chance.randrange(1, 2 * ONE_IN)
 
-    def _is_same(self, part: LookedUp, place: int, kind: LearnedKind, span: Span) -> bool:
+    def _compare_with_rules(self, part: LookedUp, place: int, kind: LearnedKind, span: Span) -> bool:
         if self._hits <= 0:
-            self._hits = self._next_hits()
+            self._hits = self._hits_until_next_check()
         context = part.context
         fields = differing_fields(kind, part.rows[place], span, self._options)
         if not fields:
@@ -320,75 +330,77 @@ class SpanMemory:
         )
         return False
 
-    def _note_sample(self, context: Context, span: Span, encoded: bytes, times: int) -> None:
+    def _note_sample_of_kind(self, context: Context, span: Span, encoded: bytes, times: int) -> None:
         """Do not learn a kind with counts inside content, because the text differs in each span."""
         is_free = self._memory.is_free
         attributes = {name: value for name, value in span.attributes.items() if not is_free(name.encode())}
         kind = hash((context.number, span.name, tuple(attributes)))
-        if not self._samples.is_wanted(kind, times):
+        if not self._samples.count_and_check_if_wanted(kind, times):
             return
         if any(RULES[name] is REDUCED for name in attributes):
             return
         sample = msgspec.structs.replace(span, attributes=attributes)
-        self._samples.add_sample(kind, Sample(sample, remove_content(encoded, is_free)))
-        while self._pace.spans_a_kind == 0 and self.learn_one():
+        self._samples.add_sample(kind, Sample(sample, without_content(encoded, is_free)))
+        while self._pace.spans_a_kind == 0 and self.learn_one_kind():
             pass
 
-    def learn_one(self) -> bool:
+    def learn_one_kind(self) -> bool:
         """Return False if no kind is due."""
-        learning = self.take_learning_steps()
+        learning = self.begin_learning_next_kind()
         return learning is not None and all(True for _ in learning)
 
-    def take_learning_steps(self) -> Iterator[None] | None:
-        sample = self._samples.take_most_frequent()
-        return None if sample is None else self._learn_sample(sample)
+    def begin_learning_next_kind(self) -> Iterator[None] | None:
+        sample = self._samples.pop_most_frequent()
+        return None if sample is None else self._learn_kind_of_sample(sample)
 
-    def _learn_sample(self, sample: Sample) -> Iterator[None]:
+    def _learn_kind_of_sample(self, sample: Sample) -> Iterator[None]:
         span, encoded = sample.span, sample.encoded
         try:
-            context, texts = self._contexts.find_or_assign_number(span.resource, span.scope)
-            if not context or not self._has_room():
+            context, texts = self._contexts.find_or_assign_context_number(span.resource, span.scope)
+            if not context or not self._make_room():
                 return
             new_names = span_attribute_names(encoded) - self._names
             try:
-                self._add_names(new_names, tag_only_names(span, self._options) if new_names else set())
+                self._add_attribute_names(
+                    new_names, names_read_only_for_tags(span, self._options) if new_names else set()
+                )
                 if self._memory.find(context, [encoded], texts)[0] != (_NEW,):
                     return
-                yield from self._learn_in_rounds(context, texts, span, encoded)
+                yield from self._learn_kind_in_rounds(context, texts, span, encoded)
             except Exception:  # noqa: BLE001 - the rules read the span in any case
-                self._add_names(new_names - self._names, set())
+                self._add_attribute_names(new_names - self._names, set())
                 self._memory.learn(context, encoded, None)
                 _log.exception("a kind of spans could not be learned", extra={"action": "memory_not_learned"})
         except self._native.panic as error:
             self._native.fail(error)
 
-    def _add_names(self, names: Set[str], tags: Set[str]) -> None:
+    def _add_attribute_names(self, names: Set[str], tags: Set[str]) -> None:
         """Add names. `tags` are the names of which the texts are only tags."""
         for name in names:
             self._names.add(name)
-            slot = slots.slot_of(name)
+            slot = slots.slot_of_attribute(name)
             if name in tags:
                 self._tags.add(name)
                 slot = slots.TAG
-            self._memory.name(name.encode(), slots.rule_of(name), slot)
+            self._memory.name(name.encode(), slots.rule_number_of(name), slot)
 
-    def _has_room(self) -> bool:
-        if self._is_below(1):
+    def _make_room(self) -> bool:
+        if self._is_below_limits(1):
             return True
         kept = set(self._memory.sweep())
         self._kinds = {number: kind for number, kind in self._kinds.items() if number in kept}
-        if self._is_below(0.75):
+        if self._is_below_limits(0.75):
             return True
-        self.clear()
+        self.forget_learned_kinds()
         return False
 
-    def _is_below(self, part: float) -> bool:
+    def _is_below_limits(self, part: float) -> bool:
         kinds, size = self._memory.size()
         if len(self._names) >= MOST_NAMES or len(self._reads) >= MOST_SHAPES:
             return False
         return kinds < MOST_KINDS * part and size < MOST_BYTES * part
 
-    def _learn_in_rounds(
+    def _learn_kind_in_rounds(
         self, context: int, texts: tuple[str, ...], span: Span, encoded: bytes
     ) -> Iterator[None]:
         options, reads, kind = self._options, set[str](), None
@@ -403,8 +415,8 @@ class SpanMemory:
             if self._options != options:
                 return
             self._memory.ask(slots.encode_texts(learned.asked))
-            if self._contexts.distinguish_by(learned.of_resource):
-                context, texts = self._contexts.find_or_assign_number(span.resource, span.scope)
+            if self._contexts.distinguish_by_attributes(learned.of_resource):
+                context, texts = self._contexts.find_or_assign_context_number(span.resource, span.scope)
             elif learned.reads == reads:
                 kind = learned.kind
                 break

@@ -11,7 +11,7 @@ from gateway.normalise.otlp.logs import LogReader
 from gateway.normalise.otlp.metrics import PointReader
 from gateway.normalise.otlp.spans.reader import SpanReader
 from gateway.normalise.outcome import Options, Outcome
-from gateway.normalise.payload.body_limits import Allowance, Hold, SliceClock, hold_nothing
+from gateway.normalise.payload.body_limits import Allowance, Hold, SliceClock, reserve_nothing
 
 Signal = Literal["traces", "metrics", "logs"]
 
@@ -24,8 +24,8 @@ _READERS: dict[Signal, type[ItemReader[Any]]] = {
 TURN = 16  # items read between two checks of the clock
 
 
-def normalise(
-    signal: Signal, body: bytes, *, json: bool, options: Options, hold: Hold = hold_nothing
+def normalise_otlp(
+    signal: Signal, body: bytes, *, json: bool, options: Options, hold: Hold = reserve_nothing
 ) -> Generator[None, None, Outcome]:
     """
     Normalise a request. Each `next` works through about one slice. Raises BadPayload if the body is not an
@@ -42,17 +42,17 @@ def normalise(
             outcome.ignored.update(part.ignored)
         clock = SliceClock()
         for number, (index, item) in enumerate(part.items, start=1):
-            reader.take(index, item)
+            reader.read_item(index, item)
             # one metric may hold any number of points
             if number % TURN == 0 and clock.is_over():
                 outcome.pack_full_part()
                 yield
                 clock.begin_slice()
         if part.ended:
-            yield from reader.add_ended_traces(part.ended)
+            yield from reader.add_calls_of_ended_traces(part.ended)
         outcome.pack_full_part()
         yield
-    for _ in reader.finish() or ():
+    for _ in reader.add_remaining_items() or ():
         outcome.pack_full_part()
         yield
     return outcome

@@ -18,7 +18,7 @@ from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.shapes import FIELD_NAMES, TAG_LISTS
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import LARGEST_VALUE
-from gateway.normalise.reading.content import names_content
+from gateway.normalise.reading.content import is_name_of_content
 from spool.caches import CachedResults
 from spool.people import USER_EMAIL
 
@@ -63,30 +63,30 @@ DECLARED_RULES = {
 }
 
 
-def rule_of(name: str) -> str:
+def decoding_rule_of(name: str) -> str:
     if (declared := DECLARED_RULES.get(name)) is not None:
         return declared
-    if names_content(name) or (semconv.is_email(name) and name not in _USER_EMAILS):
+    if is_name_of_content(name) or (semconv.is_email_attribute(name) and name not in _USER_EMAILS):
         return DROPPED
     return SCALAR
 
 
-RULES = CachedResults(rule_of)
+RULES = CachedResults(decoding_rule_of)
 
 
-def reduce_text(name: str, value: str) -> dict[str, Any] | None:
+def reduced_content(name: str, value: str) -> dict[str, Any] | None:
     """Return None if nothing in the text is readable."""
     if len(value) > LARGEST_VALUE:
         return None
     if (read := _TEXTS.get(name)) is not None:
         return read(value) or None
     try:
-        tree = msgspec.json.decode(value) if len(value) <= _LARGE else _small_members(value)
+        tree = msgspec.json.decode(value) if len(value) <= _LARGE else _decode_small_members(value)
     except (ValueError, RecursionError):
         return None
     return (_REDUCTIONS[name](tree) or None) if isinstance(tree, dict) else None
 
 
-def _small_members(value: str) -> dict[str, Any]:
-    members = payload.peek(value.encode())
+def _decode_small_members(value: str) -> dict[str, Any]:
+    members = payload.undecoded_members(value.encode())
     return {name: msgspec.json.decode(raw) for name, raw in members.items() if len(raw) <= _LARGE}

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from gateway.normalise.otlp.model import Resource, Scope
 from gateway.normalise.reading import tags as tag_rules
-from gateway.normalise.reading.tokens import Tokens, set_counts
+from gateway.normalise.reading.tokens import Tokens, set_token_counts
 from spool.identity import is_long
 from spool.people import USER_EMAIL
 from spool.record import AiRecord, Inference
@@ -40,11 +40,11 @@ def merge_callers(caller: Caller, further: Caller) -> Caller:
     )
 
 
-def name_caller(record: AiRecord, caller: Caller) -> bool:
+def fill_caller(record: AiRecord, caller: Caller) -> bool:
     """Return False if the record has no room for the address."""
     record.user, record.team, record.session = caller.user, caller.team, caller.session
     record.api_key = caller.api_key
-    return caller.email is None or tag_rules.put_tag_on(record, USER_EMAIL, caller.email)
+    return caller.email is None or tag_rules.put_tag_on_record(record, USER_EMAIL, caller.email)
 
 
 # Garbage collection is off because it would cost more than creating the calls. Code that fills `inner` must
@@ -111,7 +111,7 @@ class SpanCall(Struct, gc=False):
         return self.response_id is not None or self.shared_id is not None or self.own_id is not None
 
     @property
-    def says_nothing(self) -> bool:
+    def is_without_call_facts(self) -> bool:
         """Return whether the span has no facts about a call. Such spans are events inside a call."""
         record = self.record
         names_it = record.request_model or record.response_model or record.provider or record.request_id
@@ -122,4 +122,4 @@ class SpanCall(Struct, gc=False):
     def replace_counts(self, tokens: Tokens) -> None:
         """Use the counts of another report of the same call."""
         self.tokens = tokens
-        set_counts(self.record, tokens)
+        set_token_counts(self.record, tokens)

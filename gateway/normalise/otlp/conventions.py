@@ -27,7 +27,7 @@ from gateway.normalise.otlp.product import (
     RefineCall,
     TokenNames,
 )
-from gateway.normalise.otlp.usage_objects import answer_in, usage_in
+from gateway.normalise.otlp.usage_objects import parse_response_fields, parse_usage_counts
 from gateway.normalise.reading.token_metrics import DRAFT, OPERATION, TOKEN_USAGE, USAGE
 from gateway.normalise.reading.values import MAX_TOKENS, BadValue
 from spool.caches import cache_by_text
@@ -85,7 +85,7 @@ _USAGE_TYPES = {
 }
 
 
-def _mark_as_sdk_call(span: Span, call: SpanCall) -> None:
+def _mark_as_call_of_sdk(span: Span, call: SpanCall) -> None:
     call.is_of_sdk = call.is_of_provider = True
 
 
@@ -98,7 +98,8 @@ def _add_compaction_tokens(span: Span, call: SpanCall) -> None:
     if _COMPACTION_IN in attributes or _COMPACTION_OUT in attributes:
         try:
             more = [
-                semconv.count(attributes.get(name), name) or 0 for name in (_COMPACTION_IN, _COMPACTION_OUT)
+                semconv.parse_count_if_number(attributes.get(name), name) or 0
+                for name in (_COMPACTION_IN, _COMPACTION_OUT)
             ]
         except BadValue:
             return
@@ -125,7 +126,7 @@ def is_model_of_sdk(model: str) -> bool:
     return any(word in model.lower() for word in SDKS.values())
 
 
-def _mark_beside(span: Span, call: SpanCall) -> None:
+def _mark_as_reported_elsewhere(span: Span, call: SpanCall) -> None:
     call.is_beside = True
 
 
@@ -133,26 +134,28 @@ def _mark_beside(span: Span, call: SpanCall) -> None:
 # product.
 SENT_UNDER: tuple[tuple[str, RefineCall], ...] = (
     ("com.anthropic.", _add_compaction_tokens),
-    *[(scope, _mark_as_sdk_call) for scope in SDKS],
+    *[(scope, _mark_as_call_of_sdk) for scope in SDKS],
     ("opentelemetry.instrumentation.genai", _add_span_id_key),
-    ("langfuse-sdk", _mark_beside),
+    ("langfuse-sdk", _mark_as_reported_elsewhere),
 )
 
 # Attribute that Anthropic's own libraries write, even inside the spans of another product.
 _ONE_HOUR = "anthropic.usage.cache_creation.ephemeral_1h_input_tokens"
 
 
-def _one_hour_cache_write(value: Any) -> Fields:
+def _one_hour_cache_write_field(value: Any) -> Fields:
     return {"cache_write_1h": value}
 
 
 OTEL = Product(
     source="otel",
-    containers={_ONE_HOUR: _one_hour_cache_write},
+    containers={_ONE_HOUR: _one_hour_cache_write_field},
     texts={
         # names of tools that copy a provider's usage object or response
-        **dict.fromkeys(("gen_ai.usage.raw", "gen_ai.usage", "llm.usage", "usage"), usage_in),
-        **dict.fromkeys(("output.value", "gen_ai.completion", "gen_ai.output.messages"), answer_in),
+        **dict.fromkeys(("gen_ai.usage.raw", "gen_ai.usage", "llm.usage", "usage"), parse_usage_counts),
+        **dict.fromkeys(
+            ("output.value", "gen_ai.completion", "gen_ai.output.messages"), parse_response_fields
+        ),
     },
     kinds=(Kind(attribute="gen_ai.operation.name", around=_STEPS), Kind(attribute="gen_ai.span.kind")),
     details=LOGGED,

@@ -10,20 +10,20 @@ from collections.abc import Iterator
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.conventions import LOGGED, OTEL
-from gateway.normalise.otlp.metrics import find_family, is_repeat
+from gateway.normalise.otlp.metrics import find_metric_family, is_repeating_metric
 from gateway.normalise.otlp.model import DETAILS, Attributes, LogRecord
 from gateway.normalise.otlp.product import AttributeShape, LogEvent, LogTwins, Names, Product, TokenNames
 from gateway.normalise.otlp.products import PRODUCTS
-from gateway.normalise.otlp.senders import Senders, sender_of
-from gateway.normalise.otlp.shapes import FIELD_NAMES, shape_of
+from gateway.normalise.otlp.senders import Senders, product_of_sender
+from gateway.normalise.otlp.shapes import FIELD_NAMES, find_or_build_shape
 from gateway.normalise.otlp.spans.calls import read_meters
 from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Options, Outcome
 from gateway.normalise.reading import operations, times, values
 from gateway.normalise.reading.ai_names import is_usage_name
 from gateway.normalise.reading.assistants import ASSISTANTS
-from gateway.normalise.reading.costs import known_cost
-from gateway.normalise.reading.regions import region_of
-from gateway.normalise.reading.tokens import set_counts
+from gateway.normalise.reading.costs import cost_unless_unknown
+from gateway.normalise.reading.regions import region_of_call
+from gateway.normalise.reading.tokens import set_token_counts
 from spool.identity import (
     AS_ASSISTANT,
     build_relay,
@@ -36,21 +36,21 @@ from spool.identity import (
 from spool.record import Inference
 
 
-def _is_call(attributes: Attributes) -> bool:
-    operation = values.text(attributes.get("gen_ai.operation.name"))
+def _is_call_event(attributes: Attributes) -> bool:
+    operation = values.text_or_none(attributes.get("gen_ai.operation.name"))
     if operation is not None:
         return operation in operations.BY_NAME
     model_or_provider = semconv.first_text(
         attributes, (*LOGGED.model, *LOGGED.response_model, *LOGGED.provider)
     )
     figures = (*LOGGED.tokens.input, *LOGGED.tokens.output)
-    reported = semconv.first_name(attributes, (*figures, *semconv.ERROR_TYPE))
+    reported = semconv.name_of_first_value(attributes, (*figures, *semconv.ERROR_TYPE))
     return model_or_provider is not None and reported is not None
 
 
 _EVENTS = {name: (product, event) for product in PRODUCTS for name, event in product.events.items()}
 _DETAILS = {
-    product: LogEvent(dialect=product.details, is_call=_is_call, adds_to_call=True)
+    product: LogEvent(dialect=product.details, is_call=_is_call_event, adds_to_call=True)
     for product in PRODUCTS
     if product.details is not None  # all other products write this event as the conventions define it
 }
@@ -60,29 +60,31 @@ _STEPS_OF_COUNTERS = frozenset({"counter", "monotonic_counter", "histogram"})
 _NO_CALLS = frozenset({name for product in PRODUCTS for name in product.no_calls})
 
 
-def find_event(name: str, sender: Product) -> tuple[Product, LogEvent] | None:
+def find_call_event(name: str, sender: Product) -> tuple[Product, LogEvent] | None:
     """Return None if the event cannot be a call."""
     if name == DETAILS:
         return sender, _DETAILS.get(sender, _DETAILS[OTEL])
     return _EVENTS.get(name)
 
 
-def is_understood(name: str, attributes: Attributes) -> bool:
+def is_known_as_no_call(name: str, attributes: Attributes) -> bool:
     return name in _NO_CALLS or (name.startswith(_UNDERSTOOD) and not _has_usage(attributes))
 
 
-def repeats_counters(attributes: Attributes) -> bool:
+def is_copy_of_counters(attributes: Attributes) -> bool:
     """
     Return whether a log repeats counters. Rust's tracing library sends counter increments as metrics and also
     logs them.
     """
     counted = [name for name in attributes if is_usage_name(name)]
-    return bool(counted) and all(_is_step(name) for name in counted)
+    return bool(counted) and all(_is_counter_step(name) for name in counted)
 
 
-def _is_step(name: str) -> bool:
+def _is_counter_step(name: str) -> bool:
     kind, _, metric = name.partition(".")
-    return kind in _STEPS_OF_COUNTERS and (find_family(metric) is not None or is_repeat(metric))
+    return kind in _STEPS_OF_COUNTERS and (
+        find_metric_family(metric) is not None or is_repeating_metric(metric)
+    )
 
 
 def _has_usage(attributes: Attributes) -> bool:
@@ -101,7 +103,7 @@ def event_name(record: LogRecord, sender: Product) -> str:
     Return the event's name. The attribute takes precedence over the record's own field, and that over the
     body.
     """
-    name = values.text(record.attributes.get("event.name")) or record.event_name or record.body
+    name = values.text_or_none(record.attributes.get("event.name")) or record.event_name or record.body
     for whole_name in _NAMING:
         name = whole_name(record, name, sender.source)
     return name
@@ -111,7 +113,7 @@ TURN = 2048  # calls added before the event loop gets a turn
 
 
 class LogReader:
-    """A record that waits for the second record of the same call is added in `finish`."""
+    """A record that waits for the second record of the same call is added in `add_remaining_items`."""
 
     def __init__(self, outcome: Outcome, options: Options) -> None:
         self._outcome = outcome
@@ -120,43 +122,43 @@ class LogReader:
             product: product.twins() for product in PRODUCTS if product.twins is not None
         }
 
-    def take(self, place: int, record: LogRecord) -> None:
-        """Read a record, which is accounted for exactly once, here or in `finish`."""
-        sender = sender_of(record.resource, record.scope)
+    def read_item(self, place: int, record: LogRecord) -> None:
+        """Read a record, which is accounted for exactly once, here or in `add_remaining_items`."""
+        sender = product_of_sender(record.resource, record.scope)
         name = event_name(record, sender)
-        event_of_product = find_event(name, sender)
+        event_of_product = find_call_event(name, sender)
         if event_of_product is None:
-            if not self._take_whole(place, record):
+            if not self._read_record_of_tollhouse(place, record):
                 self._ignore_record(name, record)
             return
         product, event = event_of_product
         twins = self._twins.get(product)
         if twins is None:
-            self._take_call(place, record, product, event)
+            self._add_call_or_reject(place, record, product, event)
         elif name == DETAILS:
             # The product's own record of the call counts, and may be in an earlier payload.
-            if twins.hold_twin(record):
+            if twins.hold_event_of_conventions(record):
                 self._outcome.ignored[MERGED] += 1
                 because = f"repeats the call that {product.source} reports with an event of its own"
                 self._outcome.note_dropped(f"log record {place}", because)
             else:
                 self._outcome.ignored[NOT_AI] += 1
         else:
-            twins.hold(place, record, event)
+            twins.hold_own_event(place, record, event)
 
-    def add_ended_traces(self, ended: frozenset[str]) -> Iterator[None]:
+    def add_calls_of_ended_traces(self, ended: frozenset[str]) -> Iterator[None]:
         return iter(())
 
-    def finish(self) -> Iterator[None]:
+    def add_remaining_items(self) -> Iterator[None]:
         """Complete held calls from their second records."""
         for product, twins in self._twins.items():
-            for number, (index, record, event) in enumerate(twins.completed_calls(), start=1):
-                self._take_call(index, record, product, event)
+            for number, (index, record, event) in enumerate(twins.complete_held_calls(), start=1):
+                self._add_call_or_reject(index, record, product, event)
                 if number % TURN == 0:
                     yield
 
-    def _take_whole(self, index: int, record: LogRecord) -> bool:
-        for product in shape_of(record.attributes).taken_by:
+    def _read_record_of_tollhouse(self, index: int, record: LogRecord) -> bool:
+        for product in find_or_build_shape(record.attributes).taken_by:
             if product.take_log is not None:
                 self._senders.enter_resource(record.resource)
                 tags, device = self._senders.tags, self._senders.device
@@ -169,29 +171,32 @@ class LogReader:
         return False
 
     def _ignore_record(self, name: str, record: LogRecord) -> None:
-        if is_understood(name, record.attributes) or not shape_of(record.attributes).names_ai:
+        if (
+            is_known_as_no_call(name, record.attributes)
+            or not find_or_build_shape(record.attributes).names_ai
+        ):
             self._outcome.ignored[NOT_AI] += 1
-        elif repeats_counters(record.attributes):
+        elif is_copy_of_counters(record.attributes):
             self._outcome.ignored[MERGED] += 1
         else:
             self._outcome.ignored[UNRECOGNISED_AI] += 1
-            self._outcome.show_shape(record.attributes)
+            self._outcome.note_unrecognised_names(record.attributes)
 
-    def _take_call(self, index: int, record: LogRecord, product: Product, event: LogEvent) -> None:
+    def _add_call_or_reject(self, index: int, record: LogRecord, product: Product, event: LogEvent) -> None:
         try:
             if event.is_call(record.attributes):
-                self._add_record(record, product, event)
+                self._add_call_record(record, product, event)
             else:
                 self._outcome.ignored[NOT_AI] += 1
         except values.BadValue as error:
-            self._outcome.reject(index, error.reason, f"log record {index}: {error}")
+            self._outcome.reject_item(index, error.reason, f"log record {index}: {error}")
 
-    def _add_record(self, record: LogRecord, product: Product, event: LogEvent) -> None:
+    def _add_call_record(self, record: LogRecord, product: Product, event: LogEvent) -> None:
         dialect, attributes = event.dialect, record.attributes
-        shape = shape_of(attributes)
-        call = _build_inference(record, product, event, shape)
+        shape = find_or_build_shape(attributes)
+        call = _build_call_record(record, product, event, shape)
         self._senders.fill_caller_and_tags(call, product, record.resource, attributes)
-        self._outcome.note_session(call, self._senders.caller.session, device=self._senders.device)
+        self._outcome.note_resource_session(call, self._senders.caller.session, device=self._senders.device)
         own_id = semconv.first_text(attributes, dialect.own_id)
         identity = call_identity(
             call,
@@ -199,13 +204,13 @@ class LogReader:
             shared_id=semconv.first_text(attributes, dialect.shared_id),
             span=dialect.own_span and own_id is None,
             own_id=own_id,
-            sequence=values.text(attributes.get("event.sequence")),
+            sequence=values.text_or_none(attributes.get("event.sequence")),
         )
         if identity.scope is not None:
             identity = with_scope(identity, record.scope.name)
         also: tuple[bytes, ...] = ()
         if names := (*dialect.provider_request_id, *shape.provider_request_id):
-            also = provider_request_names(call, semconv.provider_request_id(attributes, names))
+            also = provider_request_names(call, semconv.first_provider_request_id(attributes, names))
             identity = identity._replace(also=tuple([name for name in also if name != identity.id]))
         if (call_id := semconv.first_text(attributes, dialect.call_id)) is not None:
             name = call_id_name(product.source, call_id)
@@ -221,33 +226,33 @@ class LogReader:
             identity = identity._replace(links=identity.links + event.links(attributes, call))
         assistant = ASSISTANTS.get(product.source)
         if assistant is not None and not event.adds_to_call:
-            session = assistant.relayed_session(attributes)
+            session = assistant.session_if_relayed(attributes)
             relay = build_relay(call, session, side=AS_ASSISTANT, names_request=bool(also))
             identity = identity._replace(relay=relay, is_guess=not assistant.knows_price)
-        why = _field_origins(record, product, event, call) if self._outcome.why is not None else None
+        why = _field_origins_of_call(record, product, event, call) if self._outcome.why is not None else None
         version = self._senders.sender_version(record.resource, record.scope)
-        self._outcome.add(call, identity, why, device=self._senders.device, version=version)
+        self._outcome.add_record(call, identity, why, device=self._senders.device, version=version)
 
 
-def _build_inference(
+def _build_call_record(
     record: LogRecord, product: Product, event: LogEvent, shape: AttributeShape
 ) -> Inference:
     dialect, attributes = event.dialect, record.attributes
     failed = event.failed or semconv.first_text(attributes, semconv.ERROR_TYPE) is not None
-    failed = failed or semconv.finished_in_error(attributes, semconv.FINISH_REASONS, dialect.tokens.output)
+    failed = failed or semconv.has_error_finish(attributes, semconv.FINISH_REASONS, dialect.tokens.output)
     model = semconv.first_text(attributes, dialect.model)
-    provider = dialect.provider_of(attributes, model)
+    provider = dialect.provider_or_default(attributes, model)
     tokens = dialect.read_tokens(attributes, provider, model)
-    operation = values.text(attributes.get("gen_ai.operation.name"))
+    operation = values.text_or_none(attributes.get("gen_ai.operation.name"))
     cost = semconv.reported_cost(attributes, FIELD_NAMES["cost"])
     # more than 15 keyword arguments are slow, because Python creates a dict first
     call = Inference(
         id=b"",
         source=product.source,
-        request_id=semconv.first_text(attributes, _request_id_names(event)),
+        request_id=semconv.first_text(attributes, _names_of_request_id(event)),
         trace_id=record.trace_id,
         span_id=record.span_id,
-        start_time=_start_time(record, event),
+        start_time=_start_time_of_call(record, event),
         end_time=record.time,
         provider=provider,
         operation=operations.BY_NAME.get(operation or "", dialect.operation),
@@ -255,15 +260,15 @@ def _build_inference(
         response_model=semconv.first_text(attributes, dialect.response_model),
         cost=cost,
         status="error" if failed else "ok",
-        error_type=semconv.error_type(attributes) if failed else None,
+        error_type=semconv.machine_readable_error(attributes) if failed else None,
     )
-    set_counts(call, tokens)
+    set_token_counts(call, tokens)
     if cost is None:
         call.charges = semconv.reported_charges(attributes, FIELD_NAMES["cost"])
     if shape.meters:
         call.meters = read_meters(attributes, shape) or call.meters
     if product.zero_cost_is_unknown:
-        call.cost = known_cost(call, cost)
+        call.cost = cost_unless_unknown(call, cost)
     call.region = semconv.processing_region(
         attributes, shape.region, shape.address, provider=provider, model=model
     )
@@ -272,7 +277,7 @@ def _build_inference(
     return call
 
 
-def _request_id_names(event: LogEvent) -> Names:
+def _names_of_request_id(event: LogEvent) -> Names:
     return (
         FIELD_NAMES["request_id"]
         if event.adds_to_call
@@ -280,20 +285,22 @@ def _request_id_names(event: LogEvent) -> Names:
     )
 
 
-def _start_time(record: LogRecord, event: LogEvent) -> int | None:
+def _start_time_of_call(record: LogRecord, event: LogEvent) -> int | None:
     if record.time is None or not event.timed:
         return record.time
     duration = times.milliseconds_to_ns(record.attributes.get("duration_ms"))
     return record.time - duration if duration is not None and duration <= record.time else record.time
 
 
-def _field_origins(record: LogRecord, product: Product, event: LogEvent, call: Inference) -> dict[str, str]:
+def _field_origins_of_call(
+    record: LogRecord, product: Product, event: LogEvent, call: Inference
+) -> dict[str, str]:
     dialect, attributes = event.dialect, record.attributes
-    region_attribute = semconv.region_name(
+    region_attribute = semconv.name_of_region_attribute(
         attributes, FIELD_NAMES["region"], FIELD_NAMES["address"], provider=call.provider
     )
     tables = {
-        "request_id": _request_id_names(event),
+        "request_id": _names_of_request_id(event),
         "request_model": dialect.model,
         "response_model": dialect.response_model,
         "provider": dialect.provider,
@@ -301,14 +308,18 @@ def _field_origins(record: LogRecord, product: Product, event: LogEvent, call: I
         "region": () if region_attribute is None else (region_attribute,),
         **{f"{field}_tokens": getattr(dialect.tokens, field) for field in TokenNames.__slots__},
     }
-    names_by_field = {field: semconv.first_name(attributes, names) for field, names in tables.items()}
+    names_by_field = {
+        field: semconv.name_of_first_value(attributes, names) for field, names in tables.items()
+    }
     why = {field: name for field, name in names_by_field.items() if name is not None}
     for field, part in (("input_tokens", "cache or tool prompts"), ("output_tokens", "reasoning")):
-        if field in why and getattr(call, field) != semconv.count(attributes[why[field]], why[field]):
+        if field in why and getattr(call, field) != semconv.parse_count_if_number(
+            attributes[why[field]], why[field]
+        ):
             why[field] += f" + {part} (excluded from this attribute by dialect, total or counts)"
     if call.provider is not None and "provider" not in why:
         why["provider"] = f"by dialect {call.source}, or derived from the model name"
-    if call.region is not None and call.region == region_of(model=call.request_model):
+    if call.region is not None and call.region == region_of_call(model=call.request_model):
         why["region"] = "derived from the model name"
     why["source"] = f"read from event {event_name(record, product)}"
     return why

@@ -41,16 +41,16 @@ KNOWN = _MEASURES | _SUBSETS
 MAX_TOKENS = 10**15  # largest plausible token count; larger values are probably timestamps
 
 
-def tokens_of(value: object) -> int:
+def parse_token_count(value: object) -> int:
     """Accept whole floats such as `107.0`. Raises BadValue."""
     if isinstance(value, int | float) and 0 <= value <= MAX_TOKENS and value == int(value):
         return int(value)
     raise BadValue(IMPLAUSIBLE, "the token count is negative, not a whole number, or impossibly large")
 
 
-def money_of(value: object) -> Decimal:
+def parse_exact_cost(value: object) -> Decimal:
     """Return an amount without binary rounding: 0.1 stays 0.1. Raises BadValue."""
-    amount = semconv.money(value, "the cost")
+    amount = semconv.parse_amount_if_number(value, "the cost")
     if amount is None:
         raise BadValue(IMPLAUSIBLE, "the cost is not a number")
     return Decimal(amount)
@@ -59,7 +59,7 @@ def money_of(value: object) -> Decimal:
 _MODEL = ("model_name", "model_id")
 
 
-def server_families(prefix: str, token_types: Mapping[str, str]) -> dict[str, MetricFamily]:
+def families_of_server_counters(prefix: str, token_types: Mapping[str, str]) -> dict[str, MetricFamily]:
     """
     Return families of counters. Each is listed under all its spellings. Prometheus adds `_total`, and some
     scrapers replace the colon by `_`.

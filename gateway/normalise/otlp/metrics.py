@@ -16,15 +16,15 @@ from hashlib import blake2b
 
 from gateway.normalise.otlp import metric_rules, semconv
 from gateway.normalise.otlp.conventions import OTEL
-from gateway.normalise.otlp.metric_rules import money_of, tokens_of
+from gateway.normalise.otlp.metric_rules import parse_exact_cost, parse_token_count
 from gateway.normalise.otlp.model import Attributes, Point, Resource, Scope
 from gateway.normalise.otlp.product import MONEY_UNIT, TOKEN_UNIT, MetricFamily, Product
 from gateway.normalise.otlp.products import PRODUCTS
-from gateway.normalise.otlp.senders import Senders, sender_of
-from gateway.normalise.otlp.shapes import shape_of
+from gateway.normalise.otlp.senders import Senders, product_of_sender
+from gateway.normalise.otlp.shapes import find_or_build_shape
 from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Options, Outcome
 from gateway.normalise.reading import values
-from gateway.normalise.reading.ai_names import is_other_use, names_model
+from gateway.normalise.reading.ai_names import is_model_name, is_usage_word_of_other_meaning
 from gateway.normalise.reading.token_metrics import TOKEN_USAGE
 from spool.identity import Identity, no_identity, point_id
 from spool.log.values import CounterPoint
@@ -78,41 +78,41 @@ _WHOLES = {
 }
 
 
-def find_family(name: str) -> tuple[Product, MetricFamily] | None:
+def find_metric_family(name: str) -> tuple[Product, MetricFamily] | None:
     if (exact_match := _FAMILIES.get(name)) is not None:
         return exact_match
     return next((family for pattern, family in _PATTERNS if pattern.fullmatch(name)), None)
 
 
-def declared_name(point: Point) -> str:
+def declared_metric_name(point: Point) -> str:
     """Return the declared name of a point. The sent name may have a prefix that the user chose."""
     naming = _NAMING.get(point.scope.name)
     return point.name if naming is None else naming(point.name)
 
 
-def foreign_currency(point: Point) -> str | None:
+def non_dollar_currency(point: Point) -> str | None:
     """Return the currency of a point. None for dollars, or if no currency is stated."""
-    stated = (values.text(point.attributes.get(semconv.CURRENCY)) or point.unit).upper()
+    stated = (values.text_or_none(point.attributes.get(semconv.CURRENCY)) or point.unit).upper()
     return stated if _CURRENCY.fullmatch(stated) and stated != MONEY_UNIT else None
 
 
-def unit_of(point: Point, family: MetricFamily) -> str:
+def unit_of_point(point: Point, family: MetricFamily) -> str:
     """Return the unit. The currency of the point takes precedence over the family's unit."""
-    return (foreign_currency(point) or family.unit) if family.unit == MONEY_UNIT else family.unit
+    return (non_dollar_currency(point) or family.unit) if family.unit == MONEY_UNIT else family.unit
 
 
-def is_repeat(name: str) -> bool:
+def is_repeating_metric(name: str) -> bool:
     return _REPEATS.fullmatch(name) is not None
 
 
-def looks_like_usage(name: str, unit: str, *, names_a_model: bool = False) -> bool:
+def is_probably_usage(name: str, unit: str, *, names_a_model: bool = False) -> bool:
     """Return whether a metric may be usage, so that an operator should see it if no family declares it."""
     if unit in _NO_USAGE_UNITS or _OTHER_UNIT.search(name) or not _USAGE_WORD.search(name):
         return False
     if names_a_model or name.startswith(_AI_BEGINNINGS):
         return True
     is_usage = unit.strip("{}").lower() in _USAGE_UNITS or _CURRENCY.fullmatch(unit) is not None
-    return is_usage and not is_other_use(name)
+    return is_usage and not is_usage_word_of_other_meaning(name)
 
 
 CANNOT_COUNT = NOT_AI
@@ -157,9 +157,9 @@ class Countable:
         is_counter = kind in _HISTOGRAMS or (kind == "sum" and may_count)
         counts = is_counter and temporality in (DELTA, CUMULATIVE)
         self._cannot_count = (
-            "" if counts and not self._may_fall else _uncountable_reason(kind, may_fall=self._may_fall)
+            "" if counts and not self._may_fall else _reason_not_countable(kind, may_fall=self._may_fall)
         )
-        self.is_read = counts or looks_like_usage(self._name, self._unit)
+        self.is_read = counts or is_probably_usage(self._name, self._unit)
         self._cumulative = temporality == CUMULATIVE
 
     def build_point(
@@ -189,13 +189,13 @@ class Countable:
             time,
             value,
             attributes,
-            hash_undecoded(outside),
+            hash_of_undecoded_attributes(outside),
             self._may_fall,
             self._cannot_count,
         )
 
 
-def _uncountable_reason(kind: str, *, may_fall: bool) -> str:
+def _reason_not_countable(kind: str, *, may_fall: bool) -> str:
     if may_fall:
         return "a sum that may fall"
     return "without temporality" if kind == "sum" or kind in _HISTOGRAMS else f"a {kind}"
@@ -213,16 +213,16 @@ class SeriesKeys:
         self._metric: tuple[str, str, str, str] | None = None
         self._prefix = blake2b(digest_size=KEY_BYTES)
 
-    def hash_series(self, point: Point) -> bytes:
+    def series_key(self, point: Point) -> bytes:
         """Return the key of a point's series. JSON and protobuf give the same key."""
         metric = (point.scope.name, point.scope.version, point.name, point.unit)
         if point.resource is not self._resource or metric != self._metric:
-            self._enter_metric(point.resource, metric)
+            self._begin_metric(point.resource, metric)
         key = self._prefix.copy()
         key.update(b"%b%b@%d" % (encode_canonically(point.attributes), point.apart, point.start_time))
         return key.digest()
 
-    def _enter_metric(self, resource: Resource, metric: tuple[str, str, str, str]) -> None:
+    def _begin_metric(self, resource: Resource, metric: tuple[str, str, str, str]) -> None:
         if resource is not self._resource:
             self._resource, self._of_resource = resource, encode_canonically(resource.attributes)
         self._metric = metric
@@ -230,7 +230,7 @@ class SeriesKeys:
         self._prefix.update(b"".join(map(encode_canonically, metric)))
 
 
-def hash_undecoded(outside: Mapping[str, object]) -> bytes:
+def hash_of_undecoded_attributes(outside: Mapping[str, object]) -> bytes:
     """Return a hash that distinguishes two series without revealing the attributes."""
     return blake2b(encode_canonically(outside), digest_size=KEY_BYTES).digest() if outside else b""
 
@@ -241,24 +241,24 @@ def encode_canonically(value: object) -> bytes:
     are sorted.
     """
     if isinstance(value, str):
-        return _encode_tagged(b"s", value.encode("utf-8", "surrogatepass"))
+        return _encode_with_tag_and_length(b"s", value.encode("utf-8", "surrogatepass"))
     if isinstance(value, Mapping):
         members: list[bytes] = []
         for name in sorted(value):
             members += (encode_canonically(name), encode_canonically(value[name]))
-        return _encode_tagged(b"m", b"".join(members))
+        return _encode_with_tag_and_length(b"m", b"".join(members))
     if isinstance(value, bool):
         return b"b1" if value else b"b0"
     if isinstance(value, int):
-        return _encode_tagged(b"i", b"%d" % value)
+        return _encode_with_tag_and_length(b"i", b"%d" % value)
     if isinstance(value, float):
-        return _encode_tagged(b"d", repr(value).encode())
+        return _encode_with_tag_and_length(b"d", repr(value).encode())
     if isinstance(value, list | tuple):
-        return _encode_tagged(b"l", b"".join(map(encode_canonically, value)))
+        return _encode_with_tag_and_length(b"l", b"".join(map(encode_canonically, value)))
     return b"n"
 
 
-def _encode_tagged(tag: bytes, content: bytes) -> bytes:
+def _encode_with_tag_and_length(tag: bytes, content: bytes) -> bytes:
     return b"%b%d:%b" % (tag, len(content), content)
 
 
@@ -274,49 +274,53 @@ class PointReader:
         # count only if no other family of the current meter does
         self._held: list[tuple[int, Point, Product, MetricFamily]] = []
 
-    def take(self, place: int, point: Point) -> None:
+    def read_item(self, place: int, point: Point) -> None:
         """Read a point, which is accounted for exactly once."""
-        for product in shape_of(point.attributes).taken_by:
+        for product in find_or_build_shape(point.attributes).taken_by:
             take = product.take_point
             if take is not None and take(place, point, self._outcome, tags={}, device=None, version=""):
                 return
         if point.cannot_count:
             self._ignore_point(point)
             return
-        family_of_product = find_family(declared_name(point))
+        family_of_product = find_metric_family(declared_metric_name(point))
         if family_of_product is None:
             self._ignore_point(point)
             return
         product, family = family_of_product
-        sender = _sending_product(point) if product is OTEL else product
-        if self._held and _meter_of(point) != _meter_of(self._held[0][1]):
-            self.finish()
+        sender = _product_of_point(point) if product is OTEL else product
+        if self._held and _resource_and_scope(point) != _resource_and_scope(self._held[0][1]):
+            self.add_remaining_items()
         if family.is_last:
             self._held.append((place, point, sender, family))
         else:
-            self._try_to_count(place, point, sender, family)
+            self._count_point_or_reject(place, point, sender, family)
 
-    def _try_to_count(self, place: int, point: Point, product: Product, family: MetricFamily) -> None:
+    def _count_point_or_reject(
+        self, place: int, point: Point, product: Product, family: MetricFamily
+    ) -> None:
         try:
             self._count_point(point, product, family)
         except values.BadValue as error:
-            self._outcome.reject(place, error.reason, f"data point {place}: {error}")
+            self._outcome.reject_item(place, error.reason, f"data point {place}: {error}")
 
-    def add_ended_traces(self, ended: frozenset[str]) -> Iterator[None]:
+    def add_calls_of_ended_traces(self, ended: frozenset[str]) -> Iterator[None]:
         return iter(())
 
-    def finish(self) -> None:
+    def add_remaining_items(self) -> None:
         held, self._held = self._held, []
         for place, point, product, family in held:
-            self._try_to_count(place, point, product, family)
+            self._count_point_or_reject(place, point, product, family)
 
     def _ignore_point(self, point: Point) -> None:
-        name = declared_name(point)
-        if is_repeat(name):
+        name = declared_metric_name(point)
+        if is_repeating_metric(name):
             self._ignore_as_repeat(point, "repeats the counts of another metric of the same sender")
-        elif point.cannot_count and find_family(name) is not None:
+        elif point.cannot_count and find_metric_family(name) is not None:
             self._ignore_as_unrecognised(point, point.cannot_count)
-        elif looks_like_usage(point.name, point.unit, names_a_model=any(map(names_model, point.attributes))):
+        elif is_probably_usage(
+            point.name, point.unit, names_a_model=any(map(is_model_name, point.attributes))
+        ):
             self._ignore_as_unrecognised(point, *filter(None, [point.cannot_count]))
         else:
             self._outcome.ignored[NOT_AI] += 1
@@ -327,62 +331,64 @@ class PointReader:
 
     def _ignore_as_unrecognised(self, point: Point, *because: str) -> None:
         self._outcome.ignored[UNRECOGNISED_AI] += 1
-        self._outcome.show_shape(point.attributes, of=(point.name, *because))
+        self._outcome.note_unrecognised_names(point.attributes, of=(point.name, *because))
 
     def _count_point(self, point: Point, product: Product, family: MetricFamily) -> None:
         if product.repeats_token_usage and point.name == TOKEN_USAGE:
             self._ignore_as_repeat(point, f"repeats the counts of {product.source}'s own token metric")
             return
-        token_type = _token_type(family, point)
+        token_type = _token_type_of_point(family, point)
         if token_type is None and family.unit == TOKEN_UNIT:
             self._ignore_as_unrecognised(point)
         elif (
             family.unit == MONEY_UNIT
-            and (stated := foreign_currency(point))
-            and not semconv.is_currency(stated)
+            and (stated := non_dollar_currency(point))
+            and not semconv.is_known_currency_code(stated)
         ):
             self._ignore_as_unrecognised(point, f"in {stated}")
         elif token_type is not None and token_type not in metric_rules.KNOWN:
             self._ignore_as_unrecognised(point, *([token_type] if _PLAIN_WORD.fullmatch(token_type) else []))
         elif token_type == metric_rules.TOTAL:
             self._ignore_as_repeat(point, "repeats the sum of the other token types")
-        elif self._is_repeated(point, family, token_type):
+        elif self._note_family_and_check_repeat(point, family, token_type):
             self._ignore_as_repeat(
                 point, "repeats counts that the same meter reports under another metric name"
             )
         else:
-            self._add_record(point, product, family, token_type)
+            self._add_counter_point(point, product, family, token_type)
 
-    def _is_repeated(self, point: Point, family: MetricFamily, token_type: str | None) -> bool:
+    def _note_family_and_check_repeat(
+        self, point: Point, family: MetricFamily, token_type: str | None
+    ) -> bool:
         """Return whether another family has reported the same. Only the first family that arrives counts."""
         if token_type is None or family.one_of is None:
             return False
-        meter = _meter_of(point)
+        meter = _resource_and_scope(point)
         # the next piece of a large payload holds equal but not identical objects
         if meter != self._meter:
             self._meter, self._counted_by = meter, {}
         return self._counted_by.setdefault(token_type, family.one_of) != family.one_of
 
-    def _add_record(
+    def _add_counter_point(
         self, point: Point, product: Product, family: MetricFamily, token_type: str | None
     ) -> None:
         value: int | Decimal
         if family.unit == TOKEN_UNIT:
-            value = tokens_of(point.value)
+            value = parse_token_count(point.value)
         else:
-            value = money_of(point.value) / family.divisor
+            value = parse_exact_cost(point.value) / family.divisor
         record = UsageMetric(
             id=b"",
             source=product.source,
-            name=declared_name(point),
-            model=_model(point, family),
+            name=declared_metric_name(point),
+            model=_model_of_point(point, family),
             token_type=token_type,
-            unit=unit_of(point, family),
+            unit=unit_of_point(point, family),
             shadow=family.repeats_calls and product.source not in self._counted,
-            meter=_meter(point, token_type),
+            meter=_meter_of_point(point, token_type),
         )
         self._senders.fill_caller_and_tags(record, product, point.resource, point.attributes)
-        series = self._series.hash_series(point)
+        series = self._series.series_key(point)
         if point.cumulative:
             counter = CounterPoint(series, point.start_time, point.time, value, record)
             self._outcome.add_point(counter, device=self._senders.device)
@@ -393,33 +399,35 @@ class PointReader:
             record.start_time = point.start_time or None
             record.end_time = point.time or None
             why = {"value": f"the increase that the metric {point.name} reports"}
-            self._outcome.add(record, _identity(series, point), why, device=self._senders.device)
+            self._outcome.add_record(
+                record, _point_dedup_key(series, point), why, device=self._senders.device
+            )
 
 
-def _meter_of(point: Point) -> tuple[Resource, Scope]:
+def _resource_and_scope(point: Point) -> tuple[Resource, Scope]:
     return point.resource, point.scope
 
 
-def _sending_product(point: Point) -> Product:
-    sender = sender_of(point.resource, point.scope)
-    marked = shape_of(point.attributes).product
+def _product_of_point(point: Point) -> Product:
+    sender = product_of_sender(point.resource, point.scope)
+    marked = find_or_build_shape(point.attributes).product
     return marked if sender is OTEL and marked is not None and marked.marks_points else sender
 
 
-def _model(point: Point, family: MetricFamily) -> str | None:
+def _model_of_point(point: Point, family: MetricFamily) -> str | None:
     return semconv.first_text(point.attributes, (*family.model, *MODEL) if family.model else MODEL)
 
 
-def _token_type(family: MetricFamily, point: Point) -> str | None:
+def _token_type_of_point(family: MetricFamily, point: Point) -> str | None:
     if family.token_type is not None or not family.type_keys:
         return family.token_type
-    stated = _declared_word(point, family) or semconv.first_text(point.attributes, family.type_keys)
+    stated = _declared_token_type(point, family) or semconv.first_text(point.attributes, family.type_keys)
     if stated is None or len(stated) > LONGEST_TYPE:
         return None
     return family.types.get(stated, stated)
 
 
-def _meter(point: Point, token_type: str | None) -> str | None:
+def _meter_of_point(point: Point, token_type: str | None) -> str | None:
     """Return the meter of a point. Some series count only one modality or only tool responses."""
     if token_type == metric_rules.TOOL_INPUT:
         return "input_tool_tokens"
@@ -427,12 +435,12 @@ def _meter(point: Point, token_type: str | None) -> str | None:
     return None if modality is None else modality_meter(_WHOLES.get(token_type or "", ""), modality)
 
 
-def _declared_word(point: Point, family: MetricFamily) -> str | None:
+def _declared_token_type(point: Point, family: MetricFamily) -> str | None:
     stated_types = (point.attributes.get(name) for name in family.type_keys)
     return next((word for word in stated_types if isinstance(word, str) and word in family.types), None)
 
 
-def _identity(series: bytes, point: Point) -> Identity:
+def _point_dedup_key(series: bytes, point: Point) -> Identity:
     if not point.time:  # reject it: without a time, all points of the series would have the same dedup key
         return no_identity()
     return Identity(point_id(series, point.start_time, point.time))

@@ -17,7 +17,7 @@ Attributes = dict[str, Any]  # str, int, float or bool, without bytes and empty 
 END_OF_TIME = 1 << 63
 
 
-def usable_time(nanoseconds: int) -> int:
+def time_or_zero(nanoseconds: int) -> int:
     """Return a time. OTLP sends 0 for an unknown time, and impossible times become 0."""
     return nanoseconds if nanoseconds < END_OF_TIME else 0
 
@@ -44,7 +44,7 @@ class SpanEvent(msgspec.Struct, gc=False):
     attributes: Attributes
 
 
-def take_events(attributes: Attributes, events: list[SpanEvent]) -> list[SpanEvent]:
+def merge_call_events(attributes: Attributes, events: list[SpanEvent]) -> list[SpanEvent]:
     """
     Add the attributes of other events to `attributes`, unless the span states them itself. The last event
     counts.

@@ -19,7 +19,12 @@ from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Attributes, LogRecord, Span
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading import operations
-from gateway.normalise.reading.tokens import Tokens, add_missing_thoughts, match_total, normalise_counts
+from gateway.normalise.reading.tokens import (
+    Tokens,
+    choose_pair_with_total,
+    normalise_counts,
+    with_missing_reasoning,
+)
 from spool.record import Inference
 
 Names = tuple[str, ...]
@@ -63,7 +68,7 @@ class AttributeShape(Struct, frozen=True, kw_only=True):
     meters: tuple[tuple[str, str], ...] = ()  # pairs of a meter and the attribute that reports it
     named_tags: tuple[tuple[str, Names], ...] = ()  # pairs of a tag and the attributes that may state it
     has_metadata: bool = (
-        False  # True if a name may hold tags that the sender chose (see `shapes.metadata_pairs`)
+        False  # True if a name may hold tags that the sender chose (see `shapes.attributes_with_tags`)
     )
     # Products and kinds to which the attribute names belong.
     product: Product | None = None  # the first product, by precedence, whose marks appear
@@ -80,11 +85,11 @@ class AttributeShape(Struct, frozen=True, kw_only=True):
     readings: dict[Any, Any]  # cache of the readings of such spans (see `spans.readings`)
 
     @property
-    def usage(self) -> Names:
+    def token_count_names(self) -> Names:
         return self.input + self.output + self.cache_read + self.cache_write + self.reasoning
 
     @property
-    def says_kind(self) -> bool:
+    def has_span_kind(self) -> bool:
         """Return True if an attribute states the kind of the span."""
         return self.names_tool or bool(self.kinds)
 
@@ -162,9 +167,9 @@ class SpanRole(NamedTuple):
 class SpanDialect:
     """Rules for a product's spans beyond attribute names."""
 
-    # Returns the operation of a call. Default: `span_rules.operation_by_name`.
+    # Returns the operation of a call. Default: `span_rules.operation_by_span_name`.
     operation: Callable[[Span, AttributeShape], str | None] | None = None
-    # Returns whether input excludes the cache, by provider and model. Default: `span_rules.bedrock_scope`.
+    # Returns whether input excludes the cache, by provider and model. Default: `span_rules.is_bedrock_scope`.
     without_cache: Callable[[Span, str | None, str | None], bool] | None = None
     without_reasoning: Callable[[Span], bool] | None = None
     # function that reads fields that need several attributes
@@ -182,13 +187,13 @@ class SpanDialect:
     role: Callable[[Span, AttributeShape], SpanRole] | None = None
 
 
-def always(*_: object) -> bool:
+def accept_everything(*_: object) -> bool:
     """Return True. Used as a hook if its condition holds for everything that a product sends."""
     return True
 
 
 def _provider_by_model(attributes: Attributes, model: str | None) -> str | None:
-    return semconv.model_provider(model) if model else None
+    return semconv.provider_by_model_name(model) if model else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +219,7 @@ class LogDialect:
     call_id: Names = ()  # attributes with ids that every report of the call has, used as further dedup keys
     own_span: bool = False  # True if trace and span id belong to the call, not to an enclosing span
 
-    def provider_of(self, attributes: Attributes, model: str | None) -> str | None:
+    def provider_or_default(self, attributes: Attributes, model: str | None) -> str | None:
         """Return the stated provider. If none is stated, return the product's default."""
         stated = semconv.first_provider(attributes, self.provider)
         return stated or self.unnamed_provider(attributes, model)
@@ -239,8 +244,8 @@ class LogDialect:
         inputs = [attributes[name] for name in self.tokens.input if name in attributes]
         outputs = [attributes[name] for name in self.tokens.output if name in attributes]
         if len(inputs) > 1 or len(outputs) > 1:
-            tokens = match_total(tokens, total, inputs, outputs, without_cache=without_cache)
-        return add_missing_thoughts(tokens, total) if semconv.is_gemini(provider, model) else tokens
+            tokens = choose_pair_with_total(tokens, total, inputs, outputs, without_cache=without_cache)
+        return with_missing_reasoning(tokens, total) if semconv.is_gemini(provider, model) else tokens
 
 
 Links = tuple[tuple[bytes, bytes], ...]
@@ -270,15 +275,15 @@ class LogTwins(Protocol):
     and then pairs them.
     """
 
-    def hold(self, place: int, record: LogRecord, event: LogEvent) -> None:
+    def hold_own_event(self, place: int, record: LogRecord, event: LogEvent) -> None:
         """Hold a record of the product's own event."""
 
-    def hold_twin(self, record: LogRecord) -> bool:
+    def hold_event_of_conventions(self, record: LogRecord) -> bool:
         """
         Hold a record of the conventions' event. Return False if no other record can describe the same call.
         """
 
-    def completed_calls(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
+    def complete_held_calls(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
         """Return all held calls, each completed from its second record."""
 
 

@@ -17,7 +17,14 @@ from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.outcome import MALFORMED
 from gateway.normalise.reading import models, regions, repositories, values
 from gateway.normalise.reading import tags as tag_rules
-from gateway.normalise.reading.values import ABSENT, MAX_TEXT, MAX_TOKENS, BadValue, first_readable, text
+from gateway.normalise.reading.values import (
+    ABSENT,
+    MAX_TEXT,
+    MAX_TOKENS,
+    BadValue,
+    first_machine_readable,
+    text_or_none,
+)
 from spool import meters
 from spool.caches import cache_by_text
 from spool.meters import MODALITIES
@@ -89,7 +96,7 @@ REASONING = tuple(
 TOTAL = ("gen_ai.usage.total_tokens",)
 
 
-def _meter_names() -> dict[str, str]:
+def _meter_by_attribute() -> dict[str, str]:
     """Return the meter for each attribute name. Names that take precedence come first."""
     meter_names: dict[str, str] = {}
     for kind in MODALITIES:
@@ -113,7 +120,7 @@ def _meter_names() -> dict[str, str]:
     return meter_names | {f"tollhouse.meter.{name}": name for name in meters.METERS}
 
 
-METERS: dict[str, str] = _meter_names()
+METERS: dict[str, str] = _meter_by_attribute()
 _OF_TOLLHOUSE = re.compile(
     rf"{re.escape(_USAGE)}\w+\.(?:cache_read\.)?(?:input|output)_tokens|tollhouse\.meter\.\w+"
 )
@@ -355,7 +362,7 @@ def first_text(attributes: Attributes, names: Iterable[str]) -> str | None:
     return None
 
 
-def first_texts(attributes: Attributes, fields: Iterable[tuple[str, ...]]) -> list[str | None]:
+def first_text_of_each(attributes: Attributes, fields: Iterable[tuple[str, ...]]) -> list[str | None]:
     """
     Return `first_text` of each field. The names must be in the attributes, as those of a shape are.
 
@@ -370,7 +377,7 @@ def first_texts(attributes: Attributes, fields: Iterable[tuple[str, ...]]) -> li
     return texts
 
 
-def first_counts(
+def first_count_of_each(
     attributes: Attributes, fields: Iterable[tuple[int, tuple[str, ...]]], size: int
 ) -> list[Any]:
     """
@@ -386,12 +393,12 @@ def first_counts(
     return counts
 
 
-def plain_model(attributes: Attributes) -> str | None:
+def model_in_plain_name(attributes: Attributes) -> str | None:
     """
     Return the model under a name that means a model only on calls. Return None for a sentence or an object.
     """
     for name in PLAIN_MODEL:
-        model = text(values.unquote_json(attributes.get(name)))
+        model = text_or_none(values.decode_if_json_text(attributes.get(name)))
         if model is not None and _ONE_WORD.fullmatch(model):
             return model
     return None
@@ -408,13 +415,13 @@ def response_or_shared_id(
     return (None, first_text(attributes, shared)) if response_id is None else (response_id, None)
 
 
-def provider_request_id(attributes: Attributes, names: Iterable[str]) -> str | None:
+def first_provider_request_id(attributes: Attributes, names: Iterable[str]) -> str | None:
     if _AWS_OPERATION not in attributes:
         names = [name for name in names if name not in _OF_AWS_SDKS]
     return first_text(attributes, names)
 
 
-def first_name(attributes: Attributes, names: Iterable[str]) -> str | None:
+def name_of_first_value(attributes: Attributes, names: Iterable[str]) -> str | None:
     """Return the name from which `first_value` reads its value."""
     return next((name for name in names if first_value(attributes, (name,)) is not None), None)
 
@@ -426,11 +433,11 @@ def first_count(attributes: Attributes, names: Iterable[str]) -> int | None:
         if type(value) is int and 0 <= value <= MAX_TOKENS:
             return value
         if value is not None and not (type(value) is str and value in ABSENT):
-            return count(value, name)
+            return parse_count_if_number(value, name)
     return None
 
 
-def count(value: Any, name: str) -> int | None:
+def parse_count_if_number(value: Any, name: str) -> int | None:
     """
     Return a token count. Return None for text that is not a number, because other programs use the same
     names. Raises BadValue.
@@ -439,17 +446,17 @@ def count(value: Any, name: str) -> int | None:
         return None
     if type(value) is int and 0 <= value <= MAX_TOKENS:
         return value
-    return _number_or_none(values.count, value, name)
+    return _none_if_malformed(values.parse_count, value, name)
 
 
-def money(value: Any, name: str) -> str | None:
+def parse_amount_if_number(value: Any, name: str) -> str | None:
     """Return an amount as decimal text. Return None for text that is not a number. Raises BadValue."""
     if value is None:
         return None
-    return _number_or_none(values.money, value, name)
+    return _none_if_malformed(values.parse_amount, value, name)
 
 
-def _number_or_none(read: Callable[[Any, str], T], value: Any, name: str) -> T | None:
+def _none_if_malformed(read: Callable[[Any, str], T], value: Any, name: str) -> T | None:
     try:
         return read(value, name)
     except BadValue as error:
@@ -460,13 +467,15 @@ def _number_or_none(read: Callable[[Any, str], T], value: Any, name: str) -> T |
 
 def reported_cost(attributes: Attributes, names: Iterable[str]) -> str | None:
     for name in names:
-        amount = money(attributes.get(name), name)
+        amount = parse_amount_if_number(attributes.get(name), name)
         if amount is None or not _is_in_dollars(attributes, name):
             continue
         if name in _COST_PARTS:
-            parts = [money(attributes.get(part), part) for part in _COST_PARTS]
-            return money(sum(Decimal(part) for part in parts if part is not None), name)
-        return money(Decimal(amount).scaleb(-6), name) if name == "cost_usd_micros" else amount
+            parts = [parse_amount_if_number(attributes.get(part), part) for part in _COST_PARTS]
+            return parse_amount_if_number(sum(Decimal(part) for part in parts if part is not None), name)
+        return (
+            parse_amount_if_number(Decimal(amount).scaleb(-6), name) if name == "cost_usd_micros" else amount
+        )
     return None
 
 
@@ -475,7 +484,7 @@ def _is_in_dollars(attributes: Attributes, name: str) -> bool:
     return stated is None or stated == "USD" or (type(stated) is str and stated.strip().upper() == "USD")
 
 
-def is_currency(stated: str) -> bool:
+def is_known_currency_code(stated: str) -> bool:
     """Return True if the text is the code of a known currency."""
     from spool.currencies import DECIMALS  # imported late, because few payloads state a currency
 
@@ -493,7 +502,7 @@ def reported_charges(attributes: Attributes, names: Iterable[str]) -> dict[str, 
             )
 
             currency = read_currency_code(attributes[_CURRENCIES[name]])
-            amount = money(attributes.get(name), name)
+            amount = parse_amount_if_number(attributes.get(name), name)
             if currency is not None and currency != "USD" and amount is not None:
                 return {currency: amount}
     return {}
@@ -509,16 +518,16 @@ def processing_region(
     answered: str | None = None,
 ) -> str | None:
     """Return the region in which the provider processed a call, or None if no attribute names it."""
-    region_attribute = region_name(attributes, names, addresses, provider=provider)
+    region_attribute = name_of_region_attribute(attributes, names, addresses, provider=provider)
     if region_attribute is None:
-        return regions.region_of(answered, model=model)
+        return regions.region_of_call(answered, model=model)
     value = attributes[region_attribute]
-    return regions.region_of(
+    return regions.region_of_call(
         answered, regions.region_of_address(value) if region_attribute in ADDRESS else value, model=model
     )
 
 
-def region_name(
+def name_of_region_attribute(
     attributes: Attributes, names: Iterable[str], addresses: Iterable[str], *, provider: str | None
 ) -> str | None:
     """
@@ -531,34 +540,36 @@ def region_name(
     for name in addresses:
         if regions.region_of_address(attributes.get(name)) is not None:
             return name
-    cloud = _cloud_of(provider)
+    cloud = _cloud_of_provider(provider)
     if cloud is None or attributes.get(CLOUD) not in (None, cloud):
         return None
     for name in names:
-        if name in _STATED_BY[cloud] and regions.is_of_cloud(attributes.get(name), cloud):
+        if name in _STATED_BY[cloud] and regions.is_region_of_cloud(attributes.get(name), cloud):
             return name
     return None
 
 
 @lru_cache(maxsize=1024)
-def _cloud_of(provider: str | None) -> str | None:
+def _cloud_of_provider(provider: str | None) -> str | None:
     clouds = (
         cloud for begin, cloud in _CLOUDS.items() if provider is not None and provider.startswith(begin)
     )
     return next(clouds, None)
 
 
-def error_type(attributes: Attributes, exception: str | None = None) -> str:
+def machine_readable_error(attributes: Attributes, exception: str | None = None) -> str:
     """
     Return the machine-readable type of a failure, never a message. `exception` is the type of the
     span's exception event.
     """
-    own = (text(attributes.get(name)) for name in ERROR_TYPE)
-    fallbacks = (text(attributes.get(name)) for name in ("exception.type", "error_type", *HTTP_STATUS))
-    return first_readable((*own, exception, *fallbacks))
+    own = (text_or_none(attributes.get(name)) for name in ERROR_TYPE)
+    fallbacks = (
+        text_or_none(attributes.get(name)) for name in ("exception.type", "error_type", *HTTP_STATUS)
+    )
+    return first_machine_readable((*own, exception, *fallbacks))
 
 
-def finished_in_error(attributes: Attributes, names: Iterable[str], outputs: Iterable[str]) -> bool:
+def has_error_finish(attributes: Attributes, names: Iterable[str], outputs: Iterable[str]) -> bool:
     """
     Return True if `error` is the only finish reason (in a list or its JSON text) and no response is stated.
 
@@ -573,11 +584,11 @@ def finished_in_error(attributes: Attributes, names: Iterable[str], outputs: Ite
             is_error = bool(reasons) and reasons.count(_ERROR) == len(reasons)
         else:
             continue
-        return is_error and not _is_answered(attributes, outputs)
+        return is_error and not _has_output_or_id(attributes, outputs)
     return False
 
 
-def _is_answered(attributes: Attributes, outputs: Iterable[str]) -> bool:
+def _has_output_or_id(attributes: Attributes, outputs: Iterable[str]) -> bool:
     try:
         return bool(first_count(attributes, outputs)) or first_value(attributes, RESPONSE_ID) is not None
     except BadValue:
@@ -586,15 +597,15 @@ def _is_answered(attributes: Attributes, outputs: Iterable[str]) -> bool:
 
 def first_provider(attributes: Attributes, names: Iterable[str]) -> str | None:
     for name in names:
-        written = text(attributes.get(name))
-        stated = None if written is None else provider_name(written)
+        written = text_or_none(attributes.get(name))
+        stated = None if written is None else normal_provider_name(written)
         if stated is not None and stated not in FRAMEWORKS:
             return stated
     return None
 
 
 @cache_by_text(1024)
-def provider_name(written: str) -> str | None:
+def normal_provider_name(written: str) -> str | None:
     """
     Return a stated provider as records name it. In spans, `google` may be any of Google's services, so
     it becomes `gcp.gen_ai`.
@@ -603,7 +614,7 @@ def provider_name(written: str) -> str | None:
 
 
 @cache_by_text(2048)
-def model_provider(model: str) -> str | None:
+def provider_by_model_name(model: str) -> str | None:
     """Return the provider of a model by the model name. In spans, any text before the slash is a provider."""
     segment, slash, _ = model.lower().removeprefix("models/").partition("/")
     if slash and segment == "google":
@@ -622,6 +633,6 @@ def is_gemini(provider: str | None, model: str | None) -> bool:
     return model.lower().rpartition("/")[2].startswith("gemini")
 
 
-def is_email(name: str) -> bool:
+def is_email_attribute(name: str) -> bool:
     """Return True if an attribute holds an e-mail address. Only those of the user (`EMAIL`) are read."""
     return "email" in name.lower()

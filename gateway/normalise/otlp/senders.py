@@ -8,16 +8,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.call import NO_CALLER, Caller, merge_callers, name_caller
+from gateway.normalise.otlp.call import NO_CALLER, Caller, fill_caller, merge_callers
 from gateway.normalise.otlp.conventions import OTEL
 from gateway.normalise.otlp.model import Attributes, Resource, Scope
 from gateway.normalise.otlp.product import AttributeShape, Names, Product
 from gateway.normalise.otlp.products import PRODUCTS
-from gateway.normalise.otlp.shapes import QUOTED_METADATA, metadata_pairs, own_shape, shape_of
+from gateway.normalise.otlp.shapes import (
+    QUOTED_METADATA,
+    attributes_with_tags,
+    find_or_build_shape,
+    shape_with_own_names,
+)
 from gateway.normalise.outcome import LONGEST_VERSION, Options, Outcome
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading import values
-from gateway.normalise.reading.repositories import repository_of
+from gateway.normalise.reading.repositories import repository_in_attributes
 from gateway.normalise.reading.values import ABSENT
 from spool.caches import cache_by_text
 from spool.identity import OF_SERVICE
@@ -50,12 +55,12 @@ _NO_NAMES: tuple[Names, ...] = ((), (), ())
 _LONGEST = 64  # limit in characters; no name above is longer
 
 
-def sender_of(resource: Resource, scope: Scope) -> Product:
+def product_of_sender(resource: Resource, scope: Scope) -> Product:
     """Return the product by SDK, scope, language or service name. Return OTEL if none of these is known."""
     sdk = resource.attributes.get("telemetry.sdk.name")
     if isinstance(sdk, str) and sdk in _SDKS:
         return _SDKS[sdk]
-    if (product := _product_by_scope(scope.name[:_LONGEST])) is not None:
+    if (product := _product_by_scope_name(scope.name[:_LONGEST])) is not None:
         return product
     service = resource.attributes.get("service.name")
     if not isinstance(service, str):
@@ -68,13 +73,13 @@ def sender_of(resource: Resource, scope: Scope) -> Product:
     return _SERVICES.get(service, OTEL)
 
 
-def version_of(resource: Resource, scope: Scope) -> str:
+def sender_version_of(resource: Resource, scope: Scope) -> str:
     """Return the version of a sender, or "" if neither its resource nor its scope states one."""
     stated = semconv.first_text(resource.attributes, semconv.SENDER_VERSION)
     return (stated or scope.version)[:LONGEST_VERSION]
 
 
-def process_of(resource: Resource) -> str:
+def process_identity(resource: Resource) -> str:
     """
     Return a text that identifies the process of a resource as far as the resource does. Many SDKs state only
     the service.
@@ -90,7 +95,7 @@ def is_service_of_product(service: str) -> bool:
 
 
 @cache_by_text(1024)
-def _product_by_scope(name: str) -> Product | None:
+def _product_by_scope_name(name: str) -> Product | None:
     if (product := _SCOPES.get(name)) is not None:
         return product
     return next((product for beginning, product in _SCOPE_BEGINNINGS if name.startswith(beginning)), None)
@@ -125,7 +130,7 @@ class Senders:
         read_resource, read_scope = self._versioned
         if resource is not read_resource or scope is not read_scope:
             self._versioned = (resource, scope)
-            self._version = "" if resource is None or scope is None else version_of(resource, scope)
+            self._version = "" if resource is None or scope is None else sender_version_of(resource, scope)
         return self._version
 
     def enter_resource(self, resource: Resource) -> None:
@@ -134,34 +139,36 @@ class Senders:
             return
         self._resource = resource
         attributes = resource.attributes
-        shape = shape_of(attributes)
+        shape = find_or_build_shape(attributes)
         self.caller = _caller_of_resource(attributes, shape)
         self.device = semconv.first_text(attributes, self._device_names) if shape.named_tags else None
         self.tags = {}
-        service = values.text(attributes.get("service.name"))
+        service = values.text_or_none(attributes.get("service.name"))
         if service is not None and not service.startswith(UNKNOWN_SERVICE):
-            tag_rules.put_tag(self.tags, "service", service)
+            tag_rules.put_tag_if_allowed(self.tags, "service", service)
         if shape.named_tags or shape.has_metadata or self._keep:
-            self._outcome.left_out += _add_tags(self.tags, attributes, shape, self._keep, self._keep_tags)
+            self._outcome.left_out += _add_tags_and_metadata(
+                self.tags, attributes, shape, self._keep, self._keep_tags
+            )
 
     def fill_caller_and_tags(
         self, record: AiRecord, product: Product, resource: Resource, attributes: Attributes
     ) -> None:
         """Fill user, team, session, api_key and tags of a record from a log or a metric."""
         self.enter_resource(resource)
-        shape = shape_of(attributes)
+        shape = find_or_build_shape(attributes)
         own_names = product.own_names
         if own_names:
-            shape = own_shape(shape, product, attributes)
-        caller = merge_callers(caller_of(attributes, shape), self.caller)
+            shape = shape_with_own_names(shape, product, attributes)
+        caller = merge_callers(stated_caller(attributes, shape), self.caller)
         if caller.user is None and "user" in own_names:
             caller = merge_callers(Caller(semconv.first_text(resource.attributes, own_names["user"])), caller)
         if shape.run and isinstance(record, Inference):
-            record.run, record.parent_run = runs_of(attributes, shape)
-        record.tags = self.tags_of(product, caller.user, attributes, shape)
-        self._outcome.left_out += not name_caller(record, caller)
+            record.run, record.parent_run = run_and_parent_run(attributes, shape)
+        record.tags = self.tags_of_item(product, caller.user, attributes, shape)
+        self._outcome.left_out += not fill_caller(record, caller)
 
-    def tags_of(
+    def tags_of_item(
         self, product: Product, user: str | None, attributes: Attributes, shape: AttributeShape
     ) -> dict[str, str]:
         """
@@ -172,9 +179,11 @@ class Senders:
             of_resource = {} if self._resource is None else self._resource.attributes
             self._outcome.left_out += _add_product_tags(tags, product, user, attributes, of_resource)
         if shape.named_tags or shape.has_metadata or self._keep:
-            self._outcome.left_out += _add_tags(tags, attributes, shape, self._keep, self._keep_tags)
-        if shape.names_end_user and (end_user := _end_user_of(attributes, user)) is not None:
-            self._outcome.left_out += not tag_rules.put_tag(tags, "end_user", end_user)
+            self._outcome.left_out += _add_tags_and_metadata(
+                tags, attributes, shape, self._keep, self._keep_tags
+            )
+        if shape.names_end_user and (end_user := _stated_end_user(attributes, user)) is not None:
+            self._outcome.left_out += not tag_rules.put_tag_if_allowed(tags, "end_user", end_user)
         return tags
 
 
@@ -191,14 +200,14 @@ def _add_product_tags(
         if value is None:
             value = semconv.first_text(of_resource, names)
         if value is not None:
-            left_out += not tag_rules.put_tag(tags, tag, value)
+            left_out += not tag_rules.put_tag_if_allowed(tags, tag, value)
     if product.more_tags is not None:
         for tag, value in product.more_tags(attributes, user).items():
-            left_out += not tag_rules.put_tag(tags, tag, value)
+            left_out += not tag_rules.put_tag_if_allowed(tags, tag, value)
     return left_out
 
 
-def _add_tags(
+def _add_tags_and_metadata(
     tags: dict[str, str],
     attributes: Attributes,
     shape: AttributeShape,
@@ -210,74 +219,80 @@ def _add_tags(
     """
     left_out = 0
     for tag, names in shape.named_tags:
-        value = named_tag(attributes, tag, names)
+        value = text_of_named_tag(attributes, tag, names)
         if value is not None and (tag != semconv.SERVICE_TIER or value in MODES):
-            left_out += not tag_rules.put_tag(tags, tag, value)
-    for name, key in metadata_pairs(attributes) if shape.has_metadata else ():
+            left_out += not tag_rules.put_tag_if_allowed(tags, tag, value)
+    for name, key in attributes_with_tags(attributes) if shape.has_metadata else ():
         if name in keep:
             continue
         if key is not None:
             value = attributes[name]
             if name.startswith(QUOTED_METADATA):
-                value = values.unquote_json(value)
-            left_out += _add_one(tags, key, value, keep_tags)
+                value = values.decode_if_json_text(value)
+            left_out += _add_metadata_value(tags, key, value, keep_tags)
         elif name == semconv.METADATA_JSON:
-            for member, part in values.mapping(attributes[name]).items():
-                left_out += _add_one(tags, member, part, keep_tags)
+            for member, part in values.dict_or_empty(attributes[name]).items():
+                left_out += _add_metadata_value(tags, member, part, keep_tags)
         else:
-            left_out += _add_list(tags, attributes[name])
+            left_out += _add_list_as_tag(tags, attributes[name])
     for name in [name for name in keep if name in attributes]:
-        left_out += not tag_rules.put_tag(tags, name, attributes[name])
+        left_out += not tag_rules.put_tag_if_allowed(tags, name, attributes[name])
     return left_out
 
 
-def named_tag(attributes: Attributes, tag: str, names: Names) -> str | None:
+def text_of_named_tag(attributes: Attributes, tag: str, names: Names) -> str | None:
     """Return the text of a named tag, or None if no attribute states it."""
-    return repository_of(attributes) if tag == "repository" else semconv.first_text(attributes, names)
+    return (
+        repository_in_attributes(attributes) if tag == "repository" else semconv.first_text(attributes, names)
+    )
 
 
-def runs_of(attributes: Attributes, shape: AttributeShape) -> tuple[str | None, str | None]:
+def run_and_parent_run(attributes: Attributes, shape: AttributeShape) -> tuple[str | None, str | None]:
     """Return the run of an agent that an item states, and the run that started it."""
     return semconv.first_text(attributes, shape.run), semconv.first_text(attributes, shape.parent_run)
 
 
-def stated_work_tags(attributes: Attributes, shape: AttributeShape) -> Mapping[str, str]:
+def work_tags_of_span(attributes: Attributes, shape: AttributeShape) -> Mapping[str, str]:
     """Return the work tags of a span that is not a call: such as its repository."""
     stated = {
-        tag: named_tag(attributes, tag, names) for tag, names in shape.named_tags if tag in semconv.WORK_TAGS
+        tag: text_of_named_tag(attributes, tag, names)
+        for tag, names in shape.named_tags
+        if tag in semconv.WORK_TAGS
     }
     return {tag: value for tag, value in stated.items() if value is not None}
 
 
-def _add_one(tags: dict[str, str], key: str, value: Any, keep: frozenset[str]) -> int:
+def _add_metadata_value(tags: dict[str, str], key: str, value: Any, keep: frozenset[str]) -> int:
     if type(value) is not str:
         value = tag_rules.tag_text(value)  # tag_text returns None for a nested value
-    if value is None or value in ABSENT or key in semconv.IDENTITY_KEYS or semconv.is_email(key):
+    if value is None or value in ABSENT or key in semconv.IDENTITY_KEYS or semconv.is_email_attribute(key):
         return 0
-    if len(key) > tag_rules.MAX_NAME or tag_rules.names_secret(key) or tag_rules.is_secret(value):
+    if len(key) > tag_rules.MAX_NAME or tag_rules.is_name_of_secret(key) or tag_rules.is_credential(value):
         return 1
-    return not tag_rules.put_free_tag(tags, key, value, keep)
+    return not tag_rules.put_tag_if_brief(tags, key, value, keep)
 
 
-def _add_list(tags: dict[str, str], value: Any) -> int:
+def _add_list_as_tag(tags: dict[str, str], value: Any) -> int:
     """Add a list of words as one tag, joined by commas. Return the number of values dropped."""
     if isinstance(value, str) and value.startswith("["):
-        value = values.unquote_json(value)
+        value = values.decode_if_json_text(value)
     if not isinstance(value, list):
-        value = (values.text(value) or "").split(",")
+        value = (values.text_or_none(value) or "").split(",")
     texts = [text for part in value if (text := tag_rules.tag_text(part)) is not None and text not in ABSENT]
-    brief_texts = [text for text in texts if tag_rules.is_brief(text)]
+    brief_texts = [text for text in texts if tag_rules.is_brief_text(text)]
     left_out = len(texts) - len(brief_texts)
-    return left_out + bool(brief_texts and not tag_rules.put_tag(tags, "tags", ",".join(brief_texts)))
+    return left_out + bool(
+        brief_texts and not tag_rules.put_tag_if_allowed(tags, "tags", ",".join(brief_texts))
+    )
 
 
-def caller_of(attributes: Attributes, shape: AttributeShape) -> Caller:
+def stated_caller(attributes: Attributes, shape: AttributeShape) -> Caller:
     """Return the caller that an item itself states."""
     fields = (shape.user, shape.team, shape.session)
     if fields == _NO_NAMES and not shape.api_key and not shape.email:
         return NO_CALLER
-    user, team, session = semconv.first_texts(attributes, fields)
-    api_key = _key_name(attributes, shape.api_key) if shape.api_key else None
+    user, team, session = semconv.first_text_of_each(attributes, fields)
+    api_key = _key_name_unless_secret(attributes, shape.api_key) if shape.api_key else None
     if not shape.email:
         return Caller(user, team, session, api_key)
     user, email = _user_and_email(user, attributes, shape.email)
@@ -287,7 +302,7 @@ def caller_of(attributes: Attributes, shape: AttributeShape) -> Caller:
 def _user_and_email(user: str | None, attributes: Attributes, names: Names) -> tuple[str | None, str | None]:
     """Return the user and the address. Without another name, the address is the user."""
     names_principal = user is not None and semconv.PRINCIPAL_EMAIL in names
-    if names_principal and user != values.text(attributes.get(semconv.PRINCIPAL)):
+    if names_principal and user != values.text_or_none(attributes.get(semconv.PRINCIPAL)):
         names = tuple([name for name in names if name != semconv.PRINCIPAL_EMAIL])
     stated = semconv.first_text(attributes, names)
     email = stated if stated is not None and is_address(stated) and stated != user else None
@@ -305,13 +320,13 @@ def _caller_of_resource(attributes: Attributes, shape: AttributeShape) -> Caller
     return NO_CALLER if caller == NO_CALLER else caller
 
 
-def _end_user_of(attributes: Attributes, user: str | None) -> str | None:
-    stated = values.text(attributes.get(semconv.END_USER))
+def _stated_end_user(attributes: Attributes, user: str | None) -> str | None:
+    stated = values.text_or_none(attributes.get(semconv.END_USER))
     if stated is None and semconv.PRINCIPAL in attributes:
-        stated = values.text(attributes.get("llm.user"))
+        stated = values.text_or_none(attributes.get("llm.user"))
     return stated if stated is not None and stated != user else None
 
 
-def _key_name(attributes: Attributes, names: Names) -> str | None:
+def _key_name_unless_secret(attributes: Attributes, names: Names) -> str | None:
     alias = semconv.first_text(attributes, names)
-    return None if tag_rules.is_secret(alias) else alias
+    return None if tag_rules.is_credential(alias) else alias

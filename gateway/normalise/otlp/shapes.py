@@ -19,17 +19,17 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.otlp.product import AttributeShape, Fields, Names, Product
 from gateway.normalise.otlp.products import PRODUCTS
-from gateway.normalise.otlp.usage_objects import usage_fields
+from gateway.normalise.otlp.usage_objects import fields_of_usage_object
 from gateway.normalise.reading.ai_names import is_ai_name
 from spool.caches import CachedResults, SeenKeys, make_room
 
 
-def _names(field: str) -> Names:
+def _attribute_names_of_field(field: str) -> Names:
     own = [name for product in PRODUCTS for name in product.names.get(field, ())]
     return (*semconv.FIELDS[field], *own)
 
 
-FIELD_NAMES: dict[str, Names] = {field: _names(field) for field in semconv.FIELDS}
+FIELD_NAMES: dict[str, Names] = {field: _attribute_names_of_field(field) for field in semconv.FIELDS}
 TAG_LISTS: Names = tuple([name for product in PRODUCTS for name in product.tag_lists])
 METADATA_BEGINNINGS: Names = tuple([beginning for product in PRODUCTS for beginning in product.metadata])
 QUOTED_METADATA: Names = tuple(
@@ -40,7 +40,7 @@ NO_METADATA: Names = tuple([beginning for product in PRODUCTS for beginning in p
 
 CONTAINERS: dict[str, Callable[[Any], Fields]] = {
     **{name: read for product in PRODUCTS for name, read in product.containers.items()},
-    **{name: usage_fields for product in PRODUCTS for name in product.texts},
+    **{name: fields_of_usage_object for product in PRODUCTS for name in product.texts},
 }
 _MARK_BEGINNINGS = tuple([beginning for product in PRODUCTS for beginning in product.mark_beginnings])
 # Names that a reading reads although no table lists them (see `spans.readings`)
@@ -54,7 +54,7 @@ _FLAGS = "names_tool", "names_operation", "names_end_user"
 Entry = tuple[str, Any]  # effect of an attribute name on the shape: field and value
 
 
-def _tables() -> Iterator[tuple[str, list[Entry]]]:
+def _facts_by_field() -> Iterator[tuple[str, list[Entry]]]:
     for field, names in {**FIELD_NAMES, "containers": CONTAINERS}.items():
         yield field, [(name, name) for name in names]
     kinds = {kind.attribute: kind for product in PRODUCTS for kind in product.kinds}
@@ -86,16 +86,16 @@ class NameFacts:
         self.is_ai = is_ai  # True if this is the name of a model or a token count
 
 
-def _name_form(name: str) -> tuple[int | None, bool, bool]:
+def _form_of_attribute_name(name: str) -> tuple[int | None, bool, bool]:
     product = None
     if name.startswith(_MARK_BEGINNINGS):
         product = next(
             place for place, product in enumerate(PRODUCTS) if name.startswith(product.mark_beginnings)
         )
-    return product, _metadata_of(name) is not None, is_ai_name(name)
+    return product, _tag_of_metadata_attribute(name) is not None, is_ai_name(name)
 
 
-def _metadata_of(name: str) -> tuple[str, str | None] | None:
+def _tag_of_metadata_attribute(name: str) -> tuple[str, str | None] | None:
     if name == semconv.METADATA_JSON or name in TAG_LISTS:
         return name, None
     if not name.startswith(METADATA_BEGINNINGS) or name.startswith(NO_METADATA):
@@ -105,11 +105,14 @@ def _metadata_of(name: str) -> tuple[str, str | None] | None:
 
 
 def _build_declared_facts() -> dict[str, NameFacts]:
-    declared = {name: NameFacts(*_name_form(name)) for name in (*_FURTHER, *TAG_LISTS, semconv.METADATA_JSON)}
-    for field, entries in _tables():
+    declared = {
+        name: NameFacts(*_form_of_attribute_name(name))
+        for name in (*_FURTHER, *TAG_LISTS, semconv.METADATA_JSON)
+    }
+    for field, entries in _facts_by_field():
         for rank, (name, value) in enumerate(entries):
             if name not in declared:
-                declared[name] = NameFacts(*_name_form(name))
+                declared[name] = NameFacts(*_form_of_attribute_name(name))
             declared[name].entries.append((field, rank, value))
     return declared
 
@@ -121,18 +124,18 @@ _PLAIN: Final = NameFacts(None, is_metadata=False, is_ai=False)
 _others: dict[tuple[int | None, bool, bool], NameFacts] = {(None, False, False): _PLAIN}
 
 
-def _facts_of(name: str) -> NameFacts:
+def _facts_of_attribute_name(name: str) -> NameFacts:
     if (declared := DECLARED.get(name)) is not None:
         return declared
     if not name.startswith(BEGINNINGS) and not is_ai_name(name):
         return _PLAIN
-    form = _name_form(name)
+    form = _form_of_attribute_name(name)
     return _others.get(form) or _others.setdefault(form, NameFacts(*form))
 
 
-_facts = CachedResults(_facts_of)
+_facts = CachedResults(_facts_of_attribute_name)
 _facts_by_name = _facts.__getitem__
-_metadata = CachedResults(_metadata_of).__getitem__
+_metadata = CachedResults(_tag_of_metadata_attribute).__getitem__
 
 _MOST_SHAPES = 4096
 # maximum names in all cached shapes together, because senders choose the names of an item
@@ -149,13 +152,13 @@ _FEW = 64
 _SHORT = 4096  # maximum characters of the names of an item in `_by_names`
 
 
-def shape_of(attributes: Attributes) -> AttributeShape:
+def find_or_build_shape(attributes: Attributes) -> AttributeShape:
     """Return the shape of one item, from the cache if possible."""
     names = tuple(attributes)
-    return _by_names.get(names) or _shape_by_facts(names)
+    return _by_names.get(names) or _shape_by_attribute_facts(names)
 
 
-def _shape_by_facts(names: Names) -> AttributeShape:
+def _shape_by_attribute_facts(names: Names) -> AttributeShape:
     facts = frozenset(map(_facts_by_name, names))
     shape = _shapes.get(facts) or _find_or_remember_shape(facts)
     if len(names) <= _FEW and _seen_keys.check_and_add(names) and sum(map(len, names)) <= _SHORT:
@@ -212,22 +215,22 @@ def _build_shape(facts: Set[NameFacts]) -> AttributeShape:
     )
 
 
-def own_shape(shape: AttributeShape, product: Product, attributes: Attributes) -> AttributeShape:
+def shape_with_own_names(shape: AttributeShape, product: Product, attributes: Attributes) -> AttributeShape:
     """Return the shape of an item for a product whose own names replace the shared names."""
     own_variant = shape.own.get(product)
     if own_variant is None:
         names = {
-            field: _present_names(table, attributes.keys()) for field, table in product.own_names.items()
+            field: _names_that_occur(table, attributes.keys()) for field, table in product.own_names.items()
         }
         own_variant = shape.own[product] = replace(shape, **names, own={}, readings={})
     return own_variant
 
 
-def _present_names(table: Iterable[str], names: Set[str]) -> Names:
+def _names_that_occur(table: Iterable[str], names: Set[str]) -> Names:
     return tuple([name for name in table if name in names])
 
 
-def metadata_pairs(attributes: Attributes) -> Iterator[tuple[str, str | None]]:
+def attributes_with_tags(attributes: Attributes) -> Iterator[tuple[str, str | None]]:
     """
     Yield pairs of an attribute and its tag, in the order of the attributes. The tag is None for an attribute that
     holds several tags.

@@ -29,24 +29,24 @@ _NO_REQUEST_TYPE = "unknown"
 _NAMES_CALLS = "com.anthropic."
 
 
-def no_operation(span: Span, shape: AttributeShape) -> str | None:
+def report_no_operation(span: Span, shape: AttributeShape) -> str | None:
     """Return no operation, because logs of the same product report its calls in full."""
     return None
 
 
-def is_preparation(span: Span, shape: AttributeShape) -> bool:
+def is_request_preparation(span: Span, shape: AttributeShape) -> bool:
     """
     Return whether a span is the preparation of a request, which tracers of LlamaIndex models report as a
     call.
     """
-    return span.name.rpartition(".")[2].startswith("_prepare_") and not has_usage(span, shape)
+    return span.name.rpartition(".")[2].startswith("_prepare_") and not has_token_counts(span, shape)
 
 
-def has_usage(span: Span, shape: AttributeShape) -> bool:
-    return semconv.first_value(span.attributes, shape.usage) is not None
+def has_token_counts(span: Span, shape: AttributeShape) -> bool:
+    return semconv.first_value(span.attributes, shape.token_count_names) is not None
 
 
-def has_failed(span: Span, shape: AttributeShape) -> bool:
+def is_failed_span(span: Span, shape: AttributeShape) -> bool:
     if span.status_code == ERROR_CODE:
         return True
     for kind in shape.kinds:
@@ -54,60 +54,60 @@ def has_failed(span: Span, shape: AttributeShape) -> bool:
             return True
     if shape.error and semconv.first_value(span.attributes, shape.error) is not None:
         return True
-    return bool(shape.finish) and semconv.finished_in_error(span.attributes, shape.finish, shape.output)
+    return bool(shape.finish) and semconv.has_error_finish(span.attributes, shape.finish, shape.output)
 
 
 _AGENTS = frozenset({"agent", "invoke_agent"})
 
 
-def is_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
+def is_tool_or_agent_span(span: Span, shape: AttributeShape) -> bool:
     """
     Return whether a span is a tool or an agent. Calls below it are separate calls, even if the span is inside
     another call.
     """
     # `gen_ai.tool.name` does not mark a tool span, because the span of a call may name the tool that
     # the model requested.
-    return shape.names_tool or _says_tool_or_agent(span, shape)
+    return shape.names_tool or _has_kind_of_tool_or_agent(span, shape)
 
 
-def is_agent(span: Span, shape: AttributeShape) -> bool:
+def is_agent_span(span: Span, shape: AttributeShape) -> bool:
     attributes = span.attributes
     return any(str(attributes[kind.attribute]).strip('"').lower() in _AGENTS for kind in shape.kinds)
 
 
-def _says_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
+def _has_kind_of_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
     attributes = span.attributes
     return any(str(attributes[kind.attribute]).strip('"').lower() in kind.around for kind in shape.kinds)
 
 
-def names_its_calls(span: Span) -> bool:
+def has_named_calls(span: Span) -> bool:
     """Return whether the instrumentation names the operation of each call, so that other spans are no calls."""
     return span.scope.name.startswith(_NAMES_CALLS)
 
 
-def operation_by_name(span: Span, shape: AttributeShape) -> str | None:
+def operation_by_span_name(span: Span, shape: AttributeShape) -> str | None:
     """
     Return the operation by the span's name. A span that names none, but has a model or provider, and usage or
     an error, is a chat.
     """
     attributes = span.attributes
-    if (operation_name := values.text(attributes.get(semconv.OPERATION_NAME))) is not None:
+    if (operation_name := values.text_or_none(attributes.get(semconv.OPERATION_NAME))) is not None:
         return operations.BY_NAME.get(operation_name)
-    request_type = values.text(attributes.get("llm.request.type"))
+    request_type = values.text_or_none(attributes.get("llm.request.type"))
     if request_type is not None and request_type != _NO_REQUEST_TYPE:
         return _REQUEST_TYPES.get(request_type)
     names = shape.request_model + shape.response_model + shape.provider
-    if not names or _says_tool_or_agent(span, shape):
+    if not names or _has_kind_of_tool_or_agent(span, shape):
         return None
     if semconv.first_text(attributes, names) is None:
         return None
-    is_call = has_usage(span, shape)
-    if not is_call and not names_its_calls(span):
-        is_call = has_failed(span, shape) or bool(span.events)
+    is_call = has_token_counts(span, shape)
+    if not is_call and not has_named_calls(span):
+        is_call = is_failed_span(span, shape) or bool(span.events)
     return operations.CHAT if is_call else None
 
 
-def bedrock_scope(span: Span, provider: str | None, model: str | None) -> bool:
+def is_bedrock_scope(span: Span, provider: str | None, model: str | None) -> bool:
     """
     Return True if input excludes the cache. For OpenLLMetry that is so if it copies Bedrock's counts. For
     other senders the counts themselves decide.
@@ -115,12 +115,12 @@ def bedrock_scope(span: Span, provider: str | None, model: str | None) -> bool:
     return span.scope.name.endswith(".bedrock")
 
 
-def default_provider(provider: str) -> Callable[[str | None, str | None], str | None]:
+def provider_filler(provider: str) -> Callable[[str | None, str | None], str | None]:
     """Return a hook that fills in a missing provider."""
     return lambda stated, model: stated or provider
 
 
-def leaves_cache_out(span: Span, provider: str | None, model: str | None) -> bool:
+def is_cache_apart_from_input(span: Span, provider: str | None, model: str | None) -> bool:
     """Return whether the input excludes the cache, because the sender copies the provider's counts."""
     return provider in COUNT_CACHE_APART
 
@@ -133,7 +133,7 @@ _AI_SDK_DETAILS = frozenset(
 )
 
 
-def ai_sdk_without_cache(span: Span, provider: str | None, model: str | None) -> bool:
+def is_cache_apart_in_ai_sdk(span: Span, provider: str | None, model: str | None) -> bool:
     """
     Return whether the input excludes the cache. Up to version 5, the SDK reports the provider's own input
     count. From version 6 on, the count includes the cache.
@@ -154,7 +154,7 @@ _NANO_CREDITS = (f"{COPILOT_BEGINNING}nano_aiu", "copilot_chat.copilot_usage_nan
 _CREDITS = f"{COPILOT_BEGINNING}aiu"
 
 
-def read_credits(span: Span, call: SpanCall) -> None:
+def set_cost_from_credits(span: Span, call: SpanCall) -> None:
     """
     Set the cost of a call from its credits. The credits of an agent span are the sum of its calls, so
     they are skipped.
@@ -165,7 +165,7 @@ def read_credits(span: Span, call: SpanCall) -> None:
     record, attributes = call.record, span.attributes
     name = next((name for name in _NANO_CREDITS if name in attributes), _CREDITS)
     try:
-        stated = semconv.money(attributes.get(name), name)
+        stated = semconv.parse_amount_if_number(attributes.get(name), name)
     except BadValue:
         return
     if stated is None or record.operation == "invoke_agent":
@@ -175,4 +175,4 @@ def read_credits(span: Span, call: SpanCall) -> None:
     else:
         credits = Decimal(stated).scaleb(-9)
         record.cost = decimal_text(credits * CREDIT_DOLLARS)
-        tags.put_tag_on(record, CREDITS_TAG, decimal_text(credits))
+        tags.put_tag_on_record(record, CREDITS_TAG, decimal_text(credits))

@@ -18,10 +18,10 @@ from msgspec import Struct
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.product import Fields
 from gateway.normalise.payload.items import UNREADABLE
-from gateway.normalise.payload.literal import read_literal
-from gateway.normalise.payload.provider_bodies import tier_of_traffic
+from gateway.normalise.payload.literal import read_python_literal
+from gateway.normalise.payload.provider_bodies import tier_of_traffic_type
 from gateway.normalise.reading import meters, regions
-from gateway.normalise.reading.meters import CachedParts, media_details, meters_of_details
+from gateway.normalise.reading.meters import CachedParts, meters_of_details, select_media_details
 from gateway.normalise.reading.tokens import (
     CacheWrites,
     Details,
@@ -31,9 +31,15 @@ from gateway.normalise.reading.tokens import (
     normalise_counts,
     tokens_of_gemini,
     tokens_of_usage,
-    whole_if_agreeing,
+    usage_if_consistent,
 )
-from gateway.normalise.reading.values import BadValue, Other, count, decimal_json_decoder, nested
+from gateway.normalise.reading.values import (
+    BadValue,
+    Other,
+    decimal_json_decoder,
+    parse_count,
+    struct_or_empty,
+)
 from spool.identity import is_long
 from spool.processing import MODES
 
@@ -60,7 +66,7 @@ class LangChainParts(CacheWrites):
     reasoning_tokens: Any = None
 
     @property
-    def is_openai(self) -> bool:
+    def has_parts_of_openai(self) -> bool:
         return not (self.text_tokens is None and self.audio_tokens is None and self.cached_tokens is None)
 
     def openai_details(self) -> Details:
@@ -104,30 +110,30 @@ class UsageObject(Usage):
     cache_tokens_details: Other = None
 
 
-def usage_in(written: str) -> dict[str, Any]:
+def parse_usage_counts(written: str) -> dict[str, Any]:
     if len(written) > _LONGEST_USAGE:
         return {}
     try:
-        return _counts_by_field(decimal_json_decoder(UsageObject).decode(written))
+        return _counts_of_usage(decimal_json_decoder(UsageObject).decode(written))
     except UNREADABLE:
-        return _counts_by_field(read_literal(written, UsageObject)) if written.startswith("{'") else {}
+        return _counts_of_usage(read_python_literal(written, UsageObject)) if written.startswith("{'") else {}
 
 
-def usage_fields(value: Any) -> Fields:
+def fields_of_usage_object(value: Any) -> Fields:
     """Return the fields of a usage object. `usage` holds the counts as one set."""
     if not isinstance(value, dict):
         return {}
     return {**value, "usage": _tokens_from_fields(value)}
 
 
-def first_counts(*usages: Any) -> dict[str, Any]:
-    read = (_counts_by_field(usage) for usage in usages if isinstance(usage, UsageObject))
+def first_usage_with_counts(*usages: Any) -> dict[str, Any]:
+    read = (_counts_of_usage(usage) for usage in usages if isinstance(usage, UsageObject))
     return next((counts for counts in read if counts), {})
 
 
 def provider_or_framework_counts(stated: dict[str, Any], answered: dict[str, Any]) -> dict[str, Any]:
     """Prefer the provider's own usage object if it agrees with the framework's counts."""
-    tokens = whole_if_agreeing(_tokens_from_fields(answered), _tokens_from_fields(stated))
+    tokens = usage_if_consistent(_tokens_from_fields(answered), _tokens_from_fields(stated))
     if tokens is None:
         return stated
     return answered | {field: number for field, number in tokens._asdict().items() if number is not None}
@@ -137,7 +143,7 @@ def _tokens_from_fields(fields: dict[str, Any]) -> Tokens:
     return Tokens(*[fields.get(field) for field in Tokens._fields])
 
 
-def _counts_by_field(usage: UsageObject) -> dict[str, Any]:
+def _counts_of_usage(usage: UsageObject) -> dict[str, Any]:
     try:
         tokens, total = _tokens_and_total(usage)
     # rejected only in attributes that state counts by themselves
@@ -149,11 +155,11 @@ def _counts_by_field(usage: UsageObject) -> dict[str, Any]:
     if not stated_counts:
         return stated_counts
     traffic = _value_or_fallback(usage.trafficType, usage.traffic_type)
-    of_vertex = None if traffic is None else tier_of_traffic(traffic)
-    return stated_counts | _tier_field(usage.service_tier, of_vertex) | _region_field(usage)
+    of_vertex = None if traffic is None else tier_of_traffic_type(traffic)
+    return stated_counts | _tier_as_field(usage.service_tier, of_vertex) | _region_as_field(usage)
 
 
-def _tier_field(*stated: Any) -> dict[str, Any]:
+def _tier_as_field(*stated: Any) -> dict[str, Any]:
     """
     Return the tier as a field. OpenAI states it next to the usage, and Anthropic inside it. Values such as
     "auto" are not a tier.
@@ -164,21 +170,21 @@ def _tier_field(*stated: Any) -> dict[str, Any]:
     return {} if tier is None else {"service_tier": tier}
 
 
-def _region_field(usage: UsageObject) -> dict[str, Any]:
+def _region_as_field(usage: UsageObject) -> dict[str, Any]:
     region = regions.normal_region_name(usage.inference_geo)
     return {} if region is None else {"region": region}
 
 
 def _tokens_and_total(usage: UsageObject) -> tuple[Tokens, int | None]:
     stated = usage.total_tokens if usage.total_tokens is not None else usage.totalTokens
-    total = count(stated, "total_tokens")
+    total = parse_count(stated, "total_tokens")
     inputs, outputs = usage.input_token_details, usage.output_token_details
-    if isinstance(inputs, LangChainParts) and inputs.is_openai:
+    if isinstance(inputs, LangChainParts) and inputs.has_parts_of_openai:
         return _realtime_tokens(usage, inputs), total
     if isinstance(inputs, LangChainParts) or isinstance(outputs, LangChainParts):
         return _langchain_tokens(usage, total), total
     if usage.promptTokenCount is not None or usage.prompt_token_count is not None:
-        gemini = Gemini(*[_value_or_fallback(*spellings) for spellings in _gemini_spellings(usage)])
+        gemini = Gemini(*[_value_or_fallback(*spellings) for spellings in _gemini_count_pairs(usage)])
         gemini.promptTokensDetails = _value_or_fallback(
             usage.promptTokensDetails, usage.prompt_tokens_details
         )
@@ -192,7 +198,9 @@ def _tokens_and_total(usage: UsageObject) -> tuple[Tokens, int | None]:
             usage.responseTokensDetails, usage.response_tokens_details
         )
         gemini.cacheTokensDetails = _value_or_fallback(usage.cacheTokensDetails, usage.cache_tokens_details)
-        total = count(_value_or_fallback(usage.totalTokenCount, usage.total_token_count), "totalTokenCount")
+        total = parse_count(
+            _value_or_fallback(usage.totalTokenCount, usage.total_token_count), "totalTokenCount"
+        )
         # reasoning that appears only in the total is found later by the model name
         if gemini.thoughtsTokenCount is not None:
             gemini.totalTokenCount = total
@@ -200,7 +208,7 @@ def _tokens_and_total(usage: UsageObject) -> tuple[Tokens, int | None]:
     return tokens_of_usage(usage), total
 
 
-def _gemini_spellings(usage: UsageObject) -> tuple[tuple[Any, Any], ...]:
+def _gemini_count_pairs(usage: UsageObject) -> tuple[tuple[Any, Any], ...]:
     return (
         (usage.promptTokenCount, usage.prompt_token_count),
         (usage.candidatesTokenCount, usage.candidates_token_count),
@@ -220,20 +228,20 @@ def _realtime_tokens(usage: UsageObject, inputs: LangChainParts) -> Tokens:
         output_tokens=usage.output_tokens,
         total_tokens=usage.total_tokens,
         input_tokens_details=inputs.openai_details(),
-        output_tokens_details=nested(usage.output_token_details, LangChainParts).openai_details(),
+        output_tokens_details=struct_or_empty(usage.output_token_details, LangChainParts).openai_details(),
     )
     return tokens_of_usage(plain)
 
 
 def _langchain_tokens(usage: UsageObject, total: int | None) -> Tokens:
-    inputs = nested(usage.input_token_details, LangChainParts)
-    outputs = nested(usage.output_token_details, LangChainParts)
+    inputs = struct_or_empty(usage.input_token_details, LangChainParts)
+    outputs = struct_or_empty(usage.output_token_details, LangChainParts)
     stated = Tokens(
-        count(usage.input_tokens, "input_tokens"),
-        count(usage.output_tokens, "output_tokens"),
-        count(inputs.cache_read, "cache_read"),
-        count(inputs.cache_creation, "cache_creation") or inputs.total_tokens(),
-        count(outputs.reasoning, "reasoning"),
+        parse_count(usage.input_tokens, "input_tokens"),
+        parse_count(usage.output_tokens, "output_tokens"),
+        parse_count(inputs.cache_read, "cache_read"),
+        parse_count(inputs.cache_creation, "cache_creation") or inputs.total_tokens(),
+        parse_count(outputs.reasoning, "reasoning"),
         inputs.one_hour_tokens(),
         _langchain_parts(inputs, outputs),
     )
@@ -248,7 +256,7 @@ def _langchain_parts(inputs: LangChainParts, outputs: LangChainParts) -> meters.
         for kind, number in (("audio", parts.audio), ("image", parts.image), ("video", parts.video))
         if number is not None
     }
-    return meters.valid_meters(media_tokens) if any(media_tokens.values()) else None
+    return meters.keep_valid_meters(media_tokens) if any(media_tokens.values()) else None
 
 
 # --- Responses -----------------------------------------------------------------------------------------------
@@ -302,85 +310,87 @@ _answers = msgspec.json.Decoder(ProviderAnswer)
 _messages = msgspec.json.Decoder(list[ProviderAnswer])
 
 
-def answer_in(written: str) -> dict[str, Any]:
+def parse_response_fields(written: str) -> dict[str, Any]:
     """Return `response_id`, `service_tier` and counts, or an empty dict for any other text."""
     if not written.startswith(_JSON):
         return {}
     try:
         if written.startswith("["):
-            return _read_messages(_messages.decode(written))
-        return _read_answer(_answers.decode(written))
+            return _fields_of_messages(_messages.decode(written))
+        return _fields_of_response(_answers.decode(written))
     except UNREADABLE:
         return {}
 
 
-def answer_id(*stated: Any) -> str | None:
+def first_unique_id(*stated: Any) -> str | None:
     """Use it only where the framework states that the ids belong to responses."""
-    return next((id for id in stated if _is_unique(id)), None)
+    return next((id for id in stated if _is_unique_id(id)), None)
 
 
-def _read_messages(messages: list[ProviderAnswer]) -> dict[str, Any]:
+def _fields_of_messages(messages: list[ProviderAnswer]) -> dict[str, Any]:
     """
     Read a list of messages. A list of one complete response is read as that response, because OpenAI's agents
     for JavaScript write it in this form. Other lists may hold ids of single messages, so only ids that a
     provider gave to a whole response count.
     """
     if len(messages) == 1:
-        fields = _read_answer(messages[0])
-        if "response_id" in fields and _is_whole(messages[0], fields):
+        fields = _fields_of_response(messages[0])
+        if "response_id" in fields and _is_complete_response(messages[0], fields):
             return fields
     message_ids = {
-        message.id for message in messages if message.role == "assistant" and _is_given(message.id)
+        message.id for message in messages if message.role == "assistant" and _is_id_of_provider(message.id)
     }
     return {"response_id": message_ids.pop()} if len(message_ids) == 1 else {}
 
 
-def _read_answer(answer: ProviderAnswer) -> dict[str, Any]:
+def _fields_of_response(answer: ProviderAnswer) -> dict[str, Any]:
     if answer.generations is not None:
-        return _read_generations(answer)
-    fields = first_counts(answer.usage, answer.usageMetadata, answer.usage_metadata)
-    metadata = nested(answer.response_metadata, AnswerMetadata)
+        return _fields_of_generations(answer)
+    fields = first_usage_with_counts(answer.usage, answer.usageMetadata, answer.usage_metadata)
+    metadata = struct_or_empty(answer.response_metadata, AnswerMetadata)
     stated = next(
         (part for part in (answer.id, answer.responseId, answer.response_id) if part is not None), None
     )
-    if _is_given(metadata.id):
+    if _is_id_of_provider(metadata.id):
         fields["response_id"] = metadata.id
-    elif _is_given(stated) or (_is_unique(stated) and _is_whole(answer, fields)):
+    elif _is_id_of_provider(stated) or (_is_unique_id(stated) and _is_complete_response(answer, fields)):
         fields["response_id"] = stated
-    return _tier_field(answer.service_tier, metadata.service_tier) | fields
+    return _tier_as_field(answer.service_tier, metadata.service_tier) | fields
 
 
-def _is_whole(answer: ProviderAnswer, stated_fields: dict[str, Any]) -> bool:
+def _is_complete_response(answer: ProviderAnswer, stated_fields: dict[str, Any]) -> bool:
     is_counted = any(field in stated_fields for field in Tokens._fields)
     return is_counted and any((answer.model, answer.modelVersion, answer.model_version))
 
 
-def _read_generations(answer: ProviderAnswer) -> dict[str, Any]:
+def _fields_of_generations(answer: ProviderAnswer) -> dict[str, Any]:
     """Read the generations of a response. The counts of several prompts do not belong to one message."""
     counts: dict[str, Any] = {}
-    whole = nested(answer.llm_output, AnswerMetadata)
+    whole = struct_or_empty(answer.llm_output, AnswerMetadata)
     ids: list[Any] = []
     tiers: list[Any] = []
     generations = answer.generations if isinstance(answer.generations, list) else []
     if len(generations) == 1:
         for choice in generations[0]:
-            outer = nested(choice.message, SerialisedMessage)
-            for message in (nested(outer.kwargs, LangChainMessage), outer):
-                metadata = nested(message.response_metadata, AnswerMetadata)
+            outer = struct_or_empty(choice.message, SerialisedMessage)
+            for message in (struct_or_empty(outer.kwargs, LangChainMessage), outer):
+                metadata = struct_or_empty(message.response_metadata, AnswerMetadata)
                 ids += [metadata.id, message.id]
                 tiers.append(metadata.service_tier)
-                counts = counts or first_counts(message.usage_metadata, metadata.usage, metadata.token_usage)
+                counts = counts or first_usage_with_counts(
+                    message.usage_metadata, metadata.usage, metadata.token_usage
+                )
         ids.append(whole.id)
-    counts = _tier_field(*tiers) | (counts or first_counts(whole.usage, whole.token_usage))
-    response_id = next((id for id in ids if _is_given(id)), None)
+    counts = _tier_as_field(*tiers) | (counts or first_usage_with_counts(whole.usage, whole.token_usage))
+    response_id = next((id for id in ids if _is_id_of_provider(id)), None)
     return counts if response_id is None else {**counts, "response_id": response_id}
 
 
-def _is_given(id: Any) -> bool:
+def _is_id_of_provider(id: Any) -> bool:
     return isinstance(id, str) and _GIVEN.fullmatch(id) is not None
 
 
-def _is_unique(id: Any) -> bool:
+def _is_unique_id(id: Any) -> bool:
     return isinstance(id, str) and _READABLE.fullmatch(id) is not None and is_long(id)
 
 
@@ -396,13 +406,13 @@ def counts_by_field(tree: Mapping[str, Any], names: Mapping[str, tuple[str, ...]
     stated_counts: dict[str, Any] = {}
     for field, keys in names.items():
         for key in keys:
-            if key in tree and (number := semconv.count(tree[key], key)) is not None:
+            if key in tree and (number := semconv.parse_count_if_number(tree[key], key)) is not None:
                 stated_counts[field] = number
                 break
     return stated_counts
 
 
-def python_numbers(value: Any) -> dict[str, int | str]:
+def numbers_in_python_text(value: Any) -> dict[str, int | str]:
     """
     Return the numbers in a text of Python. The first number of a repeated name counts. Nested dicts are
     included.
@@ -423,10 +433,10 @@ def openai_usage(usage: dict[str, Any]) -> Fields:
         "output": (f"{output_side}_tokens",),
         "total": ("total_tokens",),
     }
-    inputs = object_in(usage, f"{input_side}_tokens_details")
-    outputs = object_in(usage, f"{output_side}_tokens_details")
+    inputs = object_or_empty(usage, f"{input_side}_tokens_details")
+    outputs = object_or_empty(usage, f"{output_side}_tokens_details")
     media_meters = meters_of_details(
-        media_details(inputs), media_details(outputs), whole_cache=inputs.get("cached_tokens")
+        select_media_details(inputs), select_media_details(outputs), whole_cache=inputs.get("cached_tokens")
     )
     return {
         **counts_by_field(usage, totals),
@@ -436,17 +446,17 @@ def openai_usage(usage: dict[str, Any]) -> Fields:
     }
 
 
-def object_in(tree: Any, name: str) -> dict[str, Any]:
+def object_or_empty(tree: Any, name: str) -> dict[str, Any]:
     value = tree.get(name) if isinstance(tree, dict) else None
     return value if isinstance(value, dict) else {}
 
 
-def token_counts_in(tree: dict[str, Any], depth: int = _DEEPEST) -> dict[str, Any]:
+def token_counts_in_tree(tree: dict[str, Any], depth: int = _DEEPEST) -> dict[str, Any]:
     """Drop texts, lists and all other names."""
     token_counts: dict[str, Any] = {}
     for name, value in tree.items():
         if isinstance(value, dict) and depth:
-            if below := token_counts_in(value, depth - 1):
+            if below := token_counts_in_tree(value, depth - 1):
                 token_counts[name] = below
         elif isinstance(value, int | float) and not isinstance(value, bool) and "oken" in name:
             token_counts[name] = value

@@ -26,7 +26,7 @@ TURN: Final = b""  # value that readers yield so that the event loop gets a turn
 Hold = Callable[[int], None]
 
 
-def hold_nothing(_: int) -> None: ...
+def reserve_nothing(_: int) -> None: ...
 
 
 class SliceClock:
@@ -49,7 +49,7 @@ class Allowance:
     `hold` is called with the memory that items need beyond the bytes of the body.
     """
 
-    def __init__(self, max_items: int = MAX_ITEMS, hold: Hold = hold_nothing) -> None:
+    def __init__(self, max_items: int = MAX_ITEMS, hold: Hold = reserve_nothing) -> None:
         self.max_items = max_items
         self.hold = hold
         self._items = 0
@@ -57,13 +57,13 @@ class Allowance:
         self._worked = 0
         self._began: float | None = None  # start time of the current slice
 
-    def next_pass(self) -> Allowance:
+    def allowance_for_next_pass(self) -> Allowance:
         """Return the allowance for another pass. The memory of the items is not reserved again."""
         return Allowance(self.max_items)
 
-    def counting_pass(self) -> Allowance:
+    def allowance_for_counting(self) -> Allowance:
         """Limit only the number of items, in a pass that counts the rest of the body before decoding."""
-        walk = self.next_pass()
+        walk = self.allowance_for_next_pass()
         walk._items = self._items
         return walk
 
@@ -83,7 +83,7 @@ class Allowance:
                 self.hold(self._beyond)
                 self._beyond = 0
 
-    def is_due(self, size: int, parts: int = 0) -> bool:
+    def count_work_and_check_turn(self, size: int, parts: int = 0) -> bool:
         """
         Return True if the event loop is due a turn.
 
@@ -106,7 +106,7 @@ _WINDOW: Final = 4 * 1024 * 1024  # bytes searched before the event loop gets a 
 _SIGNS: Final = (b",", b"\n", b"{")
 
 
-def check_count(
+def refuse_too_many_items(
     body: bytes, items: Callable[[], Iterable[Sized]], allowance: Allowance, *, is_packed: bool = False
 ) -> Generator[None, None, bool]:
     """
@@ -117,23 +117,23 @@ def check_count(
     the body shows. Return False if the body is too small to hold too many items. In that case, no items were
     counted.
     """
-    if not is_packed and not (yield from may_hold_more(body, allowance.max_items)):
+    if not is_packed and not (yield from may_exceed_items(body, allowance.max_items)):
         return False
-    counted = allowance.counting_pass()
+    counted = allowance.allowance_for_counting()
     try:
         for item in items():
             if not len(item):
                 yield
                 continue
             counted.count_items(1, len(item))
-            if counted.is_due(len(item)):
+            if counted.count_work_and_check_turn(len(item)):
                 yield
     except BadPayload:
         pass
     return True
 
 
-def has_any(body: bytes, signs: Sequence[bytes]) -> Generator[None, None, bool]:
+def has_any_sign(body: bytes, signs: Sequence[bytes]) -> Generator[None, None, bool]:
     """Return whether a body has any of the signs. Yield after each step."""
     looked_through = 0
     for start in range(0, len(body), _WINDOW):
@@ -147,7 +147,7 @@ def has_any(body: bytes, signs: Sequence[bytes]) -> Generator[None, None, bool]:
     return False
 
 
-def may_hold_more(body: bytes, most: int) -> Generator[None, None, bool]:
+def may_exceed_items(body: bytes, most: int) -> Generator[None, None, bool]:
     sign_count = 1
     for start in range(0, len(body), _WINDOW):
         if start:
@@ -163,7 +163,7 @@ def may_hold_more(body: bytes, most: int) -> Generator[None, None, bool]:
 AT_ONCE: Final = 2048  # entries encoded before the event loop gets a turn
 
 
-def encoded_list(entries: Iterable[Any]) -> Generator[None, None, bytes]:
+def encode_list_in_turns(entries: Iterable[Any]) -> Generator[None, None, bytes]:
     """Take the entries one by one, and yield after each step."""
     remaining, parts = iter(entries), []
     while chunk := list(islice(remaining, AT_ONCE)):

@@ -18,15 +18,15 @@ import msgspec
 
 from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise.payload.body_limits import TURN, Allowance
-from gateway.normalise.payload.json_cut import find_in_windows
+from gateway.normalise.payload.json_cut import find_bytes_in_windows
 from gateway.normalise.payload.json_pieces import (
     PASSED_OVER,
     ValueEnds,
     clean_json,
-    is_document,
+    is_one_json_document,
     iterate_members,
-    split_array,
-    text_piece,
+    split_array_elements,
+    stripped_piece,
 )
 
 Raw = bytes | msgspec.Raw
@@ -55,7 +55,7 @@ class TooBig(Exception):
     """Packed data expands to more than the limit."""
 
 
-def check_containers(body: bytes, most: int) -> None:
+def refuse_too_many_containers(body: bytes, most: int) -> None:
     """
     Refuse a body with too many lists and objects before it is decoded, because each takes at least sixty
     bytes of memory.
@@ -72,7 +72,7 @@ def remove_byte_order_mark(body: bytes) -> bytes:
     return body.removeprefix(_BOM)
 
 
-def items(body: bytes) -> Iterator[Raw]:
+def items_of_body(body: bytes) -> Iterator[Raw]:
     """
     Yield the items of a body, with TURN now and then. Raises BadPayload, at once or while iterating, if the
     body is not JSON or is incomplete.
@@ -93,33 +93,35 @@ def items(body: bytes) -> Iterator[Raw]:
 
 def array_elements(raw: Raw) -> Iterator[Raw]:
     """Yield the elements, with TURN now and then. Any other value is the only element."""
-    return _split_elements(bytes(raw)) if first_sign(raw) == b"[" else iter((raw,))
+    return _split_elements(bytes(raw)) if first_byte(raw) == b"[" else iter((raw,))
 
 
-def array_in(raw: Raw, name: str) -> Iterator[Raw]:
+def array_elements_of_member(raw: Raw, name: str) -> Iterator[Raw]:
     """Yield the elements of an array. A large object is split without copying the array."""
     if len(raw) < _AT_ONCE:
-        return array_elements(peek(raw)[name])
-    text = object_text(raw)
-    *_, array_begin = (begin for member, begin, _ in members_at(text, text.index(b"{")) if member == name)
-    return split_array(text, array_begin)
+        return array_elements(undecoded_members(raw)[name])
+    text = valid_object_text(raw)
+    *_, array_begin = (
+        begin for member, begin, _ in member_positions(text, text.index(b"{")) if member == name
+    )
+    return split_array_elements(text, array_begin)
 
 
 def is_null(raw: Raw) -> bool:
-    return is_exactly(raw, b"null")
+    return is_equal_text(raw, b"null")
 
 
-def is_exactly(raw: Raw | None, text: bytes) -> bool:
+def is_equal_text(raw: Raw | None, text: bytes) -> bool:
     """Compare without copying a large value."""
     return raw is not None and len(raw) == len(text) and bytes(raw) == text
 
 
-def first_sign(raw: Raw) -> bytes:
+def first_byte(raw: Raw) -> bytes:
     """Return the byte that shows the type, without copying the rest."""
     return bytes(memoryview(raw)[:1])
 
 
-def decode(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:
+def decode_or_clean(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:
     """Decode one item, cleaning it if needed. Raises one of UNREADABLE."""
     try:
         return decoder.decode(raw)
@@ -129,18 +131,18 @@ def decode(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:
         return decoder.decode(clean_json(raw))
 
 
-def peek(raw: Raw) -> dict[str, msgspec.Raw]:
+def undecoded_members(raw: Raw) -> dict[str, msgspec.Raw]:
     """
     Return undecoded top-level members: of a large item only the first few thousand, of a value that is not an
     object none.
     """
     try:
-        return decode(raw, _members) if len(raw) < _AT_ONCE else dict(members_of(raw))
+        return decode_or_clean(raw, _members) if len(raw) < _AT_ONCE else dict(iterate_undecoded_members(raw))
     except UNREADABLE:
         return {}
 
 
-def members_of(raw: Raw) -> Iterator[tuple[str, msgspec.Raw]]:
+def iterate_undecoded_members(raw: Raw) -> Iterator[tuple[str, msgspec.Raw]]:
     """
     Return the members of a large object one by one, because all members at once would take twenty
     times their bytes.
@@ -148,24 +150,27 @@ def members_of(raw: Raw) -> Iterator[tuple[str, msgspec.Raw]]:
     Stops after the first few thousand members, which is more than any format has. Raises one of UNREADABLE if
     the object is incomplete.
     """
-    text = object_text(raw)
-    return ((name, text_piece(text, begin, end)) for name, begin, end in members_at(text, text.index(b"{")))
+    text = valid_object_text(raw)
+    return (
+        (name, stripped_piece(text, begin, end))
+        for name, begin, end in member_positions(text, text.index(b"{"))
+    )
 
 
-def members_at(text: bytes, place: int) -> Iterator[tuple[str, int, int]]:
-    """Yield name, start and end of each member. The number is limited as in `members_of`."""
+def member_positions(text: bytes, place: int) -> Iterator[tuple[str, int, int]]:
+    """Yield name, start and end of each member. The number is limited as in `iterate_undecoded_members`."""
     return islice(iterate_members(text, place), _MOST_MEMBERS)
 
 
-def object_text(raw: Raw) -> bytes:
+def valid_object_text(raw: Raw) -> bytes:
     """Clean the text if needed. Raises ValidationError if it is not an object."""
     text = bytes(raw)
     if text.lstrip()[:1] != b"{":
         raise msgspec.ValidationError("Expected `object`")
-    return text if is_document(text) else clean_json(text)
+    return text if is_one_json_document(text) else clean_json(text)
 
 
-def problem_text(error: Exception) -> str:
+def describe_decoding_error(error: Exception) -> str:
     """Name a field or an offset, never a value."""
     if isinstance(error, RecursionError):
         return "nested too deeply"
@@ -174,7 +179,7 @@ def problem_text(error: Exception) -> str:
     return str(error)
 
 
-def inflate(packed: bytes, max_bytes: int) -> Generator[bytes, None, bytes]:
+def inflate_in_turns(packed: bytes, max_bytes: int) -> Generator[bytes, None, bytes]:
     """Yield TURN now and then. Raises TooBig above `max_bytes`, and ValueError if it is not gzip."""
     parts: list[bytes] = []
     remaining_bytes, offset, members = max_bytes, 0, 0
@@ -225,11 +230,11 @@ def _split_elements(body: bytes) -> Iterator[Raw]:
             return iter(_array.decode(body))
         except UNREADABLE:
             pass
-    return _split_lines(body) if is_document(_first_line(body)) else _only_array(body)
+    return _split_lines(body) if is_one_json_document(_first_line(body)) else _elements_of_only_array(body)
 
 
-def _only_array(body: bytes) -> Iterator[Raw]:
-    behind = yield from split_array(body, body.index(b"["))
+def _elements_of_only_array(body: bytes) -> Iterator[Raw]:
+    behind = yield from split_array_elements(body, body.index(b"["))
     if behind.strip():
         raise BadPayload("there is data after the JSON array")
 
@@ -242,11 +247,11 @@ def _split_documents(body: bytes) -> Iterator[Raw]:
 
 
 def _clean_documents(body: bytes) -> Iterator[Raw] | None:
-    if is_document(body):
+    if is_one_json_document(body):
         return iter((body,))
     if _has_object_line(body):
         return _split_lines(body)
-    return _split_run(body) if _begins_run(body) else None
+    return _split_adjoining_objects(body) if _is_start_of_adjoining_objects(body) else None
 
 
 def _split_lines(body: bytes) -> Iterator[Raw]:
@@ -263,13 +268,13 @@ def _split_lines(body: bytes) -> Iterator[Raw]:
                 yield from _split_elements(line)
             except BadPayload:  # a line that is no JSON is rejected as one item
                 yield line
-        elif b"}{" in line and not is_document(line):
-            yield from _split_run(line)
+        elif b"}{" in line and not is_one_json_document(line):
+            yield from _split_adjoining_objects(line)
         elif line:
             yield line
 
 
-def _split_run(text: bytes) -> Iterator[bytes]:
+def _split_adjoining_objects(text: bytes) -> Iterator[bytes]:
     """
     Yield objects without separators between them, as Firehose and CloudWatch write them. If one is invalid,
     the rest of the text from there is one piece.
@@ -281,7 +286,7 @@ def _split_run(text: bytes) -> Iterator[bytes]:
     yield text[offset:].strip()
 
 
-def _begins_run(text: bytes) -> bool:
+def _is_start_of_adjoining_objects(text: bytes) -> bool:
     end = ValueEnds(text).next_token_place(0)
     return end is not None and text[end : end + 1] == b"{"
 
@@ -289,12 +294,14 @@ def _begins_run(text: bytes) -> bool:
 def _has_object_line(body: bytes) -> bool:
     # Only lines that start with a brace count, because a document printed over several lines
     # has indented lines.
-    offset = 0 if body.startswith(b"{") else find_in_windows(body, b"\n{") + 1
+    offset = 0 if body.startswith(b"{") else find_bytes_in_windows(body, b"\n{") + 1
     for _ in range(_LINES_TRIED):
         end = body.find(b"\n", offset)
-        if body[offset : offset + 1] == b"{" and is_document(body[offset : len(body) if end < 0 else end]):
+        if body[offset : offset + 1] == b"{" and is_one_json_document(
+            body[offset : len(body) if end < 0 else end]
+        ):
             return True
-        offset = find_in_windows(body, b"\n{", end) + 1 if end >= 0 else 0
+        offset = find_bytes_in_windows(body, b"\n{", end) + 1 if end >= 0 else 0
         if not offset:
             return False
     return False
@@ -313,19 +320,19 @@ MAX_WHOLE: Final = 256 * 1024 * 1024
 class Unfolding:
     def __init__(self, allowance: Allowance) -> None:
         self._hold = allowance.hold
-        self._allowance = allowance.next_pass()
+        self._allowance = allowance.allowance_for_next_pass()
         self._left = MAX_WHOLE
 
-    def take_off(self, wrapper: Raw) -> Iterator[bytes]:
+    def count_wrapper(self, wrapper: Raw) -> Iterator[bytes]:
         """
         Count even an empty wrapper as an item, because it takes work. Yield TURN when the event loop is due a
         turn.
         """
         self._allowance.count_items(1, len(wrapper))
-        if self._allowance.is_due(len(wrapper)):
+        if self._allowance.count_work_and_check_turn(len(wrapper)):
             yield TURN
 
-    def unfold(self, packed: str) -> Generator[bytes, None, bytes]:
+    def decode_and_inflate(self, packed: str) -> Generator[bytes, None, bytes]:
         """
         Decode base64 and inflate gzip inside it, with TURN now and then.
 
@@ -341,7 +348,7 @@ class Unfolding:
 
     def _inflate_piece(self, packed: bytes) -> Generator[bytes, None, bytes]:
         try:
-            return (yield from inflate(packed, MAX_PIECE))
+            return (yield from inflate_in_turns(packed, MAX_PIECE))
         except TooBig:
             self._count_unfolded(MAX_PIECE)
             raise

@@ -57,14 +57,14 @@ class Stretches(Sequence[JsonItem]):
     def __len__(self) -> int:
         return self._count
 
-    def windows(self) -> Iterator[tuple[memoryview, int]]:
+    def text_windows(self) -> Iterator[tuple[memoryview, int]]:
         """Yield each window's text with separators, and its number of elements."""
         windows = self._windows
         for begin, end, count in zip(windows[::3], windows[1::3], windows[2::3], strict=True):
             yield self._body[begin:end], count
 
     def __iter__(self) -> Iterator[JsonItem]:
-        for text, count in self.windows():
+        for text, count in self.text_windows():
             if count == 1:
                 yield text
             else:
@@ -91,7 +91,7 @@ class JsonCut:
             raise self._syntax_error(end)
         return value
 
-    def passed_over(self, at: int) -> Generator[bytes, None, int]:
+    def end_of_skipped_value(self, at: int) -> Generator[bytes, None, int]:
         return self._value_end(at, 1)
 
     def read_members(
@@ -105,15 +105,15 @@ class JsonCut:
         """
         if self._is_null(at):
             return {}, at + 4
-        self._check_bracket(at, b"{", where)
+        self._require_bracket(at, b"{", where)
         values: dict[bytes, Any] = {}
         at = self._skip_matching(_BLANK, at + 1)
-        if self._sign(at) == b"}":
+        if self._byte_at(at) == b"}":
             return values, at + 1
         alone, next_alone, border = 2, 2, b""
         while True:
             if depth and alone == 0:  # members to skip are passed one window at a time
-                begin, at, alone = at, self._members_window(at, border), 1
+                begin, at, alone = at, self._last_member_in_window(at, border), 1
                 if begin == at:
                     alone, next_alone = next_alone, min(2 * next_alone, _MOST_SINGLE)
                 yield TURN
@@ -130,10 +130,10 @@ class JsonCut:
                 if not depth:
                     values[name_match[1]] = self._view[begin:at]
             self._allowance.count_items(1, at - begin)
-            if self._allowance.is_due(at - begin):
+            if self._allowance.count_work_and_check_turn(at - begin):
                 yield TURN
             end = at
-            at, is_last = self._next_place(end, b"}")
+            at, is_last = self._next_place_or_end(end, b"}")
             if is_last:
                 return values, at
             border = self.body[end : at + 1]
@@ -142,18 +142,18 @@ class JsonCut:
         values: list[Any] = []
         if self._is_null(at):
             return values, at + 4
-        self._check_bracket(at, b"[", where)
+        self._require_bracket(at, b"[", where)
         at = self._skip_matching(_BLANK, at + 1)
-        if self._sign(at) == b"]":
+        if self._byte_at(at) == b"]":
             return values, at + 1
         while True:
             begin = at
             value, at = yield from read(at)
             values.append(value)
             self._allowance.count_items(1, at - begin)
-            if self._allowance.is_due(at - begin):
+            if self._allowance.count_work_and_check_turn(at - begin):
                 yield TURN
-            at, is_last = self._next_place(at, b"]")
+            at, is_last = self._next_place_or_end(at, b"]")
             if is_last:
                 return values, at
 
@@ -165,9 +165,9 @@ class JsonCut:
         stretches = Stretches(self._view)
         if self._is_null(at):
             return stretches, at + 4
-        self._check_bracket(at, b"[", where)
+        self._require_bracket(at, b"[", where)
         at = self._skip_matching(_BLANK, at + 1)
-        if self._sign(at) == b"]":
+        if self._byte_at(at) == b"]":
             return stretches, at + 1
         alone, next_alone = 2, 2  # parse the first two elements one by one, because they show the separator
         border = b""
@@ -186,17 +186,17 @@ class JsonCut:
             # skipped elements are not counted, because they take no memory
             if not depth or count == 1:
                 self._allowance.count_items(count, at - begin)
-            if self._allowance.is_due(at - begin, count):
+            if self._allowance.count_work_and_check_turn(at - begin, count):
                 yield TURN
             end = at
-            at, is_last = self._next_place(end, b"]")
+            at, is_last = self._next_place_or_end(end, b"]")
             if is_last:
                 return stretches, at
             border = self.body[end - 1 : at + _HEAD]
 
-    def _next_place(self, end: int, bracket: bytes) -> tuple[int, bool]:
+    def _next_place_or_end(self, end: int, bracket: bytes) -> tuple[int, bool]:
         at = self._skip_matching(_BLANK, end)
-        sign = self._sign(at)
+        sign = self._byte_at(at)
         if sign == bracket:
             return at + 1, True
         if sign != b",":
@@ -219,7 +219,7 @@ class JsonCut:
                 continue
         return begin, 0
 
-    def _members_window(self, at: int, border: bytes) -> int:
+    def _last_member_in_window(self, at: int, border: bytes) -> int:
         """
         Return the start of the last member in a window, if all members before it are whole. Otherwise return `at`.
         """
@@ -256,7 +256,7 @@ class JsonCut:
         yield TURN
         if depth == _DEPTH:
             raise BadPayload("body: nested too deeply")
-        match self._sign(begin):
+        match self._byte_at(begin):
             case b'"':
                 return (yield from self._end_of_text(begin))
             case b"[":
@@ -268,19 +268,19 @@ class JsonCut:
         raise self._syntax_error(begin)
 
     def _end_of_text(self, begin: int) -> Generator[bytes, None, int]:
-        end = yield from _text_end(self.body, begin)
+        end = yield from _find_end_of_text(self.body, begin)
         if end is None:
             raise BadPayload("body: not valid JSON (it ends too early)")
         return end
 
-    def _check_bracket(self, at: int, bracket: bytes, where: str) -> None:
-        if self._sign(at) != bracket:
+    def _require_bracket(self, at: int, bracket: bytes, where: str) -> None:
+        if self._byte_at(at) != bracket:
             raise BadPayload(f"{where or 'body'}: has the wrong type")
 
     def _is_null(self, at: int) -> bool:
         return self.body[at : at + 4] == b"null"
 
-    def _sign(self, at: int) -> bytes:
+    def _byte_at(self, at: int) -> bytes:
         return self.body[at : at + 1]
 
     def _skip_matching(self, what: re.Pattern[bytes], at: int) -> int:
@@ -301,7 +301,7 @@ def skip_matching(what: re.Pattern[bytes], text: bytes, at: int) -> int:
         at = match.end()
 
 
-def find_in_windows(text: bytes, sign: bytes, begin: int = 0) -> int:
+def find_bytes_in_windows(text: bytes, sign: bytes, begin: int = 0) -> int:
     """Search at most one window per call of the parser."""
     while True:
         stop = begin + WINDOW
@@ -311,12 +311,12 @@ def find_in_windows(text: bytes, sign: bytes, begin: int = 0) -> int:
         begin = stop
 
 
-def end_of_text(text: bytes, begin: int) -> int | None:
+def end_of_json_text(text: bytes, begin: int) -> int | None:
     """Return None if the string never ends."""
-    return run_to_end(_text_end(text, begin))
+    return run_generator_to_end(_find_end_of_text(text, begin))
 
 
-def _text_end(text: bytes, begin: int) -> Generator[bytes, None, int | None]:
+def _find_end_of_text(text: bytes, begin: int) -> Generator[bytes, None, int | None]:
     at = begin + 1
     while at < len(text):
         stop = at + WINDOW
@@ -334,7 +334,7 @@ def _text_end(text: bytes, begin: int) -> Generator[bytes, None, int | None]:
     return None
 
 
-def run_to_end(work: Generator[bytes, None, T]) -> T:
+def run_generator_to_end(work: Generator[bytes, None, T]) -> T:
     while True:
         try:
             next(work)

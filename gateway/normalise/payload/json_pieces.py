@@ -16,10 +16,10 @@ from gateway.normalise.payload.json_cut import (
     LONGEST_NAME,
     WINDOW,
     JsonCut,
-    end_of_text,
-    find_in_windows,
+    end_of_json_text,
+    find_bytes_in_windows,
     is_valid_json,
-    run_to_end,
+    run_generator_to_end,
     skip_matching,
 )
 
@@ -46,7 +46,7 @@ _HALF_BYTES: Final = 6
 def clean_json(raw: bytes | msgspec.Raw) -> bytes:
     """Replace NaN and Infinity by null, and lone surrogates and invalid UTF-8 by U+FFFD."""
     text = _replace_invalid_utf8(bytes(raw))
-    if all(find_in_windows(text, sign) < 0 for sign in _SIGNS):
+    if all(find_bytes_in_windows(text, sign) < 0 for sign in _SIGNS):
         return text
     view, cleaned = memoryview(text), BytesIO()
     offset, is_text = 0, False
@@ -92,15 +92,15 @@ _BRACKET = re.compile(rb"[\[\]{},]")
 _MARK = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["\[\]{},]', re.DOTALL)
 
 
-def is_document(text: bytes | msgspec.Raw) -> bool:
+def is_one_json_document(text: bytes | msgspec.Raw) -> bool:
     if len(text) > WINDOW:
         body = bytes(text)
-        end = ValueEnds(body).value_end(len(body) - len(body.lstrip()))
+        end = ValueEnds(body).end_of_value(len(body) - len(body.lstrip()))
         return end is not None and not body[end:].strip()
     return is_valid_json(text)
 
 
-def split_array(body: bytes, place: int) -> Generator[bytes | msgspec.Raw, None, bytes]:
+def split_array_elements(body: bytes, place: int) -> Generator[bytes | msgspec.Raw, None, bytes]:
     """
     Split an array, even a large one or one that a strict parser rejects.
 
@@ -111,17 +111,17 @@ def split_array(body: bytes, place: int) -> Generator[bytes | msgspec.Raw, None,
     end, place = place, place + 1
     passed_over = 0
     while body[end : end + 1] != b"]":
-        border = ends.element_border(place)
+        border = ends.end_of_element(place)
         if border is None and not is_cleaned:
             # clean all remaining elements together, because an error usually repeats in most elements
             is_cleaned = True
             cleaned = clean_json(b"[" + body[place:])
-            if ValueEnds(cleaned).value_end(0) is not None:
+            if ValueEnds(cleaned).end_of_value(0) is not None:
                 body, end, place = cleaned, 0, 1
                 ends, marks = ValueEnds(body), _Marks(body)
                 continue
-        end = (yield from _counted_end(place, marks)) if border is None else border
-        if len(element := text_piece(body, place, end)):
+        end = (yield from _end_by_counting_brackets(place, marks)) if border is None else border
+        if len(element := stripped_piece(body, place, end)):
             yield element
         else:
             passed_over += 1
@@ -136,25 +136,25 @@ class ValueEnds:
         self._text = text
         self._cut = JsonCut(text, Allowance(len(text) + 1))
 
-    def value_end(self, place: int) -> int | None:
+    def end_of_value(self, place: int) -> int | None:
         """Return None if the value is invalid."""
         try:
-            return run_to_end(self._cut.passed_over(place))
+            return run_generator_to_end(self._cut.end_of_skipped_value(place))
         except BadPayload:
             return None
 
     def next_token_place(self, place: int) -> int | None:
         """Return None at the end of the text, or if the value is invalid."""
-        end = self.value_end(self.value_begin(place))
-        end = None if end is None else self.value_begin(end)
+        end = self.end_of_value(self.start_of_value(place))
+        end = None if end is None else self.start_of_value(end)
         return None if end == len(self._text) else end
 
-    def element_border(self, place: int) -> int | None:
+    def end_of_element(self, place: int) -> int | None:
         """Return the comma or bracket after an element, or None if the element is invalid."""
         end = self.next_token_place(place)
         return None if end is None or self._text[end : end + 1] not in (b",", b"]") else end
 
-    def value_begin(self, place: int) -> int:
+    def start_of_value(self, place: int) -> int:
         return skip_matching(_BLANK, self._text, place)
 
 
@@ -165,12 +165,12 @@ class _Marks:
         self._body = body
         self._expression = _MARK
 
-    def marks_from(self, place: int) -> Iterator[re.Match[bytes]]:
+    def iterate_marks(self, place: int) -> Iterator[re.Match[bytes]]:
         while place < len(self._body):
             stop = place + WINDOW
             for mark in self._expression.finditer(self._body, place, stop):
                 if mark[0] == b'"':
-                    end = end_of_text(self._body, mark.start())
+                    end = end_of_json_text(self._body, mark.start())
                     if end is None:
                         self._expression = _BRACKET
                     stop = end or mark.end()
@@ -180,9 +180,9 @@ class _Marks:
             place = stop
 
 
-def _counted_end(offset: int, marks: _Marks) -> Generator[bytes, None, int]:
+def _end_by_counting_brackets(offset: int, marks: _Marks) -> Generator[bytes, None, int]:
     depth = 0
-    for number, mark in enumerate(marks.marks_from(offset), start=1):
+    for number, mark in enumerate(marks.iterate_marks(offset), start=1):
         if number % _MARKS == 0:
             yield TURN
         sign = mark[0]
@@ -192,7 +192,7 @@ def _counted_end(offset: int, marks: _Marks) -> Generator[bytes, None, int]:
     raise BadPayload("the JSON array is incomplete")
 
 
-def text_piece(text: bytes, begin: int, end: int) -> msgspec.Raw:
+def stripped_piece(text: bytes, begin: int, end: int) -> msgspec.Raw:
     """Do not copy a large part, so it may have trailing whitespace."""
     if end - begin < _SMALL:
         return msgspec.Raw(text[begin:end].strip())
@@ -203,12 +203,12 @@ def iterate_members(text: bytes, place: int) -> Iterator[tuple[str, int, int]]:
     """Yield name, start and end of each member. Raises DecodeError."""
     ends = ValueEnds(text)
     while (name := _NAME.match(text, place, place + LONGEST_NAME)) is not None:
-        begin = ends.value_begin(name.end())
-        end = ends.value_end(begin)
+        begin = ends.start_of_value(name.end())
+        end = ends.end_of_value(begin)
         if end is None:
             raise msgspec.DecodeError(f"JSON is malformed (byte {begin})")
         yield msgspec.json.decode(name[1], type=str), begin, end
         place = end
-    place = ends.value_begin(place + (text[place : place + 1] == b"{"))
+    place = ends.start_of_value(place + (text[place : place + 1] == b"{"))
     if text[place : place + 1] != b"}":
         raise msgspec.DecodeError(f"JSON is malformed (byte {place})")

@@ -15,7 +15,7 @@ import msgspec
 
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import LARGEST_VALUE
-from gateway.normalise.payload.json_pieces import ValueEnds, text_piece
+from gateway.normalise.payload.json_pieces import ValueEnds, stripped_piece
 
 LARGE: Final = 1024 * 1024
 MAX_VALUE: Final = 256 * 1024  # maximum bytes of a value that is not text, far more than any metadata needs
@@ -23,16 +23,16 @@ MAX_VALUE: Final = 256 * 1024  # maximum bytes of a value that is not text, far 
 _anything = msgspec.json.Decoder()
 
 
-def reduce_large(raw: payload.Raw, type: type[msgspec.Struct]) -> msgspec.Raw:
+def without_large_values(raw: payload.Raw, type: type[msgspec.Struct]) -> msgspec.Raw:
     """Leave out values that are too large for their field. Raises one of UNREADABLE."""
-    text = payload.object_text(raw)
+    text = payload.valid_object_text(raw)
     return _reduce_members(text, text.index(b"{"), type)
 
 
 def _reduce_members(text: bytes, offset: int, type: type[msgspec.Struct]) -> msgspec.Raw:
     rules = _field_rules(type)
     small_members = {}
-    for name, begin, end in payload.members_at(text, offset):
+    for name, begin, end in payload.member_positions(text, offset):
         rule = rules.get(name)
         value = None if rule is None else _reduce_value(text, begin, end, rule)
         if value is not None:
@@ -46,7 +46,7 @@ class SmallValues:
     def __init__(self) -> None:
         self._left = LARGE
 
-    def read(self, raw: payload.Raw, depth: int) -> Any:
+    def read_small_values(self, raw: payload.Raw, depth: int) -> Any:
         """
         An object that is too large is reduced to its small members. Any other large value becomes an empty
         list.
@@ -55,9 +55,12 @@ class SmallValues:
         """
         if len(raw) <= min(MAX_VALUE, self._left):
             self._left -= len(raw)
-            return payload.decode(raw, _anything)
-        if depth and payload.first_sign(raw) == b"{":
-            return {name: self.read(value, depth - 1) for name, value in payload.members_of(raw)}
+            return payload.decode_or_clean(raw, _anything)
+        if depth and payload.first_byte(raw) == b"{":
+            return {
+                name: self.read_small_values(value, depth - 1)
+                for name, value in payload.iterate_undecoded_members(raw)
+            }
         return []
 
 
@@ -75,20 +78,23 @@ def _reduce_value(text: bytes, begin: int, end: int, rule: _FieldRule) -> msgspe
     if size > MAX_VALUE and sign == b"{" and rule.inner is not None:
         return _reduce_members(text, begin, rule.inner)
     is_noise = size > LARGEST_VALUE if sign == b'"' else size > MAX_VALUE and rule.is_noise_if_large
-    return None if is_noise or not size else text_piece(text, begin, end)
+    return None if is_noise or not size else stripped_piece(text, begin, end)
 
 
 @cache
 def _field_rules(type: type[msgspec.Struct]) -> dict[str, _FieldRule]:
     fields = msgspec.structs.fields(type)
-    return {field.encode_name: _FieldRule(struct_in(field.type), _is_open(field.type)) for field in fields}
+    return {
+        field.encode_name: _FieldRule(struct_in_annotation(field.type), _takes_any_keys(field.type))
+        for field in fields
+    }
 
 
-def _is_open(annotation: Any) -> bool:
+def _takes_any_keys(annotation: Any) -> bool:
     return annotation is Any or get_origin(annotation) is dict
 
 
-def struct_in(annotation: Any) -> type[msgspec.Struct] | None:
+def struct_in_annotation(annotation: Any) -> type[msgspec.Struct] | None:
     options = getattr(annotation, "__args__", (annotation,))
     return next(
         (option for option in options if isinstance(option, type) and issubclass(option, msgspec.Struct)),
@@ -105,36 +111,36 @@ def outline_item(raw: payload.Raw, most: int) -> payload.Raw:
     if len(raw) < LARGE:
         return raw
     try:
-        text = payload.object_text(raw)
-        return _outline(text, text.index(b"{"), len(text), most, DEEPEST)
+        text = payload.valid_object_text(raw)
+        return _outline_value(text, text.index(b"{"), len(text), most, DEEPEST)
     except payload.UNREADABLE:
         return b"null"
 
 
-def _outline(text: bytes, begin: int, end: int, max_items: int, depth: int) -> bytes:
+def _outline_value(text: bytes, begin: int, end: int, max_items: int, depth: int) -> bytes:
     sign = text[begin : begin + 1]
     if end - begin <= KEPT:
         return text[begin:end]
     if depth and sign == b"{":
-        members = payload.members_at(text, begin)
+        members = payload.member_positions(text, begin)
         return b"{%b}" % b",".join(
-            b"%b:%b" % (msgspec.json.encode(name), _outline(text, at, stop, max_items, depth - 1))
+            b"%b:%b" % (msgspec.json.encode(name), _outline_value(text, at, stop, max_items, depth - 1))
             for name, at, stop in members
         )
     if depth and sign == b"[":
-        return b"[%b]" % b",".join(_outline_elements(text, begin, max_items, depth - 1))
+        return b"[%b]" % b",".join(_outline_array_elements(text, begin, max_items, depth - 1))
     return b"null"
 
 
-def _outline_elements(text: bytes, begin: int, max_items: int, depth: int) -> list[bytes]:
+def _outline_array_elements(text: bytes, begin: int, max_items: int, depth: int) -> list[bytes]:
     ends, outlines, offset = ValueEnds(text), list[bytes](), begin + 1
     while len(outlines) < max_items:
-        offset = ends.value_begin(offset)
-        end = ends.value_end(offset)
+        offset = ends.start_of_value(offset)
+        end = ends.end_of_value(offset)
         if end is None:
             break
-        outlines.append(_outline(text, offset, end, max_items, depth))
-        offset = ends.value_begin(end) + 1
+        outlines.append(_outline_value(text, offset, end, max_items, depth))
+        offset = ends.start_of_value(end) + 1
         if text[offset - 1 : offset] != b",":
             break
     return outlines

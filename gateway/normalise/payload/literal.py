@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from gateway.normalise.payload.large_items import struct_in
+from gateway.normalise.payload.large_items import struct_in_annotation
 
 MAX_LITERAL: Final = 64 * 1024
 
@@ -36,13 +36,13 @@ class _LiteralMember(NamedTuple):
     has_members: bool = False
 
 
-def read_literal(written: Any, type: type[Struct]) -> Struct:
+def read_python_literal(written: Any, type: type[Struct]) -> Struct:
     """Read text such as `{'a': 1}` or `Usage(a=1, b=Details(c=2))` into a struct."""
     return _build_struct(written[:MAX_LITERAL], type) if isinstance(written, str) else type()
 
 
 def _build_struct(written: str, type: type[Struct]) -> Struct:
-    members = {member.name: member for member in _yield_members(written)}
+    members = {member.name: member for member in _members_of_literal(written)}
     values: dict[str, Any] = {}
     for field in msgspec.structs.fields(type):
         member = members.get(field.encode_name)
@@ -50,12 +50,12 @@ def _build_struct(written: str, type: type[Struct]) -> Struct:
             continue
         if not member.has_members:
             values[field.name] = member.value
-        elif (inner := struct_in(field.type)) is not None:
+        elif (inner := struct_in_annotation(field.type)) is not None:
             values[field.name] = _build_struct(member.value, inner)
     return type(**values)
 
 
-def _yield_members(written: str) -> Iterator[_LiteralMember]:
+def _members_of_literal(written: str) -> Iterator[_LiteralMember]:
     head = _HEAD.match(written)
     depth, opened, stage, name = 0, 0, _NAME, ""
     for token in _TOKEN.finditer(written, head.end() if head else 0):

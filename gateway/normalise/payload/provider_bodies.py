@@ -10,7 +10,14 @@ import msgspec
 from gateway.normalise.reading import meters
 from gateway.normalise.reading.meters import BilledUnits
 from gateway.normalise.reading.tokens import Gemini, Tokens, Usage, tokens_of_gemini, tokens_of_usage
-from gateway.normalise.reading.values import Other, count, first_text, nested, object_or_none, text
+from gateway.normalise.reading.values import (
+    Other,
+    first_text,
+    parse_count,
+    struct_or_empty,
+    struct_or_none,
+    text_or_none,
+)
 from spool.identity import Identity, call_identity, is_long
 from spool.meters import image_meter, quantity_in_millionths
 from spool.processing import PROVISIONED
@@ -40,9 +47,9 @@ class PagesRead(msgspec.Struct):
     pages_processed: Any = None
     pages_processed_annotation: Any = None
 
-    def tokens(self) -> Tokens:
+    def tokens_with_pages(self) -> Tokens:
         """Return the tokens. Some deployments count only annotated pages, but these were also read."""
-        found_meters = meters.valid_meters(
+        found_meters = meters.keep_valid_meters(
             {
                 "input_document_pages": self.pages_processed,
                 "input_annotated_document_pages": self.pages_processed_annotation,
@@ -84,43 +91,48 @@ class ProviderBody(msgspec.Struct):
     quality: Any = None
 
     @property
-    def tier(self) -> str | None:
+    def service_tier_name(self) -> str | None:
         """Return the tier. OpenAI states it next to the usage, Anthropic and Vertex inside it."""
-        of_vertex = tier_of_traffic(nested(self.usageMetadata, Gemini).trafficType)
-        return first_text(nested(self.usage, Usage).service_tier, self.service_tier, of_vertex)
+        of_vertex = tier_of_traffic_type(struct_or_empty(self.usageMetadata, Gemini).trafficType)
+        return first_text(struct_or_empty(self.usage, Usage).service_tier, self.service_tier, of_vertex)
 
     @property
-    def geography(self) -> Any:
+    def processing_geography(self) -> Any:
         """Return where Anthropic says that it processed the call."""
-        return nested(self.usage, Usage).inference_geo
+        return struct_or_empty(self.usage, Usage).inference_geo
 
     @property
-    def answered_by(self) -> str | None:
+    def answering_model(self) -> str | None:
         """Return the model that answered. Gemini's responses name it in a field of their own."""
         return first_text(self.modelVersion, self.model)
 
-    def tokens(self, request: ProviderBody | None = None) -> Tokens:
+    def counted_tokens(self, request: ProviderBody | None = None) -> Tokens:
         """
         Return the tokens. `request` is the request body, which is needed because DALL-E's responses do not
         state the image size.
         """
-        counted = self._count_usage()
+        counted = self._tokens_of_usage_object()
         if request is None:
             return counted
         size, quality = self.size or request.size, self.quality or request.quality
-        return self._add_searches(counted, response_image_meters(self.data, size, quality))
+        return self._with_search_meters(counted, response_image_meters(self.data, size, quality))
 
-    def _count_usage(self) -> Tokens:
-        billed = nested(self.usage, Usage).billed_units or nested(self.meta, CohereMeta).billed_units
+    def _tokens_of_usage_object(self) -> Tokens:
+        billed = (
+            struct_or_empty(self.usage, Usage).billed_units
+            or struct_or_empty(self.meta, CohereMeta).billed_units
+        )
         if isinstance(billed, BilledUnits):
             return billed_unit_tokens(billed)
         if isinstance(self.usage, Usage):
-            return self._add_searches(tokens_of_usage(self.usage), searches_in_output(self.output))
+            return self._with_search_meters(
+                tokens_of_usage(self.usage), count_searches_in_output(self.output)
+            )
         if isinstance(self.usageMetadata, Gemini):
-            return self._add_searches(tokens_of_gemini(self.usageMetadata), self._search_meters())
-        return self.usage_info.tokens() if isinstance(self.usage_info, PagesRead) else Tokens()
+            return self._with_search_meters(tokens_of_gemini(self.usageMetadata), self._search_meters())
+        return self.usage_info.tokens_with_pages() if isinstance(self.usage_info, PagesRead) else Tokens()
 
-    def _add_searches(self, tokens: Tokens, found_meters: meters.Meters) -> Tokens:
+    def _with_search_meters(self, tokens: Tokens, found_meters: meters.Meters) -> Tokens:
         """Add searches. The number that the usage states takes precedence."""
         return (
             tokens
@@ -136,25 +148,27 @@ class ProviderBody(msgspec.Struct):
         run = sum(map(_count_queries, self.candidates)) if isinstance(self.candidates, list) else 0
         if not run:
             return None
-        is_by_prompt = _BY_PROMPT.match((text(self.modelVersion) or "").rpartition("/")[2]) is not None
+        is_by_prompt = (
+            _BY_PROMPT.match((text_or_none(self.modelVersion) or "").rpartition("/")[2]) is not None
+        )
         return {"web_searches": 1 if is_by_prompt else run}
 
-    def identity(self, record: Inference, *, own_id: str | None) -> Identity:
+    def call_identity(self, record: Inference, *, own_id: str | None) -> Identity:
         """
         Identify a call by the provider's response id if it is unique.
 
         No key is made from the content, because such a key needs a time, and some logs have none.
         """
-        response_id = text(self.id) or text(self.responseId)
+        response_id = text_or_none(self.id) or text_or_none(self.responseId)
         is_unique = response_id is not None and is_long(response_id)
         return call_identity(record, response_id=response_id if is_unique else None, own_id=own_id)
 
 
 def billed_unit_tokens(billed: BilledUnits) -> Tokens:
     return Tokens(
-        count(billed.input_tokens, "billed_units.input_tokens"),
-        count(billed.output_tokens, "billed_units.output_tokens"),
-        meters=meters.valid_meters(
+        parse_count(billed.input_tokens, "billed_units.input_tokens"),
+        parse_count(billed.output_tokens, "billed_units.output_tokens"),
+        meters=meters.keep_valid_meters(
             {
                 "rerank_searches": billed.search_units,
                 "input_classifications": billed.classifications,
@@ -166,7 +180,7 @@ def billed_unit_tokens(billed: BilledUnits) -> Tokens:
 _TRAFFIC = {"ON_DEMAND_FLEX": "flex", "ON_DEMAND_PRIORITY": "priority", "PROVISIONED_THROUGHPUT": PROVISIONED}
 
 
-def tier_of_traffic(stated: Any) -> str | None:
+def tier_of_traffic_type(stated: Any) -> str | None:
     """Read the form of JSON and of SDKs."""
     return _TRAFFIC.get(stated.rpartition(".")[2]) if isinstance(stated, str) else None
 
@@ -188,28 +202,28 @@ def image_meters(number: Any, size: Any, quality: Any) -> meters.Meters:
     return {"output_images": image_count} | ({} if of_kind is None else {of_kind: image_count})
 
 
-def searches_in_output(output: Any) -> meters.Meters:
+def count_searches_in_output(output: Any) -> meters.Meters:
     """Do not count a step that opens a found page."""
     counts: dict[str, int | str] = {}
     for raw in output if isinstance(output, list) else ():
         if b"_search_call" not in bytes(raw):
             continue
-        item = object_or_none(raw, OutputItem) or OutputItem()
+        item = struct_or_none(raw, OutputItem) or OutputItem()
         name = _SEARCHES.get(item.type) if isinstance(item.type, str) else None
-        if name is not None and nested(item.action, SearchAction).type in (None, "search"):
+        if name is not None and struct_or_empty(item.action, SearchAction).type in (None, "search"):
             counts[name] = int(counts.get(name, 0)) + 1
     return counts or None
 
 
 def _is_image(raw: msgspec.Raw) -> bool:
     """Return whether an object is an image. Embeddings are listed under the same name."""
-    item = object_or_none(raw, MadeImage) or MadeImage()
+    item = struct_or_none(raw, MadeImage) or MadeImage()
     return bool(item.url or item.b64_json)
 
 
 def _count_queries(raw: Any) -> int:
     if b"webSearchQueries" not in bytes(raw):
         return 0
-    candidate = object_or_none(raw, GeminiCandidate) or GeminiCandidate()
-    queries = nested(candidate.groundingMetadata, Grounding).webSearchQueries
+    candidate = struct_or_none(raw, GeminiCandidate) or GeminiCandidate()
+    queries = struct_or_empty(candidate.groundingMetadata, Grounding).webSearchQueries
     return len(queries) if isinstance(queries, list) else 0

@@ -15,12 +15,12 @@ from gateway.normalise.reading.assistants import (
     OPENCODE_SESSION,
 )
 from gateway.normalise.reading.request_ids import RequestIdHeaders
-from gateway.normalise.reading.values import first_text, nested, text
+from gateway.normalise.reading.values import first_text, struct_or_empty, text_or_none
 from spool.identity import is_unique
 from spool.record import Inference
 
 
-def _header_field(name: str) -> Any:
+def _declare_header_field(name: str) -> Any:
     return msgspec.field(name=name, default=None)
 
 
@@ -37,31 +37,31 @@ class AgentHeaders(RequestIdHeaders):
     only the session.
     """
 
-    of_claude_code: Any = _header_field(CLAUDE_CODE_SESSION)
-    of_opencode: Any = _header_field(OPENCODE_SESSION)
-    codex_thread: Any = _header_field(CODEX_THREAD)
-    codex_session: Any = _header_field(CODEX_SESSION)
-    codex_turn: Any = _header_field(CODEX_TURN)
-    agent: Any = _header_field("x-claude-code-agent-id")
-    parent_agent: Any = _header_field("x-claude-code-parent-agent-id")
+    of_claude_code: Any = _declare_header_field(CLAUDE_CODE_SESSION)
+    of_opencode: Any = _declare_header_field(OPENCODE_SESSION)
+    codex_thread: Any = _declare_header_field(CODEX_THREAD)
+    codex_session: Any = _declare_header_field(CODEX_SESSION)
+    codex_turn: Any = _declare_header_field(CODEX_TURN)
+    agent: Any = _declare_header_field("x-claude-code-agent-id")
+    parent_agent: Any = _declare_header_field("x-claude-code-parent-agent-id")
 
     @property
-    def session(self) -> str | None:
+    def session_id(self) -> str | None:
         """Return the session. Other programs may use the shorter names for other ids."""
         if self.of_claude_code is not None:
-            return text(self.of_claude_code)
-        turn = CodexTurn() if self.codex_turn is None else nested(self.codex_turn, CodexTurn)
+            return text_or_none(self.of_claude_code)
+        turn = CodexTurn() if self.codex_turn is None else struct_or_empty(self.codex_turn, CodexTurn)
         stated = (self.of_opencode, self.codex_thread, self.codex_session, turn.thread_id, turn.session_id)
         session = first_text(*stated)
         return session if session is not None and is_unique(session) else None
 
     def fill_session_and_run(self, record: Inference) -> None:
-        record.session = self.session
-        self.set_run(record)
+        record.session = self.session_id
+        self.fill_run(record)
 
-    def set_run(self, record: Inference) -> None:
+    def fill_run(self, record: Inference) -> None:
         if self.agent is not None:
-            record.run, record.parent_run = text(self.agent), text(self.parent_agent)
+            record.run, record.parent_run = text_or_none(self.agent), text_or_none(self.parent_agent)
 
 
 NO_HEADERS = AgentHeaders()
@@ -75,7 +75,7 @@ _WRITTEN = re.compile(rf"""['"]({"|".join(_NAMES)})['"]: ?['"]([\w-]+)['"]""")
 _CODEX_THREAD = re.compile(rf"""['"]{CODEX_TURN}['"]: ?['"]{{.{{,1024}}?\\*"thread_id\\*": ?\\*"([\w-]+)""")
 
 
-def parse_written_headers(headers: Any) -> AgentHeaders:
+def parse_headers_in_text(headers: Any) -> AgentHeaders:
     """Parse headers that the gateway wrote into one text, as JSON or as a literal of Python."""
     if not isinstance(headers, str):
         return NO_HEADERS

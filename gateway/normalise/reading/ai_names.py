@@ -40,18 +40,18 @@ _LONGEST_NOTHING = max(map(len, _NOTHING))
 def is_ai_name(name: str) -> bool:
     if _AI_PARTS.search(name) is None and not name.startswith(CONVENTION_BEGINNINGS):
         return False
-    return bool(_CONVENTION.match(name) or names_model(name) or is_usage_name(name))
+    return bool(_CONVENTION.match(name) or is_model_name(name) or is_usage_name(name))
 
 
 def is_usage_name(name: str) -> bool:
-    return _USAGE.search(name) is not None and not is_other_use(name)
+    return _USAGE.search(name) is not None and not is_usage_word_of_other_meaning(name)
 
 
-def names_model(name: str) -> bool:
+def is_model_name(name: str) -> bool:
     return _MODEL.search(name) is not None
 
 
-def is_other_use(name: str) -> bool:
+def is_usage_word_of_other_meaning(name: str) -> bool:
     """
     Return True for names with a usage word but another meaning, such as sign-in tokens or the cost of an HTTP
     request.
@@ -59,33 +59,33 @@ def is_other_use(name: str) -> bool:
     return _NO_USAGE.search(name) is not None
 
 
-def ai_names(members: Mapping[str, msgspec.Raw]) -> list[str]:
+def ai_names_with_values(members: Mapping[str, msgspec.Raw]) -> list[str]:
     """
     Return at most MOST names.
 
     A gateway's log has fewer names than a span, so `tokens` without other words is enough.
     """
-    return sorted(name for _, name in zip(range(MOST), _names_in(members), strict=False))
+    return sorted(name for _, name in zip(range(MOST), _iterate_ai_names(members), strict=False))
 
 
-def _names_in(members: Mapping[str, msgspec.Raw]) -> Iterator[str]:
+def _iterate_ai_names(members: Mapping[str, msgspec.Raw]) -> Iterator[str]:
     for name, value in members.items():
-        if _is_ai_count(name, value):
+        if _is_ai_name_with_value(name, value):
             yield name
-        elif len(value) <= _LARGEST and payload.first_sign(value) == b"{":
+        elif len(value) <= _LARGEST and payload.first_byte(value) == b"{":
             yield from (
                 f"{name}.{inner}"
-                for inner, inner_value in payload.peek(value).items()
-                if _is_ai_count(inner, inner_value)
+                for inner, inner_value in payload.undecoded_members(value).items()
+                if _is_ai_name_with_value(inner, inner_value)
             )
 
 
-def _is_ai_count(name: str, value: msgspec.Raw) -> bool:
+def _is_ai_name_with_value(name: str, value: msgspec.Raw) -> bool:
     if name.isupper():  # a name in capitals is that of a database column
         name = name.lower()
-    return (name in _COUNT_ALONE or is_ai_name(name)) and not _is_nothing(value)
+    return (name in _COUNT_ALONE or is_ai_name(name)) and not _is_empty_value(value)
 
 
-def _is_nothing(value: msgspec.Raw) -> bool:
+def _is_empty_value(value: msgspec.Raw) -> bool:
     # compare the length first, so that large values are not copied
     return len(value) <= _LONGEST_NOTHING and bytes(value) in _NOTHING

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from gateway.normalise.reading.values import text
+from gateway.normalise.reading.values import text_or_none
 
 
 class AssistantSession(NamedTuple):
@@ -26,8 +26,8 @@ class AssistantSession(NamedTuple):
     carriers: tuple[str, ...] = ()
     knows_price: bool = False
 
-    def relayed_session(self, attributes: Mapping[str, Any]) -> str | None:
-        return text(attributes.get(self.session)) if self.carriers else None
+    def session_if_relayed(self, attributes: Mapping[str, Any]) -> str | None:
+        return text_or_none(attributes.get(self.session)) if self.carriers else None
 
 
 CLAUDE_CODE_SESSION = "x-claude-code-session-id"

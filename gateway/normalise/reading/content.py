@@ -110,7 +110,7 @@ _DOUBTFUL_FACTS = _FACT_WORDS | {
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 
 
-def names_content(name: str) -> bool:
+def is_name_of_content(name: str) -> bool:
     lower = name.lower()
     is_like_content = name.startswith(CONTENT_BEGINNINGS) or lower.endswith(_CONTENT_ENDINGS)
     if is_like_content and not name.startswith(NOT_CONTENT):
@@ -118,11 +118,11 @@ def names_content(name: str) -> bool:
     return lower in _CONTENT or name in _CONTENT
 
 
-is_content = cache_by_text(8192)(names_content)  # `names_content` with a cache, because names recur
+is_content = cache_by_text(8192)(is_name_of_content)  # cached, because names recur
 
 
 @cache_by_text(8192)
-def may_hold_content(name: str) -> bool:
+def may_be_name_of_content(name: str) -> bool:
     """Judge a name that a caller chose: it has a content word and does not end with a word for a fact."""
     if is_content(name):
         return True
@@ -136,7 +136,7 @@ def may_hold_content(name: str) -> bool:
 
 
 @cache_by_text(8192)
-def is_doubtful(name: str) -> bool:
+def is_doubtful_name(name: str) -> bool:
     """Judge a name that a caller chose: `code`, `tool_result` or `note` need the operator's permission."""
     words = [word.lower() for word in _WORD.findall(name)]
     if not any(word in _DOUBTFUL_WORDS for word in words):

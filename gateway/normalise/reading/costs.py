@@ -10,7 +10,7 @@ _CHARGED_WITHOUT_COUNTS = frozenset({IMAGE, RERANK, SPEECH, TRANSCRIPTION})
 _FREE_MODEL = ":free"  # ending of the names of OpenRouter's free models
 
 
-def known_cost(record: Inference, cost: str | None, operation: str | None = None) -> str | None:
+def cost_unless_unknown(record: Inference, cost: str | None, operation: str | None = None) -> str | None:
     """
     Return None if the cost is a 0 that the source writes because it knows no price.
 
@@ -20,13 +20,13 @@ def known_cost(record: Inference, cost: str | None, operation: str | None = None
     if (
         cost != "0"
         or record.status != "ok"
-        or _is_free(record.request_model)
-        or _is_free(record.response_model)
+        or _is_free_model(record.request_model)
+        or _is_free_model(record.response_model)
     ):
         return cost
     has_used = record.input_tokens or record.output_tokens or record.meters
     return None if has_used or (operation or record.operation) in _CHARGED_WITHOUT_COUNTS else cost
 
 
-def _is_free(model: str | None) -> bool:
+def _is_free_model(model: str | None) -> bool:
     return model is not None and model.endswith(_FREE_MODEL)

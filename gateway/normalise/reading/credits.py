@@ -20,7 +20,7 @@ UNSCALED_CREDITS: Final = "AIU"  # unit of credits while their scale is unknown;
 _MAX_FACTOR: Final = 2
 
 
-def scale_credits(record: Inference, estimate: str | None) -> None:
+def replace_credits_by_cost(record: Inference, estimate: str | None) -> None:
     """
     Replace the charge in credits of unknown scale by a cost. The right scale is the one near the estimate.
 
@@ -39,5 +39,5 @@ def scale_credits(record: Inference, estimate: str | None) -> None:
             fits = Decimal(estimate) <= cost * _MAX_FACTOR and cost <= Decimal(estimate) * _MAX_FACTOR
         if fits:
             record.cost = decimal_text(cost)
-            tags.put_tag_on(record, CREDITS_TAG, decimal_text(credits))
+            tags.put_tag_on_record(record, CREDITS_TAG, decimal_text(credits))
             return

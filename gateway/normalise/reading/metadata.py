@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.reading.tags import MAX_NAME, is_secret, names_secret, put_tag
-from gateway.normalise.reading.values import mapping, text
+from gateway.normalise.reading.tags import MAX_NAME, is_credential, is_name_of_secret, put_tag_if_allowed
+from gateway.normalise.reading.values import dict_or_empty, text_or_none
 from spool.people import USER_EMAIL, is_address
 from spool.record import Inference
 
@@ -57,10 +57,14 @@ class Metadata:
         """Count the value as dropped if it may not be a tag. Empty values are ignored."""
         if value is None or value == "":
             return
-        if not _may_be_named(name) or is_secret(value) or not put_tag(self.tags, name, value):
+        if (
+            not _may_be_tag_name(name)
+            or is_credential(value)
+            or not put_tag_if_allowed(self.tags, name, value)
+        ):
             self.left_out += 1
 
-    def add_labels(self, words: Iterable[Any]) -> None:
+    def add_labels_as_tags(self, words: Iterable[Any]) -> None:
         """Split a word such as `k:v` at the first colon. Other words get the value `true`."""
         for word in words:
             if not isinstance(word, str):
@@ -69,7 +73,7 @@ class Metadata:
             name, colon, value = word.partition(":")
             self.add_tag(name, value if colon else "true")
 
-    def add_facts(self, facts: Mapping[str, Any]) -> None:
+    def add_caller_and_tags(self, facts: Mapping[str, Any]) -> None:
         self.user = self.user or _first_text(facts, _USER)
         self.team = self.team or _first_text(facts, _TEAM)
         self.session = self.session or _first_text(facts, _SESSION)
@@ -77,9 +81,9 @@ class Metadata:
             if name not in _WHO:
                 self.add_tag(name, value)
 
-    def learn_fields(self, logged: WorkFields) -> None:
+    def add_work_fields(self, logged: WorkFields) -> None:
         for name in WorkFields.__struct_fields__:
-            self.add_tag(name, text(getattr(logged, name)))
+            self.add_tag(name, text_or_none(getattr(logged, name)))
 
     def fill_record(
         self,
@@ -96,8 +100,8 @@ class Metadata:
         if email is not None and not is_address(email):
             email = None
         principal = principal or email
-        supplied, session = _user_and_session(end_user or self.user)
-        if is_secret(supplied):
+        supplied, session = _split_user_and_session(end_user or self.user)
+        if is_credential(supplied):
             supplied = None
             self.left_out += 1
         if principal and supplied:
@@ -107,38 +111,38 @@ class Metadata:
         record.session = record.session or self.session or session
         record.tags = self.tags
         if email is not None and email != principal:
-            self.left_out += not put_tag(record.tags, USER_EMAIL, email)
-        add_run(record)
+            self.left_out += not put_tag_if_allowed(record.tags, USER_EMAIL, email)
+        fill_run_from_tags(record)
 
 
-def add_run(record: Inference) -> None:
+def fill_run_from_tags(record: Inference) -> None:
     """Read the run of an agent, and the run that started it, from the caller's metadata."""
     if record.run is None:
         record.run, record.parent_run = _first_text(record.tags, _RUN), _first_text(record.tags, _PARENT_RUN)
 
 
-def key_name(*values: Any) -> str | None:
+def first_key_name(*values: Any) -> str | None:
     """Skip values that are the key itself or a part of it."""
     for value in values:
-        if (shown_name := text(value)) is not None and not is_secret(shown_name):
+        if (shown_name := text_or_none(value)) is not None and not is_credential(shown_name):
             return shown_name
     return None
 
 
-def _user_and_session(end_user: str | None) -> tuple[str | None, str | None]:
+def _split_user_and_session(end_user: str | None) -> tuple[str | None, str | None]:
     if end_user is None or "session" not in end_user:
         return end_user, None
     match = _INSTALLATION.fullmatch(end_user)
-    fields = mapping(end_user) if match is None else match.groupdict()
-    session = text(fields.get("session_id"))
-    user = text(fields.get("account_uuid")) or text(fields.get("device_id"))
+    fields = dict_or_empty(end_user) if match is None else match.groupdict()
+    session = text_or_none(fields.get("session_id"))
+    user = text_or_none(fields.get("account_uuid")) or text_or_none(fields.get("device_id"))
     return (end_user, None) if session is None or user is None else (user, session)
 
 
-def _may_be_named(name: str) -> bool:
+def _may_be_tag_name(name: str) -> bool:
     # limit the length, because results are cached by name and senders choose the names
-    return len(name) <= MAX_NAME and "email" not in name.lower() and not names_secret(name)
+    return len(name) <= MAX_NAME and "email" not in name.lower() and not is_name_of_secret(name)
 
 
 def _first_text(facts: Mapping[str, Any], names: Iterable[str]) -> str | None:
-    return next((value for name in names if (value := text(facts.get(name))) is not None), None)
+    return next((value for name in names if (value := text_or_none(facts.get(name))) is not None), None)

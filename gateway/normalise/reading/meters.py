@@ -13,7 +13,14 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.normalise.reading.values import BadValue, Other, count, nested, number_of, object_or_none
+from gateway.normalise.reading.values import (
+    BadValue,
+    Other,
+    parse_count,
+    parse_number,
+    struct_or_empty,
+    struct_or_none,
+)
 from spool.meters import DECIMALS, METERS, MODALITIES, Quantity
 from spool.record import decimal_text
 
@@ -91,7 +98,7 @@ def parse_quantity(value: Any) -> Quantity | None:
     if type(value) is int:
         return value if value >= 0 else None
     try:
-        number = None if isinstance(value, bool) else number_of(value, "")
+        number = None if isinstance(value, bool) else parse_number(value, "")
     except BadValue:
         return None
     if number is None or not number.is_finite() or not 0 <= number <= 10**12:
@@ -118,10 +125,10 @@ def meters_of_details(
     has_media = inputs.audio_tokens or inputs.image_tokens or inputs.video_tokens
     if has_media or outputs.audio_tokens or outputs.image_tokens or outputs.video_tokens:
         # a 0 on the other side means that it is text
-        stated |= _modality_numbers("input_{}_tokens", inputs)
+        stated |= _counts_by_modality_meter("input_{}_tokens", inputs)
         if isinstance(inputs.cached_tokens_details, CachedParts):
-            stated |= _cached_modalities(inputs.cached_tokens_details, stated, whole_cache)
-        stated |= _modality_numbers("output_{}_tokens", outputs)
+            stated |= _cached_tokens_by_meter(inputs.cached_tokens_details, stated, whole_cache)
+        stated |= _counts_by_modality_meter("output_{}_tokens", outputs)
     if outputs.image_count:
         stated["output_images"] = outputs.image_count
     if inputs.character_count:
@@ -133,29 +140,33 @@ def meters_of_details(
     if heard:
         stated["input_audio_seconds"] = heard
     if searches is not None or queries or inputs.web_search_requests:
-        run = first_search_count(inputs.web_search_requests, searches, queries)
+        run = first_reported_searches(inputs.web_search_requests, searches, queries)
         if run:
             stated["web_searches"] = run
-    return valid_meters(stated) if stated else None
+    return keep_valid_meters(stated) if stated else None
 
 
 def one_hour_cache_tokens(details: CacheDetail | Other) -> int | None:
     listed = details[:_KINDS] if isinstance(details, list) else []
-    kinds = (object_or_none(detail, CacheDetail) for detail in listed)
+    kinds = (struct_or_none(detail, CacheDetail) for detail in listed)
     return next(
-        (count(kind.inputTokens, "usage.cacheDetails") for kind in kinds if kind and kind.ttl == "1h"), None
+        (parse_count(kind.inputTokens, "usage.cacheDetails") for kind in kinds if kind and kind.ttl == "1h"),
+        None,
     )
 
 
-def speech_meters(details: SonicDetails) -> Meters:
+def meters_of_speech(details: SonicDetails) -> Meters:
     """Return the meters of speech. If one side has audio, a 0 on the other side means that it is text."""
-    sides = nested(details.total, SpokenSides)
-    input_parts, spoken = nested(sides.input, SpokenParts), nested(sides.output, SpokenParts)
+    sides = struct_or_empty(details.total, SpokenSides)
+    input_parts, spoken = (
+        struct_or_empty(sides.input, SpokenParts),
+        struct_or_empty(sides.output, SpokenParts),
+    )
     stated = {"input_audio_tokens": input_parts.speechTokens, "output_audio_tokens": spoken.speechTokens}
-    return valid_meters(stated) if any(stated.values()) else None
+    return keep_valid_meters(stated) if any(stated.values()) else None
 
 
-def media_details(details: Mapping[str, Any]) -> MediaDetails:
+def select_media_details(details: Mapping[str, Any]) -> MediaDetails:
     cached = details.get("cached_tokens_details")
     known = {name: details[name] for name in MediaDetails.__struct_fields__ if name in details}
     if isinstance(cached, dict):
@@ -164,11 +175,11 @@ def media_details(details: Mapping[str, Any]) -> MediaDetails:
     return MediaDetails(**known)
 
 
-def first_search_count(*stated: Any) -> Any:
+def first_reported_searches(*stated: Any) -> Any:
     """Return the first stated number of searches. Some reports state the same searches in two places."""
     for reported in stated:
         number = (
-            nested(reported, ServerTools).web_search_requests
+            struct_or_empty(reported, ServerTools).web_search_requests
             if isinstance(reported, ServerTools)
             else reported
         )
@@ -177,7 +188,7 @@ def first_search_count(*stated: Any) -> Any:
     return None
 
 
-def valid_meters(stated: dict[str, Any]) -> Meters:
+def keep_valid_meters(stated: dict[str, Any]) -> Meters:
     quantities = {
         name: number for name, value in stated.items() if (number := parse_quantity(value)) is not None
     }
@@ -190,11 +201,11 @@ def meters_of_modality_lists(
     """Return the meters of lists by modality. Tool results are part of the input."""
     stated: dict[str, Quantity] = {}
     for pattern, listed in (("input_{}_tokens", prompt), ("input_{}_tokens", tools)):
-        _add_listed(stated, pattern, listed)
+        _add_modality_list(stated, pattern, listed)
     has_input = bool(stated)
-    _add_listed(stated, "output_{}_tokens", candidates)
+    _add_modality_list(stated, "output_{}_tokens", candidates)
     if has_input:
-        _add_listed(stated, "cache_{}_read_tokens", cache)
+        _add_modality_list(stated, "cache_{}_read_tokens", cache)
         if isinstance(cache, list):  # a list is complete, so a missing modality is 0
             for kind in MODALITIES:
                 if f"input_{kind}_tokens" in stated:
@@ -202,7 +213,7 @@ def meters_of_modality_lists(
     return stated or None
 
 
-def add_tool_tokens(stated: Meters, tokens: int | None) -> Meters:
+def with_tool_tokens(stated: Meters, tokens: int | None) -> Meters:
     return {**(stated or {}), "input_tool_tokens": tokens} if tokens else stated
 
 
@@ -215,14 +226,14 @@ def merge_meters(*several: Meters) -> Meters:
     return combined or None
 
 
-def _modality_numbers(pattern: str, details: MediaDetails | CachedParts) -> dict[str, Any]:
+def _counts_by_modality_meter(pattern: str, details: MediaDetails | CachedParts) -> dict[str, Any]:
     numbers = zip(MODALITIES, (details.audio_tokens, details.image_tokens, details.video_tokens), strict=True)
     return {pattern.format(kind): number for kind, number in numbers if number is not None}
 
 
-def _cached_modalities(details: CachedParts, stated: dict[str, Any], whole: Any) -> dict[str, Any]:
+def _cached_tokens_by_meter(details: CachedParts, stated: dict[str, Any], whole: Any) -> dict[str, Any]:
     """Return the cached tokens by modality. If the parts add up to the whole, a missing modality is 0."""
-    cached_parts = _modality_numbers("cache_{}_read_tokens", details)
+    cached_parts = _counts_by_modality_meter("cache_{}_read_tokens", details)
     parts = [*cached_parts.values(), details.text_tokens]
     if whole is not None and sum(part for part in parts if type(part) is int) == whole:
         for kind in MODALITIES:
@@ -235,7 +246,7 @@ def _cached_modalities(details: CachedParts, stated: dict[str, Any], whole: Any)
     }
 
 
-def _add_listed(stated: dict[str, Quantity], pattern: str, listed: Any) -> None:
+def _add_modality_list(stated: dict[str, Quantity], pattern: str, listed: Any) -> None:
     for raw in listed[:_MOST_LISTED] if isinstance(listed, list) else ():
         line = _read_modality(raw)
         kind = None if line is None else str(line.modality).rpartition(".")[2].lower()
@@ -257,7 +268,7 @@ def _read_modality(raw: Any) -> ModalityCount | None:
     if not isinstance(raw, msgspec.Raw):
         return None
     written = bytes(raw)
-    return object_or_none(raw, ModalityCount) if any(mark in written for mark in _MARKS) else None
+    return struct_or_none(raw, ModalityCount) if any(mark in written for mark in _MARKS) else None
 
 
 def meters_of_buckets(buckets: Iterable[tuple[str, Any]]) -> Meters:
@@ -267,7 +278,7 @@ def meters_of_buckets(buckets: Iterable[tuple[str, Any]]) -> Meters:
         name = _ALIASES.get(written, written)
         if name in METERS:
             numbers[name] = value
-    return valid_meters(numbers) if numbers else None
+    return keep_valid_meters(numbers) if numbers else None
 
 
 # meter names that users of Langfuse and pydantic-ai use

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Any, Final
 
-from gateway.normalise.reading.values import text
+from gateway.normalise.reading.values import text_or_none
 from spool import providers
 from spool.caches import cache_by_text
 
@@ -44,13 +44,13 @@ def stated_or_model_provider(written: Any, model: Any) -> str | None:
     stated = stated_provider(written)
     if stated is not None:
         return stated
-    model_text = text(model)
+    model_text = text_or_none(model)
     return None if model_text is None else provider_of_model(model_text)
 
 
 def stated_provider(written: Any) -> str | None:
     """Return None if the provider is not stated, or if the value is a route's path."""
-    stated = text(written)
+    stated = text_or_none(written)
     return None if stated is None or "/" in stated else providers.canonical_name(stated)
 
 
@@ -61,28 +61,32 @@ def provider_of_model(model: str) -> str | None:
     if name.startswith("arn:aws") and ":bedrock" in name:
         return "aws.bedrock"
     segment, slash, _rest = name.partition("/")
-    if slash and _is_standard(segment):
+    if slash and _is_standard_provider(segment):
         return providers.canonical_name(segment)
-    return "aws.bedrock" if BEDROCK_ID.match(name) else model_maker(name)
+    return "aws.bedrock" if BEDROCK_ID.match(name) else maker_of_model(name)
 
 
-def model_maker(model: str) -> str | None:
+def maker_of_model(model: str) -> str | None:
     """Return the maker of a model, whose name is in lower case."""
     return next((provider for beginnings, provider in _MAKERS if model.startswith(beginnings)), None)
 
 
-def model_name(model: Any, written_provider: Any = None) -> str | None:
+def model_without_prefix(model: Any, written_provider: Any = None) -> str | None:
     """Remove a provider prefix, and of an ARN all before the last slash."""
-    model_text = text(model)
-    return None if model_text is None else text(_remove_prefix(model_text, text(written_provider)))
+    model_text = text_or_none(model)
+    return (
+        None
+        if model_text is None
+        else text_or_none(_remove_provider_prefix(model_text, text_or_none(written_provider)))
+    )
 
 
 @lru_cache(maxsize=1024)
-def _remove_prefix(model: str, stated: str | None) -> str:
+def _remove_provider_prefix(model: str, stated: str | None) -> str:
     if model.startswith("arn:"):
         return model.rpartition("/")[2]
     segment, slash, rest = model.partition("/")
-    if not slash or not rest or not _is_prefix(segment.lower(), stated):
+    if not slash or not rest or not _is_provider_prefix(segment.lower(), stated):
         return model
     if providers.canonical_name(segment) == "aws.bedrock":
         rest = rest.removeprefix("converse/").removeprefix("invoke/")
@@ -90,12 +94,12 @@ def _remove_prefix(model: str, stated: str | None) -> str:
     return rest
 
 
-def _is_prefix(segment: str, stated: str | None) -> bool:
+def _is_provider_prefix(segment: str, stated: str | None) -> bool:
     if stated is not None and segment == stated.lower():
         return True
-    return segment not in _SOLD_BY_OTHERS and _is_standard(segment)
+    return segment not in _SOLD_BY_OTHERS and _is_standard_provider(segment)
 
 
-def _is_standard(segment: str) -> bool:
+def _is_standard_provider(segment: str) -> bool:
     row = providers.find_provider(segment)
     return row is not None and row.standard

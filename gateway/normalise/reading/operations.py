@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.normalise.reading.values import text
+from gateway.normalise.reading.values import text_or_none
 from spool.caches import cache_by_text
 
 CHAT, COMPLETION, EMBEDDINGS, RERANK = "chat", "text_completion", "embeddings", "rerank"
@@ -53,7 +53,7 @@ _BY_ENDING = (
 
 
 @cache_by_text(256)
-def operation_of_function(name: str) -> str | None:
+def operation_of_function_name(name: str) -> str | None:
     """Read an operation or a LiteLLM function. Return None if it calls no model."""
     last = name.rpartition(".")[2]
     named = BY_NAME.get(name) or BY_NAME.get(last)
@@ -62,7 +62,7 @@ def operation_of_function(name: str) -> str | None:
 
 def operation_of_path(path: Any) -> str | None:
     """Ignore the query of a URL."""
-    written = text(path)
+    written = text_or_none(path)
     if written is None:
         return None
     bare = "/" + written.partition("?")[0].partition("#")[0].rstrip("/")

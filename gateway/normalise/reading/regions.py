@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from gateway.normalise.reading.models import BEDROCK_ID
-from gateway.normalise.reading.values import text
+from gateway.normalise.reading.values import text_or_none
 from spool.caches import cache_by_text
 
 GLOBAL: Final = "global"
@@ -52,7 +52,7 @@ _VERTEX = "aiplatform.googleapis.com"
 _ARN = re.compile(r"arn:aws[a-z-]*:bedrock:(?P<region>[a-z0-9-]+):.*")
 
 
-def region_of(*stated: Any, address: Any = None, model: Any = None) -> str | None:
+def region_of_call(*stated: Any, address: Any = None, model: Any = None) -> str | None:
     """
     Return the region of a call, or None if nothing states it.
 
@@ -60,7 +60,7 @@ def region_of(*stated: Any, address: Any = None, model: Any = None) -> str | Non
     region in the called address, the region in the model's ARN.
     """
     written = model if type(model) is str and len(model) <= MAX_ADDRESS else None
-    if written is not None and _is_global(written):
+    if written is not None and _is_global_model(written):
         return GLOBAL
     for value in stated:
         if value is not None and (region := normal_region_name(value)) is not None:
@@ -73,29 +73,29 @@ def region_of(*stated: Any, address: Any = None, model: Any = None) -> str | Non
 
 def normal_region_name(value: Any) -> str | None:
     """Normalize the name: `East US 2` is `eastus2`."""
-    written = text(value)
-    return None if written is None or len(written) > MAX_NAME else _normal_name(written)
+    written = text_or_none(value)
+    return None if written is None or len(written) > MAX_NAME else _normalise_region_name(written)
 
 
-def is_of_cloud(value: Any, cloud: str) -> bool:
+def is_region_of_cloud(value: Any, cloud: str) -> bool:
     """Return whether a value is a region of `cloud`: `aws`, `azure` or `gcp`."""
     name = normal_region_name(value)
-    return name is not None and _is_of_cloud(name, cloud)
+    return name is not None and _is_name_of_cloud_region(name, cloud)
 
 
 def region_of_address(value: Any) -> str | None:
-    written = text(value)
+    written = text_or_none(value)
     return None if written is None or len(written) > MAX_ADDRESS else _region_of_address(written)
 
 
 @cache_by_text(1024)
-def _normal_name(written: str) -> str | None:
+def _normalise_region_name(written: str) -> str | None:
     folded = written.lower().replace(" ", "")
     return folded if _NAME.fullmatch(folded) and folded not in _UNKNOWN else None
 
 
 @lru_cache(maxsize=1024)
-def _is_of_cloud(name: str, cloud: str) -> bool:
+def _is_name_of_cloud_region(name: str, cloud: str) -> bool:
     return _OF_CLOUD[cloud].fullmatch(name) is not None
 
 
@@ -106,7 +106,7 @@ def _region_of_address(written: str) -> str | None:
         return None
     host = parts["host"].rstrip(".")
     location = _LOCATION.search(parts["path"] or "") if host.endswith(".googleapis.com") else None
-    if location is not None and (region := _normal_name(location["region"])) is not None:
+    if location is not None and (region := _normalise_region_name(location["region"])) is not None:
         return region
     if host == _VERTEX:
         return GLOBAL
@@ -115,6 +115,6 @@ def _region_of_address(written: str) -> str | None:
 
 
 @cache_by_text(1024)
-def _is_global(model: str) -> bool:
+def _is_global_model(model: str) -> bool:
     name = model.rpartition("/")[2]
     return name.startswith(f"{GLOBAL}.") and BEDROCK_ID.match(name) is not None

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gateway.normalise.reading.values import text
+from gateway.normalise.reading.values import text_or_none
 from spool.caches import cache_by_text
 
 URL_NAMES: Final = (
@@ -34,17 +34,17 @@ _HEADS = "refs/heads/"
 NAMED: Final = frozenset((_REPOSITORY, _PULL_REQUEST, _BRANCH))  # tags that `unify_work_tags` may change
 
 
-def repository_of(attributes: Mapping[str, Any]) -> str | None:
+def repository_in_attributes(attributes: Mapping[str, Any]) -> str | None:
     """
     Return `owner/name`.
 
     The host and credentials of an address are left out. A local folder is reduced to its last part.
     """
     for attribute in URL_NAMES:
-        stated = text(attributes.get(attribute))
+        stated = text_or_none(attributes.get(attribute))
         if stated is not None and (repository := _repository_path(stated)) is not None:
             return repository
-    name, owner = text(attributes.get(NAME)), text(attributes.get(OWNER))
+    name, owner = text_or_none(attributes.get(NAME)), text_or_none(attributes.get(OWNER))
     if name is None or owner is None or "/" in name:
         return None if name is None else _repository_path(name)
     return _repository_path(f"{owner}/{name}")
@@ -76,11 +76,11 @@ def unify_work_tags(tags: Mapping[str, str]) -> dict[str, str]:
     if _BRANCH in named:
         named[_BRANCH] = named[_BRANCH].removeprefix(_HEADS)
     if _PULL_REQUEST in named:
-        named[_PULL_REQUEST] = _pull_request(named[_PULL_REQUEST], repository)
+        named[_PULL_REQUEST] = _unified_pull_request(named[_PULL_REQUEST], repository)
     return named
 
 
-def _pull_request(stated: str, repository: str | None) -> str:
+def _unified_pull_request(stated: str, repository: str | None) -> str:
     if (page := _PAGE.fullmatch(stated)) is not None:
         return f"{page['path']}#{page['number']}"
     number = _NUMBER.fullmatch(stated)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.reading.values import text
+from gateway.normalise.reading.values import text_or_none
 from spool.identity import provider_request_names
 from spool.record import Inference
 
@@ -19,33 +19,33 @@ _FORM = "req_"
 _BEDROCK = "aws.bedrock"  # provider whose request ids are UUIDs
 
 
-def _header_field(name: str) -> Any:
+def _declare_header_field(name: str) -> Any:
     return msgspec.field(name=name, default=None)
 
 
 class RequestIdHeaders(msgspec.Struct):
-    request_id: Any = _header_field("request-id")  # Anthropic
-    x_request_id: Any = _header_field("x-request-id")  # OpenAI
-    of_amazon: Any = _header_field("x-amzn-requestid")
-    of_azure: Any = _header_field("x-ms-request-id")
+    request_id: Any = _declare_header_field("request-id")  # Anthropic
+    x_request_id: Any = _declare_header_field("x-request-id")  # OpenAI
+    of_amazon: Any = _declare_header_field("x-amzn-requestid")
+    of_azure: Any = _declare_header_field("x-ms-request-id")
 
 
-def keys_from_headers(record: Inference, headers: RequestIdHeaders) -> tuple[bytes, ...]:
+def dedup_keys_from_headers(record: Inference, headers: RequestIdHeaders) -> tuple[bytes, ...]:
     """Read further names of a call from the headers of the provider's response."""
-    names = keys_from_ids(record, headers.request_id, headers.x_request_id)
+    names = dedup_keys_from_ids(record, headers.request_id, headers.x_request_id)
     for id in (headers.of_amazon, headers.of_azure):
         if id is not None:
-            names += provider_request_names(record, text(id))
+            names += provider_request_names(record, text_or_none(id))
     return names
 
 
-def keys_from_field(record: Inference, id: Any) -> tuple[bytes, ...]:
+def dedup_keys_from_field(record: Inference, id: Any) -> tuple[bytes, ...]:
     """Read further names of a call from a log field that the operator fills with a header of the provider."""
-    names = keys_from_ids(record, id)
-    return names if names or record.provider != _BEDROCK else provider_request_names(record, text(id))
+    names = dedup_keys_from_ids(record, id)
+    return names if names or record.provider != _BEDROCK else provider_request_names(record, text_or_none(id))
 
 
-def keys_from_ids(record: Inference, *ids: Any) -> tuple[bytes, ...]:
+def dedup_keys_from_ids(record: Inference, *ids: Any) -> tuple[bytes, ...]:
     """Return the names of a call from ids that have a provider's form. Other ids are ignored."""
-    stated = dict.fromkeys(id for id in map(text, ids) if id is not None and id.startswith(_FORM))
+    stated = dict.fromkeys(id for id in map(text_or_none, ids) if id is not None and id.startswith(_FORM))
     return tuple([name for id in stated for name in provider_request_names(record, id)])

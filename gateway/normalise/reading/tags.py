@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.reading.content import is_content, is_doubtful, may_hold_content
+from gateway.normalise.reading.content import is_content, is_doubtful_name, may_be_name_of_content
 from spool.caches import cache_by_text
 from spool.record import MAX_TAGS, Inference, UsageMetric
 
@@ -61,11 +61,11 @@ SECRET_STARTS = frozenset({
 
 
 @cache_by_text(8192)
-def names_secret(name: str) -> bool:
+def is_name_of_secret(name: str) -> bool:
     return _SECRET_NAME.fullmatch(name) is not None
 
 
-def is_secret(value: Any) -> bool:
+def is_credential(value: Any) -> bool:
     """Return whether a value is a credential, even one that is partly masked."""
     if not isinstance(value, str):
         return False
@@ -87,47 +87,47 @@ def tag_text(value: Any) -> str | None:
     return None
 
 
-def put_tag(tags: dict[str, str], name: str, value: Any) -> bool:
+def put_tag_if_allowed(tags: dict[str, str], name: str, value: Any) -> bool:
     """Return False for a value that was left out, so that the caller counts it."""
     text = tag_text(value)
     if text is None or not name or len(name) > MAX_NAME:
         return False
     # a number is never a prompt, so it may have a name such as `messages_sent`
-    if may_hold_content(name) if text is value else is_content(name):
+    if may_be_name_of_content(name) if text is value else is_content(name):
         return False
     if name in _ONE_WORD and len(text.split()) > 1:
         return False
-    return _add_within_limits(tags, name, text)
+    return _add_tag_within_limits(tags, name, text)
 
 
-def put_tag_on(record: Inference | UsageMetric, name: str, value: Any) -> bool:
+def put_tag_on_record(record: Inference | UsageMetric, name: str, value: Any) -> bool:
     """Add a tag in a copy of the tags, because several records may share one dict."""
     tags = dict(record.tags)
-    is_kept = put_tag(tags, name, value)
+    is_kept = put_tag_if_allowed(tags, name, value)
     record.tags = tags
     return is_kept
 
 
-def put_free_tag(tags: dict[str, str], name: str, value: Any, keep: frozenset[str]) -> bool:
+def put_tag_if_brief(tags: dict[str, str], name: str, value: Any, keep: frozenset[str]) -> bool:
     text = tag_text(value)
-    return text is not None and may_be_free(name, text, keep) and put_tag(tags, name, value)
+    return text is not None and may_be_free_tag(name, text, keep) and put_tag_if_allowed(tags, name, value)
 
 
-def may_be_free(name: str, text: str, keep: frozenset[str]) -> bool:
+def may_be_free_tag(name: str, text: str, keep: frozenset[str]) -> bool:
     """Accept a name that a sender chose if it and the text are short and of few words."""
     if name in KNOWN or name in keep:
         return True
-    if not _is_brief_name(name) or not is_brief(text):
+    if not _is_brief_name(name) or not is_brief_text(text):
         return False
-    return not is_doubtful(name) or _NO_WORDS.fullmatch(text) is not None
+    return not is_doubtful_name(name) or _NO_WORDS.fullmatch(text) is not None
 
 
-def drop_free_texts(tags: dict[str, str], keep: frozenset[str]) -> int:
+def remove_free_tags(tags: dict[str, str], keep: frozenset[str]) -> int:
     """
     Remove free texts from tags, for readers without access to the settings. Return the number of removed
     tags.
     """
-    gone = [name for name, text in tags.items() if not may_be_free(name, text, keep)]
+    gone = [name for name, text in tags.items() if not may_be_free_tag(name, text, keep)]
     for name in gone:
         del tags[name]
     return len(gone)
@@ -135,10 +135,10 @@ def drop_free_texts(tags: dict[str, str], keep: frozenset[str]) -> int:
 
 @cache_by_text(8192)
 def _is_brief_name(name: str) -> bool:
-    return is_brief(name)
+    return is_brief_text(name)
 
 
-def is_brief(text: str) -> bool:
+def is_brief_text(text: str) -> bool:
     """Return True for a printable text as short as labels, names and ids."""
     if len(text) <= MAX_FREE_VALUE and text.isascii() and text.isalnum():
         return True
@@ -150,12 +150,12 @@ def is_brief(text: str) -> bool:
     return sum(_LETTERED.fullmatch(word) is not None for word in words) + unspaced // 2 <= MAX_FREE_WORDS
 
 
-def put_label(tags: dict[str, str], name: str, text: str) -> bool:
+def put_label_unless_content(tags: dict[str, str], name: str, text: str) -> bool:
     """Accept any name that an operator chose, except a content name."""
-    return len(name) <= MAX_NAME and not is_content(name) and _add_within_limits(tags, name, text)
+    return len(name) <= MAX_NAME and not is_content(name) and _add_tag_within_limits(tags, name, text)
 
 
-def _add_within_limits(tags: dict[str, str], name: str, text: str) -> bool:
+def _add_tag_within_limits(tags: dict[str, str], name: str, text: str) -> bool:
     if len(text) > MAX_VALUE:
         return False
     if len(tags) >= MAX_TAGS and name not in tags:

@@ -12,7 +12,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
 
-from gateway.normalise.reading.values import BadValue, number_of
+from gateway.normalise.reading.values import BadValue, parse_number
 from spool.record import NS
 
 MAX_NS: Final = 2**63 - 1
@@ -39,7 +39,7 @@ def parse_instant(value: Any) -> int | None:
         if match:
             return _instant_of_match(match)
     try:
-        number = number_of(value, "")
+        number = parse_number(value, "")
     except BadValue:
         return None
     if number is None or not 0 < number <= MAX_NS:
@@ -47,19 +47,19 @@ def parse_instant(value: Any) -> int | None:
     whole = int(number)  # compare integers, which takes a tenth of the time
     for below, unit in _BANDS:
         if whole < below:
-            return _time_within_limits(int(number * unit))
-    return _time_within_limits(whole)
+            return _none_if_impossible(int(number * unit))
+    return _none_if_impossible(whole)
 
 
-def end_after(start: int | None, milliseconds: Any) -> int | None:
+def end_after_milliseconds(start: int | None, milliseconds: Any) -> int | None:
     took = milliseconds_to_ns(milliseconds)
-    return None if start is None or took is None else _time_within_limits(start + took)
+    return None if start is None or took is None else _none_if_impossible(start + took)
 
 
 def milliseconds_to_ns(milliseconds: Any) -> int | None:
     """Return None for a duration that is impossible for a call."""
     try:
-        number = number_of(milliseconds, "")
+        number = parse_number(milliseconds, "")
     except BadValue:
         return None
     return int(number * MS) if number is not None and 0 <= number <= _LONGEST_MS else None
@@ -76,8 +76,8 @@ def parse_duration(written: Any) -> int | None:
     return total if total <= _LONGEST_MS * MS else None
 
 
-def start_before(end: int | None, took: int | None) -> int | None:
-    return None if end is None or took is None else _time_within_limits(end - took)
+def start_before_end(end: int | None, took: int | None) -> int | None:
+    return None if end is None or took is None else _none_if_impossible(end - took)
 
 
 def _instant_of_match(match: re.Match[str]) -> int | None:
@@ -87,7 +87,7 @@ def _instant_of_match(match: re.Match[str]) -> int | None:
         return None
     offset = (int(hours) * 60 + int(minutes or 0)) * 60 if sign else 0
     seconds = start + int(second or 0) - (-offset if sign == "-" else offset)
-    return _time_within_limits(seconds * NS + int((fraction or "0").ljust(9, "0")[:9]))
+    return _none_if_impossible(seconds * NS + int((fraction or "0").ljust(9, "0")[:9]))
 
 
 @lru_cache(maxsize=256)  # cached, because the times of a batch are within a few minutes
@@ -98,5 +98,5 @@ def _minute_to_epoch(day: str, minute: str) -> int | None:
         return None
 
 
-def _time_within_limits(time_ns: int) -> int | None:
+def _none_if_impossible(time_ns: int) -> int | None:
     return time_ns if 0 < time_ns <= MAX_NS else None

@@ -22,7 +22,7 @@ from gateway.normalise.reading.meters import (
     ServerTools,
     SonicDetails,
 )
-from gateway.normalise.reading.values import MAX_TOKENS, BadValue, Other, count, nested
+from gateway.normalise.reading.values import MAX_TOKENS, BadValue, Other, parse_count, struct_or_empty
 from spool.record import Inference
 
 # Providers whose input count excludes the cache. Some instrumentations copy this count unchanged.
@@ -45,7 +45,7 @@ class Tokens(NamedTuple):
         """Return whether any count is known. A call without a model counts as a call only then."""
         return bool(self.input or self.output)
 
-    def count_known(self) -> int:
+    def number_of_known_counts(self) -> int:
         """Return the number of known counts. Of two reports of a call, the one with more of them is used."""
         return sum(number is not None for number in self)
 
@@ -55,7 +55,7 @@ PARTS: Final = ("cache_read", "cache_write", "reasoning", "cache_write_1h")
 NUMBERS: Final = ("input", "output", *PARTS)
 
 
-def set_counts(record: Inference, tokens: Tokens) -> None:
+def set_token_counts(record: Inference, tokens: Tokens) -> None:
     record.input_tokens, record.output_tokens, cache_read, cache_write, reasoning, one_hour, found_meters = (
         tokens
     )
@@ -70,13 +70,13 @@ class CacheWrites(msgspec.Struct):
     ephemeral_1h_input_tokens: Any = None
 
     def total_tokens(self) -> int | None:
-        return sum_known(
-            count(self.ephemeral_5m_input_tokens, "ephemeral_5m_input_tokens"),
+        return sum_of_known(
+            parse_count(self.ephemeral_5m_input_tokens, "ephemeral_5m_input_tokens"),
             self.one_hour_tokens(),
         )
 
     def one_hour_tokens(self) -> int | None:
-        return count(self.ephemeral_1h_input_tokens, "ephemeral_1h_input_tokens")
+        return parse_count(self.ephemeral_1h_input_tokens, "ephemeral_1h_input_tokens")
 
 
 class Details(MediaDetails):
@@ -89,7 +89,7 @@ class Details(MediaDetails):
 
     def reasoning_count(self) -> int | None:
         stated = _value_or_fallback(self.reasoning_tokens, self.thinking_tokens)
-        return count(stated, "usage.completion_tokens_details.reasoning_tokens")
+        return parse_count(stated, "usage.completion_tokens_details.reasoning_tokens")
 
 
 class Usage(msgspec.Struct):
@@ -184,7 +184,7 @@ def normalise_counts(
     )
 
 
-def match_total(
+def choose_pair_with_total(
     tokens: Tokens, total: int, inputs: Sequence[Any], outputs: Sequence[Any], *, without_cache: bool
 ) -> Tokens:
     """Choose the stated pair that adds up to the total, or leave `tokens` unchanged."""
@@ -201,7 +201,7 @@ def match_total(
     return tokens
 
 
-def whole_if_agreeing(whole: Tokens, stated: Tokens) -> Tokens | None:
+def usage_if_consistent(whole: Tokens, stated: Tokens) -> Tokens | None:
     """
     Return the counts of a usage object if they agree with all counts stated separately. Otherwise return None.
 
@@ -221,7 +221,7 @@ def whole_if_agreeing(whole: Tokens, stated: Tokens) -> Tokens | None:
     return whole._replace(**{part: getattr(stated, part) for part in PARTS if getattr(whole, part) is None})
 
 
-def add_missing_thoughts(tokens: Tokens, total: int | None) -> Tokens:
+def with_missing_reasoning(tokens: Tokens, total: int | None) -> Tokens:
     """Return tokens with reasoning that a report includes only in the total."""
     if total is None or tokens.input is None or tokens.output is None or tokens.reasoning:
         return tokens
@@ -250,75 +250,79 @@ def tokens_of_gemini(usage: Gemini) -> Tokens:
 
     Other providers of this form may include reasoning; the total shows whether they do.
     """
-    thoughts = count(usage.thoughtsTokenCount, "usageMetadata.thoughtsTokenCount")
-    from_tools = count(usage.toolUsePromptTokenCount, "usageMetadata.toolUsePromptTokenCount")
-    prompt = count(usage.promptTokenCount, "usageMetadata.promptTokenCount")
-    candidates = count(usage.candidatesTokenCount, "usageMetadata.candidatesTokenCount")
-    cached = count(usage.cachedContentTokenCount, "usageMetadata.cachedContentTokenCount")
+    thoughts = parse_count(usage.thoughtsTokenCount, "usageMetadata.thoughtsTokenCount")
+    from_tools = parse_count(usage.toolUsePromptTokenCount, "usageMetadata.toolUsePromptTokenCount")
+    prompt = parse_count(usage.promptTokenCount, "usageMetadata.promptTokenCount")
+    candidates = parse_count(usage.candidatesTokenCount, "usageMetadata.candidatesTokenCount")
+    cached = parse_count(usage.cachedContentTokenCount, "usageMetadata.cachedContentTokenCount")
     # some gateways pass on the total, but not the reasoning that is part of it
     if thoughts is None and prompt is not None:
-        thoughts = _excess_over(reported_total(usage.totalTokenCount), prompt, from_tools, candidates)
-    total = reported_total(usage.totalTokenCount)
+        thoughts = _positive_rest(plausible_total(usage.totalTokenCount), prompt, from_tools, candidates)
+    total = plausible_total(usage.totalTokenCount)
     put_out = usage.candidatesTokensDetails or usage.responseTokensDetails
     tools, cache = usage.toolUsePromptTokensDetails, usage.cacheTokensDetails
     found_meters = meters.meters_of_modality_lists(usage.promptTokensDetails, tools, put_out, cache)
-    found_meters = meters.add_tool_tokens(found_meters, from_tools)
-    input_tokens = sum_known(prompt, from_tools)
-    if thoughts and total is not None and total == sum_known(prompt, from_tools, candidates):
+    found_meters = meters.with_tool_tokens(found_meters, from_tools)
+    input_tokens = sum_of_known(prompt, from_tools)
+    if thoughts and total is not None and total == sum_of_known(prompt, from_tools, candidates):
         return normalise_counts(
             Tokens(input_tokens, candidates, cached, reasoning=thoughts, meters=found_meters)
         )
     return normalise_counts(
-        Tokens(input_tokens, sum_known(candidates, thoughts), cached, reasoning=thoughts, meters=found_meters)
+        Tokens(
+            input_tokens, sum_of_known(candidates, thoughts), cached, reasoning=thoughts, meters=found_meters
+        )
     )
 
 
-def cache_write(usage: Usage) -> int | None:
+def cache_write_count(usage: Usage) -> int | None:
     """
     Return the cache writes. Some libraries write a total of 0 next to the sums by lifetime, which then count.
     """
-    total = count(usage.cache_creation_input_tokens, "usage.cache_creation_input_tokens")
+    total = parse_count(usage.cache_creation_input_tokens, "usage.cache_creation_input_tokens")
     if total or usage.cache_creation is None:
         return total
-    kinds = nested(usage.cache_creation, CacheWrites).total_tokens()
+    kinds = struct_or_empty(usage.cache_creation, CacheWrites).total_tokens()
     return kinds if kinds or total is None else total
 
 
-def reported_total(stated: Any) -> int | None:
+def plausible_total(stated: Any) -> int | None:
     """Ignore an impossible total, because totals are never billed."""
     if type(stated) is int:  # the most frequent type first
         return stated if 0 <= stated <= MAX_TOKENS else None
     try:
-        return count(stated, "usage.total_tokens")
+        return parse_count(stated, "usage.total_tokens")
     except BadValue:
         return None
 
 
-def _excess_over(total: int | None, *parts: int | None) -> int | None:
+def _positive_rest(total: int | None, *parts: int | None) -> int | None:
     rest = 0 if total is None else total - sum(part or 0 for part in parts)
     return rest if rest > 0 else None
 
 
-def sum_known(*parts: int | None) -> int | None:
+def sum_of_known(*parts: int | None) -> int | None:
     known = [part for part in parts if part is not None]
     return sum(known) if known else None
 
 
 def _openai_tokens(usage: Usage, *, without_cache: bool) -> Tokens:
     details = usage.prompt_tokens_details or usage.input_tokens_details or usage.input_token_details
-    input_details = nested(details, Details)
-    output_details = nested(
+    input_details = struct_or_empty(details, Details)
+    output_details = struct_or_empty(
         usage.completion_tokens_details or usage.output_tokens_details or usage.output_token_details, Details
     )
     cache_read = _value_or_fallback(input_details.cached_tokens, usage.cache_read_input_tokens)
     kinds = _value_or_fallback(input_details.cache_creation_token_details, usage.cache_creation)
     reported = Tokens(
-        count(_value_or_fallback(usage.prompt_tokens, usage.input_tokens), "usage.prompt_tokens"),
-        count(_value_or_fallback(usage.completion_tokens, usage.output_tokens), "usage.completion_tokens"),
-        count(cache_read, "usage.prompt_tokens_details.cached_tokens"),
+        parse_count(_value_or_fallback(usage.prompt_tokens, usage.input_tokens), "usage.prompt_tokens"),
+        parse_count(
+            _value_or_fallback(usage.completion_tokens, usage.output_tokens), "usage.completion_tokens"
+        ),
+        parse_count(cache_read, "usage.prompt_tokens_details.cached_tokens"),
         _openai_cache_write(usage, input_details),
         output_details.reasoning_count(),
-        None if kinds is None else nested(kinds, CacheWrites).one_hour_tokens(),
+        None if kinds is None else struct_or_empty(kinds, CacheWrites).one_hour_tokens(),
         meters.meters_of_details(
             input_details,
             output_details,
@@ -329,38 +333,40 @@ def _openai_tokens(usage: Usage, *, without_cache: bool) -> Tokens:
         ),
     )
     if usage.citation_tokens is not None:
-        return _add_citations(reported, usage)
-    return normalise_counts(reported, total=reported_total(usage.total_tokens), without_cache=without_cache)
+        return _with_citation_tokens(reported, usage)
+    return normalise_counts(reported, total=plausible_total(usage.total_tokens), without_cache=without_cache)
 
 
-def _add_citations(reported: Tokens, usage: Usage) -> Tokens:
+def _with_citation_tokens(reported: Tokens, usage: Usage) -> Tokens:
     # Perplexity's completion count and total exclude reasoning and citation tokens
-    cited = count(usage.citation_tokens, "usage.citation_tokens")
-    thoughts = _value_or_fallback(reported.reasoning, count(usage.reasoning_tokens, "usage.reasoning_tokens"))
+    cited = parse_count(usage.citation_tokens, "usage.citation_tokens")
+    thoughts = _value_or_fallback(
+        reported.reasoning, parse_count(usage.reasoning_tokens, "usage.reasoning_tokens")
+    )
     found_meters = meters.merge_meters(
-        reported.meters, meters.valid_meters({"output_citation_tokens": cited})
+        reported.meters, meters.keep_valid_meters({"output_citation_tokens": cited})
     )
     return reported._replace(
-        output=sum_known(reported.output, thoughts, cited), reasoning=thoughts, meters=found_meters
+        output=sum_of_known(reported.output, thoughts, cited), reasoning=thoughts, meters=found_meters
     )
 
 
 def _openai_cache_write(usage: Usage, input_details: Details) -> int | None:
     stated = _value_or_fallback(input_details.cache_creation_tokens, input_details.cache_write_tokens)
-    write = count(stated, "usage.prompt_tokens_details.cache_creation_tokens")
+    write = parse_count(stated, "usage.prompt_tokens_details.cache_creation_tokens")
     if write is None:
-        write = cache_write(usage)
+        write = cache_write_count(usage)
     if write is not None or input_details.cache_creation_token_details is None:
         return write
-    return nested(input_details.cache_creation_token_details, CacheWrites).total_tokens()
+    return struct_or_empty(input_details.cache_creation_token_details, CacheWrites).total_tokens()
 
 
 def _converse_tokens(usage: Usage) -> Tokens:
     reported = Tokens(
-        count(usage.inputTokens, "usage.inputTokens"),
-        count(usage.outputTokens, "usage.outputTokens"),
-        count(usage.cacheReadInputTokens, "usage.cacheReadInputTokens"),
-        count(usage.cacheWriteInputTokens, "usage.cacheWriteInputTokens"),
+        parse_count(usage.inputTokens, "usage.inputTokens"),
+        parse_count(usage.outputTokens, "usage.outputTokens"),
+        parse_count(usage.cacheReadInputTokens, "usage.cacheReadInputTokens"),
+        parse_count(usage.cacheWriteInputTokens, "usage.cacheWriteInputTokens"),
         cache_write_1h=None
         if usage.cacheDetails is None
         else meters.one_hour_cache_tokens(usage.cacheDetails),
@@ -369,30 +375,34 @@ def _converse_tokens(usage: Usage) -> Tokens:
 
 
 def _sonic_tokens(usage: Usage) -> Tokens:
-    input_tokens = count(usage.totalInputTokens, "usage.totalInputTokens")
-    spoken = count(usage.totalOutputTokens, "usage.totalOutputTokens")
-    return Tokens(input_tokens, spoken, meters=meters.speech_meters(nested(usage.details, SonicDetails)))
+    input_tokens = parse_count(usage.totalInputTokens, "usage.totalInputTokens")
+    spoken = parse_count(usage.totalOutputTokens, "usage.totalOutputTokens")
+    return Tokens(
+        input_tokens, spoken, meters=meters.meters_of_speech(struct_or_empty(usage.details, SonicDetails))
+    )
 
 
 def _anthropic_tokens(usage: Usage) -> Tokens:
     reported = Tokens(
-        count(usage.input_tokens, "usage.input_tokens"),
-        count(usage.output_tokens, "usage.output_tokens"),
-        count(usage.cache_read_input_tokens, "usage.cache_read_input_tokens"),
-        cache_write(usage),
-        nested(usage.output_tokens_details, Details).reasoning_count(),
-        None if usage.cache_creation is None else nested(usage.cache_creation, CacheWrites).one_hour_tokens(),
-        _other_meters(usage),
+        parse_count(usage.input_tokens, "usage.input_tokens"),
+        parse_count(usage.output_tokens, "usage.output_tokens"),
+        parse_count(usage.cache_read_input_tokens, "usage.cache_read_input_tokens"),
+        cache_write_count(usage),
+        struct_or_empty(usage.output_tokens_details, Details).reasoning_count(),
+        None
+        if usage.cache_creation is None
+        else struct_or_empty(usage.cache_creation, CacheWrites).one_hour_tokens(),
+        _search_and_audio_meters(usage),
     )
     return normalise_counts(reported, without_cache=True)
 
 
-def _other_meters(usage: Usage) -> meters.Meters:
+def _search_and_audio_meters(usage: Usage) -> meters.Meters:
     if usage.server_tool_use is None and usage.seconds is None:
         return None
     audio_seconds = usage.seconds if usage.type == "duration" else None
-    searches = meters.first_search_count(usage.server_tool_use)
-    return meters.valid_meters({"web_searches": searches, "input_audio_seconds": audio_seconds})
+    searches = meters.first_reported_searches(usage.server_tool_use)
+    return meters.keep_valid_meters({"web_searches": searches, "input_audio_seconds": audio_seconds})
 
 
 def _is_openai(usage: Usage) -> bool:
@@ -417,14 +427,14 @@ _WRITTEN = re.compile("creation|write|ephemeral")
 _ONE_HOUR = re.compile("_1h(?:_|$)")
 
 
-def is_bucket(name: str) -> bool:
+def is_token_bucket(name: str) -> bool:
     """Return whether a bucket counts tokens. Other buckets may count seconds or images."""
-    return _is_input(name) or "output" in name or name in _TOTAL
+    return _is_input_bucket(name) or "output" in name or name in _TOTAL
 
 
-def sum_buckets(buckets: Mapping[str, int]) -> Tokens:
+def tokens_of_buckets(buckets: Mapping[str, int]) -> Tokens:
     """Return the sums of buckets. A sum to which no bucket belongs is None."""
-    inputs = {name: number for name, number in buckets.items() if _is_input(name)}
+    inputs = {name: number for name, number in buckets.items() if _is_input_bucket(name)}
     outputs = {name: number for name, number in buckets.items() if "output" in name}
     cache_writes = {name: number for name, number in inputs.items() if _WRITTEN.search(name)}
     cache_reads = [number for name, number in inputs.items() if "cache" in name and name not in cache_writes]
@@ -433,20 +443,20 @@ def sum_buckets(buckets: Mapping[str, int]) -> Tokens:
     output_tokens = _first_bucket(buckets, "output", "output_tokens")
     total = _first_bucket(buckets, *_TOTAL)
     if total is None or total != (input_tokens or 0) + (output_tokens or 0):
-        input_tokens, output_tokens = sum_known(*inputs.values()), sum_known(*outputs.values())
+        input_tokens, output_tokens = sum_of_known(*inputs.values()), sum_of_known(*outputs.values())
     return Tokens(
         input=input_tokens,
         output=output_tokens,
-        cache_read=sum_known(*cache_reads),
-        cache_write=sum_known(*cache_writes.values()),
-        reasoning=sum_known(*reasoning),
-        cache_write_1h=sum_known(
+        cache_read=sum_of_known(*cache_reads),
+        cache_write=sum_of_known(*cache_writes.values()),
+        reasoning=sum_of_known(*reasoning),
+        cache_write_1h=sum_of_known(
             *[number for name, number in cache_writes.items() if _ONE_HOUR.search(name)]
         ),
     )
 
 
-def _is_input(name: str) -> bool:
+def _is_input_bucket(name: str) -> bool:
     return "input" in name or name.startswith("cache")
 
 

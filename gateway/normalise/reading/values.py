@@ -16,8 +16,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED
-from gateway.normalise.payload.items import UNREADABLE, Raw, decode
-from gateway.normalise.payload.large_items import LARGE, reduce_large
+from gateway.normalise.payload.items import UNREADABLE, Raw, decode_or_clean
+from gateway.normalise.payload.large_items import LARGE, without_large_values
 from gateway.normalise.reading.tags import tag_text
 from spool.record import decimal_text
 
@@ -48,7 +48,7 @@ class BadValue(Exception):
         self.message = message
 
 
-def exact_number(written: str) -> Decimal | str:
+def decimal_or_text(written: str) -> Decimal | str:
     """Return a number with all its digits. If its exponent is too large for a Decimal, it stays a text."""
     try:
         return Decimal(written)
@@ -59,25 +59,27 @@ def exact_number(written: str) -> Decimal | str:
 @cache
 def decimal_json_decoder(type: type[Struct]) -> msgspec.json.Decoder[Struct]:
     """Decode untyped numbers with a fraction as Decimal."""
-    return msgspec.json.Decoder(type, float_hook=exact_number)
+    return msgspec.json.Decoder(type, float_hook=decimal_or_text)
 
 
 def decode_object(raw: Raw, type: type[Struct]) -> Struct:
     """Decode one object of any size. Raises one of UNREADABLE."""
-    result: Struct = decode(raw if len(raw) < LARGE else reduce_large(raw, type), decimal_json_decoder(type))
+    result: Struct = decode_or_clean(
+        raw if len(raw) < LARGE else without_large_values(raw, type), decimal_json_decoder(type)
+    )
     return result
 
 
-def nested(value: Any, type: type[Struct]) -> Struct:
+def struct_or_empty(value: Any, type: type[Struct]) -> Struct:
     """Decode JSON text. Anything else than an object is an empty one."""
     if isinstance(value, type):
         return value
     if isinstance(value, str) and value.lstrip()[:1] == "{":
-        return object_or_none(value, type) or type()
+        return struct_or_none(value, type) or type()
     return type()
 
 
-def object_or_none(text: str | Raw, type: type[Struct]) -> Struct | None:
+def struct_or_none(text: str | Raw, type: type[Struct]) -> Struct | None:
     """Return a decoded object, or None for another form or a truncated object, as in many bodies."""
     packed = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     try:
@@ -86,22 +88,22 @@ def object_or_none(text: str | Raw, type: type[Struct]) -> Struct | None:
         return None
 
 
-def mapping(value: Any) -> dict[str, Any]:
+def dict_or_empty(value: Any) -> dict[str, Any]:
     """Decode JSON text. Anything else than a map is an empty dict."""
     if isinstance(value, dict):
         return value
     if not isinstance(value, str) or value.lstrip()[:1] != "{":
         return {}
     if len(value) >= LARGE:
-        parsed = object_or_none('{"map":' + value + "}", _Map)
+        parsed = struct_or_none('{"map":' + value + "}", _Map)
         return parsed.map if parsed else {}
     try:
-        return decode(value.encode("utf-8", "surrogatepass"), _MAPS)
+        return decode_or_clean(value.encode("utf-8", "surrogatepass"), _MAPS)
     except UNREADABLE:
         return {}
 
 
-def unquote_json(value: Any) -> Any:
+def decode_if_json_text(value: Any) -> Any:
     """Decode JSON text, and return any other value unchanged."""
     if type(value) is str and value[:1] in ('"', "{", "[") and len(value) < LARGE:
         try:
@@ -111,7 +113,7 @@ def unquote_json(value: Any) -> Any:
     return value
 
 
-def text(value: Any) -> str | None:
+def text_or_none(value: Any) -> str | None:
     """Return the digits of a number, and None for placeholders and overlong text."""
     if value is None:  # the most frequent value first
         return None
@@ -124,7 +126,7 @@ def text(value: Any) -> str | None:
 
 def first_text(*values: Any) -> str | None:
     for value in values:
-        if (text_value := text(value)) is not None:
+        if (text_value := text_or_none(value)) is not None:
             return text_value
     return None
 
@@ -138,13 +140,13 @@ def is_false(value: Any) -> bool:
     return value == 0 or (isinstance(value, str) and value.lower() == "false")
 
 
-def count(value: Any, field: str) -> int | None:
+def parse_count(value: Any, field: str) -> int | None:
     """Return None if absent. Raises BadValue for other text and for impossible numbers."""
     if type(value) is int and 0 <= value <= MAX_TOKENS:
         return value
     if value is None:
         return None
-    number = number_of(value, field)
+    number = parse_number(value, field)
     if number is None:
         return None
     if number < 0:
@@ -156,11 +158,11 @@ def count(value: Any, field: str) -> int | None:
     return int(number)
 
 
-def money(value: Any, field: str) -> str | None:
+def parse_amount(value: Any, field: str) -> str | None:
     """Keep the source's digits, without an exponent. Raises BadValue."""
     if value is None:
         return None
-    number = number_of(value, field)
+    number = parse_number(value, field)
     if number is None:
         return None
     if number < 0:
@@ -177,13 +179,13 @@ def money(value: Any, field: str) -> str | None:
 
 def status_code(value: Any) -> int | None:
     try:
-        number = number_of(value, "")
+        number = parse_number(value, "")
     except BadValue:
         return None
     return int(number) if number is not None and 0 <= number <= 999 else None
 
 
-def number_of(value: Any, field: str) -> Decimal | None:
+def parse_number(value: Any, field: str) -> Decimal | None:
     """Return None if absent. Raises BadValue if it is not a number."""
     kind = type(value)
     if kind is Decimal:
@@ -193,15 +195,15 @@ def number_of(value: Any, field: str) -> Decimal | None:
         return Decimal(value)
     # floats come from OTLP and untyped JSON; the shortest text of a float has the digits that were sent
     if kind is float:
-        return _parse_number(repr(value), field)
+        return _parse_number_text(repr(value), field)
     if kind is str:
-        return _parse_number(value.strip(), field)
+        return _parse_number_text(value.strip(), field)
     if value is None:
         return None
     raise BadValue(MALFORMED, f"{field} is not a number")
 
 
-def _parse_number(written: str, field: str) -> Decimal | None:
+def _parse_number_text(written: str, field: str) -> Decimal | None:
     if written in ABSENT:
         return None
     if len(written) > MAX_TEXT or not _NUMBER.fullmatch(written):
@@ -216,7 +218,7 @@ class _Map(msgspec.Struct):
     map: dict[str, Any] = {}
 
 
-_MAPS = msgspec.json.Decoder(dict[str, Any], float_hook=exact_number)
+_MAPS = msgspec.json.Decoder(dict[str, Any], float_hook=decimal_or_text)
 
 
 OTHER = "_OTHER"
@@ -224,7 +226,7 @@ OTHER = "_OTHER"
 _READABLE = re.compile(r"[\w.:/,$+-]{1,128}")
 
 
-def first_readable(types: Iterable[str | None]) -> str:
+def first_machine_readable(types: Iterable[str | None]) -> str:
     """Return `_OTHER` if no type has the form of a name or a code."""
     return next(
         (type_name for type_name in types if type_name is not None and _READABLE.fullmatch(type_name)), OTHER

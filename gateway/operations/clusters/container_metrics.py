@@ -200,7 +200,7 @@ async def report_status(request: KeyRequest[TopicServices, bytes]) -> Result:
     if type not in (None, CONFIG_LOAD):
         raise Refusal(400, "invalid_parameter", f"type must be {CONFIG_LOAD} or left out")
     is_config = type is not None or CONFIG_STATUS in http.headers
-    read = cluster_reports.read_config if is_config else cluster_reports.read_status
+    read = cluster_reports.read_cluster_config if is_config else cluster_reports.read_cluster_status
     cluster = read(request.body)
     await request.services.storage.clusters.store_report(
         cluster, expects=request.bearer.expects, key=request.bearer.name

@@ -11,7 +11,7 @@ from gateway.devices.fleet.assistant_states import AssistantState
 from gateway.devices.fleet.facts import FACTS, decode_heartbeat
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import LINKS, WORDS, MachineState
-from gateway.devices.states import state_changes
+from gateway.devices.states import parse_state_changes
 from gateway.http.lists import Filter, List, MemoryRows, Sort, age_filter
 from gateway.http.requests import Result
 from gateway.operations.answers import DeletedItem
@@ -98,7 +98,7 @@ def describe_device_details(row: Shown) -> dict[str, object]:
         "sources": heartbeat.get("sources") or {},
         **{name: heartbeat.get(name) for name in FACTS if name != "assistants"},
         "assistants": [show_assistant(each) for each in row.state.assistants.each],
-        "state_changes": [{"at": moment(at), "state": word} for at, word in state_changes(device)],
+        "state_changes": [{"at": moment(at), "state": word} for at, word in parse_state_changes(device)],
         "upstream": {
             "id": device.upstream_id,
             "sent": device.sent_version == device.version,
@@ -310,7 +310,7 @@ async def show_device(request: OperatorRequest[SenderServices, None]) -> Result:
 @call("POST", "/devices", OPERATE_SPOOL, "Enrol a device before it reports", status=201, answers=OneDevice)
 async def admit_device(request: OperatorRequest[SenderServices, Admission]) -> Result:
     lifecycle = _require_lifecycle(request)
-    return _device_answer(lifecycle, await lifecycle.admit(request.body.id, request.actor))
+    return _device_answer(lifecycle, await lifecycle.admit_device(request.body.id, request.actor))
 
 
 @call(
@@ -325,7 +325,7 @@ async def delete_device(request: OperatorRequest[SenderServices, None]) -> Resul
     id = request.word("id")
     if request.http.query.get("confirm") != id:
         raise Invalid("confirm must be the device's id")
-    await _require_lifecycle(request).delete(id, request.actor)
+    await _require_lifecycle(request).delete_device(id, request.actor)
     return {"deleted": id}
 
 
@@ -336,7 +336,9 @@ async def approve_device(request: OperatorRequest[SenderServices, Approval]) -> 
     names = [known.name for known in request.services.access.keys()]  # noqa: SIM118 - no mapping
     if key and key not in names:
         raise NotThere(f"there is no key {key!r}")
-    return _device_answer(lifecycle, await lifecycle.approve(request.word("id"), request.actor, key=key))
+    return _device_answer(
+        lifecycle, await lifecycle.approve_device(request.word("id"), request.actor, key=key)
+    )
 
 
 @call(
@@ -344,20 +346,22 @@ async def approve_device(request: OperatorRequest[SenderServices, Approval]) -> 
 )
 async def revoke_device(request: OperatorRequest[SenderServices, None]) -> Result:
     lifecycle = _require_lifecycle(request)
-    return _device_answer(lifecycle, await lifecycle.revoke(request.word("id"), request.actor))
+    return _device_answer(lifecycle, await lifecycle.revoke_device(request.word("id"), request.actor))
 
 
 @call("POST", "/devices/{id}/reset", OPERATE_SPOOL, "Clear a device's fingerprint and key", answers=OneDevice)
 async def reset_device(request: OperatorRequest[SenderServices, None]) -> Result:
     lifecycle = _require_lifecycle(request)
-    return _device_answer(lifecycle, await lifecycle.reset(request.word("id"), request.actor))
+    return _device_answer(lifecycle, await lifecycle.reset_device(request.word("id"), request.actor))
 
 
 @call("PATCH", "/devices/{id}", OPERATE_SPOOL, "Label a device", answers=OneDevice)
 async def label_device(request: OperatorRequest[SenderServices, Labels]) -> Result:
     lifecycle = _require_lifecycle(request)
     body = request.body
-    return _device_answer(lifecycle, await lifecycle.label(request.word("id"), body.labels, request.actor))
+    return _device_answer(
+        lifecycle, await lifecycle.change_labels(request.word("id"), body.labels, request.actor)
+    )
 
 
 def _require_lifecycle(request: OperatorRequest[SenderServices, Any]) -> DeviceLifecycle:
@@ -365,5 +369,5 @@ def _require_lifecycle(request: OperatorRequest[SenderServices, Any]) -> DeviceL
 
 
 def _device_answer(lifecycle: DeviceLifecycle, device: Device) -> Result:
-    described = describe_device_details(Shown(device, lifecycle.state_of(device)))
-    return {"device": {**described, **lifecycle.relatives(device)}}
+    described = describe_device_details(Shown(device, lifecycle.machine_state(device)))
+    return {"device": {**described, **lifecycle.related_device_ids(device)}}

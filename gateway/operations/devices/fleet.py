@@ -19,8 +19,8 @@ from gateway.devices.fleet.coverage import (
     FleetRow,
     Part,
 )
-from gateway.devices.fleet.inventory_lists import MAX_LIST, SOURCES, read_inventory
-from gateway.devices.fleet.repairs import find_repair
+from gateway.devices.fleet.inventory_lists import MAX_LIST, SOURCES, read_inventory_list
+from gateway.devices.fleet.repairs import repair_of_cause
 from gateway.devices.machine_state import FAILING, LINKS, WORDS
 from gateway.http.lists import YES_NO, Filter, List, MemoryRows, Sort, age_filter, yes_no
 from gateway.http.requests import Result
@@ -53,7 +53,7 @@ def describe_fleet_row(row: FleetRow) -> dict[str, object]:
         "covered": row.covered,
         "away": row.is_away,
         "causes": [
-            {"state": state, "cause": cause or None, "words": find_repair((state, cause)).words}
+            {"state": state, "cause": cause or None, "words": repair_of_cause((state, cause)).words}
             for state, cause in row.causes
         ],
         "device": None if device is None else device.id,
@@ -141,7 +141,7 @@ def covered_percent(covered: int, machines: int) -> float | None:
 
 
 def _describe_cause(count: CauseCount) -> dict[str, object]:
-    repair = find_repair((count.state, count.cause))
+    repair = repair_of_cause((count.state, count.cause))
     return {
         "state": count.state,
         "cause": count.cause or None,
@@ -398,7 +398,7 @@ class ReplaceInventoryAnswer(msgspec.Struct, kw_only=True):
 )
 async def show_coverage(request: OperatorRequest[SenderServices, None]) -> Result:
     fleet = request.services.require_fleet()
-    rows = await fleet.rows()
+    rows = await fleet.machine_rows()
     return {
         **describe_coverage(fleet.measure_coverage(rows), fleet.inventory),
         "people": await asyncio.to_thread(_people_fields, request, rows),
@@ -432,7 +432,7 @@ def _people_fields(request: OperatorRequest[SenderServices, Any], rows: list[Fle
 )
 async def list_machines(request: OperatorRequest[SenderServices, None]) -> Result:
     fleet = request.services.require_fleet()
-    return await request.list(MACHINES, MemoryRows(await fleet.rows()))
+    return await request.list(MACHINES, MemoryRows(await fleet.machine_rows()))
 
 
 @call(
@@ -470,11 +470,11 @@ async def replace_inventory(request: OperatorRequest[SenderServices, None]) -> R
     fleet = request.services.require_fleet()
     content = await _read_csv(request)
     carried = request.shared.people.recorded_form
-    listed = await asyncio.to_thread(read_inventory, "the list", content, carried=carried)
+    listed = await asyncio.to_thread(read_inventory_list, "the list", content, carried=carried)
     change = await request.registry.inventory.replace(
         listed.machines, source=source, confirmed=confirmed == "true", actor=request.actor
     )
-    admitted = await fleet.admit_machines(request.actor) if admits == "true" else 0
+    admitted = await fleet.enrol_machines_without_agent(request.actor) if admits == "true" else 0
     return {
         "inventory": describe_inventory(fleet.inventory),
         "added": change.added,

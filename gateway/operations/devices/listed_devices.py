@@ -97,7 +97,7 @@ class ListedDevices:
         if device is None:
             self._rows.remove(id)
             return
-        state = self._lifecycle.state_of(device)
+        state = self._lifecycle.machine_state(device)
         self._rows.put(Shown(device, state))
         due_at = state.changes_at
         # The heap gets only times that are earlier than the entered time. Every report postpones the time, so

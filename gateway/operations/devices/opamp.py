@@ -14,8 +14,8 @@ from aiohttp import web
 
 from gateway.core.errors import BadPayload, Refusal, nothing_here
 from gateway.core.schemas import BYTES
-from gateway.devices.opamp.instances import InstanceSender, OpampInstances, check_not_revoked, error_answer
-from gateway.devices.opamp.messages import decode
+from gateway.devices.opamp.instances import InstanceSender, OpampInstances, error_answer, require_not_revoked
+from gateway.devices.opamp.messages import decode_agent_message
 from gateway.http import answers
 from gateway.http.address import (
     WRITE,
@@ -87,14 +87,14 @@ def _check_protobuf(request: web.Request) -> None:
     refusals=(*WRITE, 404, 409, 410),
 )
 async def report_to_opamp(request: KeyRequest[TopicServices, bytes]) -> Result:
-    message = decode(request.body)
+    message = decode_agent_message(request.body)
     uid = _named_uid(request.http)
     if uid is not None and uid != message.instance_uid:
         raise BadPayload(f"{INSTANCE_UID} differs from instance_uid.")
     sender = InstanceSender(
         bearer=request.bearer, address=request.http.remote or "", url=_client_url(request.http, "http")
     )
-    answer = await request.services.opamp().take(message, sender)
+    answer = await request.services.opamp().answer_message(message, sender)
     body = answer.SerializeToString()
     return answers.bytes_response(body, content_type=PROTOBUF, headers=answers.UNCACHED)
 
@@ -115,7 +115,7 @@ async def open_opamp(request: KeyRequest[TopicServices, None]) -> Result:
     instances = request.services.opamp()
     uid = _named_uid(request.http)
     if uid is not None:
-        check_not_revoked(instances, uid)
+        require_not_revoked(instances, uid)
     owner = request.bearer.name
     settings = instances.devices.settings
     websockets = request.receivers.websockets
@@ -184,11 +184,11 @@ class OpampConversation:
                 await begin_work(bearer.party)
                 receivers.access.charge(bearer, requests=1, bytes=len(message))
                 share.take(len(message))
-                decoded = decode(_strip_header(message))
+                decoded = decode_agent_message(_strip_header(message))
                 uid = decoded.instance_uid
                 self._add_instance(uid)
                 sender = InstanceSender(bearer=bearer, address=self._address, url=self._url, connection=self)
-                answer = await self._instances.take(decoded, sender)
+                answer = await self._instances.answer_message(decoded, sender)
                 if decoded.HasField("agent_disconnect"):
                     self._remove_instance(uid)
         except asyncio.CancelledError:
@@ -225,7 +225,7 @@ class OpampConversation:
             if self._instances.is_revoked(uid):
                 self._remove_instance(uid)
             else:
-                self._instances.keep_alive(uid, self._bearer)
+                self._instances.note_open_connection(uid, self._bearer)
         return None if self._uids else POLICY
 
     def ended(self) -> None:
@@ -242,7 +242,7 @@ class OpampConversation:
 
     def _remove_instance(self, uid: bytes) -> None:
         self._uids = tuple(other for other in self._uids if other != uid)
-        self._instances.left(uid, self)
+        self._instances.note_closed_connection(uid, self)
 
     def _may_still_send(self) -> bool:
         """Return whether the key may still send. A key that cannot be checked now stays admitted."""

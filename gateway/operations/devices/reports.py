@@ -14,14 +14,14 @@ from msgspec import Meta
 
 from gateway.core.errors import BadPayload
 from gateway.core.schemas import TEXT, TEXT_OR_NULL, Schema, array_of, closed_object
-from gateway.devices.fleet.facts import FACTS, read_facts, valid_hardware_id
+from gateway.devices.fleet.facts import FACTS, valid_facts, valid_hardware_id
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.reports import DeviceReport
 from gateway.devices.states import LEAVINGS
 from gateway.http.address import WRITE, Address, BodyLimit
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
-from gateway.normalise.reading.content import may_hold_content
+from gateway.normalise.reading.content import may_be_name_of_content
 from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.people.authentication.bearer import Bearer
@@ -116,7 +116,7 @@ def _report_address(path: str, scope: str, endpoint: str, summary: str, gives: S
 async def enroll_device(request: KeyRequest[TopicServices, Report]) -> Result:
     lifecycle = request.services.devices
     facts = _report_facts(request.body, request.bearer)
-    device, key = await lifecycle.enrol(facts, request.bearer, request.http.remote or "")
+    device, key = await lifecycle.enrol_or_update(facts, request.bearer, request.http.remote or "")
     await request.services.clusters.follow(device, request.bearer)
     answer = _device_answer(device, lifecycle)
     return answer if key is None else {**answer, "key": key}
@@ -132,7 +132,7 @@ async def enroll_device(request: KeyRequest[TopicServices, Report]) -> Result:
 async def heartbeat_device(request: KeyRequest[TopicServices, Report]) -> Result:
     lifecycle = request.services.devices
     facts = _report_facts(request.body, request.bearer)
-    device, word = await lifecycle.heartbeat_with_word(facts, request.bearer, request.http.remote or "")
+    device, word = await lifecycle.store_heartbeat_with_word(facts, request.bearer, request.http.remote or "")
     await request.services.clusters.follow(device, request.bearer)
     # only the device's own key may read verdicts; another Tollhouse that forwards its heartbeat has no right
     # to them
@@ -152,7 +152,7 @@ async def heartbeat_device(request: KeyRequest[TopicServices, Report]) -> Result
     closed_object({"ok": {"const": True}}),
 )
 async def ping_device(request: KeyRequest[TopicServices, NamedDevice]) -> Result:
-    request.services.devices.ping(_device_id(request.body, request.bearer), request.bearer)
+    request.services.devices.note_alive(_device_id(request.body, request.bearer), request.bearer)
     return {"ok": True}
 
 
@@ -170,11 +170,11 @@ def _report_facts(report: Report, bearer: Bearer) -> DeviceReport:
     except Invalid as error:
         raise BadPayload(f"labels: {error}.") from error
     for name in labels:
-        if may_hold_content(name):
+        if may_be_name_of_content(name):
             raise BadPayload(
                 f"labels: {name} is a name for message content, which is never stored; choose another name."
             )
-    claimed = read_facts({"serial": report.serial, "serial_hash": report.serial_hash})
+    claimed = valid_facts({"serial": report.serial, "serial_hash": report.serial_hash})
     return DeviceReport(
         id=_device_id(report, bearer),
         hostname=report.hostname or "",
@@ -221,7 +221,7 @@ def _heartbeat_json(report: Report) -> bytes:
     if report.sources:
         fields["sources"] = report.sources
     facts = {name: getattr(report, name) for name in FACTS}
-    return msgspec.json.encode({**fields, **read_facts(facts)})
+    return msgspec.json.encode({**fields, **valid_facts(facts)})
 
 
 def _device_answer(device: Device, lifecycle: DeviceLifecycle) -> dict[str, object]:

@@ -11,7 +11,7 @@ from msgspec import Meta
 from gateway.core.errors import RECOUNT_RETRY_S, Refusal
 from gateway.core.schemas import TEXT, closed_object
 from gateway.devices.agent.hook import AMOUNT, MOST_SESSION, PATH
-from gateway.devices.agent.session_meter import session_cost
+from gateway.devices.agent.session_meter import sum_session_cost
 from gateway.http.address import WRITE, Address
 from gateway.http.answers import JSON
 from gateway.http.requests import Result, check_json
@@ -49,7 +49,7 @@ async def _over_limit(request: KeyRequest[TopicServices, SessionQuestion]) -> st
     session, limit = request.body.session_id, request.body.session_limit
     storage = request.services.storage
     try:
-        spent = await session_cost(session, storage.ledger, storage.log, request.receivers.clock.now())
+        spent = await sum_session_cost(session, storage.ledger, storage.log, request.receivers.clock.now())
     except NotKept as error:
         raise Refusal(503, "no_verdict", "the session is no longer listed") from error
     if spent is None:

@@ -15,7 +15,7 @@ import msgspec
 from gateway.configuration.certificates import certificate_troubles
 from gateway.core.errors import Refusal
 from gateway.devices.fleet.coverage import FleetRow
-from gateway.devices.fleet.severity import fleet_severity
+from gateway.devices.fleet.severity import severity_of_machines
 from gateway.devices.fleet.uses import LOSING
 from gateway.devices.machine_state import AGENT_STOPPED
 from gateway.http.requests import Result
@@ -223,7 +223,7 @@ async def _find_problems(request: OperatorRequest[OperatorServices, None]) -> li
     problems += await _key_causes(services)
     problems += await _certificate_causes(services)
     if services.senders.fleet:
-        problems += _laptop_causes(await services.senders.fleet.rows_in_use())
+        problems += _laptop_causes(await services.senders.fleet.machine_rows_in_use())
     return [*problems, *await _channel_causes(request)]
 
 
@@ -335,7 +335,7 @@ def _laptop_causes(rows: Sequence[FleetRow]) -> Iterator[Cause]:
             ids = sorted(row.id for row in alike)
             title = what.format(_count_phrase(len(ids), "laptop")).capitalize()
             text = f"{title}: {_join_names(ids)}"
-            severity = max(WARNING, fleet_severity(alike, rows), key=SEVERITIES.index)
+            severity = max(WARNING, severity_of_machines(alike, rows), key=SEVERITIES.index)
             yield Cause(kind="devices", title=title, text=text, subject=word, severity=severity)
 
 

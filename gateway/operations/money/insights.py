@@ -70,7 +70,7 @@ def make_inspector(services: OperatorServices) -> Inspector:
         {"reconciled": services.money.reconciler().look} if services.money.reconciler else {}
     )
     if services.senders.fleet is not None:
-        optional["fleet"] = services.senders.fleet.rows_in_use
+        optional["fleet"] = services.senders.fleet.machine_rows_in_use
     if services.spool.sender_hours is not None:
         optional["sender_hours"] = services.spool.sender_hours.current
     if services.spool.sender_fields is not None:

@@ -37,9 +37,9 @@ from gateway.http.requests import Result
 from gateway.http.turns import LARGE, drive_aside, run_on_thread_if_large
 from gateway.normalise import any_format
 from gateway.normalise.formats.engine.declaration import FormatAnswer
-from gateway.normalise.formats.engine.driver import answer_to, refusal_to
-from gateway.normalise.formats.helicone import helicone_signed
-from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES, FORMATS, require_format
+from gateway.normalise.formats.engine.driver import answer_to_payload, answer_to_refused_payload
+from gateway.normalise.formats.helicone import is_signed_by_helicone
+from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES, FORMATS, recognise_format_or_refuse
 from gateway.normalise.otlp.decoding.json_schema import JsonTraces
 from gateway.operations.holders.receivers import ReceiverServices
 from gateway.operations.receivers.otlp_http import otlp_row, store_export
@@ -77,7 +77,9 @@ def sender_error(request: web.Request, error: Refusal, now: float) -> web.Respon
     """
     Return the error in the plain form. If the headers identify a product, return it in that product's form.
     """
-    return answers.add_retry_after(_format_response(refusal_to(request.headers, b"", error, now=now)), error)
+    return answers.add_retry_after(
+        _format_response(answer_to_refused_payload(request.headers, b"", error, now=now)), error
+    )
 
 
 def langfuse_error(_: web.Request, error: Refusal, __: float) -> web.Response:
@@ -151,7 +153,7 @@ async def helicone_webhook(request: KeyRequest[ReceiverServices, bytes]) -> web.
 
 def _check_signature(signature: str, body: bytes, secret: SecretFile) -> None:
     secret.refresh()
-    if helicone_signed(secret.value, body, signature):
+    if is_signed_by_helicone(secret.value, body, signature):
         return
     problem = f"The {SIGNATURE} header is missing"
     if signature:
@@ -297,16 +299,18 @@ async def store_payload(
     body = request.body
     size, how = len(body), "name it: POST /v1/ai-telemetry/{format}"
     if format is None:
-        format = await run_on_thread_if_large(partial(require_format, body, how=how), is_large=size > LARGE)
+        format = await run_on_thread_if_large(
+            partial(recognise_format_or_refuse, body, how=how), is_large=size > LARGE
+        )
     options = receivers.options
     outcome, reports = await drive_aside(
-        lambda hold: any_format.normalise(format, body, options=options, hold=hold),
+        lambda hold: any_format.normalise_body(format, body, options=options, hold=hold),
         request.share.take,
         size=size,
     )
-    outcome.name_agent(request.http.headers.get("User-Agent"))
+    outcome.set_sending_program(request.http.headers.get("User-Agent"))
     receipt = await receivers.intake.take(outcome, request.bearer, reports)
-    answering = answer_to(format, body, outcome, now=receivers.clock.now())
+    answering = answer_to_payload(format, body, outcome, now=receivers.clock.now())
     answer = await drive_aside(lambda _: answering, request.share.take, size=size)
     response = _format_response(answer)
     if answer.status < 300:

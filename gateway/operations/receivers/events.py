@@ -16,7 +16,14 @@ from gateway.http import answers
 from gateway.http.address import Address
 from gateway.http.answers import CLOUD_EVENTS, JSON
 from gateway.http.turns import LARGE, drive_aside, run_on_thread_if_large, run_with_pauses
-from gateway.normalise.events import BINARY, LINK_EVENT, Events, is_binary, read_binary, read_events
+from gateway.normalise.events import (
+    BINARY,
+    LINK_EVENT,
+    Events,
+    is_binary_cloud_event,
+    read_binary_cloud_event,
+    read_events,
+)
 from gateway.normalise.payload import body_limits
 from gateway.normalise.payload.body_limits import Allowance
 from gateway.operations.holders.receivers import TopicServices
@@ -32,7 +39,7 @@ def check_media_type(request: web.Request) -> None:
     Raise Refusal 415 for a media type that cannot be JSON. The first bytes of the body show which kind of
     JSON it is.
     """
-    if is_binary(request.headers):
+    if is_binary_cloud_event(request.headers):
         return
     media = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if media and not media.endswith(("json", "+json", "jsonl")) and media not in _UNSPECIFIC_TYPES:
@@ -69,9 +76,9 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
     options = request.receivers.options
     takes_ids = request.bearer.may_chain
     keep_tags = options.keep_tags
-    if is_binary(headers):
+    if is_binary_cloud_event(headers):
         events = await run_on_thread_if_large(
-            lambda: read_binary(body, headers, takes_ids=takes_ids, keep_tags=keep_tags),
+            lambda: read_binary_cloud_event(body, headers, takes_ids=takes_ids, keep_tags=keep_tags),
             is_large=len(body) > LARGE,
         )
     else:
@@ -93,7 +100,7 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
     names = request_names(request, *_header_attributes(headers))
     receipt = await request.services.deposits.events(events, request.bearer, request=names)
     types = sorted({record.event_type for record in events.records} - {LINK_EVENT})
-    item_results = await run_with_pauses(body_limits.encoded_list(_item_results(events)))
+    item_results = await run_with_pauses(body_limits.encode_list_in_turns(_item_results(events)))
     answer = {
         "accepted": len(events.records),
         "rejected": len(events.rejects),
@@ -116,7 +123,7 @@ def _unmapped_hint(unmapped: Sequence[str]) -> Mapping[str, str]:
 
 
 def _header_attributes(headers: Mapping[str, str]) -> Iterator[bytes]:
-    if is_binary(headers):
+    if is_binary_cloud_event(headers):
         for name, value in sorted((name.lower(), value) for name, value in headers.items()):
             if name.startswith(BINARY):
                 yield f"{name}: {value}".encode("utf-8", "surrogateescape")

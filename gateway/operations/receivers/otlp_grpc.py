@@ -197,7 +197,7 @@ def _export_taker(signal: Signal, services: ReceiverServices) -> Take:
         otlp_http = await import_in_thread("gateway.operations.receivers.otlp_http")
         outcome = await otlp_http.read_export(signal, body, json=False, receivers=services, share=share)
         del body  # release the memory of the body, because the commit may take a while
-        outcome.name_agent(_metadata_value(context, "user-agent"))
+        outcome.set_sending_program(_metadata_value(context, "user-agent"))
         receipt = await services.intake.take(outcome, bearer)
         otlp_http.refuse_when_all_malformed(outcome)
         context.set_trailing_metadata(((RECEIPT, answers.receipt_line(receipt)),))

@@ -113,7 +113,7 @@ async def store_export(signal: Signal, request: KeyRequest[ReceiverServices, byt
     outcome = await read_export(
         signal, request.take_body(), json=json, receivers=receivers, share=request.share
     )
-    outcome.name_agent(request.http.headers.get("User-Agent"))
+    outcome.set_sending_program(request.http.headers.get("User-Agent"))
     receipt = await receivers.intake.take(outcome, request.bearer)
     if outcome.rejects:
         refuse_when_all_malformed(outcome)
@@ -135,15 +135,15 @@ async def read_export(
         if receivers.memory.made is None:
             await import_in_thread("gateway.normalise.memory.spans")
         memory = receivers.memory()
-        selected = memory.select_body(body, options)
-        remembered = None if selected is None else await run_with_pauses(memory.read_selected(selected))
+        selected = memory.select_body_for_lookup(body, options)
+        remembered = None if selected is None else await run_with_pauses(memory.read_body_if_known(selected))
         if remembered is not None:
             return remembered
     if len(body) <= SLICED:
-        reading = otlp.normalise(signal, body, json=json, options=options, hold=share.take)
+        reading = otlp.normalise_otlp(signal, body, json=json, options=options, hold=share.take)
         return await receivers.together.run(reading)
     return await drive_aside(
-        lambda hold: otlp.normalise(signal, body, json=json, options=options, hold=hold),
+        lambda hold: otlp.normalise_otlp(signal, body, json=json, options=options, hold=hold),
         share.take,
         size=len(body),
     )

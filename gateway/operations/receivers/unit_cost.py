@@ -158,7 +158,7 @@ async def create_stream(request: KeyRequest[TopicServices, bytes]) -> web.Respon
 
 async def _create(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     book = request.services.storage.book
-    name = unit_cost.stream_name(request.word("stream"))
+    name = unit_cost.require_stream_name(request.word("stream"))
     type = request.word("type")
     is_new = book.find(name) is None
     operation, stream = unit_cost.read_stream_creation(request.body, type=type, stream=name, find=book.find)
@@ -198,7 +198,7 @@ async def read_records(request: KeyRequest[TopicServices, None]) -> Result:
     The range includes `start_time` and excludes `end_time`. `dimension=NAME=VALUE` may repeat. A record must
     have one of the requested values of each named dimension.
     """
-    name = unit_cost.stream_name(request.word("stream"))
+    name = unit_cost.require_stream_name(request.word("stream"))
     stream = _require_stream(request, name)
     if stream.type != request.http.match_info.get("type", stream.type):
         raise _no_stream_refusal()
@@ -217,7 +217,7 @@ async def read_records(request: KeyRequest[TopicServices, None]) -> Result:
 )
 async def delete_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     is_forced = unit_cost.read_force_flag(request.body)
-    name = unit_cost.stream_name(request.word("stream"))
+    name = unit_cost.require_stream_name(request.word("stream"))
     stream = _require_stream(request, name)
     if not is_forced and await request.services.storage.streams.totals(name):
         message = 'The stream has records. Send {"force": true} to delete it with its records.'
@@ -316,12 +316,14 @@ async def _operate_once(request: KeyRequest[TopicServices, bytes], operation: st
     # Accept a repeated request even if the streams have changed since.
     is_repeat = names is not None and request.services.deposits.has(names)
     body = request.body
-    items = await run_on_thread_if_large(lambda: unit_cost.request_records(body), is_large=len(body) > LARGE)
+    items = await run_on_thread_if_large(
+        lambda: unit_cost.records_of_request(body), is_large=len(body) > LARGE
+    )
     operations = await run_with_pauses(
         unit_cost.read_operations(
             items,
             type=type,
-            stream=None if stream is None else unit_cost.stream_name(stream),
+            stream=None if stream is None else unit_cost.require_stream_name(stream),
             operation=operation,
             find=partial(_unlimited_stream, type) if is_repeat else request.services.storage.book.find,
             now=request.receivers.clock.now(),

@@ -370,9 +370,9 @@ def _check_tags(name: str, value: Any) -> dict[str, str]:
     for key, text in value.items() if isinstance(value, dict) else [("", None)]:
         if (
             not isinstance(text, str)
-            or tags.names_secret(key)
-            or tags.is_secret(text)
-            or not tags.put_tag(checked_tags, key, text)
+            or tags.is_name_of_secret(key)
+            or tags.is_credential(text)
+            or not tags.put_tag_if_allowed(checked_tags, key, text)
         ):
             raise Invalid(
                 f"{name}.{key[:64]} must be text with a short name, and must not be content or a "
@@ -384,7 +384,7 @@ def _check_tags(name: str, value: Any) -> dict[str, str]:
 def _check_data(name: str, value: Any) -> dict[str, Any]:
     texts: dict[str, str] = {}
     for key, item in value.items() if isinstance(value, dict) else [("", None)]:
-        if not tags.put_tag(texts, key, item):
+        if not tags.put_tag_if_allowed(texts, key, item):
             raise Invalid(
                 f"{name}.{key[:64]} must be a number, a text or true or false, and must not be "
                 "content; their number is limited"

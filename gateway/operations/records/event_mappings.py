@@ -20,7 +20,7 @@ from gateway.core.fields import (
 )
 from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, List, Sort
-from gateway.normalise.unit_cost import stream_name
+from gateway.normalise.unit_cost import require_stream_name
 from gateway.operations.files.declared import InFiles
 from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
 from spool.errors import AlreadyThere
@@ -91,7 +91,7 @@ def check_mapping(draft: NewEventMapping) -> NewEventMapping:
     check_one_of("granularity", draft.granularity, GRANULARITIES)
     return replace_fields(
         draft,
-        stream=stream_name(draft.stream),
+        stream=require_stream_name(draft.stream),
         event_type=check_text("event_type", draft.event_type, MAX_FIELD),
         value=optional_text("value", draft.value, MAX_FIELD),
         element=optional_text("element", draft.element, MAX_FIELD) or "subject",

@@ -130,8 +130,8 @@ def _registry_tasks(assembler: Assembler, operators: OperatorServices) -> Iterat
     if assembler.notifier is not None:
         yield leased_task("notifications", assembler.notifier.run)
     yield leased_task("publish jobs", money.require_publishing().run)
-    yield leased_task("devices", assembler.devices.run)
-    yield leased_task("states of devices", assembler.devices.follow_states)
+    yield leased_task("devices", assembler.devices.clean_up_repeatedly)
+    yield leased_task("states of devices", assembler.devices.store_changed_states_repeatedly)
 
 
 async def _run_inspector(operators: OperatorServices) -> None:
@@ -229,7 +229,7 @@ async def learn_spans(memory: Once[SpanMemory], activity: Callable[[], Awaitable
     are no requests.
     """
     while True:
-        learning = memory.made and memory.made.take_learning_steps()
+        learning = memory.made and memory.made.begin_learning_next_kind()
         clock = SliceClock()
         for _ in learning or ():
             if clock.is_over():

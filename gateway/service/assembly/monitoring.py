@@ -65,7 +65,7 @@ def build_exposition(
         channels = await parts.channel_states()
         states = await storage.deliveries.routes()
         soundness = await storage.ledger.soundness()
-        coverage = parts.fleet.measure_coverage(await parts.fleet.rows())
+        coverage = parts.fleet.measure_coverage(await parts.fleet.machine_rows())
         # costs that change with each call would show the calls of one person
         shows_costs = storage.registry is None or not storage.registry.people.min_group
         return Snapshot(
@@ -78,7 +78,7 @@ def build_exposition(
             database=await storage.health(),
             routes=[*states, *routes.sync_states()],
             fenced=storage.deliveries.fenced,
-            devices=devices.counts(),
+            devices=devices.device_counts_by_state(),
             fleet_states=coverage.states,
             assistants=coverage.assistants,
             clusters=parts.clusters.counts(),

@@ -137,7 +137,7 @@ class Assembler:
         )
         registry = storage.registry
         self.fleet = Fleet(self.devices, lambda: None if registry is None else registry.inventory.current)
-        self.devices.expected = self.fleet.expected
+        self.devices.expected = self.fleet.expected_machines
         self.clusters = Clusters(
             storage.clusters,
             devices=self.devices,
@@ -204,7 +204,7 @@ class Assembler:
             self.storage.registry,
             self.config.server,
             clock=self.clock,
-            devices=self.devices.keys.find,
+            devices=self.devices.keys.bearer_of_key,
             local=local,
             deployment=local_address(self.config),
             node=self.config.storage.node_name or socket.gethostname(),
@@ -251,7 +251,7 @@ class Assembler:
         device_assignment = DeviceAssignment(self.devices, claimed=metrics.claimed)
 
         def default_user(call: Inference) -> str | None:
-            return attribution.default_user(call, {}, device_assignment.labels(call.device))
+            return attribution.default_user(call, {}, device_assignment.labels_with_user(call.device))
 
         reports = self.storage.partial_reports
         shadows = self.shadows = Shadows(

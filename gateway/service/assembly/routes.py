@@ -15,7 +15,7 @@ from exporters.service.billing_sync import BillingSync
 from exporters.service.paths import UPSTREAM
 from exporters.service.upstream_client import UpstreamClient
 from gateway.configuration.sections import Config, ConfigError
-from gateway.devices.fleet.forwarded import state_what_waits
+from gateway.devices.fleet.forwarded import adjust_heartbeat_for_upstream
 from gateway.operations.records.event_mappings import mappings_by_type
 from gateway.service.assembly.demo import planted_routes
 from gateway.service.assembly.parts import Assembler
@@ -51,7 +51,7 @@ def build_syncs(parts: Assembler, config: Config, billing: BillingSync) -> list[
         in_flight=upstream.in_flight,
         tells_changes=upstream.kind == "tollhouse",
         waiting_since=waiting_since,
-        state_what_waits=lambda heartbeat, device, since: state_what_waits(
+        state_what_waits=lambda heartbeat, device, since: adjust_heartbeat_for_upstream(
             heartbeat, device, since, hold_s=config.spool.hold, now=clock.now()
         ),
     )

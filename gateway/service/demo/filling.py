@@ -309,7 +309,7 @@ async def _run_inspection(
         keys=registry.keys.all,
         sender_hours=registry.sender_hours.all,
         devices=storage.devices.all,
-        fleet=Fleet(devices, lambda: None).rows,
+        fleet=Fleet(devices, lambda: None).machine_rows,
         prices=lambda: book,
         reconciled=Reconciler(bills, clock).look,
     )
@@ -337,7 +337,7 @@ async def _send_month(
 def _reports_outcome(reports: Sequence[Report]) -> Outcome:
     outcome = Outcome(received=len(reports))
     for record, identity in reports:
-        outcome.add(record, identity)
+        outcome.add_record(record, identity)
     return outcome
 
 

@@ -13,8 +13,8 @@ import msgspec
 
 from gateway.bills.plans.declared import NewPlan, PlanTable, Seat
 from gateway.configuration.sections import AllocationSettings
-from gateway.devices.fleet.assistant_states import OFF, OTHER_CALLS, Memory, stored_uses
-from gateway.devices.fleet.facts import TELEMETRY_OFF, UNUSED, assistant_name
+from gateway.devices.fleet.assistant_states import OFF, OTHER_CALLS, Memory, encode_memories
+from gateway.devices.fleet.facts import TELEMETRY_OFF, UNUSED, assistant_of_source
 from gateway.money.allocation.declared import DEFAULT, AllocationTable
 from gateway.money.allocation.language import Limits
 from gateway.money.allocation.published import Published
@@ -169,7 +169,7 @@ async def _add_devices(storage: Storage, now: float, begin: int, losing: Sequenc
         loses = laptop in losing
         newest = now - LATE_DAYS * DAY_S if loses else now
         sources = {workload.source for workload in WORKLOADS if person in workload.users}
-        assistants = sorted({name for source in sources if (name := assistant_name(source)) is not None})
+        assistants = sorted({name for source in sources if (name := assistant_of_source(source)) is not None})
         claim = {"state": UNUSED, "used_at": moment(now)}
         uses: Mapping[str, Memory] = {}
         if loses:
@@ -187,7 +187,7 @@ async def _add_devices(storage: Storage, now: float, begin: int, losing: Sequenc
             last_heartbeat=now,
             last_telemetry=newest,
             newest_calls=dict.fromkeys(assistants or [OTHER_CALLS], newest),
-            uses=stored_uses(uses),
+            uses=encode_memories(uses),
             heartbeat=msgspec.json.encode({"assistants": dict.fromkeys(assistants, claim), "os": os}),
         )
         await storage.devices.replace_row(device)

@@ -144,19 +144,19 @@ def test_a_call_repeated_after_a_restore_has_a_second_key(installations: Install
         assert 200 == post(at.url, calls.body, key).status
 
     repeat(one, before)
-    wait_for(lambda: receiver.has(set(before.names)), 60, "the first call")
+    wait_for(lambda: receiver.has_received(set(before.names)), 60, "the first call")
     wait_for(lambda: not one.route("costs/ai-telemetry")["queued"], 60, "its delivery is settled")
     one.run("backup", str(one.directory / "backup"))
     repeat(one, after)
-    wait_for(lambda: receiver.has(set(after.names)), 60, "the second call")
+    wait_for(lambda: receiver.has_received(set(after.names)), 60, "the second call")
     one.stop()
     other, _ = restored(one, one.directory / "backup", "--queued", "hold")
     try:
         other.start()
         for calls in (before, after):
             repeat(other, calls)
-        wait_for(lambda: receiver.received_twice(), 60, "the second call, again")
-        assert set(after.names) == receiver.received_twice()
+        wait_for(lambda: receiver.names_received_twice(), 60, "the second call, again")
+        assert set(after.names) == receiver.names_received_twice()
     finally:
         other.stop()
         receiver.close()

@@ -30,7 +30,7 @@ def probe(body: bytes, seconds: float) -> dict[str, float]:
     """
     from exporters.otlp.spans import SpanEncoder
     from gateway.intake.prices import PriceBook
-    from gateway.normalise.otlp import normalise
+    from gateway.normalise.otlp import normalise_otlp
     from gateway.normalise.outcome import Options
     from spool.ledger.sums import HourlySums
     from spool.log.entries.codec import slice_records
@@ -39,7 +39,7 @@ def probe(body: bytes, seconds: float) -> dict[str, float]:
     book, encoder = PriceBook.load(), SpanEncoder()
 
     def read() -> Any:
-        reading = normalise("traces", body, json=False, options=Options())
+        reading = normalise_otlp("traces", body, json=False, options=Options())
         while True:
             try:
                 next(reading)

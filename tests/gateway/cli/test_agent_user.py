@@ -34,4 +34,4 @@ def test_whose_agent_it_is(
         monkeypatch.delenv(name, raising=False)
     for name in variables:
         monkeypatch.setenv(name, "1")
-    assert expected == agent_run.own_user()
+    assert expected == agent_run.process_user_unless_service()

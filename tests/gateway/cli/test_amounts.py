@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cli.amounts import adding_up, decimals_for_amounts, format_single_amount, money_column
-from gateway.cli.operator.money.report import _format_rows
+from gateway.cli.amounts import (
+    decimals_for_amounts,
+    format_amount_column,
+    format_single_amount,
+    round_to_add_up,
+)
+from gateway.cli.operator.money.report import _format_report_rows
 
 AMOUNTS = st.lists(st.decimals(-10_000, 10_000, places=12), min_size=1, max_size=60)
 
@@ -34,7 +39,7 @@ def test_a_table_has_the_decimals_that_its_amounts_need(amounts: list[str], plac
 def test_shown_parts_add_up_to_the_shown_total(parts: list[Decimal], places: int) -> None:
     """A rounded amount differs from the exact one by less than one unit of the last decimal, and 0 stays 0."""
     step = Decimal(1).scaleb(-places)
-    *shown, total = adding_up([*parts, sum(parts, Decimal())], places)
+    *shown, total = round_to_add_up([*parts, sum(parts, Decimal())], places)
     assert sum(shown) == total
     for exact, near in zip(parts, shown, strict=True):
         assert abs(exact - near) < step
@@ -45,7 +50,7 @@ def test_shown_parts_add_up_to_the_shown_total(parts: list[Decimal], places: int
 
 def test_a_page_of_a_list_is_rounded_to_nearest() -> None:
     """The rows of one page add up to less than the total of all pages."""
-    assert adding_up([Decimal("1.005001"), Decimal("9")], 2) == [Decimal("1.01"), Decimal("9.00")]
+    assert round_to_add_up([Decimal("1.005001"), Decimal("9")], 2) == [Decimal("1.01"), Decimal("9.00")]
 
 
 def test_amounts_are_written_with_their_currency() -> None:
@@ -54,8 +59,8 @@ def test_amounts_are_written_with_their_currency() -> None:
     assert format_single_amount(Decimal("-0.001"), 2) == "-<$0.01"
     assert format_single_amount(Decimal("2"), 2, "EUR") == "EUR 2.00"
     parts = [Decimal("0.5"), None, Decimal("-0.501"), Decimal("0.001"), Decimal()]
-    assert money_column(parts, 2, is_signed=True) == ["+$0.50", None, "-$0.50", "$0.00", "$0.00"]
-    assert money_column(parts, 2)[3] == "<$0.01"
+    assert format_amount_column(parts, 2, is_signed=True) == ["+$0.50", None, "-$0.50", "$0.00", "$0.00"]
+    assert format_amount_column(parts, 2)[3] == "<$0.01"
 
 
 @pytest.mark.parametrize(
@@ -73,4 +78,4 @@ def test_the_total_decides_about_percentages(before: str, total_before: str, cha
         {"cost": "5", "previous": {"cost": before}},
         {"cost": "5", "previous": {"cost": total_before}},
     ]
-    assert change == _format_rows(rows, [], ["cost"], "USD")[0]["change"]
+    assert change == _format_report_rows(rows, [], ["cost"], "USD")[0]["change"]

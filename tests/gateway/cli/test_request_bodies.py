@@ -42,7 +42,7 @@ def test_lines_of_a_long_file_keep_their_numbers() -> None:
     for number in (2, 10_000, 20_001):
         lines[number - 1] = b"nonsense"
     places = [
-        body.place(sent)
+        body.place_in_file(sent)
         for body in cut(b"\n".join(lines))
         for sent, line in enumerate(body.content.splitlines())
         if line == b"nonsense"
@@ -196,7 +196,7 @@ def test_a_body_can_be_halved() -> None:
     If the gateway accepts less per request, the body is sent in two halves. Every item is in exactly one half.
     """
     (body,) = cut(b"[1, 2, 3]")
-    assert [b"[1]", b"[2,3]"] == [half.content for half in body.halves()]
+    assert [b"[1]", b"[2,3]"] == [half.content for half in body.split_in_halves()]
 
 
 def test_what_was_taken_is_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,8 +222,8 @@ def test_what_was_taken_is_remembered_by_address_and_key(
     """Marks of accepted content are stored per address and key. A damaged file of marks counts as empty."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     one, two, three = (bytes([n]) * 16 for n in range(3))
-    Acknowledged(url="http://a", key="k").add(one)
-    Acknowledged(url="http://a", key="k").add(two)
+    Acknowledged(url="http://a", key="k").store_mark(one)
+    Acknowledged(url="http://a", key="k").store_mark(two)
     assert [True, True, False] == [
         mark in Acknowledged(url="http://a", key="k") for mark in (one, two, three)
     ]
@@ -242,7 +242,7 @@ def test_without_a_home_directory_nothing_is_remembered(monkeypatch: pytest.Monk
     monkeypatch.setattr(Path, "home", no_home)
     taken = Acknowledged(url="http://a", key=None)
     with pytest.raises(FileNotFoundError, match="no home directory"):
-        taken.add(b"o" * 16)
+        taken.store_mark(b"o" * 16)
     assert b"o" * 16 in taken
 
 
@@ -250,12 +250,12 @@ def test_half_a_line_costs_no_other_mark(tmp_path: Path, monkeypatch: pytest.Mon
     """Half a line and noise in the file of marks, as a full disk may leave them, cost no other mark."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     marks = [bytes([n]) * 16 for n in range(4)]
-    Acknowledged(url="http://a", key=None).add(marks[0])
+    Acknowledged(url="http://a", key=None).store_mark(marks[0])
     (state,) = (tmp_path / "tollhouse/sent").iterdir()
     for mark, noise in zip(marks[1:], (b"", b"0a1b2", b"\xff\x00\n"), strict=True):
         with state.open("ab") as file:
             file.write(noise)
-        Acknowledged(url="http://a", key=None).add(mark)
+        Acknowledged(url="http://a", key=None).store_mark(mark)
     again = Acknowledged(url="http://a", key=None)
     assert [True, True, False, True] == [mark in again for mark in marks]
 
@@ -265,7 +265,7 @@ def test_the_oldest_marks_are_forgotten(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     taken = Acknowledged(url="http://a", key=None)
     old = b"o" * 16
-    taken.add(old)
+    taken.store_mark(old)
     (state,) = (tmp_path / "tollhouse/sent").iterdir()
     with state.open("a") as file:
         file.writelines(f"{n:032x}\n" for n in range(2 * MOST_MARKS))

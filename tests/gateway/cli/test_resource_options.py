@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli.operator.client import OperatorClient
-from gateway.cli.operator.resources import add_resource_options, request_body, resource_commands
+from gateway.cli.operator.resources import add_resource_commands, add_resource_options, request_body
 from spool.registry.field_notes import Option, words
 
 
@@ -97,7 +97,7 @@ def test_a_plain_resource_has_its_commands(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr("gateway.cli.operator.client.OperatorClient", Asked)
     group = click.Group("crates")
     help = {"create": "Create one.", "show": "Show one.", "edit": "Change one.", "delete": "Delete one."}
-    resource_commands(group, NewCrate, noun="crate", path="/crates", help=help)
+    add_resource_commands(group, NewCrate, noun="crate", path="/crates", help=help)
 
     def asks(*words: str) -> tuple[int, str]:
         done = CliRunner().invoke(group, [*words, "--data", str(tmp_path)])
@@ -122,5 +122,5 @@ def test_a_plain_resource_has_its_commands(monkeypatch: pytest.MonkeyPatch, tmp_
     assert code == 2
     assert "tollhouse crates edit --help" in output
     few = click.Group("crates")
-    resource_commands(few, NewCrate, noun="crate", path="/crates", help={"delete": "Delete one."})
+    add_resource_commands(few, NewCrate, noun="crate", path="/crates", help={"delete": "Delete one."})
     assert ["delete"] == list(few.commands)

@@ -38,7 +38,7 @@ async def test_records_beside_refused_ones_keep_their_own_device() -> None:
         named={1: "laptop-1", 3: "laptop-2", 4: "laptop-3"},
     )
     bearer = Bearer("fleet", frozenset({ENROLL}), may_chain=False)
-    await DeviceAssignment(lifecycle).assign(outcome, bearer)
+    await DeviceAssignment(lifecycle).assign_items(outcome, bearer)
     await table.close()
     kept = [(record.session, record.device) for record in outcome.records]
     assert [(name, name) for name in names if name != "far"] == kept
@@ -56,10 +56,10 @@ async def test_rejected_calls_leave_no_session() -> None:
     outcome = Outcome(received=2)
     for place, (name, sessions) in enumerate((("gone", ["one", "both"]), ("laptop", ["both", "other"]))):
         record = Inference(id=bytes([place]) * 16, source="otel")
-        outcome.add(record, Identity(record.id), device=name)
+        outcome.add_record(record, Identity(record.id), device=name)
         for session in sessions:
-            outcome.note_session(record, session, device=name)
-    await DeviceAssignment(lifecycle).assign(outcome, Bearer("fleet", frozenset({ENROLL})))
+            outcome.note_resource_session(record, session, device=name)
+    await DeviceAssignment(lifecycle).assign_items(outcome, Bearer("fleet", frozenset({ENROLL})))
     await table.close()
     assert ["laptop"] == [record.device for record in outcome.records]
     assert {("otel", None, "both"), ("otel", None, "other")} == outcome.sessions.keys()
@@ -77,8 +77,8 @@ async def test_costs_of_programs_on_the_agents_machine_are_kept() -> None:
     for bearer in (own, replace(own, is_local=True), replace(own, may_chain=True)):
         call = Inference(id=b"1" * 16, source="claude_code", cost="0.5", cost_source="reported")
         outcome = Outcome(received=1)
-        outcome.add(call, Identity(call.id))
-        await DeviceAssignment(lifecycle).assign(outcome, bearer)
+        outcome.add_record(call, Identity(call.id))
+        await DeviceAssignment(lifecycle).assign_items(outcome, bearer)
         costs.append((call.cost, call.cost_source))
     await table.close()
     assert [(None, "none"), ("0.5", "reported"), ("0.5", "reported")] == costs

@@ -34,11 +34,11 @@ class Gateway:
 
     def call(self, ended: float) -> None:
         """Let a call arrive that ended at this time of the device's clock."""
-        self.rules.heard(self.device, {"codex": ended}, FLEET)
+        self.rules.note_telemetry(self.device, {"codex": ended}, FLEET)
 
     async def beat(self, offset_s: float | None) -> None:
         sent_at = None if offset_s is None else self.clock.now() + offset_s
-        await self.rules.heartbeat(DeviceReport(id="d", sent_at=sent_at), FLEET, "")
+        await self.rules.store_heartbeat(DeviceReport(id="d", sent_at=sent_at), FLEET, "")
 
     @property
     def device(self) -> Device:
@@ -55,7 +55,7 @@ class Gateway:
 async def gateway() -> AsyncIterator[Gateway]:
     table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
     made = Gateway(table)
-    await made.rules.first_contact("d", FLEET)
+    await made.rules.enrol_or_list_device("d", FLEET)
     yield made
     await table.close()
 
@@ -87,12 +87,12 @@ async def test_an_agent_that_states_no_time_has_no_call_in_the_future(gateway: G
 async def test_a_call_is_corrected_with_the_offset_that_another_gateway_stored(gateway: Gateway) -> None:
     before = gateway.device
     await gateway.beat(2 * HOUR)
-    gateway.rules.heard(before, {"codex": gateway.clock.now() + HOUR}, FLEET)
+    gateway.rules.note_telemetry(before, {"codex": gateway.clock.now() + HOUR}, FLEET)
     assert gateway.clock.now() - HOUR == gateway.newest
 
 
 async def test_a_reset_forgets_the_clock_of_the_earlier_machine(gateway: Gateway) -> None:
     await gateway.beat(2 * HOUR)
-    await gateway.rules.reset("d", ADA)
+    await gateway.rules.reset_device("d", ADA)
     gateway.call(gateway.clock.now())
     assert gateway.clock.now() == gateway.newest

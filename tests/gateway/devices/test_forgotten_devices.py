@@ -54,7 +54,7 @@ class Fleet:
         ]
 
     async def enrol(self, id: str, **report: Any) -> tuple[Device, str | None]:
-        return await self.rules.enrol(DeviceReport(id=id, **report), FLEET, "")
+        return await self.rules.enrol_or_update(DeviceReport(id=id, **report), FLEET, "")
 
     def ids(self) -> set[str]:
         return {device.id for device in self.table.all()}
@@ -73,18 +73,18 @@ async def test_the_key_of_a_deleted_device_stays_dead(fleet: Fleet) -> None:
     key.
     """
     _, first = await fleet.enrol("laptop", want_key=True)
-    assert first is not None and fleet.rules.keys.find(first) is not None
-    await fleet.rules.delete("laptop", ADA)
+    assert first is not None and fleet.rules.keys.bearer_of_key(first) is not None
+    await fleet.rules.delete_device("laptop", ADA)
     with pytest.raises(Refusal, match="no longer valid"):
-        fleet.rules.keys.find(first)
+        fleet.rules.keys.bearer_of_key(first)
     fleet.clock.move(60)
     _, second = await fleet.enrol("laptop", want_key=True)
     assert second is not None and second != first
-    assert fleet.rules.keys.find(second) is not None
+    assert fleet.rules.keys.bearer_of_key(second) is not None
     with pytest.raises(Refusal, match="no longer valid"):
-        fleet.rules.keys.find(first)
+        fleet.rules.keys.bearer_of_key(first)
     with pytest.raises(NotThere):
-        await fleet.rules.delete("nobody", ADA)
+        await fleet.rules.delete_device("nobody", ADA)
     assert ("device.delete", "laptop") in fleet.audited
 
 
@@ -97,14 +97,14 @@ async def test_what_was_not_heard_is_forgotten(fleet: Fleet) -> None:
     for id in ("silent", "revoked", "asking", "heard"):
         await fleet.enrol(id)
     for id in ("revoked", "asking"):
-        await rules.revoke(id, ADA)
+        await rules.revoke_device(id, ADA)
     fleet.clock.move(10 * DAY_S)
-    assert 0 == await rules.forget_silent()
+    assert 0 == await rules.delete_silent_devices()
     await fleet.enrol("heard")
     with pytest.raises(Refusal, match="revoked"):
         await fleet.enrol("asking")
     fleet.clock.move(HEARD_EVERY_S)
-    assert 2 == await rules.forget_silent()
+    assert 2 == await rules.delete_silent_devices()
     assert {"asking", "heard"} == fleet.ids()
     assert [("device.forget", "revoked"), ("device.forget", "silent")] == sorted(fleet.audited[-2:])
 
@@ -116,12 +116,12 @@ async def test_none_is_forgotten_soon_after_a_start(fleet: Fleet) -> None:
     await fleet.enrol("laptop")
     fleet.clock.move(400 * DAY_S)
     rules = fleet.with_settings(forget_after=DAY_S)
-    assert 0 == await rules.forget_silent()
+    assert 0 == await rules.delete_silent_devices()
     fleet.clock.move(GRACE_S)
     never = fleet.with_settings(forget_after=0)
     fleet.clock.move(GRACE_S)
-    assert await never.forget_silent() == 0
-    assert await rules.forget_silent() == 1
+    assert await never.delete_silent_devices() == 0
+    assert await rules.delete_silent_devices() == 1
 
 
 async def test_a_fleet_with_churn_stays_inside_the_limit(fleet: Fleet) -> None:
@@ -137,7 +137,7 @@ async def test_a_fleet_with_churn_stays_inside_the_limit(fleet: Fleet) -> None:
 
     async def report(id: str, place: int) -> bool:
         try:
-            await rules.enrol(DeviceReport(id=id), keys[place % len(keys)], "")
+            await rules.enrol_or_update(DeviceReport(id=id), keys[place % len(keys)], "")
         except Refusal as refusal:
             assert refusal.status == 429
             assert refusal.type == "too_many_devices"
@@ -150,7 +150,7 @@ async def test_a_fleet_with_churn_stays_inside_the_limit(fleet: Fleet) -> None:
         assert len(fleet.table) <= most
         fleets = fleets[daily:] + [f"new-{day}-{n}" for n in range(daily)]
         fleet.clock.move(DAY_S)
-        await rules.forget_silent()
+        await rules.delete_silent_devices()
     assert 0 == refused
     assert fleet_size <= len(fleet.table) <= most
     assert len(fleet.table) == len((await fleet.table._rows.load())[0])
@@ -163,15 +163,15 @@ async def test_one_too_many_finds_room_when_others_are_forgotten(fleet: Fleet) -
     """
     rules = fleet.with_settings(max=3, forget_after=DAY_S)
     for admitted in ("zero", "one"):
-        await rules.admit(admitted, ADA)
+        await rules.admit_device(admitted, ADA)
     await fleet.enrol("two")
     with pytest.raises(Refusal, match=r"devices\.max"):
         await fleet.enrol("three")
     with pytest.raises(NotAllowed, match=r"devices\.max"):
-        await rules.admit("three", ADA)
+        await rules.admit_device("three", ADA)
     fleet.clock.move(2 * DAY_S)
     await fleet.enrol("two")
-    assert 2 == await rules.forget_silent()
+    assert 2 == await rules.delete_silent_devices()
     await fleet.enrol("three")
     assert {"two", "three"} == fleet.ids()
 
@@ -184,30 +184,30 @@ async def test_an_operator_admits_a_device_where_enrolment_is_closed(fleet: Flee
     rules = fleet.with_settings(policy="closed")
     with pytest.raises(Refusal, match="tollhouse devices admit ID"):
         await fleet.enrol("laptop")
-    admitted = await rules.admit("laptop", ADA)
+    admitted = await rules.admit_device("laptop", ADA)
     assert admitted.state == "enrolled"
     assert admitted.enrolled_by == "ada"
     device, key = await fleet.enrol("laptop", hostname="mill", fingerprint="f", want_key=True)
     assert "mill" == device.hostname and key is not None
     for wrong, error in (("laptop", AlreadyThere), ("no good", Invalid), ("", Invalid)):
         with pytest.raises(error):
-            await rules.admit(wrong, ADA)
+            await rules.admit_device(wrong, ADA)
     assert [("device.admit", "laptop")] == fleet.audited
 
 
 async def test_an_admitted_device_was_never_seen(fleet: Fleet) -> None:
     """Until its first report, the times for offline and forgotten devices start at the admission."""
     rules = fleet.with_settings(forget_after=DAY_S)
-    [late, soon] = [await rules.admit(id, ADA) for id in ("late", "soon")]
+    [late, soon] = [await rules.admit_device(id, ADA) for id in ("late", "soon")]
     assert late.last_seen == 0.0
-    assert "missing" == rules.state_of(late).word
+    assert "missing" == rules.machine_state(late).word
     fleet.clock.move(DAY_S / 2)
-    assert ("missing", "unknown") == (rules.state_of(soon).word, rules.state_of(soon).link)
-    rules.ping("soon", FLEET)
+    assert ("missing", "unknown") == (rules.machine_state(soon).word, rules.machine_state(soon).link)
+    rules.note_alive("soon", FLEET)
     assert [0.0, fleet.clock.now()] == sorted(device.last_seen for device in fleet.table.all())
-    assert 0 == await rules.forget_silent()
+    assert 0 == await rules.delete_silent_devices()
     fleet.clock.move(DAY_S / 2 + 1)
-    assert 1 == await rules.forget_silent()
+    assert 1 == await rules.delete_silent_devices()
     assert {"soon"} == fleet.ids()
 
 
@@ -217,10 +217,10 @@ async def test_an_admitted_device_that_comes_late_needs_a_reset_for_its_key(flee
     because the requester may be another machine.
     """
     rules = fleet.with_settings(policy="closed")
-    await rules.admit("laptop", ADA)
+    await rules.admit_device("laptop", ADA)
     fleet.clock.move(3601)
     assert None is (await fleet.enrol("laptop", want_key=True))[1]
-    await rules.reset("laptop", ADA)
+    await rules.reset_device("laptop", ADA)
     assert None is not (await fleet.enrol("laptop", want_key=True))[1]
 
 
@@ -228,7 +228,7 @@ async def test_a_deleted_device_does_not_come_back_by_a_touch(fleet: Fleet) -> N
     """An update from before the deletion of a device is not stored."""
     device, _ = await fleet.enrol("laptop")
     fleet.table.change_soon(device.id, lambda known: replace(known, last_seen=known.last_seen + 1))
-    await fleet.rules.delete("laptop", ADA)
+    await fleet.rules.delete_device("laptop", ADA)
     await fleet.table.flush()
     assert set() == fleet.ids()
 
@@ -254,6 +254,6 @@ async def test_a_device_that_another_gateway_has_heard_is_not_forgotten() -> Non
     await fleet.enrol("gone")
     clock.move(DAY_S + 1)
     rows.heard = replace(device, last_seen=clock.now())
-    assert 1 == await fleet.rules.forget_silent()
+    assert 1 == await fleet.rules.delete_silent_devices()
     assert {"laptop"} == fleet.ids()
     await fleet.table.close()

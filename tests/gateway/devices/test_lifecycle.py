@@ -20,7 +20,7 @@ class SharedDevices(SqliteDevices):
 
 def answer(keys: DeviceKeys, secret: str) -> int:
     try:
-        return 200 if keys.find(secret) else 0
+        return 200 if keys.bearer_of_key(secret) else 0
     except Refusal as error:
         return error.status
 
@@ -35,7 +35,7 @@ async def test_a_key_that_is_newer_than_what_is_known() -> None:
     keys = DeviceKeys(table, secret=b"i" * 32, clock=clock)
     began = int(clock.now())
     device = Device(id="laptop", enrolled_at=began, enrolled_by="fleet", last_seen=began, generation=began)
-    secret, later = keys.key_of(device), keys.key_of(replace(device, generation=began + 1))
+    secret, later = keys.issue_key(device), keys.issue_key(replace(device, generation=began + 1))
     assert 503 == answer(keys, secret)
     await table.replace_row(device)
     assert answer(keys, secret) == 503

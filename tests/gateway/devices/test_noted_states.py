@@ -20,8 +20,8 @@ from gateway.devices.fleet.facts import CAUSES
 from gateway.devices.fleet.matching import ExpectedMachines
 from gateway.devices.fleet.uses import RECENT_S, USES
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.devices.machine_state import Evidence, MachineState, machine_state
-from gateway.devices.states import approved_device, newest_word
+from gateway.devices.machine_state import Evidence, MachineState, evaluate_machine_state
+from gateway.devices.states import approved_device, newest_state_word
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 from spool.devices.table import DeviceTable
 from spool.registry.tables.inventory import Machine
@@ -105,12 +105,12 @@ async def test_no_change_is_missed(lifecycle: DeviceLifecycle, seed: int) -> Non
         if dice.random() < 0.1:
             interval_s = dice.choice((60.0, HOUR))
             lifecycle.settings = replace(lifecycle.settings, heartbeat_interval=interval_s)
-        await lifecycle.note_states()
+        await lifecycle.store_changed_states()
         for device in lifecycle.table.all():
             machine = lifecycle.expected().find_machine(device)
             evidence = Evidence(device, lifecycle.interval_s, machine, lifecycle.listening_since)
-            word = machine_state(evidence, now).word
-            assert word == newest_word(device), device
+            word = evaluate_machine_state(evidence, now).word
+            assert word == newest_state_word(device), device
             changes += words.get(device.id, word) != word
             words[device.id] = word
     assert changes > 5
@@ -127,23 +127,23 @@ async def test_quiet_devices_are_not_computed_again(
         )
         lifecycle.table._put_in_memory(id, device)
     for _ in range(2):  # the first one notes the states, and the second one sees them noted
-        await lifecycle.note_states()
-    state_of = lifecycle.state_of
+        await lifecycle.store_changed_states()
+    state_of = lifecycle.machine_state
 
     def counted(device: Device) -> MachineState:
         computed.append(device.id)
         return state_of(device)
 
-    monkeypatch.setattr(lifecycle, "state_of", counted)
-    await lifecycle.note_states()
+    monkeypatch.setattr(lifecycle, "machine_state", counted)
+    await lifecycle.store_changed_states()
     assert [] == computed
     lifecycle.table.change_soon("laptop-7", lambda known: replace(known, hostname="another"))
-    await lifecycle.note_states()
+    await lifecycle.store_changed_states()
     assert ["laptop-7"] == computed
     lifecycle._clock.move(RECENT_S + 1)  # type: ignore[attr-defined]
-    await lifecycle.note_states()
+    await lifecycle.store_changed_states()
     assert 1 + 2 * 100 == len(computed)
-    assert {"unknown"} == {newest_word(device) for device in lifecycle.table.all()}
+    assert {"unknown"} == {newest_state_word(device) for device in lifecycle.table.all()}
 
 
 @pytest.mark.parametrize(("state", "since"), [(ENROLLED, 1.0), (PENDING, 9.0), (REVOKED, 9.0)])

@@ -44,7 +44,7 @@ async def turns_during(body: bytes, format: str) -> int:
 
     counting = asyncio.create_task(count())
     found = await drive_aside(
-        lambda hold: any_format.normalise(format, body, options=Options(), hold=hold),
+        lambda hold: any_format.normalise_body(format, body, options=Options(), hold=hold),
         lambda _: None,
         size=len(body),
     )
@@ -194,7 +194,7 @@ async def test_a_large_export_is_read_aside(monkeypatch: pytest.MonkeyPatch) -> 
         return Outcome(received=len(body))
 
     here = threading.current_thread()
-    monkeypatch.setattr(otlp, "normalise", work)
+    monkeypatch.setattr(otlp, "normalise_otlp", work)
     receivers = cast(ReceiverServices, SimpleNamespace(options=Options(), memory=None, together=Together()))
     for size in (SLICED, LARGE + 1):
         share = InflightBytes(LARGE).share()

@@ -64,14 +64,14 @@ def payload(*, uncertain: int = 0) -> Outcome:
     """
     outcome = Outcome(received=MANY + uncertain + 2)
     outcome.ignored[NOT_AI] = 1
-    outcome.reject(7, "malformed", "no such thing")
+    outcome.reject_item(7, "malformed", "no such thing")
     for number in range(uncertain):
-        outcome.add(
+        outcome.add_record(
             Inference(id=b"", source="otel", session=str(number)), Identity(os.urandom(16), certain=False)
         )
     for number in range(MANY):
         call = Inference(id=b"", source="otel", request_id=str(number))
-        outcome.add(
+        outcome.add_record(
             call,
             call_identity(call, response_id=f"chatcmpl-{number:032d}"),
             device="d" if number == PART else None,
@@ -120,11 +120,11 @@ async def test_a_record_keeps_the_name_of_its_key_and_says_it_to_nobody(log: Log
     ):
         outcome = Outcome(received=1)
         call = Inference(id=b"", source="otel", request_id=str(number))
-        outcome.add(call, call_identity(call, response_id=f"chatcmpl-{number:032d}"))
+        outcome.add_record(call, call_identity(call, response_id=f"chatcmpl-{number:032d}"))
         await intake(log).take(outcome, bearer)
     again = Outcome(received=1)
     call = Inference(id=b"", source="otel", request_id="0")
-    again.add(call, call_identity(call, response_id=f"chatcmpl-{0:032d}"))
+    again.add_record(call, call_identity(call, response_id=f"chatcmpl-{0:032d}"))
     await intake(log).take(again, Bearer("another", frozenset()))
     entries = await log.read(AI_TELEMETRY, 1, 9)
     kept = [record for entry in entries for record in entry.records if isinstance(record, Inference)]
@@ -157,7 +157,7 @@ def test_packing_moves_devices_and_marks_along_with_their_records() -> None:
         certain = number % 2 == 0
         outcome.forwarded |= {number} if number in (2, 3) else set()
         call = Inference(id=b"", source="otel", request_id=str(number))
-        outcome.add(
+        outcome.add_record(
             call, Identity(os.urandom(16), certain=certain), device=f"device-{number}" if number < 4 else None
         )
     outcome.received = PART
@@ -181,9 +181,9 @@ def test_a_payload_is_cut_for_a_commit_that_others_wait_for() -> None:
     for number in range(10):
         call = Inference(id=b"", source="otel", request_id=str(number))
         identity = Identity(os.urandom(16), certain=number != 1)
-        outcome.add(call, identity, device="device" if number == 4 else None)
+        outcome.add_record(call, identity, device="device" if number == 4 else None)
     outcome.forwarded = {5}
-    outcome.reject(10, "malformed", "x")
+    outcome.reject_item(10, "malformed", "x")
     outcome.ignored["not_ai"] = 1
     parts = list(outcome.yield_parts(4))
     ids = [[record.request_id for record in part.records] for part in parts]  # type: ignore[union-attr]
@@ -204,7 +204,7 @@ def told(source: str, *, start: int = 1_790_000_000, **fields: str) -> Outcome:
     """Create a report of a local server's call, as one source sends it."""
     outcome = Outcome(received=1)
     call = Inference(id=b"", source=source, start_time=start * NS, input_tokens=5, output_tokens=1, **fields)  # type: ignore[arg-type]
-    outcome.add(call, call_identity(call, response_id="chatcmpl-7"))
+    outcome.add_record(call, call_identity(call, response_id="chatcmpl-7"))
     return outcome
 
 
@@ -249,9 +249,9 @@ async def test_a_shadow_that_comes_later_says_who_called(later: int) -> None:
 def report(record: AiRecord, identity: Identity, *, sessions: Iterable[str] = ()) -> Outcome:
     outcome = Outcome(received=1)
     record.tags = {"service": "codex_exec"}
-    outcome.add(record, identity)
+    outcome.add_record(record, identity)
     for session in sessions:
-        outcome.note_session(record, session)
+        outcome.note_resource_session(record, session)
     return outcome
 
 

@@ -56,7 +56,7 @@ class Running:
                 request_model="claude-opus-4-8",
                 tags={"service": "svc"},
             )
-            outcome.add(call, call_identity(call, own_id=str(number)))
+            outcome.add_record(call, call_identity(call, own_id=str(number)))
             call.id = outcome.identities[-1].id
         await self.intake.take(outcome, Bearer(key, frozenset()))
 
@@ -66,7 +66,7 @@ class Running:
             id=b"", source="claude_code", name="tokens", session=session, tags={"service": "svc"}
         )
         outcome = Outcome(received=1)
-        outcome.add(metric, Identity(hash_parts(7, session, self.clock.now())))
+        outcome.add_record(metric, Identity(hash_parts(7, session, self.clock.now())))
         metric.id = outcome.identities[0].id
         await self.intake.take(outcome, Bearer("counters", frozenset()))
         return metric.shadow

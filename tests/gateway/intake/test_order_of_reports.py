@@ -72,7 +72,9 @@ async def told(order: Sequence[Inference], cuts: Sequence[bool]) -> tuple[dict[s
     intake = Intake(storage.log, attribution=Attribution(Config()), prices=prices(), shadows=Shadows(clock))
     outcome = Outcome()
     for place, report in enumerate(order):
-        outcome.add(msgspec.structs.replace(report), call_identity(report, response_id=TRUTH["request_id"]))
+        outcome.add_record(
+            msgspec.structs.replace(report), call_identity(report, response_id=TRUTH["request_id"])
+        )
         outcome.received += 1
         if place + 1 == len(order) or cuts[place]:
             await intake.take(outcome, SENDER)

@@ -66,7 +66,7 @@ def payload(*calls: dict[str, Any], version: str | None = "1.0", first: int = 0)
     for number, fields in enumerate(calls, start=first):
         call = Inference(id=b"", source="kong", provider="openai", operation="chat", **fields)
         call.request_id = f"chatcmpl-{number:032}"
-        outcome.add(call, call_identity(call, response_id=call.request_id), version=version)
+        outcome.add_record(call, call_identity(call, response_id=call.request_id), version=version)
     return outcome
 
 
@@ -166,12 +166,12 @@ def _request(resource: dict[str, Any], scope: str) -> dict[str, Any]:
 
 def _spans(resource: dict[str, Any], scope: str) -> Generator[None, None, Outcome]:
     body = in_json(_request(resource, scope))
-    return otlp.normalise("traces", body, json=True, options=Options())
+    return otlp.normalise_otlp("traces", body, json=True, options=Options())
 
 
 def _protobuf(resource: dict[str, Any], scope: str) -> Generator[None, None, Outcome]:
     body = in_protobuf(_request(resource, scope))
-    return otlp.normalise("traces", body, json=False, options=Options())
+    return otlp.normalise_otlp("traces", body, json=False, options=Options())
 
 
 def _logs(resource: dict[str, Any], scope: str) -> Generator[None, None, Outcome]:
@@ -179,7 +179,7 @@ def _logs(resource: dict[str, Any], scope: str) -> Generator[None, None, Outcome
     [of_scope] = of_resource.pop("scopeSpans")
     event = {"eventName": DETAILS, "attributes": of_scope.pop("spans")[0]["attributes"]}
     logs = {"resourceLogs": [{**of_resource, "scopeLogs": [{**of_scope, "logRecords": [event]}]}]}
-    return otlp.normalise("logs", in_json(logs), json=True, options=Options())
+    return otlp.normalise_otlp("logs", in_json(logs), json=True, options=Options())
 
 
 @pytest.mark.parametrize("read", [_spans, _protobuf, _logs])
@@ -194,8 +194,8 @@ def test_the_version_of_a_sender(read: Any, resource: dict[str, Any], scope: str
 async def test_without_a_version_the_user_agent_names_it(log_of: Log, clock: MovedClock) -> None:
     counter = SenderFieldCounter(clock)
     body = b'{"id": "1", "model": "gpt-5", "call_type": "acompletion", "total_tokens": 3, "prompt_tokens": 3}'
-    outcome = finished(driver.read_body(litellm.FORMAT, body, options=Options(), allowance=Allowance()))
-    outcome.name_agent("litellm/1.82.0 (Linux)")
+    outcome = finished(driver.read_body_items(litellm.FORMAT, body, options=Options(), allowance=Allowance()))
+    outcome.set_sending_program("litellm/1.82.0 (Linux)")
     await intake(log_of, counter, clock).take(outcome, BEARER)
     [senders] = counter.take().values()
     assert [("litellm", "litellm/1.82.0")] == [*senders]
@@ -205,7 +205,7 @@ async def test_a_payload_in_parts_counts_once(log_of: Log, clock: MovedClock) ->
     """A payload that is stored in several parts counts each call once, with the last part."""
     counter = SenderFieldCounter(clock)
     outcome = payload(*[{} for _ in range(PART + 10)])
-    outcome.name_agent("agent/1")
+    outcome.set_sending_program("agent/1")
     outcome.pack_full_part()
     await intake(log_of, counter, clock).take(outcome, BEARER)
     [senders] = counter.take().values()

@@ -160,9 +160,9 @@ def call(family: Family, number: int, at_s: float) -> Outcome:
         tags={"service": "svc"},
         **family.call,
     )
-    outcome.add(record, Identity(hash_parts(5, family.call["source"], str(number))))
+    outcome.add_record(record, Identity(hash_parts(5, family.call["source"], str(number))))
     if family.window is not None:
-        outcome.note_session(record, family.window)
+        outcome.note_resource_session(record, family.window)
     return outcome
 
 
@@ -178,7 +178,7 @@ def counters(family: Family, number: int, at_s: float) -> Outcome:
             outcome.add_point(CounterPoint(series, int(at_s * NS), time, tokens * number, metric))
         else:
             metric.value, metric.end_time = tokens, time
-            outcome.add(metric, Identity(hash_parts(7, series.hex(), number)))
+            outcome.add_record(metric, Identity(hash_parts(7, series.hex(), number)))
     return outcome
 
 
@@ -333,7 +333,7 @@ def agent(began: float, **fields: Any) -> Outcome:
         operation="invoke_agent",
         **{"session": "s1", "trace_id": "t1", **fields},
     )
-    outcome.add(record, Identity(hash_parts(4, "t1", "agent")))
+    outcome.add_record(record, Identity(hash_parts(4, "t1", "agent")))
     return outcome
 
 

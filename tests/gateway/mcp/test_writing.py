@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gateway.mcp.writing import format_cell, markdown_table, suggestion
+from gateway.mcp.writing import did_you_mean, format_cell, markdown_table
 from tests.hostile_names import HOSTILE_NAMES, UNPRINTABLE
 
 
@@ -31,7 +31,7 @@ from tests.hostile_names import HOSTILE_NAMES, UNPRINTABLE
 def test_a_name_is_text(name: str, expected: str) -> None:
     """A plain name stays unchanged in a cell and in a suggestion."""
     assert expected == format_cell(name)
-    assert f"; did you mean {expected}?" == suggestion(name, [name])
+    assert f"; did you mean {expected}?" == did_you_mean(name, [name])
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)

@@ -47,7 +47,7 @@ def test_joining_many_requests_gives_the_loop_its_turn() -> None:
     """Many tiny requests are joined in steps, so that the event loop gets its turn."""
     count = 10_000
     body = b"[" + b",".join([b"{}"] * count) + b"]"
-    _, turns = run(any_format.normalise("otlp/traces", body, options=Options()))
+    _, turns = run(any_format.normalise_body("otlp/traces", body, options=Options()))
     assert turns >= count * body_limits.ITEM_BYTES // body_limits.SLICE_BYTES
 
 

@@ -30,7 +30,7 @@ def read(
 
 
 def read_all(body: bytes, *, type: str, stream: str, operation: str = "sum") -> Operations:
-    items = unit_cost.request_records(body)
+    items = unit_cost.records_of_request(body)
     return asyncio.run(
         run_with_pauses(
             unit_cost.read_operations(
@@ -285,4 +285,4 @@ def test_requests_that_are_refused_as_a_whole(body: bytes, status: int, type: st
 def test_names_outside_the_alphabet(name: str) -> None:
     """A stream's name has only letters, digits, '_', '.' and '-'."""
     with pytest.raises(Refusal):
-        unit_cost.stream_name(name)
+        unit_cost.require_stream_name(name)

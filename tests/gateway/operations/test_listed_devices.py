@@ -68,7 +68,7 @@ class Fleet:
 
     async def derived(self, query: Query) -> dict[str, Any]:
         """Compute the page from all devices and their current states."""
-        shown = [Shown(device, self.lifecycle.state_of(device)) for device in self.table.all()]
+        shown = [Shown(device, self.lifecycle.machine_state(device)) for device in self.table.all()]
         return await self.get(query, MemoryRows(shown))
 
 

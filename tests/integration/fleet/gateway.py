@@ -78,11 +78,11 @@ class Gateway:
     def state(self, laptop: Laptop) -> MachineState:
         device = self.find(laptop)
         assert device is not None
-        return self.lifecycle.state_of(device)
+        return self.lifecycle.machine_state(device)
 
     async def coverage(self) -> FleetCoverage:
         fleet = self.app.services.operators.senders.require_fleet()
-        return fleet.measure_coverage(await fleet.rows())
+        return fleet.measure_coverage(await fleet.machine_rows())
 
     async def expect(self, laptops: Sequence[Laptop]) -> None:
         """Import the list of the MDM."""

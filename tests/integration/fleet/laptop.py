@@ -17,12 +17,17 @@ from exporters.secret_source import SecretSource
 from exporters.service.paths import Paths
 from exporters.service.upstream_client import build_client
 from exporters.settings import UpstreamSettings
-from gateway.devices.agent.activity import newer_ends
-from gateway.devices.agent.identity import KEY_FILE, DeviceIdentity, load_or_create_identity, write_private
+from gateway.devices.agent.activity import newer_call_ends
+from gateway.devices.agent.identity import (
+    KEY_FILE,
+    DeviceIdentity,
+    load_or_create_identity,
+    write_private_file,
+)
 from gateway.devices.agent.link import BACKLOG_S, STATES_FILE, USES_FILE, HeartbeatNumbers, ProbedStates
 from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
-from gateway.devices.agent.probe.folders import GuardedFolder, store_file
-from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, find_states
+from gateway.devices.agent.probe.folders import GuardedFolder, replace_file
+from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, assistant_and_policy_states
 from gateway.devices.fleet.facts import hash_serial
 from gateway.devices.fleet.uses import UseMemory
 from spool.record import moment
@@ -91,11 +96,11 @@ class Laptop:
             Paths(settings),
             facts=self._facts,
             report=self._report,
-            version=self._probed.version,
+            version=self._probed.change_marker,
             enrolment_key=SecretSource("the enrolment key", file=enrolment_key),
             key_file=key_file,
-            keep_key=lambda key: write_private(key_file, key + "\n"),
-            keep_word=self._numbers.keep,
+            keep_key=lambda key: write_private_file(key_file, key + "\n"),
+            keep_word=self._numbers.store_word,
         )
 
     async def restart(self) -> None:
@@ -125,7 +130,7 @@ class Laptop:
                     else:
                         self._waiting.append((key, call))
                     ended = call.ended + self.past.offset_s(call.ended)
-                    self._heard |= newer_ends(self._heard, {key.assistant: ended}, now=self._local())
+                    self._heard |= newer_call_ends(self._heard, {key.assistant: ended}, now=self._local())
         self._settled_at = now
 
     def probe(self) -> None:
@@ -145,9 +150,9 @@ class Laptop:
             system=LINUX, root=GuardedFolder(self.root), homes=self._homes, ours=[OURS], only_http=[OURS]
         )
         memories = self._memories()
-        found = find_states(seen, link, ("user", "use"), now=now, memories=memories)
-        store_file(self.data, STATES_FILE, json.dumps(found))
-        store_file(self.data, USES_FILE, msgspec.json.encode(memories).decode())
+        found = assistant_and_policy_states(seen, link, ("user", "use"), now=now, memories=memories)
+        replace_file(self.data, STATES_FILE, json.dumps(found))
+        replace_file(self.data, USES_FILE, msgspec.json.encode(memories).decode())
 
     async def report(self) -> None:
         """Send what is due. The laptop was online if the gateway heard it."""
@@ -212,7 +217,7 @@ class Laptop:
         return {
             "device_id": who.device_id,
             "fingerprint": who.fingerprint,
-            **self._probed.fields(),
+            **self._probed.probed_fields(),
             **self.more,
         }
 
@@ -221,7 +226,7 @@ class Laptop:
         return {
             "sent_at": moment(self._local()),
             "spool": {"records": len(self._waiting), "oldest_age_s": self._oldest_s()},
-            **self._numbers.begin(),
+            **self._numbers.number_next_heartbeat(),
         }
 
     def _memories(self) -> dict[str, UseMemory]:
@@ -235,7 +240,7 @@ class Laptop:
             kinds = [
                 kind for kind in (history.OVERRIDDEN, history.UNSET) if self._has_setting(kind, assistant)
             ]
-            text = managed.content(Destination(endpoint=OTHER if history.OVERRIDDEN in kinds else OURS))
+            text = managed.settings_text(Destination(endpoint=OTHER if history.OVERRIDDEN in kinds else OURS))
             self._put(managed.files[LINUX], None if history.UNSET in kinds else text)
         for user in USERS:
             is_own = self.past.has(history.OVERRIDDEN, self._clock.now(), Key(history.OWN_VARIABLES, user))

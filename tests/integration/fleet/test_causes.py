@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.devices.machine_state import CLOCK_WRONG, MachineState
-from gateway.devices.states import STATE_CHANGES, state_changes
+from gateway.devices.states import STATE_CHANGES, parse_state_changes
 from gateway.operations.devices.devices import Shown, describe_device_details
 from spool.devices.device import Device
 from spool.record import moment
@@ -84,27 +84,29 @@ async def test_the_last_changes_of_the_state_are_shown(gateway: Gateway, tmp_pat
     laptop = laptop_of(gateway, tmp_path / "one", calls, [(0.0, 0.0)])
     await live(gateway, laptop, 10)
     lifecycle = gateway.lifecycle
-    await lifecycle.note_states()
-    await lifecycle.revoke("laptop", ACTOR)
+    await lifecycle.store_changed_states()
+    await lifecycle.revoke_device("laptop", ACTOR)
     gateway.clock.move(MINUTE)
     for _ in range(2):  # a second look finds nothing new
-        await lifecycle.note_states()
+        await lifecycle.store_changed_states()
     await gateway.stop()
     await gateway.start()
     assert [(660, "revoked"), (600, "reporting")] == [
-        (at - start, word) for at, word in state_changes(device_of(gateway))
+        (at - start, word) for at, word in parse_state_changes(device_of(gateway))
     ]
     for number in range(60):
         gateway.clock.move(MINUTE)
-        await (gateway.lifecycle.revoke if number % 2 else gateway.lifecycle.approve)("laptop", ACTOR)
-        await gateway.lifecycle.note_states()
-    changes = state_changes(device_of(gateway))
+        await (gateway.lifecycle.revoke_device if number % 2 else gateway.lifecycle.approve_device)(
+            "laptop", ACTOR
+        )
+        await gateway.lifecycle.store_changed_states()
+    changes = parse_state_changes(device_of(gateway))
     assert STATE_CHANGES == 50 == len(changes)
     assert ["revoked", "reporting"] * 25 == [word for _, word in changes]
     shown = describe_device_details(Shown(device_of(gateway), gateway.state(laptop)))["state_changes"]
     assert [{"at": moment(at), "state": word} for at, word in changes] == shown
-    await gateway.lifecycle.reset("laptop", ACTOR)
-    assert [] == state_changes(device_of(gateway))
+    await gateway.lifecycle.reset_device("laptop", ACTOR)
+    assert [] == parse_state_changes(device_of(gateway))
 
 
 def device_of(gateway: Gateway) -> Device:

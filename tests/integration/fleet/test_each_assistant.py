@@ -15,7 +15,7 @@ import pytest
 
 from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
-from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, find_states
+from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, assistant_and_policy_states
 from gateway.devices.fleet.uses import UseMemory
 from spool.record import NS, Inference, moment
 from spool.registry.scopes import ENROLL, HEARTBEAT
@@ -59,7 +59,7 @@ class Desk:
         """Write the managed file, and for opencode the variable of the machine that names the endpoint."""
         policy = MANAGED[self.assistant]
         destination = Destination(endpoint=OURS)
-        self.write(policy.files[LINUX], policy.content(destination))
+        self.write(policy.files[LINUX], policy.settings_text(destination))
         if policy.needs_environment(destination):
             self.write("etc/environment.d/50-tollhouse.conf", f'OTEL_EXPORTER_OTLP_ENDPOINT="{OURS}"\n')
 
@@ -89,13 +89,15 @@ class Desk:
             only_http=[OURS],
         )
         link = AgentLink(calls=self._heard)
-        found = find_states(machine, link, ("user", "use"), now=self.clock.now(), memories=self._memories)
+        found = assistant_and_policy_states(
+            machine, link, ("user", "use"), now=self.clock.now(), memories=self._memories
+        )
         sent = {"sent_at": moment(self.clock.now()), "user": "ada", "spool": {"records": 0}}
         await self._post("heartbeat", self.key, **sent, **found)
         lifecycle = self.server.app.services.operators.senders.require_devices()
         device = lifecycle.table.find("laptop")
         assert device is not None
-        state = lifecycle.state_of(device)
+        state = lifecycle.machine_state(device)
         [own] = [each for each in state.assistants.each if each.name == self.assistant]
         return state.word, own.state, own.cause
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest_asyncio
 
 from exporters.settings import UpstreamSettings
-from gateway.cli.agent_leaving import deliver_waiting, say_goodbye
+from gateway.cli.agent_leaving import deliver_waiting_records, report_leaving
 from gateway.cli.agent_run import with_gateway_upstream
 from gateway.configuration.sections import AgentSettings, Config, ServerSettings
 from gateway.devices.agent.identity import KEY_FILE
@@ -73,10 +73,10 @@ async def test_a_removed_agent_may_come_back_for_a_week(gateway: Gateway, tmp_pa
     """
     laptop = laptop_of(gateway, tmp_path / "one")
     await beat(laptop)
-    assert "" == await say_goodbye(settings(laptop), keep_key=True)
+    assert "" == await report_leaving(settings(laptop), keep_key=True)
     assert ("left", False) == (gateway.state(laptop).word, gateway.state(laptop).covered)
     fleet = gateway.app.services.operators.senders.require_fleet()
-    assert 0 == fleet.measure_coverage(await fleet.rows()).machines
+    assert 0 == fleet.measure_coverage(await fleet.machine_rows()).machines
     gateway.clock.move(KEY_AFTER_LEAVING_S)
     await gateway.lifecycle.end_keys_of_left_devices()
     await beat(laptop)
@@ -91,7 +91,7 @@ async def test_a_key_ends_a_week_after_its_device_left(gateway: Gateway, tmp_pat
     laptop = laptop_of(gateway, tmp_path / "one")
     await beat(laptop)
     key = laptop.key
-    await say_goodbye(settings(laptop), keep_key=True)
+    await report_leaving(settings(laptop), keep_key=True)
     gateway.clock.move(KEY_AFTER_LEAVING_S + 1)
     await gateway.lifecycle.end_keys_of_left_devices()
     await beat(laptop)
@@ -103,12 +103,12 @@ async def test_a_key_ends_a_week_after_its_device_left(gateway: Gateway, tmp_pat
 async def test_an_unenrolled_device_has_no_key(gateway: Gateway, tmp_path: Path) -> None:
     laptop = laptop_of(gateway, tmp_path / "one")
     await beat(laptop)
-    assert "" == await say_goodbye(settings(laptop), keep_key=False)
+    assert "" == await report_leaving(settings(laptop), keep_key=False)
     assert "left" == gateway.state(laptop).word
     device = gateway.lifecycle.table.find("laptop")
     assert device is not None
     assert not device.has_key
-    assert "" == await say_goodbye(
+    assert "" == await report_leaving(
         settings(laptop), keep_key=False
     )  # the key is over, so nothing is left to end
 
@@ -123,13 +123,13 @@ async def test_a_copied_device_does_not_leave(gateway: Gateway, tmp_path: Path) 
     await beat(laptop)
     await beat(copy)
     assert "copied" == gateway.state(laptop).word
-    await say_goodbye(settings(copy), keep_key=False)
+    await report_leaving(settings(copy), keep_key=False)
     assert "copied" == gateway.state(laptop).word
     await beat(laptop)
     assert laptop.is_online
-    await gateway.lifecycle.approve("laptop", ACTOR)
+    await gateway.lifecycle.approve_device("laptop", ACTOR)
     (laptop.data / HEARTBEATS_FILE).unlink()
-    await say_goodbye(settings(laptop), keep_key=True)
+    await report_leaving(settings(laptop), keep_key=True)
     assert "left" == gateway.state(laptop).word
 
 
@@ -144,7 +144,7 @@ async def test_a_machine_that_left_may_be_installed_again(gateway: Gateway, tmp_
     for laptop in (one, two, three):
         laptop.more = hardware
     await beat(one)
-    await say_goodbye(settings(one), keep_key=True)
+    await report_leaving(settings(one), keep_key=True)
     await beat(two)
     assert "unknown" == gateway.state(two).word
     await beat(three)
@@ -156,7 +156,7 @@ async def test_a_loss_goes_on_after_a_machine_is_installed_again(gateway: Gatewa
     laptop.more = {"assistants": {"codex": {"state": "overridden", "use": "losing"}}}
     await beat(laptop)
     assert "losing" == gateway.state(laptop).word
-    await say_goodbye(settings(laptop), keep_key=True)
+    await report_leaving(settings(laptop), keep_key=True)
     assert "left" == gateway.state(laptop).word
     await beat(laptop)
     assert "losing" == gateway.state(laptop).word
@@ -165,11 +165,11 @@ async def test_a_loss_goes_on_after_a_machine_is_installed_again(gateway: Gatewa
 async def test_a_revoked_device_stays_revoked(gateway: Gateway, tmp_path: Path) -> None:
     laptop = laptop_of(gateway, tmp_path / "one")
     await beat(laptop)
-    await say_goodbye(settings(laptop), keep_key=True)
-    await gateway.lifecycle.revoke("laptop", ACTOR)
-    assert "" == await say_goodbye(settings(laptop), keep_key=False)
+    await report_leaving(settings(laptop), keep_key=True)
+    await gateway.lifecycle.revoke_device("laptop", ACTOR)
+    assert "" == await report_leaving(settings(laptop), keep_key=False)
     assert "revoked" == gateway.state(laptop).word
-    await gateway.lifecycle.approve("laptop", ACTOR)
+    await gateway.lifecycle.approve_device("laptop", ACTOR)
     assert "unknown" == gateway.state(laptop).word
 
 
@@ -205,8 +205,8 @@ async def test_waiting_records_are_delivered_before_the_end(gateway: Gateway, tm
     ) as answer:
         assert 200 == answer.status
     await app.stop()
-    assert 1 == await deliver_waiting(unreachable, 0.4)
-    assert 0 == await deliver_waiting(there, 60)
+    assert 1 == await deliver_waiting_records(unreachable, 0.4)
+    assert 0 == await deliver_waiting_records(there, 60)
     records = await Serving(app=gateway.app, key="", client=gateway.client).records()
     assert ["laptop"] == [record.device for record in records]
     assert (laptop.data / KEY_FILE).exists()

@@ -50,7 +50,7 @@ async def _look(site: Site) -> None:
     for path in ("/fleet/coverage", "/fleet/devices", "/devices"):
         answer = await site.server.ask("GET", path)
         assert 200 == answer.status
-    await site.lifecycle.note_states()
+    await site.lifecycle.store_changed_states()
 
 
 def _traced() -> int:

@@ -101,7 +101,7 @@ class Story:
             laptop.words.append(PENDING)
             may_approve = device.cause == SAME_HARDWARE and self._dice.random() < 0.1
             if may_approve and device.last_seen == self.clock.now():  # else the gateway may be away
-                await one.lifecycle.approve(laptop.name, ACTOR)
+                await one.lifecycle.approve_device(laptop.name, ACTOR)
         elif laptop.is_online:
             await other.take(laptop)
             await self._share()
@@ -150,7 +150,7 @@ class Story:
         await copy.reporter.close()
         state = gateway.state(laptop)
         assert (COPIED, False) == (state.word, state.covered)
-        await gateway.lifecycle.approve(laptop.name, ACTOR)
+        await gateway.lifecycle.approve_device(laptop.name, ACTOR)
 
     async def _restart(self) -> None:
         [gateway, *_] = self.gateways

@@ -96,7 +96,7 @@ class Site:
         }
         id, body = f"laptop-{number}", msgspec.json.encode(facts)
         report = DeviceReport(id=id, hostname=id, sent_at=now, heartbeat=body)
-        await self.lifecycle.heartbeat(report, bearer(id), "")
+        await self.lifecycle.store_heartbeat(report, bearer(id), "")
 
     def call(self) -> None:
         """Let a call of each assistant arrive that is used and set up."""
@@ -104,7 +104,7 @@ class Site:
         for device in self.lifecycle.table.all():
             kind = int(device.id.rpartition("-")[2]) % 10
             used = [] if kind == UNUSED else [name for name in ASSISTANTS if name != "codex" or kind > UNUSED]
-            self.lifecycle.heard(device, dict.fromkeys(used, now), bearer(device.id))
+            self.lifecycle.note_telemetry(device, dict.fromkeys(used, now), bearer(device.id))
 
     def restart(self) -> None:
         """Let a process begin that remembers no state."""
@@ -121,7 +121,7 @@ class Site:
         """Return the machines, how many are covered and offline, and the titles of insights."""
         answer = await self.server.ask("GET", "/fleet/coverage")
         fleet = self.server.services.senders.require_fleet()
-        facts = Facts(now=self.clock.now(), fleet=await fleet.rows_in_use())
+        facts = Facts(now=self.clock.now(), fleet=await fleet.machine_rows_in_use())
         each = (detectors.assistant_not_reporting, detectors.policy_not_applied, detectors.stopped_agent)
         titles = frozenset(finding.draft.title for detector in each for finding in detector(facts))
         found = answer.payload

@@ -375,12 +375,14 @@ async def test_a_device_that_is_named_under_such_a_key(
         name: other.app.services.receivers.access.admit(secret, INGEST, address="")
         for name, secret in keys.items()
     }
-    _, own_key = await lifecycle.enrol(DeviceReport(id="laptop", want_key=True), bearers["fleet"], "")
+    _, own_key = await lifecycle.enrol_or_update(
+        DeviceReport(id="laptop", want_key=True), bearers["fleet"], ""
+    )
     assert own_key is not None
     await other.app.services.storage.devices.catch_up(["laptop"])
     for name in keys:
         await registry.keys.delete(name, confirm=name, actor=ADA)
-    await lifecycle.reset("laptop", ADA)
+    await lifecycle.reset_device("laptop", ADA)
     before = kept(schema)
     outcomes = []
     for secret, device_id in ((keys["fleet"], "new"), (keys["sender only"], "unknown"), (own_key, "laptop")):

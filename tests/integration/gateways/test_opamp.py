@@ -44,7 +44,7 @@ async def test_an_instance_moves(new_schema: Callable[[], Schema], serve: Serve,
         devices = one.app.services.topics.devices
         assert [device.id for device in devices.table.all()] == [first.id]
         await until(lambda: str(second.uid) in decode_instances(find(other, first.id).heartbeat))
-        await other.app.services.topics.devices.revoke(first.id, ACTOR)
+        await other.app.services.topics.devices.revoke_device(first.id, ACTOR)
         async with asyncio.timeout(30):
             closed = await socket.receive()
         assert (closed.type, closed.data) == (WSMsgType.CLOSE, 1008)

@@ -92,7 +92,7 @@ async def test_every_message_is_limited_by_key(open_assistant: OpenAssistant) ->
 async def test_a_list_of_tools_is_made_once(assistant: Assistant, monkeypatch: pytest.MonkeyPatch) -> None:
     """The list of MCP tools is built once, and is the same for everybody until a dimension is added."""
     first = (await assistant.ask("tools/list")).body
-    monkeypatch.setattr(Tool, "shown", None)
+    monkeypatch.setattr(Tool, "tools_list_entry", None)
     assert first == (await assistant.ask("tools/list")).body
 
 

@@ -23,7 +23,7 @@ FLEET = Bearer("fleet", frozenset({ENROLL}))
 
 async def enrol(assistant: Assistant, id: str, **report: Any) -> None:
     lifecycle = assistant.serving.app.services.topics.devices
-    await lifecycle.enrol(DeviceReport(id=id, fingerprint="finger-print", **report), FLEET, "")
+    await lifecycle.enrol_or_update(DeviceReport(id=id, fingerprint="finger-print", **report), FLEET, "")
 
 
 async def test_each_kind_is_there(assistant: Assistant) -> None:
@@ -137,6 +137,6 @@ async def test_hostile_names_stay_text(assistant: Assistant, name: str) -> None:
 async def test_a_device_has_the_states_of_its_assistants(assistant: Assistant) -> None:
     claims = {"codex": {"state": "overridden", "cause": "project"}, "copilot": {"state": "unused"}}
     report = DeviceReport(id="laptop-2", heartbeat=msgspec.json.encode({"assistants": claims}))
-    await assistant.serving.app.services.topics.devices.heartbeat(report, FLEET, "")
+    await assistant.serving.app.services.topics.devices.store_heartbeat(report, FLEET, "")
     [row] = (await assistant.content(TOOL, kind="device", id="laptop-2"))["rows"]
     assert {"coding_assistants": "codex overridden (project), copilot unused"} == row["tags"]

@@ -123,10 +123,10 @@ async def test_a_new_tool_arrives_enabled_if_it_reads(
     """A new tool that only reads is enabled, because nobody has decided about it and no file names it."""
     like = TOOLS["log_insight" if writes else "get_reference_info"]
     monkeypatch.setitem(TOOLS, "newest", replace(like, name="newest"))
-    tool_list.tools_as_json.cache_clear()
+    tool_list.encode_tools_list.cache_clear()
     for way, ask in ways.items():
         assert (not writes) == ("newest" in await listed(ask, "tools")), way
         called = await ask("tools/call", name="newest", arguments={})
         assert writes == ("not enabled" in called.get("error", {}).get("message", "")), way
     monkeypatch.undo()
-    tool_list.tools_as_json.cache_clear()
+    tool_list.encode_tools_list.cache_clear()

@@ -32,7 +32,7 @@ def test_a_data_directory_without_a_server_is_opened_once_for_many_calls(
     data = tmp_path / "data"
     data.mkdir()
     client = OperatorClient(Config(data_dir=data), "ada@example.com")
-    with client.staying_open() as staying:
+    with client.client_for_many_requests() as staying:
         assert [[], []] == [staying.request("GET", "/keys")["keys"] for _ in range(2)]
         assert [data] == opened
     assert [] == client.request("GET", "/keys")["keys"]

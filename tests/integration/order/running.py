@@ -64,13 +64,13 @@ class Request:
 
 async def normalised(request: Request) -> Any:
     """Return the outcome and the partial reports of a request, assigned to the device if the bearer is one."""
-    (outcome, reports), _ = run(any_format.normalise(request.format, request.body, options=Options()))
+    (outcome, reports), _ = run(any_format.normalise_body(request.format, request.body, options=Options()))
     if request.bearer.device is not None:
         table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
         lifecycle = DeviceLifecycle(
             table, settings=DeviceSettings(), clock=MovedClock(NOON), secret=b"s" * 32
         )
-        await DeviceAssignment(lifecycle).assign(outcome, request.bearer)
+        await DeviceAssignment(lifecycle).assign_items(outcome, request.bearer)
         await table.close()
     return outcome, reports
 

@@ -36,7 +36,7 @@ def shown(server: Serving, id: str = "laptop-1") -> Any:
     """Return the device as the operator API shows it."""
     lifecycle = server.app.services.topics.devices
     device = found(server, id)
-    return describe_device_details(Shown(device, lifecycle.state_of(device)))
+    return describe_device_details(Shown(device, lifecycle.machine_state(device)))
 
 
 def calls(device: str, service: str) -> bytes:
@@ -84,7 +84,7 @@ async def test_absent_facts_change_nothing(serving: Serving) -> None:
     assert sources["codex"]["records"] == device["sources"]["codex"]["records"]
     await ask(serving, "heartbeat", {"device_id": "laptop-1", "assistants": {}}, key)
     assert [] == shown(serving)["assistants"]
-    await serving.app.services.topics.devices.reset("laptop-1", ACTOR)
+    await serving.app.services.topics.devices.reset_device("laptop-1", ACTOR)
     assert (None, None) == (shown(serving)["serial"], shown(serving)["os"])
 
 

@@ -50,7 +50,7 @@ async def _enrolled(gateway: Serving, id: str, person: str = "", **body: Any) ->
     made = said(await ask(gateway, "enroll", {"device_id": id, "want_key": True, **body}, key))
     assert "verdicts" not in made
     if person:
-        await gateway.app.services.topics.devices.label(id, {"user": person}, ACTOR)
+        await gateway.app.services.topics.devices.change_labels(id, {"user": person}, ACTOR)
     return str(made["key"])
 
 
@@ -178,21 +178,21 @@ def test_an_agent_keeps_verdicts_until_they_expire() -> None:
     """
     now = 1_796_817_600.0  # 2026-12-09T12:00:00Z
     kept = KeptVerdicts(lambda: now)
-    assert "" == kept.refusal()
-    kept.keep(_text())
+    assert "" == kept.refusal_reason()
+    kept.replace_verdicts(_text())
     sentence = "Tollhouse: the budget each user is spent until 2027-01-01T00:00:00.000Z."
-    assert sentence == kept.refusal()
+    assert sentence == kept.refusal_reason()
     now += 299.0
-    assert sentence == kept.refusal()
+    assert sentence == kept.refusal_reason()
     now += 1.0
-    assert "" == kept.refusal()
+    assert "" == kept.refusal_reason()
     now -= 1.0
-    kept.keep(_text(state="near"))
-    assert "" == kept.refusal()
-    kept.keep(_text(spent="7.61", limit="7.50", currency="USD"))
-    assert "the budget each user is spent (7.61 of 7.50 USD) until" in kept.refusal()
-    kept.keep(b"null")
-    assert "" == kept.refusal()
+    kept.replace_verdicts(_text(state="near"))
+    assert "" == kept.refusal_reason()
+    kept.replace_verdicts(_text(spent="7.61", limit="7.50", currency="USD"))
+    assert "the budget each user is spent (7.61 of 7.50 USD) until" in kept.refusal_reason()
+    kept.replace_verdicts(b"null")
+    assert "" == kept.refusal_reason()
 
 
 @pytest.mark.parametrize(
@@ -200,6 +200,6 @@ def test_an_agent_keeps_verdicts_until_they_expire() -> None:
 )
 def test_an_agent_ignores_what_is_no_verdict(text: bytes) -> None:
     kept = KeptVerdicts(lambda: 1_796_817_600.0)
-    kept.keep(_text())
-    kept.keep(text)
-    assert "" == kept.refusal()
+    kept.replace_verdicts(_text())
+    kept.replace_verdicts(text)
+    assert "" == kept.refusal_reason()

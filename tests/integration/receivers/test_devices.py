@@ -129,7 +129,7 @@ async def test_policy_approve(serve: Serve) -> None:
         "pending" == said(await ask(server, "heartbeat", {"device_id": "laptop-1"}, key))["device"]["state"]
     )
     await server.send("/v1/traces", traces("laptop-1"), key=key)
-    await server.app.services.topics.devices.approve("laptop-1", ACTOR)
+    await server.app.services.topics.devices.approve_device("laptop-1", ACTOR)
     answer = await ask(server, "enroll", wants, key)
     assert said(answer)["device"]["state"] == "enrolled"
     assert "key" in said(answer)
@@ -230,7 +230,7 @@ async def test_a_second_fingerprint(serving: Serving) -> None:
     assert ["device.enrol", "device.second_fingerprint"] == [
         action for _, action, _ in await audited(serving)
     ]
-    await serving.app.services.topics.devices.reset("laptop-1", ACTOR)
+    await serving.app.services.topics.devices.reset_device("laptop-1", ACTOR)
     assert 401 == (await serving.send("/v1/traces", traces(), key=said(first)["key"])).status
     second = await ask(
         serving, "enroll", {"device_id": "laptop-1", "fingerprint": "b", "want_key": True}, key
@@ -344,11 +344,11 @@ async def test_a_device_of_first_contact_keeps_its_key_from_strangers(tmp_path: 
     lifecycle, bearer = server.services.topics.devices, Bearer("fleet", frozenset(ALL))
     asked = DeviceReport(id="laptop-1", fingerprint="f", want_key=True)
     try:
-        await lifecycle.first_contact("laptop-1", bearer)
+        await lifecycle.enrol_or_list_device("laptop-1", bearer)
         clock.move(FIRST_KEY_S)
-        assert (await lifecycle.enrol(asked, bearer, ""))[1] is None
-        await lifecycle.reset("laptop-1", ACTOR)
-        assert (await lifecycle.enrol(asked, bearer, ""))[1] is not None
+        assert (await lifecycle.enrol_or_update(asked, bearer, ""))[1] is None
+        await lifecycle.reset_device("laptop-1", ACTOR)
+        assert (await lifecycle.enrol_or_update(asked, bearer, ""))[1] is not None
     finally:
         await server.stop()
 
@@ -380,14 +380,14 @@ async def test_a_revoked_device(serving: Serving) -> None:
     fleet = await serving.make_key("fleet", scopes=ALL)
     key = said(await ask(serving, "enroll", {"device_id": "laptop-1", "want_key": True}, fleet))["key"]
     assert 200 == (await serving.send("/v1/traces", traces(), key=key)).status
-    await serving.app.services.topics.devices.revoke("laptop-1", ACTOR)
+    await serving.app.services.topics.devices.revoke_device("laptop-1", ACTOR)
     assert 401 == (await serving.send("/v1/traces", traces(), key=key)).status
     for what in ("enroll", "heartbeat", "ping"):
         assert (410, "device_revoked") == error(await ask(serving, what, {"device_id": "laptop-1"}, fleet))
     named = await serving.send("/v1/traces", traces(), key=fleet, headers={"X-Device-Id": "laptop-1"})
     assert 410 == named.status
     assert ["laptop-1"] == [record.device for record in await serving.records()]
-    await serving.app.services.topics.devices.approve("laptop-1", ACTOR)
+    await serving.app.services.topics.devices.approve_device("laptop-1", ACTOR)
     assert 200 == (await ask(serving, "heartbeat", {"device_id": "laptop-1"}, fleet)).status
     assert 401 == (await serving.send("/v1/traces", traces(), key=key)).status
     actions = [action for _, action, _ in await audited(serving)]
@@ -401,7 +401,7 @@ async def test_a_revoked_device_among_others(serving: Serving) -> None:
     """
     fleet = await serving.make_key("fleet", scopes=ALL)
     await ask(serving, "enroll", {"device_id": "bad"}, fleet)
-    await serving.app.services.topics.devices.revoke("bad", ACTOR)
+    await serving.app.services.topics.devices.revoke_device("bad", ACTOR)
     bad, good = json.loads(traces("bad")), json.loads(traces("good"))
     body = json.dumps({"resourceSpans": [*bad["resourceSpans"], *good["resourceSpans"]]}).encode()
     answer = await serving.send("/v1/traces", body, key=fleet)
@@ -521,7 +521,7 @@ async def test_labels_of_a_device_attribute_its_records(serving: Serving) -> Non
     key = await serving.make_key("fleet", scopes=ALL)
     await ask(serving, "enroll", {"device_id": "laptop-1", "labels": {"team": "search", "floor": "3"}}, key)
     await serving.send("/v1/traces", traces("laptop-1"), key=key)
-    await serving.app.services.topics.devices.label("laptop-1", {"team": "ads"}, ACTOR)
+    await serving.app.services.topics.devices.change_labels("laptop-1", {"team": "ads"}, ACTOR)
     await serving.send("/v1/traces", traces("laptop-1"), key=key)
     shown = [(record.team, record.tags["floor"]) for record in await serving.records()]
     assert [("search", "3"), ("ads", "3")] == shown
@@ -550,7 +550,7 @@ async def test_the_user_of_a_device_is_that_of_its_records(serving: Serving) -> 
     await serving.send("/v1/traces", of_user("laptop-1"), key=labelled)
     await ask(serving, "heartbeat", {"device_id": "laptop-1", "user": "ben"}, key)
     await serving.send("/v1/traces", of_user("laptop-1"), key=key)
-    await serving.app.services.topics.devices.label("laptop-1", {"user": "of the label"}, ACTOR)
+    await serving.app.services.topics.devices.change_labels("laptop-1", {"user": "of the label"}, ACTOR)
     await serving.send("/v1/traces", of_user("laptop-1"), key=key)
     await serving.send("/v1/traces", of_user("another"), key=key)
     users = [record.user for record in await serving.records()]
@@ -617,13 +617,15 @@ async def test_offline_is_a_link_and_no_state(serve: Serve) -> None:
         "asleep", lambda known: replace(known, last_seen=now - 3 * 3600 - 1, newest_calls=calls)
     )
     table.change_soon("well", lambda known: replace(known, newest_calls=calls))
-    states = {device.id: devices.state_of(device)[:2] for device in table.all()}
+    states = {device.id: devices.machine_state(device)[:2] for device in table.all()}
     assert {
         "well": ("reporting", "online"),
         "asleep": ("reporting", "offline"),
         "never-called": ("unknown", "online"),
     } == states
-    assert {"reporting": 2, "unknown": 1} == {word: n for word, n in devices.counts().items() if n}
+    assert {"reporting": 2, "unknown": 1} == {
+        word: n for word, n in devices.device_counts_by_state().items() if n
+    }
 
 
 async def test_pings(serving: Serving) -> None:

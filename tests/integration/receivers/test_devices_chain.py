@@ -104,15 +104,15 @@ async def test_a_device_that_the_far_gateway_revoked_is_marked(chain: Chain) -> 
     approval at the far gateway ends the cause with the next change of the device.
     """
     far, near = chain.far.app.services.topics.devices, chain.near.app.services.topics.devices
-    await far.revoke("laptop", ACTOR)
+    await far.revoke_device("laptop", ACTOR)
     await enrol(chain.near, chain.fleet, fingerprint="first", hostname="mill")
     await until(lambda: device(chain.near).held is not None)
     assert REVOKED_UPSTREAM == device(chain.near).held
-    assert REVOKED_THERE in near.state_of(device(chain.near)).causes
-    await far.approve("laptop", ACTOR)
+    assert REVOKED_THERE in near.machine_state(device(chain.near)).causes
+    await far.approve_device("laptop", ACTOR)
     await enrol(chain.near, chain.fleet, fingerprint="first", hostname="mill-2")
     await until(lambda: device(chain.near).held is None)
-    assert REVOKED_THERE not in near.state_of(device(chain.near)).causes
+    assert REVOKED_THERE not in near.machine_state(device(chain.near)).causes
 
 
 async def test_a_reset_is_told(chain: Chain) -> None:
@@ -148,7 +148,7 @@ async def test_a_revocation_by_an_operator_there_is_stronger(chain: Chain) -> No
     An approval at the near gateway cannot end a revocation by an operator at the far one, and the near
     gateway says so.
     """
-    await chain.far.app.services.topics.devices.revoke("laptop", ACTOR)
+    await chain.far.app.services.topics.devices.revoke_device("laptop", ACTOR)
     await chain.do("revoke")
     await chain.is_told()
     await chain.do("approve")
@@ -164,7 +164,7 @@ async def test_an_operator_takes_a_revocation_over(chain: Chain) -> None:
     """
     await chain.do("revoke")
     await until(lambda: device(chain.far).state == REVOKED)
-    await chain.far.app.services.topics.devices.revoke("laptop", ACTOR)
+    await chain.far.app.services.topics.devices.revoke_device("laptop", ACTOR)
     assert "" == device(chain.far).revoked_by
 
 
@@ -195,7 +195,7 @@ async def test_an_upstream_that_does_not_follow_is_named(serve: Serve, tmp_path:
     near = await serve(config=Config(upstream=upstream))
     await enrol(near, await near.make_key("fleet", scopes=SCOPES))
     await until(lambda: device(near).sent_version == device(near).version)
-    await near.app.services.topics.devices.revoke("laptop", ACTOR)
+    await near.app.services.topics.devices.revoke_device("laptop", ACTOR)
     await until(lambda: "server.chain_keys" in (device(near).held or ""))
     assert ENROLLED == device(far).state
 
@@ -234,6 +234,6 @@ async def test_states_of_assistants_reach_the_next_gateway(chain: Chain) -> None
     traces = json.dumps({"resourceSpans": [call]}).encode()
     assert 200 == (await chain.near.send("/v1/traces", traces, key=chain.fleet)).status
     await until(lambda: "copilot" in device(chain.far).newest_calls)
-    rows = await chain.far.app.services.operators.senders.require_fleet().rows()
+    rows = await chain.far.app.services.operators.senders.require_fleet().machine_rows()
     states = [(each.name, each.state) for row in rows for each in row.assistants]
     assert [("codex", "overridden"), ("copilot", "reporting")] == states

@@ -166,10 +166,10 @@ async def test_deleting_a_device_gives_no_use_back(serving: Serving) -> None:
     token = await make(serving, 2)
     lifecycle = serving.app.services.topics.devices
     assert 200 == (await enrol(serving, token, "laptop-1")).status
-    await lifecycle.delete("laptop-1", ACTOR)
+    await lifecycle.delete_device("laptop-1", ACTOR)
     assert 200 == (await enrol(serving, token, "laptop-2")).status
     assert (403, "token_used_up") == error(await enrol(serving, token, "laptop-3"))
-    await lifecycle.reset("laptop-2", ACTOR)
+    await lifecycle.reset_device("laptop-2", ACTOR)
     assert (403, "token_used_up") == error(await enrol(serving, token, "laptop-2", fingerprint="another"))
 
 
@@ -188,7 +188,7 @@ async def test_a_token_does_not_touch_other_devices(serve: Serve) -> None:
     )
     assert (409, "another_fingerprint") == error(await enrol(server, token, "laptop-1", user="eve"))
     assert before.user == device(server, "laptop-1").user
-    await server.app.services.topics.devices.admit("laptop-2", ACTOR)
+    await server.app.services.topics.devices.admit_device("laptop-2", ACTOR)
     assert "key" in said(await enrol(server, token, "laptop-2"))
     assert (403, "token_used_up") == error(await enrol(server, token, "laptop-3"))
 
@@ -201,7 +201,7 @@ async def test_new_devices_may_need_a_token(serve: Serve) -> None:
     beat = await server.send(BEAT, b'{"device_id": "laptop-1"}', key=fleet)
     assert (403, "token_required") == error(beat)
     assert 200 == (await enrol(server, await make(server), "laptop-1")).status
-    await server.app.services.topics.devices.admit("laptop-2", ACTOR)
+    await server.app.services.topics.devices.admit_device("laptop-2", ACTOR)
     assert "key" in said(await enrol(server, fleet, "laptop-2"))
 
 

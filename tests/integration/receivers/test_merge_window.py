@@ -19,7 +19,7 @@ from gateway.intake.merge_window import MergeWindow
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.normalise.formats.engine.declaration import Normalised
-from gateway.normalise.formats.langfuse.batch import read_batch
+from gateway.normalise.formats.langfuse.batch import read_langfuse_batch
 from gateway.normalise.formats.langfuse.generations import GENERATION
 from gateway.normalise.formats.langfuse.merger import Merger, WaitingReport
 from gateway.normalise.outcome import Options, Outcome
@@ -64,7 +64,7 @@ class RunningGateway:
         return server
 
     async def take(self, body: bytes) -> Receipt:
-        outcome, reports = finished(read_batch(body, Options(), Allowance()))
+        outcome, reports = finished(read_langfuse_batch(body, Options(), Allowance()))
         return await self.window.take(outcome, ALICE, reports)
 
     async def records(self) -> list[Inference]:

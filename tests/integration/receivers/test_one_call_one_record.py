@@ -258,7 +258,7 @@ def outcome_of(reports: Sequence[Report]) -> Outcome:
         )
     elif format == "langfuse":
         body = {"batch": items}
-    (outcome, _), _ = run(any_format.normalise(format, json.dumps(body).encode(), options=Options()))
+    (outcome, _), _ = run(any_format.normalise_body(format, json.dumps(body).encode(), options=Options()))
     assert outcome.rejects == []
     assert len(items) == len(outcome.records)
     return outcome

@@ -140,8 +140,8 @@ async def test_only_its_own_key_speaks_for_an_agent(serve: Serve, tmp_path: Path
     assert before == find(server, agent.id)
     devices = server.app.services.topics.devices
     with pytest.raises(NotAllowed, match="only an OpAMP agent"):
-        await devices.approve("laptop", ACTOR, key="other")
-    await devices.approve(agent.id, ACTOR, key="other")
+        await devices.approve_device("laptop", ACTOR, key="other")
+    await devices.approve_device(agent.id, ACTOR, key="other")
     assert 0 == read(await post(server, agent.message(full=True), other)).flags
     await is_refused(key)
     assert "theirs" != find(server, agent.id).labels.get("team")
@@ -151,7 +151,7 @@ async def test_an_admitted_agent_belongs_to_its_first_key(serve: Serve) -> None:
     server, key = await started(serve, policy="closed")
     other = await server.make_key("other", scopes=ALL)
     agent = Agent()
-    await server.app.services.topics.devices.admit(agent.id, ACTOR)
+    await server.app.services.topics.devices.admit_device(agent.id, ACTOR)
     assert 0 == read(await post(server, agent.message(full=True), key)).flags
     assert 403 == (await post(server, agent.message(full=True), other)).status
     assert 0 == read(await post(server, agent.message(full=True), key)).flags
@@ -215,7 +215,7 @@ async def test_collectors_of_one_machine_keep_their_devices(serve: Serve) -> Non
     restarted = OpampInstances(server.app.services.topics.devices, server.app.services.receivers.clock)
     bearer = Bearer("fleet", frozenset(ALL))
     sender = InstanceSender(bearer=bearer, address="127.0.0.1", url=server.url)
-    await restarted.take(again.message(full=True), sender)
+    await restarted.answer_message(again.message(full=True), sender)
     assert list(decode_instances(find(server, second.id).heartbeat)) == [str(again.uid)]
     assert list(decode_instances(find(server, first.id).heartbeat)) == [str(first.uid)]
 
@@ -265,7 +265,7 @@ async def test_a_revoked_device_stays_revoked_under_a_new_uid(serve: Serve) -> N
     server, key = await started(serve)
     agent = Agent()
     read(await post(server, agent.message(full=True), key))
-    await server.app.services.topics.devices.revoke(agent.id, ACTOR)
+    await server.app.services.topics.devices.revoke_device(agent.id, ACTOR)
     for message in (agent.message(), agent.message(full=True), Agent().message(full=True)):
         assert (await post(server, message, key)).status == 410
     with pytest.raises(WSServerHandshakeError) as refused:
@@ -281,7 +281,7 @@ async def test_a_revoked_client_that_connects_again_has_to_wait(
     server, key = await started(serve)
     agent = Agent()
     read(await post(server, agent.message(full=True), key))
-    await server.app.services.topics.devices.revoke(agent.id, ACTOR)
+    await server.app.services.topics.devices.revoke_device(agent.id, ACTOR)
     async with await connect(server, key) as socket:
         for full in (True, False):
             assert (await tell(socket, agent.message(full=full))).error_response.type == BAD_REQUEST
@@ -436,7 +436,7 @@ async def test_several_instances_of_a_connection(serve: Serve) -> None:
         answer = await tell(socket, agents[64].message(full=True))
         assert answer.error_response.type == BAD_REQUEST
         assert answer.instance_uid == agents[64].uid.bytes
-        await server.app.services.topics.devices.revoke(agents[0].id, ACTOR)
+        await server.app.services.topics.devices.revoke_device(agents[0].id, ACTOR)
         answer = await tell(socket, agents[0].message())
         assert answer.error_response.type == BAD_REQUEST
         await tell(socket, agents[1].message(bye=True))
@@ -470,9 +470,9 @@ async def test_an_open_connection_ends_with_its_right(serve: Serve, what: str) -
         other = agent if what in ("device key", "device") else Agent({"host.id": "h-2"})
         await tell(socket, other.message(full=True))
         if what == "device":
-            await services.topics.devices.revoke(agent.id, ACTOR)
+            await services.topics.devices.revoke_device(agent.id, ACTOR)
         elif what == "device key":
-            await services.topics.devices.reset(agent.id, ACTOR)
+            await services.topics.devices.reset_device(agent.id, ACTOR)
         elif what == "key":
             registry = services.storage.registry
             assert registry is not None
@@ -618,4 +618,4 @@ async def test_collectors_are_no_machines_of_the_fleet(serve: Serve) -> None:
     body = json.dumps({"device_id": "laptop-1", "hostname": "mill"}).encode()
     assert (await server.send("/v1/ai-control-plane/heartbeat", body, key=key)).status == 200
     fleet = server.app.services.operators.senders.require_fleet()
-    assert [row.id for row in await fleet.rows()] == ["laptop-1"]
+    assert [row.id for row in await fleet.machine_rows()] == ["laptop-1"]

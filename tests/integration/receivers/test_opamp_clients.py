@@ -129,7 +129,7 @@ async def test_opamp_go(serve: Serve, transport: str) -> None:
         await until(lambda: part(server, id)["connected"] is False)
     async with running(program, url, key, str(uid)) as agent:
         await until(lambda: part(server, id)["connected"] is True and part(server, id)["healthy"] is True)
-        await server.app.services.topics.devices.revoke(id, ACTOR)
+        await server.app.services.topics.devices.revoke_device(id, ACTOR)
         if transport == "ws":
             assert "BadRequest" in (await event(agent, "error"))["detail"]
     assert [id] == [device.id for device in table.all()]
@@ -173,7 +173,7 @@ async def test_a_collector(serve: Serve, tmp_path: Path, transport: str) -> None
             await asyncio.wait_for(collector.wait(), 60)
         # over plain HTTP, the extension stops without its last message, so only the silence tells
         if transport == "http":
-            await until(lambda: lifecycle.state_of(table.all()[0]).link == OFFLINE)
+            await until(lambda: lifecycle.machine_state(table.all()[0]).link == OFFLINE)
         else:
             await until(lambda: part(server, table.all()[0].id)["connected"] is False)
     assert len(uids) == 2

@@ -41,7 +41,7 @@ def device(server: Serving, id: str) -> Device:
 
 def state(server: Serving, id: str) -> str:
     """Return the stored state of a device, or the word of an earlier or a copied one."""
-    word = server.app.services.topics.devices.state_of(device(server, id)).word
+    word = server.app.services.topics.devices.machine_state(device(server, id)).word
     return word if word in (REPLACED, COPIED) else device(server, id).state
 
 
@@ -79,7 +79,9 @@ async def test_a_machine_that_was_installed_again(serving: Serving) -> None:
     assert [REPLACED, "enrolled"] == [state(serving, f"laptop-{n}") for n in (1, 2)]
     assert "laptop-2" == device(serving, "laptop-1").replaced_by
     lifecycle = serving.app.services.topics.devices
-    assert {"replaces": ["laptop-1"], "same_hardware": []} == lifecycle.relatives(device(serving, "laptop-2"))
+    assert {"replaces": ["laptop-1"], "same_hardware": []} == lifecycle.related_device_ids(
+        device(serving, "laptop-2")
+    )
     refused = await serving.send(BEAT, b'{"device_id": "laptop-1"}', key=key)
     assert (401, "dead_device_key") == error(refused)
     assert [] == await found(serving)
@@ -106,9 +108,9 @@ async def test_a_claimed_hardware_id_ends_nothing(serving: Serving, serial: str)
     assert "enrolled" == state(serving, "laptop-1")
     await beat(serving, key, "laptop-1")
     lifecycle = serving.app.services.topics.devices
-    assert ["laptop-1"] == lifecycle.relatives(device(serving, "laptop-2"))["same_hardware"]
+    assert ["laptop-1"] == lifecycle.related_device_ids(device(serving, "laptop-2"))["same_hardware"]
     assert [] == await found(serving)
-    await lifecycle.approve("laptop-2", ACTOR)
+    await lifecycle.approve_device("laptop-2", ACTOR)
     assert "" == device(serving, "laptop-2").cause
     assert "key" in said(await enrol(serving, token, "laptop-2", hardware_id=MACHINE))
     assert ["2 devices report the same hardware"] == await found(serving)
@@ -121,7 +123,7 @@ async def test_made_up_devices_hold_no_machine_up(serving: Serving) -> None:
     """
     assert 200 == (await enrol(serving, await make(serving), "first", hardware_id=MACHINE)).status
     await enrol(serving, await make(serving), "made-up-1", hardware_id=MACHINE)
-    await serving.app.services.topics.devices.revoke("first", ACTOR)
+    await serving.app.services.topics.devices.revoke_device("first", ACTOR)
     key = await enrol(serving, await make(serving, serial="C02A"), "laptop-1", hardware_id=MACHINE)
     assert "enrolled" == said(key)["device"]["state"]
     await enrol(serving, await make(serving), "made-up-2", hardware_id=MACHINE)
@@ -168,13 +170,13 @@ async def test_a_copied_disk(serve: Serve) -> None:
     await beat(server, key, seq=3, next=copied)
     assert 1 == (await actions(server)).count(("device.copied", "laptop-1"))
     lifecycle = server.app.services.topics.devices
-    await lifecycle.approve("laptop-1", ACTOR)
+    await lifecycle.approve_device("laptop-1", ACTOR)
     assert "enrolled" == state(server, "laptop-1")
     word = (await beat(server, key, seq=5, next=word))["next"]
     assert [] == await found(server)
     await beat(server, key, seq=6, next="1.x")
     assert COPIED == state(server, "laptop-1")
-    await lifecycle.reset("laptop-1", ACTOR)
+    await lifecycle.reset_device("laptop-1", ACTOR)
     assert ("enrolled", "") == (state(server, "laptop-1"), device(server, "laptop-1").words)
 
 

@@ -92,7 +92,7 @@ async def test_a_revocation_reaches_all_three_gateways(serve: Serve, tmp_path: P
     for id, key in keys.items():
         assert [200] * 3 == await statuses(near, key, id)
         began = time.monotonic()
-        await near.app.services.topics.devices.revoke(id, ACTOR)
+        await near.app.services.topics.devices.revoke_device(id, ACTOR)
         await until(partial(is_revoked, middle, id))
         to_middle = time.monotonic() - began
         hops.append((to_middle, await until(partial(is_revoked, far, id))))
@@ -112,8 +112,8 @@ async def test_a_revocation_at_each_gateway(serve: Serve, tmp_path: Path) -> Non
     for id in ("at-far", "at-middle"):
         assert 200 == (await enrol(near, token, id)).status
         await until(partial(is_enrolled, far, id))
-    await far.app.services.topics.devices.revoke("at-far", ACTOR)
-    await middle.app.services.topics.devices.revoke("at-middle", ACTOR)
+    await far.app.services.topics.devices.revoke_device("at-far", ACTOR)
+    await middle.app.services.topics.devices.revoke_device("at-middle", ACTOR)
     await until(lambda: state(far, "at-middle") == REVOKED)
     for server, id in ((near, "at-middle"), (middle, "at-far")):
         assert ENROLLED == state(server, id)
@@ -130,7 +130,7 @@ async def test_a_gateway_that_was_down(serve: Serve, tmp_path: Path) -> None:
     port = middle.port
     config = middle.app.config
     await middle.app.stop()
-    await near.app.services.topics.devices.revoke("laptop-1", ACTOR)
+    await near.app.services.topics.devices.revoke_device("laptop-1", ACTOR)
     assert [401] * 3 == await statuses(near, key, "laptop-1")
     await asyncio.sleep(0.2)
     assert ENROLLED == state(far, "laptop-1")

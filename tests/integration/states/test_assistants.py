@@ -15,7 +15,7 @@ import msgspec
 from gateway.configuration.sections import Config, DeviceSettings
 from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
-from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, find_states
+from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, assistant_and_policy_states
 from gateway.devices.agent.probe.places import PLACES
 from gateway.devices.fleet.uses import UseMemory
 from gateway.people.authentication.bearer import Bearer
@@ -52,7 +52,7 @@ class Laptop:
     def set_up(self, endpoint: str) -> None:
         """Write the managed files. opencode gets its endpoint from the environment of the machine."""
         policy = MANAGED[self.assistant]
-        self.write(policy.files[LINUX], policy.content(Destination(endpoint=endpoint)))
+        self.write(policy.files[LINUX], policy.settings_text(Destination(endpoint=endpoint)))
         if self.assistant == "opencode":
             line = f'OTEL_EXPORTER_OTLP_ENDPOINT="{endpoint}"\n'
             self.write("etc/environment.d/50-tollhouse.conf", line)
@@ -72,7 +72,7 @@ class Laptop:
             system=LINUX, root=GuardedFolder(self._root), homes=[home], ours=[OURS], only_http=[OURS]
         )
         link = AgentLink(forward=forward, oldest_at=now - LOOK_S if forward else None, calls=self._calls)
-        found = find_states(machine, link, ("user", "use"), now=now, memories=self._memories)
+        found = assistant_and_policy_states(machine, link, ("user", "use"), now=now, memories=self._memories)
         spool = {"records": int(bool(forward)), "oldest_age_s": LOOK_S if forward else 0.0}
         return {"device_id": self.assistant, "sent_at": moment(now), "spool": spool, **found}
 
@@ -102,8 +102,8 @@ class Site:
             assert device is not None
             if heard and not forward:
                 bearer = Bearer("fleet", frozenset(SCOPES))
-                lifecycle.heard(device, {laptop.assistant: self.clock.now() - 150}, bearer)
-        await lifecycle.note_states()
+                lifecycle.note_telemetry(device, {laptop.assistant: self.clock.now() - 150}, bearer)
+        await lifecycle.store_changed_states()
 
     async def words(self) -> set[tuple[str, str, str]]:
         """Return the words and causes of all laptops, after comparing all faces."""

@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from gateway.configuration.sections import Config, DeviceSettings
 from gateway.devices.fleet.facts import CAUSES
-from gateway.devices.fleet.repairs import find_repair
+from gateway.devices.fleet.repairs import repair_of_cause
 from gateway.devices.machine_state import CLOCK_WRONG, MACHINE, REVOKED_THERE, WORDS
 from spool.clusters import ClusterTable, ReportedCluster
 from spool.devices.device import ENROLLED, PENDING, REVOKED, REVOKED_UPSTREAM, Device
@@ -100,7 +100,7 @@ async def test_every_face_says_the_same_at_random_times(moved: Faces, clock: Mov
             ]
             await inventory.replace(listed, source="csv", confirmed=True, actor=ACTOR)
         clock.move(dice.choice((60.0, 3 * HOUR_S, 5 * DAY_S)))
-        await services.senders.require_devices().note_states()
+        await services.senders.require_devices().store_changed_states()
         seen += await compare(moved, round)
     assert set(WORDS) - {"unhealthy"} <= seen.keys()  # the next test has unhealthy agents
 
@@ -176,7 +176,7 @@ async def compare_insights(faces: Faces, fleet: list[dict[str, Any]]) -> None:
         cause["words"] for row in in_use for cause in row["causes"] if cause["state"] == MACHINE
     }
     known = [each for state, causes in CAUSES.items() for each in product([state], causes)]
-    words = {find_repair(cause).words for cause in (*known, CLOCK_WRONG, REVOKED_THERE)}
+    words = {repair_of_cause(cause).words for cause in (*known, CLOCK_WRONG, REVOKED_THERE)}
     told = {each for each in words | words_of_causes if any(title.endswith(f" {each}") for title in titles)}
     assert words_of_causes == told
     is_stopped = any(row["state"] == "agent_stopped" and row["expected"] for row in bad)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
-from gateway.normalise.otlp.span_rules import default_provider
+from gateway.normalise.otlp.span_rules import provider_filler
 from gateway.normalise.reading import operations
 
 
@@ -30,5 +30,5 @@ PRODUCT = Product(
         "request_model": ("madeup.engine",),
         "session": ("madeup.session",),
     },
-    spans=SpanDialect(operation=_operation, provider=default_provider("openai"), refine=_refine),
+    spans=SpanDialect(operation=_operation, provider=provider_filler("openai"), refine=_refine),
 )

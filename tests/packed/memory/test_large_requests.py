@@ -28,7 +28,7 @@ def learned(native: Native, *bodies: bytes) -> SpanMemory:
     memory = SpanMemory(native, AT_ONCE)
     for number in range(20):
         for body in bodies:
-            run(memory.normalise(numbered(body, number), Options()))
+            run(memory.normalise_if_known(numbered(body, number), Options()))
     memory.spans.clear()
     return memory
 
@@ -42,7 +42,7 @@ def test_a_large_request_is_by_the_memory(make: object, native: Native) -> None:
     memory = learned(native, make(98))
     body = numbered(make(MANY), 99)
     assert len(body) > LARGE
-    assert by_rules(body, Options()) == run(memory.normalise(body, Options()))
+    assert by_rules(body, Options()) == run(memory.normalise_if_known(body, Options()))
     assert memory.spans["reading"] > 0.95 * sum(memory.spans.values())
     assert 0 == memory.compared["different"]
 
@@ -55,7 +55,7 @@ def test_what_it_knows_and_what_not_meet_in_one_large_request(native: Native) ->
     memory = learned(native, protobuf_spans(98))
     others = b"".join(islice(varied(random.Random(5)), 5))
     body = numbered(protobuf_spans(MANY), 7) + others + numbered(protobuf_spans(MANY), 8)
-    assert by_rules(body, Options()) == run(memory.normalise(body, Options()))
+    assert by_rules(body, Options()) == run(memory.normalise_if_known(body, Options()))
     assert memory.spans["reading"] > MANY
 
 
@@ -65,7 +65,7 @@ def test_the_largest_request(more: int, native: Native, monkeypatch: pytest.Monk
     memory = learned(native, protobuf_spans(98))
     body = numbered(protobuf_spans(98), 99)
     monkeypatch.setattr(spans, "LARGEST", len(body) - more)
-    assert (run(memory.normalise(body, Options())) is None) == bool(more)
+    assert (run(memory.normalise_if_known(body, Options())) is None) == bool(more)
     assert bool(memory.spans["reading"]) != bool(more)
 
 
@@ -76,4 +76,4 @@ def test_the_most_items_of_a_request(more: int, native: Native, monkeypatch: pyt
     """
     memory = learned(native, protobuf_spans(98))
     monkeypatch.setattr(spans, "MOST_ITEMS", 100 - more)
-    assert (run(memory.normalise(numbered(protobuf_spans(98), 99), Options())) is None) == bool(more)
+    assert (run(memory.normalise_if_known(numbered(protobuf_spans(98), 99), Options())) is None) == bool(more)

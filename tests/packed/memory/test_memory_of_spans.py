@@ -19,12 +19,12 @@ from gateway.normalise.memory.forms import SpanForm
 from gateway.normalise.memory.learning import ObservedAttributes
 from gateway.normalise.memory.pace import AT_ONCE, MOST_SAMPLES, MemoryPace, Samples, Trials, TriedSender
 from gateway.normalise.memory.spans import SpanMemory
-from gateway.normalise.otlp.admission import DROPPED, rule_of
+from gateway.normalise.otlp.admission import DROPPED, decoding_rule_of
 from gateway.normalise.otlp.call import Caller
 from gateway.normalise.otlp.model import READ_EVENTS, Attributes, Resource, Scope, Span
 from gateway.normalise.otlp.product import AttributeShape
-from gateway.normalise.otlp.senders import caller_of
-from gateway.normalise.otlp.shapes import shape_of
+from gateway.normalise.otlp.senders import stated_caller
+from gateway.normalise.otlp.shapes import find_or_build_shape
 from gateway.normalise.otlp.spans import calls
 from gateway.normalise.outcome import Options
 from gateway.normalise.payload.body_limits import SliceClock
@@ -65,10 +65,10 @@ def test_most_spans_of_real_clients_are_by_the_memory(native: Native) -> None:
     memory, bodies = SpanMemory(native, AT_ONCE), captured_spans()
     for number in range(20 if IS_LONG else 6):
         for body in bodies:
-            run(memory.normalise(numbered(body, number), Options()))
+            run(memory.normalise_if_known(numbered(body, number), Options()))
     memory.spans.clear()
     for body in bodies:
-        run(memory.normalise(numbered(body, 99), Options()))
+        run(memory.normalise_if_known(numbered(body, 99), Options()))
     assert memory.spans["reading"] > 0.7 * sum(memory.spans.values())
 
 
@@ -81,10 +81,10 @@ def test_trees_and_lonely_spans_are_by_the_memory(native: Native) -> None:
         memory = SpanMemory(native, AT_ONCE)
         for number in range(30):
             assert by_rules(numbered(body, number), Options()) == run(
-                memory.normalise(numbered(body, number), Options())
+                memory.normalise_if_known(numbered(body, number), Options())
             )
         memory.spans.clear()
-        run(memory.normalise(numbered(body, 99), Options()))
+        run(memory.normalise_if_known(numbered(body, 99), Options()))
         assert memory.spans["reading"] > 0.95 * sum(memory.spans.values())
         assert 0 == memory.compared["different"]
 
@@ -115,7 +115,7 @@ def test_names_that_no_rule_reads_are_no_part_of_a_kind(further: str, native: Na
         body = in_protobuf(traces(span(number, call | FREE[further](number)), scope="shop"))
         if number == 20:
             memory.spans.clear()
-        assert by_rules(body, Options()) == run(memory.normalise(body, Options()))
+        assert by_rules(body, Options()) == run(memory.normalise_if_known(body, Options()))
     assert memory.kind_count == 1
     assert memory.spans["rules"] == 0
     assert 0 == memory.compared["different"]
@@ -131,7 +131,7 @@ def test_a_name_that_is_kept_is_part_of_a_kind(native: Native) -> None:
     for number in range(1, 41):
         further = {"app.plan": f"plan-{number}"} if number % 3 == 0 else {}
         body = in_protobuf(traces(span(number, call | further), scope="shop"))
-        assert by_rules(body, options) == run(memory.normalise(body, options))
+        assert by_rules(body, options) == run(memory.normalise_if_known(body, options))
     assert memory.kind_count == 2
     assert memory.spans["reading"] > 20
 
@@ -140,9 +140,13 @@ def test_free_names_are_those_that_the_rules_drop_or_find_plain(native: Native) 
     """The module calls a name free only if Python decodes nothing under it, or nothing depends on it."""
     chance, memory = random.Random(20261128), SpanMemory(native)
     names = {any_name(chance) for _ in range(10**6 if IS_LONG else 20_000)}
-    plain = shape_of({"app.plan": 1})
+    plain = find_or_build_shape({"app.plan": 1})
     free = [name for name in names if memory._memory.is_free(name.encode())]
-    assert [] == [name for name in free if rule_of(name) is not DROPPED and shape_of({name: 1}) is not plain]
+    assert [] == [
+        name
+        for name in free
+        if decoding_rule_of(name) is not DROPPED and find_or_build_shape({name: 1}) is not plain
+    ]
     assert len(free) > 0.2 * len(names)
 
 
@@ -178,7 +182,7 @@ def test_addresses_of_users_vary(
         assert "@" in str(expected.records[0])
         if number == 25:
             memory.spans.clear()
-        assert run(memory.normalise(body, Options())) in (None, expected)
+        assert run(memory.normalise_if_known(body, Options())) in (None, expected)
     assert memory.spans["reading"] == 16
     assert 0 == memory.compared["different"]
     assert [] == caplog.records
@@ -205,24 +209,24 @@ def test_an_uncertain_address_is_read_as_the_rules_read_it(text: str, native: Na
         address = text if number % 3 == 0 else f"asha{'x' * number}@example.com"
         who = {"user.email": address, "metadata.user_api_key_user_id": f"{address}x"}
         body = in_protobuf(traces(span(number, call | who), scope="shop"))
-        assert run(memory.normalise(body, Options())) in (None, by_rules(body, Options()))
+        assert run(memory.normalise_if_known(body, Options())) in (None, by_rules(body, Options()))
     assert 0 == memory.compared["different"]
 
 
 def _by_all_names(attributes: Attributes, shape: AttributeShape) -> Caller:
     """Break the rules: the caller depends on the number of names."""
-    return caller_of(attributes, shape) if len([*attributes]) < 4 else Caller("many")
+    return stated_caller(attributes, shape) if len([*attributes]) < 4 else Caller("many")
 
 
 def test_a_rule_that_lists_all_names_is_not_learned(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a rule depends on names that it does not state, the spans stay with the rules."""
-    monkeypatch.setattr(calls, "caller_of", _by_all_names)
+    monkeypatch.setattr(calls, "stated_caller", _by_all_names)
     call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5", "gen_ai.usage.output_tokens": 7}
     memory = SpanMemory(native, AT_ONCE)
     for number in range(1, 31):
         further = {"app.plan": "free"} if number > 20 else {}
         body = in_protobuf(traces(span(number, call | further), scope="shop"))
-        assert run(memory.normalise(body, Options())) in (None, by_rules(body, Options()))
+        assert run(memory.normalise_if_known(body, Options())) in (None, by_rules(body, Options()))
     assert 0 == memory.compared["different"] + memory.spans["reading"]
 
 
@@ -246,7 +250,7 @@ def test_a_request_id_of_the_provider_varies(scope: str, end: dict[str, Any], na
             memory.spans.clear()
         expected = by_rules(body, Options())
         assert expected.identities[0].also
-        remembered = run(memory.normalise(body, Options()))
+        remembered = run(memory.normalise_if_known(body, Options()))
         assert remembered is None or expected == remembered
     assert memory.spans["reading"] > 0.8 * sum(memory.spans.values())
     assert 0 == memory.compared["different"]
@@ -261,36 +265,36 @@ def test_spans_with_events_that_count_are_the_rules(name: str, native: Native) -
         usage = [attribute("gen_ai.usage.input_tokens", 100 + number), attribute("exception.type", "Timeout")]
         counted = span(2 * number + 2, attributes, events=[{"name": name, "attributes": usage}])
         body = in_protobuf(traces(span(2 * number + 1, attributes), counted))
-        assert run(memory.normalise(body, Options())) in (None, by_rules(body, Options()))
+        assert run(memory.normalise_if_known(body, Options())) in (None, by_rules(body, Options()))
     assert 0 == memory.compared["different"]
     assert memory.misses["events"]
 
 
 def _no_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break the memory: its key leaves out whether sums of counts are positive, zero or negative."""
-    plan = slots.native_settings() | {"sums": []}
-    monkeypatch.setattr(slots, "native_settings", lambda: plan)
+    plan = slots.settings_of_compiled_module() | {"sums": []}
+    monkeypatch.setattr(slots, "settings_of_compiled_module", lambda: plan)
 
 
 def _a_model_varies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break the memory: it treats a name that decides a rule as a text that varies."""
-    known = slots.slot_of
+    known = slots.slot_of_attribute
 
     def slot_of(name: str) -> int:
         return slots.TEXTS["session"] if name == "gen_ai.request.model" else known(name)
 
-    monkeypatch.setattr(slots, "slot_of", slot_of)
+    monkeypatch.setattr(slots, "slot_of_attribute", slot_of)
 
 
 def _no_class(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break the memory: it treats words that mean "absent" as ordinary texts."""
-    plan = slots.native_settings() | {"absent": []}
-    monkeypatch.setattr(slots, "native_settings", lambda: plan)
+    plan = slots.settings_of_compiled_module() | {"absent": []}
+    monkeypatch.setattr(slots, "settings_of_compiled_module", lambda: plan)
 
 
 def _all_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break the memory: it records child spans and repeated spans as if each were independent."""
-    monkeypatch.setattr(alone, "are_apart", lambda _: True)
+    monkeypatch.setattr(alone, "are_unrelated_rows", lambda _: True)
 
 
 def _spans(third: Mapping[str, Any]) -> Iterator[bytes]:
@@ -350,14 +354,14 @@ def test_booking_alone_is_held_against_the_reader(native: Native, monkeypatch: p
     If a span loses the user of its call when it is read without its neighbors, it is not learned. The rules
     then read such spans with their neighbors.
     """
-    record_of = CallAlone.build_record
+    record_of = CallAlone.fill_template_record
 
     def forgetful(self: CallAlone, template: Inference, row: Sequence[Any]) -> Inference:
         record = record_of(self, template, row)
         record.user = None
         return record
 
-    monkeypatch.setattr(CallAlone, "build_record", forgetful)
+    monkeypatch.setattr(CallAlone, "fill_template_record", forgetful)
     memory = SpanMemory(native, AT_ONCE)
     bodies = (numbered(protobuf_spans(10), number) for number in range(30))
     assert 0 == differences(memory, bodies, Options(), spans=300)
@@ -378,8 +382,8 @@ def test_reads_that_nobody_notes_are_not_learned(native: Native, monkeypatch: py
 
 def _learn(memory: SpanMemory, bodies: Iterable[bytes]) -> None:
     for body in bodies:
-        run(memory.normalise(body, Options()))
-        while memory.learn_one():
+        run(memory.normalise_if_known(body, Options()))
+        while memory.learn_one_kind():
             pass
 
 
@@ -389,7 +393,7 @@ def test_samples_hold_no_content(native: Native) -> None:
     template = protobuf_spans(1).replace(b"gen_ai.output.type", b"gen_ai.prompt.0.xy")
     body = template.replace(b"text", word[:4].encode())
     memory = SpanMemory(native, MemoryPace(most_skipped=0, least_seen=1))
-    run(memory.normalise(numbered(body, 1), Options()))
+    run(memory.normalise_if_known(numbered(body, 1), Options()))
     assert not any(word[:4].encode() in sample.encoded for sample in memory._samples)
     assert len(memory._samples) == 1
 
@@ -399,11 +403,11 @@ def test_samples_are_bounded_and_other_options_forget(native: Native) -> None:
     memory = SpanMemory(native, MemoryPace(most_skipped=0, least_known=0, least_seen=1, least_share=0))
     bodies = islice(varied(random.Random(3)), 400)
     for body in bodies:
-        run(memory.normalise(body, Options()))
+        run(memory.normalise_if_known(body, Options()))
     assert MOST_SAMPLES == len(memory._samples)
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(20)))
     assert memory.kind_count > 0
-    run(memory.normalise(protobuf_spans(1), Options(host_id=True)))
+    run(memory.normalise_if_known(protobuf_spans(1), Options(host_id=True)))
     assert 0 == memory.kind_count
 
 
@@ -426,7 +430,7 @@ def test_a_kind_that_is_rare_is_not_learned(native: Native) -> None:
     for number in range(6):
         _learn(memory, (numbered(usual, 10 * number + place) for place in range(5)))
         if number == 0:
-            run(memory.normalise(numbered(rare, 0), Options()))
+            run(memory.normalise_if_known(numbered(rare, 0), Options()))
         else:
             _learn(memory, [numbered(rare, number)])
     assert 1 == memory.kind_count
@@ -444,7 +448,7 @@ def test_kinds_of_many_programs_are_learned(native: Native) -> None:
         _learn(memory, (numbered(body, 100 * turn + place) for place, body in enumerate(bodies)))
     memory.spans.clear()
     for place, body in enumerate(bodies):
-        run(memory.normalise(numbered(body, 9000 + place), Options()))
+        run(memory.normalise_if_known(numbered(body, 9000 + place), Options()))
     assert memory.spans["reading"] > 0.9 * sum(memory.spans.values())
 
 
@@ -454,7 +458,7 @@ def test_one_span_that_stands_for_many_is_seen_once(native: Native) -> None:
     not learned yet.
     """
     samples = Samples(MemoryPace(least_seen=8))
-    assert [False] * 7 + [True] == [samples.is_wanted(1, 100) for _ in range(8)]
+    assert [False] * 7 + [True] == [samples.count_and_check_if_wanted(1, 100) for _ in range(8)]
 
 
 def test_learning_is_earned_by_spans(native: Native) -> None:
@@ -476,7 +480,7 @@ def test_requests_whose_spans_are_not_known_are_looked_at_ever_more_rarely(nativ
         native, MemoryPace(first_kinds=0, spans_a_kind=10**9, most_in_turn=0, most_rested=0, free_looks=40)
     )
     for number in range(1000):
-        run(memory.normalise(numbered(protobuf_spans(1), number), Options()))
+        run(memory.normalise_if_known(numbered(protobuf_spans(1), number), Options()))
     assert 0 < memory.misses["new"] < 40
     assert memory.spans == Counter(rules=1000, reading=0)
     known = SpanMemory(native)
@@ -495,18 +499,18 @@ def test_requests_pass_unseen_while_none_is_known(native: Native) -> None:
     walked = Mock(wraps=memory._memory.scopes)
     memory._memory = Mock(wraps=memory._memory, scopes=walked)
     for number in range(1000):
-        run(memory.normalise(numbered(protobuf_spans(1), number), Options()))
+        run(memory.normalise_if_known(numbered(protobuf_spans(1), number), Options()))
     assert 60 < walked.call_count < 200
     assert 1000 - memory.spans["rules"] <= 15
     trials = Trials(MemoryPace())
     for _ in range(100):
-        if not trials.skip_if_resting():
-            trials.note_refusal()
-    trials.note_lookup(TriedSender(0), in_vain=0)
-    while trials.skip_if_resting():
+        if not trials.skip_request_if_resting():
+            trials.note_request_for_rules()
+    trials.note_lookup_result(TriedSender(0), in_vain=0)
+    while trials.skip_request_if_resting():
         pass
-    trials.note_refusal()
-    assert not trials.skip_if_resting()
+    trials.note_request_for_rules()
+    assert not trials.skip_request_if_resting()
 
 
 def test_spans_are_looked_for_in_vain_in_a_part_of_them(native: Native) -> None:
@@ -519,7 +523,7 @@ def test_spans_are_looked_for_in_vain_in_a_part_of_them(native: Native) -> None:
         sender = trials.find_or_add_sender([f"scope {number % 1000}".encode()])
         if trials.decide_lookup(sender, 10):
             looked += 10
-            trials.note_lookup(sender, in_vain=10)
+            trials.note_lookup_result(sender, in_vain=10)
     assert 1900 <= looked <= 2200
 
 
@@ -529,13 +533,13 @@ def test_a_full_memory_keeps_what_is_asked_for(native: Native, monkeypatch: pyte
     memory = SpanMemory(native, AT_ONCE)
     hot = protobuf_spans(1)
     for number in range(200):
-        run(memory.normalise(numbered(hot, number), Options()))
+        run(memory.normalise_if_known(numbered(hot, number), Options()))
         other = ExportTraceServiceRequest.FromString(numbered(hot, number))
         other.resource_spans[0].scope_spans[0].spans[0].name = f"other {number}"
-        run(memory.normalise(other.SerializeToString(), Options()))
+        run(memory.normalise_if_known(other.SerializeToString(), Options()))
         assert memory.kind_count <= 20
     before = memory.spans["reading"]
-    run(memory.normalise(numbered(hot, 1000), Options()))
+    run(memory.normalise_if_known(numbered(hot, 1000), Options()))
     assert memory.spans["reading"] + memory.compared["same"] > before
     assert memory.spans["reading"] > 150
 
@@ -556,7 +560,7 @@ def test_senders_that_say_something_new_each_time_do_not_make_it_grow(
         said.add(key=f"new.{chance.random()}").value.string_value = "y"
         said.add(key="gen_ai.request.top_k").value.int_value = number
         body = request.SerializeToString()
-        assert by_rules(body, Options()) == run(memory.normalise(body, Options()))
+        assert by_rules(body, Options()) == run(memory.normalise_if_known(body, Options()))
         assert memory.size_bytes < 20_000
 
 
@@ -569,7 +573,7 @@ def test_spans_without_attributes_are_told_apart_by_their_scope(native: Native) 
             scope = request.resource_spans.add().scope_spans.add()
             scope.scope.name = name
             scope.spans.add(name="chat", trace_id=(number + 1).to_bytes(16, "big"), span_id=b"\1" * 8)
-        run(memory.normalise(request.SerializeToString(), Options()))
+        run(memory.normalise_if_known(request.SerializeToString(), Options()))
     assert 2 == memory.kind_count
 
 
@@ -584,7 +588,7 @@ def test_a_difference_ends_the_shape(
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(3)))
     with monkeypatch.context() as patch:
         patch.setattr(spans, "differing_fields", lambda *_: ("record cost",))
-        assert run(memory.normalise(numbered(protobuf_spans(1), 99), Options())) is None
+        assert run(memory.normalise_if_known(numbered(protobuf_spans(1), 99), Options())) is None
     assert 1 == memory.compared["different"]
     [told] = memory.different
     assert ("record cost",) == told.fields
@@ -602,7 +606,7 @@ def test_nobody_may_change_the_tags_of_a_record() -> None:
 def test_a_kind_that_cannot_be_learned_is_the_rules(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
     """If learning a kind fails, only this kind stays unknown to the memory."""
     failing = Mock(side_effect=ValueError)
-    monkeypatch.setattr(learning, "read_alone", failing)
+    monkeypatch.setattr(learning, "read_span_alone", failing)
     memory = SpanMemory(native, AT_ONCE)
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(30)))
     assert 1 == failing.call_count
@@ -626,12 +630,14 @@ def test_a_hit_that_compared_the_same_is_taken(native: Native, monkeypatch: pyte
     _learn(memory, (numbered(body, number) for number in range(30)))
     monkeypatch.setattr(memory, "_hits", 50)
     # The next random choice is far away, because otherwise it could fall within this request.
-    monkeypatch.setattr(memory, "_next_hits", lambda: 1000)
+    monkeypatch.setattr(memory, "_hits_until_next_check", lambda: 1000)
     # The call fails if it uses this reader, which is for spans that the memory does not know.
     monkeypatch.setattr(spans, "SpanReader", None)
     memory.spans.clear()
     before = memory.compared["same"]
-    assert by_rules(numbered(body, 99), Options()) == run(memory.normalise(numbered(body, 99), Options()))
+    assert by_rules(numbered(body, 99), Options()) == run(
+        memory.normalise_if_known(numbered(body, 99), Options())
+    )
     assert memory.compared["same"] == before + 1
     assert memory.spans["reading"] == 100
     assert memory.spans["rules"] == 0
@@ -648,11 +654,11 @@ def test_a_text_that_a_rule_looks_into_is_the_rules(native: Native) -> None:
     [id] = [one.value for one in span.attributes if one.key == "gen_ai.response.id"]
     for number in range(30):
         id.string_value = f"chatcmpl-{number:020}"
-        run(memory.normalise(request.SerializeToString(), Options()))
+        run(memory.normalise_if_known(request.SerializeToString(), Options()))
     memory.misses.clear()
     for text in ("chatcmpl-1_cache_hit1790000000.1", "chatcmpl-a..b"):
         id.string_value = text
-        run(memory.normalise(request.SerializeToString(), Options()))
+        run(memory.normalise_if_known(request.SerializeToString(), Options()))
     assert Counter(not_plain=2) == memory.misses
 
 
@@ -691,9 +697,9 @@ def test_a_request_that_was_begun_before_a_reload_is_the_rules(
     monkeypatch.setattr(SliceClock, "is_over", lambda _: True)
     memory = SpanMemory(native, AT_ONCE)
     _learn(memory, (numbered(protobuf_spans(100), number) for number in range(3)))
-    begun = memory.normalise(numbered(protobuf_spans(100), 9), Options())
+    begun = memory.normalise_if_known(numbered(protobuf_spans(100), 9), Options())
     next(begun)
-    run(memory.normalise(protobuf_spans(1), Options(host_id=True)))
+    run(memory.normalise_if_known(protobuf_spans(1), Options(host_id=True)))
     assert run(begun) is None
 
 
@@ -711,7 +717,7 @@ def test_programs_share_their_kinds(native: Native) -> None:
         _learn(memory, _real(range(200), number))
     memory.spans.clear()
     for body in _real(range(300, 400), 9):
-        assert by_rules(body, Options()) == run(memory.normalise(body, Options()))
+        assert by_rules(body, Options()) == run(memory.normalise_if_known(body, Options()))
     assert memory.kind_count < 100
     assert memory.spans["reading"] > 0.95 * sum(memory.spans.values())
     assert 0 == memory.compared["different"]
@@ -730,11 +736,11 @@ def test_unknown_spans_beside_known_ones_are_recorded_alone(
     spans_of_it[7].name = "chat of a new kind"
     body = request.SerializeToString()
     monkeypatch.setattr(SpanForm, "read_span", None)  # fails if the tree of the spans is built
-    assert by_rules(body, Options()) == run(memory.normalise(body, Options()))
+    assert by_rules(body, Options()) == run(memory.normalise_if_known(body, Options()))
     monkeypatch.undo()
     spans_of_it[7].parent_span_id = spans_of_it[3].span_id
     body = request.SerializeToString()
-    assert by_rules(body, Options()) == run(memory.normalise(body, Options()))
+    assert by_rules(body, Options()) == run(memory.normalise_if_known(body, Options()))
 
 
 def test_versions_of_senders_share_kinds(native: Native) -> None:
@@ -751,7 +757,7 @@ def test_versions_of_senders_share_kinds(native: Native) -> None:
     kinds = memory.kind_count
     for number, version in enumerate(["1.0", "2.0", "x" * 40], start=100):
         body = request(number, version)
-        remembered = run(memory.normalise(body, Options()))
+        remembered = run(memory.normalise_if_known(body, Options()))
         assert remembered is not None
         assert by_rules(body, Options()) == remembered
         assert {version[:32]} == {stated[1] for stated in remembered.stated}
@@ -778,7 +784,7 @@ def test_tags_vary_within_a_kind(native: Native) -> None:
         for name in ("cost_center", "traceloop.association.properties.tier"):
             span.attributes.add(key=name).value.string_value = f"{text}{name[0]}" if text else ""
         body = request.SerializeToString()
-        assert run(memory.normalise(body, Options())) in (None, by_rules(body, Options()))
+        assert run(memory.normalise_if_known(body, Options())) in (None, by_rules(body, Options()))
     assert memory.kind_count < 10
     assert memory.spans["reading"] > 90
 
@@ -794,7 +800,7 @@ def test_a_tag_that_a_rule_reads_as_well_does_not_vary() -> None:
         "cost_center": "2",
     }
     span = Span(resource, scope, "chat", "a" * 32, "b" * 16, None, 1, 2, attributes, 0, [])
-    assert {"made.up", "cost_center"} == learning.tag_only_names(span, options)
+    assert {"made.up", "cost_center"} == learning.names_read_only_for_tags(span, options)
 
 
 @pytest.mark.parametrize(

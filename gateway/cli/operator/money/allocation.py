@@ -14,13 +14,13 @@ from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import (
     PageRequest,
+    fetch_and_show_page,
     list_command,
     request_command,
-    show_page,
     with_page_options,
 )
 from gateway.cli.operator.money.report import warn_about_incomplete_totals
-from gateway.cli.operator.resources import add_resource_options, request_body, resource_commands
+from gateway.cli.operator.resources import add_resource_commands, add_resource_options, request_body
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.money.allocation.declared import STATES, NewNamespace
 from spool.printable import replace_unprintable
@@ -36,7 +36,7 @@ def allocation() -> None:
     """Define your own dimensions by rules."""
 
 
-@allocation.command()
+@allocation.command("diff")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--month", metavar="YYYY-MM", default="", help="Month in UTC; default: the current month.")
 @click.option(
@@ -44,20 +44,20 @@ def allocation() -> None:
 )
 @as_json
 @with_client
-def diff(client: OperatorClient, file: Path, month: str, namespace: str, as_json: bool) -> None:
+def compare_definition(client: OperatorClient, file: Path, month: str, namespace: str, as_json: bool) -> None:
     """
     Compare a month under the definition in FILE with the current state. Nothing is published, and totals
     stay the same.
     """
     body = {"definition": read_definition(file), "month": month, "namespace": namespace}
-    payload = send_definition(client, "POST", "/allocation/diff", body)
+    payload = send_definition_or_exit(client, "POST", "/allocation/diff", body)
     if as_json:
         show_json(payload)
         return
     warn_about_incomplete_totals(payload["diff"]["whole_since"])
-    _show_border(payload["diff"]["border"])
+    _show_range_of_totals(payload["diff"]["border"])
     for dimension in payload["dimensions"]:
-        _show_dimension(dimension, payload["total"])
+        _show_dimension_change(dimension, payload["total"])
 
 
 _file = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -69,28 +69,28 @@ _namespace = click.option(
 )
 
 
-@allocation.command()
+@allocation.command("validate")
 @_file
 @_namespace
 @as_json
 @with_client
-def validate(client: OperatorClient, file: Path, namespace: str, as_json: bool) -> None:
+def validate_definition(client: OperatorClient, file: Path, namespace: str, as_json: bool) -> None:
     """
     Check the definition in FILE. Lists every fault, or the version that it would become. Nothing is stored.
     """
     body = {"definition": read_definition(file), "namespace": namespace}
-    payload = send_definition(client, "POST", "/allocation/validate", body)
+    payload = send_definition_or_exit(client, "POST", "/allocation/validate", body)
     if as_json:
         show_json(payload)
         return
     version = payload["version"]
-    _show_border(version["border"])
+    _show_range_of_totals(version["border"])
     click.echo(
-        f"{file} is valid: {_count_dimensions(version)}. It would become version {version['version']}."
+        f"{file} is valid: {_dimension_count_text(version)}. It would become version {version['version']}."
     )
 
 
-@allocation.command()
+@allocation.command("publish")
 @_file
 @_namespace
 @click.option(
@@ -101,16 +101,18 @@ def validate(client: OperatorClient, file: Path, namespace: str, as_json: bool) 
 )
 @as_json
 @with_client
-def publish(client: OperatorClient, file: Path, namespace: str, base: int | None, as_json: bool) -> None:
+def publish_definition(
+    client: OperatorClient, file: Path, namespace: str, base: int | None, as_json: bool
+) -> None:
     """Publish the definition in FILE. It applies at once to all stored totals."""
     body = {"definition": read_definition(file), "namespace": namespace, "base": base}
-    payload = send_definition(client, "POST", "/allocation/publish", body)
+    payload = send_definition_or_exit(client, "POST", "/allocation/publish", body)
     if as_json:
         show_json(payload)
         return
     version = payload["version"]
-    _show_border(payload["publish_job"]["border"])
-    click.echo(f"version {version['version']} is in force: {_count_dimensions(version)}")
+    _show_range_of_totals(payload["publish_job"]["border"])
+    click.echo(f"version {version['version']} is in force: {_dimension_count_text(version)}")
 
 
 _of_namespaces = click.option(
@@ -165,14 +167,14 @@ list_command(
 )
 
 
-def _show_definition(payload: JsonObject) -> None:
+def _show_definition_text(payload: JsonObject) -> None:
     click.echo(payload["version"]["definition"].rstrip("\n"))
 
 
 versions.add_command(
     request_command("show", "GET /allocation/versions/{version}",
             "Print the definition of VERSION as it was published; default: the version in force.",
-            click.argument("version", default="latest"), _namespace, shows=_show_definition)
+            click.argument("version", default="latest"), _namespace, shows=_show_definition_text)
 )  # fmt: skip
 jobs.add_command(
     request_command("cancel JOB", "POST /allocation/jobs/{job}/cancel",
@@ -192,22 +194,24 @@ def namespaces() -> None:
 @with_client
 def list_namespaces(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
     """List the namespaces, without the default namespace."""
-    show_page(client, page, "namespaces", _NAMESPACE_COLUMNS, filters, path="/allocation/namespaces")
+    fetch_and_show_page(
+        client, page, "namespaces", _NAMESPACE_COLUMNS, filters, path="/allocation/namespaces"
+    )
 
 
-@namespaces.command()
+@namespaces.command("create")
 @click.argument("id")
 @add_resource_options(NewNamespace)
 @as_json
 @with_client
-def create(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
+def create_namespace(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
     """Create a namespace. ID has lowercase letters, digits, _ and -."""
     body = {"id": id, **request_body(NewNamespace, given)}
     payload = client.request("POST", "/allocation/namespaces", body=body)
     show_json(payload) if as_json else show_fields(payload["namespace"])
 
 
-resource_commands(
+add_resource_commands(
     namespaces,
     NewNamespace,
     noun="namespace",
@@ -219,7 +223,7 @@ resource_commands(
 )
 
 
-def _count_dimensions(version: JsonObject) -> str:
+def _dimension_count_text(version: JsonObject) -> str:
     names = version["dimensions"]
     return f"{len(names)} {'dimension' if len(names) == 1 else 'dimensions'}"
 
@@ -234,12 +238,12 @@ def read_definition(file: Path) -> str:
         fail(f"{file}: {error.strerror}")
 
 
-def send_definition(client: OperatorClient, method: str, path: str, body: object) -> JsonObject:
+def send_definition_or_exit(client: OperatorClient, method: str, path: str, body: object) -> JsonObject:
     """
     Send a request with a definition. If the definition has faults, print each fault with its place and
     end the command.
     """
-    status, payload = asyncio.run(client.ask(method, path, body=body))
+    status, payload = asyncio.run(client.send_request(method, path, body=body))
     faults = payload.get("errors")
     if faults:
         for fault in faults:
@@ -252,7 +256,7 @@ def send_definition(client: OperatorClient, method: str, path: str, body: object
     return payload
 
 
-def _show_border(border: JsonObject) -> None:
+def _show_range_of_totals(border: JsonObject) -> None:
     if border["kept_since"] is None:
         click.echo("there are no totals yet", err=True)
         return
@@ -262,7 +266,7 @@ def _show_border(border: JsonObject) -> None:
         click.echo(f"{tag} is {known}", err=True)
 
 
-def _show_dimension(dimension: JsonObject, total: JsonObject) -> None:
+def _show_dimension_change(dimension: JsonObject, total: JsonObject) -> None:
     click.echo(f"\n{dimension['name']} ({dimension['id']}): {dimension['state']}")
     rows = [
         (element["element"], _spend_cost(element["before"]), _spend_cost(element["after"]))
@@ -270,8 +274,8 @@ def _show_dimension(dimension: JsonObject, total: JsonObject) -> None:
     ]
     rest = rows[_MOST_SHOWN:]
     if rest:
-        sum_before = _sum_known(row[1] for row in rest)
-        now = _sum_known(row[2] for row in rest)
+        sum_before = _sum_known_costs(row[1] for row in rest)
+        now = _sum_known_costs(row[2] for row in rest)
         rows = [*rows[:_MOST_SHOWN], (f"({len(rest)} more)", sum_before, now)]
     whole = Decimal(total["cost"])
     state = dimension["state"]
@@ -292,7 +296,7 @@ def _spend_cost(spend: JsonObject | None) -> Decimal | None:
     return None if spend is None else Decimal(spend["cost"])
 
 
-def _sum_known(costs: Iterable[Decimal | None]) -> Decimal | None:
+def _sum_known_costs(costs: Iterable[Decimal | None]) -> Decimal | None:
     known = [cost for cost in costs if cost is not None]
     return sum(known, Decimal()) if known else None
 

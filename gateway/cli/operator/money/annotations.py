@@ -3,7 +3,7 @@
 import click
 
 from gateway.cli.operator.commands import list_command
-from gateway.cli.operator.resources import resource_commands
+from gateway.cli.operator.resources import add_resource_commands
 from gateway.operations.money.annotations import NewAnnotation
 
 COLUMNS = ("id", "day", "text", "view_name", "author", "last_updated")
@@ -27,7 +27,7 @@ list_command(
     help="List the annotations.",
 )
 
-resource_commands(
+add_resource_commands(
     annotations,
     NewAnnotation,
     noun="annotation",

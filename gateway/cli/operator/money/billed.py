@@ -137,7 +137,9 @@ add_commands(
 )
 @as_json
 @with_client
-def close(client: OperatorClient, provider: str, month: str, accept: bool, as_json: bool) -> None:
+def close_billing_month(
+    client: OperatorClient, provider: str, month: str, accept: bool, as_json: bool
+) -> None:
     """
     Close a month of a provider's bills.
 

@@ -8,7 +8,7 @@ import click
 
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
-from gateway.cli.operator.commands import PageRequest, show_page, with_page_options
+from gateway.cli.operator.commands import PageRequest, fetch_and_show_page, with_page_options
 from gateway.cli.operator.resources import add_options, add_resource_options, request_body
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.money.budgets.declared import EXPANSIONS, GRANULARITIES, KINDS, STATES, NewBudget
@@ -78,26 +78,26 @@ def budgets() -> None:
 @with_client
 def list_budgets(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
     """List the budgets. `percent` is from the last evaluation, for the owner with the highest percentage."""
-    show_page(client, page, "budgets", COLUMNS, filters)
+    fetch_and_show_page(client, page, "budgets", COLUMNS, filters)
 
 
-@budgets.command()
+@budgets.command("create")
 @add_resource_options(NewBudget)
 @add_options(_OPTIONS)
 @as_json
 @with_client
-def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
+def create_budget(client: OperatorClient, as_json: bool, **given: Any) -> None:
     """Create a budget. Thresholds that are already crossed are listed and cause no alert."""
     if not given["name"] or not given["view"]:
         fail("a budget needs --name and --view", 2)
     if not given["alert"] and not given["forecast_alert"]:
         given["alert"] = USUAL_ALERTS
         click.echo("no --alert given: the budget alerts at 80 % and 100 %", err=True)
-    _show_saved_budget(client.request("POST", "/budgets", body=_budget_body(client, given)), as_json)
+    _show_saved_budget(client.request("POST", "/budgets", body=_budget_request_body(client, given)), as_json)
     warn_about_channels(client)
 
 
-@budgets.command()
+@budgets.command("show")
 @click.argument("id")
 @click.option(
     "--expand",
@@ -107,7 +107,7 @@ def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
 )
 @as_json
 @with_client
-def show(client: OperatorClient, id: str, expand: tuple[str, ...], as_json: bool) -> None:
+def show_budget(client: OperatorClient, id: str, expand: tuple[str, ...], as_json: bool) -> None:
     """Show a budget and its spend."""
     query = [("expand", expansion) for expansion in expand or ("current",)]
     payload = client.request("GET", f"/budgets/{quote_segment(id)}", query=query)
@@ -119,36 +119,36 @@ def show(client: OperatorClient, id: str, expand: tuple[str, ...], as_json: bool
     show_fields(fields)
     for name in (name for name in parts if parts[name] is not None):
         click.echo(f"\n{name}")
-        _show_expansion(name, parts[name])
+        _show_budget_section(name, parts[name])
 
 
-@budgets.command()
+@budgets.command("edit")
 @click.argument("id")
 @add_resource_options(NewBudget)
 @add_options(_OPTIONS)
 @as_json
 @with_client
-def edit(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
+def edit_budget(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
     """Change a budget. Changing the amount, view, zone or thresholds evaluates the current period again."""
-    body = _budget_body(client, given)
+    body = _budget_request_body(client, given)
     if not body:
         fail("no change given; use at least one option, such as --amount", 2)
     _show_saved_budget(client.request("PATCH", f"/budgets/{quote_segment(id)}", body=body), as_json)
     warn_about_channels(client)
 
 
-@budgets.command()
+@budgets.command("delete")
 @click.argument("id")
 @click.option("--confirm", required=True, metavar="NAME", help="Exact name of the budget, as confirmation.")
 @as_json
 @with_client
-def delete(client: OperatorClient, id: str, confirm: str, as_json: bool) -> None:
+def delete_budget(client: OperatorClient, id: str, confirm: str, as_json: bool) -> None:
     """Delete a budget and its alerts. Waiting notices are still sent."""
     payload = client.request("DELETE", f"/budgets/{quote_segment(id)}", query=[("confirm", confirm)])
     show_json(payload) if as_json else click.echo(f"budget {id} deleted")
 
 
-@budgets.command()
+@budgets.command("owners")
 @click.argument("id")
 @click.option("--owner", multiple=True, help="May repeat.")
 @click.option(
@@ -159,12 +159,14 @@ def delete(client: OperatorClient, id: str, confirm: str, as_json: bool) -> None
 )
 @with_page_options
 @with_client
-def owners(client: OperatorClient, page: PageRequest, id: str, **filters: tuple[str, ...]) -> None:
+def list_owners(client: OperatorClient, page: PageRequest, id: str, **filters: tuple[str, ...]) -> None:
     """List the spend of each owner in the current period."""
-    show_page(client, page, "owners", OWNER_COLUMNS, filters, path=f"/budgets/{quote_segment(id)}/owners")
+    fetch_and_show_page(
+        client, page, "owners", OWNER_COLUMNS, filters, path=f"/budgets/{quote_segment(id)}/owners"
+    )
 
 
-@budgets.command()
+@budgets.command("alerts")
 @click.argument("id")
 @click.option("--state", multiple=True, type=click.Choice(STATES), help="May repeat.")
 @click.option("--kind", multiple=True, type=click.Choice(KINDS), help="May repeat.")
@@ -174,15 +176,17 @@ def owners(client: OperatorClient, page: PageRequest, id: str, **filters: tuple[
 @click.option("--owner", multiple=True, help="May repeat.")
 @with_page_options
 @with_client
-def alerts(client: OperatorClient, page: PageRequest, id: str, **filters: tuple[str, ...]) -> None:
+def list_alerts(client: OperatorClient, page: PageRequest, id: str, **filters: tuple[str, ...]) -> None:
     """List the alerts of a budget with their states: pending, fired, corrected or cleared."""
-    show_page(client, page, "alerts", ALERT_COLUMNS, filters, path=f"/budgets/{quote_segment(id)}/alerts")
+    fetch_and_show_page(
+        client, page, "alerts", ALERT_COLUMNS, filters, path=f"/budgets/{quote_segment(id)}/alerts"
+    )
 
 
-@budgets.command()
+@budgets.command("evaluate")
 @as_json
 @with_client
-def evaluate(client: OperatorClient, as_json: bool) -> None:
+def evaluate_budgets(client: OperatorClient, as_json: bool) -> None:
     """Evaluate all budgets now. A running server does so every ten minutes."""
     payload = client.request("POST", "/budgets/evaluate", body={})
     if as_json:
@@ -204,7 +208,7 @@ def evaluate(client: OperatorClient, as_json: bool) -> None:
 @click.option("--bundle", is_flag=True, help="Show the key of the bundle for Open Policy Agent instead.")
 @as_json
 @with_client
-def verdict_key(client: OperatorClient, bundle: bool, as_json: bool) -> None:
+def show_verdict_key(client: OperatorClient, bundle: bool, as_json: bool) -> None:
     """Show the public key that checks the signature of GET /v2/budgets/verdicts, or of its bundle."""
     payload = client.request("GET", "/budgets/verdict-key")
     if as_json:
@@ -231,13 +235,13 @@ def warn_about_channels(client: OperatorClient) -> None:
         )
 
 
-def _budget_body(client: OperatorClient, options: JsonObject) -> JsonObject:
+def _budget_request_body(client: OperatorClient, options: JsonObject) -> JsonObject:
     view = options["view"] and client.request("GET", f"/views/{quote_segment(options['view'])}")["view"]["id"]
     plain = {name: value for name, value in options.items() if name != "view"}
     body: dict[str, Any] = {
         **request_body(NewBudget, plain),
         "view": view and {"id": view},
-        "planned_limits": _parse_plan(options["plan"], options["granularity"] or "monthly"),
+        "planned_limits": _parse_planned_limits(options["plan"], options["granularity"] or "monthly"),
         "alerts": {str(percent): "Y" for percent in options["alert"]} or None,
         "forecast_alerts": {str(percent): "Y" for percent in options["forecast_alert"]} or None,
         "silence": options["silent_until"]
@@ -246,7 +250,7 @@ def _budget_body(client: OperatorClient, options: JsonObject) -> JsonObject:
     return {field: value for field, value in body.items() if value is not None}
 
 
-def _parse_plan(plan: tuple[str, ...], every: str) -> JsonObject | None:
+def _parse_planned_limits(plan: tuple[str, ...], every: str) -> JsonObject | None:
     if not plan:
         return None
     amounts = {}
@@ -268,7 +272,7 @@ def _show_saved_budget(payload: JsonObject, as_json: bool) -> None:
         click.echo(f"already crossed, so no alert is sent: {crossed_percents}", err=True)
 
 
-def _show_expansion(name: str, expansion: JsonObject) -> None:
+def _show_budget_section(name: str, expansion: JsonObject) -> None:
     if name in ("current", "forecast"):
         show_fields(expansion)
         return

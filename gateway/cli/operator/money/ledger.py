@@ -17,13 +17,13 @@ def ledger() -> None:
     """Show, recount or recalculate the totals behind reports."""
 
 
-def _show_ledger(payload: JsonObject) -> None:
+def _show_totals_state(payload: JsonObject) -> None:
     show_fields(payload["ledger"])
     for month, frozen in payload["frozen_rates"].items():
         click.echo(f"exchange rates of {month} were frozen at {frozen['frozen_at']} by {frozen['frozen_by']}")
 
 
-def _show_rebuilt(payload: JsonObject) -> None:
+def _show_recount(payload: JsonObject) -> None:
     result = payload["rebuild"]
     click.echo(f"counted {result['periods']} hours again, beginning with record {result['first']}")
     if result["kept"]:
@@ -33,7 +33,7 @@ def _show_rebuilt(payload: JsonObject) -> None:
         )
 
 
-def _show_recalculation(payload: JsonObject) -> None:
+def _show_new_estimates(payload: JsonObject) -> None:
     result = payload["reprice"]
     click.echo(
         f"recalculated {result['rows']} totals with {result['price_book']}: ${result['before']} became "
@@ -43,7 +43,7 @@ def _show_recalculation(payload: JsonObject) -> None:
         click.echo(f"{result['unpriced']} totals have no price in this price book and stay unchanged")
 
 
-def _show_frozen(payload: JsonObject) -> None:
+def _show_frozen_rates(payload: JsonObject) -> None:
     result = payload["frozen_rates"]
     click.echo(
         f"froze the exchange rates of {result['month']}: {', '.join(result['currencies']) or 'none are known'}"
@@ -53,17 +53,17 @@ def _show_frozen(payload: JsonObject) -> None:
 add_commands(
     ledger,
     request_command("status", "GET /ledger", ("Show how far the totals are counted, and which "
-                         "records they could not count."), shows=_show_ledger),
+                         "records they could not count."), shows=_show_totals_state),
     request_command("rebuild", "POST /ledger/rebuild",
-            "Count the totals again. Hours with deleted records stay unchanged.", shows=_show_rebuilt),
+            "Count the totals again. Hours with deleted records stay unchanged.", shows=_show_recount),
     request_command("reprice", "POST /ledger/reprice",
             "Recalculate estimated costs with today's list prices. Reported costs stay unchanged.",
             click.option("--from", "since", required=True, metavar="DAY",
                          help="First day to recalculate. Earlier estimates stay unchanged."),
-            shows=_show_recalculation),
+            shows=_show_new_estimates),
     request_command("freeze-rates MONTH", "POST /ledger/rates",
             "Freeze the exchange rates of a past month, such as 2026-10, so that new rates no longer "
-            "change its totals.", shows=_show_frozen),
+            "change its totals.", shows=_show_frozen_rates),
 )  # fmt: skip
 
 
@@ -89,11 +89,11 @@ def billing() -> None:
     """
 
 
-def _push_body(*, dry_run: bool, **span: str) -> JsonObject:
+def _billing_push_body(*, dry_run: bool, **span: str) -> JsonObject:
     return {"since": span["from"], "until": span["to"], "dry_run": dry_run}
 
 
-def _show_plan(payload: JsonObject) -> None:
+def _show_billing_push(payload: JsonObject) -> None:
     plan = payload["billing"]
     size = f"{plan['hours']} hours, {plan['rows']} rows, {plan['bytes']} bytes in {plan['drops']} files"
     click.echo(f"{size}: ${plan['cost']}")
@@ -105,9 +105,9 @@ add_commands(
     billing,
     request_command("preview", "GET /billing",
             "Show the hours, rows, bytes, files and cost of a period, and send nothing.",
-            _since, _until, shows=_show_plan),
+            _since, _until, shows=_show_billing_push),
     request_command("push", "POST /billing/push",
             "Send every hour of a period again. It replaces what the connection has for these hours.", _since, _until,
             click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing."),
-            sends=_push_body, shows=_show_plan),
+            sends=_billing_push_body, shows=_show_billing_push),
 )  # fmt: skip

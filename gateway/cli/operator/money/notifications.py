@@ -95,7 +95,7 @@ _CHANNEL_OPTIONS = (
 )
 
 
-def _channel_body(*, secret_file: IO[str] | None, to: tuple[str, ...], **given: Any) -> JsonObject:
+def _channel_request_body(*, secret_file: IO[str] | None, to: tuple[str, ...], **given: Any) -> JsonObject:
     body = {name: value for name, value in given.items() if value is not None}
     if to:
         body["to"] = list(to)
@@ -104,14 +104,14 @@ def _channel_body(*, secret_file: IO[str] | None, to: tuple[str, ...], **given: 
     return body
 
 
-def _changed_channel(**given: Any) -> JsonObject:
-    body = _channel_body(**given)
+def _channel_changes_or_exit(**given: Any) -> JsonObject:
+    body = _channel_request_body(**given)
     if not body:
         fail("nothing to change; `tollhouse notifications channels edit --help` lists the options", 2)
     return body
 
 
-def _selection_body(ids: tuple[str, ...], channel: str | None, every: bool) -> JsonObject:
+def _notification_selection_body(ids: tuple[str, ...], channel: str | None, every: bool) -> JsonObject:
     body: JsonObject = {"all": every}
     if ids:
         body["ids"] = list(ids)
@@ -133,11 +133,11 @@ add_commands(
     channels,
     request_command("create NAME", "POST /notification-channels",
             "Create a channel. Its secret is stored encrypted and never shown again.", _TYPE, *_CHANNEL_OPTIONS,
-            sends=_channel_body),
+            sends=_channel_request_body),
     request_command("edit NAME", "PATCH /notification-channels/{name}",
             "Change a channel that was created by command or in the console. Values that you omit "
             "stay, including the secret.",
-            *_CHANNEL_OPTIONS, sends=_changed_channel),
+            *_CHANNEL_OPTIONS, sends=_channel_changes_or_exit),
     request_command("delete NAME", "DELETE /notification-channels/{name}",
             "Delete a channel that was created by command or in the console.", shows="channel {name} deleted"),
     request_command("test NAME", "POST /notification-channels/{name}/test",
@@ -149,7 +149,7 @@ add_commands(
     request_command("retry", "POST /notifications/retry",
             "Send failed notifications again. Waiting notifications that you name by id are tried at "
             "once.", *_CHOICE,
-            sends=_selection_body, shows="{retried} will be sent again"),
+            sends=_notification_selection_body, shows="{retried} will be sent again"),
     request_command("discard", "POST /notifications/discard", "Discard waiting or failed notifications.", *_CHOICE,
-            sends=_selection_body, shows="{discarded} discarded"),
+            sends=_notification_selection_body, shows="{discarded} discarded"),
 )  # fmt: skip

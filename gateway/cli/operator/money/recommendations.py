@@ -175,7 +175,7 @@ def _show_recommendation(payload: JsonObject) -> None:
         )
 
 
-def _show_run(payload: JsonObject) -> None:
+def _show_search_result(payload: JsonObject) -> None:
     result = payload["look"]
     click.echo(
         f"{result['new']} new, {result['again']} found again, {result['reopened']} reopened, {result['gone']} closed"
@@ -186,7 +186,7 @@ def _show_run(payload: JsonObject) -> None:
         click.echo(f"these types failed (see the log): {', '.join(result['failed'])}", err=True)
 
 
-def _filter_query(type: str | None, filters: tuple[str, ...]) -> JsonObject:
+def _filter_query_parameters(type: str | None, filters: tuple[str, ...]) -> JsonObject:
     values_by_dimension: dict[str, list[str]] = {}
     for filter_text in filters:
         name, equals, value = filter_text.partition("=")
@@ -197,7 +197,7 @@ def _filter_query(type: str | None, filters: tuple[str, ...]) -> JsonObject:
     return {**query, "type": type} if type else query
 
 
-def _show_check(payload: JsonObject) -> None:
+def _show_savings_by_type(payload: JsonObject) -> None:
     result = payload["check"]
     show_table(result["types"], ("type", "count", "monthly_savings"))
     click.echo(
@@ -225,12 +225,12 @@ add_commands(
             "Show one recommendation: evidence, suggested action, calculation of the savings, and "
             "comments.", shows=_show_recommendation),
     request_command("check", "POST /recommendations/run", ("Check for savings now. A running server "
-                         "also checks every hour."), shows=_show_run),
+                         "also checks every hour."), shows=_show_search_result),
     request_command("preview", "GET /recommendation-check",
             "Check for savings in the last 30 days, and store nothing. Use --filter to check only "
             "some calls.",
             click.option("--type", help="Check only this type."),
             click.option("--filter", "filters", multiple=True, metavar="DIMENSION=VALUE",
                          help="Only calls with this value; ! before the value excludes it. May repeat."),
-            sends=_filter_query, shows=_show_check),
+            sends=_filter_query_parameters, shows=_show_savings_by_type),
 )  # fmt: skip

@@ -112,10 +112,10 @@ def import_statements(
         show_json(payload)
         return
     for statement_import in payload["imports"]:
-        _show_import(statement_import, dry_run=dry_run)
+        _show_imported_bill(statement_import, dry_run=dry_run)
 
 
-def _show_import(summary: JsonObject, *, dry_run: bool) -> None:
+def _show_imported_bill(summary: JsonObject, *, dry_run: bool) -> None:
     files = ", ".join(summary["files"])
     if summary["from"] is None:
         click.echo(f"{files}: {summary['source']}, without any rows")
@@ -164,13 +164,15 @@ def pull_statements(client: OperatorClient, name: str | None, form: Form | None)
         sys.exit(1)
 
 
-@reconcile.command()
+@reconcile.command("report")
 @click.option("--provider", help="Only this provider, such as openai; default: all providers with a bill.")
 @click.option("--month", metavar="YYYY-MM", help="Month in UTC; default: the current month.")
 @click.option("--by", type=Choice(LEVELS), default=DAY, show_default=True, help="Dimension of the rows.")
 @click.option("--format", "form", type=Choice((TABLE, *FORMATS)), default=TABLE, show_default=True)
 @with_client
-def report(client: OperatorClient, provider: str | None, month: str | None, by: str, form: str) -> None:
+def show_reconciliation(
+    client: OperatorClient, provider: str | None, month: str | None, by: str, form: str
+) -> None:
     """
     Compare provider bills with counted costs, and explain each difference.
 
@@ -182,7 +184,7 @@ def report(client: OperatorClient, provider: str | None, month: str | None, by: 
     parameters = {"provider": provider, "month": month, "by": by}
     query = [(name, value) for name, value in parameters.items() if value is not None]
     if form == "csv":
-        headers = client.copy("/reconciliation", [*query, ("format", form)], to=sys.stdout.buffer)
+        headers = client.copy_response("/reconciliation", [*query, ("format", form)], to=sys.stdout.buffer)
         warn_about_incomplete_totals(headers.get(WHOLE_SINCE))
         return
     payload = client.request("GET", "/reconciliation", query=query)
@@ -191,7 +193,7 @@ def report(client: OperatorClient, provider: str | None, month: str | None, by: 
         return
     warn_about_incomplete_totals(payload["reconciliation"]["whole_since"])
     for provider_report in payload["providers"]:
-        _show_provider(provider_report, payload["reconciliation"]["month"], by)
+        _show_provider_report(provider_report, payload["reconciliation"]["month"], by)
     for unbilled in payload["without_statement"]:
         name = unbilled["provider"] or "unknown provider"
         click.echo(
@@ -215,12 +217,12 @@ def write_claim(client: OperatorClient, provider: str, month: str | None, form: 
     The text can be sent to the provider. CSV has a row per day, model, key and kind of token, with exact amounts.
     """
     query = [("provider", provider), ("format", form), *([] if month is None else [("month", month)])]
-    client.copy("/reconciliation/claim", query, to=sys.stdout.buffer)
+    client.copy_response("/reconciliation/claim", query, to=sys.stdout.buffer)
 
 
-def _show_provider(provider_report: JsonObject, month: str, by: str) -> None:
+def _show_provider_report(provider_report: JsonObject, month: str, by: str) -> None:
     total = provider_report["total"]
-    shown = _rounded_row(total)
+    shown = _rounded_amounts(total)
     causes = "".join(f"{cause} {_format_dollars(amount)} + " for cause, amount in shown.causes.items())
     explained = f" = {causes}unexplained {_format_dollars(shown.unexplained)}" if causes else ""
     click.echo(
@@ -235,8 +237,8 @@ def _show_provider(provider_report: JsonObject, month: str, by: str) -> None:
         sources = replace_unprintable(", ".join(provider_report["set_aside"]))
         click.echo(f"left out, because other bills cover the same days: {sources}", err=True)
     columns = (by, *(("state",) if by == DAY else ()), *_SHOWN)
-    rows = [_format_row(row, by) for row in provider_report["rows"]]
-    show_table([*rows, _format_row(total, by) | {by: "total", "state": None}], columns)
+    rows = [_format_reconciled_row(row, by) for row in provider_report["rows"]]
+    show_table([*rows, _format_reconciled_row(total, by) | {by: "total", "state": None}], columns)
     if provider_report["causes"]:
         click.echo()
         amounts = {str(number): cause["amount"] for number, cause in enumerate(provider_report["causes"])}
@@ -256,8 +258,8 @@ def _show_provider(provider_report: JsonObject, month: str, by: str) -> None:
     click.echo()
 
 
-def _format_row(row: JsonObject, by: str) -> JsonObject:
-    shown = _rounded_row(row)
+def _format_reconciled_row(row: JsonObject, by: str) -> JsonObject:
+    shown = _rounded_amounts(row)
     return {
         by: row["name"],
         "state": row["state"],
@@ -267,7 +269,7 @@ def _format_row(row: JsonObject, by: str) -> JsonObject:
     }
 
 
-def _rounded_row(row: JsonObject) -> ShownRow:
+def _rounded_amounts(row: JsonObject) -> ShownRow:
     return shown_row(row["billed"], row["counted"], row["causes"], row["unexplained"], places=PLACES)
 
 

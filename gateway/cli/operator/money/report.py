@@ -20,11 +20,11 @@ import click
 
 from gateway.cli import fail
 from gateway.cli.amounts import (
-    adding_up,
     decimals_for_amounts,
+    format_amount_column,
+    format_rounded_amount,
     format_single_amount,
-    money_column,
-    money_text,
+    round_to_add_up,
 )
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import show_cursor
@@ -276,11 +276,11 @@ def report(client: OperatorClient, form: Form | None, **given: Any) -> None:
     """
     given["of plans"] = given["cost_type"] in PLAN_TYPES
     if given["as_if"] is not None:
-        _refuse_options(given, _NOT_AS_IF)
-        _show_as_if(client, given, form)
+        _refuse_incompatible_options(given, _NOT_AS_IF)
+        _show_cost_with_other_model(client, given, form)
     elif given["calls"]:
-        _refuse_options(given, _NOT_OF_CALLS)
-        _show_calls(client, given, form)
+        _refuse_incompatible_options(given, _NOT_OF_CALLS)
+        _show_most_expensive_calls(client, given, form)
     else:
         if given["top_by"] not in (None, *SUMS):
             raise click.UsageError(
@@ -288,13 +288,13 @@ def report(client: OperatorClient, form: Form | None, **given: Any) -> None:
                 f"{', '.join(SUMS)}"
             )
         if given["against"] is not None:
-            _refuse_options(given, _NOT_OF_CHANGES)
+            _refuse_incompatible_options(given, _NOT_OF_CHANGES)
         elif form == "csv":
-            _refuse_options(given, _NOT_AS_CSV)
-        _show_sums(client, given, form)
+            _refuse_incompatible_options(given, _NOT_AS_CSV)
+        _show_totals(client, given, form)
 
 
-def _refuse_options(options: Mapping[str, Any], refused: Mapping[str, Sequence[str]]) -> None:
+def _refuse_incompatible_options(options: Mapping[str, Any], refused: Mapping[str, Sequence[str]]) -> None:
     """
     Raise UsageError if a refused option is given. `refused` maps each error message to the options that it refuses.
     """
@@ -303,18 +303,20 @@ def _refuse_options(options: Mapping[str, Any], refused: Mapping[str, Sequence[s
             raise click.UsageError(message)
 
 
-def _span_query(options: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _range_query_parameters(options: Mapping[str, Any]) -> list[tuple[str, str]]:
     names = {"since": "from", "until": "to", "range": "range", "tz": "tz", "view": "view"}
     return [(name, options[option]) for option, name in names.items() if options[option] is not None]
 
 
-def _show_sums(client: OperatorClient, options: dict[str, Any], form: Form | None) -> None:
-    shown = _choose_columns(client, options)
+def _show_totals(client: OperatorClient, options: dict[str, Any], form: Form | None) -> None:
+    shown = _default_columns(client, options)
     # conditions() rejects a text without `=`, because the API would read `team` as calls without a team.
     for _ in parse_conditions(options["where"]):
         pass
     once = {name: options[name] for name in _OF_SUMS} | {"compare": PREVIOUS if options["compare"] else None}
-    query = _span_query(options) + [(name, str(value)) for name, value in once.items() if value is not None]
+    query = _range_query_parameters(options) + [
+        (name, str(value)) for name, value in once.items() if value is not None
+    ]
     query += [("by", name) for name in options["by"] or (MODEL_FAMILY,)]
     query += [(name, value) for name in ("where", "show") for value in options[name]]
     is_change = options["against"] is not None
@@ -322,7 +324,7 @@ def _show_sums(client: OperatorClient, options: dict[str, Any], form: Form | Non
     if form is None and not is_change and is_counted and not {"cost", *_EACH}.isdisjoint(options["show"]):
         query.append(("show", "unpriced"))  # for NO_PRICE
     if form == "csv" and not is_change:
-        headers = client.copy("/report", [*query, ("format", "csv")], to=sys.stdout.buffer)
+        headers = client.copy_response("/report", [*query, ("format", "csv")], to=sys.stdout.buffer)
         warn_about_incomplete_totals(headers.get(WHOLE_SINCE))
         warn_about_partial_periods(headers.get(CUT_PERIODS))
         warn_about_unlisted_units(*headers.get(OTHER_UNITS, "").split())
@@ -337,15 +339,15 @@ def _show_sums(client: OperatorClient, options: dict[str, Any], form: Form | Non
         rows = [{**row, "against": row["against"] and row["against"]["cost"]} for row in payload["rows"]]
         show_csv(rows, (*payload["comparison"]["by"], "cost", "against", "change", *PARTS))
     elif is_change:
-        _show_change(payload)
+        _show_cost_comparison(payload)
     else:
         _show_report(payload, shown, options["show"])
         if sum(row.get("calls", FEW) for row in payload["rows"]) < FEW:
-            _explain_few(client, payload)
+            _explain_short_report(client, payload)
     show_cursor(payload)
 
 
-def _explain_few(client: OperatorClient, payload: JsonObject) -> None:
+def _explain_short_report(client: OperatorClient, payload: JsonObject) -> None:
     """Say which calls a short report does not have yet, because they wait for a second report."""
     waiting = 0
     if datetime.fromisoformat(payload["report"]["to"]) > datetime.now(UTC):
@@ -364,7 +366,7 @@ def _explain_few(client: OperatorClient, payload: JsonObject) -> None:
         click.echo("no calls in this period; `tollhouse send --example litellm` sends one", err=True)
 
 
-def _choose_columns(client: OperatorClient, options: dict[str, Any]) -> Sequence[str]:
+def _default_columns(client: OperatorClient, options: dict[str, Any]) -> Sequence[str]:
     """
     Return the default measures, or () if the user chose the measures. The table omits default measures
     that are empty.
@@ -401,7 +403,7 @@ def _show_report(payload: JsonObject, shown: Sequence[str], chosen: Sequence[str
     warn_about_days_without_bill(payload["billed"])
     warn_about_unlisted_units(*(summary["other_units"] or {}).values())
     chosen = [name for name in summary["show"] if name != "unpriced" or name in chosen]
-    _show_table(payload, _drop_empty_columns(payload["rows"], shown) if shown else chosen)
+    _show_report_table(payload, _drop_empty_columns(payload["rows"], shown) if shown else chosen)
     if summary["truncated"]:
         click.echo(
             f"showing the largest of {summary['row_count']:,} groups; all others are summed as {OTHER}. "
@@ -413,13 +415,13 @@ def _show_report(payload: JsonObject, shown: Sequence[str], chosen: Sequence[str
 def _drop_empty_columns(rows: Sequence[JsonObject], shown: Sequence[str]) -> Sequence[str]:
     always = ("calls", "cost", *LATENCY)
 
-    def has_any(name: str) -> bool:
+    def has_values(name: str) -> bool:
         return any(row[name] and Decimal(row[name]) for row in rows)
 
-    return [name for name in shown if name in always or has_any(name)]
+    return [name for name in shown if name in always or has_values(name)]
 
 
-def _show_table(payload: JsonObject, shown: Sequence[str]) -> None:
+def _show_report_table(payload: JsonObject, shown: Sequence[str]) -> None:
     rows = payload["rows"]
     summary = payload["report"]
     names = distinguishing_columns(summary)
@@ -429,7 +431,7 @@ def _show_table(payload: JsonObject, shown: Sequence[str]) -> None:
     has_total = payload["total"] is not None
     # aggregated costs have no total, so a repeated row stands in its place
     last = [payload["total"]] if has_total else ordered[:1]
-    lines = _format_rows([*ordered, *last], names, shown, summary["currency"]) if last else [{}]
+    lines = _format_report_rows([*ordered, *last], names, shown, summary["currency"]) if last else [{}]
     total = lines.pop()
     if "period" in names:
         has_hours = summary["per"] == "hourly"
@@ -441,7 +443,7 @@ def _show_table(payload: JsonObject, shown: Sequence[str]) -> None:
     beside = ("previous_cost", "change") if summary["previous"] and "cost" in summary["show"] else ()
     show_table(lines, (*names, *shown, *beside), _column_titles(summary))
     if continuing := sum(row.get("continues", False) for row in rows):
-        warn_about_continuing_units(f"{continuing:,} of {len(rows):,} rows have")
+        warn_about_calls_outside_period(f"{continuing:,} of {len(rows):,} rows have")
 
 
 def _column_titles(summary: JsonObject) -> Mapping[str, str]:
@@ -450,7 +452,7 @@ def _column_titles(summary: JsonObject) -> Mapping[str, str]:
     return {**summary["names"], **short, **CALL_TITLES}
 
 
-def _show_change(payload: JsonObject) -> None:
+def _show_cost_comparison(payload: JsonObject) -> None:
     summary = payload["comparison"]
     total = payload["total"]
     warn_about_incomplete_totals(summary["whole_since"])
@@ -470,19 +472,19 @@ def _show_change(payload: JsonObject) -> None:
     now, past = ([Decimal(row["cost"]) for row in side] for side in (rows, [row["against"] for row in rows]))
     changes = {name: [Decimal(row[name]) for row in rows] for name in ("change", *PARTS)}
     places = decimals_for_amounts([*now, *past])
-    texts = {name: money_column(amounts, places, is_signed=True) for name, amounts in changes.items()}
-    texts["cost"] = money_column(now, places)
+    texts = {name: format_amount_column(amounts, places, is_signed=True) for name, amounts in changes.items()}
+    texts["cost"] = format_amount_column(now, places)
     # the difference of the shown amounts, so that each row adds up and the change is the one of the sentence
     texts["against"] = [
-        money_text(exact, cost - change, places)
+        format_rounded_amount(exact, cost - change, places)
         for exact, cost, change in zip(
-            past, adding_up(now, places), adding_up(changes["change"], places), strict=True
+            past, round_to_add_up(now, places), round_to_add_up(changes["change"], places), strict=True
         )
     ]
-    texts["cost"] = _without_zeros(texts["cost"], rows)
-    texts["against"] = _without_zeros(texts["against"], [row["against"] for row in rows])
+    texts["cost"] = _mark_missing_prices(texts["cost"], rows)
+    texts["against"] = _mark_missing_prices(texts["against"], [row["against"] for row in rows])
     lines = [
-        {name: _group_label(name, row) for name in names}
+        {name: _group_value_or_none_label(name, row) for name in names}
         | {name: column[index] for name, column in texts.items()}
         for index, row in enumerate(rows)
     ]
@@ -515,7 +517,7 @@ def _format_period(span: JsonObject) -> str:
     return f"{first:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}"
 
 
-def warn_about_continuing_units(who: str) -> None:
+def warn_about_calls_outside_period(who: str) -> None:
     click.echo(f"{who} more calls in the day before or after this period", err=True)
 
 
@@ -555,7 +557,7 @@ def warn_about_partial_periods(periods: str | None) -> None:
         click.echo(f"these periods are not complete: {periods}", err=True)
 
 
-def _format_rows(
+def _format_report_rows(
     rows: Sequence[JsonObject], names: Sequence[str], shown: Sequence[str], currency: str
 ) -> list[dict[str, object]]:
     """Format rows, of which the last is the total. Sums of money add up; unit prices have at least four decimals."""
@@ -564,19 +566,21 @@ def _format_rows(
     if has_past:
         money["previous_cost"] = [_decimal_or_none(row["previous"]["cost"]) for row in rows]
     texts = {
-        name: money_column(
+        name: format_amount_column(
             amounts, max(4 if name in _EACH else 2, decimals_for_amounts(filter(None, amounts))), currency
         )
         for name, amounts in money.items()
     }
     for name in texts.keys() & {"cost", *_EACH}:
-        texts[name] = _without_zeros(texts[name], rows, name)
+        texts[name] = _mark_missing_prices(texts[name], rows, name)
     if has_past:
-        texts["previous_cost"] = _without_zeros(texts["previous_cost"], [row["previous"] for row in rows])
+        texts["previous_cost"] = _mark_missing_prices(
+            texts["previous_cost"], [row["previous"] for row in rows]
+        )
     # a percentage of cents misleads, so the total decides whether the rows have one
     compares = has_past and abs(Decimal(rows[-1]["previous"]["cost"])) >= 1
     return [
-        {name: _group_label(name, row) for name in names}
+        {name: _group_value_or_none_label(name, row) for name in names}
         | {name: _format_measure(name, row) for name in shown if name not in money}
         | {name: column[index] for name, column in texts.items()}
         | ({"change": _format_cost_change(row, compares=compares)} if has_past else {})
@@ -584,7 +588,7 @@ def _format_rows(
     ]
 
 
-def _without_zeros(
+def _mark_missing_prices(
     texts: Sequence[str | None], rows: Sequence[JsonObject], name: str = "cost"
 ) -> list[str | None]:
     """Replace each cost that is 0 only because its calls have no price."""
@@ -594,7 +598,7 @@ def _without_zeros(
     ]
 
 
-def _group_label(name: str, row: JsonObject) -> object:
+def _group_value_or_none_label(name: str, row: JsonObject) -> object:
     """Return a row's value in a dimension. For calls without a unit of work, it says so: "(no session)"."""
     value = row.get(name)
     return f"(no {name.replace('_', ' ')})" if value is None and name in WORK_UNITS and name in row else value
@@ -629,7 +633,7 @@ def _format_percentile(ms: int | None, *, timed: int) -> str | None:
     return f"{ms:,}"
 
 
-def _show_calls(client: OperatorClient, options: Mapping[str, Any], form: Form | None) -> None:
+def _show_most_expensive_calls(client: OperatorClient, options: Mapping[str, Any], form: Form | None) -> None:
     by = options["top_by"] or "cost"
     top = options["top"] or options["limit"] or TOP_CALLS
     if by not in BY_CALL:
@@ -639,15 +643,15 @@ def _show_calls(client: OperatorClient, options: Mapping[str, Any], form: Form |
     query = [
         ("sort_key", by),
         ("sort_order", "desc"),
-        *_span_query(options),
-        *_record_filters(options["where"]),
+        *_range_query_parameters(options),
+        *_record_query_parameters(options["where"]),
     ]
     if options["cursor"]:
         query = [("cursor", options["cursor"])]
-    answer = _first_records(client, query, top)
+    answer = _fetch_first_records(client, query, top)
     records = answer["records"]
     places = decimals_for_amounts(cost for row in records if (cost := _call_cost(row)))
-    show_list(form, answer, records, _CALL_COLUMNS, lambda row: _call_line(row, places), CALL_TITLES)
+    show_list(form, answer, records, _CALL_COLUMNS, lambda row: _call_table_row(row, places), CALL_TITLES)
     if form == "json":
         return
     looked = answer["looked_through"]
@@ -663,7 +667,7 @@ def _show_calls(client: OperatorClient, options: Mapping[str, Any], form: Form |
     show_cursor(answer)
 
 
-def _first_records(client: OperatorClient, query: Sequence[tuple[str, str]], top: int) -> JsonObject:
+def _fetch_first_records(client: OperatorClient, query: Sequence[tuple[str, str]], top: int) -> JsonObject:
     """Return the response with the first `top` records. It is read in several pages if it is too large for one."""
     records: list[JsonObject] = []
     while True:
@@ -677,7 +681,7 @@ def _first_records(client: OperatorClient, query: Sequence[tuple[str, str]], top
         query = [("cursor", following)]
 
 
-def _record_filters(where: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _record_query_parameters(where: Sequence[str]) -> Iterator[tuple[str, str]]:
     """
     Translate --where into query parameters of the record list. A limit such as cost>0.5 becomes cost=">0.5".
     """
@@ -697,7 +701,7 @@ def _call_cost(row: JsonObject) -> Decimal | None:
     return _decimal_or_none(amounts.get(row.get("cost_source", "")))
 
 
-def _call_line(row: JsonObject, places: int) -> dict[str, object]:
+def _call_table_row(row: JsonObject, places: int) -> dict[str, object]:
     cost = _call_cost(row)
     start, end = (row.get(name) and datetime.fromisoformat(row[name]) for name in ("start_time", "end_time"))
     return {
@@ -713,13 +717,19 @@ def _call_line(row: JsonObject, places: int) -> dict[str, object]:
     }
 
 
-def _show_as_if(client: OperatorClient, options: Mapping[str, Any], form: Form | None) -> None:
+def _show_cost_with_other_model(
+    client: OperatorClient, options: Mapping[str, Any], form: Form | None
+) -> None:
     model = options["as_if"].removeprefix(_MODEL)
     if model == options["as_if"] or not model:
         raise click.UsageError("--as-if must be model=MODEL, such as --as-if model=gpt-4.1-mini")
     for _ in parse_conditions(options["where"]):  # parse_conditions() rejects a text that is not NAME=VALUE
         pass
-    query = [*_span_query(options), ("model", model), *(("by", name) for name in options["by"] or ("team",))]
+    query = [
+        *_range_query_parameters(options),
+        ("model", model),
+        *(("by", name) for name in options["by"] or ("team",)),
+    ]
     query += [("where", term) for term in options["where"]]
     answer = client.request("GET", "/what-if", query=query)
     names = answer["what_if"]["by"]
@@ -729,7 +739,7 @@ def _show_as_if(client: OperatorClient, options: Mapping[str, Any], form: Form |
     rows = [*answer["rows"], answer["total"] | dict.fromkeys(names, "total")]
     amounts = {name: [Decimal(row[name]) for row in rows] for name in ("cost", "as_if", "saves")}
     places = decimals_for_amounts(chain.from_iterable(amounts.values()))
-    texts = {name: money_column(column, places) for name, column in amounts.items()}
+    texts = {name: format_amount_column(column, places) for name, column in amounts.items()}
     lines = [
         {name: row[name] for name in names}
         | {"calls": f"{row['calls']:,}"}

@@ -6,7 +6,7 @@ import click
 
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import list_command
-from gateway.cli.operator.resources import resource_commands
+from gateway.cli.operator.resources import add_resource_commands
 from gateway.cli.output import as_json, show_json
 from gateway.operations.money.reports.declared import NewScheduledReport
 from spool.printable import replace_unprintable
@@ -34,7 +34,7 @@ list_command(
     help="List the scheduled reports.",
 )
 
-resource_commands(
+add_resource_commands(
     scheduled_reports,
     NewScheduledReport,
     noun="scheduled_report",
@@ -48,11 +48,11 @@ resource_commands(
 )
 
 
-@scheduled_reports.command()
+@scheduled_reports.command("preview")
 @click.argument("scheduled_report")
 @as_json
 @with_client
-def preview(client: OperatorClient, scheduled_report: str, as_json: bool) -> None:
+def preview_scheduled_report(client: OperatorClient, scheduled_report: str, as_json: bool) -> None:
     """Show the report of the last whole period. Nothing is sent."""
     payload = client.request("GET", f"/scheduled-reports/{quote_segment(scheduled_report)}/preview")
     if as_json:
@@ -63,11 +63,11 @@ def preview(client: OperatorClient, scheduled_report: str, as_json: bool) -> Non
         click.echo(replace_unprintable(text))
 
 
-@scheduled_reports.command()
+@scheduled_reports.command("send")
 @click.argument("scheduled_report")
 @as_json
 @with_client
-def send(client: OperatorClient, scheduled_report: str, as_json: bool) -> None:
+def send_scheduled_report(client: OperatorClient, scheduled_report: str, as_json: bool) -> None:
     """Send the report of the last whole period to all recipients now. The schedule does not change."""
     payload = client.request("POST", f"/scheduled-reports/{quote_segment(scheduled_report)}/send", body={})
     if as_json:

@@ -10,7 +10,12 @@ import click
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import list_command
-from gateway.cli.operator.resources import add_options, add_resource_options, request_body, resource_commands
+from gateway.cli.operator.resources import (
+    add_options,
+    add_resource_commands,
+    add_resource_options,
+    request_body,
+)
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json
 from gateway.cli.parameters import parse_conditions
 from spool.registry.views import EXCLUDES, NewView
@@ -67,17 +72,17 @@ list_command(
 )
 
 
-@views.command()
+@views.command("create")
 @add_resource_options(NewView, required=("name", "principal_dimension"))
 @add_options(_OPTIONS)
 @as_json
 @with_client
-def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
+def create_view(client: OperatorClient, as_json: bool, **given: Any) -> None:
     """Create a view. Without --where it contains all calls."""
-    _show_view(client.request("POST", "/views", body={"filter": {}, **_view_body(**given)}), as_json)
+    _show_view(client.request("POST", "/views", body={"filter": {}, **_view_request_body(**given)}), as_json)
 
 
-resource_commands(
+add_resource_commands(
     views,
     NewView,
     noun="view",
@@ -89,16 +94,16 @@ resource_commands(
 )
 
 
-@views.command()
+@views.command("edit")
 @click.argument("view")
 @click.option("--everything", is_flag=True, help="Remove the filter, so that the view contains all calls.")
 @add_resource_options(NewView)
 @add_options(_OPTIONS)
 @as_json
 @with_client
-def edit(client: OperatorClient, view: str, as_json: bool, everything: bool, **given: Any) -> None:
+def edit_view(client: OperatorClient, view: str, as_json: bool, everything: bool, **given: Any) -> None:
     """Change a view. A new filter or grouping replaces the old one."""
-    body = _view_body(**given)
+    body = _view_request_body(**given)
     if everything:
         if "filter" in body:
             fail("use either --where or --everything, not both", 2)
@@ -108,7 +113,7 @@ def edit(client: OperatorClient, view: str, as_json: bool, everything: bool, **g
     _show_view(client.request("PATCH", f"/views/{quote_segment(view)}", body=body), as_json)
 
 
-def _view_body(
+def _view_request_body(
     *, where: Sequence[str], notify: Sequence[str], anomalies: bool | None, growth: int | None, **given: Any
 ) -> JsonObject:
     body = request_body(NewView, given)

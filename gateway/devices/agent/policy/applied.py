@@ -29,7 +29,7 @@ from gateway.devices.agent.policy.targets import (
     MANAGED,
     PREFERENCES,
     RECORDS,
-    allowed_paths,
+    paths_a_bundle_may_write,
 )
 
 MOST_BYTES: Final = 1024 * 1024  # size limit of one file
@@ -82,7 +82,7 @@ class PolicyChanges:
 def verify_bundle(directory: Path, public_key: PublicKey) -> CheckedBundle:
     """Read and check a whole bundle. Raises BadBundle, or OSError if a file cannot be read."""
     signed = _read_file(directory / MANIFEST)
-    if not public_key.is_signed(_read_file(directory / SIGNATURE), signed):
+    if not public_key.is_valid_signature(_read_file(directory / SIGNATURE), signed):
         raise BadBundle(f"{MANIFEST} is not signed by this key")
     try:
         manifest = msgspec.json.decode(signed, type=PolicyManifest)
@@ -98,7 +98,7 @@ def verify_bundle(directory: Path, public_key: PublicKey) -> CheckedBundle:
         content = _read_file(directory / file.path)
         if _digest_content(content) != file.sha256:
             raise BadBundle(f"{file.path} was changed")
-        _check_syntax(file.path, content)
+        _require_valid_syntax(file.path, content)
         contents[file.path] = content
     return CheckedBundle(manifest, contents, _digest_content(signed))
 
@@ -123,7 +123,7 @@ def _read_file(path: Path) -> bytes:
     return content
 
 
-def _check_syntax(path: str, content: bytes) -> None:
+def _require_valid_syntax(path: str, content: bytes) -> None:
     try:
         match Path(path).suffix:
             case ".json":
@@ -153,19 +153,19 @@ def apply_bundle(
     are deleted. Unless `allows_older`, raises BadBundle if a newer bundle was applied before, even if it was removed.
     """
     wanted = {file.target: file for file in checked.manifest.files if file.system == system}
-    if strange := wanted.keys() - allowed_paths(system):
+    if strange := wanted.keys() - paths_a_bundle_may_write(system):
         raise BadBundle(f"{min(strange)} is not a path of managed settings on {system}")
     tree = _Tree(root)
-    record = _read_record(tree, system)
+    record = _read_policy_record(tree, system)
     if not allows_older:
-        _check_number(checked, record)
-    outcome = PolicyChanges(hidden=dict(_stronger_sources(tree, system)))
+        _require_newer_bundle(checked, record)
+    outcome = PolicyChanges(hidden=dict(_overriding_mdm_profiles(tree, system)))
     for target in record.files.keys() - wanted.keys():
-        _remove_target(tree, record, target, outcome)
+        _remove_target_unless_foreign(tree, record, target, outcome)
     for target, file in sorted(wanted.items()):
         if file.assistant in outcome.hidden:
             continue
-        present, digests = tree.read(target), record.files.get(target, [])
+        present, digests = tree.read_file(target), record.files.get(target, [])
         if present is not None and _digest_content(present) == file.sha256:
             if digests:
                 record.files[target] = [file.sha256]
@@ -175,17 +175,17 @@ def apply_bundle(
             continue
         record.files[target] = sorted({*digests, file.sha256})
         record.folders = sorted({*record.folders, *tree.missing_folders(target)})
-        _write_record(tree, system, record)
-        tree.write(target, checked.contents[file.path])
+        _write_policy_record(tree, system, record)
+        tree.write_file(target, checked.contents[file.path])
         record.files[target] = [file.sha256]
         outcome.written.append(target)
     record.manifest, record.number = checked.sha256, checked.manifest.number
     record.error = "foreign_file" if outcome.foreign else "mdm_policy" if outcome.hidden else ""
-    _write_record(tree, system, record)
+    _write_policy_record(tree, system, record)
     return outcome
 
 
-def _check_number(checked: CheckedBundle, record: _Record) -> None:
+def _require_newer_bundle(checked: CheckedBundle, record: _Record) -> None:
     number = checked.manifest.number
     if number < record.number:
         raise BadBundle(
@@ -204,18 +204,18 @@ def remove_policy(system: str, root: Path) -> PolicyChanges:
     bundle, so that no older bundle is applied later.
     """
     tree = _Tree(root)
-    record, outcome = _read_record(tree, system), PolicyChanges()
+    record, outcome = _read_policy_record(tree, system), PolicyChanges()
     for target in list(record.files):
-        _remove_target(tree, record, target, outcome)
+        _remove_target_unless_foreign(tree, record, target, outcome)
     for folder in sorted(record.folders, key=len, reverse=True):
         tree.remove_folder(folder)
-    if tree.read(RECORDS[system]) is not None:
-        _write_record(tree, system, _Record(manifest=record.manifest, number=record.number))
+    if tree.read_file(RECORDS[system]) is not None:
+        _write_policy_record(tree, system, _Record(manifest=record.manifest, number=record.number))
     return outcome
 
 
-def _remove_target(tree: _Tree, record: _Record, target: str, outcome: PolicyChanges) -> None:
-    present = tree.read(target)
+def _remove_target_unless_foreign(tree: _Tree, record: _Record, target: str, outcome: PolicyChanges) -> None:
+    present = tree.read_file(target)
     if present is not None and _digest_content(present) not in record.files[target]:
         outcome.foreign[target] = None
     elif present is not None:
@@ -224,18 +224,18 @@ def _remove_target(tree: _Tree, record: _Record, target: str, outcome: PolicyCha
     del record.files[target]
 
 
-def _stronger_sources(tree: _Tree, system: str) -> Iterator[tuple[str, str]]:
+def _overriding_mdm_profiles(tree: _Tree, system: str) -> Iterator[tuple[str, str]]:
     """Yield each assistant whose file would be ignored, because a profile of the MDM has settings for it."""
     if system != MACOS:
         return
     for assistant in MANAGED.values():
         path = f"{PREFERENCES}/{assistant.domain}.plist"
-        if assistant.domain and tree.read(path) is not None:
+        if assistant.domain and tree.read_file(path) is not None:
             yield assistant.name, path
 
 
-def _read_record(tree: _Tree, system: str) -> _Record:
-    content = tree.read(RECORDS[system])
+def _read_policy_record(tree: _Tree, system: str) -> _Record:
+    content = tree.read_file(RECORDS[system])
     if content is None:
         return _Record()
     try:
@@ -245,15 +245,15 @@ def _read_record(tree: _Tree, system: str) -> _Record:
             f"{RECORDS[system]} is damaged: delete it, and delete the files that Tollhouse wrote by hand"
         ) from error
     # the record may be of another release, so paths that this release does not write are ignored
-    allowed = allowed_paths(system)
+    allowed = paths_a_bundle_may_write(system)
     record.files = {target: digests for target, digests in record.files.items() if target in allowed}
     folders = {str(folder) for target in allowed for folder in Path(target).parents}
     record.folders = [folder for folder in record.folders if folder in folders]
     return record
 
 
-def _write_record(tree: _Tree, system: str, record: _Record) -> None:
-    tree.write(RECORDS[system], msgspec.json.encode(record))
+def _write_policy_record(tree: _Tree, system: str, record: _Record) -> None:
+    tree.write_file(RECORDS[system], msgspec.json.encode(record))
 
 
 class _Tree:
@@ -264,7 +264,7 @@ class _Tree:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def read(self, path: str) -> bytes | None:
+    def read_file(self, path: str) -> bytes | None:
         """Return the content, or None if the file does not exist. Raises BadBundle for a link or a large file."""
         with self._open_folder(path) as (folder, name):
             if folder is None:
@@ -282,7 +282,7 @@ class _Tree:
                     raise BadBundle(f"{path} is not a file")
                 return file.read(MOST_BYTES + 1)
 
-    def write(self, path: str, content: bytes) -> None:
+    def write_file(self, path: str, content: bytes) -> None:
         """Replace the file by renaming a draft, readable by all and writable by its owner."""
         with self._open_folder(path, creates=True) as (folder, name):
             draft = f".{name}.tollhouse-new"
@@ -316,7 +316,7 @@ class _Tree:
     def _open_folder(self, path: str, *, creates: bool = False) -> Iterator[tuple[int | None, str]]:
         """Open the folder of a path, and yield it with the file's name. The folder is None if it does not exist."""
         *folders, name = Path(path).parts[1:]
-        with ExitStack() as stack, _name_path_in_errors(path):
+        with ExitStack() as stack, _with_whole_path_in_errors(path):
             current = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             stack.callback(os.close, current)
             for folder in folders:
@@ -330,7 +330,7 @@ class _Tree:
 
 
 @contextmanager
-def _name_path_in_errors(path: str) -> Iterator[None]:
+def _with_whole_path_in_errors(path: str) -> Iterator[None]:
     """Put the whole path into errors of the block, which name only a part of it."""
     try:
         yield

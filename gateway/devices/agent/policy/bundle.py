@@ -96,7 +96,7 @@ def build_bundle(
     files: dict[str, bytes] = {}
     installed: dict[str, BundleFile] = {}
 
-    def install(system: str, target: str, content: bytes, assistant: str, **facts: Any) -> None:
+    def add_installed_file(system: str, target: str, content: bytes, assistant: str, **facts: Any) -> None:
         path = f"{system}{target}"
         files[path] = content
         # the assistants of every user read the file, so all users may read it, also if it has a key
@@ -104,33 +104,35 @@ def build_bundle(
         installed[path] = _bundle_file(path, content, **facts)
 
     for assistant in assistants:
-        content = assistant.content(everywhere).encode()
+        content = assistant.settings_text(everywhere).encode()
         files[f"merge/{assistant.name}{Path(assistant.files[LINUX]).suffix}"] = content
         for system in (LINUX, MACOS):
             facts = {"since": assistant.since, "enforced": assistant.is_enforced}
-            install(system, assistant.files[system], content, assistant.name, **facts)
+            add_installed_file(system, assistant.files[system], content, assistant.name, **facts)
     if has_environment:
         machine = telemetry_variables(everywhere)
-        install(LINUX, ENVIRONMENT_FILES[LINUX], _environment_file(machine), ENVIRONMENT)
-        install(MACOS, ENVIRONMENT_FILES[MACOS], _launch_agent(machine), ENVIRONMENT)
+        add_installed_file(LINUX, ENVIRONMENT_FILES[LINUX], _build_environment_file(machine), ENVIRONMENT)
+        add_installed_file(MACOS, ENVIRONMENT_FILES[MACOS], _build_launch_agent(machine), ENVIRONMENT)
     for assistant in assistants:
         files[f"jamf/{assistant.name}.sh"] = JAMF.format(title=assistant.title, name=assistant.name).encode()
-    files[PROFILE] = build_profile(assistants, destination)
+    files[PROFILE] = build_configuration_profile(assistants, destination)
     values, documents = (
         list(_registry_values(assistants, everywhere)),
-        list(_windows_files(assistants, everywhere)),
+        list(_windows_settings_files(assistants, everywhere)),
     )
-    files |= windows.policy_files(
+    files |= windows.windows_policy_files(
         values, documents, telemetry_variables(everywhere) if has_environment else {}
     )
     files["cursor.txt"] = CURSOR.encode()
     on_linux = {file.target: files[file.path] for file in installed.values() if file.system == LINUX}
     if rpm_version:
-        files[f"linux/{rpm.NAME}-{rpm_version}-{rpm.RELEASE}.noarch.rpm"] = rpm.build_package(
+        files[f"linux/{rpm.NAME}-{rpm_version}-{rpm.RELEASE}.noarch.rpm"] = rpm.build_rpm_package(
             on_linux, rpm_version
         )
     if deb_version:
-        files[f"linux/tollhouse-policy_{deb_version}_all.deb"] = debian.build_package(on_linux, deb_version)
+        files[f"linux/tollhouse-policy_{deb_version}_all.deb"] = debian.build_debian_package(
+            on_linux, deb_version
+        )
     manifest = PolicyManifest(
         version=1,
         number=number,
@@ -147,11 +149,11 @@ def _bundle_file(path: str, content: bytes, **facts: Any) -> BundleFile:
     return BundleFile(path=path, sha256=sha256(content).hexdigest(), **facts)
 
 
-def _environment_file(machine: Mapping[str, str]) -> bytes:
+def _build_environment_file(machine: Mapping[str, str]) -> bytes:
     return "".join(f'{name}="{value}"\n' for name, value in machine.items()).encode()
 
 
-def _launch_agent(machine: Mapping[str, str]) -> bytes:
+def _build_launch_agent(machine: Mapping[str, str]) -> bytes:
     commands = [shlex.join(("/bin/launchctl", "setenv", name, value)) for name, value in machine.items()]
     return plistlib.dumps(
         {
@@ -162,19 +164,21 @@ def _launch_agent(machine: Mapping[str, str]) -> bytes:
     )
 
 
-def build_profile(assistants: Iterable[ManagedAssistant], destination: Destination) -> bytes:
+def build_configuration_profile(assistants: Iterable[ManagedAssistant], destination: Destination) -> bytes:
     """Return one configuration profile, with one payload per preference domain."""
     payloads = [
         {
-            **_profile_payload(f"{IDENTIFIER}.{assistant.name}", assistant.domain, assistant.title),
-            **assistant.preferences(assistant.content(destination)),
+            **_profile_payload_header(f"{IDENTIFIER}.{assistant.name}", assistant.domain, assistant.title),
+            **assistant.preferences(assistant.settings_text(destination)),
         }
         for assistant in assistants
         if assistant.domain
     ]
     return plistlib.dumps(
         {
-            **_profile_payload(IDENTIFIER, "Configuration", "Tollhouse: telemetry of coding assistants"),
+            **_profile_payload_header(
+                IDENTIFIER, "Configuration", "Tollhouse: telemetry of coding assistants"
+            ),
             "PayloadDescription": "Coding assistants report their usage. Prompts are not reported.",
             "PayloadScope": "System",
             "PayloadContent": payloads,
@@ -182,7 +186,7 @@ def build_profile(assistants: Iterable[ManagedAssistant], destination: Destinati
     )
 
 
-def _profile_payload(identifier: str, type: str, title: str) -> dict[str, Any]:
+def _profile_payload_header(identifier: str, type: str, title: str) -> dict[str, Any]:
     # An MDM replaces the installed build_profile if the identifiers are equal, so the identifiers never depend on
     # the values.
     return {
@@ -198,13 +202,13 @@ def _registry_values(
     assistants: Iterable[ManagedAssistant], destination: Destination
 ) -> Iterator[windows.RegistryValue]:
     for assistant in assistants:
-        for name, text in assistant.registry_values(assistant.content(destination)).items():
+        for name, text in assistant.registry_values(assistant.settings_text(destination)).items():
             yield windows.RegistryValue(assistant.title, assistant.registry, name, text)
 
 
-def _windows_files(
+def _windows_settings_files(
     assistants: Iterable[ManagedAssistant], destination: Destination
 ) -> Iterator[tuple[str, str]]:
     for assistant in assistants:
         if not assistant.registry and WINDOWS in assistant.files:
-            yield assistant.files[WINDOWS], assistant.content(destination)
+            yield assistant.files[WINDOWS], assistant.settings_text(destination)

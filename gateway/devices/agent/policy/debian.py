@@ -19,7 +19,7 @@ Description: managed settings of coding assistants, with which they report to To
 """
 
 
-def build_package(files: Mapping[str, bytes], version: str) -> bytes:
+def build_debian_package(files: Mapping[str, bytes], version: str) -> bytes:
     """
     Return a package that installs files by their absolute paths.
 

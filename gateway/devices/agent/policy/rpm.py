@@ -30,12 +30,12 @@ _OF_SIGNATURE, _OF_HEADER = 62, 63  # tags of the signature and of the header in
 Value: TypeAlias = str | bytes | Sequence[int] | Sequence[str]
 
 
-def build_package(files: Mapping[str, bytes], version: str) -> bytes:
+def build_rpm_package(files: Mapping[str, bytes], version: str) -> bytes:
     """Return a package that installs files by their absolute paths, as configuration files."""
     paths = sorted(files)
     payload = _cpio_archive(paths, files)
     packed = gzip.compress(payload, mtime=0)
-    header = _encode_header(_OF_HEADER, _header_values(paths, files, version, packed))
+    header = _encode_header(_OF_HEADER, _rpm_header_values(paths, files, version, packed))
     whole = header + packed
     signature = _encode_header(
         _OF_SIGNATURE,
@@ -52,7 +52,7 @@ def build_package(files: Mapping[str, bytes], version: str) -> bytes:
     return lead + signature + bytes(-len(signature) % 8) + whole
 
 
-def _header_values(
+def _rpm_header_values(
     paths: Sequence[str], files: Mapping[str, bytes], version: str, packed: bytes
 ) -> dict[int, tuple[int, Value]]:
     folders = sorted({f"{PurePosixPath(path).parent}/" for path in paths})

@@ -35,7 +35,7 @@ class PublicKey:
             raise BadKey("it is not an Ed25519 key")
         self._key = key
 
-    def is_signed(self, signature: bytes, data: bytes) -> bool:
+    def is_valid_signature(self, signature: bytes, data: bytes) -> bool:
         try:
             self._key.verify(signature, data)
         except InvalidSignature:
@@ -76,7 +76,7 @@ class TokenKey:
         form = serialization.PublicFormat.SubjectPublicKeyInfo
         return self._key.public_key().public_bytes(serialization.Encoding.PEM, form)
 
-    def token(self, payload: bytes, key_id: str) -> str:
+    def sign_web_token(self, payload: bytes, key_id: str) -> str:
         """Return a JSON Web Token with a payload, signed with ES256."""
         signed = (
             _encode_base64(orjson.dumps({"alg": "ES256", "kid": key_id})) + b"." + _encode_base64(payload)

@@ -77,7 +77,7 @@ class ManagedAssistant:
     def needs_environment(self, destination: Destination) -> bool:
         return not self.has_endpoint or bool(destination.key and not self.has_header)
 
-    def content(self, destination: Destination) -> str:
+    def settings_text(self, destination: Destination) -> str:
         """Return the text of the settings file."""
         text = ""
         for path, value in self.keys(destination).items():
@@ -89,7 +89,7 @@ def _compact_json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _values_as_texts(settings: Mapping[str, object]) -> dict[str, str]:
+def _texts_by_setting(settings: Mapping[str, object]) -> dict[str, str]:
     return {
         name: value if isinstance(value, str) else _compact_json(value) for name, value in settings.items()
     }
@@ -99,10 +99,10 @@ def telemetry_variables(destination: Destination) -> dict[str, str]:
     """Return the environment variables with which assistants on a machine send their telemetry."""
     # opencode exits without a last export, so a long delay between exports would lose calls
     found = {"OTEL_EXPORTER_OTLP_ENDPOINT": destination.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "200"}
-    return found | _optional_variables(destination)
+    return found | _header_and_device_variables(destination)
 
 
-def _optional_variables(destination: Destination) -> dict[str, str]:
+def _header_and_device_variables(destination: Destination) -> dict[str, str]:
     found = {}
     if destination.key:
         found["OTEL_EXPORTER_OTLP_HEADERS"] = f"authorization={destination.key}"
@@ -111,8 +111,8 @@ def _optional_variables(destination: Destination) -> dict[str, str]:
     return found
 
 
-def _claude_code(destination: Destination) -> Keys:
-    more = {"OTEL_LOG_USER_PROMPTS": "0"} | _optional_variables(destination)
+def _claude_code_settings(destination: Destination) -> Keys:
+    more = {"OTEL_LOG_USER_PROMPTS": "0"} | _header_and_device_variables(destination)
     if headers := more.get("OTEL_EXPORTER_OTLP_HEADERS"):
         more |= {f"OTEL_EXPORTER_OTLP_{signal}_HEADERS": headers for signal in ("LOGS", "METRICS")}
     assistant = ASSISTANTS["claude-code"]
@@ -183,7 +183,7 @@ MANAGED: Final = {
             domain="com.anthropic.claudecode",
             registry=r"SOFTWARE\Policies\ClaudeCode",
             registry_values=lambda content: {"Settings": _compact_json(json.loads(content))},
-            keys=_claude_code,
+            keys=_claude_code_settings,
             since="2.1.83",
         ),
         ManagedAssistant(
@@ -212,9 +212,9 @@ MANAGED: Final = {
             },
             # both settings accept only text, so an object is written as JSON
             domain="com.github.copilot",
-            preferences=lambda content: _values_as_texts(json.loads(content)),
+            preferences=lambda content: _texts_by_setting(json.loads(content)),
             registry=r"SOFTWARE\Policies\GitHubCopilot",
-            registry_values=lambda content: _values_as_texts(json.loads(content)),
+            registry_values=lambda content: _texts_by_setting(json.loads(content)),
             keys=_copilot_settings,
             since="1.0.102",
         ),
@@ -256,7 +256,7 @@ ENVIRONMENT_FILES: Final = {
 }
 
 
-def allowed_paths(system: str) -> frozenset[str]:
+def paths_a_bundle_may_write(system: str) -> frozenset[str]:
     """Return the paths that a bundle may write on a system. All other paths are refused."""
     paths = {assistant.files[system] for assistant in MANAGED.values() if system in assistant.files}
     return frozenset(paths | {ENVIRONMENT_FILES[system]} if system in ENVIRONMENT_FILES else paths)

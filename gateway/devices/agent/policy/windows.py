@@ -23,7 +23,7 @@ class RegistryValue:
     text: str
 
 
-def policy_files(
+def windows_policy_files(
     values: Sequence[RegistryValue], documents: Sequence[tuple[str, str]], machine: Mapping[str, str]
 ) -> dict[str, bytes]:
     """
@@ -40,7 +40,7 @@ def policy_files(
     script = _build_script([*values, *variables], documents)
     return {
         "windows/policy.admx": _build_template(values),
-        "windows/en-US/policy.adml": _template_texts(values),
+        "windows/en-US/policy.adml": _build_template_language_file(values),
         "windows/policy.reg": registry_file([*values, *variables]),
         "windows/Set-TollhousePolicy.ps1": script,
         # Intune runs the detection script of a remediation without arguments
@@ -66,7 +66,7 @@ def _quote_variable(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _policy_id(value: RegistryValue) -> str:
+def _policy_identifier(value: RegistryValue) -> str:
     return re.sub(r"\W", "", f"{value.title}_{value.name}")
 
 
@@ -86,10 +86,10 @@ def _build_template(values: Iterable[RegistryValue]) -> bytes:
             policies,
             "policy",
             {
-                "name": _policy_id(value),
+                "name": _policy_identifier(value),
                 "class": "Machine",
-                "displayName": f"$(string.{_policy_id(value)})",
-                "explainText": f"$(string.{_policy_id(value)}_Help)",
+                "displayName": f"$(string.{_policy_identifier(value)})",
+                "explainText": f"$(string.{_policy_identifier(value)}_Help)",
                 "key": value.key,
                 "valueName": value.name,
             },
@@ -100,23 +100,23 @@ def _build_template(values: Iterable[RegistryValue]) -> bytes:
     return _serialize_xml(root)
 
 
-def _template_texts(values: Iterable[RegistryValue]) -> bytes:
+def _build_template_language_file(values: Iterable[RegistryValue]) -> bytes:
     root = _new_document("policyDefinitionResources")
     ET.SubElement(root, "displayName").text = "Tollhouse"
     ET.SubElement(root, "description").text = "Telemetry of coding assistants"
     strings = ET.SubElement(ET.SubElement(root, "resources"), "stringTable")
-    for id, text in _template_strings(values):
+    for id, text in _strings_of_template(values):
         ET.SubElement(strings, "string", id=id).text = text
     return _serialize_xml(root)
 
 
-def _template_strings(values: Iterable[RegistryValue]) -> Iterator[tuple[str, str]]:
+def _strings_of_template(values: Iterable[RegistryValue]) -> Iterator[tuple[str, str]]:
     yield "Tollhouse", "Tollhouse: telemetry of coding assistants"
     for value in values:
-        yield _policy_id(value), f"{value.title} reports its usage"
+        yield _policy_identifier(value), f"{value.title} reports its usage"
         help = f"If enabled, {value.title} reports its usage. Prompts are not reported. The value replaces {value.name}"
         yield (
-            f"{_policy_id(value)}_Help",
+            f"{_policy_identifier(value)}_Help",
             rf"{help} under HKLM\{value.key}. It has at most {LONGEST_TEXT} characters.",
         )
 

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from gateway.devices.agent.identity import write_private
+from gateway.devices.agent.identity import write_private_file
 
 MOST_BYTES: Final = 256 * 1024
 MOST_ENTRIES: Final = 20_000  # entries of folders that one search for the newest file visits
@@ -51,11 +51,11 @@ if sys.platform == "win32":
             os.close(descriptor)
 
     @contextmanager
-    def _act_as(owner: Owner | None) -> Iterator[None]:
+    def _acting_as_owner(owner: Owner | None) -> Iterator[None]:
         yield
 
-    def store_file(folder: Path, name: str, text: str) -> None:
-        write_private(folder / name, text)
+    def replace_file(folder: Path, name: str, text: str) -> None:
+        write_private_file(folder / name, text)
 
     def _path_exists(root: Path, folder: str, name: str) -> bool:
         return os.path.lexists(root / folder / name)
@@ -79,7 +79,7 @@ else:
             os.close(current)
 
     @contextmanager
-    def _act_as(owner: Owner | None) -> Iterator[None]:
+    def _acting_as_owner(owner: Owner | None) -> Iterator[None]:
         """As root, use the owner's ids while the block runs. The process has one thread."""
         if owner is None or os.geteuid() != 0 or owner[0] == 0:
             yield
@@ -95,14 +95,14 @@ else:
             os.setegid(own_group)
             os.setgroups(groups)
 
-    def store_file(folder: Path, name: str, text: str) -> None:
+    def replace_file(folder: Path, name: str, text: str) -> None:
         """
         Replace a file in a folder, by renaming a draft. Root writes as the folder's owner, who alone can read the file.
         """
         with _open_below(folder, "", _FOLDER) as opened:
             assert isinstance(opened, int)
             status = os.fstat(opened)
-            with _act_as((status.st_uid, status.st_gid)):
+            with _acting_as_owner((status.st_uid, status.st_gid)):
                 draft = f"{name}.new"
                 with suppress(FileNotFoundError):
                     os.unlink(draft, dir_fd=opened)
@@ -127,10 +127,10 @@ class GuardedFolder:
         self.path = path
         self._owner = owner
 
-    def read(self, name: str) -> tuple[bytes, float] | None:
+    def read_file(self, name: str) -> tuple[bytes, float] | None:
         """Return the content and the time of the last change, or None if the file does not exist."""
         try:
-            with _act_as(self._owner), _open_below(self.path, name, _FILE) as descriptor:
+            with _acting_as_owner(self._owner), _open_below(self.path, name, _FILE) as descriptor:
                 assert isinstance(descriptor, int)
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
@@ -148,15 +148,15 @@ class GuardedFolder:
     def exists(self, name: str) -> bool:
         """Return whether there is a file, folder or link of this name."""
         folder, _, last = name.rpartition("/")
-        with _act_as(self._owner), suppress(OSError):
+        with _acting_as_owner(self._owner), suppress(OSError):
             return _path_exists(self.path, folder, last)
         return False
 
-    def names(self, name: str, prefix: str = "") -> list[str]:
+    def names_in_folder(self, name: str, prefix: str = "") -> list[str]:
         """Return up to MOST_NAMES names in a folder that begin with the prefix, the last ones first."""
         found: list[str] = []
         with (
-            _act_as(self._owner),
+            _acting_as_owner(self._owner),
             suppress(OSError),
             _open_below(self.path, name, _FOLDER) as folder,
             os.scandir(folder) as entries,
@@ -165,17 +165,21 @@ class GuardedFolder:
             found = [each for each in names if each.startswith(prefix)]
         return sorted(found, reverse=True)[:MOST_NAMES]
 
-    def newest(self, name: str, depth: int, *, least_bytes: int = 0) -> float | None:
+    def newest_change_below(self, name: str, depth: int, *, least_bytes: int = 0) -> float | None:
         """
         Return the newest modification time of a file in a folder and `depth` levels of folders below it. Files of
         fewer than `least_bytes` do not count.
         """
         times: list[float] = []
-        with _act_as(self._owner), suppress(OSError), _open_below(self.path, name, _FOLDER) as folder:
-            self._collect_times(name, folder, depth, times, [MOST_ENTRIES], least_bytes)
+        with (
+            _acting_as_owner(self._owner),
+            suppress(OSError),
+            _open_below(self.path, name, _FOLDER) as folder,
+        ):
+            self._collect_change_times(name, folder, depth, times, [MOST_ENTRIES], least_bytes)
         return max(times, default=None)
 
-    def _collect_times(
+    def _collect_change_times(
         self,
         name: str,
         folder: int | Path,
@@ -198,4 +202,4 @@ class GuardedFolder:
                     elif stat.S_ISDIR(status.st_mode) and depth > 0:
                         path = f"{name}/{entry.name}"
                         with _open_below(self.path, path, _FOLDER) as below:
-                            self._collect_times(path, below, depth - 1, times, left, least_bytes)
+                            self._collect_change_times(path, below, depth - 1, times, left, least_bytes)

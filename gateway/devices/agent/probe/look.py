@@ -45,7 +45,7 @@ from gateway.devices.agent.probe.states import (
     HomeState,
     SettingsSource,
     evaluate_home,
-    worst_home,
+    worst_home_state,
 )
 from gateway.devices.agent.probe.telemetry import (
     LOOPBACK,
@@ -56,9 +56,9 @@ from gateway.devices.agent.probe.telemetry import (
     MalformedSettings,
     SettingsReader,
     Switches,
-    combine_layers,
+    combine_settings_layers,
     endpoint_host,
-    is_same_endpoint,
+    is_own_endpoint,
     parse_document,
     parse_preferences,
 )
@@ -116,14 +116,14 @@ class AgentLink:
     oldest_at: float | None = None
     calls: Mapping[str, float] = field(default_factory=dict)
 
-    def waits(self, assistant: str) -> str:
+    def reason_calls_wait(self, assistant: str) -> str:
         """Return why the newest calls of an assistant wait at the agent, or ""."""
         newest = self.calls.get(assistant)
         is_waiting = newest is not None and self.oldest_at is not None and newest >= self.oldest_at
         return self.forward if is_waiting else ""
 
 
-def find_states(
+def assistant_and_policy_states(
     machine: ProbedMachine,
     link: AgentLink,
     report: Sequence[str],
@@ -135,7 +135,7 @@ def find_states(
     Return the states of all assistants, and the applied policy, in the form of heartbeats. `memories` has what earlier
     looks remembered, by assistant and home, and is changed to what the next look needs.
     """
-    policy = _applied_policy(machine)
+    policy = _read_applied_policy(machine)
     common = _read_variables(machine.root, ENVIRONMENT_FILES, ENVIRONMENT_FOLDER)
     variables = [
         {
@@ -146,14 +146,14 @@ def find_states(
         for home in machine.homes
     ]
     assistants = {
-        name: _Look(machine, link, policy, MANAGED[name], places, READERS[name], now, memories).assistant(
-            list(zip(machine.homes, variables, strict=True)), common, report
-        )
+        name: _Look(
+            machine, link, policy, MANAGED[name], places, READERS[name], now, memories
+        ).assistant_fields(list(zip(machine.homes, variables, strict=True)), common, report)
         for name, places in PLACES.items()
     }
     found: dict[str, Any] = {"assistants": assistants}
     if policy is not None:
-        found["policy"] = policy.described()
+        found["policy"] = policy.heartbeat_fields()
     return found
 
 
@@ -175,7 +175,7 @@ class _Policy:
     applied_at: float
     lacking: frozenset[str]
 
-    def described(self) -> dict[str, object]:
+    def heartbeat_fields(self) -> dict[str, object]:
         found: dict[str, object] = {"applied_at": moment(int(self.applied_at))}
         if self.record.number:
             found["number"] = self.record.number
@@ -185,10 +185,10 @@ class _Policy:
         return {**found, **({"error": error[:MAX_TEXT]} if error else {})}
 
 
-def _applied_policy(machine: ProbedMachine) -> _Policy | None:
+def _read_applied_policy(machine: ProbedMachine) -> _Policy | None:
     path = RECORDS.get(machine.system)
     try:
-        stored = machine.root.read(path.lstrip("/")) if path else None
+        stored = machine.root.read_file(path.lstrip("/")) if path else None
         if stored is None:
             return None
         content, applied_at = stored
@@ -205,7 +205,7 @@ def _applied_policy(machine: ProbedMachine) -> _Policy | None:
 
 def _file_digest(machine: ProbedMachine, target: str) -> str:
     try:
-        stored = machine.root.read(target.lstrip("/"))
+        stored = machine.root.read_file(target.lstrip("/"))
     except UnreadableFile:
         return ""
     return sha256(stored[0]).hexdigest() if stored else ""
@@ -238,10 +238,10 @@ class _Look:
         self._looked = min(now, max(looked, default=0.0))
         self._endpoint = ""  # address of another endpoint that was seen last
 
-    def assistant(
+    def assistant_fields(
         self, homes: Sequence[tuple[UserHome, Variables]], common: Variables, report: Sequence[str]
     ) -> dict[str, Any]:
-        is_on_machine = self._is_on_machine()
+        is_on_machine = self._is_installed_for_all()
         own = [(home, variables) for home, variables in homes if self._is_installed_in(home.folder)]
         version = self._newest_version([home for home, _ in homes])
         facts = [
@@ -252,8 +252,10 @@ class _Look:
             nobody = UserHome(folder=GuardedFolder(self._machine.root.path / "nonexistent"))
             alone = self._assistant_facts(nobody, common, version, looks_at_use=False)
             facts = [(None, replace(alone, is_installed=is_on_machine))]
-        found_homes = [self._evaluate_home(user, each) for user, each in self._with_newest_calls(facts)]
-        worst = worst_home(found_homes, now=self._now)
+        found_homes = [
+            self._evaluate_and_remember_home(user, each) for user, each in self._with_newest_calls(facts)
+        ]
+        worst = worst_home_state(found_homes, now=self._now)
         found: dict[str, Any] = {
             "state": worst.state,
             "configured": any(each.is_configured for _, each in facts),
@@ -273,8 +275,8 @@ class _Look:
                     "unheard_since": memory.unheard,
                     "heard_at": self._link.calls.get(self._managed.name),
                 }
-                found["use"] = memory.use(now=self._now)
-            found |= {name: _format_hour(at) for name, at in times.items() if at is not None}
+                found["use"] = memory.use_state(now=self._now)
+            found |= {name: _format_hour_of_time(at) for name, at in times.items() if at is not None}
         if ENDPOINT in report and (host := endpoint_host(self._endpoint)):
             found["endpoint"] = host[:MAX_TEXT]
         return found
@@ -293,7 +295,7 @@ class _Look:
             is_own = not makers or user in makers
             yield user, replace(facts, newest_call=newest if is_own else self._memory_of_home(user).heard)
 
-    def _evaluate_home(self, user: int | None, facts: AssistantFacts) -> HomeState:
+    def _evaluate_and_remember_home(self, user: int | None, facts: AssistantFacts) -> HomeState:
         home = evaluate_home(facts, self._memory_of_home(user), now=self._now, user=user)
         self._memories[self._memory_key(user)] = home.memory
         return home
@@ -306,7 +308,7 @@ class _Look:
     def _memory_key(self, user: int | None) -> str:
         return f"{self._managed.name} {'' if user is None else user}"
 
-    def _is_on_machine(self) -> bool:
+    def _is_installed_for_all(self) -> bool:
         system, root = self._machine.system, self._machine.root
         suffixes = (".exe", ".cmd") if system == WINDOWS else ("",)
         programs = [
@@ -323,37 +325,40 @@ class _Look:
 
     def _extension_folders(self, home: GuardedFolder) -> list[str]:
         prefix = self._places.extension
-        return [name for folder in EXTENSIONS for name in home.names(folder, prefix)] if prefix else []
+        return (
+            [name for folder in EXTENSIONS for name in home.names_in_folder(folder, prefix)] if prefix else []
+        )
 
     # -- version
 
     def _newest_version(self, homes: Sequence[UserHome]) -> str:
-        found = list(self._found_versions(homes))
+        found = list(self._installed_versions(homes))
         return max(found, key=_version_sort_key, default="")
 
-    def _found_versions(self, homes: Sequence[UserHome]) -> Iterator[str]:
+    def _installed_versions(self, homes: Sequence[UserHome]) -> Iterator[str]:
         for folder in PACKAGE_FOLDERS[self._machine.system]:
-            yield from self._package_version(self._machine.root, folder)
+            yield from self._versions_of_package(self._machine.root, folder)
         for home in homes:
             folders = [*USER_PACKAGE_FOLDERS]
             folders += [
-                f"{NODE_VERSIONS}/{name}/lib/node_modules" for name in home.folder.names(NODE_VERSIONS)
+                f"{NODE_VERSIONS}/{name}/lib/node_modules"
+                for name in home.folder.names_in_folder(NODE_VERSIONS)
             ]
             for folder in folders:
-                yield from self._package_version(home.folder, folder)
-            names = home.folder.names(self._places.versions) if self._places.versions else []
+                yield from self._versions_of_package(home.folder, folder)
+            names = home.folder.names_in_folder(self._places.versions) if self._places.versions else []
             prefix = self._places.extension
             names += [name.removeprefix(prefix) for name in self._extension_folders(home.folder)]
-            yield from (name for name in names if _is_version(name))
+            yield from (name for name in names if _is_version_number(name))
 
-    def _package_version(self, place: GuardedFolder, folder: str) -> Iterator[str]:
+    def _versions_of_package(self, place: GuardedFolder, folder: str) -> Iterator[str]:
         try:
-            stored = place.read(f"{folder}/{self._places.package}/package.json")
+            stored = place.read_file(f"{folder}/{self._places.package}/package.json")
             document = parse_document(jsonc, stored[0]) if stored else {}
         except (UnreadableFile, MalformedSettings):
             return
         version = document.get("version")
-        if isinstance(version, str) and _is_version(version):
+        if isinstance(version, str) and _is_version_number(version):
             yield version
 
     # -- settings
@@ -364,7 +369,7 @@ class _Look:
         name = self._managed.name
         common = AssistantFacts(
             used_at=self._last_used_at(home.folder) if looks_at_use else None,
-            waits=self._link.waits(name),
+            waits=self._link.reason_calls_wait(name),
         )
         try:
             layers = list(self._settings_layers(home, variables))
@@ -372,19 +377,21 @@ class _Look:
             return replace(common, problem="no_permission")
         except MalformedSettings:
             return replace(common, problem="malformed")
-        applied, hides = self._drop_hidden_layers(layers)
-        found = combine_layers(sorted(applied, key=lambda layer: self._reader.order.index(layer.source)))
+        applied, hides = self._without_hidden_policies(layers)
+        found = combine_settings_layers(
+            sorted(applied, key=lambda layer: self._reader.order.index(layer.source))
+        )
         endpoint, endpoint_by = found.address, found.endpoint
-        is_ours = None if endpoint is None else is_same_endpoint(endpoint, self._machine.ours)
+        is_ours = None if endpoint is None else is_own_endpoint(endpoint, self._machine.ours)
         if endpoint is not None and not is_ours:
             self._endpoint = endpoint
-        if is_ours and found.protocol == GRPC and is_same_endpoint(endpoint or "", self._machine.only_http):
+        if is_ours and found.protocol == GRPC and is_own_endpoint(endpoint or "", self._machine.only_http):
             is_ours, endpoint_by = False, found.protocol_by
         by_policy = found.endpoint is not None and found.endpoint.source.is_policy
         is_old = (
             found.endpoint is not None
             and found.endpoint.source is SettingsSource.FILE
-            and self._is_old(version)
+            and self._is_older_than_supported(version)
         )
         target = self._managed.files.get(self._machine.system)
         return replace(
@@ -399,21 +406,23 @@ class _Look:
             changed_at=found.endpoint.changed_at if found.endpoint and by_policy else None,
             running_since=self._machine.started_at(self._places.program, home.user) if by_policy else None,
             is_direct=bool(is_ours) and endpoint_host(endpoint or "") != LOOPBACK,
-            path=self._path_problem(endpoint, variables),
+            path=self._problem_on_way_to_agent(endpoint, variables),
         )
 
-    def _path_problem(self, endpoint: str | None, variables: Variables) -> str:
+    def _problem_on_way_to_agent(self, endpoint: str | None, variables: Variables) -> str:
         """Return why calls do not arrive at the agent. Other paths are not known."""
         if endpoint_host(endpoint or "") != LOOPBACK:
             return ""
-        return self._link.path or ("proxy" if _uses_proxy(variables) else "")
+        return self._link.path or ("proxy" if _uses_proxy_for_loopback(variables) else "")
 
     def _last_used_at(self, home: GuardedFolder) -> float | None:
         used = self._places.used
-        times = [home.newest(folder, depth, least_bytes=LEAST_OF_SESSION) for folder, depth in used]
+        times = [
+            home.newest_change_below(folder, depth, least_bytes=LEAST_OF_SESSION) for folder, depth in used
+        ]
         return max((at for at in times if at is not None), default=None)
 
-    def _is_old(self, version: str) -> bool:
+    def _is_older_than_supported(self, version: str) -> bool:
         return bool(version) and _version_sort_key(version) < _version_sort_key(self._managed.since)
 
     def _settings_layers(self, home: UserHome, variables: Variables) -> Iterator[Layer]:
@@ -421,19 +430,25 @@ class _Look:
         reader, places, system = self._reader, self._places, self._machine.system
         editor = self._managed.editor
         if places.server:
-            yield from _file_layer(home.folder, places.server, editor, SettingsSource.SERVER, reader.managed)
+            yield from _settings_layer_of_file(
+                home.folder, places.server, editor, SettingsSource.SERVER, reader.managed
+            )
         yield from self._preference_layers(editor)
-        for path in self._policy_files():
-            yield from _file_layer(self._machine.root, path, editor, SettingsSource.FILE, reader.managed)
-        yield from _file_layer(home.folder, places.settings[system], editor, SettingsSource.USER, reader.user)
+        for path in self._policy_file_paths():
+            yield from _settings_layer_of_file(
+                self._machine.root, path, editor, SettingsSource.FILE, reader.managed
+            )
+        yield from _settings_layer_of_file(
+            home.folder, places.settings[system], editor, SettingsSource.USER, reader.user
+        )
         if reader.environment is not None:
             yield Layer(SettingsSource.ENVIRONMENT, reader.environment(variables))
 
-    def _policy_files(self) -> Iterator[str]:
+    def _policy_file_paths(self) -> Iterator[str]:
         system = self._machine.system
         if folder := self._places.more_managed.get(system):
             below = f"{folder}/managed-settings.d"
-            names = self._machine.root.names(below)
+            names = self._machine.root.names_in_folder(below)
             yield from (f"{below}/{name}" for name in names if name.endswith(".json"))
             yield f"{folder}/managed-settings.json"
         elif system in self._managed.files:
@@ -445,7 +460,7 @@ class _Look:
             import plistlib  # imported here, because it takes a tenth of the probe's time
             from xml.parsers.expat import ExpatError
 
-            stored = self._machine.root.read(f"{PREFERENCES.lstrip('/')}/{self._managed.domain}.plist")
+            stored = self._machine.root.read_file(f"{PREFERENCES.lstrip('/')}/{self._managed.domain}.plist")
             try:
                 values = plistlib.loads(stored[0]) if stored else {}
             except (plistlib.InvalidFileException, ExpatError, ValueError) as error:
@@ -455,37 +470,35 @@ class _Look:
         if values:
             yield Layer(SettingsSource.MDM, self._reader.managed(parse_preferences(editor, values)))
 
-    def _drop_hidden_layers(self, layers: Sequence[Layer]) -> tuple[list[Layer], SettingsSource | None]:
+    def _without_hidden_policies(self, layers: Sequence[Layer]) -> tuple[list[Layer], SettingsSource | None]:
         strongest = next((layer.source for layer in layers if layer.source.is_policy), None)
         if not self._reader.has_one_policy or strongest in (None, SettingsSource.FILE):
             return list(layers), None
         applied = [layer for layer in layers if not layer.source.is_policy or layer.source is strongest]
         hidden = [layer for layer in layers if layer.source.is_policy and layer.source is not strongest]
-        has_ours = any(
-            is_same_endpoint(layer.switches.endpoint or "", self._machine.ours) for layer in hidden
-        )
+        has_ours = any(is_own_endpoint(layer.switches.endpoint or "", self._machine.ours) for layer in hidden)
         return applied, strongest if has_ours else None
 
 
-def _file_layer(
+def _settings_layer_of_file(
     place: GuardedFolder,
     path: str,
     editor: Editor,
     source: SettingsSource,
     read: Callable[[Document], Switches],
 ) -> Iterator[Layer]:
-    stored = place.read(path)
+    stored = place.read_file(path)
     if stored is not None:
         content, changed_at = stored
         if document := parse_document(editor, content):
             yield Layer(source, read(document), changed_at)
 
 
-def _format_hour(at: float) -> str | None:
+def _format_hour_of_time(at: float) -> str | None:
     return moment(at // HOUR_S * HOUR_S)
 
 
-def _is_version(text: str) -> bool:
+def _is_version_number(text: str) -> bool:
     return len(text) <= MAX_TEXT and bool(_VERSION.fullmatch(text))
 
 
@@ -499,10 +512,10 @@ def _version_sort_key(version: str) -> tuple[int, ...]:
 def _read_variables(place: GuardedFolder, files: Sequence[str], folder: str) -> dict[str, str]:
     """Return the known variables that files of a shell or of systemd set. A file that cannot be read sets none."""
     found: dict[str, str] = {}
-    names = sorted(f"{folder}/{name}" for name in place.names(folder) if name.endswith(".conf"))
+    names = sorted(f"{folder}/{name}" for name in place.names_in_folder(folder) if name.endswith(".conf"))
     for name in (*files, *names):
         try:
-            stored = place.read(name)
+            stored = place.read_file(name)
         except UnreadableFile:
             continue
         if stored is None:
@@ -513,7 +526,7 @@ def _read_variables(place: GuardedFolder, files: Sequence[str], folder: str) -> 
     return found
 
 
-def _uses_proxy(variables: Variables) -> bool:
+def _uses_proxy_for_loopback(variables: Variables) -> bool:
     if not any(variables.get(name) for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")):
         return False
     exceptions = (

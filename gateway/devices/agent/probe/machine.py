@@ -21,7 +21,7 @@ import msgspec
 from gateway.devices.agent.link import CALLS_FILE, LINK_FILE, SERIAL, USER, USES_FILE
 from gateway.devices.agent.policy.targets import LINUX, MACOS, WINDOWS
 from gateway.devices.agent.probe.folders import GuardedFolder, UnreadableFile
-from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, find_states
+from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, assistant_and_policy_states
 from gateway.devices.fleet.facts import MAX_TEXT, hash_serial
 from gateway.devices.fleet.uses import UseMemory
 
@@ -50,7 +50,7 @@ _PLACEHOLDERS: Final = frozenset(
 )
 
 
-def this_system() -> str:
+def current_system() -> str:
     return {"darwin": MACOS, "win32": WINDOWS}.get(sys.platform, LINUX)
 
 
@@ -70,23 +70,23 @@ class AgentState(NamedTuple):
     oldest_at: float | None
 
 
-def agent_state(data_dir: Path, listen: str) -> AgentState:
+def probe_agent(data_dir: Path, listen: str) -> AgentState:
     """Look for the agent. `listen` is its address, or ends with the port 0 if the agent chooses one."""
-    stored = _agent_file(data_dir, LINK_FILE)
+    stored = _read_agent_file(data_dir, LINK_FILE)
     chosen = stored.get("url") if listen.endswith(":0") else f"http://{listen}"
     url = chosen if isinstance(chosen, str) else ""
     forward, oldest_at = str(stored.get("forward") or ""), _number_or_none(stored.get("oldest_at"))
-    return AgentState(url, _connection_problem(url), forward, oldest_at)
+    return AgentState(url, _agent_connection_problem(url), forward, oldest_at)
 
 
-def look_around(
+def probe_machine(
     data_dir: Path, *, ours: Iterable[str], report: Iterable[str], now: float, listen: str
 ) -> Looked:
     """
     Look at this machine once. As root, look at all homes, and otherwise at the own home. `listen` is the agent's
     address, or ends with the port 0 if the agent chooses one.
     """
-    agent = agent_state(data_dir, listen)
+    agent = probe_agent(data_dir, listen)
     words, url = tuple(report), agent.url
     link = AgentLink(
         path=agent.problem,
@@ -95,44 +95,44 @@ def look_around(
         calls=_read_newest_calls(data_dir),
     )
     machine = ProbedMachine(
-        system=this_system(),
+        system=current_system(),
         root=GuardedFolder(Path(Path.home().anchor)),
-        homes=list(_own_homes()),
+        homes=list(_home_of_this_user()),
         ours=[each for each in (*ours, url) if each],
         only_http=[url] if url else [],
         registry=_registry_values,
         started_at=Processes().started_at,
     )
-    memories = _read_memories(data_dir)
+    memories = _read_use_memories(data_dir)
     found = {
-        **machine_identity(machine.root, words),
-        **find_states(machine, link, words, now=now, memories=memories),
+        **machine_identity_fields(machine.root, words),
+        **assistant_and_policy_states(machine, link, words, now=now, memories=memories),
     }
-    user = console_user(machine.root) if USER in words and sees_all_homes() else ""
+    user = user_at_screen(machine.root) if USER in words and can_see_all_homes() else ""
     return Looked({**found, "user": user} if user else found, memories)
 
 
 # -- homes -------------------------------------------------------------------------------------------------------
 
 
-def _own_homes() -> Iterator[UserHome]:
+def _home_of_this_user() -> Iterator[UserHome]:
     if sys.platform == "win32":
         users = Path(os.environ.get("PUBLIC", r"C:\Users\Public")).parent
         for path in islice(users.iterdir(), MOST_HOMES):
             yield UserHome(
                 folder=GuardedFolder(path), environment=dict(os.environ) if path == Path.home() else {}
             )
-    elif sees_all_homes():
-        yield from find_homes()
+    elif can_see_all_homes():
+        yield from find_user_homes()
     else:
         yield UserHome(folder=GuardedFolder(Path.home()), user=os.geteuid(), environment=dict(os.environ))
 
 
-def sees_all_homes() -> bool:
+def can_see_all_homes() -> bool:
     return sys.platform != "win32" and os.geteuid() == 0
 
 
-def console_user(root: GuardedFolder, console: str = "/dev/console") -> str:
+def user_at_screen(root: GuardedFolder, console: str = "/dev/console") -> str:
     """Return the person who is logged in at this machine's screen, or "" if nobody is or nothing shows it."""
     if sys.platform == "win32":
         return ""
@@ -142,15 +142,15 @@ def console_user(root: GuardedFolder, console: str = "/dev/console") -> str:
         if sys.platform == "darwin":
             uid = Path(console).stat().st_uid
         else:
-            stored = root.read(_SEAT)
+            stored = root.read_file(_SEAT)
             match = re.search(rb"^ACTIVE_UID=(\d+)$", stored[0], re.MULTILINE) if stored else None
             uid = int(match[1]) if match else 0
-        return pwd.getpwuid(uid).pw_name if uid >= _FIRST_USER[this_system()] else ""
+        return pwd.getpwuid(uid).pw_name if uid >= _FIRST_USER[current_system()] else ""
     except (OSError, KeyError, OverflowError, UnreadableFile):
         return ""
 
 
-def find_homes() -> Iterator[UserHome]:
+def find_user_homes() -> Iterator[UserHome]:
     """Yield the homes of root and of people's accounts. A home that another account owns is left out."""
     if sys.platform == "win32":
         return
@@ -158,7 +158,7 @@ def find_homes() -> Iterator[UserHome]:
 
     seen: set[int] = set()
     for entry in pwd.getpwall():
-        is_person = entry.pw_uid == 0 or _FIRST_USER.get(this_system(), 0) <= entry.pw_uid < 65534
+        is_person = entry.pw_uid == 0 or _FIRST_USER.get(current_system(), 0) <= entry.pw_uid < 65534
         if not is_person or entry.pw_uid in seen or len(seen) >= MOST_HOMES:
             continue
         try:
@@ -175,9 +175,9 @@ def find_homes() -> Iterator[UserHome]:
 # -- the agent ---------------------------------------------------------------------------------------------------
 
 
-def _agent_file(data_dir: Path, name: str) -> dict[str, Any]:
+def _read_agent_file(data_dir: Path, name: str) -> dict[str, Any]:
     try:
-        stored = GuardedFolder(data_dir).read(name)
+        stored = GuardedFolder(data_dir).read_file(name)
         return msgspec.json.decode(stored[0], type=dict[str, Any]) if stored else {}
     except (UnreadableFile, msgspec.DecodeError):
         return {}
@@ -188,18 +188,18 @@ def _number_or_none(value: object) -> float | None:
 
 
 def _read_newest_calls(data_dir: Path) -> dict[str, float]:
-    times = {name: _number_or_none(ended) for name, ended in _agent_file(data_dir, CALLS_FILE).items()}
+    times = {name: _number_or_none(ended) for name, ended in _read_agent_file(data_dir, CALLS_FILE).items()}
     return {name: at for name, at in times.items() if at is not None}
 
 
-def _read_memories(data_dir: Path) -> dict[str, UseMemory]:
+def _read_use_memories(data_dir: Path) -> dict[str, UseMemory]:
     try:
-        return msgspec.convert(_agent_file(data_dir, USES_FILE), dict[str, UseMemory])
+        return msgspec.convert(_read_agent_file(data_dir, USES_FILE), dict[str, UseMemory])
     except msgspec.ValidationError:
         return {}
 
 
-def _connection_problem(url: str) -> str:
+def _agent_connection_problem(url: str) -> str:
     parts = urlsplit(url)
     if not parts.hostname or not parts.port:
         return AGENT_DOWN
@@ -261,24 +261,24 @@ class Processes:
 # -- hardware and system -----------------------------------------------------------------------------------------
 
 
-def machine_identity(root: GuardedFolder, report: tuple[str, ...]) -> dict[str, str]:
-    found = {"os": _os_name(), "hardware_id": hardware_id(_read_dmi(root, "product_uuid"))}
-    serial = _read_dmi(root, "product_serial")[:MAX_TEXT]
+def machine_identity_fields(root: GuardedFolder, report: tuple[str, ...]) -> dict[str, str]:
+    found = {"os": _os_name(), "hardware_id": hashed_hardware_id(_read_dmi_field(root, "product_uuid"))}
+    serial = _read_dmi_field(root, "product_serial")[:MAX_TEXT]
     if serial.lower() not in _PLACEHOLDERS:
         found["serial_hash"] = hash_serial(serial)
         found["serial"] = serial if SERIAL in report else ""
     return {name: value for name, value in found.items() if value}
 
 
-def _read_dmi(root: GuardedFolder, name: str) -> str:
+def _read_dmi_field(root: GuardedFolder, name: str) -> str:
     try:
-        stored = root.read(f"{_DMI}/{name}")
+        stored = root.read_file(f"{_DMI}/{name}")
     except UnreadableFile:
         return ""
     return stored[0].decode(errors="replace").strip() if stored else ""
 
 
-def hardware_id(uuid: str) -> str:
+def hashed_hardware_id(uuid: str) -> str:
     """Return the id of a machine from its SMBIOS UUID, or "" if the UUID is a placeholder."""
     uuid = uuid.strip().lower()
     if uuid in _PLACEHOLDERS or len(set(uuid.replace("-", ""))) == 1:

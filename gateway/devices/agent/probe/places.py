@@ -67,7 +67,7 @@ class Places:
     more_managed: Mapping[str, str] = field(default_factory=dict)
 
 
-def _same_on_all_systems(path: str) -> dict[str, str]:
+def _path_by_system(path: str) -> dict[str, str]:
     return dict.fromkeys((LINUX, MACOS, WINDOWS), path)
 
 
@@ -76,7 +76,7 @@ PLACES: Final[Mapping[str, Places]] = {
         program="claude",
         package="@anthropic-ai/claude-code",
         folders=(".claude", ".claude.json"),
-        settings=_same_on_all_systems(".claude/settings.json"),
+        settings=_path_by_system(".claude/settings.json"),
         used=((".claude/projects", 2),),
         server=".claude/remote-settings.json",
         versions=".local/share/claude/versions",
@@ -90,7 +90,7 @@ PLACES: Final[Mapping[str, Places]] = {
         program="codex",
         package="@openai/codex",
         folders=(".codex",),
-        settings=_same_on_all_systems(".codex/config.toml"),
+        settings=_path_by_system(".codex/config.toml"),
         used=((".codex/sessions", 3),),
     ),
     "copilot": Places(
@@ -105,21 +105,21 @@ PLACES: Final[Mapping[str, Places]] = {
         program="gemini",
         package="@google/gemini-cli",
         folders=(".gemini",),
-        settings=_same_on_all_systems(".gemini/settings.json"),
+        settings=_path_by_system(".gemini/settings.json"),
         used=((".gemini/tmp", 3),),
     ),
     "qwen-code": Places(
         program="qwen",
         package="@qwen-code/qwen-code",
         folders=(".qwen",),
-        settings=_same_on_all_systems(".qwen/settings.json"),
+        settings=_path_by_system(".qwen/settings.json"),
         used=((".qwen/projects", 2),),
     ),
     "opencode": Places(
         program="opencode",
         package="opencode-ai",
         folders=(".config/opencode", ".local/share/opencode", ".opencode"),
-        settings=_same_on_all_systems(".config/opencode/opencode.json"),
+        settings=_path_by_system(".config/opencode/opencode.json"),
         used=((".local/share/opencode", 0),),
     ),
 }

@@ -22,7 +22,7 @@ from gateway.devices.fleet.facts import (
     UNREACHABLE,
     UNUSED,
 )
-from gateway.devices.fleet.uses import LOSING, RECENT_S, UseLook, UseMemory, memory_after_look
+from gateway.devices.fleet.uses import LOSING, RECENT_S, UseLook, UseMemory, memory_after_probe
 
 # states of homes without a loss, the worst first
 _WORST: Final = (
@@ -97,7 +97,7 @@ def evaluate_home(
     facts: AssistantFacts, before: UseMemory, *, now: float, user: int | None = None
 ) -> HomeState:
     """Return the state and its cause. The cause is "" if the state has none, or if none was found."""
-    bad = _bad_setting(facts)
+    bad = _bad_state_and_cause(facts)
     setting = "configured" if bad is None else bad[0]
     look = UseLook(
         setting=setting,
@@ -106,10 +106,10 @@ def evaluate_home(
         used=None if facts.is_direct else facts.used_at,
         heard=facts.newest_call,
     )
-    memory = memory_after_look(before, look, now=now)
+    memory = memory_after_probe(before, look, now=now)
     heard = memory.heard
     is_disproved = heard is not None and heard >= memory.since
-    is_losing = memory.use(now=now) == LOSING
+    is_losing = memory.use_state(now=now) == LOSING
     if bad is not None and (is_losing or not is_disproved):
         state, cause = bad
     elif is_losing:
@@ -122,15 +122,15 @@ def evaluate_home(
     return HomeState(state, cause, memory, facts.used_at, user, facts.is_direct)
 
 
-def _bad_setting(facts: AssistantFacts) -> tuple[str, str] | None:
+def _bad_state_and_cause(facts: AssistantFacts) -> tuple[str, str] | None:
     if not facts.is_installed:
         return NOT_INSTALLED, ""
     if facts.problem:
         return UNKNOWN, facts.problem
     if facts.is_enabled is False:
-        return TELEMETRY_OFF, _cause_off(facts.enabled_by)
+        return TELEMETRY_OFF, _cause_of_disabled_telemetry(facts.enabled_by)
     if facts.is_ours is False or (facts.hides and not facts.is_configured):
-        return OVERRIDDEN, _cause_other(facts.hides or facts.endpoint_by)
+        return OVERRIDDEN, _cause_of_other_endpoint(facts.hides or facts.endpoint_by)
     if not facts.is_configured:
         return NOT_CONFIGURED, "policy_not_applied" if facts.lacks_policy else "no_policy"
     if facts.running_since and facts.changed_at and facts.running_since < facts.changed_at:
@@ -138,21 +138,21 @@ def _bad_setting(facts: AssistantFacts) -> tuple[str, str] | None:
     return None
 
 
-def worst_home(homes: Sequence[HomeState], *, now: float) -> HomeState:
+def worst_home_state(homes: Sequence[HomeState], *, now: float) -> HomeState:
     """Return the worst of the homes with a use in 14 days, or else of the homes of people, or else of all."""
     used = [home for home in homes if home.used_at is not None and now - home.used_at <= RECENT_S]
     people = [home for home in homes if home.user != ROOT]
     return min(
         used or people or homes,
-        key=lambda home: (home.memory.use(now=now) != LOSING, _WORST.index(home.state)),
+        key=lambda home: (home.memory.use_state(now=now) != LOSING, _WORST.index(home.state)),
     )
 
 
-def _cause_off(source: SettingsSource | None) -> str:
+def _cause_of_disabled_telemetry(source: SettingsSource | None) -> str:
     if source is SettingsSource.ENVIRONMENT:
         return "environment"
     return "vendor_policy" if source is not None and source.is_policy else "settings"
 
 
-def _cause_other(source: SettingsSource | None) -> str:
+def _cause_of_other_endpoint(source: SettingsSource | None) -> str:
     return "other_endpoint" if source is None or source is SettingsSource.USER else source.value

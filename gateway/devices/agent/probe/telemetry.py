@@ -59,16 +59,16 @@ class Effective:
     protocol: str = ""
 
 
-def combine_layers(layers: Iterable[Layer]) -> Effective:
+def combine_settings_layers(layers: Iterable[Layer]) -> Effective:
     """Combine layers, strongest first. Each setting comes from the strongest layer that has it."""
     ordered = list(layers)
-    endpoint, address = _first_setting(ordered, "own_endpoint", "endpoint")
-    protocol_by, protocol = _first_setting(ordered, "own_protocol", "protocol")
+    endpoint, address = _first_layer_with_value(ordered, "own_endpoint", "endpoint")
+    protocol_by, protocol = _first_layer_with_value(ordered, "own_protocol", "protocol")
     enabled = next((layer for layer in ordered if layer.switches.is_enabled is not None), None)
     return Effective(enabled, endpoint, address, protocol_by, (protocol or "").lower())
 
 
-def _first_setting(layers: Sequence[Layer], *names: str) -> tuple[Layer | None, str | None]:
+def _first_layer_with_value(layers: Sequence[Layer], *names: str) -> tuple[Layer | None, str | None]:
     for name in names:
         for layer in layers:
             if value := getattr(layer.switches, name):
@@ -105,11 +105,11 @@ def parse_preferences(editor: Editor, values: Mapping[str, object]) -> Document:
         elif name == "Settings" and isinstance(value, str):
             document |= parse_document(editor, value.encode())
         else:
-            document[name] = _parse_if_object(value)
+            document[name] = _parse_if_json_object(value)
     return document
 
 
-def _parse_if_object(value: object) -> object:
+def _parse_if_json_object(value: object) -> object:
     if isinstance(value, str) and value.startswith("{"):
         try:
             return json.loads(value)
@@ -118,18 +118,18 @@ def _parse_if_object(value: object) -> object:
     return value
 
 
-def is_same_endpoint(endpoint: str, ours: Iterable[str]) -> bool:
+def is_own_endpoint(endpoint: str, ours: Iterable[str]) -> bool:
     """Return whether an endpoint is one of ours. All names of the loopback address are equal."""
-    address = _parse_address(endpoint)
-    return address is not None and address in {_parse_address(each) for each in ours}
+    address = _parse_host_and_port(endpoint)
+    return address is not None and address in {_parse_host_and_port(each) for each in ours}
 
 
 def endpoint_host(endpoint: str) -> str:
-    address = _parse_address(endpoint)
+    address = _parse_host_and_port(endpoint)
     return address[0] if address else ""
 
 
-def _parse_address(url: str) -> tuple[str, int] | None:
+def _parse_host_and_port(url: str) -> tuple[str, int] | None:
     try:
         parts = urlsplit(url if "://" in url else f"//{url}")
         host, port = (parts.hostname or "").rstrip("."), parts.port
@@ -145,12 +145,12 @@ def _parse_address(url: str) -> tuple[str, int] | None:
 # -- one reader per format of settings ---------------------------------------------------------------------------
 
 
-def _get_table(document: Document, name: str) -> Document:
+def _table_or_empty(document: Document, name: str) -> Document:
     value = document.get(name)
     return value if isinstance(value, dict) else {}
 
 
-def _first_text(document: Document, *names: str) -> str | None:
+def _first_text_value(document: Document, *names: str) -> str | None:
     values = (document.get(name) for name in names)
     return next((value.strip() for value in values if isinstance(value, str) and value.strip()), None)
 
@@ -164,79 +164,79 @@ def _parse_flag(value: object) -> bool | None:
 def claude_code_variable_switches(variables: Document) -> Switches:
     """Read the variables of Claude Code, from its settings or from the environment."""
     is_enabled = _parse_flag(variables.get("CLAUDE_CODE_ENABLE_TELEMETRY"))
-    if (_first_text(variables, "OTEL_LOGS_EXPORTER") or "").lower() == "none":
+    if (_first_text_value(variables, "OTEL_LOGS_EXPORTER") or "").lower() == "none":
         is_enabled = False
-    return replace(_otlp_switches(variables, "LOGS"), is_enabled=is_enabled)
+    return replace(_otlp_variable_switches(variables, "LOGS"), is_enabled=is_enabled)
 
 
-def _otlp_switches(variables: Document, signal: str) -> Switches:
+def _otlp_variable_switches(variables: Document, signal: str) -> Switches:
     """Read the variables of every OpenTelemetry SDK. Calls are reported with this signal."""
     return Switches(
-        endpoint=_first_text(variables, "OTEL_EXPORTER_OTLP_ENDPOINT"),
-        own_endpoint=_first_text(variables, f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"),
-        protocol=_first_text(variables, "OTEL_EXPORTER_OTLP_PROTOCOL"),
-        own_protocol=_first_text(variables, f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL"),
+        endpoint=_first_text_value(variables, "OTEL_EXPORTER_OTLP_ENDPOINT"),
+        own_endpoint=_first_text_value(variables, f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"),
+        protocol=_first_text_value(variables, "OTEL_EXPORTER_OTLP_PROTOCOL"),
+        own_protocol=_first_text_value(variables, f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL"),
     )
 
 
 def claude_code_switches(document: Document) -> Switches:
-    return claude_code_variable_switches(_get_table(document, "env"))
+    return claude_code_variable_switches(_table_or_empty(document, "env"))
 
 
 def codex_switches(document: Document) -> Switches:
-    exporter = _get_table(document, "otel").get("exporter")
+    exporter = _table_or_empty(document, "otel").get("exporter")
     if exporter == "none":
         return Switches(is_enabled=False)
     if isinstance(exporter, str):
         return Switches(is_enabled=True, endpoint=ELSEWHERE)
     if not isinstance(exporter, dict):
         return Switches()
-    tables = (_get_table(exporter, name) for name in ("otlp-http", "otlp-grpc"))
-    endpoint = next((found for table in tables if (found := _first_text(table, "endpoint"))), None)
+    tables = (_table_or_empty(exporter, name) for name in ("otlp-http", "otlp-grpc"))
+    endpoint = next((found for table in tables if (found := _first_text_value(table, "endpoint"))), None)
     return Switches(None if endpoint is None else True, endpoint)
 
 
 def gemini_switches(document: Document) -> Switches:
     """Read the settings of Gemini CLI and Qwen Code."""
-    telemetry = _get_table(document, "telemetry")
-    endpoint = _first_text(telemetry, "otlpEndpoint")
-    if telemetry.get("target") == "gcp" or _first_text(telemetry, "outfile"):
+    telemetry = _table_or_empty(document, "telemetry")
+    endpoint = _first_text_value(telemetry, "otlpEndpoint")
+    if telemetry.get("target") == "gcp" or _first_text_value(telemetry, "outfile"):
         endpoint = ELSEWHERE
     return Switches(_parse_flag(telemetry.get("enabled")), endpoint)
 
 
 def copilot_switches(document: Document) -> Switches:
-    telemetry = _get_table(document, "telemetry")
-    return Switches(_parse_flag(telemetry.get("enabled")), _first_text(telemetry, "endpoint"))
+    telemetry = _table_or_empty(document, "telemetry")
+    return Switches(_parse_flag(telemetry.get("enabled")), _first_text_value(telemetry, "endpoint"))
 
 
 def vs_code_switches(document: Document) -> Switches:
     prefix = "github.copilot.chat.otel"
     return Switches(
         _parse_flag(document.get(f"{prefix}.enabled")),
-        _first_text(document, f"{prefix}.otlpEndpoint"),
+        _first_text_value(document, f"{prefix}.otlpEndpoint"),
     )
 
 
 def opencode_switches(document: Document) -> Switches:
-    return Switches(_parse_flag(_get_table(document, "experimental").get("openTelemetry")))
+    return Switches(_parse_flag(_table_or_empty(document, "experimental").get("openTelemetry")))
 
 
-def _gemini_variables(variables: Document) -> Switches:
+def _gemini_variable_switches(variables: Document) -> Switches:
     """Read the variables of Gemini CLI. GEMINI_TELEMETRY_ENABLED=false does not overrule its settings."""
     is_on: bool | None = _parse_flag(variables.get("GEMINI_TELEMETRY_ENABLED")) or None
     if _parse_flag(variables.get("OTEL_SDK_DISABLED")):
         is_on = False
     return Switches(
-        is_on, _first_text(variables, "GEMINI_TELEMETRY_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+        is_on, _first_text_value(variables, "GEMINI_TELEMETRY_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     )
 
 
-def _qwen_variables(variables: Document) -> Switches:
+def _qwen_variable_switches(variables: Document) -> Switches:
     is_on = _parse_flag(variables.get("QWEN_TELEMETRY_ENABLED"))
     if _parse_flag(variables.get("OTEL_SDK_DISABLED")):
         is_on = False
-    endpoint = _first_text(
+    endpoint = _first_text_value(
         variables,
         "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT",
         "QWEN_TELEMETRY_OTLP_ENDPOINT",
@@ -245,13 +245,13 @@ def _qwen_variables(variables: Document) -> Switches:
     return Switches(is_on, endpoint)
 
 
-def _copilot_variables(variables: Document) -> Switches:
-    endpoint = _first_text(variables, "OTEL_EXPORTER_OTLP_ENDPOINT")
+def _copilot_variable_switches(variables: Document) -> Switches:
+    endpoint = _first_text_value(variables, "OTEL_EXPORTER_OTLP_ENDPOINT")
     return Switches(None if endpoint is None else True, endpoint)
 
 
-def _opencode_variables(variables: Document) -> Switches:
-    found = _otlp_switches(variables, "TRACES")
+def _opencode_variable_switches(variables: Document) -> Switches:
+    found = _otlp_variable_switches(variables, "TRACES")
     return Switches(endpoint=found.endpoint, own_endpoint=found.own_endpoint)
 
 
@@ -299,23 +299,26 @@ READERS: Final[Mapping[str, SettingsReader]] = {
     "gemini-cli": SettingsReader(
         managed=gemini_switches,
         user=gemini_switches,
-        environment=_gemini_variables,
+        environment=_gemini_variable_switches,
         order=_VARIABLES_FIRST,
     ),
     "qwen-code": SettingsReader(
         managed=gemini_switches,
         user=gemini_switches,
-        environment=_qwen_variables,
+        environment=_qwen_variable_switches,
         order=_VARIABLES_FIRST,
     ),
     "copilot": SettingsReader(
         managed=copilot_switches,
         user=vs_code_switches,
-        environment=_copilot_variables,
+        environment=_copilot_variable_switches,
         order=(SettingsSource.MDM, SettingsSource.FILE, SettingsSource.ENVIRONMENT, SettingsSource.USER),
     ),
     "opencode": SettingsReader(
-        managed=opencode_switches, user=opencode_switches, environment=_opencode_variables, order=_FILES_FIRST
+        managed=opencode_switches,
+        user=opencode_switches,
+        environment=_opencode_variable_switches,
+        order=_FILES_FIRST,
     ),
 }
 VARIABLES: Final = frozenset(

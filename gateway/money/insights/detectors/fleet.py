@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from gateway.devices.fleet.assistant_states import correct_time
+from gateway.devices.fleet.assistant_states import to_gateway_time
 from gateway.devices.fleet.coverage import FleetRow
-from gateway.devices.fleet.facts import NO_AGENT, NOT_CONFIGURED, decode_heartbeat, parse_epoch
-from gateway.devices.fleet.matching import device_serial, reported_serial_hash
-from gateway.devices.fleet.repairs import find_repair
-from gateway.devices.fleet.severity import fleet_severity
+from gateway.devices.fleet.facts import NO_AGENT, NOT_CONFIGURED, decode_heartbeat, parse_time_to_epoch
+from gateway.devices.fleet.matching import reported_serial_hash, serial_of_device
+from gateway.devices.fleet.repairs import repair_of_cause
+from gateway.devices.fleet.severity import severity_of_machines
 from gateway.devices.machine_state import AGENT_STOPPED, CLOCK_WRONG, MISSING, REVOKED_THERE, Cause
 from gateway.money.insights.facts import DAY_S, Facts, mark_unplantable
 from gateway.money.insights.findings import MAX_FINDINGS, build_finding, format_rows, printable_name
@@ -55,7 +55,7 @@ def policy_outdated(facts: Facts) -> Sequence[Finding]:
     settled = [policy.number for policy in policies.values() if facts.now - policy.applied_at >= DAY_S]
     newest = max(settled, default=0)
     outdated = [row for row in facts.fleet if row.id in policies and policies[row.id].number < newest]
-    severity = fleet_severity(outdated, facts.fleet)
+    severity = severity_of_machines(outdated, facts.fleet)
     return _largest_findings(
         _machines_finding(
             "policy_outdated",
@@ -75,9 +75,9 @@ def machine_trouble(facts: Facts) -> Sequence[Finding]:
     """Find machines with a wrong clock, and machines that the upstream revoked."""
     findings = []
     for cause, seen in _OF_MACHINES.items():
-        repair = find_repair(cause)
+        repair = repair_of_cause(cause)
         having = [row for row in facts.fleet if cause in row.causes]
-        severity = fleet_severity(having, facts.fleet)
+        severity = severity_of_machines(having, facts.fleet)
         findings += [
             _machines_finding(
                 "machine_trouble",
@@ -103,18 +103,18 @@ def _applied_policy(row: FleetRow, now: float) -> _Policy | None:
     if device is None or b'"number"' not in device.heartbeat:
         return None
     policy = decode_heartbeat(device.heartbeat).get("policy") or {}
-    applied_at = parse_epoch(policy.get("applied_at"))
+    applied_at = parse_time_to_epoch(policy.get("applied_at"))
     if applied_at is None or "number" not in policy:
         return None
-    return _Policy(policy["number"], correct_time(device, applied_at, now=now))
+    return _Policy(policy["number"], to_gateway_time(device, applied_at, now=now))
 
 
 def _cause_findings(detector: str, facts: Facts, causes: Iterable[Cause]) -> list[Finding]:
     findings = []
     for cause in sorted(causes):
-        repair = find_repair(cause)
+        repair = repair_of_cause(cause)
         having = _uncovered_with_cause(cause, facts.fleet)
-        severity = fleet_severity(having, facts.fleet)
+        severity = severity_of_machines(having, facts.fleet)
         for team, rows in _rows_by_team(having).items():
             assistants = sorted(
                 {each.name for row in rows for each in row.assistants if (each.state, each.cause) == cause}
@@ -146,7 +146,7 @@ def _uncovered_with_cause(cause: Cause, rows: Iterable[FleetRow]) -> list[FleetR
 def stopped_agent(facts: Facts) -> Sequence[Finding]:
     """Find expected machines whose agents no longer report while the MDM still sees the machines."""
     stopped = [row for row in facts.fleet if row.state == AGENT_STOPPED and row.is_expected]
-    severity = fleet_severity(stopped, facts.fleet)
+    severity = severity_of_machines(stopped, facts.fleet)
     return _largest_findings(
         _machines_finding(
             "stopped_agent",
@@ -177,7 +177,7 @@ def missing_device(facts: Facts) -> Sequence[Finding]:
             f" Or a machine reports without its serial number: {devices} outside the inventory did so. Run the "
             "agent's probe as root there."
         )
-    severity = fleet_severity(missing, facts.fleet)
+    severity = severity_of_machines(missing, facts.fleet)
     return _largest_findings(
         _machines_finding(
             "missing_device",
@@ -196,7 +196,7 @@ def _is_nameless(row: FleetRow) -> bool:
     device = row.device
     if device is None or row.is_expected or device.state != ENROLLED:
         return False
-    return not (device_serial(device) or reported_serial_hash(device))
+    return not (serial_of_device(device) or reported_serial_hash(device))
 
 
 def _machines_finding(

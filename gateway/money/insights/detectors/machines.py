@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from gateway.devices.fleet.facts import decode_instances
-from gateway.devices.machine_state import is_other_agent, is_unhealthy
+from gateway.devices.machine_state import has_unhealthy_instance, is_other_agent
 from gateway.devices.states import SAME_HARDWARE
 from gateway.money.insights.facts import Facts, mark_unplantable
 from gateway.money.insights.findings import MAX_FINDINGS, MAX_ROWS, build_finding, format_day, printable_name
@@ -104,7 +104,7 @@ def _reinstalled_finding(devices: Sequence[Device]) -> Finding:
 def unhealthy_agent(facts: Facts) -> Sequence[Finding]:
     """Find OpAMP agents, such as collectors, that say that they are not healthy."""
     agents = [device for device in facts.devices if device.state == ENROLLED and is_other_agent(device)]
-    unhealthy = [device for device in agents if is_unhealthy(device, facts.now)]
+    unhealthy = [device for device in agents if has_unhealthy_instance(device, facts.now)]
     return [
         _unhealthy_device_finding(device)
         for device in sorted(unhealthy, key=lambda item: item.id)[:MAX_FINDINGS]

@@ -21,8 +21,8 @@ from gateway.normalise.payload.body_limits import Allowance
 from gateway.normalise.payload.items import Unfolding
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import provider_of_model
-from gateway.normalise.reading.tokens import COUNT_CACHE_APART, Tokens, normalise_counts, set_counts
-from gateway.normalise.reading.values import BadValue, first_readable, status_code, text
+from gateway.normalise.reading.tokens import COUNT_CACHE_APART, Tokens, normalise_counts, set_token_counts
+from gateway.normalise.reading.values import BadValue, first_machine_readable, status_code, text_or_none
 from spool.identity import Identity
 from spool.processing import MODES
 from spool.record import AiRecord, Inference, UsageMetric
@@ -148,7 +148,7 @@ class BatchFormat(Format):
     read: Callable[[bytes, Options, Allowance], Generator[None, None, Normalised]]
 
 
-def field_origins(origins: Mapping[str, str], record: AiRecord) -> dict[str, str]:
+def origins_of_known_fields(origins: Mapping[str, str], record: AiRecord) -> dict[str, str]:
     why = {name: origin for name, origin in origins.items() if getattr(record, name, None) is not None}
     why.pop("meters", None)
     if getattr(record, "meters", None):
@@ -163,21 +163,23 @@ def field_origins(origins: Mapping[str, str], record: AiRecord) -> dict[str, str
     return why
 
 
-def json_answer(status: int, value: Any) -> FormatAnswer:
+def build_json_answer(status: int, value: Any) -> FormatAnswer:
     return FormatAnswer(status, msgspec.json.encode(value))
 
 
-def any_of(*names: str) -> Callable[[Members], bool]:
+def has_any_member(*names: str) -> Callable[[Members], bool]:
     return lambda members: any(name in members for name in names)
 
 
-def all_of(*names: str) -> Callable[[Members], bool]:
+def has_all_members(*names: str) -> Callable[[Members], bool]:
     return lambda members: all(name in members for name in names)
 
 
 def inner_objects(members: Members, name: str) -> Iterator[Members]:
     if name in members:
-        yield from map(payload.peek, islice(payload.array_elements(members[name]), MAX_LOOKED_AT))
+        yield from map(
+            payload.undecoded_members, islice(payload.array_elements(members[name]), MAX_LOOKED_AT)
+        )
 
 
 def has_object_with(members: Members, name: str, *inner: str) -> bool:
@@ -207,11 +209,11 @@ class ExampleCall:
 
     @property
     def start(self) -> str:
-        return _iso_text(self.start_ns)
+        return _format_utc_time(self.start_ns)
 
     @property
     def end(self) -> str:
-        return _iso_text(self.end_ns)
+        return _format_utc_time(self.end_ns)
 
     @property
     def response_id(self) -> str:
@@ -228,7 +230,7 @@ class ExampleCall:
         }
 
 
-def _iso_text(time_ns: int) -> str:
+def _format_utc_time(time_ns: int) -> str:
     moment = datetime.fromtimestamp(time_ns / 1e9, UTC)
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
@@ -236,25 +238,27 @@ def _iso_text(time_ns: int) -> str:
 _TIERS = tuple(MODES)  # a tier may be any JSON value, even one that cannot be hashed
 
 
-def declare_column(name: str) -> Any:
+def field_named(name: str) -> Any:
     """Declare a field whose name in the payload is not a Python name."""
     return msgspec.field(name=name, default=None)
 
 
-def count_tokens(record: Inference, reported: Tokens, *, without_cache: bool = False) -> None:
-    set_counts(record, normalise_counts(reported, without_cache=without_cache))
+def set_normalised_counts(record: Inference, reported: Tokens, *, without_cache: bool = False) -> None:
+    set_token_counts(record, normalise_counts(reported, without_cache=without_cache))
 
 
-def counts_cache_apart(path: Any, *models: Any) -> bool:
+def input_excludes_cache(path: Any, *models: Any) -> bool:
     """Return True for Anthropic's protocol and Bedrock Converse."""
-    bare = "/" + (text(path) or "").partition("?")[0].rstrip("/")
+    bare = "/" + (text_or_none(path) or "").partition("?")[0].rstrip("/")
     if bare.endswith("/converse"):
         return True
-    makers = (provider_of_model(model_name) for model in models if (model_name := text(model)) is not None)
+    makers = (
+        provider_of_model(model_name) for model in models if (model_name := text_or_none(model)) is not None
+    )
     return bare.endswith("/messages") and not COUNT_CACHE_APART.isdisjoint(makers)
 
 
-def tag_tier(metadata: Metadata, *stated: Any) -> None:
+def add_tier_tag(metadata: Metadata, *stated: Any) -> None:
     """Add the tier as a tag, but only tiers with prices of their own."""
     for value in stated:
         if value is not None and value in _TIERS:
@@ -262,19 +266,19 @@ def tag_tier(metadata: Metadata, *stated: Any) -> None:
             return
 
 
-def mark_failed(record: Inference, *types: Any) -> None:
+def mark_as_failed(record: Inference, *types: Any) -> None:
     """Mark a record as failed. Its error type is the first of `types` that is machine-readable."""
     record.status = "error"
-    record.error_type = first_readable(text(value) for value in types)
+    record.error_type = first_machine_readable(text_or_none(value) for value in types)
 
 
-def fail_by_status(record: Inference, status: Any) -> bool:
+def mark_as_failed_if_http_error(record: Inference, status: Any) -> bool:
     code = status_code(status)
     if code is None or code < 400:
         return False
-    mark_failed(record, code)
+    mark_as_failed(record, code)
     return True
 
 
-def is_call(record: Inference) -> bool:
+def is_model_call(record: Inference) -> bool:
     return bool(record.request_model or record.response_model or record.input_tokens or record.output_tokens)

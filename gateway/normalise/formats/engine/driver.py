@@ -23,62 +23,62 @@ from gateway.normalise.formats.engine.declaration import (
     ItemFormat,
     Items,
     Unreadable,
-    field_origins,
-    is_call,
-    json_answer,
+    build_json_answer,
+    is_model_call,
+    origins_of_known_fields,
 )
-from gateway.normalise.formats.list import BY_NAME, FORMATS, recognise_item
+from gateway.normalise.formats.list import BY_NAME, FORMATS, recognise_item_format
 from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, UNRECOGNISED_AI, Options, Outcome, Reject
 from gateway.normalise.payload import body_limits
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.body_limits import Allowance, check_count, has_any
+from gateway.normalise.payload.body_limits import Allowance, has_any_sign, refuse_too_many_items
 from gateway.normalise.payload.items import Unfolding
 from gateway.normalise.reading import tags as tag_rules
-from gateway.normalise.reading.ai_names import ai_names
-from gateway.normalise.reading.tags import drop_free_texts
+from gateway.normalise.reading.ai_names import ai_names_with_values
+from gateway.normalise.reading.tags import remove_free_tags
 from gateway.normalise.reading.values import BadValue, decode_object
 from spool.identity import AS_GATEWAY, Identity, build_relay
 
 MAX_SHAPES: Final = 1000  # maximum names of unrecognized items that an operator can see
 
 
-def read_body(
+def read_body_items(
     format: ItemFormat, body: bytes, *, options: Options, allowance: Allowance
 ) -> Generator[None, None, Outcome]:
     """Read the items of a body. Yield after each slice."""
     outcome = Outcome(why=[] if options.explain else None, keep_tags=options.keep_tags)
     unfolding = Unfolding(allowance)
-    counted = partial(_body_items, format, body, unfolding)
-    is_packed = yield from has_any(body, format.signs_of_packing)
-    if (yield from check_count(body, counted, allowance, is_packed=is_packed)):
+    counted = partial(_unwrapped_items, format, body, unfolding)
+    is_packed = yield from has_any_sign(body, format.signs_of_packing)
+    if (yield from refuse_too_many_items(body, counted, allowance, is_packed=is_packed)):
         # the allowance already covers the memory of unpacked data
-        unfolding = Unfolding(allowance.next_pass())
-    for item in _body_items(format, body, unfolding):
+        unfolding = Unfolding(allowance.allowance_for_next_pass())
+    for item in _unwrapped_items(format, body, unfolding):
         if not len(item):
             yield
             continue
         allowance.count_items(1, len(item))
-        if allowance.is_due(len(item)):
+        if allowance.count_work_and_check_turn(len(item)):
             outcome.pack_full_part()
             yield
-        _read_item(outcome, format, item)
+        _read_item_into_outcome(outcome, format, item)
     return outcome
 
 
-def _body_items(format: ItemFormat, body: bytes, unfolding: Unfolding) -> Items:
-    for raw in payload.items(body):
+def _unwrapped_items(format: ItemFormat, body: bytes, unfolding: Unfolding) -> Items:
+    for raw in payload.items_of_body(body):
         if format.unwrap is None or not len(raw):
             yield raw
         else:
-            yield from unfolding.take_off(raw)
+            yield from unfolding.count_wrapper(raw)
             yield from format.unwrap(raw, unfolding)
 
 
-def _read_item(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreadable) -> None:
+def _read_item_into_outcome(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreadable) -> None:
     index = outcome.received
     outcome.received += 1
     if isinstance(item, Unreadable):
-        return outcome.reject(index, MALFORMED, item.message)
+        return outcome.reject_item(index, MALFORMED, item.message)
     try:
         event = decode_object(item, format.event)
         calls = read_event_calls(format, event)
@@ -86,20 +86,20 @@ def _read_item(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreada
         if payload.is_null(item):  # skip nulls, which the arrays of LiteLLM contain
             outcome.ignored[NOT_AI] += 1
             return None
-        return outcome.reject(index, MALFORMED, payload.problem_text(error))
+        return outcome.reject_item(index, MALFORMED, payload.describe_decoding_error(error))
     if not calls:
-        return _pass_over(outcome, format, item, event)
+        return _ignore_item(outcome, format, item, event)
     # Further calls count as split from the first.
     outcome.split += len(calls) - 1
     for call in calls:
         if isinstance(call, BadValue):
-            outcome.reject(index, call.reason, call.message)
+            outcome.reject_item(index, call.reason, call.message)
             continue
-        why = None if outcome.why is None else field_origins(format.origins, call.record)
+        why = None if outcome.why is None else origins_of_known_fields(format.origins, call.record)
         tags = dict(call.record.tags)
-        outcome.left_out += call.left_out + drop_free_texts(tags, outcome.keep_tags)
+        outcome.left_out += call.left_out + remove_free_tags(tags, outcome.keep_tags)
         call.record.tags = tags
-        outcome.add(call.record, _identity_with_relay(call), why)
+        outcome.add_record(call.record, _identity_with_relay(call), why)
     return None
 
 
@@ -123,24 +123,24 @@ def read_event_calls(format: ItemFormat, event: Any) -> list[Call | Count | BadV
         return [
             call
             for call in format.calls(event)
-            if not isinstance(call, Call) or call.is_certain or is_call(call.record)
+            if not isinstance(call, Call) or call.is_certain or is_model_call(call.record)
         ]
     except BadValue as error:
         return [error]
 
 
-def _pass_over(outcome: Outcome, format: ItemFormat, item: payload.Raw, event: Any) -> None:
+def _ignore_item(outcome: Outcome, format: ItemFormat, item: payload.Raw, event: Any) -> None:
     """
     Show its names to an operator if it is unrecognized.
 
     An item is unrecognized if it has another format's sign, or has names of models or tokens that nothing
     read.
     """
-    members = payload.peek(item)
+    members = payload.undecoded_members(item)
     names: list[str] = []
-    if recognise_item(members) in (None, format.name):
+    if recognise_item_format(members) in (None, format.name):
         why = format.ignored_as(event) if format.ignored_as else None
-        if why is not None or not (names := ai_names(members)):
+        if why is not None or not (names := ai_names_with_values(members)):
             outcome.ignored[why or NOT_AI] += 1
             if why == MERGED:
                 outcome.note_dropped(
@@ -149,40 +149,42 @@ def _pass_over(outcome: Outcome, format: ItemFormat, item: payload.Raw, event: A
             return
     outcome.ignored[UNRECOGNISED_AI] += 1
     if len(outcome.unrecognised) < MAX_SHAPES:
-        outcome.show_shape(members.keys() - set(names), of=names)
+        outcome.note_unrecognised_names(members.keys() - set(names), of=names)
 
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
-def answer_to(name: str, body: bytes, outcome: Outcome, *, now: float) -> Answering:
+def answer_to_payload(name: str, body: bytes, outcome: Outcome, *, now: float) -> Answering:
     """
     Build the response to a payload that is on disk. `body` is inflated.
 
     A payload in which every item is malformed is refused with 400.
     """
     format = BY_NAME.get(name)  # format of this name, or None for OTLP
-    if _is_all_malformed(outcome) and not (format and format.answers_each_item):
+    if _is_every_item_malformed(outcome) and not (format and format.answers_each_item):
         first = outcome.rejects[0]
         message = f"every item is malformed; the first ({first.item}): {first.message}"
-        return refusal_to(NO_HEADERS, body, Refusal(400, "bad_payload", message), now=now, format=name)
+        return answer_to_refused_payload(
+            NO_HEADERS, body, Refusal(400, "bad_payload", message), now=now, format=name
+        )
     own = format.answer(body, outcome, now) if format and format.answer else None
     if isinstance(own, Generator):
         own = yield from own
-    return own or json_answer(
+    return own or build_json_answer(
         200,
         {
             "format": name,
             "accepted": outcome.count + len(outcome.records) + len(outcome.points),
             "ignored": outcome.ignored.total(),
             "rejected": msgspec.Raw(
-                (yield from body_limits.encoded_list(map(_reject_entry, outcome.rejects)))
+                (yield from body_limits.encode_list_in_turns(map(_fields_of_reject, outcome.rejects)))
             ),
         },
     )
 
 
-def refusal_to(
+def answer_to_refused_payload(
     headers: Mapping[str, str], body: bytes, refusal: Refusal, *, now: float, format: str | None = None
 ) -> FormatAnswer:
     """Return the response to a refused body. `format` is None if it is not known yet."""
@@ -194,23 +196,23 @@ def refusal_to(
         )
         if own is not None:
             return own
-    return json_answer(refusal.status, {"error": {"type": refusal.type, "message": refusal.message}})
+    return build_json_answer(refusal.status, {"error": {"type": refusal.type, "message": refusal.message}})
 
 
-def _is_all_malformed(outcome: Outcome) -> bool:
+def _is_every_item_malformed(outcome: Outcome) -> bool:
     # Impossible figures do not cause a refusal, because Firehose and Kong would repeat a refused request forever.
     are_malformed = all(reject.reason == MALFORMED for reject in outcome.rejects)
     return 0 < outcome.received + outcome.split == len(outcome.rejects) and are_malformed
 
 
-def _reject_entry(reject: Reject) -> dict[str, object]:
+def _fields_of_reject(reject: Reject) -> dict[str, object]:
     return {"item": reject.item, "reason": reject.reason, "message": reject.message}
 
 
 _METADATA = "metadata."
 
 
-def take_row(
+def read_row_of_tollhouse(
     format: ItemFormat,
     place: int,
     item: Any,
@@ -229,16 +231,16 @@ def take_row(
     calls = read_event_calls(format, _event_from_attributes(format.event, item.attributes))
     for call in calls:
         if isinstance(call, BadValue):
-            outcome.reject(place, call.reason, f"item {place}: {call.message}")
+            outcome.reject_item(place, call.reason, f"item {place}: {call.message}")
             continue
         record = call.record
         own = dict(record.tags)
-        outcome.left_out += call.left_out + tag_rules.drop_free_texts(own, outcome.keep_tags)
+        outcome.left_out += call.left_out + tag_rules.remove_free_tags(own, outcome.keep_tags)
         for name, value in tags.items():
-            outcome.left_out += name not in own and not tag_rules.put_tag(own, name, value)
+            outcome.left_out += name not in own and not tag_rules.put_tag_if_allowed(own, name, value)
         record.tags = own
-        why = None if outcome.why is None else field_origins(format.origins, record)
-        outcome.add(record, _identity_with_relay(call), why, device=device, version=version)
+        why = None if outcome.why is None else origins_of_known_fields(format.origins, record)
+        outcome.add_record(record, _identity_with_relay(call), why, device=device, version=version)
     return bool(calls)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from gateway.core.errors import BadPayload
-from gateway.normalise.formats.engine.declaration import CallReport, Normalised, field_origins
+from gateway.normalise.formats.engine.declaration import CallReport, Normalised, origins_of_known_fields
 from gateway.normalise.formats.langfuse.generations import (
     GENERATION,
     ORIGINS,
@@ -25,35 +25,35 @@ from gateway.normalise.formats.langfuse.generations import (
     WHOLE,
     Generation,
     Trace,
-    build_call,
+    build_call_of_generation,
     merge_reports,
     merge_traces,
 )
 from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, Options, Outcome
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.body_limits import Allowance, check_count
+from gateway.normalise.payload.body_limits import Allowance, refuse_too_many_items
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.meters import meters_of_buckets
-from gateway.normalise.reading.tags import drop_free_texts, is_secret
+from gateway.normalise.reading.tags import is_credential, remove_free_tags
 from gateway.normalise.reading.times import parse_instant
 from gateway.normalise.reading.tokens import (
     Tokens,
     Usage,
-    is_bucket,
+    is_token_bucket,
     normalise_counts,
-    sum_buckets,
+    tokens_of_buckets,
     tokens_of_usage,
 )
 from gateway.normalise.reading.values import (
     BadValue,
     Other,
-    count,
     decode_object,
+    dict_or_empty,
     is_true,
-    mapping,
-    money,
-    nested,
-    text,
+    parse_amount,
+    parse_count,
+    struct_or_empty,
+    text_or_none,
 )
 from spool.turns.threads import prepare_types
 
@@ -79,11 +79,11 @@ prepare_types(Usage, NamedUsage)
 def tokens_of_details(details: Mapping[str, Any]) -> Tokens | None:
     """Return the tokens of `usageDetails`, or None if it counts no tokens."""
     if any(name in details for name in _OPENAI):
-        return _if_reported(tokens_of_usage(_openai_usage(details)))
-    counts = {name: _bucket_tokens(name, value) for name, value in details.items()}
+        return _none_if_without_counts(tokens_of_usage(_usage_from_details(details)))
+    counts = {name: _tokens_if_bucket(name, value) for name, value in details.items()}
     buckets = {name: number for name, number in counts.items() if number is not None}
-    return _if_reported(
-        normalise_counts(sum_buckets(buckets)._replace(meters=meters_of_buckets(details.items())))
+    return _none_if_without_counts(
+        normalise_counts(tokens_of_buckets(buckets)._replace(meters=meters_of_buckets(details.items())))
     )
 
 
@@ -92,16 +92,16 @@ def tokens_of_named_usage(usage: NamedUsage) -> Tokens | None:
     Return the tokens of the older `usage`. Return None if it counts nothing, or counts another unit such as
     characters or seconds.
     """
-    if (text(usage.unit) or "TOKENS").upper() != "TOKENS":
+    if (text_or_none(usage.unit) or "TOKENS").upper() != "TOKENS":
         return None
     own_names = (usage.input, usage.output, usage.promptTokens, usage.completionTokens)
     if all(number is None for number in own_names):
-        return _if_reported(tokens_of_usage(usage))
-    return _if_reported(
+        return _none_if_without_counts(tokens_of_usage(usage))
+    return _none_if_without_counts(
         normalise_counts(
             Tokens(
-                count(usage.promptTokens if usage.input is None else usage.input, "usage.input"),
-                count(usage.completionTokens if usage.output is None else usage.output, "usage.output"),
+                parse_count(usage.promptTokens if usage.input is None else usage.input, "usage.input"),
+                parse_count(usage.completionTokens if usage.output is None else usage.output, "usage.output"),
             )
         )
     )
@@ -109,36 +109,40 @@ def tokens_of_named_usage(usage: NamedUsage) -> Tokens | None:
 
 def cost_of_details(details: Mapping[str, Any]) -> str | None:
     """Return `total`, or the sum of the parts if there is no total."""
-    return _total_or_sum(details.get("total"), details.values(), "costDetails")
+    return _stated_total_or_sum(details.get("total"), details.values(), "costDetails")
 
 
 def cost_of_named_usage(usage: NamedUsage) -> str | None:
     """Return `totalCost`, or the sum of the two parts if there is no total."""
-    return _total_or_sum(usage.totalCost, (usage.inputCost, usage.outputCost), "usage.totalCost")
+    return _stated_total_or_sum(usage.totalCost, (usage.inputCost, usage.outputCost), "usage.totalCost")
 
 
-def _total_or_sum(total: Any, parts: Iterable[Any], field: str) -> str | None:
-    stated = money(total, field)
+def _stated_total_or_sum(total: Any, parts: Iterable[Any], field: str) -> str | None:
+    stated = parse_amount(total, field)
     if stated is not None:
         return stated
-    costs = [money(part, field) for part in parts]
+    costs = [parse_amount(part, field) for part in parts]
     stated_costs = [Decimal(cost) for cost in costs if cost is not None]
-    return money(sum(stated_costs, Decimal(0)), field) if stated_costs else None
+    return parse_amount(sum(stated_costs, Decimal(0)), field) if stated_costs else None
 
 
-def _openai_usage(details: Mapping[str, Any]) -> Usage:
+def _usage_from_details(details: Mapping[str, Any]) -> Usage:
     try:
         return msgspec.convert(details, Usage)
     except msgspec.ValidationError as error:
         raise BadValue(MALFORMED, "usageDetails is not readable") from error
 
 
-def _bucket_tokens(name: str, value: Any) -> int | None:
-    return count(value, "usageDetails") if is_bucket(name) and not isinstance(value, dict | list) else None
+def _tokens_if_bucket(name: str, value: Any) -> int | None:
+    return (
+        parse_count(value, "usageDetails")
+        if is_token_bucket(name) and not isinstance(value, dict | list)
+        else None
+    )
 
 
-def _if_reported(tokens: Tokens) -> Tokens | None:
-    return tokens if tokens.count_known() else None
+def _none_if_without_counts(tokens: Tokens) -> Tokens | None:
+    return tokens if tokens.number_of_known_counts() else None
 
 
 _CALLS = frozenset({GENERATION, "embedding"})
@@ -186,19 +190,21 @@ class _TraceEvent(msgspec.Struct):
     body: _TraceBody = msgspec.field(default_factory=_TraceBody)
 
 
-def read_batch(body: bytes, options: Options, allowance: Allowance) -> Generator[None, None, Normalised]:
+def read_langfuse_batch(
+    body: bytes, options: Options, allowance: Allowance
+) -> Generator[None, None, Normalised]:
     """Read one batch. Raises BadPayload if its envelope cannot be read."""
     batch = _BatchReader(Outcome(why=[] if options.explain else None, keep_tags=options.keep_tags))
-    yield from check_count(body, partial(batch_events, body), allowance)
-    for item in batch_events(body):
+    yield from refuse_too_many_items(body, partial(events_in_batches, body), allowance)
+    for item in events_in_batches(body):
         if not len(item):
             yield
             continue
         allowance.count_items(1, len(item))
-        if allowance.is_due(len(item)):
+        if allowance.count_work_and_check_turn(len(item)):
             yield
         batch.read_event(item)
-    return (yield from batch.finish())
+    return (yield from batch.finish_batch())
 
 
 class _BatchReader:
@@ -211,24 +217,24 @@ class _BatchReader:
         index = self._outcome.received
         self._outcome.received += 1
         try:
-            is_generation = self._note_event(raw)
+            is_generation = self._merge_event(raw)
         except payload.UNREADABLE as error:
             if not payload.is_null(raw):
-                return self._outcome.reject(index, MALFORMED, payload.problem_text(error))
+                return self._outcome.reject_item(index, MALFORMED, payload.describe_decoding_error(error))
             is_generation = False
         except BadValue as error:
-            return self._outcome.reject(index, error.reason, error.message)
+            return self._outcome.reject_item(index, error.reason, error.message)
         if not is_generation:
             self._outcome.ignored[NOT_AI] += 1
         return None
 
-    def finish(self) -> Generator[None, None, Normalised]:
+    def finish_batch(self) -> Generator[None, None, Normalised]:
         """Finish the batch. Incomplete generations and the traces become partial reports."""
         reports = []
         for number, generation in enumerate(self._generations.values(), start=1):
             if number % TURN == 0:
                 yield
-            kind = WHOLE if self._add_call(generation) else GENERATION
+            kind = WHOLE if self._add_call_if_complete(generation) else GENERATION
             reports.append(CallReport(kind, generation.id, msgspec.msgpack.encode(generation)))
         for number, trace in enumerate(self._traces.values(), start=1):
             if number % TURN == 0:
@@ -237,31 +243,31 @@ class _BatchReader:
                 reports.append(CallReport(TRACE, trace.id, msgspec.msgpack.encode(trace)))
         return Normalised(self._outcome, reports)
 
-    def _add_call(self, generation: Generation) -> bool:
-        if not generation.is_whole:
+    def _add_call_if_complete(self, generation: Generation) -> bool:
+        if not generation.has_all_for_record:
             return False
-        call = build_call(generation, self._traces.get(generation.trace_id or ""))
+        call = build_call_of_generation(generation, self._traces.get(generation.trace_id or ""))
         if call is None:
             return False
-        why = None if self._outcome.why is None else field_origins(ORIGINS, call.record)
-        self._outcome.add(call.record, call.identity, why)
+        why = None if self._outcome.why is None else origins_of_known_fields(ORIGINS, call.record)
+        self._outcome.add_record(call.record, call.identity, why)
         return True
 
-    def _note_event(self, raw: payload.Raw) -> bool:
+    def _merge_event(self, raw: payload.Raw) -> bool:
         """Note the facts of an event. Return whether it is about a generation."""
         event = decode_object(raw, LangfuseEvent)
-        kind, _, verb = (text(event.type) or "").rpartition("-")
+        kind, _, verb = (text_or_none(event.type) or "").rpartition("-")
         if kind == TRACE:
-            self._learn_trace(decode_object(raw, _TraceEvent).body)
+            self._merge_trace(decode_object(raw, _TraceEvent).body)
         if kind not in _CALLS and kind != "observation":
             return False
         observed = decode_object(raw, _ObservationEvent).body
-        if kind == "observation" and (text(observed.type) or "").lower() not in _CALLS:
+        if kind == "observation" and (text_or_none(observed.type) or "").lower() not in _CALLS:
             return False
-        own_id = text(observed.id)
+        own_id = text_or_none(observed.id)
         if own_id is None:
             raise BadValue(MALFORMED, "body.id is missing")
-        generation = _build_generation(
+        generation = _generation_of_observation(
             own_id, observed, at=parse_instant(event.timestamp), created=verb == "create"
         )
         if own_id in self._generations:
@@ -274,66 +280,68 @@ class _BatchReader:
             self._generations[own_id] = generation
         return True
 
-    def _learn_trace(self, body: _TraceBody) -> None:
-        own_id = text(body.id)
+    def _merge_trace(self, body: _TraceBody) -> None:
+        own_id = text_or_none(body.id)
         if own_id is None:
             return
         metadata = Metadata()
-        metadata.add_labels(body.tags if isinstance(body.tags, list) else ())
-        metadata.add_facts(mapping(body.metadata))
-        metadata.left_out += drop_free_texts(metadata.tags, self._outcome.keep_tags)
-        user = text(body.userId) or metadata.user
-        if is_secret(user):
+        metadata.add_labels_as_tags(body.tags if isinstance(body.tags, list) else ())
+        metadata.add_caller_and_tags(dict_or_empty(body.metadata))
+        metadata.left_out += remove_free_tags(metadata.tags, self._outcome.keep_tags)
+        user = text_or_none(body.userId) or metadata.user
+        if is_credential(user):
             user = None
             metadata.left_out += 1
         trace = Trace(
             own_id,
             user=user,
             team=metadata.team,
-            session=text(body.sessionId) or metadata.session,
+            session=text_or_none(body.sessionId) or metadata.session,
             tags=metadata.tags,
         )
         self._traces[own_id], left_out = merge_traces(self._traces.get(own_id) or Trace(own_id), trace)
         self._outcome.left_out += metadata.left_out + left_out
 
 
-def batch_events(body: bytes) -> Iterator[payload.Raw]:
+def events_in_batches(body: bytes) -> Iterator[payload.Raw]:
     """
     Return the undecoded events of the body's batches. Raises BadPayload if the body is unreadable, or if it
     is one object that is not a batch.
     """
-    documents = payload.items(body)
+    documents = payload.items_of_body(body)
     first = list(islice(documents, 2))
     is_alone = len(first) == 1 and body.lstrip()[:1] != b"["
     for document in chain(first, documents):
         if not len(document):
             yield document
             continue
-        members = payload.peek(document)
-        if "batch" in members and payload.first_sign(members["batch"]) == b"[":
-            yield from payload.array_in(document, "batch")
+        members = payload.undecoded_members(document)
+        if "batch" in members and payload.first_byte(members["batch"]) == b"[":
+            yield from payload.array_elements_of_member(document, "batch")
         elif is_alone and not {"type", "body"} <= members.keys():
             raise BadPayload("the body has no batch of events")
         else:  # the document is a single event, or an item that is not an event
             yield document
 
 
-def _build_generation(own_id: str, observed: _Observation, *, at: int | None, created: bool) -> Generation:
-    usage = nested(observed.usage, NamedUsage)
-    costs = mapping(observed.costDetails)
-    cache_hit = nested(observed.metadata, _Metadata).cache_hit
+def _generation_of_observation(
+    own_id: str, observed: _Observation, *, at: int | None, created: bool
+) -> Generation:
+    usage = struct_or_empty(observed.usage, NamedUsage)
+    costs = dict_or_empty(observed.costDetails)
+    cache_hit = struct_or_empty(observed.metadata, _Metadata).cache_hit
     return Generation(
         id=own_id,
         at=at,
-        trace_id=text(observed.traceId),
+        trace_id=text_or_none(observed.traceId),
         start_time=parse_instant(observed.startTime),
         end_time=parse_instant(observed.endTime),
-        model=text(observed.model),
-        details=tokens_of_details(mapping(observed.usageDetails)),
+        model=text_or_none(observed.model),
+        details=tokens_of_details(dict_or_empty(observed.usageDetails)),
         usage=tokens_of_named_usage(usage),
         details_cost=cost_of_details(costs),
         usage_cost=cost_of_named_usage(usage),
-        level=text(observed.level),
+        level=text_or_none(observed.level),
         cached=None if cache_hit is None else is_true(cache_hit),
         created=created,
     )

@@ -15,10 +15,10 @@ from gateway.normalise.formats.engine.declaration import (
     BatchFormat,
     ExampleCall,
     Members,
+    build_json_answer,
     inner_objects,
-    json_answer,
 )
-from gateway.normalise.formats.langfuse.batch import LangfuseEvent, batch_events, read_batch
+from gateway.normalise.formats.langfuse.batch import LangfuseEvent, events_in_batches, read_langfuse_batch
 from gateway.normalise.formats.langfuse.generations import NAME, ORIGINS
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload import body_limits
@@ -29,7 +29,7 @@ FATE = closed_object({"id": TEXT, "status": COUNT}, {"message": TEXT, "error": T
 FATES = closed_object({"successes": array_of(FATE), "errors": array_of(FATE)})
 
 
-def has_sign(members: Members) -> bool:
+def has_langfuse_fields(members: Members) -> bool:
     if "batch" not in members:
         return False
     items = inner_objects(members, "batch")
@@ -37,7 +37,7 @@ def has_sign(members: Members) -> bool:
     return first is None or any({"type", "body"} <= item.keys() for item in chain((first,), items))
 
 
-def example(call: ExampleCall) -> Any:
+def example_body(call: ExampleCall) -> Any:
     trace = {
         "id": call.trace_id,
         "userId": "example-user",
@@ -60,7 +60,7 @@ def example(call: ExampleCall) -> Any:
     return {"batch": batch}
 
 
-def answer_each_event(body: bytes, outcome: Outcome, _: float) -> Answering:
+def answer_for_each_event(body: bytes, outcome: Outcome, _: float) -> Answering:
     """
     Return 207 with one entry per event, under the sender's event id. Events with status 400 are not sent
     again by Langfuse's SDKs.
@@ -69,8 +69,8 @@ def answer_each_event(body: bytes, outcome: Outcome, _: float) -> Answering:
     errors: list[dict[str, object]] = []
 
     def yield_successes_and_collect_errors() -> Iterator[dict[str, object]]:
-        for index, raw in enumerate(filter(len, batch_events(body))):
-            event_id, reject = _event_id(raw), rejects.get(index)
+        for index, raw in enumerate(filter(len, events_in_batches(body))):
+            event_id, reject = _event_id_or_empty(raw), rejects.get(index)
             if reject is None:
                 yield {"id": event_id, "status": 201}
             else:
@@ -78,12 +78,14 @@ def answer_each_event(body: bytes, outcome: Outcome, _: float) -> Answering:
                     {"id": event_id, "status": 400, "message": reject.message, "error": reject.reason}
                 )
 
-    successes_json = yield from body_limits.encoded_list(yield_successes_and_collect_errors())
-    errors_json = yield from body_limits.encoded_list(errors)
-    return json_answer(207, {"successes": msgspec.Raw(successes_json), "errors": msgspec.Raw(errors_json)})
+    successes_json = yield from body_limits.encode_list_in_turns(yield_successes_and_collect_errors())
+    errors_json = yield from body_limits.encode_list_in_turns(errors)
+    return build_json_answer(
+        207, {"successes": msgspec.Raw(successes_json), "errors": msgspec.Raw(errors_json)}
+    )
 
 
-def _event_id(raw: payload.Raw) -> str:
+def _event_id_or_empty(raw: payload.Raw) -> str:
     try:
         event_id = decode_object(raw, LangfuseEvent).id
     except payload.UNREADABLE:
@@ -93,11 +95,11 @@ def _event_id(raw: payload.Raw) -> str:
 
 FORMAT = BatchFormat(
     name=NAME,
-    has_sign=has_sign,
-    example=example,
+    has_sign=has_langfuse_fields,
+    example=example_body,
     origins=ORIGINS,
-    answer=answer_each_event,
+    answer=answer_for_each_event,
     answer_schemas={207: FATES},
     answers_each_item=True,
-    read=read_batch,
+    read=read_langfuse_batch,
 )

@@ -7,11 +7,16 @@ from typing import Final
 
 import msgspec
 
-from gateway.normalise.formats.engine.declaration import Call, count_tokens, is_call, mark_failed
-from gateway.normalise.litellm_calls import identity_of
-from gateway.normalise.reading.metadata import add_run
-from gateway.normalise.reading.models import model_name, stated_or_model_provider
-from gateway.normalise.reading.tags import put_tag
+from gateway.normalise.formats.engine.declaration import (
+    Call,
+    is_model_call,
+    mark_as_failed,
+    set_normalised_counts,
+)
+from gateway.normalise.litellm_calls import litellm_call_identity
+from gateway.normalise.reading.metadata import fill_run_from_tags
+from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
+from gateway.normalise.reading.tags import put_tag_if_allowed
 from gateway.normalise.reading.tokens import Tokens
 from spool.identity import AS_GATEWAY, Identity, build_relay, call_identity
 from spool.record import Inference
@@ -82,7 +87,7 @@ class Generation(msgspec.Struct, omit_defaults=True):
         return self.level == "ERROR" or any(figure is not None for figure in figures)
 
     @property
-    def is_whole(self) -> bool:
+    def has_all_for_record(self) -> bool:
         return self.created and self.is_finished and (self.model is not None or bool(self.tokens))
 
 
@@ -113,7 +118,7 @@ def merge_by_time(known: Generation, later: Generation) -> Generation:
 def merge_traces(known: Trace, later: Trace) -> tuple[Trace, int]:
     """Return also the number of tags dropped above the limit."""
     tags = dict(known.tags)
-    left_out = sum(not put_tag(tags, name, value) for name, value in later.tags.items())
+    left_out = sum(not put_tag_if_allowed(tags, name, value) for name, value in later.tags.items())
     return Trace(
         known.id,
         user=later.user or known.user,
@@ -140,7 +145,7 @@ def generation_from_record(record: Inference) -> Generation:
         end_time=record.end_time,
         model=record.request_model,
         provider=record.provider,
-        details=tokens if tokens.count_known() else None,
+        details=tokens if tokens.number_of_known_counts() else None,
         details_cost=record.cost,
         level="ERROR" if record.status == "error" else None,
         cached=record.status == "cached" or None,
@@ -148,7 +153,9 @@ def generation_from_record(record: Inference) -> Generation:
     )
 
 
-def build_call(generation: Generation, trace: Trace | None, identity: Identity | None = None) -> Call | None:
+def build_call_of_generation(
+    generation: Generation, trace: Trace | None, identity: Identity | None = None
+) -> Call | None:
     """
     Return the call of a generation, or None if it has no model and no tokens. `identity` is the dedup key of
     its record, if it has a record.
@@ -161,20 +168,20 @@ def build_call(generation: Generation, trace: Trace | None, identity: Identity |
         start_time=generation.start_time,
         end_time=generation.end_time,
         provider=generation.provider or stated_or_model_provider(None, generation.model),
-        request_model=model_name(generation.model),
+        request_model=model_without_prefix(generation.model),
         cost=generation.usage_cost if generation.details_cost is None else generation.details_cost,
     )
-    count_tokens(record, generation.tokens)
-    if not is_call(record):
+    set_normalised_counts(record, generation.tokens)
+    if not is_model_call(record):
         return None
     if generation.level == "ERROR":
-        mark_failed(record)
+        mark_as_failed(record)
     elif generation.cached:
         record.status = "cached"
     if trace is not None:
         fill_caller_from_trace(record, trace)
     relay = build_relay(record, record.session, side=AS_GATEWAY)
-    return Call(record, (identity or _identity(record))._replace(relay=relay))
+    return Call(record, (identity or _call_identity(record))._replace(relay=relay))
 
 
 def fill_caller_from_trace(record: Inference, trace: Trace) -> None:
@@ -183,13 +190,13 @@ def fill_caller_from_trace(record: Inference, trace: Trace) -> None:
     record.team = record.team or trace.team
     record.session = record.session or trace.session
     record.tags = record.tags or dict(trace.tags)
-    add_run(record)
+    fill_run_from_tags(record)
 
 
-def _identity(record: Inference) -> Identity:
+def _call_identity(record: Inference) -> Identity:
     """Return the identity. LiteLLM's ids contain the provider's response id, which is used instead."""
     written = _BY_LITELLM.fullmatch(record.request_id or "")
     if written is None:
         return call_identity(record, own_id=record.request_id)
-    identity = identity_of(msgspec.structs.replace(record, request_id=written[1]))
+    identity = litellm_call_identity(msgspec.structs.replace(record, request_id=written[1]))
     return identity if record.status != "cached" else call_identity(record, own_id=record.request_id)

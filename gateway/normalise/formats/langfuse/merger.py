@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway.normalise.formats.engine.declaration import Call, CallReport, Normalised, field_origins
+from gateway.normalise.formats.engine.declaration import Call, CallReport, Normalised, origins_of_known_fields
 from gateway.normalise.formats.langfuse.generations import (
     GENERATION,
     ORIGINS,
@@ -37,7 +37,7 @@ from gateway.normalise.formats.langfuse.generations import (
     WHOLE,
     Generation,
     Trace,
-    build_call,
+    build_call_of_generation,
     fill_caller_from_trace,
     generation_from_record,
     merge_by_time,
@@ -81,7 +81,7 @@ class RecordedGenerations:
         self._by_key: OrderedDict[bytes, RecordedGeneration] = OrderedDict()
         self._of_trace: dict[bytes, dict[bytes, None]] = {}
 
-    def add(
+    def remember_record(
         self, key: bytes, trace_key: bytes | None, record: Inference, identity: Identity, now: float
     ) -> None:
         """
@@ -90,13 +90,13 @@ class RecordedGenerations:
         """
         known = self._by_key.get(key)
         if known is not None:
-            self._drop_from_trace(key, known)
+            self._remove_from_trace(key, known)
         at = now if known is None else known.at
         self._by_key[key] = RecordedGeneration(generation_from_record(record), identity, at, trace_key)
         if trace_key is not None:
             self._of_trace.setdefault(trace_key, {})[key] = None
 
-    def load(self, key: bytes, report: PartialReport) -> None:
+    def load_report(self, key: bytes, report: PartialReport) -> None:
         """
         Load a generation that another process recorded. Raises msgspec.DecodeError if it cannot be read.
         """
@@ -121,7 +121,7 @@ class RecordedGenerations:
             reports.append(PartialReport(TOLD_OF + trace_key, at, key))
         return reports
 
-    def find(self, key: bytes) -> RecordedGeneration | None:
+    def find_generation(self, key: bytes) -> RecordedGeneration | None:
         return self._by_key.get(key)
 
     def open_generations(self, trace_key: bytes, now: float) -> Sequence[RecordedGeneration]:
@@ -129,15 +129,15 @@ class RecordedGenerations:
         of_trace = [self._by_key[key] for key in self._of_trace.get(trace_key, ())]
         return [recorded for recorded in of_trace if now - recorded.at < self._hold_s]
 
-    def drop_old(self, now: float) -> None:
+    def drop_old_generations(self, now: float) -> None:
         while self._by_key:
             key, oldest = next(iter(self._by_key.items()))
             if len(self._by_key) <= self._max_generations and elapsed_s(oldest.at, now) < self._window_s:
                 break
             del self._by_key[key]
-            self._drop_from_trace(key, oldest)
+            self._remove_from_trace(key, oldest)
 
-    def _drop_from_trace(self, key: bytes, recorded: RecordedGeneration) -> None:
+    def _remove_from_trace(self, key: bytes, recorded: RecordedGeneration) -> None:
         if recorded.trace_key is not None:
             keys = self._of_trace[recorded.trace_key]
             del keys[key]
@@ -192,11 +192,11 @@ class Merge:
     sender: Sender
     now: float
     pending: PendingChange = field(default_factory=PendingChange)
-    # the state of each changed report before the merge, for `undo`
+    # the state of each changed report before the merge, for `undo_merge`
     replaced: dict[bytes, WaitingReport | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.pending.count += count_incomplete(self.reports)
+        self.pending.count += count_incomplete_generations(self.reports)
 
 
 @dataclass(kw_only=True)
@@ -237,14 +237,14 @@ class Merger:
         return len(self._waiting)
 
     @property
-    def held(self) -> HeldByKey:
+    def held_by_sender_key(self) -> HeldByKey:
         return HeldByKey(self._held_items, self._held_bytes)
 
     @property
-    def is_over_full(self) -> bool:
+    def exceeds_limits(self) -> bool:
         return len(self._waiting) > self._max_reports or self._bytes > self._max_bytes
 
-    def load(self, reports: Iterable[PartialReport]) -> int:
+    def load_waiting_reports(self, reports: Iterable[PartialReport]) -> int:
         """Load the reports that waited when the process ended. Return the number of unreadable reports."""
         damaged = 0
         traces: list[tuple[bytes, WaitingReport]] = []
@@ -254,7 +254,7 @@ class Merger:
                 continue
             try:
                 if kind == TOLD:
-                    self._recorded.load(stored.key.removeprefix(TOLD), stored)
+                    self._recorded.load_report(stored.key.removeprefix(TOLD), stored)
                     continue
                 report = _reports.decode(stored.body)
                 _facts[report.kind].decode(report.facts)
@@ -265,13 +265,13 @@ class Merger:
             if report.kind == TRACE:
                 traces.append((stored.key, report))
             else:
-                self._replace_waiting(stored.key, report)
+                self._replace_waiting_report(stored.key, report)
         # traces are loaded last, because they must be newer in the order than the generations that use them
         for key, report in traces:
-            self._replace_waiting(key, report)
+            self._replace_waiting_report(key, report)
         return damaged
 
-    def apply(self, merge: Merge) -> Iterator[None]:
+    def merge_batch(self, merge: Merge) -> Iterator[None]:
         """
         Merge the reports of one batch with waiting reports, and change the records and counts of
         the batch's outcome.
@@ -289,21 +289,21 @@ class Merger:
             if report.kind == TRACE:
                 yield from self._add_trace(report, merge)
             elif report.kind == WHOLE:
-                self._complete_record(report, places[report.key], merge)
+                self._update_record_of_report(report, places[report.key], merge)
             else:
-                self._add_generation(report, merge)
-        self._recorded.drop_old(merge.now)
+                self._add_partial_generation(report, merge)
+        self._recorded.drop_old_generations(merge.now)
         merge.pending.keep += [self._waiting[key].report_to_store(key) for key in sorted(self._asked_for)]
         self._asked_for.clear()
 
-    def undo(self, merge: Merge) -> None:
+    def undo_merge(self, merge: Merge) -> None:
         """Restore the state before a merge whose request was refused. The sender will repeat the request."""
         for key, report in merge.replaced.items():
-            self._drop_waiting(key)
+            self._drop_waiting_report(key)
             if report is not None:
-                self._replace_waiting(key, report)
+                self._replace_waiting_report(key, report)
 
-    def release(self, *, now: float, busy: Container[bytes] = ()) -> list[Released]:
+    def release_due_reports(self, *, now: float, busy: Container[bytes] = ()) -> list[Released]:
         """
         Remove and return reports whose waiting time has ended, and reports that exceed the limits, oldest
         first. Reports under the keys in `busy` stay.
@@ -313,15 +313,15 @@ class Merger:
         for key in due:
             report = self._waiting[key]
             released = of_sender.setdefault(_encode(report.sender), Released(sender=report.sender))
-            self._release_one(key, report, released, now)
+            self._release_report(key, report, released, now)
         for key in due:  # traces are removed after the generations that use them
-            self._drop_waiting(key)
+            self._drop_waiting_report(key)
         return list(of_sender.values())
 
-    def restore(self, released: Released) -> None:
+    def restore_released(self, released: Released) -> None:
         """Restore reports that could not become records. They are the next reports to be released."""
         for key, report in reversed(released.reports.items()):
-            self._replace_waiting(key, report)
+            self._replace_waiting_report(key, report)
             self._waiting.move_to_end(key, last=False)
             self._of_key[report.sender.name].move_to_end(key, last=False)
 
@@ -338,7 +338,7 @@ class Merger:
         room = self._max_reports - len(self._waiting) + len(due)
         room_bytes = self._max_bytes - self._bytes + sum(len(self._waiting[key].facts) for key in due)
         if room < 0 or room_bytes < 0:
-            for key in self._fullest_first(due, busy, by_bytes=room >= 0):
+            for key in self._keys_of_fullest_senders(due, busy, by_bytes=room >= 0):
                 if len(due) == TURN or (room >= 0 and room_bytes >= 0):
                     break
                 due[key] = None
@@ -346,7 +346,7 @@ class Merger:
                 room_bytes += len(self._waiting[key].facts)
         return list(due)
 
-    def _fullest_first(
+    def _keys_of_fullest_senders(
         self, due: Iterable[bytes], busy: Container[bytes], *, by_bytes: bool
     ) -> Iterator[bytes]:
         """
@@ -358,10 +358,10 @@ class Merger:
         for key in due:
             gone.setdefault(self._waiting[key].sender.name, set()).add(key)
 
-        def counted_size(key: bytes) -> int:
+        def size_of_report(key: bytes) -> int:
             return len(self._waiting[key].facts) if by_bytes else 1
 
-        return fullest_first(held, partial(self._keys_in_release_order, busy=busy), counted_size, gone=gone)
+        return fullest_first(held, partial(self._keys_in_release_order, busy=busy), size_of_report, gone=gone)
 
     def _keys_in_release_order(self, name: str, busy: Container[bytes]) -> Iterator[bytes]:
         for kind in (TRACE, GENERATION):
@@ -369,7 +369,7 @@ class Merger:
                 if report.kind == kind and key not in busy:
                     yield key
 
-    def _release_one(self, key: bytes, report: WaitingReport, released: Released, now: float) -> None:
+    def _release_report(self, key: bytes, report: WaitingReport, released: Released, now: float) -> None:
         released.reports[key] = report
         released.pending.forget.append(key)
         if report.kind != GENERATION:
@@ -377,7 +377,7 @@ class Merger:
         released.pending.count -= 1
         generation = _generations.decode(report.facts)
         trace = self._find_and_renew_trace(report.sender, generation.trace_id, report.at)
-        call = _add_call(released.outcome, generation, trace)
+        call = _add_call_of_generation(released.outcome, generation, trace)
         if call is not None:
             self._note_recorded_call(call, report.sender, now, released.pending)
 
@@ -391,7 +391,7 @@ class Merger:
         trace_id = call.record.trace_id
         trace_key = report_key(sender, TRACE, trace_id) if trace_id else None
         key = report_key(sender, GENERATION, call.record.request_id or "")
-        self._recorded.add(key, trace_key, call.record, call.identity, now)
+        self._recorded.remember_record(key, trace_key, call.record, call.identity, now)
         if self._is_shared:
             pending.keep.extend(self._recorded.reports_to_store(key))
 
@@ -410,16 +410,16 @@ class Merger:
         for number, recorded in enumerate(self._recorded.open_generations(key, merge.now), start=1):
             if number % TURN == 0:
                 yield
-            call = build_call(recorded.generation, trace, recorded.identity)
+            call = build_call_of_generation(recorded.generation, trace, recorded.identity)
             if call is not None:
                 merge.outcome.split += 1
-                merge.outcome.add(call.record, call.identity)
+                merge.outcome.add_record(call.record, call.identity)
 
-    def _complete_record(self, report: CallReport, index: int, merge: Merge) -> None:
+    def _update_record_of_report(self, report: CallReport, index: int, merge: Merge) -> None:
         generation, identity, named = self._merge_with_earlier(report, merge)
         if named is not None:
             merge.outcome.named[index] = named
-        call = build_call(
+        call = build_call_of_generation(
             generation, self._find_and_renew_trace(merge.sender, generation.trace_id, merge.now), identity
         )
         if call is not None:
@@ -428,17 +428,17 @@ class Merger:
             merge.outcome.identities[index] = call.identity
             self._note_recorded_call(call, merge.sender, merge.now, merge.pending)
 
-    def _add_generation(self, report: CallReport, merge: Merge) -> None:
+    def _add_partial_generation(self, report: CallReport, merge: Merge) -> None:
         """Add a partial report. The generation waits, or becomes a record if it is complete."""
         generation, identity, named = self._merge_with_earlier(report, merge)
-        if not generation.is_whole:
+        if not generation.has_all_for_record:
             key = report_key(merge.sender, GENERATION, report.key)
             self._hold_report(key, GENERATION, _encode(generation), merge, named=named)
         # Use the trace after storing the generation, so that the trace expires after the generation.
         trace = self._find_and_renew_trace(merge.sender, generation.trace_id, merge.now)
-        if generation.is_whole:
+        if generation.has_all_for_record:
             merge.pending.count -= 1
-            call = _add_call(merge.outcome, generation, trace, identity, named=named)
+            call = _add_call_of_generation(merge.outcome, generation, trace, identity, named=named)
             if call is not None:
                 self._note_recorded_call(call, merge.sender, merge.now, merge.pending)
 
@@ -458,10 +458,10 @@ class Merger:
             merge.pending.forget.append(key)
             merge.pending.count -= 1
             merge.outcome.ignored[MERGED] += 1
-            self._drop_waiting(key)
+            self._drop_waiting_report(key)
             named = earlier.sender.named if merge.sender.named is None else None
             return merge_by_time(_generations.decode(earlier.facts), generation), None, named
-        recorded = self._recorded.find(key)
+        recorded = self._recorded.find_generation(key)
         if recorded is not None:
             return merge_by_time(recorded.generation, generation), recorded.identity, None
         return generation, None, None
@@ -473,7 +473,7 @@ class Merger:
         report = WaitingReport(sender, kind, facts, merge.now)
         merge.replaced.setdefault(key, self._waiting.get(key))
         merge.pending.keep.append(report.report_to_store(key))
-        self._replace_waiting(key, report)
+        self._replace_waiting_report(key, report)
 
     def _find_and_renew_trace(self, sender: Sender, trace_id: str | None, now: float) -> Trace | None:
         """Return the known facts of a trace. Each use renews its waiting time."""
@@ -488,15 +488,15 @@ class Merger:
         self._of_key[report.sender.name].move_to_end(key)
         return _traces.decode(report.facts)
 
-    def _replace_waiting(self, key: bytes, report: WaitingReport) -> None:
-        self._drop_waiting(key)
+    def _replace_waiting_report(self, key: bytes, report: WaitingReport) -> None:
+        self._drop_waiting_report(key)
         self._waiting[key] = report
         self._bytes += len(report.facts)
         self._of_key.setdefault(report.sender.name, OrderedDict())[key] = report
         self._held_items.add(report.sender.name, 1)
         self._held_bytes.add(report.sender.name, len(report.facts))
 
-    def _drop_waiting(self, key: bytes) -> None:
+    def _drop_waiting_report(self, key: bytes) -> None:
         report = self._waiting.pop(key, None)
         if report is not None:
             self._bytes -= len(report.facts)
@@ -508,7 +508,7 @@ class Merger:
                 del self._of_key[name]
 
 
-def key_that_sent(stored: PartialReport) -> str:
+def sender_key_of_report(stored: PartialReport) -> str:
     """Return the name of the key that sent a waiting report, or "" if the report cannot be read."""
     try:
         return _reports.decode(stored.body).sender.name
@@ -516,11 +516,11 @@ def key_that_sent(stored: PartialReport) -> str:
         return ""
 
 
-def count_incomplete(reports: Iterable[CallReport]) -> int:
+def count_incomplete_generations(reports: Iterable[CallReport]) -> int:
     return sum(report.kind == GENERATION for report in reports)
 
 
-def complete_at_once(normalised: Normalised) -> Outcome:
+def complete_without_waiting(normalised: Normalised) -> Outcome:
     """
     Return the outcome of a batch that no later report completes. Every generation becomes a record, even if
     it is incomplete.
@@ -530,19 +530,23 @@ def complete_at_once(normalised: Normalised) -> Outcome:
     for report in reports:
         if report.kind == GENERATION:
             generation = _generations.decode(report.facts)
-            _add_call(outcome, generation, traces.get(generation.trace_id or ""))
+            _add_call_of_generation(outcome, generation, traces.get(generation.trace_id or ""))
     return outcome
 
 
-def protect_reports(reports: Iterable[CallReport], protect: Callable[[AiRecord], None]) -> list[CallReport]:
+def protect_people_in_reports(
+    reports: Iterable[CallReport], protect: Callable[[AiRecord], None]
+) -> list[CallReport]:
     """Return reports whose traces name people as records do, because they may wait on disk."""
     return [
-        report._replace(facts=_protect_trace(report.facts, protect)) if report.kind == TRACE else report
+        report._replace(facts=_protect_people_in_trace(report.facts, protect))
+        if report.kind == TRACE
+        else report
         for report in reports
     ]
 
 
-def _protect_trace(facts: bytes, protect: Callable[[AiRecord], None]) -> bytes:
+def _protect_people_in_trace(facts: bytes, protect: Callable[[AiRecord], None]) -> bytes:
     trace, record = _traces.decode(facts), Inference(id=b"", source="")
     fill_caller_from_trace(record, trace)
     protect(record)
@@ -552,7 +556,7 @@ def _protect_trace(facts: bytes, protect: Callable[[AiRecord], None]) -> bytes:
     return _encode(named)
 
 
-def merge_keys(reports: Iterable[CallReport], sender: Sender) -> set[bytes]:
+def keys_of_reports(reports: Iterable[CallReport], sender: Sender) -> set[bytes]:
     """Return the keys that merging these reports reads and changes."""
     return {
         report_key(sender, TRACE if report.kind == TRACE else GENERATION, report.key) for report in reports
@@ -564,14 +568,14 @@ def keys_to_load(reports: Iterable[CallReport], sender: Sender) -> tuple[set[byt
     Return the keys, and the key prefixes, to load before merging these reports. The loaded reports may need
     more keys, which `next_keys_to_load` returns.
     """
-    keys, under = merge_keys(reports, sender), set()
+    keys, under = keys_of_reports(reports, sender), set()
     for report in reports:
         if report.kind == TRACE:
             keys.add(TOLD_OF + report_key(sender, TRACE, report.key))
             under.add(TOLD_OF + report_key(sender, TRACE, report.key))
         else:
             keys.add(TOLD + report_key(sender, GENERATION, report.key))
-            keys |= _trace_keys(sender, _generations.decode(report.facts))
+            keys |= _key_of_trace(sender, _generations.decode(report.facts))
     return keys, under
 
 
@@ -588,15 +592,15 @@ def next_keys_to_load(found: Iterable[PartialReport], sender: Sender | None = No
             if stored.key[len(TOLD_OF) + KEY_BYTES :]:
                 keys.add(TOLD + stored.key[-KEY_BYTES:])
         elif kind == PARTS:
-            # ignore unreadable reports here, because `Merger.load` counts them
+            # ignore unreadable reports here, because `Merger.load_waiting_reports` counts them
             with suppress(msgspec.DecodeError, UnicodeDecodeError):
                 report = _reports.decode(stored.body)
                 if report.kind == GENERATION:
-                    keys |= _trace_keys(sender or report.sender, _generations.decode(report.facts))
+                    keys |= _key_of_trace(sender or report.sender, _generations.decode(report.facts))
     return keys
 
 
-def _trace_keys(sender: Sender, generation: Generation) -> set[bytes]:
+def _key_of_trace(sender: Sender, generation: Generation) -> set[bytes]:
     return {report_key(sender, TRACE, generation.trace_id)} if generation.trace_id else set()
 
 
@@ -605,7 +609,7 @@ def report_key(sender: Sender, kind: str, own_id: str) -> bytes:
     return blake2b(key_text, digest_size=KEY_BYTES, person=b"langfuse").digest()
 
 
-def _add_call(
+def _add_call_of_generation(
     outcome: Outcome,
     generation: Generation,
     trace: Trace | None,
@@ -616,12 +620,12 @@ def _add_call(
     """
     Add a generation to the outcome, as a record or as ignored. `named` is the device of an earlier report.
     """
-    call = build_call(generation, trace, identity)
+    call = build_call_of_generation(generation, trace, identity)
     if call is None:
         outcome.ignored[NOT_AI] += 1
     else:
-        why = None if outcome.why is None else field_origins(ORIGINS, call.record)
-        outcome.add(call.record, call.identity, why, device=named)
+        why = None if outcome.why is None else origins_of_known_fields(ORIGINS, call.record)
+        outcome.add_record(call.record, call.identity, why, device=named)
     return call
 
 

@@ -22,16 +22,16 @@ from gateway.normalise.otlp.decoding.json_request import (
     JsonScopes,
     Names,
     decode_item,
-    large_item,
+    decode_large_item,
+    encode_small_members,
     run_in_turns,
-    small_members,
 )
 from gateway.normalise.otlp.decoding.json_schema import (
     JsonResource,
-    attributes_of,
+    attributes_from_pairs,
     parse_double,
+    parse_whole_number,
     undecoded_attributes,
-    whole_number,
 )
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE, Malformed, Piece, TraceEnds
 from gateway.normalise.otlp.metrics import CANNOT_COUNT, Countable
@@ -43,12 +43,12 @@ from gateway.normalise.otlp.model import (
     Scope,
     Span,
     SpanEvent,
-    take_events,
-    usable_time,
+    merge_call_events,
+    time_or_zero,
 )
 from gateway.normalise.outcome import MALFORMED, Reject
-from gateway.normalise.payload.body_limits import Allowance, may_hold_more
-from gateway.normalise.payload.json_cut import WINDOW, JsonCut, JsonItem, Stretches, run_to_end
+from gateway.normalise.payload.body_limits import Allowance, may_exceed_items
+from gateway.normalise.payload.json_cut import WINDOW, JsonCut, JsonItem, Stretches, run_generator_to_end
 
 T = TypeVar("T")
 
@@ -82,15 +82,15 @@ class _Filling(Generic[T]):
         self.part: Piece[T] = Piece()
         self._before = 0
 
-    def add(self, item: T) -> None:
+    def add_item(self, item: T) -> None:
         self.part.items.append((self._before + self.part.received, item))
         self.part.received += 1
 
-    def reject(self, message: str) -> None:
+    def reject_item(self, message: str) -> None:
         self.part.rejects.append(Reject(self._before + self.part.received, MALFORMED, message))
         self.part.received += 1
 
-    def ignore(self, reason: str) -> None:
+    def ignore_item(self, reason: str) -> None:
         ignored = self.part.ignored
         ignored[reason] = ignored.get(reason, 0) + 1
         self.part.received += 1
@@ -108,16 +108,16 @@ _Reader = Callable[[_Filling[T], Resource, Scope, JsonItem, _Place, Allowance], 
 def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Span]]:
     ends = TraceEnds() if len(body) > pieces.LARGE_BODY else None
     names = ("resourceSpans", "scopeSpans", "spans")
-    read = _build_reader(schema.SPAN, _build_span)
+    read = _build_item_reader(schema.SPAN, _build_span)
     for part in _decode_pieces(body, schema.TRACES, names, read, allowance or Allowance(), ends):
         if ends is not None:
-            ends.mark_ended(part)
+            ends.note_traces_that_end(part)
         yield part
 
 
 def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[LogRecord]]:
     names = ("resourceLogs", "scopeLogs", "logRecords")
-    read = _build_reader(schema.LOG_RECORD, _build_log_record)
+    read = _build_item_reader(schema.LOG_RECORD, _build_log_record)
     return _decode_pieces(body, schema.LOGS, names, read, allowance or Allowance())
 
 
@@ -125,7 +125,7 @@ def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[P
     """Yield the points of metrics. Points that cannot count are in `ignored`."""
     names = ("resourceMetrics", "scopeMetrics", "metrics")
     return _decode_pieces(
-        body, schema.METRICS, names, _read_metric, allowance or Allowance(), count=_count_points
+        body, schema.METRICS, names, _read_points_of_metric, allowance or Allowance(), count=_count_points
     )
 
 
@@ -142,15 +142,15 @@ def _decode_pieces(
     for _ in json_request.collect_entries(body, decoder, names, allowance, into=entries):
         yield Piece()
     if count is not None:
-        for _ in _check_count(body, entries, allowance, count):
+        for _ in _refuse_too_many_items(body, entries, allowance, count):
             yield Piece()
     if ends is not None:
-        for _ in _note_ends(ends, entries, allowance):
+        for _ in _count_spans_of_traces(ends, entries, allowance):
             yield Piece()
     filling: _Filling[T] = _Filling()
     for i, described, scopes in entries:
         resource = _decode_resource(described, f"{names[0]}[{i}]")
-        if allowance.is_due(0):
+        if allowance.count_work_and_check_turn(0):
             yield Piece()
         for j, scope_members, items in scopes:
             scope = (
@@ -158,51 +158,51 @@ def _decode_pieces(
                 if scope_members
                 else Scope("", "")
             )
-            if allowance.is_due(0):
+            if allowance.count_work_and_check_turn(0):
                 yield Piece()
             for k, raw in enumerate(items):
                 for _ in read(filling, resource, scope, raw, _Place(names, i, j, k), allowance):
                     yield filling.finish_piece()
-                if allowance.is_due(memoryview(raw).nbytes):
+                if allowance.count_work_and_check_turn(memoryview(raw).nbytes):
                     yield filling.finish_piece()
     yield filling.finish_piece()
 
 
-def _check_count(
+def _refuse_too_many_items(
     body: bytes,
     entries: Iterable[tuple[int, JsonResource | None, JsonScopes]],
     allowance: Allowance,
     count: Callable[[JsonItem, Allowance], Generator[None, None, int]],
 ) -> Iterator[None]:
     """Raise Refusal 413 before any item is read."""
-    if not (yield from may_hold_more(body, allowance.max_items)):
+    if not (yield from may_exceed_items(body, allowance.max_items)):
         return
-    counted = allowance.counting_pass()
+    counted = allowance.allowance_for_counting()
     for raw in (raw for _, _, scopes in entries for _, _, items in scopes for raw in items):
         counted.count_items((yield from count(raw, counted)), 0)
-        if counted.is_due(memoryview(raw).nbytes):
+        if counted.count_work_and_check_turn(memoryview(raw).nbytes):
             yield
 
 
-def _note_ends(
+def _count_spans_of_traces(
     ends: TraceEnds, entries: Iterable[tuple[int, JsonResource | None, JsonScopes]], allowance: Allowance
 ) -> Iterator[None]:
     """Count the spans of each trace in a first pass that reads only trace ids."""
     for _, _, scopes in entries:
         for _, _, items in scopes:
-            windows = items.windows() if isinstance(items, Stretches) else ((raw, 1) for raw in items)
+            windows = items.text_windows() if isinstance(items, Stretches) else ((raw, 1) for raw in items)
             for text, count in windows:
-                for trace_id in _trace_ids(text, count):
+                for trace_id in _trace_ids_of_spans(text, count):
                     with suppress(ValueError):
                         ends.count_span(bytes.fromhex(trace_id))
-                if allowance.is_due(memoryview(text).nbytes, count):
+                if allowance.count_work_and_check_turn(memoryview(text).nbytes, count):
                     yield
 
 
-def _trace_ids(text: JsonItem, count: int) -> Iterable[str]:
+def _trace_ids_of_spans(text: JsonItem, count: int) -> Iterable[str]:
     """Skip spans without a trace id, because the full decoder reports bad spans."""
     if count == 1 and memoryview(text).nbytes > WINDOW:
-        return _trace_id_of_large(text)
+        return _trace_id_of_large_span(text)
     spans: Iterable[JsonItem] = [text]
     if count > 1:
         array = b"[%b]" % bytes(text)
@@ -217,10 +217,10 @@ def _trace_ids(text: JsonItem, count: int) -> Iterable[str]:
     return trace_ids
 
 
-def _trace_id_of_large(span: JsonItem) -> list[str]:
+def _trace_id_of_large_span(span: JsonItem) -> list[str]:
     cut = JsonCut(bytes(span), Allowance())
     with suppress(BadPayload, ValueError):
-        members = run_to_end(cut.read_document(partial(cut.read_members, read={})))
+        members = run_generator_to_end(cut.read_document(partial(cut.read_members, read={})))
         return [msgspec.json.decode(members[b"traceId"], type=str)] if b"traceId" in members else []
     return []
 
@@ -228,16 +228,16 @@ def _trace_id_of_large(span: JsonItem) -> list[str]:
 def _decode_resource(resource: JsonResource | None, where: str) -> Resource:
     """Decode a resource. A bad resource refuses the whole payload."""
     try:
-        return Resource(attributes_of(resource.attributes if resource else None))
+        return Resource(attributes_from_pairs(resource.attributes if resource else None))
     except Malformed as error:
         raise BadPayload(f"{where}.resource{error}") from None
 
 
-def _read_time(value: schema.Whole, field: str) -> int:
-    return 0 if value is None else usable_time(whole_number(value, field, 0, 1 << 64))
+def _parse_time_ns(value: schema.Whole, field: str) -> int:
+    return 0 if value is None else time_or_zero(parse_whole_number(value, field, 0, 1 << 64))
 
 
-def _hex_id(value: str | None, size: int, field: str) -> str | None:
+def _require_hex_id(value: str | None, size: int, field: str) -> str | None:
     """Return None for an empty or all-zero id. `size` is in bytes. Raises Malformed."""
     if not value:
         return None
@@ -250,18 +250,18 @@ def _hex_id(value: str | None, size: int, field: str) -> str | None:
     return raw.hex() if any(raw) else None
 
 
-def _usable_id(value: Any, size: int) -> str | None:
+def _hex_id_or_none(value: Any, size: int) -> str | None:
     """Return an id, or None if it is bad. The record then counts without the id."""
     try:
-        return _hex_id(value, size, "") if isinstance(value, str) else None
+        return _require_hex_id(value, size, "") if isinstance(value, str) else None
     except Malformed:
         return None
 
 
-def _build_reader(
+def _build_item_reader(
     decoder: msgspec.json.Decoder[Any], make: Callable[[Any, Resource, Scope], T]
 ) -> _Reader[T]:
-    def read_item(
+    def read_item_or_large_item(
         filling: _Filling[T],
         resource: Resource,
         scope: Scope,
@@ -270,16 +270,16 @@ def _build_reader(
         allowance: Allowance,
     ) -> Iterable[None]:
         if memoryview(raw).nbytes > MAX_PIECE:
-            return read_large(filling, resource, scope, raw, where, allowance)
+            return read_large_item(filling, resource, scope, raw, where, allowance)
         try:
             item = decode_item(raw, decoder)
             if item is not None:
-                filling.add(make(item, resource, scope))
+                filling.add_item(make(item, resource, scope))
         except Malformed as error:
-            filling.reject(f"{where}{error}")
+            filling.reject_item(f"{where}{error}")
         return ()
 
-    def read_large(
+    def read_large_item(
         filling: _Filling[T],
         resource: Resource,
         scope: Scope,
@@ -288,23 +288,23 @@ def _build_reader(
         allowance: Allowance,
     ) -> Iterator[None]:
         try:
-            large = yield from large_item(raw, allowance)
+            large = yield from decode_large_item(raw, allowance)
             item: Any = decode_item(large.text, decoder)
             item.attributes = large.attributes
             if decoder is schema.SPAN:
                 item.events = large.events
-            filling.add(make(item, resource, scope))
+            filling.add_item(make(item, resource, scope))
         except (Malformed, BadPayload) as error:
-            filling.reject(f"{where}{error}")
+            filling.reject_item(f"{where}{error}")
 
-    return read_item
+    return read_item_or_large_item
 
 
 def _build_span(span: schema.JsonSpan, resource: Resource, scope: Scope) -> Span:
     code = span.status.code if span.status else None
-    attributes = attributes_of(span.attributes)
+    attributes = attributes_from_pairs(span.attributes)
     events = [
-        SpanEvent(event.name, attributes_of(event.attributes))
+        SpanEvent(event.name, attributes_from_pairs(event.attributes))
         for event in span.events or ()
         if event is not None and event.name in READ_EVENTS
     ]
@@ -312,35 +312,35 @@ def _build_span(span: schema.JsonSpan, resource: Resource, scope: Scope) -> Span
         resource,
         scope,
         span.name or "",
-        _hex_id(span.traceId, 16, "traceId"),
-        _hex_id(span.spanId, 8, "spanId"),
-        _hex_id(span.parentSpanId, 8, "parentSpanId"),
-        _read_time(span.startTimeUnixNano, "startTimeUnixNano") or None,
-        _read_time(span.endTimeUnixNano, "endTimeUnixNano") or None,
+        _require_hex_id(span.traceId, 16, "traceId"),
+        _require_hex_id(span.spanId, 8, "spanId"),
+        _require_hex_id(span.parentSpanId, 8, "parentSpanId"),
+        _parse_time_ns(span.startTimeUnixNano, "startTimeUnixNano") or None,
+        _parse_time_ns(span.endTimeUnixNano, "endTimeUnixNano") or None,
         attributes,
         2 if code in (2, "STATUS_CODE_ERROR") else 0,
-        take_events(attributes, events) if events else events,
+        merge_call_events(attributes, events) if events else events,
     )
 
 
 def _build_log_record(record: schema.JsonLogRecord, resource: Resource, scope: Scope) -> LogRecord:
     body = (record.body.stringValue if record.body else None) or ""
-    time = _read_time(record.timeUnixNano, "timeUnixNano")
+    time = _parse_time_ns(record.timeUnixNano, "timeUnixNano")
     if not time:
-        time = _read_time(record.observedTimeUnixNano, "observedTimeUnixNano")
+        time = _parse_time_ns(record.observedTimeUnixNano, "observedTimeUnixNano")
     return LogRecord(
         resource,
         scope,
         record.eventName or "",
         body if len(body) <= 256 and " " not in body else "",
         time or None,
-        _usable_id(record.traceId, 16),
-        _usable_id(record.spanId, 8),
-        attributes_of(record.attributes),
+        _hex_id_or_none(record.traceId, 16),
+        _hex_id_or_none(record.spanId, 8),
+        attributes_from_pairs(record.attributes),
     )
 
 
-def _read_metric(
+def _read_points_of_metric(
     filling: _Filling[Point],
     resource: Resource,
     scope: Scope,
@@ -352,7 +352,7 @@ def _read_metric(
     try:
         metric = yield from _decode_metric(raw, allowance)
     except (Malformed, BadPayload) as error:
-        filling.reject(f"{where}{error}")
+        filling.reject_item(f"{where}{error}")
         return
     if metric is None:
         return
@@ -368,8 +368,8 @@ def _read_metric(
         points = data.dataPoints or ()
         allowance.count_items(len(points), memoryview(raw).nbytes)
         for number, encoded in enumerate(points):
-            _read_point(filling, countable, encoded, kind, f"{where}.{kind}.dataPoints[{number}]")
-            if allowance.is_due(memoryview(encoded).nbytes):
+            _read_point_into_piece(filling, countable, encoded, kind, f"{where}.{kind}.dataPoints[{number}]")
+            if allowance.count_work_and_check_turn(memoryview(encoded).nbytes):
                 yield
 
 
@@ -387,7 +387,7 @@ def _decode_metric(raw: JsonItem, allowance: Allowance) -> Generator[None, None,
     """Decode a metric. If it is large, its points are found first, and then decoded one by one."""
     if memoryview(raw).nbytes <= MAX_PIECE:
         return decode_item(raw, schema.METRIC)
-    cut = JsonCut(bytes(raw), allowance.next_pass())
+    cut = JsonCut(bytes(raw), allowance.allowance_for_next_pass())
     points = partial(cut.locate_elements, where=".dataPoints")
     read = {
         kind.encode(): partial(cut.read_members, read={b"dataPoints": points}, where=f".{kind}")
@@ -395,16 +395,18 @@ def _decode_metric(raw: JsonItem, allowance: Allowance) -> Generator[None, None,
     }
     members = yield from run_in_turns(cut.read_document(partial(cut.read_members, read=read)))
     kinds = {kind: members.pop(kind.encode()) for kind in _KINDS if kind.encode() in members}
-    metric: Any = decode_item(small_members(members), schema.METRIC)
+    metric: Any = decode_item(encode_small_members(members), schema.METRIC)
     for kind, inner in kinds.items():
         data_points = inner.pop(b"dataPoints", ())
-        data: Any = decode_item(small_members(inner), schema.DATA, f".{kind}")
+        data: Any = decode_item(encode_small_members(inner), schema.DATA, f".{kind}")
         data.dataPoints = data_points
         setattr(metric, kind, data)
     return metric
 
 
-def _read_point(filling: _Filling[Point], countable: Countable, raw: JsonItem, kind: str, where: str) -> None:
+def _read_point_into_piece(
+    filling: _Filling[Point], countable: Countable, raw: JsonItem, kind: str, where: str
+) -> None:
     try:
         if memoryview(raw).nbytes > MAX_PIECE:
             raise Malformed(f": larger than {MAX_PIECE} bytes")
@@ -413,11 +415,11 @@ def _read_point(filling: _Filling[Point], countable: Countable, raw: JsonItem, k
             return
         point = _build_point(countable, encoded, kind) if countable.is_read else None
         if point is None:
-            filling.ignore(CANNOT_COUNT)
+            filling.ignore_item(CANNOT_COUNT)
         else:
-            filling.add(point)
+            filling.add_item(point)
     except Malformed as error:
-        filling.reject(f"{where}{error}")
+        filling.reject_item(f"{where}{error}")
 
 
 _NUMBERS = frozenset({"sum", "gauge"})  # kinds of metrics whose points have one number each
@@ -428,14 +430,14 @@ def _build_point(countable: Countable, point: schema.DataPoint, kind: str) -> Po
     if kind not in _NUMBERS:
         value = None if point.sum is None else parse_double(point.sum, "sum")
     elif point.asInt is not None:
-        value = whole_number(point.asInt, "asInt", -(1 << 63), 1 << 63)
+        value = parse_whole_number(point.asInt, "asInt", -(1 << 63), 1 << 63)
     elif point.asDouble is not None:
         value = parse_double(point.asDouble, "asDouble")
-    attributes = attributes_of(point.attributes)
+    attributes = attributes_from_pairs(point.attributes)
     return countable.build_point(
-        flags=0 if point.flags is None else whole_number(point.flags, "flags", 0, 1 << 32),
-        start_time=_read_time(point.startTimeUnixNano, "startTimeUnixNano"),
-        time=_read_time(point.timeUnixNano, "timeUnixNano"),
+        flags=0 if point.flags is None else parse_whole_number(point.flags, "flags", 0, 1 << 32),
+        start_time=_parse_time_ns(point.startTimeUnixNano, "startTimeUnixNano"),
+        time=_parse_time_ns(point.timeUnixNano, "timeUnixNano"),
         value=value,
         attributes=attributes,
         outside=undecoded_attributes(point.attributes, attributes),

@@ -17,7 +17,7 @@ from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise.otlp import admission
 from gateway.normalise.otlp.admission import RULES
 from gateway.normalise.otlp.decoding import json_schema as schema
-from gateway.normalise.otlp.decoding.json_schema import LARGE, attributes_of
+from gateway.normalise.otlp.decoding.json_schema import LARGE, attributes_from_pairs
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE, Malformed
 from gateway.normalise.otlp.model import READ_EVENTS, Attributes
 from gateway.normalise.payload.body_limits import LARGEST_VALUE, Allowance
@@ -52,20 +52,20 @@ def collect_entries(
 
     Raises BadPayload if the body is not a request, and Refusal if it holds too much.
     """
-    yield from _check_text(body)
-    body = to_camel_case(body)
+    yield from _require_utf8(body)
+    body = rewrite_snake_case_names(body)
     if len(body) > WHOLE:
         try:
-            yield from _cut_entries(body, names, allowance, into)
+            yield from _cut_request_into_entries(body, names, allowance, into)
         except BadPayload:
             repaired = replace_lone_surrogates(body)
             if repaired is None:
                 raise
             into.clear()
-            yield from _cut_entries(repaired, names, allowance, into)
+            yield from _cut_request_into_entries(repaired, names, allowance, into)
         return
     outer, middle, items = names
-    request = _decode_body(body, decoder)
+    request = _decode_request_body(body, decoder)
     groups = getattr(request, outer) or ()
     count = len(groups)
     for i, entry in enumerate(groups):
@@ -82,9 +82,9 @@ def collect_entries(
     allowance.count_items(count, len(body))
 
 
-def large_item(raw: JsonItem, allowance: Allowance) -> Generator[None, None, LargeItem]:
+def decode_large_item(raw: JsonItem, allowance: Allowance) -> Generator[None, None, LargeItem]:
     """Decode a large item. Raises Malformed or BadPayload if a large member is invalid."""
-    cut = JsonCut(bytes(raw), allowance.next_pass())
+    cut = JsonCut(bytes(raw), allowance.allowance_for_next_pass())
     read = {
         name: partial(cut.locate_elements, where=f".{name.decode()}") for name in (b"attributes", b"events")
     }
@@ -92,25 +92,25 @@ def large_item(raw: JsonItem, allowance: Allowance) -> Generator[None, None, Lar
     attributes: Attributes = {}
     pairs: list[schema.KeyValue | None] = []
     for element in members.pop(b"attributes", ()):
-        pairs.append(_decode_pair(element))
+        pairs.append(_decode_attribute_if_small(element))
         if len(pairs) == _MANY:
-            attributes.update(attributes_of(pairs))
+            attributes.update(attributes_from_pairs(pairs))
             pairs.clear()
-        if allowance.is_due(0):
+        if allowance.count_work_and_check_turn(0):
             yield
-    attributes.update(attributes_of(pairs))
+    attributes.update(attributes_from_pairs(pairs))
     events: list[schema.JsonEvent] = []
     for element in members.pop(b"events", ()):
         size = memoryview(element).nbytes
-        if allowance.is_due(size):
+        if allowance.count_work_and_check_turn(size):
             yield
         event = decode_item(element, schema.EVENT, ".events") if size <= _LARGEST_EVENT else None
         if event is not None and event.name in READ_EVENTS:
             events.append(event)
-    return LargeItem(small_members(members), attributes, events)
+    return LargeItem(encode_small_members(members), attributes, events)
 
 
-def small_members(members: Mapping[bytes, memoryview]) -> bytes:
+def encode_small_members(members: Mapping[bytes, memoryview]) -> bytes:
     """Leave out members that are too large for any field."""
     encoded = [b'"%b":%b' % (name, bytes(value)) for name, value in members.items() if len(value) <= LARGE]
     return b"{" + b",".join(encoded) + b"}"
@@ -121,7 +121,7 @@ def decode_item(raw: JsonItem | bytes, decoder: msgspec.json.Decoder[T], field: 
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
-        raise Malformed(f"{field}.{_error_path(error)}: {_WRONG_TYPE}") from None
+        raise Malformed(f"{field}.{_path_in_error(error)}: {_WRONG_TYPE}") from None
     except msgspec.DecodeError:
         raise Malformed(f"{field}: not valid JSON, or text that is not valid Unicode") from None
 
@@ -137,7 +137,7 @@ def run_in_turns(work: Generator[bytes, None, T]) -> Generator[None, None, T]:
         yield
 
 
-def _decode_pair(element: JsonItem) -> schema.KeyValue | None:
+def _decode_attribute_if_small(element: JsonItem) -> schema.KeyValue | None:
     """Return None for a large attribute, unless a rule reduces it to something small."""
     size = memoryview(element).nbytes
     if size > LARGE:
@@ -147,13 +147,13 @@ def _decode_pair(element: JsonItem) -> schema.KeyValue | None:
     return decode_item(element, schema.KEY_VALUE, ".attributes")
 
 
-def _cut_entries(
+def _cut_request_into_entries(
     body: bytes,
     names: Names,
     allowance: Allowance,
     into: list[tuple[int, schema.JsonResource | None, JsonScopes]],
 ) -> Iterator[None]:
-    cut = JsonCut(body, allowance.next_pass())
+    cut = JsonCut(body, allowance.allowance_for_next_pass())
     outer, middle, items = (name.encode() for name in names)
     scope = partial(
         cut.read_members, read={items: partial(cut.locate_elements, where=names[2])}, where=names[1]
@@ -174,7 +174,7 @@ def _cut_entries(
             scope_items = inner.get(items, ())
             scopes.append((j, scope_members, scope_items))
             allowance.count_items(1 + len(scope_items), 0)
-            if allowance.is_due(0):
+            if allowance.count_work_and_check_turn(0):
                 yield
         into.append(
             (
@@ -205,7 +205,7 @@ def _decode_resource_or_scope(
         raise BadPayload(f"{where}{error}") from None
 
 
-def _check_text(body: bytes) -> Iterator[None]:
+def _require_utf8(body: bytes) -> Iterator[None]:
     if body.isascii():
         return
     decoder = codecs.getincrementaldecoder("utf-8")()
@@ -219,28 +219,28 @@ def _check_text(body: bytes) -> Iterator[None]:
             yield
 
 
-def _decode_body(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+def _decode_request_body(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise BadPayload(f"{_error_path(error) or 'body'}: {_WRONG_TYPE}") from None
+        raise BadPayload(f"{_path_in_error(error) or 'body'}: {_WRONG_TYPE}") from None
     except msgspec.DecodeError as error:
         repaired = replace_lone_surrogates(body)
         if repaired is not None:
-            return _decode_body(repaired, decoder)
-        raise BadPayload(f"body: not valid JSON ({_error_position(error)})") from None
+            return _decode_request_body(repaired, decoder)
+        raise BadPayload(f"body: not valid JSON ({_position_of_error(error)})") from None
     except RecursionError:
         raise BadPayload("body: nested too deeply") from None
 
 
-def _error_path(error: msgspec.ValidationError) -> str:
+def _path_in_error(error: msgspec.ValidationError) -> str:
     # A message such as "Expected `int`, got `float` - at `$.status.code`" is cut to its path, so that no
     # value can leak.
     _, separator, path = str(error).rpartition("`$")
     return path.strip("`.") if separator else ""
 
 
-def _error_position(error: msgspec.DecodeError) -> str:
+def _position_of_error(error: msgspec.DecodeError) -> str:
     offset = error_offset(error)
     return "it ends too early" if offset is None else f"byte {offset}"
 
@@ -259,7 +259,7 @@ _SIGNS = (b'_value"', b'_spans"', b'_logs"', b'_metrics"', b'_nano"')
 _WORD = re.compile(rb"_([a-z])")
 
 
-def to_camel_case(body: bytes) -> bytes:
+def rewrite_snake_case_names(body: bytes) -> bytes:
     beginning = body[:_SEARCHED]
     for sign in _SIGNS:
         if sign in beginning:

@@ -184,7 +184,7 @@ SCOPE: Decoder[JsonScope | None] = Decoder(JsonScope | None)
 NAMED = Decoder(NamedAttribute)
 
 
-def attributes_of(pairs: Iterable[KeyValue | None] | Attributes | None) -> Attributes:
+def attributes_from_pairs(pairs: Iterable[KeyValue | None] | Attributes | None) -> Attributes:
     """
     Return attributes as a mapping. The last value of a repeated key counts. A dict is returned unchanged.
     """
@@ -206,7 +206,7 @@ def attributes_of(pairs: Iterable[KeyValue | None] | Attributes | None) -> Attri
                     attributes[name] = number
             elif len(text) <= admission.MAX_VALUE:
                 attributes[name] = text
-        elif rule is not admission.DROPPED and (decoded := _permitted_value(value, rule, name)) is not None:
+        elif rule is not admission.DROPPED and (decoded := _value_by_rule(value, rule, name)) is not None:
             attributes[name] = decoded
     return attributes
 
@@ -219,16 +219,16 @@ def undecoded_attributes(
     for pair in pairs or ():
         if pair is not None and pair.key and pair.value is not None and pair.key not in attributes:
             with suppress(Malformed):  # the values that fail are not needed
-                if (plain := _plain_value(pair.value, pair.key)) is not None:
+                if (plain := _decoded_value(pair.value, pair.key)) is not None:
                     outside[pair.key] = plain
     return outside
 
 
-def _plain_value(value: Value, name: str) -> object:
+def _decoded_value(value: Value, name: str) -> object:
     if value.stringValue is not None:
         return value.stringValue
     number = _number_or_bool(value, name)
-    return _array_texts(value.arrayValue, name) if number is None else number
+    return _texts_of_array(value.arrayValue, name) if number is None else number
 
 
 def _number_or_bool(value: Value, name: str) -> int | float | bool | None:
@@ -237,21 +237,21 @@ def _number_or_bool(value: Value, name: str) -> int | float | bool | None:
         if type(whole) is str and len(whole) <= _SHORT and whole.isdecimal() and whole.isascii():
             return int(whole)  # most values need no function call here
         if whole is not None:
-            return whole_number(whole, "intValue", -(1 << 63), 1 << 63)
+            return parse_whole_number(whole, "intValue", -(1 << 63), 1 << 63)
         return value.boolValue if double_value is None else parse_double(double_value, "doubleValue")
     except Malformed as error:
         raise Malformed(f".attributes.{name[:_LONGEST_NAME]}{error}") from None
 
 
-def _permitted_value(value: Value, rule: str, name: str) -> Any:
+def _value_by_rule(value: Value, rule: str, name: str) -> Any:
     if rule is admission.REDUCED:
-        return None if value.stringValue is None else admission.reduce_text(name, value.stringValue)
+        return None if value.stringValue is None else admission.reduced_content(name, value.stringValue)
     if value.stringValue is not None:
         return value.stringValue if len(value.stringValue) <= admission.MAX_VALUE else None
-    return _array_texts(value.arrayValue, name)
+    return _texts_of_array(value.arrayValue, name)
 
 
-def _array_texts(encoded: Raw, name: str) -> list[str] | None:
+def _texts_of_array(encoded: Raw, name: str) -> list[str] | None:
     """Decode arrays only here, because most of them are never read."""
     if not 0 < memoryview(encoded).nbytes <= LARGE:
         return None
@@ -264,7 +264,7 @@ def _array_texts(encoded: Raw, name: str) -> list[str] | None:
     return [value.stringValue for value in values or () if value is not None and value.stringValue] or None
 
 
-def whole_number(value: int | str | float, field: str, low: int, high: int) -> int:
+def parse_whole_number(value: int | str | float, field: str, low: int, high: int) -> int:
     """Return a whole number. A float is refused if it is so large that the sender may have rounded it."""
     if type(value) is str:
         digits = value.removeprefix("-")

@@ -36,15 +36,15 @@ class ItemReader(Protocol[T_contra]):
     """
     Reads one signal: `SpanReader`, `LogReader` or `PointReader`.
 
-    Every item is accounted for in the outcome, at once or in `finish`.
+    Every item is accounted for in the outcome, at once or in `add_remaining_items`.
     """
 
-    def take(self, place: int, item: T_contra) -> None: ...
+    def read_item(self, place: int, item: T_contra) -> None: ...
 
-    def add_ended_traces(self, ended: frozenset[str]) -> Iterable[None]:
+    def add_calls_of_ended_traces(self, ended: frozenset[str]) -> Iterable[None]:
         """Add the calls of traces that have no spans in later pieces."""
 
-    def finish(self) -> Iterable[None] | None:
+    def add_remaining_items(self) -> Iterable[None] | None:
         """Add the remaining items. A reader with many items yields, so that the event loop gets its turn."""
 
 
@@ -57,7 +57,7 @@ class TraceEnds:
     def count_span(self, trace_id: bytes) -> None:
         self._to_come[trace_id] += 1
 
-    def mark_ended(self, part: Piece[Any]) -> None:
+    def note_traces_that_end(self, part: Piece[Any]) -> None:
         ended: list[str] = []
         for trace, count in Counter(
             span.trace_id for _, span in part.items if span.trace_id is not None

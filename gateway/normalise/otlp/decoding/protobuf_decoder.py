@@ -16,10 +16,10 @@ from google.protobuf.message import DecodeError
 
 from gateway.core.errors import BadPayload
 from gateway.normalise.otlp import admission
-from gateway.normalise.otlp.admission import RULES, rule_of
+from gateway.normalise.otlp.admission import RULES, decoding_rule_of
 from gateway.normalise.otlp.decoding import pieces, wire
 from gateway.normalise.otlp.decoding.pieces import Malformed, Piece, TraceEnds
-from gateway.normalise.otlp.decoding.wire import Path, check_count, cut_request, encode_varint
+from gateway.normalise.otlp.decoding.wire import Path, cut_request, encode_varint, refuse_too_many_items
 from gateway.normalise.otlp.metrics import CANNOT_COUNT, Countable
 from gateway.normalise.otlp.model import (
     END_OF_TIME,
@@ -31,8 +31,8 @@ from gateway.normalise.otlp.model import (
     Scope,
     Span,
     SpanEvent,
-    take_events,
-    usable_time,
+    merge_call_events,
+    time_or_zero,
 )
 from gateway.normalise.otlp.shapes import FIELD_NAMES
 from gateway.normalise.outcome import MALFORMED, Reject
@@ -70,27 +70,27 @@ class _Known(dict[bytes, Pair]):
         if size < at + 3:
             return _decode_any_layout(raw)
         encoded = raw[:at]
-        head = _heads.get(encoded) or _decode_head(encoded)
+        head = _heads.get(encoded) or _find_or_decode_head(encoded)
         if head is None:
             return _decode_any_layout(raw)
         value: Any = None
         length, kind = raw[at], raw[at + 1]
         if length >= 0x80:
-            value = _long_text(raw, at)
+            value = _text_of_long_pair(raw, at)
         elif length != size - at - 1:
             return _decode_any_layout(raw)
         elif kind == _STRING:
             if raw[at + 2] == length - 2:
                 value = raw[at + 3 :].decode()
         elif kind == _INT:
-            value = _small_number(raw, length)
+            value = _small_varint_at_end(raw, length)
         elif kind == _DOUBLE and length == 9:
             value = _unpack_double(raw, at + 2)[0]
         if value is None:
             return _decode_any_layout(raw)
         name, is_left_out, is_reduced, repeats = head
         if is_left_out or (length >= 0x80 and len(value) > admission.MAX_VALUE):
-            return _reduced_pair(name, value) if is_reduced else _LEFT_OUT
+            return _pair_with_reduced_text(name, value) if is_reduced else _LEFT_OUT
         pair = (name, value)
         if repeats:
             _remember_pair(raw, pair)
@@ -113,7 +113,7 @@ _VARYING = frozenset(
 )
 
 
-def attributes_of(encoded: Sequence[bytes]) -> Attributes:
+def attributes_from_encoded(encoded: Sequence[bytes]) -> Attributes:
     """
     Decode KeyValues into a dict without content. If a name is repeated, its last value counts.
 
@@ -121,7 +121,7 @@ def attributes_of(encoded: Sequence[bytes]) -> Attributes:
     """
     # iterating over protobuf's own containers takes twice as long
     pairs: Sequence[bytes] = encoded[:]
-    if len(pairs) >= _CONVERSATION and any(map(_is_dropped, _middle_pairs(pairs))):
+    if len(pairs) >= _CONVERSATION and any(map(_is_known_dropped_pair, _sample_from_middle(pairs))):
         pairs = _remove_dropped(pairs)
     attributes = dict(map(_read, pairs))
     attributes.pop("", None)
@@ -158,12 +158,12 @@ class _Openings(dict[int, bytes]):
 _openings = _Openings()
 
 
-def _middle_pairs(pairs: Sequence[bytes]) -> Sequence[bytes]:
+def _sample_from_middle(pairs: Sequence[bytes]) -> Sequence[bytes]:
     middle = len(pairs) // 2
     return pairs[middle : middle + _SAMPLE]
 
 
-def _is_dropped(raw: bytes) -> bool:
+def _is_known_dropped_pair(raw: bytes) -> bool:
     return len(raw) > 5 and _heads.get(raw[: raw[1] + 3]) is _DROPPED
 
 
@@ -186,24 +186,24 @@ def _remove_dropped(pairs: Iterable[bytes]) -> list[bytes]:
 def undecoded_attributes(encoded: Iterable[bytes], attributes: Attributes) -> dict[str, object]:
     outside: dict[str, object] = {}
     for pair in map(_parse_pair, encoded):
-        if pair.key and pair.key not in attributes and (plain := _plain_value(pair.value)) is not None:
+        if pair.key and pair.key not in attributes and (plain := _decoded_value(pair.value)) is not None:
             outside[pair.key] = plain
     return outside
 
 
-def _plain_value(value: Any) -> object:
+def _decoded_value(value: Any) -> object:
     kind = value.WhichOneof("value")
     if kind == "array_value":
-        return _array_texts(value)
+        return _texts_of_array(value)
     return getattr(value, kind) if kind in ("string_value", *_NUMBERS) else None
 
 
-def _reduced_pair(name: str, value: Any) -> Pair:
-    reduced = admission.reduce_text(name, value) if type(value) is str else None
+def _pair_with_reduced_text(name: str, value: Any) -> Pair:
+    reduced = admission.reduced_content(name, value) if type(value) is str else None
     return _LEFT_OUT if reduced is None else (name, reduced)
 
 
-def _small_number(raw: bytes, length: int) -> int | None:
+def _small_varint_at_end(raw: bytes, length: int) -> int | None:
     """
     Read a varint of up to three bytes at the end, in a value of `length` bytes. Return None for other values.
     """
@@ -219,15 +219,15 @@ def _small_number(raw: bytes, length: int) -> int | None:
     return None
 
 
-def _long_text(raw: bytes, at: int) -> str | None:
-    start = _behind_length(raw, at)
+def _text_of_long_pair(raw: bytes, at: int) -> str | None:
+    start = _position_after_length(raw, at)
     if start is None or raw[start] != _STRING:
         return None
-    start = _behind_length(raw, start + 1)
+    start = _position_after_length(raw, start + 1)
     return None if start is None else raw[start:].decode()
 
 
-def _behind_length(raw: bytes, at: int) -> int | None:
+def _position_after_length(raw: bytes, at: int) -> int | None:
     size = len(raw)
     length = shift = 0
     while at < size and shift < 35:
@@ -245,7 +245,7 @@ def _decode_any_layout(raw: bytes) -> Pair:
     message = _parse_pair(raw)
     name = message.key
     rule = RULES[name]
-    value = None if rule is admission.DROPPED else _permitted_value(message.value, rule, name)
+    value = None if rule is admission.DROPPED else _value_by_rule(message.value, rule, name)
     pair = _LEFT_OUT if value is None else (name, value)
     if (rule is admission.SCALAR and name not in _VARYING) or name in FIELD_NAMES["finish"]:
         _remember_pair(raw, pair)
@@ -262,12 +262,12 @@ def _parse_pair(raw: bytes) -> Any:
     return wire.KeyValue.FromString(raw)
 
 
-def _decode_head(encoded: bytes) -> _Head | None:
+def _find_or_decode_head(encoded: bytes) -> _Head | None:
     """Decode a head. One that recurs is remembered. Return None for no head, or that of a list."""
     if encoded[0] != _STRING or encoded[1] >= 0x80 or encoded[-1] != 0x12:
         return None
     name = encoded[2:-1].decode()
-    rule = rule_of(name)
+    rule = decoding_rule_of(name)
     if rule is admission.WORDS:
         return None
     recurs = _seen_keys.check_and_add(encoded)
@@ -290,21 +290,21 @@ def _remember_pair(raw: bytes, pair: Pair) -> None:
         _known[raw] = pair
 
 
-def _permitted_value(value: Any, rule: str, name: str) -> Any:
+def _value_by_rule(value: Any, rule: str, name: str) -> Any:
     kind = value.WhichOneof("value")
     if kind == "string_value":
         text = value.string_value
         if rule is admission.REDUCED:
-            return admission.reduce_text(name, text)
+            return admission.reduced_content(name, text)
         return None if len(text) > admission.MAX_VALUE else text
     if kind in _NUMBERS:
         return getattr(value, kind) if rule is admission.SCALAR else None
     if kind == "array_value" and rule is admission.WORDS:
-        return _array_texts(value)
+        return _texts_of_array(value)
     return None
 
 
-def _array_texts(value: Any) -> list[str] | None:
+def _texts_of_array(value: Any) -> list[str] | None:
     return [part.string_value for part in value.array_value.values if part.string_value] or None
 
 
@@ -329,26 +329,26 @@ _LARGEST_TEXT = 1024  # maximum bytes of a log record's body that may be an even
 def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Span]]:
     allowance = allowance or Allowance()
     ends = None
-    for _ in check_count(body, _PATH, allowance):
+    for _ in refuse_too_many_items(body, _PATH, allowance):
         yield Piece()
     if len(body) > pieces.LARGE_BODY:
-        ends = yield from _trace_ends(body, allowance)
+        ends = yield from _count_spans_of_traces(body, allowance)
     for part in _decode_pieces(body, wire.TracesRequest, _decode_spans, _PATH, allowance):
         if ends is not None:
-            ends.mark_ended(part)
+            ends.note_traces_that_end(part)
         yield part
 
 
 def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[LogRecord]]:
     allowance = allowance or Allowance()
-    for _ in check_count(body, _PATH, allowance):
+    for _ in refuse_too_many_items(body, _PATH, allowance):
         yield Piece()
     yield from _decode_pieces(body, wire.LogsRequest, _decode_log_records, _PATH, allowance)
 
 
 def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Point]]:
     allowance = allowance or Allowance()
-    for _ in check_count(body, _POINTS, allowance):
+    for _ in refuse_too_many_items(body, _POINTS, allowance):
         yield Piece()
     yield from _decode_pieces(body, wire.MetricsRequest, _decode_data_points, _POINTS, allowance)
 
@@ -372,7 +372,9 @@ def _decode_pieces(
             request = message.FromString(encoded)
             # the memory of a large part is released while its items are read
             encoded = TURN
-            if allowance.is_due(size):  # pause before parsing, because the parser itself cannot pause
+            if allowance.count_work_and_check_turn(
+                size
+            ):  # pause before parsing, because the parser itself cannot pause
                 yield Piece()
             for part in read(request, received, size, allowance):
                 received += part.received
@@ -389,7 +391,7 @@ def _decode_pieces(
         offset += size
 
 
-def _trace_ends(body: bytes, allowance: Allowance) -> Generator[Piece[Span], None, TraceEnds]:
+def _count_spans_of_traces(body: bytes, allowance: Allowance) -> Generator[Piece[Span], None, TraceEnds]:
     ends = TraceEnds()
     for encoded in cut_request(body, _PATH, allowance=allowance):
         try:
@@ -416,22 +418,22 @@ def _decode_spans(request: Any, first_index: int, size: int, allowance: Allowanc
     for resource_spans in request.resource_spans:
         encoded = resource_spans.resource.attributes
         if len(encoded) <= MANY:
-            resource = Resource(attributes_of(encoded))
+            resource = Resource(attributes_from_encoded(encoded))
         else:
             resource = Resource((yield from _decode_attributes_in_turns(encoded, allowance)))
         for scope_spans in resource_spans.scope_spans:
             scope = Scope(scope_spans.scope.name, scope_spans.scope.version)
-            if allowance.is_due(0):
+            if allowance.count_work_and_check_turn(0):
                 yield Piece()
             for span in scope_spans.spans:
                 encoded, events = span.attributes, span.events
                 size = len(encoded)
                 if size <= MANY:
-                    attributes = attributes_of(encoded)
+                    attributes = attributes_from_encoded(encoded)
                 else:
                     attributes = yield from _decode_attributes_in_turns(encoded, allowance)
                 read = (yield from _decode_events(events, allowance)) if events else _NO_EVENTS
-                exceptions = take_events(attributes, read) if read else _NO_EVENTS
+                exceptions = merge_call_events(attributes, read) if read else _NO_EVENTS
                 try:
                     part.items.append((at, _build_span(resource, scope, span, attributes, exceptions)))
                 except Malformed as error:
@@ -440,7 +442,7 @@ def _decode_spans(request: Any, first_index: int, size: int, allowance: Allowanc
                 parts += size + _PARTS_OF_SPAN
                 if parts < _UNCHECKED_PARTS:
                     continue
-                if allowance.is_due(0, parts):
+                if allowance.count_work_and_check_turn(0, parts):
                     part.received = at - first_index
                     yield part
                     first_index, part = at, Piece()
@@ -463,19 +465,19 @@ def _decode_log_records(
         )
         for scope_logs in resource_logs.scope_logs:
             scope = Scope(scope_logs.scope.name, scope_logs.scope.version)
-            if allowance.is_due(0):
+            if allowance.count_work_and_check_turn(0):
                 yield Piece()
             for record in scope_logs.log_records:
                 encoded = record.attributes
                 if len(encoded) <= MANY:
-                    attributes = attributes_of(encoded)
+                    attributes = attributes_from_encoded(encoded)
                 else:
                     attributes = yield from _decode_attributes_in_turns(encoded, allowance)
                 part.items.append(
                     (first_index + part.received, _build_log_record(resource, scope, record, attributes))
                 )
                 part.received += 1
-                if allowance.is_due(0, len(encoded)):
+                if allowance.count_work_and_check_turn(0, len(encoded)):
                     yield part
                     first_index += part.received
                     part = Piece()
@@ -497,11 +499,11 @@ def _decode_data_points(
         )
         for scope_metrics in resource_metrics.scope_metrics:
             scope = Scope(scope_metrics.scope.name, scope_metrics.scope.version)
-            if allowance.is_due(0):
+            if allowance.count_work_and_check_turn(0):
                 yield Piece()
             for metric in scope_metrics.metrics:
                 countable = _build_countable(metric, resource, scope)
-                if allowance.is_due(0):
+                if allowance.count_work_and_check_turn(0):
                     yield Piece()
                 for encoded in _metric_points(metric):
                     point = (
@@ -514,7 +516,7 @@ def _decode_data_points(
                     else:
                         part.items.append((first_index + part.received, point))
                     part.received += 1
-                    if allowance.is_due(0, len(encoded.attributes)):
+                    if allowance.count_work_and_check_turn(0, len(encoded.attributes)):
                         yield part
                         first_index += part.received
                         part = Piece()
@@ -532,8 +534,8 @@ def _decode_attributes_in_turns(
     attributes: Attributes = {}
     for start in range(0, len(encoded), MANY):
         chunk = encoded[start : start + MANY]
-        attributes.update(attributes_of(chunk))
-        if allowance.is_due(0, len(chunk)):
+        attributes.update(attributes_from_encoded(chunk))
+        if allowance.count_work_and_check_turn(0, len(chunk)):
             yield Piece()
     return attributes
 
@@ -543,14 +545,14 @@ def _decode_events(
 ) -> Generator[Piece[Any], None, list[SpanEvent]]:
     span_events: list[SpanEvent] = []
     for raw in events:
-        if allowance.is_due(len(raw)):
+        if allowance.count_work_and_check_turn(len(raw)):
             yield Piece()
         if len(raw) > _LARGEST_EVENT:
             continue
         event = wire.Event.FromString(raw)
         if event.name in READ_EVENTS:
             encoded = [attribute.SerializeToString() for attribute in event.attributes]
-            span_events.append(SpanEvent(event.name, attributes_of(encoded)))
+            span_events.append(SpanEvent(event.name, attributes_from_encoded(encoded)))
     return span_events
 
 
@@ -559,9 +561,9 @@ def _build_span(
 ) -> Span:
     trace_id, span_id, parent_id = span.trace_id, span.span_id, span.parent_span_id
     if len(trace_id) != 16 or len(span_id) != 8 or parent_id:
-        _check_id(trace_id, 16, "trace_id")
-        _check_id(span_id, 8, "span_id")
-        _check_id(parent_id, 8, "parent_span_id")
+        _require_id_size(trace_id, 16, "trace_id")
+        _require_id_size(span_id, 8, "span_id")
+        _require_id_size(parent_id, 8, "parent_span_id")
     start, end = span.start_time_unix_nano, span.end_time_unix_nano
     return Span(
         resource,
@@ -586,7 +588,7 @@ def _build_log_record(resource: Resource, scope: Scope, record: Any, attributes:
         scope,
         record.event_name,
         body if len(body) <= 256 and " " not in body else "",
-        usable_time(record.time_unix_nano) or usable_time(record.observed_time_unix_nano) or None,
+        time_or_zero(record.time_unix_nano) or time_or_zero(record.observed_time_unix_nano) or None,
         trace_id.hex() if len(trace_id) == 16 and trace_id != _NO_TRACE else None,
         span_id.hex() if len(span_id) == 8 and span_id != _NO_SPAN else None,
         attributes,
@@ -627,12 +629,12 @@ def _build_point(
         for start in range(0, len(encoded), MANY):
             chunk = encoded[start : start + MANY]
             outside.update(undecoded_attributes(chunk, attributes))
-            if allowance.is_due(0, len(chunk)):
+            if allowance.count_work_and_check_turn(0, len(chunk)):
                 yield Piece()
     return countable.build_point(
         flags=point.flags,
-        start_time=usable_time(point.start_time_unix_nano),
-        time=usable_time(point.time_unix_nano),
+        start_time=time_or_zero(point.start_time_unix_nano),
+        time=time_or_zero(point.time_unix_nano),
         value=value,
         attributes=attributes,
         outside=outside,
@@ -641,7 +643,7 @@ def _build_point(
 
 def decode_resource(encoded: bytes) -> Resource:
     """Decode a resource. Raises DecodeError or UnicodeDecodeError."""
-    return Resource(attributes_of(wire.Resource.FromString(encoded).attributes))
+    return Resource(attributes_from_encoded(wire.Resource.FromString(encoded).attributes))
 
 
 def decode_scope(encoded: bytes) -> Scope:
@@ -653,7 +655,7 @@ def decode_scope(encoded: bytes) -> Scope:
 def decode_span(resource: Resource, scope: Scope, encoded: bytes) -> Span:
     """Decode a span. Raises DecodeError, UnicodeDecodeError or Malformed."""
     span = wire.Span.FromString(encoded)
-    attributes = attributes_of(span.attributes)
+    attributes = attributes_from_encoded(span.attributes)
     exceptions: list[SpanEvent] = []
     if span.events:
         reading = _decode_events(span.events, Allowance())
@@ -661,10 +663,10 @@ def decode_span(resource: Resource, scope: Scope, encoded: bytes) -> Span:
             while True:
                 next(reading)
         except StopIteration as done:
-            exceptions = take_events(attributes, done.value)
+            exceptions = merge_call_events(attributes, done.value)
     return _build_span(resource, scope, span, attributes, exceptions)
 
 
-def _check_id(raw: bytes, size: int, field: str) -> None:
+def _require_id_size(raw: bytes, size: int, field: str) -> None:
     if raw and len(raw) != size:
         raise Malformed(f".{field}: has {len(raw)} bytes instead of {size}")

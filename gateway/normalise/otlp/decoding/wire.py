@@ -21,7 +21,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE
 from gateway.normalise.payload.body_limits import ITEM_BYTES, LARGEST_VALUE, TURN, Allowance
-from gateway.normalise.payload.wire_fields import LENGTH_DELIMITED, field_at, overrun_error
+from gateway.normalise.payload.wire_fields import LENGTH_DELIMITED, field_position, overrun_error
 
 # Exemplars, links, buckets and quantiles are never read.
 _ENCODED = frozenset(
@@ -116,7 +116,7 @@ def cut_request(
     """
     if len(body) <= limit:
         return iter((body,))
-    return _cut_message(memoryview(body), path, limit, (allowance or Allowance()).next_pass())
+    return _cut_message(memoryview(body), path, limit, (allowance or Allowance()).allowance_for_next_pass())
 
 
 def _cut_message(message: memoryview, path: Path, limit: int, allowance: Allowance) -> Iterator[bytes]:
@@ -128,7 +128,7 @@ def _cut_message(message: memoryview, path: Path, limit: int, allowance: Allowan
         return
     beside, parts = yield from _split_fields(message, path[0], allowance, limit // 4)
     if parts is None:
-        yield from _count_fields(message, path, allowance.next_pass())
+        yield from _count_fields(message, path, allowance.allowance_for_next_pass())
         if len(message) > limit * _MOST_UNCUT:
             shared = f"The resource or scope of a large body takes more than {limit // 4} bytes"
             raise Refusal(413, "body_too_large", f"{shared}; send smaller batches.")
@@ -184,7 +184,7 @@ def _split_fields(
             if at > size:
                 raise overrun_error(begin, size)
         else:
-            tag, start, at = field_at(message, begin)
+            tag, start, at = field_position(message, begin)
         if tag in wanted_tags:
             parts.extend((tag, start, at))
         elif len(beside) + at - begin > most_beside:
@@ -206,7 +206,7 @@ def _remove_largest_fields(message: memoryview, allowance: Allowance) -> Generat
     at = begin = walked = 0
     while at < len(message):
         field = at
-        _, _, at = field_at(message, field)
+        _, _, at = field_position(message, field)
         allowance.count_items(1, at - field)
         if at - field > LARGEST_VALUE:
             pieces.append(message[begin:field])
@@ -223,7 +223,7 @@ def _count_fields(message: memoryview, path: Path, allowance: Allowance) -> Iter
     at = walked = 0
     while at < len(message):
         begin = at
-        tag, start, at = field_at(message, begin)
+        tag, start, at = field_position(message, begin)
         allowance.count_items(1, at - begin)
         if tag in wanted_tags:
             yield from _count_fields(message[start:at], path[1:], allowance)
@@ -232,7 +232,7 @@ def _count_fields(message: memoryview, path: Path, allowance: Allowance) -> Iter
             yield TURN
 
 
-def check_count(body: bytes, path: Path, allowance: Allowance) -> Iterator[bytes]:
+def refuse_too_many_items(body: bytes, path: Path, allowance: Allowance) -> Iterator[bytes]:
     """
     Raise Refusal 413 if a large body holds too many items.
 
@@ -242,13 +242,16 @@ def check_count(body: bytes, path: Path, allowance: Allowance) -> Iterator[bytes
     """
     if len(body) <= max(MAX_PIECE, 2 * allowance.max_items):
         return iter(())
-    return _count_ahead(body, path, allowance)
+    return _count_items_before_decoding(body, path, allowance)
 
 
-def _count_ahead(body: bytes, path: Path, allowance: Allowance) -> Iterator[bytes]:
+def _count_items_before_decoding(body: bytes, path: Path, allowance: Allowance) -> Iterator[bytes]:
     with suppress(BadPayload, _TooManyFields):
         yield from _walk_fields(
-            memoryview(body), path, allowance.counting_pass(), [_FIELDS_AN_ITEM * allowance.max_items]
+            memoryview(body),
+            path,
+            allowance.allowance_for_counting(),
+            [_FIELDS_AN_ITEM * allowance.max_items],
         )
 
 
@@ -266,7 +269,7 @@ def _walk_fields(
     )
     at = 0
     while at < len(message):
-        tag, start, at = field_at(message, at)
+        tag, start, at = field_position(message, at)
         remaining[0] -= 1
         if remaining[0] % _TURN == 0:
             if remaining[0] < 0:

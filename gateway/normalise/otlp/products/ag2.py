@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Kind, Product, SpanDialect, SpanRole
-from gateway.normalise.otlp.span_rules import leaves_cache_out, operation_by_name
+from gateway.normalise.otlp.span_rules import is_cache_apart_from_input, operation_by_span_name
 from gateway.normalise.reading import operations, values
 
 _KIND = "ag2.span.type"
@@ -14,23 +14,23 @@ _STEPS = frozenset(
 _USAGE_KIND = "ag2.usage.kind"
 
 
-def _operation(span: Span, shape: AttributeShape) -> str | None:
-    if values.text(span.attributes.get(_KIND)) != "llm":
+def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
+    if values.text_or_none(span.attributes.get(_KIND)) != "llm":
         return None
-    return operation_by_name(span, shape) or operations.CHAT
+    return operation_by_span_name(span, shape) or operations.CHAT
 
 
-def _role(span: Span, shape: AttributeShape) -> SpanRole:
-    if values.text(span.attributes.get(_KIND)) != "usage":
+def _span_role(span: Span, shape: AttributeShape) -> SpanRole:
+    if values.text_or_none(span.attributes.get(_KIND)) != "usage":
         return SpanRole()
-    return SpanRole(usage_of=values.text(span.attributes.get(_USAGE_KIND)) or "")
+    return SpanRole(usage_of=values.text_or_none(span.attributes.get(_USAGE_KIND)) or "")
 
 
 PRODUCT = Product(
     source="ag2",
     scopes=("opentelemetry.instrumentation.ag2",),
     marks=(_KIND,),
-    kinds=(Kind(attribute=_KIND, operation=_operation, steps=_STEPS),),
+    kinds=(Kind(attribute=_KIND, operation=_operation_if_call, steps=_STEPS),),
     zero_cost_is_unknown=True,
-    spans=SpanDialect(operation=_operation, without_cache=leaves_cache_out, role=_role),
+    spans=SpanDialect(operation=_operation_if_call, without_cache=is_cache_apart_from_input, role=_span_role),
 )

@@ -6,7 +6,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
-from gateway.normalise.otlp.span_rules import has_usage, operation_by_name
+from gateway.normalise.otlp.span_rules import has_token_counts, operation_by_span_name
 from gateway.normalise.reading import values
 
 _SYSTEM = "gen_ai.system"
@@ -14,33 +14,33 @@ _AGENTS, _INFERENCE = "az.ai.agents", "az.ai.inference"
 _RUN_ID = "gen_ai.thread.run.id"
 
 
-def _operation(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
     if span.attributes.get(_SYSTEM) != _AGENTS:
-        return operation_by_name(span, shape)
-    run = values.text(span.attributes.get(_RUN_ID))
-    return "invoke_agent" if run is not None and has_usage(span, shape) else None
+        return operation_by_span_name(span, shape)
+    run = values.text_or_none(span.attributes.get(_RUN_ID))
+    return "invoke_agent" if run is not None and has_token_counts(span, shape) else None
 
 
-def _refine(span: Span, call: SpanCall) -> None:
+def _adjust_call(span: Span, call: SpanCall) -> None:
     record = call.record
-    call.run_id = values.text(span.attributes.get(_RUN_ID))
+    call.run_id = values.text_or_none(span.attributes.get(_RUN_ID))
     if span.attributes.get(_SYSTEM) == _AGENTS:
         record.request_id = call.run_id
     elif record.request_model == "chat":  # "chat" is what the SDK writes if the caller names no model
         record.request_model = None
 
 
-def _ids(attributes: Attributes) -> tuple[str | None, str | None]:
+def _response_and_shared_id(attributes: Attributes) -> tuple[str | None, str | None]:
     return semconv.response_or_shared_id(attributes, (_RUN_ID, *semconv.RESPONSE_ID))
 
 
-def _names_azure(span: Span) -> bool:
+def _is_azure_span(span: Span) -> bool:
     return span.attributes[_SYSTEM] in (_AGENTS, _INFERENCE)
 
 
 PRODUCT = Product(
     source="azure_ai",
     names={"request_id": (_RUN_ID,)},
-    weak_marks={_SYSTEM: _names_azure},
-    spans=SpanDialect(operation=_operation, ids=_ids, refine=_refine),
+    weak_marks={_SYSTEM: _is_azure_span},
+    spans=SpanDialect(operation=_operation_if_call, ids=_response_and_shared_id, refine=_adjust_call),
 )

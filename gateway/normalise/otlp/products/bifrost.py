@@ -9,11 +9,11 @@ from gateway.normalise.otlp.product import Product, SpanDialect
 _SDK = "telemetry.sdk.name"
 
 
-def _names_sdk(span: Span) -> bool:
+def _is_span_of_bifrost(span: Span) -> bool:
     return str(span.attributes[_SDK]) == "bifrost"
 
 
-def _refine(span: Span, call: SpanCall) -> None:
+def _mark_if_retry(span: Span, call: SpanCall) -> None:
     call.is_attempt = span.name.startswith("retry.attempt")
 
 
@@ -22,8 +22,8 @@ PRODUCT = Product(
     is_gateway=True,
     scopes=("bifrost",),
     sdks=("bifrost",),
-    weak_marks={_SDK: _names_sdk},
+    weak_marks={_SDK: _is_span_of_bifrost},
     zero_cost_is_unknown=True,
-    spans=SpanDialect(refine=_refine),
+    spans=SpanDialect(refine=_mark_if_retry),
     names={"team": ("gen_ai.team_id",), "api_key": ("gen_ai.virtual_key_name",)},
 )

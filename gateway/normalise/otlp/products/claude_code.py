@@ -19,7 +19,7 @@ from gateway.normalise.otlp.product import (
     Product,
     SpanDialect,
     TokenNames,
-    always,
+    accept_everything,
 )
 from gateway.normalise.reading import operations, values
 from spool.identity import AS_EVENT, AS_SPAN, call_id_name, end_links
@@ -31,20 +31,20 @@ _PREFIX = "claude_code."
 _CALL = "llm_request"
 
 
-def _operation(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
     is_call = _CALL in (span.attributes.get("span.type"), span.name.rpartition(".")[2])
     return operations.CHAT if is_call else None
 
 
-def _provider(stated: str | None, model: str | None) -> str | None:
+def _provider_of_model_or_stated(stated: str | None, model: str | None) -> str | None:
     """Return the provider of the model. If the model is unknown, return the stated provider."""
-    return (None if model is None else semconv.model_provider(model)) or stated
+    return (None if model is None else semconv.provider_by_model_name(model)) or stated
 
 
-def _refine(span: Span, call: SpanCall) -> None:
+def _adjust_call(span: Span, call: SpanCall) -> None:
     record, attributes = call.record, span.attributes
     if attributes.get("success") in (False, "false") and record.status == "ok":
-        record.status, record.error_type = "error", semconv.error_type(attributes)
+        record.status, record.error_type = "error", semconv.machine_readable_error(attributes)
     call_id = semconv.first_text(attributes, _CALL_ID)
     if call_id is None:
         call.is_logged = True
@@ -53,7 +53,7 @@ def _refine(span: Span, call: SpanCall) -> None:
         call.provider_request_id = call_id
 
 
-def _whole_event_name(record: LogRecord, name: str, source: str) -> str:
+def _event_name_with_prefix(record: LogRecord, name: str, source: str) -> str:
     """
     Return the event name with its prefix. The attribute lacks the prefix, but body and scope have it unless a
     collector removed them.
@@ -78,43 +78,43 @@ _ACCOUNTS = ("user.account_uuid", "user.account_id")
 _INSTALLATION = "user.id"  # attribute with a random id of the installation
 
 
-def _ids(attributes: Attributes) -> tuple[str | None, str | None]:
+def _response_and_shared_id(attributes: Attributes) -> tuple[str | None, str | None]:
     return semconv.response_or_shared_id(attributes, _RESPONSE_ID, _SHARED_ID)
 
 
-def _more_tags(attributes: Attributes, user: str | None) -> dict[str, str]:
+def _device_tag_unless_user(attributes: Attributes, user: str | None) -> dict[str, str]:
     """Return the installation as the device, unless it already identifies the user."""
-    installation = values.text(attributes.get(_INSTALLATION))
+    installation = values.text_or_none(attributes.get(_INSTALLATION))
     return {} if installation is None or installation == user else {"device": installation}
 
 
-def _names_request(attributes: Attributes) -> bool:
-    return values.text(attributes.get("request_id")) is not None
+def _has_request_id(attributes: Attributes) -> bool:
+    return values.text_or_none(attributes.get("request_id")) is not None
 
 
-def _names_prompt(attributes: Attributes) -> bool:
-    return bool(_ends_of_prompt(attributes))
+def _has_prompt_id(attributes: Attributes) -> bool:
+    return bool(_links_of_prompt_failure(attributes))
 
 
-def _links_of_call(attributes: Attributes, call: Inference) -> Links:
-    return () if _names_request(attributes) else end_links(call, own=AS_EVENT, other=AS_SPAN)
+def _links_to_span_unless_named(attributes: Attributes, call: Inference) -> Links:
+    return () if _has_request_id(attributes) else end_links(call, own=AS_EVENT, other=AS_SPAN)
 
 
 def _links_of_error(attributes: Attributes, call: Inference) -> Links:
     """Link the error to the event that ends the prompt's retries, so that both count as one failure."""
-    return _ends_of_prompt(attributes) + _links_of_call(attributes, call)
+    return _links_of_prompt_failure(attributes) + _links_to_span_unless_named(attributes, call)
 
 
 def _links_of_exhaustion(attributes: Attributes, call: Inference) -> Links:
-    return tuple([(own, other) for other, own in _ends_of_prompt(attributes)])
+    return tuple([(own, other) for other, own in _links_of_prompt_failure(attributes)])
 
 
-def _ends_of_prompt(attributes: Attributes) -> Links:
+def _links_of_prompt_failure(attributes: Attributes) -> Links:
     """
     Return two dedup keys for a prompt's failure: one for its errors, one for the end of its retries. Return
     none if an id is missing.
     """
-    session, prompt = (values.text(attributes.get(name)) for name in ("session.id", "prompt.id"))
+    session, prompt = (values.text_or_none(attributes.get(name)) for name in ("session.id", "prompt.id"))
     if session is None or prompt is None:
         return ()
     failed, exhausted = (
@@ -123,13 +123,13 @@ def _ends_of_prompt(attributes: Attributes) -> Links:
     return ((failed, exhausted),)
 
 
-def _mark_refused(attributes: Attributes, call: Inference) -> None:
+def _mark_as_refusal(attributes: Attributes, call: Inference) -> None:
     call.error_type = "refusal"
 
 
 _LOGGED = LogDialect(
     tokens=_TOKENS,
-    without_cache=always,
+    without_cache=accept_everything,
     response_id=_RESPONSE_ID,
     shared_id=_SHARED_ID,
     provider_request_id=_CALL_ID,
@@ -137,15 +137,15 @@ _LOGGED = LogDialect(
 # rules for calls whose end another event reports, and for that event
 _ENDED = replace(_LOGGED, call_id=_CALL_ID)
 _EVENTS = {
-    "claude_code.api_request": LogEvent(dialect=_ENDED, links=_links_of_call),
+    "claude_code.api_request": LogEvent(dialect=_ENDED, links=_links_to_span_unless_named),
     "claude_code.api_error": LogEvent(dialect=_LOGGED, failed=True, links=_links_of_error),
     # This event ends the call with the same id. The call was billed.
     "claude_code.api_refusal": LogEvent(
-        dialect=_ENDED, failed=True, refine=_mark_refused, adds_to_call=True, is_call=_names_request
+        dialect=_ENDED, failed=True, refine=_mark_as_refusal, adds_to_call=True, is_call=_has_request_id
     ),
     # This event repeats the last error of its prompt, or replaces an error that was not reported.
     "claude_code.api_retries_exhausted": LogEvent(
-        dialect=_LOGGED, failed=True, timed=False, is_call=_names_prompt, links=_links_of_exhaustion
+        dialect=_LOGGED, failed=True, timed=False, is_call=_has_prompt_id, links=_links_of_exhaustion
     ),
 }
 
@@ -181,18 +181,18 @@ PRODUCT = Product(
         # names of skills, plugins and MCP servers, which the sender may mask
         **{name: (f"{name}.name",) for name in ("skill", "plugin", "mcp_server")},
     },
-    more_tags=_more_tags,
+    more_tags=_device_tag_unless_user,
     spans=SpanDialect(
-        operation=_operation,
-        without_cache=always,
-        provider=_provider,
-        ids=_ids,
-        refine=_refine,
+        operation=_operation_if_call,
+        without_cache=accept_everything,
+        provider=_provider_of_model_or_stated,
+        ids=_response_and_shared_id,
+        refine=_adjust_call,
     ),
     events=_EVENTS,
     event_beginnings=(_PREFIX,),
     no_calls=tuple([_PREFIX + name for name in _NO_CALLS]),
-    event_name=_whole_event_name,
+    event_name=_event_name_with_prefix,
     metrics={
         "claude_code.token.usage": MetricFamily(
             type_keys=("type",),

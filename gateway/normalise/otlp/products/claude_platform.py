@@ -8,22 +8,22 @@ from __future__ import annotations
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect, SpanRole
-from gateway.normalise.otlp.span_rules import operation_by_name
+from gateway.normalise.otlp.span_rules import operation_by_span_name
 
 _REQUEST = "anthropic.messages.create"  # name of the span of a Messages API request
 _TURN = "anthropic.session.turn.stop_reason"  # the turn of a session has this attribute; its model runs are spans below
 
 
-def _operation(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
     is_none = _TURN in span.attributes or span.name in PRODUCT.test_spans
-    return None if is_none else operation_by_name(span, shape)
+    return None if is_none else operation_by_span_name(span, shape)
 
 
-def _role(span: Span, shape: AttributeShape) -> SpanRole:
+def _span_role(span: Span, shape: AttributeShape) -> SpanRole:
     return SpanRole(is_agent=_TURN in span.attributes)
 
 
-def _refine(span: Span, call: SpanCall) -> None:
+def _mark_as_part_of_request(span: Span, call: SpanCall) -> None:
     """Mark each model run inside a request or a turn. Below a request, it is a part of the request's call."""
     call.is_part = span.name != _REQUEST
     call.is_of_provider = True
@@ -35,5 +35,5 @@ PRODUCT = Product(
     services=("claude-platform",),
     test_spans=("anthropic.test",),
     tags={"user_profile": ("anthropic.user_profile.id",)},
-    spans=SpanDialect(operation=_operation, role=_role, refine=_refine),
+    spans=SpanDialect(operation=_operation_if_call, role=_span_role, refine=_mark_as_part_of_request),
 )

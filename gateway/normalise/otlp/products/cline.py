@@ -12,7 +12,7 @@ from gateway.normalise.otlp.product import (
     MetricFamily,
     Product,
     TokenNames,
-    always,
+    accept_everything,
 )
 
 _LOGGED = LogDialect(
@@ -23,7 +23,7 @@ _LOGGED = LogDialect(
         cache_read=("cacheReadTokens",),
         cache_write=("cacheWriteTokens",),
     ),
-    without_cache=always,
+    without_cache=accept_everything,
 )
 
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
-from gateway.normalise.otlp.span_rules import operation_by_name
+from gateway.normalise.otlp.span_rules import operation_by_span_name
 from gateway.normalise.reading import operations
 
 
-def _operation(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
     is_unnamed = "gen_ai.operation.name" not in span.attributes
     if is_unnamed and semconv.first_text(span.attributes, shape.request_model) is not None:
         return operations.CHAT
-    return operation_by_name(span, shape)
+    return operation_by_span_name(span, shape)
 
 
 PRODUCT = Product(
@@ -25,5 +25,5 @@ PRODUCT = Product(
     names={"provider": ("gen_ai.model.provider",)},
     own_names={"user": (*semconv.USER, "user_id")},
     zero_cost_is_unknown=True,
-    spans=SpanDialect(operation=_operation),
+    spans=SpanDialect(operation=_operation_if_call),
 )

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from gateway.normalise.otlp.conventions import LOGGED
 from gateway.normalise.otlp.product import Product, SpanDialect
-from gateway.normalise.otlp.span_rules import default_provider, read_credits
+from gateway.normalise.otlp.span_rules import provider_filler, set_cost_from_credits
 
 PRODUCT = Product(
     source="copilot_chat",
     scopes=("copilot-chat",),
     services=("copilot-chat",),
-    spans=SpanDialect(provider=default_provider("github"), refine=read_credits),
+    spans=SpanDialect(provider=provider_filler("github"), refine=set_cost_from_credits),
     details=replace(LOGGED, unnamed_provider=lambda attributes, model: "github"),
     event_beginnings=("copilot_chat.",),
     no_calls=("copilot_chat.agent.turn", "copilot_chat.session.start"),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gateway.normalise.otlp.conventions import LOGGED
 from gateway.normalise.otlp.product import Product, SpanDialect
-from gateway.normalise.otlp.span_rules import COPILOT_BEGINNING, default_provider, read_credits
+from gateway.normalise.otlp.span_rules import COPILOT_BEGINNING, provider_filler, set_cost_from_credits
 
 PRODUCT = Product(
     source="copilot_cli",
@@ -14,6 +14,6 @@ PRODUCT = Product(
     services=("github-copilot",),
     # marks are needed because applications that embed the CLI choose their own scope
     mark_beginnings=(COPILOT_BEGINNING,),
-    spans=SpanDialect(provider=default_provider("github"), refine=read_credits),
+    spans=SpanDialect(provider=provider_filler("github"), refine=set_cost_from_credits),
     details=replace(LOGGED, unnamed_provider=lambda attributes, model: "github"),
 )

@@ -16,7 +16,7 @@ from gateway.normalise.otlp.product import (
     MetricFamily,
     Product,
     TokenNames,
-    always,
+    accept_everything,
 )
 from spool.record import Inference
 
@@ -28,14 +28,14 @@ _BODIES = {"api_request": _REQUEST, "api_error": _ERROR}
 _CORRECTED = "api_correction_"  # start of the body of a correction event, before the kind of the correction
 
 
-def _whole_event_name(record: LogRecord, name: str, source: str) -> str:
+def _event_name_with_prefix(record: LogRecord, name: str, source: str) -> str:
     """Return the full name of an event. Older exports state it only in the body."""
     if source != SOURCE:
         return name
     return _CORRECTION if name.startswith(_CORRECTED) else _BODIES.get(name, name)
 
 
-def _refine(attributes: Attributes, call: Inference) -> None:
+def _set_cost_if_not_billable(attributes: Attributes, call: Inference) -> None:
     if attributes.get("cursor.api.billable") in (False, "false"):
         call.cost = "0"
 
@@ -53,7 +53,7 @@ _LOGGED = LogDialect(
         cache_read=(f"{_REQUEST}.cache_read_tokens",),
         cache_write=(f"{_REQUEST}.cache_creation_tokens",),
     ),
-    without_cache=always,
+    without_cache=accept_everything,
     own_id=("cursor.event.id",),
     call_id=("cursor.usage_event.id",),
 )
@@ -66,12 +66,12 @@ PRODUCT = Product(
     tags={"surface": ("cursor.surface",), "entrypoint": ("cursor.entrypoint",)},
     names_spans=False,
     events={
-        _REQUEST: LogEvent(dialect=_LOGGED, refine=_refine),
-        _ERROR: LogEvent(dialect=_LOGGED, failed=True, adds_to_call=True, refine=_refine),
+        _REQUEST: LogEvent(dialect=_LOGGED, refine=_set_cost_if_not_billable),
+        _ERROR: LogEvent(dialect=_LOGGED, failed=True, adds_to_call=True, refine=_set_cost_if_not_billable),
         _CORRECTION: LogEvent(dialect=_LOGGED, adds_to_call=True, is_final=True, refine=_set_cost_to_zero),
     },
     event_beginnings=(_PREFIX,),
-    event_name=_whole_event_name,
+    event_name=_event_name_with_prefix,
     metrics={
         "cursor.token.usage": MetricFamily(
             type_keys=("cursor.token.type",),

@@ -24,9 +24,9 @@ from gateway.normalise.otlp.product import (
     SpanDialect,
     TokenNames,
 )
-from gateway.normalise.otlp.span_rules import no_operation
+from gateway.normalise.otlp.span_rules import report_no_operation
 from gateway.normalise.reading import values
-from gateway.normalise.reading.meters import add_tool_tokens
+from gateway.normalise.reading.meters import with_tool_tokens
 from gateway.normalise.reading.tokens import Tokens
 
 _ALWAYS = ("gen_ai.response.id", "gen_ai.provider.name")
@@ -43,37 +43,39 @@ class GeminiTwins:
         # Records by timestamp and model, then by session.
         self._twins: defaultdict[Hashable, dict[str | None, deque[LogRecord]]] = defaultdict(dict)
 
-    def hold(self, place: int, record: LogRecord, event: LogEvent) -> None:
+    def hold_own_event(self, place: int, record: LogRecord, event: LogEvent) -> None:
         self._calls.append((place, record, event))
 
-    def hold_twin(self, record: LogRecord) -> bool:
+    def hold_event_of_conventions(self, record: LogRecord) -> bool:
         """
         Hold a record of the conventions' event. Return False if the record only reports the start of a request.
         """
-        if semconv.first_name(record.attributes, _ENDED) is None:
+        if semconv.name_of_first_value(record.attributes, _ENDED) is None:
             return False
         model = semconv.first_text(record.attributes, ("gen_ai.request.model",))
-        self._twins[_twin_key(record, model)].setdefault(_session(record), deque()).append(record)
+        self._twins[_twin_key(record, model)].setdefault(_session_id(record), deque()).append(record)
         return True
 
-    def completed_calls(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
+    def complete_held_calls(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
         """
         Return every call that is held. A call is completed from its second record if that record is in
         the same payload.
         """
         for index, record, event in self._calls:
-            twin = self._pop_twin(record)
+            twin = self._pop_waiting_twin(record)
             if twin is not None:
-                record = _complete_from_twin(record, twin, _ALWAYS if event.failed else _ALWAYS + _WHEN_OK)
+                record = _with_attributes_of_twin(
+                    record, twin, _ALWAYS if event.failed else _ALWAYS + _WHEN_OK
+                )
             yield index, record, event
 
-    def _pop_twin(self, record: LogRecord) -> LogRecord | None:
+    def _pop_waiting_twin(self, record: LogRecord) -> LogRecord | None:
         """
         Return the first record that waits for its pair. If both records name a session, it must be
         the same session.
         """
         waiting = self._twins.get(_twin_key(record, semconv.first_text(record.attributes, ("model",))), {})
-        session = _session(record)
+        session = _session_id(record)
         if session is None:
             session = next(iter(waiting), None)
         elif session not in waiting:
@@ -87,32 +89,34 @@ class GeminiTwins:
 
 
 def _twin_key(record: LogRecord, model: str | None) -> Hashable:
-    return values.text(record.attributes.get("event.timestamp")), model
+    return values.text_or_none(record.attributes.get("event.timestamp")), model
 
 
-def _session(record: LogRecord) -> str | None:
-    return values.text(record.attributes.get("session.id"))
+def _session_id(record: LogRecord) -> str | None:
+    return values.text_or_none(record.attributes.get("session.id"))
 
 
-def _complete_from_twin(record: LogRecord, twin: LogRecord, names: tuple[str, ...]) -> LogRecord:
+def _with_attributes_of_twin(record: LogRecord, twin: LogRecord, names: tuple[str, ...]) -> LogRecord:
     added = {name: twin.attributes[name] for name in names if name in twin.attributes}
     return msgspec.structs.replace(record, attributes=record.attributes | added)
 
 
-def _provider(attributes: Attributes, model: str | None) -> str:
+def _google_provider(attributes: Attributes, model: str | None) -> str:
     google_cloud = attributes.get("auth_type") in ("vertex-ai", "oauth-personal")
     return "gcp.vertex_ai" if google_cloud else "gcp.gen_ai"
 
 
-def _add_tool_prompts(attributes: Attributes, stated: Tokens) -> Tokens:
+def _with_tool_prompt_tokens(attributes: Attributes, stated: Tokens) -> Tokens:
     """Add the tokens of tool prompts, because the stated input excludes them."""
     tool_input = semconv.first_count(attributes, ("tool_token_count",))
     if not tool_input or stated.input is None:
         return stated
-    return stated._replace(input=stated.input + tool_input, meters=add_tool_tokens(stated.meters, tool_input))
+    return stated._replace(
+        input=stated.input + tool_input, meters=with_tool_tokens(stated.meters, tool_input)
+    )
 
 
-def _more_tags(attributes: Attributes, user: str | None) -> dict[str, str]:
+def _agent_tag_unless_main(attributes: Attributes, user: str | None) -> dict[str, str]:
     """Return the agent as a tag, unless it is the main agent."""
     role = semconv.first_text(attributes, ("role",))
     return {} if role is None or role == "main" else {"agent": role}
@@ -125,28 +129,28 @@ _LOGGED = LogDialect(
         cache_read=("cached_content_token_count",),
         reasoning=("thoughts_token_count",),
     ),
-    complete=_add_tool_prompts,
+    complete=_with_tool_prompt_tokens,
     without_reasoning=True,
     operation="generate_content",
     # Fields that only the event of the conventions states.
     provider=("gen_ai.provider.name",),
     response_model=("gen_ai.response.model",),
     response_id=("gen_ai.response.id",),
-    unnamed_provider=_provider,
+    unnamed_provider=_google_provider,
 )
 
 PRODUCT = Product(
     source="gemini_cli",
     scopes=("gemini-cli",),
     services=("gemini-cli",),
-    spans=SpanDialect(operation=no_operation),
+    spans=SpanDialect(operation=report_no_operation),
     events={
         "gemini_cli.api_response": LogEvent(dialect=_LOGGED),
         "gemini_cli.api_error": LogEvent(dialect=_LOGGED, failed=True),
     },
     event_beginnings=("gemini_cli.",),
     no_calls=("gemini_cli.chat_compression",),
-    more_tags=_more_tags,
+    more_tags=_agent_tag_unless_main,
     twins=GeminiTwins,
     metrics={
         "gemini_cli.token.usage": MetricFamily(

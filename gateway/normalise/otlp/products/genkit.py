@@ -12,14 +12,20 @@ from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
 from gateway.normalise.otlp.usage_objects import (
     UsageObject,
-    answer_id,
-    first_counts,
+    first_unique_id,
+    first_usage_with_counts,
     provider_or_framework_counts,
 )
 from gateway.normalise.payload.items import UNREADABLE
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading.tokens import Tokens, normalise_counts
-from gateway.normalise.reading.values import BadValue, Other, count, decimal_json_decoder, nested
+from gateway.normalise.reading.values import (
+    BadValue,
+    Other,
+    decimal_json_decoder,
+    parse_count,
+    struct_or_empty,
+)
 
 _KIND, _NAME, _OUTPUT = "genkit:metadata:subtype", "genkit:name", "genkit:output"
 _STATE = "genkit:state"
@@ -55,31 +61,33 @@ class GenkitOutput(msgspec.Struct):
     custom: GenkitRaw | Other = None
 
 
-def _operation(span: Span, shape: AttributeShape) -> str | None:
-    return _OPERATIONS.get(values.text(span.attributes.get(_KIND)) or "")
+def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
+    return _OPERATIONS.get(values.text_or_none(span.attributes.get(_KIND)) or "")
 
 
-def _counts_and_id(written: str) -> dict[str, Any]:
+def _counts_and_id_of_output(written: str) -> dict[str, Any]:
     """Return the counts and the id of a response. Content is skipped."""
     try:
         output = decimal_json_decoder(GenkitOutput).decode(written)
-        usage_counts = _counts(nested(output.usage, GenkitUsage))
+        usage_counts = _counts_of_usage(struct_or_empty(output.usage, GenkitUsage))
     except (*UNREADABLE, BadValue):
         return {}
-    for raw in (nested(output.raw, GenkitRaw), nested(output.custom, GenkitRaw)):
-        usage_counts = provider_or_framework_counts(usage_counts, first_counts(raw.usage, raw.usageMetadata))
-        if (response_id := answer_id(raw.id, raw.responseId)) is not None:
+    for raw in (struct_or_empty(output.raw, GenkitRaw), struct_or_empty(output.custom, GenkitRaw)):
+        usage_counts = provider_or_framework_counts(
+            usage_counts, first_usage_with_counts(raw.usage, raw.usageMetadata)
+        )
+        if (response_id := first_unique_id(raw.id, raw.responseId)) is not None:
             return {**usage_counts, "response_id": response_id}
     return usage_counts
 
 
-def _counts(usage: GenkitUsage) -> dict[str, Any]:
-    total = count(usage.totalTokens, "totalTokens")
+def _counts_of_usage(usage: GenkitUsage) -> dict[str, Any]:
+    total = parse_count(usage.totalTokens, "totalTokens")
     stated = Tokens(
-        count(usage.inputTokens, "inputTokens"),
-        count(usage.outputTokens, "outputTokens"),
-        count(usage.cachedContentTokens, "cachedContentTokens"),
-        reasoning=count(usage.thoughtsTokens, "thoughtsTokens"),
+        parse_count(usage.inputTokens, "inputTokens"),
+        parse_count(usage.outputTokens, "outputTokens"),
+        parse_count(usage.cachedContentTokens, "cachedContentTokens"),
+        reasoning=parse_count(usage.thoughtsTokens, "thoughtsTokens"),
     )
     usage_counts = {
         field: number
@@ -89,8 +97,8 @@ def _counts(usage: GenkitUsage) -> dict[str, Any]:
     return {**usage_counts, "total": total} if usage_counts and total is not None else usage_counts
 
 
-def _split_model_name(attributes: Attributes) -> Fields:
-    plugin, slash, model = (values.text(attributes.get(_NAME)) or "").partition("/")
+def _model_and_provider_fields(attributes: Attributes) -> Fields:
+    plugin, slash, model = (values.text_or_none(attributes.get(_NAME)) or "").partition("/")
     if not slash:
         return {"model": plugin} if plugin else {}
     return {"model": model, "provider": _PROVIDERS.get(plugin, plugin)}
@@ -100,8 +108,8 @@ PRODUCT = Product(
     source="genkit",
     scopes=("genkit-tracer", "genkit"),
     mark_beginnings=("genkit:",),
-    kinds=(Kind(attribute=_KIND, operation=_operation, failure=(_STATE, "error")),),
+    kinds=(Kind(attribute=_KIND, operation=_operation_if_call, failure=(_STATE, "error")),),
     names={"session": ("genkit:sessionId",)},
-    texts={_OUTPUT: _counts_and_id},
-    spans=SpanDialect(operation=_operation, more=_split_model_name),
+    texts={_OUTPUT: _counts_and_id_of_output},
+    spans=SpanDialect(operation=_operation_if_call, more=_model_and_provider_fields),
 )

@@ -15,12 +15,12 @@ from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.conventions import LOGGED
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect, SpanRole
-from gateway.normalise.otlp.span_rules import ERROR_CODE, operation_by_name
-from gateway.normalise.otlp.usage_objects import UsageObject, first_counts
+from gateway.normalise.otlp.span_rules import ERROR_CODE, operation_by_span_name
+from gateway.normalise.otlp.usage_objects import UsageObject, first_usage_with_counts
 from gateway.normalise.payload.items import UNREADABLE
 from gateway.normalise.reading import operations, values
-from gateway.normalise.reading.tokens import Tokens, sum_known
-from gateway.normalise.reading.values import Other, decimal_json_decoder, first_readable
+from gateway.normalise.reading.tokens import Tokens, sum_of_known
+from gateway.normalise.reading.values import Other, decimal_json_decoder, first_machine_readable
 from spool.identity import call_id_name
 
 SOURCE = "google_adk"
@@ -48,20 +48,22 @@ class AdkResponse(msgspec.Struct):
     errorCode: Any = None
 
 
-def _counts_and_error(written: str) -> dict[str, Any]:
+def _counts_and_error_of_response(written: str) -> dict[str, Any]:
     try:
         response = decimal_json_decoder(AdkResponse).decode(written)
     except UNREADABLE:
         return {}
-    stated = first_counts(response.usageMetadata, response.usage_metadata)
-    error = values.text(response.errorCode) or values.text(response.error_code)
-    return stated if error is None or error in _ENDS else {**stated, "error": first_readable((error,))}
+    stated = first_usage_with_counts(response.usageMetadata, response.usage_metadata)
+    error = values.text_or_none(response.errorCode) or values.text_or_none(response.error_code)
+    return (
+        stated if error is None or error in _ENDS else {**stated, "error": first_machine_readable((error,))}
+    )
 
 
-def _operation(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
     # The kit for Java writes the name of the span as the operation.
     is_call = span.attributes.get(semconv.OPERATION_NAME) == _CALL or _is_unanswered(span)
-    return operations.GENERATE if is_call else operation_by_name(span, shape)
+    return operations.GENERATE if is_call else operation_by_span_name(span, shape)
 
 
 def _is_unanswered(span: Span) -> bool:
@@ -75,30 +77,30 @@ def _is_unanswered(span: Span) -> bool:
     return language in _JAVASCRIPT or (language == _JAVA and span.status_code == ERROR_CODE)
 
 
-def _refine(span: Span, call: SpanCall) -> None:
+def _adjust_call(span: Span, call: SpanCall) -> None:
     record, response = call.record, span.attributes.get(_RESPONSE)
     response = response if isinstance(response, dict) else {}
     # Read the whole response, because the counts in attributes omit tool results, and some omit reasoning.
     whole = Tokens(*[response.get(field) for field in Tokens._fields])
-    if "total" in response and sum_known(whole.input, whole.output) == response["total"]:
+    if "total" in response and sum_of_known(whole.input, whole.output) == response["total"]:
         call.replace_counts(whole)
     error = response.get("error")
     if record.status == "ok" and (error is not None or _is_unanswered(span)):
         record.status, record.error_type = "error", error or values.OTHER
 
 
-def _leaves_thoughts_out(span: Span) -> bool:
+def _has_reasoning_apart(span: Span) -> bool:
     """Return True if output excludes reasoning. That is the case only with this attribute name."""
     return _THOUGHTS_APART in span.attributes
 
 
-def _name_answer(span: Span, call: SpanCall) -> None:
+def _add_answer_key(span: Span, call: SpanCall) -> None:
     answer = semconv.first_text(span.attributes, _ANSWER)
     if answer is not None:
         call.also += (call_id_name(SOURCE, answer),)
 
 
-def _role(span: Span, shape: AttributeShape) -> SpanRole:
+def _span_role(span: Span, shape: AttributeShape) -> SpanRole:
     # The first versions of Google's ADK name no operation for agents.
     return SpanRole(is_agent=span.name.startswith("agent_run ["))
 
@@ -106,13 +108,13 @@ def _role(span: Span, shape: AttributeShape) -> SpanRole:
 PRODUCT = Product(
     source=SOURCE,
     scopes=("gcp.vertex.agent",),
-    texts={_RESPONSE: _counts_and_error},
+    texts={_RESPONSE: _counts_and_error_of_response},
     details=replace(LOGGED, own_id=_ANSWER, call_id=_ANSWER, operation=operations.GENERATE),
     spans=SpanDialect(
-        operation=_operation,
-        without_reasoning=_leaves_thoughts_out,
-        refine=_refine,
-        refine_sent=_name_answer,
-        role=_role,
+        operation=_operation_if_call,
+        without_reasoning=_has_reasoning_apart,
+        refine=_adjust_call,
+        refine_sent=_add_answer_key,
+        role=_span_role,
     ),
 )

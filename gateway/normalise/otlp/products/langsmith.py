@@ -7,37 +7,39 @@ from typing import Any
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
-from gateway.normalise.otlp.span_rules import operation_by_name
-from gateway.normalise.otlp.usage_objects import counts_by_field, python_numbers, usage_in
+from gateway.normalise.otlp.span_rules import operation_by_span_name
+from gateway.normalise.otlp.usage_objects import counts_by_field, numbers_in_python_text, parse_usage_counts
 from gateway.normalise.reading import values
 
 _KIND = "langsmith.span.kind"
 _BY_AGE = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
 
 
-def _operation(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
     """
     Return the operation of a call by the kind of run. LangSmith also labels prompt templates `chat`
     and retrievers `embeddings`.
     """
-    kind = values.text(span.attributes.get(_KIND))
-    return operation_by_name(span, shape) if kind in (None, "llm", "embedding") else None
+    kind = values.text_or_none(span.attributes.get(_KIND))
+    return operation_by_span_name(span, shape) if kind in (None, "llm", "embedding") else None
 
 
-def _input_details(value: Any) -> Fields:
-    numbers = python_numbers(value)
+def _input_detail_counts(value: Any) -> Fields:
+    numbers = numbers_in_python_text(value)
     details = counts_by_field(numbers, {"cache_read": ("cache_read",), "cache_write": ("cache_creation",)})
     if not details.get("cache_write"):  # cache writes are stated by lifetime, without their total
         by_age = [
-            number for name in _BY_AGE if (number := semconv.count(numbers.get(name), name)) is not None
+            number
+            for name in _BY_AGE
+            if (number := semconv.parse_count_if_number(numbers.get(name), name)) is not None
         ]
         if by_age:
             details = {**details, "cache_write": sum(by_age)}
     return {**details, **counts_by_field(numbers, {"cache_write_1h": _BY_AGE[1:]})}
 
 
-def _output_details(value: Any) -> Fields:
-    return counts_by_field(python_numbers(value), {"reasoning": ("reasoning",)})
+def _output_detail_counts(value: Any) -> Fields:
+    return counts_by_field(numbers_in_python_text(value), {"reasoning": ("reasoning",)})
 
 
 PRODUCT = Product(
@@ -47,9 +49,9 @@ PRODUCT = Product(
     metadata=("langsmith.metadata.",),
     tag_lists=("langsmith.span.tags",),
     containers={
-        "gen_ai.usage.input_token_details": _input_details,
-        "gen_ai.usage.output_token_details": _output_details,
+        "gen_ai.usage.input_token_details": _input_detail_counts,
+        "gen_ai.usage.output_token_details": _output_detail_counts,
     },
-    texts={"langsmith.metadata.usage_metadata": usage_in},
-    spans=SpanDialect(operation=_operation),
+    texts={"langsmith.metadata.usage_metadata": parse_usage_counts},
+    spans=SpanDialect(operation=_operation_if_call),
 )

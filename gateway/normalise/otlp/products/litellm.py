@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gateway.normalise.litellm_calls import further_keys, keys_from_provider_headers, links_to_count
+from gateway.normalise.litellm_calls import (
+    dedup_keys_from_provider_headers,
+    further_dedup_keys,
+    links_to_openmeter_count,
+)
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import Caller, SpanCall, merge_callers
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
-from gateway.normalise.otlp.span_rules import operation_by_name
-from gateway.normalise.otlp.usage_objects import counts_by_field, python_numbers
+from gateway.normalise.otlp.span_rules import operation_by_span_name
+from gateway.normalise.otlp.usage_objects import counts_by_field, numbers_in_python_text
 from gateway.normalise.reading import agent_headers, operations, values
 
 _RAW_TWIN = "raw_gen_ai_request"
@@ -29,16 +33,16 @@ _USAGE = {
 }
 
 
-def _operation(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
     if span.name == _RAW_TWIN:
         return None
     call_type = semconv.first_text(span.attributes, semconv.OPERATION)
     if call_type is None:
-        return operation_by_name(span, shape)
-    return operations.operation_of_function(call_type)
+        return operation_by_span_name(span, shape)
+    return operations.operation_of_function_name(call_type)
 
 
-def _cached_id(attributes: Attributes) -> str | None:
+def _id_of_cached_response(attributes: Attributes) -> str | None:
     """
     Return the id of a response from the cache, or None if the response is not known to come from the cache.
 
@@ -47,47 +51,49 @@ def _cached_id(attributes: Attributes) -> str | None:
     are recognized only by a made-up id, which LiteLLM gives embeddings, for example. Any other id repeats the
     id of the first call, so the response counts as that call.
     """
-    response_id = values.text(attributes.get("gen_ai.response.id"))
+    response_id = values.text_or_none(attributes.get("gen_ai.response.id"))
     if response_id is not None and _CACHE_HIT.fullmatch(response_id):
         return response_id
-    return values.text(attributes.get(_CALL_ID)) if attributes.get("litellm.cache_hit") is True else None
+    return (
+        values.text_or_none(attributes.get(_CALL_ID)) if attributes.get("litellm.cache_hit") is True else None
+    )
 
 
-def _ids(attributes: Attributes) -> tuple[str | None, str | None]:
+def _response_and_shared_id(attributes: Attributes) -> tuple[str | None, str | None]:
     response_id, shared_id = semconv.response_or_shared_id(attributes, shared=(*semconv.SHARED_ID, _CALL_ID))
     if response_id is not None and response_id == attributes.get(_CALL_ID):
         return None, response_id
     return response_id, shared_id
 
 
-def _refine(span: Span, call: SpanCall) -> None:
+def _adjust_call(span: Span, call: SpanCall) -> None:
     record, attributes = call.record, span.attributes
-    if record.status == "ok" and (own_id := _cached_id(attributes)) is not None:
+    if record.status == "ok" and (own_id := _id_of_cached_response(attributes)) is not None:
         record.status, call.own_id = "cached", own_id
     alias = attributes.get("litellm.model_group")
     if record.response_model == alias and alias != record.request_model:
         record.response_model = None
     if record.request_id is None:
         # LiteLLM's generic callback reports the call under this id as well
-        record.request_id = values.text(attributes.get(_CALL_ID))
+        record.request_id = values.text_or_none(attributes.get(_CALL_ID))
     # All LiteLLM integrations write into one trace, but not all state the trace id.
-    trace_ids = (values.text(attributes.get(_TRACE_ID)), record.trace_id)
+    trace_ids = (values.text_or_none(attributes.get(_TRACE_ID)), record.trace_id)
     call_type = semconv.first_value(attributes, semconv.OPERATION)
-    call_id = values.text(attributes.get(_CALL_ID))
-    call.also = further_keys(record, call_type=call_type, trace_ids=trace_ids, call_id=call_id)
-    call.links = links_to_count(record, call_type=call_type, call_id=call_id)
-    client = agent_headers.parse_written_headers(attributes.get("metadata.requester_custom_headers"))
-    if (session := client.session) is not None:
-        client.set_run(record)
+    call_id = values.text_or_none(attributes.get(_CALL_ID))
+    call.also = further_dedup_keys(record, call_type=call_type, trace_ids=trace_ids, call_id=call_id)
+    call.links = links_to_openmeter_count(record, call_type=call_type, call_id=call_id)
+    client = agent_headers.parse_headers_in_text(attributes.get("metadata.requester_custom_headers"))
+    if (session := client.session_id) is not None:
+        client.fill_run(record)
         call.caller = merge_callers(call.caller, Caller(session=session))
         call.relayed_session = session
     if record.status == "error":
-        names = keys_from_provider_headers(record, attributes.get(_HIDDEN))
+        names = dedup_keys_from_provider_headers(record, attributes.get(_HIDDEN))
         call.also, call.names_request = call.also + names, bool(names)
 
 
-def _usage_object(value: Any) -> Fields:
-    return counts_by_field(python_numbers(value), _USAGE)
+def _usage_fields(value: Any) -> Fields:
+    return counts_by_field(numbers_in_python_text(value), _USAGE)
 
 
 PRODUCT = Product(
@@ -103,7 +109,7 @@ PRODUCT = Product(
         "team": ("metadata.user_api_key_team_id", "litellm.team.id"),
         "api_key": ("metadata.user_api_key_alias",),
     },
-    containers={"metadata.usage_object": _usage_object},
+    containers={"metadata.usage_object": _usage_fields},
     zero_cost_is_unknown=True,
-    spans=SpanDialect(operation=_operation, ids=_ids, refine=_refine),
+    spans=SpanDialect(operation=_operation_if_call, ids=_response_and_shared_id, refine=_adjust_call),
 )

@@ -8,7 +8,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import Fields, Product, SpanDialect
-from gateway.normalise.otlp.usage_objects import counts_by_field, token_counts_in
+from gateway.normalise.otlp.usage_objects import counts_by_field, token_counts_in_tree
 from gateway.normalise.reading import values
 
 _USAGE = "mirascope.response.usage"
@@ -23,18 +23,22 @@ _BETA = "-beta"  # Mirascope's provider `anthropic-beta` is Anthropic
 
 
 def _usage_fields(value: Any) -> Fields:
-    return counts_by_field(values.mapping(value), _NAMES)
+    return counts_by_field(values.dict_or_empty(value), _NAMES)
 
 
-def _provider(stated: str | None, model: str | None) -> str | None:
-    return None if stated is None else semconv.provider_name(_remove_api(stated).removesuffix(_BETA))
+def _provider_without_api(stated: str | None, model: str | None) -> str | None:
+    return (
+        None
+        if stated is None
+        else semconv.normal_provider_name(_remove_api_suffix(stated).removesuffix(_BETA))
+    )
 
 
-def _remove_api(name: str) -> str:
+def _remove_api_suffix(name: str) -> str:
     return next((name.removesuffix(api) for api in _APIS if name.endswith(api)), name)
 
 
-def _refine(span: Span, call: SpanCall) -> None:
+def _use_provider_model_name(span: Span, call: SpanCall) -> None:
     """
     Set the model as the provider names it. Mirascope adds its name of the provider and the API, and repeats
     the requested model as the response's.
@@ -43,9 +47,9 @@ def _refine(span: Span, call: SpanCall) -> None:
     record.response_model = None
     if record.request_model is not None:
         provider, slash, model = record.request_model.partition("/")
-        stated = values.text(span.attributes.get(semconv.PROVIDER[0])) or ""
-        is_prefixed = slash and provider == _remove_api(stated)
-        record.request_model = _remove_api(model if is_prefixed else record.request_model)
+        stated = values.text_or_none(span.attributes.get(semconv.PROVIDER[0])) or ""
+        is_prefixed = slash and provider == _remove_api_suffix(stated)
+        record.request_model = _remove_api_suffix(model if is_prefixed else record.request_model)
 
 
 PRODUCT = Product(
@@ -54,6 +58,6 @@ PRODUCT = Product(
     mark_beginnings=("mirascope.",),
     names={"session": ("mirascope.ops.session.id",)},
     containers={_USAGE: _usage_fields},
-    reductions={_USAGE: token_counts_in},
-    spans=SpanDialect(provider=_provider, refine=_refine),
+    reductions={_USAGE: token_counts_in_tree},
+    spans=SpanDialect(provider=_provider_without_api, refine=_use_provider_model_name),
 )

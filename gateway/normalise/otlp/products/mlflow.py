@@ -7,8 +7,8 @@ from typing import Any
 
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product
-from gateway.normalise.otlp.span_rules import is_preparation
-from gateway.normalise.otlp.usage_objects import answer_in, counts_by_field
+from gateway.normalise.otlp.span_rules import is_request_preparation
+from gateway.normalise.otlp.usage_objects import counts_by_field, parse_response_fields
 from gateway.normalise.reading import operations, values
 
 _KIND = "mlflow.spanType"
@@ -22,27 +22,27 @@ _USAGE = {
 }
 
 
-def _operation(span: Span, shape: AttributeShape) -> str | None:
-    if is_preparation(span, shape):
+def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
+    if is_request_preparation(span, shape):
         return None
-    return _OPERATIONS.get(values.text(values.unquote_json(span.attributes.get(_KIND))) or "")
+    return _OPERATIONS.get(values.text_or_none(values.decode_if_json_text(span.attributes.get(_KIND))) or "")
 
 
 def _usage_fields(value: Any) -> Fields:
-    return counts_by_field(values.mapping(value), _USAGE)
+    return counts_by_field(values.dict_or_empty(value), _USAGE)
 
 
 def _cost_field(value: Any) -> Fields:
-    cost = values.mapping(value).get("total_cost")
+    cost = values.dict_or_empty(value).get("total_cost")
     return {} if cost is None else {"cost": cost}
 
 
-def _text_reader(field: str) -> Callable[[Any], Fields]:
-    def read_text(value: Any) -> Fields:
-        text = values.text(values.unquote_json(value))
+def _text_field_reader(field: str) -> Callable[[Any], Fields]:
+    def read_text_field(value: Any) -> Fields:
+        text = values.text_or_none(values.decode_if_json_text(value))
         return {} if text is None else {field: text}
 
-    return read_text
+    return read_text_field
 
 
 _MODEL = "mlflow.llm.model"
@@ -50,12 +50,12 @@ _MODEL = "mlflow.llm.model"
 PRODUCT = Product(
     source="mlflow",
     marks=(_KIND,),
-    kinds=(Kind(attribute=_KIND, operation=_operation),),
+    kinds=(Kind(attribute=_KIND, operation=_operation_if_call),),
     containers={
         "mlflow.chat.tokenUsage": _usage_fields,
         "mlflow.llm.cost": _cost_field,
-        _MODEL: _text_reader("model"),
-        "mlflow.llm.provider": _text_reader("provider"),
+        _MODEL: _text_field_reader("model"),
+        "mlflow.llm.provider": _text_field_reader("provider"),
     },
-    texts={"mlflow.spanOutputs": answer_in},
+    texts={"mlflow.spanOutputs": parse_response_fields},
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT, server_families
+from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT, families_of_server_counters
 from gateway.normalise.otlp.product import Product
 
 PRODUCT = Product(
     source="ollama",
-    metrics=server_families("ollama_", {"tokens_processed": INPUT, "tokens_generated": OUTPUT}),
+    metrics=families_of_server_counters("ollama_", {"tokens_processed": INPUT, "tokens_generated": OUTPUT}),
     repeated_metrics=(r"ollama_tokens_per_second",),
 )

@@ -22,7 +22,7 @@ from gateway.normalise.otlp.product import (
     Product,
     SpanDialect,
     TokenNames,
-    always,
+    accept_everything,
 )
 from spool.identity import AS_EVENT, AS_SPAN, end_links
 from spool.record import Inference
@@ -34,7 +34,7 @@ _REQUEST, _ERROR = "opencode.api_request", "opencode.api_error"
 _EVENTS = {"api_request": _REQUEST, "api_error": _ERROR}
 
 
-def _whole_event_name(record: LogRecord, name: str, source: str) -> str:
+def _event_name_with_prefix(record: LogRecord, name: str, source: str) -> str:
     """Return the full event name. Other senders use the same short names."""
     return _EVENTS.get(name, name) if source == SOURCE else name
 
@@ -49,20 +49,20 @@ _LOGGED = LogDialect(
         cache_write=("cache_creation_tokens",),
         reasoning=("reasoning_tokens",),
     ),
-    without_cache=always,
+    without_cache=accept_everything,
     without_reasoning=True,
 )
 
 
-def _end_as_event(attributes: Attributes, call: Inference) -> Links:
+def _links_to_span(attributes: Attributes, call: Inference) -> Links:
     return end_links(call, own=AS_EVENT, other=AS_SPAN)
 
 
-def _refine(span: Span, call: SpanCall) -> None:
+def _mark_as_logged(span: Span, call: SpanCall) -> None:
     call.is_logged = True
 
 
-def _metric_name(name: str) -> str:
+def _metric_name_with_default_prefix(name: str) -> str:
     """
     Return the metric name with the default prefix. Users may set another prefix in `OPENCODE_METRIC_PREFIX`,
     and many use Claude Code's prefix.
@@ -95,13 +95,13 @@ PRODUCT = Product(
     scopes=("com.opencode",),
     scopes_above_marks=True,
     tags={"agent": ("agent",)},
-    spans=SpanDialect(refine=_refine),
+    spans=SpanDialect(refine=_mark_as_logged),
     events={
-        _REQUEST: LogEvent(dialect=_LOGGED, links=_end_as_event),
-        _ERROR: LogEvent(dialect=_LOGGED, failed=True, links=_end_as_event),
+        _REQUEST: LogEvent(dialect=_LOGGED, links=_links_to_span),
+        _ERROR: LogEvent(dialect=_LOGGED, failed=True, links=_links_to_span),
     },
-    event_name=_whole_event_name,
+    event_name=_event_name_with_prefix,
     metrics=_METRICS,
     repeated_metrics=(_SESSION_TOTAL.pattern,),
-    metric_name=_metric_name,
+    metric_name=_metric_name_with_default_prefix,
 )

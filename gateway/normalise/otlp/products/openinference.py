@@ -10,7 +10,12 @@ from typing import Any
 
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
-from gateway.normalise.otlp.span_rules import ai_sdk_without_cache, has_failed, has_usage, is_preparation
+from gateway.normalise.otlp.span_rules import (
+    has_token_counts,
+    is_cache_apart_in_ai_sdk,
+    is_failed_span,
+    is_request_preparation,
+)
 from gateway.normalise.reading import operations, values
 
 _KIND = "openinference.span.kind"
@@ -22,28 +27,28 @@ _HOLDS_CACHE_SINCE = (0, 1, 13)
 _RELEASE = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})", re.ASCII)
 
 
-def _operation(span: Span, shape: AttributeShape) -> str | None:
-    kind = (values.text(span.attributes.get(_KIND)) or "").upper()
+def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
+    kind = (values.text_or_none(span.attributes.get(_KIND)) or "").upper()
     if kind == "RERANKER":
-        return operations.RERANK if has_usage(span, shape) else None
+        return operations.RERANK if has_token_counts(span, shape) else None
     if kind == "AGENT" and span.scope.name == _CLAUDE_AGENT_SDK:
-        return "invoke_agent" if has_usage(span, shape) or has_failed(span, shape) else None
-    return None if is_preparation(span, shape) else _OPERATIONS.get(kind)
+        return "invoke_agent" if has_token_counts(span, shape) or is_failed_span(span, shape) else None
+    return None if is_request_preparation(span, shape) else _OPERATIONS.get(kind)
 
 
-def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
+def _input_excludes_cache(span: Span, provider: str | None, model: str | None) -> bool:
     if span.scope.name != _CLAUDE_AGENT_SDK:
-        return ai_sdk_without_cache(span, provider, model)
+        return is_cache_apart_in_ai_sdk(span, provider, model)
     release = _RELEASE.match(span.scope.version)
     return release is None or tuple(map(int, release.groups())) < _HOLDS_CACHE_SINCE
 
 
-def _model_name(parameters: dict[str, Any]) -> dict[str, Any]:
-    model = values.text(parameters.get("model"))
+def _model_field(parameters: dict[str, Any]) -> dict[str, Any]:
+    model = values.text_or_none(parameters.get("model"))
     return {} if model is None else {"model": model}
 
 
-def _parameters(value: Any) -> Fields:
+def _dict_or_empty(value: Any) -> Fields:
     return value if isinstance(value, dict) else {}
 
 
@@ -74,8 +79,8 @@ PRODUCT = Product(
         "cost": ("llm.cost.total",),
     },
     tag_lists=("tag.tags",),
-    kinds=(Kind(attribute=_KIND, operation=_operation),),
-    containers=dict.fromkeys(_PARAMETERS, _parameters),
-    reductions=dict.fromkeys(_PARAMETERS, _model_name),
-    spans=SpanDialect(operation=_operation, without_cache=_without_cache),
+    kinds=(Kind(attribute=_KIND, operation=_operation_if_call),),
+    containers=dict.fromkeys(_PARAMETERS, _dict_or_empty),
+    reductions=dict.fromkeys(_PARAMETERS, _model_field),
+    spans=SpanDialect(operation=_operation_if_call, without_cache=_input_excludes_cache),
 )

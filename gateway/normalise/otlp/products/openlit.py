@@ -7,13 +7,13 @@ from dataclasses import replace
 from gateway.normalise.otlp.conventions import LOGGED
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import Product, SpanDialect
-from gateway.normalise.otlp.span_rules import leaves_cache_out
+from gateway.normalise.otlp.span_rules import is_cache_apart_from_input
 from gateway.normalise.reading.tokens import COUNT_CACHE_APART
 
 _SDK = "telemetry.sdk.name"
 
 
-def _names_sdk(span: Span) -> bool:
+def _is_span_of_openlit(span: Span) -> bool:
     return str(span.attributes[_SDK]) == "openlit"
 
 
@@ -21,8 +21,8 @@ PRODUCT = Product(
     source="openlit",
     scopes=("openlit",),
     sdks=("openlit",),
-    weak_marks={_SDK: _names_sdk},
+    weak_marks={_SDK: _is_span_of_openlit},
     zero_cost_is_unknown=True,
-    spans=SpanDialect(without_cache=leaves_cache_out),
+    spans=SpanDialect(without_cache=is_cache_apart_from_input),
     details=replace(LOGGED, without_cache=COUNT_CACHE_APART.__contains__),
 )

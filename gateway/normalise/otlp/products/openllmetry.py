@@ -6,7 +6,7 @@ from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import Kind, Product
 
 
-def _is_instrumentation(span: Span) -> bool:
+def _is_from_instrumentation(span: Span) -> bool:
     return span.scope.name.startswith("opentelemetry.instrumentation.")
 
 
@@ -14,7 +14,7 @@ PRODUCT = Product(
     source="openllmetry",
     marks=("llm.request.type",),
     mark_beginnings=("traceloop.", "llm.usage."),
-    weak_marks={"gen_ai.usage.total_tokens": _is_instrumentation},
+    weak_marks={"gen_ai.usage.total_tokens": _is_from_instrumentation},
     names={
         "input": ("llm.usage.prompt_tokens",),
         "output": ("llm.usage.completion_tokens",),

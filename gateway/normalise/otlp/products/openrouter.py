@@ -11,7 +11,7 @@ from __future__ import annotations
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
-from gateway.normalise.otlp.span_rules import operation_by_name
+from gateway.normalise.otlp.span_rules import operation_by_span_name
 from gateway.normalise.reading import values
 
 _CALL = "LLM Generation"
@@ -19,16 +19,16 @@ _INNER, _ATTEMPT = "generation", "provider attempt "
 _WRITTEN = ("gen_ai.usage.input_tokens.cache_write_5m", "gen_ai.usage.input_tokens.cache_write_1h")
 
 
-def _operation(span: Span, shape: AttributeShape) -> str | None:
-    operation = operation_by_name(span, shape)
+def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
+    operation = operation_by_span_name(span, shape)
     if span.name == _CALL:  # this span is always a call, even for images and speech
-        return operation or values.text(span.attributes.get("gen_ai.operation.name"))
+        return operation or values.text_or_none(span.attributes.get("gen_ai.operation.name"))
     is_part = span.name == _INNER or span.name.startswith(_ATTEMPT)
     return operation if shape.request_model and not is_part else None
 
 
-def _cache_written(attributes: Attributes) -> Fields:
-    parts = [semconv.count(attributes.get(name), name) for name in _WRITTEN]
+def _cache_write_fields(attributes: Attributes) -> Fields:
+    parts = [semconv.parse_count_if_number(attributes.get(name), name) for name in _WRITTEN]
     known = [part for part in parts if part is not None]
     if not known:
         return {}
@@ -45,5 +45,5 @@ PRODUCT = Product(
     names={"api_key": ("trace.metadata.openrouter.api_key_name",)},
     metadata=("trace.metadata.",),
     no_metadata=("trace.metadata.openrouter.", "trace.metadata.provider_responses"),
-    spans=SpanDialect(operation=_operation, more=_cache_written),
+    spans=SpanDialect(operation=_operation_if_call, more=_cache_write_fields),
 )

@@ -8,20 +8,20 @@ from __future__ import annotations
 from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import MONEY_UNIT, AttributeShape, MetricFamily, Product, SpanDialect
-from gateway.normalise.otlp.span_rules import has_usage, operation_by_name
+from gateway.normalise.otlp.span_rules import has_token_counts, operation_by_span_name
 from gateway.normalise.reading import operations
 
 _LEAVES_CACHE_OUT = "pi-otel"
 _TURNS, _TURN = "pi-otel-extension", "agent.turn"
 
 
-def _operation(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
     if span.scope.name == _TURNS:
-        return operations.CHAT if span.name == _TURN and has_usage(span, shape) else None
-    return operation_by_name(span, shape)
+        return operations.CHAT if span.name == _TURN and has_token_counts(span, shape) else None
+    return operation_by_span_name(span, shape)
 
 
-def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
+def _input_excludes_cache(span: Span, provider: str | None, model: str | None) -> bool:
     return span.scope.name == _LEAVES_CACHE_OUT
 
 
@@ -36,7 +36,7 @@ PRODUCT = Product(
         "cache_write": ("llm.usage.cache_write_tokens",),
         "cost": ("pi.cost.usd",),
     },
-    spans=SpanDialect(operation=_operation, without_cache=_without_cache),
+    spans=SpanDialect(operation=_operation_if_call, without_cache=_input_excludes_cache),
     metrics={
         "pi.tokens.input": MetricFamily(token_type=INPUT),
         "pi.tokens.output": MetricFamily(token_type=OUTPUT),

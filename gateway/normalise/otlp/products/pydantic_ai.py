@@ -8,8 +8,8 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect, SpanRole
-from gateway.normalise.otlp.span_rules import has_failed, has_usage, operation_by_name
-from gateway.normalise.otlp.usage_objects import answer_in
+from gateway.normalise.otlp.span_rules import has_token_counts, is_failed_span, operation_by_span_name
+from gateway.normalise.otlp.usage_objects import parse_response_fields
 from gateway.normalise.reading import operations
 
 _SPAN_TYPE = "logfire.span_type"
@@ -19,22 +19,22 @@ _STREAM = {"stream": True}
 _ANSWERS = ("usage", "response_data")
 
 
-def _operation(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
     """
     Return the operation of a call. Return None for other spans that Logfire sends: pending spans, runs and
     starts of streams.
     """
-    if span.attributes.get(_SPAN_TYPE) == "pending_span" or _is_run(span):
+    if span.attributes.get(_SPAN_TYPE) == "pending_span" or _is_agent_run(span):
         return None
     if span.scope.name == _CLAUDE_AGENT_SDK:
         is_agent = span.attributes.get("gen_ai.operation.name") == "invoke_agent"
-        return "invoke_agent" if is_agent and has_usage(span, shape) else None
-    if _begins_stream(span, shape):
+        return "invoke_agent" if is_agent and has_token_counts(span, shape) else None
+    if _is_start_of_stream(span, shape):
         return None
-    return operation_by_name(span, shape) or _operation_of_stream(span, shape)
+    return operation_by_span_name(span, shape) or _operation_if_stream_report(span, shape)
 
 
-def _is_run(span: Span) -> bool:
+def _is_agent_run(span: Span) -> bool:
     """
     Return True if a span is a run in Pydantic AI's first version. Such a run is an agent span that sums
     up its calls.
@@ -44,7 +44,7 @@ def _is_run(span: Span) -> bool:
     return is_named and "gen_ai.operation.name" not in attributes
 
 
-def _begins_stream(span: Span, shape: AttributeShape) -> bool:
+def _is_start_of_stream(span: Span, shape: AttributeShape) -> bool:
     """
     Return True if a span starts a stream.
 
@@ -52,7 +52,7 @@ def _begins_stream(span: Span, shape: AttributeShape) -> bool:
     usage, id or exception.
     """
     attributes = span.attributes
-    if attributes.get(_SPAN_TYPE) != "span" or has_usage(span, shape) or has_failed(span, shape):
+    if attributes.get(_SPAN_TYPE) != "span" or has_token_counts(span, shape) or is_failed_span(span, shape):
         return False
     if attributes.get("request_data") == _STREAM:
         return True
@@ -60,16 +60,16 @@ def _begins_stream(span: Span, shape: AttributeShape) -> bool:
     return span.scope.name.startswith("logfire.") and not holds_answer
 
 
-def _role(span: Span, shape: AttributeShape) -> SpanRole:
-    return SpanRole(is_agent=_is_run(span), begins_stream=_begins_stream(span, shape))
+def _span_role(span: Span, shape: AttributeShape) -> SpanRole:
+    return SpanRole(is_agent=_is_agent_run(span), begins_stream=_is_start_of_stream(span, shape))
 
 
-def _refine(span: Span, call: SpanCall) -> None:
+def _mark_if_stream_report(span: Span, call: SpanCall) -> None:
     is_log = span.attributes.get(_SPAN_TYPE) == "log"
     call.reports_stream = is_log or span.name.startswith("streaming response")
 
 
-def _operation_of_stream(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_stream_report(span: Span, shape: AttributeShape) -> str | None:
     """
     Return "chat" for the report of a finished stream. Such a report has no operation, but a model, and usage
     as an object.
@@ -80,7 +80,7 @@ def _operation_of_stream(span: Span, shape: AttributeShape) -> str | None:
     return operations.CHAT if is_over and semconv.first_text(attributes, model_names) is not None else None
 
 
-def _is_stream(request: dict[str, Any]) -> dict[str, Any]:
+def _stream_field(request: dict[str, Any]) -> dict[str, Any]:
     return _STREAM if request.get("stream") is True else {}
 
 
@@ -89,7 +89,7 @@ PRODUCT = Product(
     scopes=("pydantic-ai",),
     mark_beginnings=("logfire.",),
     names={"cost": ("operation.cost",)},
-    reductions={"request_data": _is_stream},
-    texts={"response_data": answer_in},
-    spans=SpanDialect(operation=_operation, refine=_refine, role=_role),
+    reductions={"request_data": _stream_field},
+    texts={"response_data": parse_response_fields},
+    spans=SpanDialect(operation=_operation_if_call, refine=_mark_if_stream_report, role=_span_role),
 )

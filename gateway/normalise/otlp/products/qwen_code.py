@@ -14,7 +14,7 @@ from gateway.normalise.otlp.product import (
     SpanDialect,
     TokenNames,
 )
-from gateway.normalise.otlp.span_rules import no_operation
+from gateway.normalise.otlp.span_rules import report_no_operation
 from gateway.normalise.reading import values
 from spool.record import Inference
 
@@ -32,9 +32,9 @@ _LOGGED = LogDialect(
 _PROMPT_OF_AGENT = re.compile(r"[^#]+#([^#]+)#\d+")  # session, run of the sub-agent, number of the turn
 
 
-def _add_run(attributes: Attributes, call: Inference) -> None:
+def _fill_run_of_sub_agent(attributes: Attributes, call: Inference) -> None:
     """Fill in the run of a sub-agent, which is a part of its prompt's id. A sub-agent starts no others."""
-    prompt = values.text(attributes.get("prompt_id"))
+    prompt = values.text_or_none(attributes.get("prompt_id"))
     if prompt is not None and (found := _PROMPT_OF_AGENT.fullmatch(prompt)) is not None:
         call.run = found[1]
 
@@ -43,10 +43,10 @@ PRODUCT = Product(
     source="qwen_code",
     scopes=("qwen-code",),
     services=("qwen-code",),
-    spans=SpanDialect(operation=no_operation),
+    spans=SpanDialect(operation=report_no_operation),
     events={
-        "qwen-code.api_response": LogEvent(dialect=_LOGGED, refine=_add_run),
-        "qwen-code.api_error": LogEvent(dialect=_LOGGED, failed=True, refine=_add_run),
+        "qwen-code.api_response": LogEvent(dialect=_LOGGED, refine=_fill_run_of_sub_agent),
+        "qwen-code.api_error": LogEvent(dialect=_LOGGED, failed=True, refine=_fill_run_of_sub_agent),
     },
     tags={"agent": ("subagent_name",)},
     event_beginnings=("qwen-code.",),

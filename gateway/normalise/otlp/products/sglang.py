@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gateway.normalise.otlp.metric_rules import CACHE_READ, INPUT, OUTPUT, server_families
+from gateway.normalise.otlp.metric_rules import CACHE_READ, INPUT, OUTPUT, families_of_server_counters
 from gateway.normalise.otlp.product import Product
 
 PRODUCT = Product(
     source="sglang",
-    metrics=server_families(
+    metrics=families_of_server_counters(
         "sglang:", {"prompt_tokens": INPUT, "generation_tokens": OUTPUT, "cached_tokens": CACHE_READ}
     ),
     repeated_metrics=(

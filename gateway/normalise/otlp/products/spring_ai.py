@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.normalise.otlp.product import Kind, Product, SpanDialect
-from gateway.normalise.otlp.span_rules import leaves_cache_out
+from gateway.normalise.otlp.span_rules import is_cache_apart_from_input
 
 PRODUCT = Product(
     source="spring_ai",
@@ -11,5 +11,5 @@ PRODUCT = Product(
     sdks=("io.micrometer",),
     mark_beginnings=("spring.ai.",),
     kinds=(Kind(attribute="spring.ai.kind", around=frozenset({"tool_call"})),),
-    spans=SpanDialect(without_cache=leaves_cache_out),
+    spans=SpanDialect(without_cache=is_cache_apart_from_input),
 )

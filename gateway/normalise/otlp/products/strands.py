@@ -16,29 +16,29 @@ _OF_PYTHON = "strands."  # prefix of the scopes of Strands for Python
 _NEW_NAMES = frozenset({"gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_creation.input_tokens"})
 
 
-def _is_named_after_service(span: Span) -> bool:
+def _has_scope_as_provider(span: Span) -> bool:
     provider = span.attributes.get("gen_ai.system") or span.attributes.get("gen_ai.provider.name")
     return bool(span.scope.name) and provider == span.scope.name
 
 
-def _no_provider(stated: str | None, model: str | None) -> str | None:
+def _ignore_stated_provider(stated: str | None, model: str | None) -> str | None:
     """Return no provider, so that the model name decides."""
     return None
 
 
-def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
+def _input_excludes_cache(span: Span, provider: str | None, model: str | None) -> bool:
     # Strands writes its own name as the provider, so the model name decides. From version 1.54 on, it adds
     # the cache to the input itself and also writes the conventions' names.
     if model is None:
         return False
     # Strands for TypeScript copies the counts of Anthropic's API; its counts from Bedrock include the cache.
     if not span.scope.name.startswith(_OF_PYTHON):
-        return semconv.model_provider(model) == "anthropic"
+        return semconv.provider_by_model_name(model) == "anthropic"
     if any(name in span.attributes for name in _NEW_NAMES):
         return False
     # LiteLLM's model names have the form `anthropic/claude-sonnet-4`, and its counts are like OpenAI's
     is_litellms = "/" in model and not model.startswith("arn:")
-    return not is_litellms and semconv.model_provider(model) in COUNT_CACHE_APART
+    return not is_litellms and semconv.provider_by_model_name(model) in COUNT_CACHE_APART
 
 
 PRODUCT = Product(
@@ -46,7 +46,7 @@ PRODUCT = Product(
     scopes=("strands-agents",),
     scope_beginnings=(_OF_PYTHON,),
     languages=("typescript",),
-    weak_marks={"gen_ai.event.start_time": _is_named_after_service},
-    spans=SpanDialect(without_cache=_without_cache, provider=_no_provider),
+    weak_marks={"gen_ai.event.start_time": _has_scope_as_provider},
+    spans=SpanDialect(without_cache=_input_excludes_cache, provider=_ignore_stated_provider),
     repeated_metrics=(r"strands\.event_loop\..*\.tokens",),
 )

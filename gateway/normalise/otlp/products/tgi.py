@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT, server_families
+from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT, families_of_server_counters
 from gateway.normalise.otlp.product import Product
 
 PRODUCT = Product(
     source="tgi",
-    metrics=server_families("tgi_", {"request_input_length": INPUT, "request_generated_tokens": OUTPUT}),
+    metrics=families_of_server_counters(
+        "tgi_", {"request_input_length": INPUT, "request_generated_tokens": OUTPUT}
+    ),
     repeated_metrics=(
         r"tgi_(request_max_new_tokens|batch_\w*tokens?\w*|request_mean_time_per_token_duration)",
     ),

@@ -14,7 +14,7 @@ from typing import Any
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.conventions import OTEL
-from gateway.normalise.otlp.metric_rules import money_of, tokens_of
+from gateway.normalise.otlp.metric_rules import parse_exact_cost, parse_token_count
 from gateway.normalise.otlp.model import Attributes, Point, Span
 from gateway.normalise.otlp.product import MONEY_UNIT, TOKEN_UNIT, Product
 from gateway.normalise.otlp.span_rules import ERROR_CODE
@@ -74,7 +74,7 @@ _VALUE = "tollhouse.value"
 _COSTS = {"cost": "tollhouse.cost", "estimated_cost": "tollhouse.estimated_cost"}
 
 
-def _add_or_reject(
+def _read_and_add_or_reject(
     name: str,
     read: Callable[[Any, bytes], AiRecord],
     index: int,
@@ -90,7 +90,7 @@ def _add_or_reject(
     try:
         record = read(item, _stated_record_id(attributes))
     except values.BadValue as error:
-        outcome.reject(index, error.reason, f"{name} {index}: {error}")
+        outcome.reject_item(index, error.reason, f"{name} {index}: {error}")
         return True
     own = dict(record.tags)
     for tag, value in attributes.items():
@@ -98,12 +98,12 @@ def _add_or_reject(
             # Accept tags that the other Tollhouse's operator chose unchanged. It has already checked tag
             # names that senders chose.
             text = tag_rules.tag_text(value)
-            is_kept = text is not None and tag_rules.put_label(own, tag[len(_TAG) :], text)
+            is_kept = text is not None and tag_rules.put_label_unless_content(own, tag[len(_TAG) :], text)
             outcome.left_out += not is_kept
     record.tags = own
     outcome.forwarded.add(len(outcome.records))
     why = None if outcome.why is None else _field_origins(record)
-    outcome.add(record, Identity(record.id), why, version=None)
+    outcome.add_record(record, Identity(record.id), why, version=None)
     return True
 
 
@@ -126,72 +126,78 @@ def _stated_record_id(attributes: Attributes) -> bytes:
 
 def _read_inference(span: Span, record_id: bytes) -> Inference:
     attributes = span.attributes
-    record = Inference(id=record_id, source=_text(attributes, "tollhouse.source") or OTEL.source, tags={})
+    record = Inference(
+        id=record_id, source=_text_attribute(attributes, "tollhouse.source") or OTEL.source, tags={}
+    )
     for field, name in _SPAN_TEXTS.items():
-        setattr(record, field, _text(attributes, name))
+        setattr(record, field, _text_attribute(attributes, name))
     for field, name in _COUNTS.items():
-        setattr(record, field, semconv.count(attributes.get(name), name))
+        setattr(record, field, semconv.parse_count_if_number(attributes.get(name), name))
     for field, name in _COSTS.items():
-        setattr(record, field, semconv.money(attributes.get(name), name))
+        setattr(record, field, semconv.parse_amount_if_number(attributes.get(name), name))
     record.region = regions.normal_region_name(attributes.get(_REGION))
     if not _METERS.keys().isdisjoint(attributes):
         stated_meters = {meter: attributes[name] for name, meter in _METERS.items() if name in attributes}
-        record.meters = meters.valid_meters(stated_meters) or {}
-    record.request_id = _text(attributes, "tollhouse.request_id") or _text(attributes, "gen_ai.response.id")
-    record.trace_id, record.span_id = _source_ids(span, record_id)
-    times = _text(attributes, "tollhouse.times")
+        record.meters = meters.keep_valid_meters(stated_meters) or {}
+    record.request_id = _text_attribute(attributes, "tollhouse.request_id") or _text_attribute(
+        attributes, "gen_ai.response.id"
+    )
+    record.trace_id, record.span_id = _trace_and_span_id_of_source(span, record_id)
+    times = _text_attribute(attributes, "tollhouse.times")
     record.start_time = span.start_time if times in (None, "start") else None
     record.end_time = span.end_time if times in (None, "end") else None
-    status = _text(attributes, "tollhouse.status")
+    status = _text_attribute(attributes, "tollhouse.status")
     record.status = status if status in _STATUSES else "error" if span.status_code == ERROR_CODE else "ok"
-    cost_source = _text(attributes, "tollhouse.cost_source")
+    cost_source = _text_attribute(attributes, "tollhouse.cost_source")
     record.cost_source = cost_source if cost_source in _COST_SOURCES else "none"
     for name in attributes:
         if name.startswith(_CHARGE):
-            _read_charge(record, name, attributes[name])
+            _set_charge_if_foreign(record, name, attributes[name])
     return record
 
 
-def _read_charge(record: Inference, name: str, value: Any) -> None:
+def _set_charge_if_foreign(record: Inference, name: str, value: Any) -> None:
     """Read an amount in a currency other than dollars. The reported cost in dollars takes precedence."""
     from spool.currencies import read_currency_code  # imported late, because few payloads state a currency
 
     currency = read_currency_code(name.removeprefix(_CHARGE))
-    amount = semconv.money(value, name)
+    amount = semconv.parse_amount_if_number(value, name)
     if currency is not None and currency != MONEY_UNIT and amount is not None and record.cost is None:
         record.charges = {currency: amount}
         record.cost_source = "reported"
 
 
-def _usage_metric(point: Point, record_id: bytes) -> UsageMetric:
-    if point.unit not in (*_COUNTED, MONEY_UNIT) and not semconv.is_currency(point.unit):
+def _read_usage_metric(point: Point, record_id: bytes) -> UsageMetric:
+    if point.unit not in (*_COUNTED, MONEY_UNIT) and not semconv.is_known_currency_code(point.unit):
         raise values.BadValue(MALFORMED, f"the unit must be {' or '.join(_COUNTED)}, or a currency code")
     attributes = point.attributes
-    source = _text(attributes, "tollhouse.source") or OTEL.source
+    source = _text_attribute(attributes, "tollhouse.source") or OTEL.source
     record = UsageMetric(id=record_id, source=source, name=point.name, unit=point.unit, tags={})
     for field, name in _POINT_TEXTS.items():
-        setattr(record, field, _text(attributes, name))
+        setattr(record, field, _text_attribute(attributes, name))
     if record.meter not in METERS:
         record.meter = None
     value = attributes.get(_VALUE, point.value)
     if point.may_fall and point.value < 0:  # a negative point corrects an earlier record downwards
-        taken_back = _point_amount(point, value.removeprefix("-") if isinstance(value, str) else -point.value)
+        taken_back = _amount_of_point(
+            point, value.removeprefix("-") if isinstance(value, str) else -point.value
+        )
         record.value = -taken_back if isinstance(taken_back, int) else f"-{taken_back}"
     else:
-        record.value = _point_amount(point, value)
+        record.value = _amount_of_point(point, value)
     # for a record without times, the sender sets `tollhouse.times`, and the times of the point only replace
     # them
-    if _text(attributes, "tollhouse.times") is None:
+    if _text_attribute(attributes, "tollhouse.times") is None:
         record.start_time = point.start_time or None
         record.end_time = point.time or None
     return record
 
 
-def _point_amount(point: Point, value: object) -> int | str:
-    return tokens_of(value) if point.unit in _COUNTED else decimal_text(money_of(value))
+def _amount_of_point(point: Point, value: object) -> int | str:
+    return parse_token_count(value) if point.unit in _COUNTED else decimal_text(parse_exact_cost(value))
 
 
-def _source_ids(span: Span, record_id: bytes) -> tuple[str | None, str | None]:
+def _trace_and_span_id_of_source(span: Span, record_id: bytes) -> tuple[str | None, str | None]:
     """
     Return trace and span id as the source gave them. The other Tollhouse derives missing ids from the record
     id, so such ids become None.
@@ -203,12 +209,12 @@ def _source_ids(span: Span, record_id: bytes) -> tuple[str | None, str | None]:
     if span_id == stand_in_span.hex():
         span_id = None
     attributes = span.attributes
-    stated_trace = _text(attributes, "tollhouse.trace_id")
-    stated_span = _text(attributes, "tollhouse.span_id")
+    stated_trace = _text_attribute(attributes, "tollhouse.trace_id")
+    stated_span = _text_attribute(attributes, "tollhouse.span_id")
     return stated_trace or trace_id, stated_span or span_id
 
 
-def _text(attributes: Attributes, name: str) -> str | None:
+def _text_attribute(attributes: Attributes, name: str) -> str | None:
     """Return a text unchanged. The sender already left out empty and overlong texts."""
     value = attributes.get(name)
     return value if isinstance(value, str) and 0 < len(value) <= values.MAX_TEXT else None
@@ -217,6 +223,6 @@ def _text(attributes: Attributes, name: str) -> str | None:
 PRODUCT = Product(
     source="tollhouse",
     taken_marks=(_MARK,),
-    take_span=partial(_add_or_reject, "span", _read_inference),
-    take_point=partial(_add_or_reject, "data point", _usage_metric),
+    take_span=partial(_read_and_add_or_reject, "span", _read_inference),
+    take_point=partial(_read_and_add_or_reject, "data point", _read_usage_metric),
 )

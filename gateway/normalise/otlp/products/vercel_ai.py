@@ -8,8 +8,8 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
-from gateway.normalise.otlp.span_rules import AI_SDK_OPERATION, ai_sdk_without_cache
-from gateway.normalise.otlp.usage_objects import counts_by_field, object_in, token_counts_in
+from gateway.normalise.otlp.span_rules import AI_SDK_OPERATION, is_cache_apart_in_ai_sdk
+from gateway.normalise.otlp.usage_objects import counts_by_field, object_or_empty, token_counts_in_tree
 from gateway.normalise.reading import operations, regions, values
 from spool.identity import AS_ASSISTANT
 from spool.processing import MODES
@@ -27,24 +27,24 @@ _PROVIDER_NAMES = {
 }
 
 
-def _operation(span: Span, shape: AttributeShape) -> str | None:
-    name = values.text(span.attributes.get(AI_SDK_OPERATION)) or ""
+def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
+    name = values.text_or_none(span.attributes.get(AI_SDK_OPERATION)) or ""
     return next((operation for ending, operation in _OPERATIONS if name.endswith(ending)), None)
 
 
-def _provider_metadata(value: Any) -> Fields:
+def _fields_of_provider_metadata(value: Any) -> Fields:
     if not isinstance(value, dict):
         return {}
     metadata_values = {
         name: _find_in_tree(value, name) for names in _PROVIDER_NAMES.values() for name in names
     }
-    usage = object_in(object_in(value, "anthropic"), "usage")
+    usage = object_or_empty(object_or_empty(value, "anthropic"), "usage")
     tier, region, cost = value.get("service_tier"), value.get("region"), value.get("cost")
     return {
         **counts_by_field(metadata_values, _PROVIDER_NAMES),
         **counts_by_field(usage, {"cache_read": ("cache_read_input_tokens",)}),
         **counts_by_field(
-            object_in(usage, "cache_creation"), {"cache_write_1h": ("ephemeral_1h_input_tokens",)}
+            object_or_empty(usage, "cache_creation"), {"cache_write_1h": ("ephemeral_1h_input_tokens",)}
         ),
         **({} if tier is None else {"service_tier": tier}),
         **({} if region is None else {"region": region}),
@@ -57,9 +57,9 @@ def _reduce_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     Return the token counts, the region and the cost. If the service tier has its own prices, also
     return the tier.
     """
-    reduced = token_counts_in(metadata)
-    usage = object_in(object_in(metadata, "anthropic"), "usage")
-    stated = (object_in(metadata, "openai").get("serviceTier"), usage.get("service_tier"))
+    reduced = token_counts_in_tree(metadata)
+    usage = object_or_empty(object_or_empty(metadata, "anthropic"), "usage")
+    stated = (object_or_empty(metadata, "openai").get("serviceTier"), usage.get("service_tier"))
     tier = next(
         (candidate for candidate in stated if isinstance(candidate, str) and candidate in MODES), None
     )
@@ -73,10 +73,13 @@ def _reduce_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _charged_dollars(metadata: dict[str, Any]) -> str | None:
-    places = (object_in(metadata, "gateway"), object_in(object_in(metadata, "openrouter"), "usage"))
+    places = (
+        object_or_empty(metadata, "gateway"),
+        object_or_empty(object_or_empty(metadata, "openrouter"), "usage"),
+    )
     for metadata_part in places:
         try:
-            cost = values.money(metadata_part.get("cost"), "cost")
+            cost = values.parse_amount(metadata_part.get("cost"), "cost")
         except values.BadValue:
             continue
         if cost is not None:
@@ -99,7 +102,7 @@ _OPENCODE = "opencode"
 _PARENT_SESSION = "ai.request.headers.x-parent-session-id"
 
 
-def _refine(span: Span, call: SpanCall) -> None:
+def _fill_run_of_opencode(span: Span, call: SpanCall) -> None:
     if span.scope.name == _OPENCODE and call.record.run is None:
         call.record.run = call.caller.session
         call.record.parent_run = semconv.first_text(span.attributes, (_PARENT_SESSION,))
@@ -113,7 +116,12 @@ PRODUCT = Product(
     scopes=("ai", "gen_ai"),
     marks=(AI_SDK_OPERATION,),
     kinds=(
-        Kind(attribute=AI_SDK_OPERATION, around=frozenset({"ai.toolcall"}), steps=None, operation=_operation),
+        Kind(
+            attribute=AI_SDK_OPERATION,
+            around=frozenset({"ai.toolcall"}),
+            steps=None,
+            operation=_operation_if_call,
+        ),
     ),
     names={
         "input": ("ai.usage.inputTokens", "ai.usage.promptTokens", "ai.usage.tokens"),
@@ -127,7 +135,7 @@ PRODUCT = Product(
         "provider": ("ai.model.provider",),
     },
     metadata=("ai.telemetry.metadata.",),
-    containers={_METADATA: _provider_metadata},
+    containers={_METADATA: _fields_of_provider_metadata},
     reductions={_METADATA: _reduce_metadata},
-    spans=SpanDialect(without_cache=ai_sdk_without_cache, refine=_refine),
+    spans=SpanDialect(without_cache=is_cache_apart_in_ai_sdk, refine=_fill_run_of_opencode),
 )

@@ -4,17 +4,17 @@ vLLM: spans of the conventions, and counters of all calls that the server proces
 
 from __future__ import annotations
 
-from gateway.normalise.otlp.metric_rules import CACHE_READ, INPUT, OUTPUT, server_families
+from gateway.normalise.otlp.metric_rules import CACHE_READ, INPUT, OUTPUT, families_of_server_counters
 from gateway.normalise.otlp.product import Product, SpanDialect
-from gateway.normalise.otlp.span_rules import default_provider
+from gateway.normalise.otlp.span_rules import provider_filler
 
 PRODUCT = Product(
     source="vllm",
     scopes=("vllm",),
     scope_beginnings=("vllm.",),
     mark_beginnings=("gen_ai.latency.",),
-    spans=SpanDialect(provider=default_provider("vllm")),
-    metrics=server_families(
+    spans=SpanDialect(provider=provider_filler("vllm")),
+    metrics=families_of_server_counters(
         "vllm:", {"prompt_tokens": INPUT, "generation_tokens": OUTPUT, "prompt_tokens_cached": CACHE_READ}
     ),
     repeated_metrics=(

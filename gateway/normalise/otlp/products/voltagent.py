@@ -8,7 +8,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect, SpanRole
-from gateway.normalise.otlp.span_rules import has_failed
+from gateway.normalise.otlp.span_rules import is_failed_span
 from gateway.normalise.reading import operations
 from spool.identity import call_id_name
 
@@ -25,25 +25,27 @@ _OF_AGENT = {
 }
 
 
-def _operation(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
     attributes = span.attributes
     kind = attributes.get(_TYPE)
     if kind == _MODEL_RUN:
-        is_summed_up = _is_main(span) and bool(attributes.get(_TOOLS)) and not has_failed(span, shape)
+        is_summed_up = (
+            _is_main_model_run(span) and bool(attributes.get(_TOOLS)) and not is_failed_span(span, shape)
+        )
         return None if is_summed_up else operations.CHAT
     is_agent = kind is None and attributes.get("entity.type") == "agent"
     return operations.CHAT if is_agent and _OF_AGENT["input"] in attributes else None
 
 
-def _is_main(span: Span) -> bool:
+def _is_main_model_run(span: Span) -> bool:
     """Return True if a model's run makes the agent's response. The agent's counts leave out all other runs."""
     return _ATTEMPT in span.attributes
 
 
-def _refine(span: Span, call: SpanCall) -> None:
+def _adjust_call(span: Span, call: SpanCall) -> None:
     if span.attributes.get(_TYPE) != _MODEL_RUN:
         call.record.cost = None  # the cost of the last call only
-    elif not _is_main(span):
+    elif not _is_main_model_run(span):
         call.is_attempt = True
         return
     operation_id = semconv.first_text(span.attributes, _OPERATION_ID)
@@ -51,7 +53,7 @@ def _refine(span: Span, call: SpanCall) -> None:
         call.also += (call_id_name(SOURCE, operation_id),)
 
 
-def _role(span: Span, shape: AttributeShape) -> SpanRole:
+def _span_role(span: Span, shape: AttributeShape) -> SpanRole:
     # Agents below a tool or a scorer make calls of their own.
     return SpanRole(is_agent=span.attributes.get(_TYPE) != _MODEL_RUN)
 
@@ -70,5 +72,5 @@ PRODUCT = Product(
         "cost": ("usage.cost",),
     },
     tags={"agent": ("subagent.name", "entity.name")},
-    spans=SpanDialect(operation=_operation, refine=_refine, role=_role),
+    spans=SpanDialect(operation=_operation_if_call, refine=_adjust_call, role=_span_role),
 )

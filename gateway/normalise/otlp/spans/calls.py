@@ -9,22 +9,22 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import NO_TOKENS, SpanCall
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, SpanDialect
-from gateway.normalise.otlp.senders import caller_of
+from gateway.normalise.otlp.senders import stated_caller
 from gateway.normalise.otlp.shapes import CONTAINERS
-from gateway.normalise.otlp.span_rules import ERROR_CODE, bedrock_scope, has_failed
-from gateway.normalise.otlp.spans.readings import CallNames, SpanReading, read_call_names
+from gateway.normalise.otlp.span_rules import ERROR_CODE, is_bedrock_scope, is_failed_span
+from gateway.normalise.otlp.spans.readings import CallNames, SpanReading, names_of_call
 from gateway.normalise.reading import values
-from gateway.normalise.reading.meters import merge_meters, valid_meters
+from gateway.normalise.reading.meters import keep_valid_meters, merge_meters
 from gateway.normalise.reading.tokens import (
     NUMBERS,
     PARTS,
     Tokens,
-    add_missing_thoughts,
-    match_total,
+    choose_pair_with_total,
     normalise_counts,
-    set_counts,
-    sum_known,
-    whole_if_agreeing,
+    set_token_counts,
+    sum_of_known,
+    usage_if_consistent,
+    with_missing_reasoning,
 )
 from spool.record import Inference
 
@@ -32,26 +32,26 @@ _FIELDS = frozenset(NUMBERS)
 _FIGURES: Final = len(Tokens._fields)
 
 
-def read_counts(
+def read_token_counts(
     span: Span, reading: SpanReading, provider: str | None, model: str | None, contained: Fields
 ) -> Tokens:
     """Read the span alone. `contained` holds the fields of its containers. Raises BadValue."""
     attributes, shape, dialect = span.attributes, reading.shape, reading.product.spans
     # tuple.__new__, because the constructor with names takes three times as long
-    stated = tuple.__new__(Tokens, semconv.first_counts(attributes, reading.counted, _FIGURES))
+    stated = tuple.__new__(Tokens, semconv.first_count_of_each(attributes, reading.counted, _FIGURES))
     if reading.has_only_totals:
         return stated
     if shape.meters:
         stated = stated._replace(meters=read_meters(attributes, shape))
     if contained:
         whole = contained.get("usage")
-        if whole is not None and (fields := whole_if_agreeing(whole, stated)) is not None:
+        if whole is not None and (fields := usage_if_consistent(whole, stated)) is not None:
             return fields
-        stated = _fill_from_container(stated, contained)
-    total = _reported_total(attributes, shape, contained) if shape.total or contained else None
+        stated = _with_counts_of_container(stated, contained)
+    total = _reported_total_or_none(attributes, shape, contained) if shape.total or contained else None
     tokens, without_cache = stated, False
     if not (stated.cache_read is None and stated.cache_write is None and stated.reasoning is None):
-        without_cache = (dialect.without_cache or bedrock_scope)(span, provider, model)
+        without_cache = (dialect.without_cache or is_bedrock_scope)(span, provider, model)
         without_reasoning = dialect.without_reasoning is not None and dialect.without_reasoning(span)
         tokens = normalise_counts(
             stated, total=total, without_cache=without_cache, without_reasoning=without_reasoning
@@ -73,18 +73,18 @@ def read_counts(
             # a container's own total always agrees with its own sums
             inputs.append(contained["input"])
             outputs.append(contained["output"])
-        tokens = match_total(tokens, total, inputs, outputs, without_cache=without_cache)
-    return add_missing_thoughts(tokens, total) if semconv.is_gemini(provider, model) else tokens
+        tokens = choose_pair_with_total(tokens, total, inputs, outputs, without_cache=without_cache)
+    return with_missing_reasoning(tokens, total) if semconv.is_gemini(provider, model) else tokens
 
 
-def _fill_from_container(stated: Tokens, contained: Fields) -> Tokens:
+def _with_counts_of_container(stated: Tokens, contained: Fields) -> Tokens:
     filled: dict[str, Any] = {}
     for field, value in contained.items():
         if field not in _FIELDS:
             continue
         number = getattr(stated, field)
         if not number and (number is None or field in PARTS):
-            counted = semconv.count(value, field)
+            counted = semconv.parse_count_if_number(value, field)
             if counted is not None:
                 filled[field] = counted
     container_meters = contained.get("meters")
@@ -95,53 +95,55 @@ def _fill_from_container(stated: Tokens, contained: Fields) -> Tokens:
 
 def read_meters(attributes: Attributes, shape: AttributeShape) -> dict[str, int | str] | None:
     """Return the meters, or None if all are 0."""
-    numbers = valid_meters({meter: attributes[name] for meter, name in reversed(shape.meters)})
+    numbers = keep_valid_meters({meter: attributes[name] for meter, name in reversed(shape.meters)})
     return numbers if numbers and any(numbers.values()) else None
 
 
-def _reported_total(attributes: Attributes, shape: AttributeShape, contained: Fields) -> int | None:
+def _reported_total_or_none(attributes: Attributes, shape: AttributeShape, contained: Fields) -> int | None:
     """Ignore an impossible total, because totals are never billed."""
     try:
         total = semconv.first_count(attributes, shape.total)
-        return semconv.count(contained.get("total"), "total") if total is None else total
+        return semconv.parse_count_if_number(contained.get("total"), "total") if total is None else total
     except values.BadValue:
         return None
 
 
-def merge_counts(kept: Tokens, twin: Tokens) -> Tokens:
+def merge_token_counts(kept: Tokens, twin: Tokens) -> Tokens:
     """
     Return the fuller of two sets of counts.
 
     If both sets agree on input and output, parts that the fuller set omits or states as 0 come from the other
     set.
     """
-    first, second = (twin, kept) if _is_fuller(twin, kept) else (kept, twin)
+    first, second = (twin, kept) if _is_more_complete(twin, kept) else (kept, twin)
     if (first.input, first.output) != (second.input, second.output):
         return first
     if first.meters is None and second.meters is not None:
         first = first._replace(meters=second.meters)
     missing = {part: getattr(second, part) for part in PARTS if not getattr(first, part)}
-    return _add_parts(first, {part: number for part, number in missing.items() if number is not None})
+    return _with_plausible_parts(
+        first, {part: number for part, number in missing.items() if number is not None}
+    )
 
 
-def total_of_parts(parts: Sequence[Tokens]) -> Tokens:
+def sum_token_counts(parts: Sequence[Tokens]) -> Tokens:
     """Return the sum of parts, none of which states meters."""
-    sums = {field: sum_known(*(getattr(tokens, field) for tokens in parts)) for field in NUMBERS}
+    sums = {field: sum_of_known(*(getattr(tokens, field) for tokens in parts)) for field in NUMBERS}
     return Tokens(meters=None, **sums)
 
 
-def _is_fuller(tokens: Tokens, other: Tokens) -> bool:
-    fullness, other_fullness = _fullness(tokens), _fullness(other)
+def _is_more_complete(tokens: Tokens, other: Tokens) -> bool:
+    fullness, other_fullness = _completeness(tokens), _completeness(other)
     is_larger = tokens.output == other.output and (tokens.input or 0) > (other.input or 0)
     return fullness > other_fullness or (fullness == other_fullness and is_larger)
 
 
-def _fullness(tokens: Tokens) -> tuple[int, int]:
+def _completeness(tokens: Tokens) -> tuple[int, int]:
     """Return how complete counts are. A 0 may mean that the sender does not know the count."""
-    return sum(map(bool, tokens)), tokens.count_known()
+    return sum(map(bool, tokens)), tokens.number_of_known_counts()
 
 
-def _add_parts(tokens: Tokens, parts: dict[str, Any]) -> Tokens:
+def _with_plausible_parts(tokens: Tokens, parts: dict[str, Any]) -> Tokens:
     combined = tokens._replace(**parts) if parts else tokens
     written = combined.cache_write or 0
     if (combined.cache_read or 0) + written > (combined.input or 0):
@@ -156,7 +158,7 @@ _copied: Final[Callable[[Inference], Inference]] = Inference.__copy__  # type: i
 _NOTHING: Fields = {}
 
 
-def read_call(
+def read_call_of_span(
     place: int, span: Span, reading: SpanReading, operation: str, named: CallNames | None
 ) -> SpanCall:
     """
@@ -164,12 +166,12 @@ def read_call(
     impossible.
     """
     attributes, shape, dialect = span.attributes, reading.shape, reading.product.spans
-    contained = _read_containers(attributes, shape, dialect) if reading.contains else _NOTHING
-    template, model, kind = named or read_call_names(reading, attributes, operation, contained)
-    tokens = read_counts(span, reading, template.provider, model, contained)
+    contained = _fields_of_containers(attributes, shape, dialect) if reading.contains else _NOTHING
+    template, model, kind = named or names_of_call(reading, attributes, operation, contained)
+    tokens = read_token_counts(span, reading, template.provider, model, contained)
     cost = semconv.reported_cost(attributes, shape.cost) if shape.cost else None
     if cost is None and "cost" in contained:
-        cost = semconv.money(contained["cost"], "cost")
+        cost = semconv.parse_amount_if_number(contained["cost"], "cost")
     request_id = semconv.first_text(attributes, shape.request_id) if shape.request_id else None
     response_id = shared_id = None
     if reading.has_only_response_id:
@@ -189,31 +191,34 @@ def read_call(
     record.end_time = span.end_time
     if (
         span.status_code == ERROR_CODE
-        or (reading.shows_failure and has_failed(span, shape))
-        or (span.events and _is_raised(span, shape, tokens))
+        or (reading.shows_failure and is_failed_span(span, shape))
+        or (span.events and _has_raised_exception(span, shape, tokens))
     ):
-        record.status, record.error_type = "error", semconv.error_type(attributes, _exception_type(span))
+        record.status, record.error_type = (
+            "error",
+            semconv.machine_readable_error(attributes, _first_exception_type(span)),
+        )
     if cost is not None:
         record.cost = cost
     elif shape.cost:
         record.charges = semconv.reported_charges(attributes, shape.cost)
-    set_counts(record, tokens)
+    set_token_counts(record, tokens)
     call = SpanCall(
         place,
         record,
         kind,
         tokens,
-        caller_of(attributes, shape),
+        stated_caller(attributes, shape),
         response_id,
         shared_id,
         contained.get("service_tier"),
     )
     if shape.provider_request_id:
-        call.provider_request_id = semconv.provider_request_id(attributes, shape.provider_request_id)
+        call.provider_request_id = semconv.first_provider_request_id(attributes, shape.provider_request_id)
     return call
 
 
-def _is_raised(span: Span, shape: AttributeShape, tokens: Tokens) -> bool:
+def _has_raised_exception(span: Span, shape: AttributeShape, tokens: Tokens) -> bool:
     """
     Return whether the call failed with an exception. The status does not show this, because LangSmith reports
     "ok".
@@ -224,7 +229,7 @@ def _is_raised(span: Span, shape: AttributeShape, tokens: Tokens) -> bool:
     )
 
 
-def _read_containers(attributes: Attributes, shape: AttributeShape, dialect: SpanDialect) -> Fields:
+def _fields_of_containers(attributes: Attributes, shape: AttributeShape, dialect: SpanDialect) -> Fields:
     fields = dict(dialect.more(attributes)) if dialect.more is not None else {}
     for name in shape.containers:
         for field, value in CONTAINERS[name](attributes[name]).items():
@@ -233,6 +238,6 @@ def _read_containers(attributes: Attributes, shape: AttributeShape, dialect: Spa
     return fields
 
 
-def _exception_type(span: Span) -> str | None:
-    kinds = (values.text(event.attributes.get("exception.type")) for event in span.events)
+def _first_exception_type(span: Span) -> str | None:
+    kinds = (values.text_or_none(event.attributes.get("exception.type")) for event in span.events)
     return next((kind for kind in kinds if kind), None)

@@ -12,8 +12,8 @@ from gateway.normalise.otlp.call import Caller, SpanCall
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
 from gateway.normalise.otlp.shapes import CONTAINERS, FIELD_NAMES
-from gateway.normalise.otlp.span_rules import bedrock_scope, operation_by_name
-from gateway.normalise.reading.regions import region_of
+from gateway.normalise.otlp.span_rules import is_bedrock_scope, operation_by_span_name
+from gateway.normalise.reading.regions import region_of_call
 
 _NAMES = {  # record field -> field of `FIELD_NAMES` that has its attribute names
     "request_model": "request_model",
@@ -46,37 +46,39 @@ _CONTAINED = {
 }
 
 
-def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product) -> dict[str, str]:
+def origins_of_fields(span: Span, shape: AttributeShape, call: SpanCall, product: Product) -> dict[str, str]:
     attributes, dialect, record = span.attributes, product.spans, call.record
     names = {**FIELD_NAMES, **product.own_names}
     tables = {field: names[name] for field, name in _NAMES.items()}
-    tables["region"] = _region_names(attributes, shape, call)
-    names_by_field = {field: semconv.first_name(attributes, names) for field, names in tables.items()}
+    tables["region"] = _region_attribute_names(attributes, shape, call)
+    names_by_field = {
+        field: semconv.name_of_first_value(attributes, names) for field, names in tables.items()
+    }
     why = {field: name for field, name in names_by_field.items() if name is not None}
     if not {"request_model", "response_model"} & set(why):
-        why |= _plain_model(attributes, call)
+        why |= _origin_of_plain_model(attributes, call)
     for field, contained in _CONTAINED.items():
-        if field not in why and (container := _container_with(attributes, contained)) is not None:
+        if field not in why and (container := _container_with_field(attributes, contained)) is not None:
             why[field] = f"{contained} in {container}"
         elif field not in why and field != "provider" and getattr(record, field) is not None:
             why[field] = f"several attributes, combined by dialect {product.source}"
     if record.provider is not None and "provider" not in why:
         model = record.request_model or record.response_model
-        is_of_model = model is not None and record.provider == semconv.model_provider(model)
+        is_of_model = model is not None and record.provider == semconv.provider_by_model_name(model)
         why["provider"] = "derived from the model name" if is_of_model else f"set by dialect {product.source}"
     if record.meters:
         why["meters"] = ", ".join(dict.fromkeys(name for _, name in shape.meters)) or "a usage object"
-    if record.region is not None and record.region == region_of(
+    if record.region is not None and record.region == region_of_call(
         model=record.request_model or record.response_model
     ):
         why["region"] = "derived from the model name"
-    why["operation"] = _operation(span, shape, product)
+    why["operation"] = _origin_of_operation(span, shape, product)
     why["source"] = f"read by dialect {product.source}"
-    _add_rules(why, attributes, call, dialect, span)
+    _add_token_rules(why, attributes, call, dialect, span)
     return why
 
 
-def add_inherited(why: dict[str, str], caller: Caller) -> None:
+def add_origins_of_caller(why: dict[str, str], caller: Caller) -> None:
     for field, value in asdict(caller).items():
         if value is not None:
             why.setdefault(
@@ -84,44 +86,46 @@ def add_inherited(why: dict[str, str], caller: Caller) -> None:
             )
 
 
-def _region_names(attributes: Attributes, shape: AttributeShape, call: SpanCall) -> tuple[str, ...]:
-    name = semconv.region_name(attributes, shape.region, shape.address, provider=call.record.provider)
+def _region_attribute_names(attributes: Attributes, shape: AttributeShape, call: SpanCall) -> tuple[str, ...]:
+    name = semconv.name_of_region_attribute(
+        attributes, shape.region, shape.address, provider=call.record.provider
+    )
     return () if name is None else (name,)
 
 
-def _plain_model(attributes: Attributes, call: SpanCall) -> dict[str, str]:
-    model = semconv.plain_model(attributes)
-    name = semconv.first_name(attributes, semconv.PLAIN_MODEL)
+def _origin_of_plain_model(attributes: Attributes, call: SpanCall) -> dict[str, str]:
+    model = semconv.model_in_plain_name(attributes)
+    name = semconv.name_of_first_value(attributes, semconv.PLAIN_MODEL)
     return {"request_model": name} if name is not None and model == call.record.request_model else {}
 
 
-def _container_with(attributes: Attributes, field: str) -> str | None:
+def _container_with_field(attributes: Attributes, field: str) -> str | None:
     for name, read in CONTAINERS.items():
         if name in attributes and field in read(attributes[name]):
             return name
     return None
 
 
-def _operation(span: Span, shape: AttributeShape, product: Product) -> str:
+def _origin_of_operation(span: Span, shape: AttributeShape, product: Product) -> str:
     deciding, own_rule = shape.deciding_kind, product.spans.operation
     decided_by = (deciding.attribute,) if deciding is not None else ()
     kinds = [kind.attribute for kind in product.kinds]
-    name = semconv.first_name(span.attributes, (*decided_by, *semconv.OPERATION, *kinds))
+    name = semconv.name_of_first_value(span.attributes, (*decided_by, *semconv.OPERATION, *kinds))
     if own_rule is None or (deciding is not None and deciding.operation is not None):
         return name or "the span has a model or provider, and usage or an error"
     if name is None:
         return f"set by dialect {product.source}"
-    is_own = own_rule(span, shape) != operation_by_name(span, shape)
+    is_own = own_rule(span, shape) != operation_by_span_name(span, shape)
     return f"{name}, by dialect {product.source}" if is_own else name
 
 
-def _add_rules(
+def _add_token_rules(
     why: dict[str, str], attributes: Attributes, call: SpanCall, dialect: SpanDialect, span: Span
 ) -> None:
     tokens, model = call.tokens, call.record.request_model or call.record.response_model
     cache = (tokens.cache_read or 0) + (tokens.cache_write or 0)
     if "input_tokens" in why and cache and tokens.input != _stated_count(attributes, why["input_tokens"]):
-        if (dialect.without_cache or bedrock_scope)(span, call.record.provider, model):
+        if (dialect.without_cache or is_bedrock_scope)(span, call.record.provider, model):
             why["input_tokens"] += " + cache (by dialect, input excludes cache)"
         else:
             why["input_tokens"] += (
@@ -133,4 +137,4 @@ def _add_rules(
 
 
 def _stated_count(attributes: Attributes, name: str) -> int | None:
-    return semconv.count(attributes.get(name), name)
+    return semconv.parse_count_if_number(attributes.get(name), name)

@@ -12,34 +12,34 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.call import NO_CALLER, NO_TOKENS, SpanCall, merge_callers, name_caller
+from gateway.normalise.otlp.call import NO_CALLER, NO_TOKENS, SpanCall, fill_caller, merge_callers
 from gateway.normalise.otlp.conventions import OTEL, is_model_of_sdk
 from gateway.normalise.otlp.model import Resource, Scope, Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanRole
 from gateway.normalise.otlp.senders import (
     Senders,
-    caller_of,
-    process_of,
-    runs_of,
-    sender_of,
-    stated_work_tags,
+    process_identity,
+    product_of_sender,
+    run_and_parent_run,
+    stated_caller,
+    work_tags_of_span,
 )
-from gateway.normalise.otlp.shapes import shape_of
+from gateway.normalise.otlp.shapes import find_or_build_shape
 from gateway.normalise.otlp.span_rules import (
-    has_usage,
-    is_agent,
-    is_tool_or_agent,
-    names_its_calls,
-    no_operation,
+    has_named_calls,
+    has_token_counts,
+    is_agent_span,
+    is_tool_or_agent_span,
+    report_no_operation,
 )
-from gateway.normalise.otlp.spans.calls import read_call, read_meters
-from gateway.normalise.otlp.spans.explanation import add_inherited, explain
+from gateway.normalise.otlp.spans.calls import read_call_of_span, read_meters
+from gateway.normalise.otlp.spans.explanation import add_origins_of_caller, origins_of_fields
 from gateway.normalise.otlp.spans.readings import (
     CallNames,
     SpanOrigin,
     SpanReading,
     find_or_add_reading,
-    span_origin,
+    origin_of_spans,
 )
 from gateway.normalise.otlp.spans.trace_tree import (
     MODEL_CALL,
@@ -49,8 +49,8 @@ from gateway.normalise.otlp.spans.trace_tree import (
     Node,
     TraceTree,
     UsageSpan,
-    find_repeated,
-    join_streams,
+    assign_reports_to_streams,
+    find_repeated_guesses,
     spans_without_call,
 )
 from gateway.normalise.outcome import (
@@ -68,7 +68,7 @@ from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.assistants import ASSISTANTS
-from gateway.normalise.reading.costs import known_cost
+from gateway.normalise.reading.costs import cost_unless_unknown
 from spool.identity import (
     AS_ASSISTANT,
     AS_EVENT,
@@ -100,7 +100,7 @@ _NO_ORIGIN = SpanOrigin(OTEL, (), is_own_scope=False)
 
 
 class SpanReader:
-    """Fills the outcome, with most calls only in `finish`."""
+    """Fills the outcome, with most calls only in `add_remaining_items`."""
 
     def __init__(self, outcome: Outcome, options: Options) -> None:
         self._outcome = outcome
@@ -125,16 +125,16 @@ class SpanReader:
         self._scope: Scope | None = None
         self._origin = _NO_ORIGIN
 
-    def take(self, place: int, span: Span) -> None:
-        """Read a span, which is accounted for exactly once, here or in `finish`."""
+    def read_item(self, place: int, span: Span) -> None:
+        """Read a span, which is accounted for exactly once, here or in `add_remaining_items`."""
         if span.scope is not self._scope or span.resource is not self._resource:
-            self.enter(span.resource, span.scope)
+            self.enter_resource_and_scope(span.resource, span.scope)
         attributes = span.attributes
-        shape = shape_of(attributes)
-        if shape.taken_by and self._take_whole(place, span, shape):
+        shape = find_or_build_shape(attributes)
+        if shape.taken_by and self._read_span_of_tollhouse(place, span, shape):
             return
         reading = shape.readings.get(self._origin) or find_or_add_reading(span, shape, self._origin)
-        named = None if reading.deciding is None else reading.remembered_names(attributes)
+        named = None if reading.deciding is None else reading.remembered_call_names(attributes)
         operation = reading.operation(span, shape) if named is None else named.record.operation
         product = reading.product
         trace_id, span_id, parent_id = span.trace_id, span.span_id, span.parent_id
@@ -147,7 +147,7 @@ class SpanReader:
             if usage_of is None:
                 self._ignore_span(span, shape, product)
             else:
-                self._hold_usage(span, shape, usage_of, parent)
+                self._hold_usage_span(span, shape, usage_of, parent)
         elif key is not None and (known := self._nodes.get(key)) is not None and known.call is not None:
             self._outcome.ignored[DUPLICATE] += 1
             self._outcome.note_dropped(
@@ -156,7 +156,7 @@ class SpanReader:
             return
         else:
             call = self._read_call(place, span, shape, reading, operation, named)
-            if call is not None and not call.record.request_model and call.says_nothing:
+            if call is not None and not call.record.request_model and call.is_without_call_facts:
                 self._ignore_span(span, shape, product)
                 call = None
             if call is not None:
@@ -183,13 +183,13 @@ class SpanReader:
             self._has_streams = True
             self._has_loose_streams |= parent is None
 
-    def enter(self, resource: Resource, scope: Scope) -> None:
+    def enter_resource_and_scope(self, resource: Resource, scope: Scope) -> None:
         self._resource, self._scope = resource, scope
-        self._origin = span_origin(sender_of(resource, scope), scope)
+        self._origin = origin_of_spans(product_of_sender(resource, scope), scope)
         self._senders.enter_resource(resource)
 
-    def take_read(self, place: int, read: ReadSpan) -> None:
-        """Call `enter` with its resource and scope before."""
+    def add_read_span(self, place: int, read: ReadSpan) -> None:
+        """Call `enter_resource_and_scope` with its resource and scope before."""
         key, parent = read.key, read.parent
         if read.is_call and key is not None and (known := self._nodes.get(key)) is not None and known.call:
             self._outcome.ignored[DUPLICATE] += 1
@@ -215,7 +215,7 @@ class SpanReader:
         elif key is not None and call is None:
             self._nodes[key] = ROOT
 
-    def add_ended_traces(self, ended: frozenset[str]) -> Iterator[None]:
+    def add_calls_of_ended_traces(self, ended: frozenset[str]) -> Iterator[None]:
         """Add the calls of finished traces and forget their spans, if there are enough calls."""
         self._ended |= ended
         if len(self._calls) < self._enough or self._has_runs or self._has_loose_streams or self._usage_spans:
@@ -233,23 +233,25 @@ class SpanReader:
         self._ended.clear()
         # the total work stays linear even if many calls wait
         self._enough = max(PART, 2 * len(self._calls))
-        yield from self._book_all(whole, calls)
+        yield from self._add_kept_calls(whole, calls)
 
-    def finish(self) -> Iterator[None]:
+    def add_remaining_items(self) -> Iterator[None]:
         if self._usage_spans:
-            self._book_usage_spans()
-        yield from self._book_all(self._tree, self._calls)
+            self._account_for_usage_spans()
+        yield from self._add_kept_calls(self._tree, self._calls)
 
-    def _book_all(self, tree: TraceTree, calls: Sequence[tuple[SpanCall, Key | None]]) -> Iterator[None]:
+    def _add_kept_calls(
+        self, tree: TraceTree, calls: Sequence[tuple[SpanCall, Key | None]]
+    ) -> Iterator[None]:
         if self._has_streams:
-            yield from join_streams(tree.nodes, calls)
-        dropped = (yield from tree.drop_twins()) if self._has_inner else set()
+            yield from assign_reports_to_streams(tree.nodes, calls)
+        dropped = (yield from tree.choose_dropped_twins()) if self._has_inner else set()
         if self._has_runs:
-            dropped |= _repeated_runs([call for call, _ in calls])
+            dropped |= _spans_of_repeated_runs([call for call, _ in calls])
         if self._has_guesses:
-            dropped |= _repeated_siblings(calls)
+            dropped |= _mark_repeated_siblings(calls)
         if self._has_links or (self._has_steps and any(call.has_short_id for call, _ in calls)):
-            yield from tree.find_last_below()
+            yield from tree.find_last_attempts()
         clock = SliceClock()
         for number, (call, parent) in enumerate(calls, start=1):
             if number % _TURN == 0 and clock.is_over():
@@ -260,11 +262,11 @@ class SpanReader:
                 if call.repeats is not None:
                     self._outcome.note_dropped(f"span {call.record.span_id or 'without an id'}", call.repeats)
             else:
-                self._book_call(call, parent, tree)
+                self._add_call_to_outcome(call, parent, tree)
         if dropped or self._has_steps:
-            self._outcome.steps += tree.steps(dropped)
+            self._outcome.steps += tree.steps_to_store(dropped)
 
-    def _take_whole(self, index: int, span: Span, shape: AttributeShape) -> bool:
+    def _read_span_of_tollhouse(self, index: int, span: Span, shape: AttributeShape) -> bool:
         sender = self._senders
         version = sender.sender_version(span.resource, span.scope)
         return any(
@@ -285,9 +287,9 @@ class SpanReader:
         named: CallNames | None,
     ) -> SpanCall | None:
         try:
-            call = read_call(index, span, reading, operation, named)
+            call = read_call_of_span(index, span, reading, operation, named)
         except values.BadValue as error:
-            self._outcome.reject(index, error.reason, f"span {index}: {error}")
+            self._outcome.reject_item(index, error.reason, f"span {index}: {error}")
             return None
         senders, product = self._senders, reading.product
         call.resource_caller = senders.caller
@@ -295,10 +297,12 @@ class SpanReader:
         call.resource, call.scope = self._resource, self._scope
         user = call.record.user = call.caller.user
         if reading.shape.run:
-            call.record.run, call.record.parent_run = runs_of(span.attributes, reading.shape)
-        tags = call.record.tags = senders.tags_of(product, user, span.attributes, shape)
+            call.record.run, call.record.parent_run = run_and_parent_run(span.attributes, reading.shape)
+        tags = call.record.tags = senders.tags_of_item(product, user, span.attributes, shape)
         if call.service_tier is not None and semconv.SERVICE_TIER not in tags:
-            self._outcome.left_out += not tag_rules.put_tag(tags, semconv.SERVICE_TIER, call.service_tier)
+            self._outcome.left_out += not tag_rules.put_tag_if_allowed(
+                tags, semconv.SERVICE_TIER, call.service_tier
+            )
         for refine in reading.refine:
             refine(span, call)
         if product.is_gateway:
@@ -306,10 +310,10 @@ class SpanReader:
             call.relayed_session = call.relayed_session or call.caller.session
         elif (assistant := ASSISTANTS.get(product.source)) is not None:
             call.relay_side = AS_ASSISTANT
-            call.relayed_session = assistant.relayed_session(span.attributes)
+            call.relayed_session = assistant.session_if_relayed(span.attributes)
             call.guesses_cost = not assistant.knows_price
         if product.zero_cost_is_unknown:
-            call.record.cost = known_cost(call.record, call.record.cost)
+            call.record.cost = cost_unless_unknown(call.record, call.record.cost)
         response_id, status = call.response_id, call.record.status
         # Client and gateway may share no id of a call that failed, has no id, or has an id that a gateway sealed.
         # A framework around the provider's own span may know no id either.
@@ -318,17 +322,17 @@ class SpanReader:
         ):
             self._has_links = call.is_linked = True
         if self._outcome.why is not None:
-            call.why = explain(span, shape, call, product)
+            call.why = origins_of_fields(span, shape, call, product)
         return call
 
     def _build_node(self, span: Span, shape: AttributeShape, product: Product, parent: Key | None) -> Node:
         agent = semconv.first_text(span.attributes, shape.agent) if shape.agent else None
         role = _NO_ROLE if product.spans.role is None else product.spans.role(span, shape)
         # calls below the span may belong to another product
-        caller = caller_of(span.attributes, shape)
+        caller = stated_caller(span.attributes, shape)
         began = (span.start_time or 0) if role.begins_stream else None
-        work = stated_work_tags(span.attributes, shape) if shape.named_tags else NO_WORK
-        is_agents = role.is_agent or is_agent(span, shape)
+        work = work_tags_of_span(span.attributes, shape) if shape.named_tags else NO_WORK
+        is_agents = role.is_agent or is_agent_span(span, shape)
         is_run = is_agents and RUN not in product.own_names  # such a product states the run on each call
         if (
             parent is None
@@ -339,30 +343,30 @@ class SpanReader:
             and not is_run
         ):
             return ROOT
-        is_border = is_agents or is_tool_or_agent(span, shape)
+        is_border = is_agents or is_tool_or_agent_span(span, shape)
         ended = span.end_time or 0
-        is_ai = is_border or shape.names_ai or shape.says_kind
+        is_ai = is_border or shape.names_ai or shape.has_span_kind
         return Node(
             parent, caller, agent, is_border, None, began, ended=ended, work=work, is_run=is_run, is_ai=is_ai
         )
 
     def _ignore_span(self, span: Span, shape: AttributeShape, product: Product) -> None:
         # Known dialects and known kinds are understood, so such spans are either not calls or repeat a call.
-        is_known = product is not OTEL or shape.says_kind or names_its_calls(span)
+        is_known = product is not OTEL or shape.has_span_kind or has_named_calls(span)
         if product.test_spans and span.name in product.test_spans:
             self._outcome.ignored[TEST_SPAN] += 1
-        elif shape.names_ai and (not is_known or _is_strange(span, shape, product)):
+        elif shape.names_ai and (not is_known or _is_unknown_operation(span, shape, product)):
             self._ignore_as_unrecognised(span.attributes)
-        elif (shape.says_kind or shape.names_operation) and _is_guard(span, shape):
+        elif (shape.has_span_kind or shape.names_operation) and _is_guardrail(span, shape):
             self._outcome.ignored[GUARD] += 1
         else:
             self._outcome.ignored[NOT_AI] += 1
 
     def _ignore_as_unrecognised(self, names: Iterable[str]) -> None:
         self._outcome.ignored[UNRECOGNISED_AI] += 1
-        self._outcome.show_shape(names)
+        self._outcome.note_unrecognised_names(names)
 
-    def _hold_usage(self, span: Span, shape: AttributeShape, usage_of: str, parent: Key | None) -> None:
+    def _hold_usage_span(self, span: Span, shape: AttributeShape, usage_of: str, parent: Key | None) -> None:
         try:
             output = semconv.first_count(span.attributes, shape.output)
         except values.BadValue:
@@ -372,7 +376,7 @@ class SpanReader:
             UsageSpan(span.span_id, names, (span.trace_id, parent), output, usage_of == MODEL_CALL)
         )
 
-    def _book_usage_spans(self) -> None:
+    def _account_for_usage_spans(self) -> None:
         unexplained = set(spans_without_call(self._usage_spans, self._calls))
         for span in self._usage_spans:
             if span in unexplained:
@@ -382,7 +386,7 @@ class SpanReader:
                 because = "repeats the usage of a sibling call"
                 self._outcome.note_dropped(f"span {span.span_id or 'without an id'}", because)
 
-    def _book_call(self, call: SpanCall, parent: Key | None, tree: TraceTree) -> None:
+    def _add_call_to_outcome(self, call: SpanCall, parent: Key | None, tree: TraceTree) -> None:
         record, caller, link = call.record, call.caller, None
         if call.twin_caller is not NO_CALLER:
             caller = merge_callers(caller, call.twin_caller)
@@ -390,7 +394,7 @@ class SpanReader:
             if record.run is None:
                 link = parent[1]
         elif parent is not None:
-            above = tree.inherited_values(parent)
+            above = tree.values_from_above(parent)
             caller = merge_callers(caller, above.caller)
             if call.agent is None:
                 call.agent = above.agent
@@ -398,23 +402,23 @@ class SpanReader:
                 tags = dict(record.tags)
                 for tag, value in above.work.items():
                     if tag not in tags:
-                        self._outcome.left_out += not tag_rules.put_tag(tags, tag, value)
+                        self._outcome.left_out += not tag_rules.put_tag_if_allowed(tags, tag, value)
                 record.tags = tags
             if record.run is None:
-                link = above.link
+                link = above.link_to_runs
                 if above.runs:
                     record.run, record.parent_run, record.ancestors = run_fields(above.runs)
         of_resource = call.resource_caller
         if of_resource is not NO_CALLER:
             caller = merge_callers(caller, of_resource)
         if caller is not NO_CALLER:
-            self._outcome.left_out += not name_caller(record, caller)
+            self._outcome.left_out += not fill_caller(record, caller)
         if call.why is not None:
-            add_inherited(call.why, caller)
+            add_origins_of_caller(call.why, caller)
         if call.agent is not None and "agent" not in record.tags:
-            self._outcome.left_out += not tag_rules.put_tag_on(record, "agent", call.agent)
+            self._outcome.left_out += not tag_rules.put_tag_on_record(record, "agent", call.agent)
         if of_resource.session is not None:
-            self._outcome.note_session(record, of_resource.session, device=call.device)
+            self._outcome.note_resource_session(record, of_resource.session, device=call.device)
         own = call.own_id
         identity = call_identity(
             record,
@@ -428,7 +432,7 @@ class SpanReader:
             identity, is_linked = add_trace_names(identity, record, chosen, call.scope.name), True
         stream: tuple[tuple[bytes, bytes], ...] = ()
         if parent is not None or call.reports_stream:
-            stream = _stream_links(call, parent, tree)
+            stream = _links_of_stream(call, parent, tree)
         also = call.also
         names_request = call.names_request
         if call.provider_request_id is not None:
@@ -437,10 +441,10 @@ class SpanReader:
             also += tuple([name for name in names if name != identity.id])
         nesting = None
         if call.is_linked or call.is_of_sdk or call.sdk is not None:
-            nesting = _call_nesting(call, parent, tree)
-        relay = None if call.relay_side is None else _call_relay(call, names_request=names_request)
+            nesting = _nesting_of_call(call, parent, tree)
+        relay = None if call.relay_side is None else _relay_of_call(call, names_request=names_request)
         if also or call.links or call.joins or is_linked or call.is_logged or relay or stream or nesting:
-            links = call.links + (_report_links(call, parent, tree) if is_linked else ()) + stream
+            links = call.links + (_links_of_report(call, parent, tree) if is_linked else ()) + stream
             if call.is_logged:
                 links += end_links(record, own=AS_SPAN, other=AS_EVENT)
             identity = add_names(identity, also, links, call.joins, nesting, relay)
@@ -454,7 +458,7 @@ class SpanReader:
         if link is not None and record.span_id is not None:
             identity = add_span_above(identity, link)
         version = self._senders.sender_version(call.resource, call.scope)
-        self._outcome.add(record, identity, call.why, device=call.device, version=version)
+        self._outcome.add_record(record, identity, call.why, device=call.device, version=version)
 
 
 class ReadSpan(Struct, gc=False):
@@ -470,16 +474,16 @@ class ReadSpan(Struct, gc=False):
     node: Node | None = None
 
 
-def read_alone(span: Span, options: Options) -> ReadSpan | None:
+def read_span_alone(span: Span, options: Options) -> ReadSpan | None:
     """
     Read a span by itself. Return None if the span is rejected, is read as a whole by a product, belongs to a
     stream or a run, or repeats the usage of another span.
     """
     outcome = Outcome(keep_tags=options.keep_tags)
     reader = SpanReader(outcome, options)
-    reader.enter(span.resource, span.scope)
+    reader.enter_resource_and_scope(span.resource, span.scope)
     of_resource = outcome.left_out
-    reader.take(0, span)
+    reader.read_item(0, span)
     is_more = outcome.records or outcome.rejects or outcome.points or outcome.sessions or reader._usage_spans
     if is_more or reader._has_runs or reader._has_streams or reader._has_loose_streams:
         return None
@@ -493,20 +497,20 @@ def read_alone(span: Span, options: Options) -> ReadSpan | None:
     read.ignored = next(iter(outcome.ignored), None)
     read.shown = next(iter(outcome.unrecognised), None)
     if call is None and key is not None:
-        read.is_call = _is_called_one(span, key, options)
+        read.is_call = _is_duplicate_for_reader(span, key, options)
     return read
 
 
-def _is_called_one(span: Span, key: Key, options: Options) -> bool:
+def _is_duplicate_for_reader(span: Span, key: Key, options: Options) -> bool:
     outcome = Outcome(keep_tags=options.keep_tags)
     reader = SpanReader(outcome, options)
     some_call = SpanCall(0, Inference(id=b"", source=""), 0, NO_TOKENS, NO_CALLER, None, None)
     reader._nodes[key] = Node(None, NO_CALLER, None, False, some_call)
-    reader.take(1, span)
+    reader.read_item(1, span)
     return outcome.ignored[DUPLICATE] == 1
 
 
-def _report_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
+def _links_of_report(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
     record = call.record
     if record.trace_id is None or record.span_id is None:
         return ()
@@ -519,7 +523,7 @@ def _report_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[
     )
 
 
-def _stream_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
+def _links_of_stream(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
     """Return links of a stream. The call in another request is below the span that started it."""
     if not call.has_usage:
         return ()
@@ -532,7 +536,7 @@ def _stream_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[
     return stream_links(call.record, own=BELOW_STREAM, other=AS_STREAM) if is_below else ()
 
 
-def _call_relay(call: SpanCall, *, names_request: bool) -> Relay | None:
+def _relay_of_call(call: SpanCall, *, names_request: bool) -> Relay | None:
     assert call.relay_side is not None
     return build_relay(
         call.record,
@@ -543,7 +547,7 @@ def _call_relay(call: SpanCall, *, names_request: bool) -> Relay | None:
     )
 
 
-def _call_nesting(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nesting | None:
+def _nesting_of_call(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nesting | None:
     record = call.record
     sdk = call if call.is_of_sdk else call.sdk
     if sdk is None:
@@ -558,43 +562,47 @@ def _call_nesting(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nestin
     is_of_api = call.is_of_provider and sdk is None
     if call.is_nested or is_of_api or of_span.resource is None:
         return None
-    process, trace = process_of(of_span.resource), f"trace {of_span.record.trace_id}"
+    process, trace = process_identity(of_span.resource), f"trace {of_span.record.trace_id}"
     places = [process, trace]
     if sdk is not None:
-        above = parent if sdk is call else tree.parent_of(sdk)
+        above = parent if sdk is call else tree.parent_of_call(sdk)
         # a span with a parent is in the trace of the call around it
         places = [process if above is None else trace]
     start, end = of_span.record.start_time, of_span.record.end_time
     return build_nesting(record, places, start, end, is_inner=sdk is not None)
 
 
-def _is_strange(span: Span, shape: AttributeShape, product: Product) -> bool:
-    operation = values.text(span.attributes.get("gen_ai.operation.name"))
+def _is_unknown_operation(span: Span, shape: AttributeShape, product: Product) -> bool:
+    operation = values.text_or_none(span.attributes.get("gen_ai.operation.name"))
     if operation is None and shape.deciding_kind is None:
         return False
     if operation is not None and (operation in semconv.NO_CALLS or operation.endswith("_memory")):
         return False
-    if operation in operations.BY_NAME or product.spans.operation is no_operation or _is_step(span, shape):
+    if (
+        operation in operations.BY_NAME
+        or product.spans.operation is report_no_operation
+        or _is_known_step(span, shape)
+    ):
         return False
-    if has_usage(span, shape) or semconv.first_value(span.attributes, shape.cost) is not None:
+    if has_token_counts(span, shape) or semconv.first_value(span.attributes, shape.cost) is not None:
         return True
     return bool(shape.meters) and read_meters(span.attributes, shape) is not None
 
 
-def _is_guard(span: Span, shape: AttributeShape) -> bool:
+def _is_guardrail(span: Span, shape: AttributeShape) -> bool:
     stated = [semconv.OPERATION_NAME, *[kind.attribute for kind in shape.kinds]]
     return any("guard" in str(span.attributes.get(name)).lower() for name in stated)
 
 
-def _is_step(span: Span, shape: AttributeShape) -> bool:
+def _is_known_step(span: Span, shape: AttributeShape) -> bool:
     kind = shape.deciding_kind
     if kind is None or kind.steps is None:
         return kind is not None
-    return str(values.unquote_json(span.attributes.get(kind.attribute))).lower() in kind.steps
+    return str(values.decode_if_json_text(span.attributes.get(kind.attribute))).lower() in kind.steps
 
 
-def _repeated_siblings(calls: Sequence[tuple[SpanCall, Key | None]]) -> set[int]:
-    repeated = find_repeated(calls)
+def _mark_repeated_siblings(calls: Sequence[tuple[SpanCall, Key | None]]) -> set[int]:
+    repeated = find_repeated_guesses(calls)
     for call, _ in calls:
         if (sibling := repeated.get(call.place)) is not None:
             span_id = sibling.record.span_id
@@ -602,7 +610,7 @@ def _repeated_siblings(calls: Sequence[tuple[SpanCall, Key | None]]) -> set[int]
     return set(repeated)
 
 
-def _repeated_runs(calls: Iterable[SpanCall]) -> set[int]:
+def _spans_of_repeated_runs(calls: Iterable[SpanCall]) -> set[int]:
     """Keep only the span of a run that ends last."""
     last: dict[str, SpanCall] = {}
     repeated: set[int] = set()

@@ -18,10 +18,10 @@ from gateway.normalise.otlp.admission import RULES, SCALAR
 from gateway.normalise.otlp.conventions import OTEL, SENT_UNDER
 from gateway.normalise.otlp.model import Attributes, Scope, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Product, RefineCall
-from gateway.normalise.otlp.shapes import own_shape
-from gateway.normalise.otlp.span_rules import operation_by_name
+from gateway.normalise.otlp.shapes import shape_with_own_names
+from gateway.normalise.otlp.span_rules import operation_by_span_name
 from gateway.normalise.reading import operations
-from gateway.normalise.reading.values import text
+from gateway.normalise.reading.values import text_or_none
 from spool.caches import make_room
 from spool.record import Inference
 
@@ -48,7 +48,7 @@ class SpanOrigin:
 _origins: dict[tuple[Product, tuple[RefineCall, ...], bool], SpanOrigin] = {}
 
 
-def span_origin(sender: Product, scope: Scope) -> SpanOrigin:
+def origin_of_spans(sender: Product, scope: Scope) -> SpanOrigin:
     return _find_or_add_origin(sender, scope.name[: _LONGEST_SCOPE + 1])
 
 
@@ -65,7 +65,7 @@ def _find_or_add_origin(sender: Product, scope: str) -> SpanOrigin:
 
 
 @lru_cache(maxsize=_MOST_NAMED)
-def _names_key(*facts: Any) -> object:
+def _shared_object_for_facts(*facts: Any) -> object:
     """Return one object for equal facts, which is hashed faster than the facts."""
     return object()
 
@@ -94,19 +94,19 @@ class SpanReading:
         dialect, kind = product.spans, shape.deciding_kind
         self.product = product
         # shape for calls, in which the product's own names replace the shared names
-        shape = self.shape = own_shape(shape, product, attributes) if product.own_names else shape
+        shape = self.shape = shape_with_own_names(shape, product, attributes) if product.own_names else shape
         self.operation: Callable[[Span, AttributeShape], str | None]
         if kind is not None and kind.operation is not None:
             self.operation = kind.operation
         else:
-            self.operation = dialect.operation or operation_by_name
+            self.operation = dialect.operation or operation_by_span_name
         # whether the span names neither an operation nor a kind
         self.guesses = not shape.names_operation and kind is None and dialect.operation is None
         self.refine = origin.refine if dialect.refine is None else (dialect.refine, *origin.refine)
         # whether attributes hold several fields
         self.contains = bool(shape.containers) or dialect.more is not None
         self.names_key: object = None  # decides `CallNames`, apart from the values that `deciding` returns
-        self.deciding = self._deciding_values(attributes)
+        self.deciding = self._reader_of_deciding_values(attributes)
         counted = (shape.input, shape.output, shape.cache_read, shape.cache_write, shape.reasoning)
         # place in Tokens, and the attributes that may state this count
         self.counted = tuple([(place, names) for place, names in enumerate(counted) if names])
@@ -119,11 +119,13 @@ class SpanReading:
         # whether any attribute may show that the call failed
         self.shows_failure = bool(shape.error or shape.finish or any(kind.failure for kind in shape.kinds))
 
-    def _deciding_values(self, attributes: Attributes) -> Callable[[Attributes], tuple[Any, ...]] | None:
+    def _reader_of_deciding_values(
+        self, attributes: Attributes
+    ) -> Callable[[Attributes], tuple[Any, ...]] | None:
         shape = self.shape
         if (
             self.contains
-            or self.operation is not operation_by_name
+            or self.operation is not operation_by_span_name
             or semconv.OPERATION_NAME not in attributes
         ):
             return None
@@ -136,15 +138,15 @@ class SpanReading:
         if len(names) == 1 or any(RULES[name] is not SCALAR for name in names):
             return None
         fields = (shape.request_model, shape.response_model, shape.provider, shape.region, shape.address)
-        self.names_key = _names_key(self.product, *fields, *names)
+        self.names_key = _shared_object_for_facts(self.product, *fields, *names)
         return itemgetter(*names)
 
-    def remembered_names(self, attributes: Attributes) -> CallNames | None:
+    def remembered_call_names(self, attributes: Attributes) -> CallNames | None:
         return None if self.deciding is None else _named.get((self.names_key, self.deciding(attributes)))
 
 
 def find_or_add_reading(span: Span, shape: AttributeShape, origin: SpanOrigin) -> SpanReading:
-    product = _reading_product(span, shape, origin)
+    product = _product_that_reads_span(span, shape, origin)
     # without weak marks, the product does not depend on the span
     key = (origin, product) if shape.weak_marks else origin
     reading = shape.readings.get(key)
@@ -153,7 +155,7 @@ def find_or_add_reading(span: Span, shape: AttributeShape, origin: SpanOrigin) -
     return reading
 
 
-def _reading_product(span: Span, shape: AttributeShape, origin: SpanOrigin) -> Product:
+def _product_that_reads_span(span: Span, shape: AttributeShape, origin: SpanOrigin) -> Product:
     sender, marked = origin.product, shape.product
     if sender.scopes_above_marks and origin.is_own_scope:
         return sender
@@ -175,7 +177,7 @@ class CallNames(NamedTuple):
 _named: dict[tuple[object, tuple[Any, ...]], CallNames] = {}
 
 
-def read_call_names(
+def names_of_call(
     reading: SpanReading, attributes: Attributes, operation: str, contained: Fields
 ) -> CallNames:
     """Read the names of a call. They are remembered if they can be found again."""
@@ -183,9 +185,9 @@ def read_call_names(
     request_model = semconv.first_text(attributes, shape.request_model) or contained.get("model")
     response_model = semconv.first_text(attributes, shape.response_model) if shape.response_model else None
     if request_model is None and response_model is None:
-        request_model = semconv.plain_model(attributes)
+        request_model = semconv.model_in_plain_name(attributes)
     model = request_model or response_model
-    provider = _read_provider(reading, attributes, model, contained)
+    provider = _provider_of_call(reading, attributes, model, contained)
     record = Inference(
         id=b"",
         source=reading.product.source,
@@ -213,7 +215,11 @@ def read_call_names(
 def _remember_names(reading: SpanReading, values: tuple[Any, ...], named: CallNames) -> None:
     # Only texts are remembered, because numbers of different types may be equal. Without a model or an
     # operation in these texts, further attributes decide.
-    if named.model is None or text(values[0]) is None or not all(type(value) is str for value in values):
+    if (
+        named.model is None
+        or text_or_none(values[0]) is None
+        or not all(type(value) is str for value in values)
+    ):
         return
     if sum(map(len, values)) <= _LONGEST_NAMED:
         if len(_named) >= _MOST_NAMED:
@@ -221,13 +227,13 @@ def _remember_names(reading: SpanReading, values: tuple[Any, ...], named: CallNa
         _named[reading.names_key, values] = named
 
 
-def _read_provider(
+def _provider_of_call(
     reading: SpanReading, attributes: Attributes, model: str | None, contained: Fields
 ) -> str | None:
     shape, dialect = reading.shape, reading.product.spans
     stated = semconv.first_provider(attributes, shape.provider) if shape.provider else None
     if stated is None and "provider" in contained:
-        stated = semconv.provider_name(contained["provider"])
+        stated = semconv.normal_provider_name(contained["provider"])
     if dialect.provider is not None:
         stated = dialect.provider(stated, model)
-    return stated or (semconv.model_provider(model) if model is not None else None)
+    return stated or (semconv.provider_by_model_name(model) if model is not None else None)

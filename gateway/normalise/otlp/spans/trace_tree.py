@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, merge_callers
 from gateway.normalise.otlp.semconv import SERVICE_TIER
-from gateway.normalise.otlp.spans.calls import merge_counts, total_of_parts
+from gateway.normalise.otlp.spans.calls import merge_token_counts, sum_token_counts
 from gateway.normalise.reading import tags
 from spool.caches import cache_by_text
 from spool.identity import span_call_id
@@ -43,7 +43,7 @@ class Above(NamedTuple):
     missing: str | None = None  # id of the nearest enclosing span that is in another payload
 
     @property
-    def link(self) -> str | None:
+    def link_to_runs(self) -> str | None:
         """Return the nearest run, or the first missing span, which links a span to its runs."""
         return self.runs[0] if self.runs else self.missing
 
@@ -79,7 +79,7 @@ class TraceTree:
         # index of a call -> end and key of the last span below it
         self._last_below: dict[int, tuple[int, Key]] = {}
 
-    def inherited_values(self, parent: Key | None) -> Above:
+    def values_from_above(self, parent: Key | None) -> Above:
         if parent is None:
             return NOTHING
         if (node := self.nodes.get(parent)) is None:
@@ -99,35 +99,35 @@ class TraceTree:
         elif node is not None and node.below is not None:
             above = node.below
         for (_, span_id), node in reversed(chain):
-            above = node.below = _values_below(node, above, span_id)
+            above = node.below = _with_values_of_node(node, above, span_id)
         return above
 
-    def steps(self, dropped: Set[int]) -> Iterator[SpanStep]:
+    def steps_to_store(self, dropped: Set[int]) -> Iterator[SpanStep]:
         nodes = self.nodes.items()
         with_ai = {trace for (trace, _), node in nodes if node.is_ai or node.is_run or node.call is not None}
         for (trace, span), node in nodes:
             parent = node.parent
             if trace not in with_ai:
-                given = None if node is ROOT else _given_values(node)
+                given = None if node is ROOT else _values_given_below(node)
                 yield trace, span, None if parent is None else parent[1], PLAIN, given
             elif node.is_run:
-                link = self.inherited_values(parent).link
-                yield trace, span, link, RUN, self._given_in_addition(trace, span, link)
+                link = self.values_from_above(parent).link_to_runs
+                yield trace, span, link, RUN, self._values_beyond_link(trace, span, link)
             elif node.call is None or node.call.place in dropped:
-                link = self.inherited_values(parent).link
-                given = None if node is ROOT else self._given_in_addition(trace, span, link)
+                link = self.values_from_above(parent).link_to_runs
+                given = None if node is ROOT else self._values_beyond_link(trace, span, link)
                 is_linked = (link or given) is not None and (node.is_ai or node.call is not None)
                 yield trace, span, link, STEP if is_linked else PLAIN, given
 
-    def _given_in_addition(self, trace: str, span: str, link: str | None) -> GivenValues | None:
-        above = self.inherited_values((trace, span))
+    def _values_beyond_link(self, trace: str, span: str, link: str | None) -> GivenValues | None:
+        above = self.values_from_above((trace, span))
         if (
             link is not None
             and (linked := self.nodes.get((trace, link))) is not None
             and linked.below is above
         ):
             return None
-        return _given_values(above)
+        return _values_given_below(above)
 
     def parent_in_other_payload(self, parent: Key | None) -> Key | None:
         """Return None if there is no span of another payload above, or if a tool or agent is in between."""
@@ -144,7 +144,7 @@ class TraceTree:
         self._outside.update(dict.fromkeys(chain, top))
         return top
 
-    def find_last_below(self) -> Iterator[None]:
+    def find_last_attempts(self) -> Iterator[None]:
         """
         Find the last attempt of each request: the innermost span close below its call that ends last and is
         not a call.
@@ -170,14 +170,14 @@ class TraceTree:
         last_below = self._last_below.get(call.place)
         return own if last_below is None else last_below[1]
 
-    def parent_of(self, call: SpanCall) -> Key | None:
+    def parent_of_call(self, call: SpanCall) -> Key | None:
         record = call.record
         if record.trace_id is None or record.span_id is None:
             return None
         node = self.nodes.get((record.trace_id, record.span_id))
         return None if node is None else node.parent
 
-    def drop_twins(self) -> Generator[None, None, set[int]]:
+    def choose_dropped_twins(self) -> Generator[None, None, set[int]]:
         """Return the positions of the calls that another call describes better."""
         enclosing: list[SpanCall] = []
         enclosed: set[int] = set()
@@ -187,7 +187,7 @@ class TraceTree:
             call = node.call
             if call is None or node.parent is None or node.is_border:
                 continue
-            outer = self.inherited_values(node.parent).calls[call.kind]
+            outer = self.values_from_above(node.parent).calls[call.kind]
             if outer is not None and outer is not call:
                 if outer.inner is None:
                     outer.inner = []
@@ -205,7 +205,7 @@ class TraceTree:
         return dropped
 
 
-def _values_below(node: Node, above: Above, span_id: str) -> Above:
+def _with_values_of_node(node: Node, above: Above, span_id: str) -> Above:
     calls = above.calls
     if node.is_border:
         calls = NOTHING.calls
@@ -221,23 +221,23 @@ def _values_below(node: Node, above: Above, span_id: str) -> Above:
     return Above(merge_callers(node.caller, above.caller), agent, calls, work, runs, above.missing)
 
 
-def _given_values(source: Node | Above) -> GivenValues | None:
+def _values_given_below(source: Node | Above) -> GivenValues | None:
     caller, agent, work = source.caller, source.agent, source.work
     if caller is NO_CALLER and agent is None and not work:
         return None
     values = (caller.user, caller.team, caller.session, caller.api_key)
     given_tags = tuple(work.items())
     if agent is not None and "agent" not in work:
-        given_tags += _agent_tag(agent)
+        given_tags += _tag_of_agent_name(agent)
     size = sum(map(len, filter(None, (*values, *[value for _, value in given_tags]))))
     return GivenValues(*values, tags=given_tags) if size <= LONGEST_GIVEN else None
 
 
 @cache_by_text(1024)
-def _agent_tag(agent: str) -> tuple[tuple[str, str], ...]:
+def _tag_of_agent_name(agent: str) -> tuple[tuple[str, str], ...]:
     """Return the tag with an agent's name, unless the name may not be a tag."""
     given_tags: dict[str, str] = {}
-    tags.put_tag(given_tags, "agent", agent)
+    tags.put_tag_if_allowed(given_tags, "agent", agent)
     return tuple(given_tags.items())
 
 
@@ -262,10 +262,10 @@ def _choose_kept_calls(outermost: SpanCall, dropped: set[int]) -> None:
     several kept calls, its values belong to no single call, so no call takes them.
     """
     below: dict[int, KeptCalls] = {}  # kept calls of each subtree by position of its root
-    for call in _inside_out(outermost):
+    for call in _innermost_calls_first(outermost):
         calls, counted = _join_branches(below.pop(inner.place) for inner in call.inner or ())
         if calls and not call.is_part and all(inner.is_part for inner in calls):
-            _absorb_parts(call, calls, counted, dropped)
+            _drop_parts_into_call(call, calls, counted, dropped)
             below[call.place] = KeptCalls([call], [call] if call.has_usage else [])
         elif call.has_usage and not counted:
             failed = [inner for inner in calls if inner.record.status == "error"]
@@ -276,28 +276,28 @@ def _choose_kept_calls(outermost: SpanCall, dropped: set[int]) -> None:
                     inner.repeats = (
                         f"repeats the enclosing span {_span_id_text(call)}, because only that span has tokens"
                     )
-                _take_over(call, inner)
+                _merge_twin_into_kept(call, inner)
                 call.is_nested |= inner.is_of_sdk
             if len(answered_calls) == 1:
-                _take_id(call, answered_calls[0])
+                _take_ids_of_twin(call, answered_calls[0])
             below[call.place] = KeptCalls([call, *failed], [call])
-        elif calls and call.record.status == "error" and all(map(_knows_less_than_failure, calls)):
+        elif calls and call.record.status == "error" and all(map(_is_without_answer, calls)):
             for inner in calls:
                 dropped.add(inner.place)
                 if inner.why is not None:
                     reason = "it does not report that span's failure"
                     inner.repeats = f"repeats the enclosing span {_span_id_text(call)}, because {reason}"
-                _take_over(call, inner)
+                _merge_twin_into_kept(call, inner)
                 call.is_nested |= inner.is_of_sdk
             below[call.place] = KeptCalls([call], [])
         elif calls:
             dropped.add(call.place)
             if call.why is not None:
-                call.repeats = _enclosing_reason(call, counted or calls)
+                call.repeats = _reason_for_dropped_enclosing(call, counted or calls)
             if len(counted or calls) == 1:
                 [kept_call] = counted or calls
-                _take_over(kept_call, call)
-                _take_id(kept_call, call)
+                _merge_twin_into_kept(kept_call, call)
+                _take_ids_of_twin(kept_call, call)
                 if call.is_of_sdk:
                     kept_call.sdk = call
                 elif kept_call.is_of_sdk or kept_call.sdk is not None:
@@ -307,26 +307,26 @@ def _choose_kept_calls(outermost: SpanCall, dropped: set[int]) -> None:
             below[call.place] = KeptCalls([call], [])
 
 
-def _absorb_parts(
+def _drop_parts_into_call(
     call: SpanCall, parts: Sequence[SpanCall], counted: Sequence[SpanCall], dropped: set[int]
 ) -> None:
     if counted and not call.has_usage:
-        call.replace_counts(total_of_parts([part.tokens for part in counted]))
+        call.replace_counts(sum_token_counts([part.tokens for part in counted]))
         _add_twin_reasons(call, counted[0], "tokens")
     for part in parts:
         dropped.add(part.place)
         if part.why is not None:
             part.repeats = f"is a part of the enclosing span {_span_id_text(call)}"
         if len(parts) == 1:
-            _take_over(call, part)
-            _take_id(call, part)
+            _merge_twin_into_kept(call, part)
+            _take_ids_of_twin(call, part)
 
 
-def _knows_less_than_failure(call: SpanCall) -> bool:
+def _is_without_answer(call: SpanCall) -> bool:
     return call.record.status == "ok" and not call.has_usage and call.record.request_id is None
 
 
-def _enclosing_reason(call: SpanCall, inner_calls: list[SpanCall]) -> str:
+def _reason_for_dropped_enclosing(call: SpanCall, inner_calls: list[SpanCall]) -> str:
     call_names = ", ".join(_span_id_text(inner) for inner in inner_calls[:_MOST_NAMED]) + (
         ", ..." if len(inner_calls) > _MOST_NAMED else ""
     )
@@ -339,7 +339,7 @@ def _span_id_text(call: SpanCall) -> str:
     return call.record.span_id or "without an id"
 
 
-def _inside_out(outermost: SpanCall) -> list[SpanCall]:
+def _innermost_calls_first(outermost: SpanCall) -> list[SpanCall]:
     order: list[SpanCall] = []
     waiting = [outermost]
     while waiting:
@@ -354,19 +354,19 @@ def _join_branches(branches: Iterable[KeptCalls]) -> KeptCalls:
     kept_calls: list[SpanCall] = []
     counted: list[SpanCall] = []
     for branch in branches:  # this way, long chains of spans cost little
-        kept_calls = _extend_longer(kept_calls, branch.kept)
-        counted = _extend_longer(counted, branch.counted)
+        kept_calls = _join_into_longer(kept_calls, branch.kept)
+        counted = _join_into_longer(counted, branch.counted)
     return KeptCalls(kept_calls, counted)
 
 
-def _extend_longer(first: list[SpanCall], second: list[SpanCall]) -> list[SpanCall]:
+def _join_into_longer(first: list[SpanCall], second: list[SpanCall]) -> list[SpanCall]:
     if len(second) > len(first):
         first, second = second, first
     first += second
     return first
 
 
-def _take_over(kept_call: SpanCall, twin: SpanCall) -> None:
+def _merge_twin_into_kept(kept_call: SpanCall, twin: SpanCall) -> None:
     # Events of the call have the ids of the enclosing span, and may have no other id.
     if (
         twin.record.trace_id is not None
@@ -389,15 +389,18 @@ def _take_over(kept_call: SpanCall, twin: SpanCall) -> None:
         kept_call.record.region = twin.record.region
         _add_twin_reasons(kept_call, twin, "region")
     if (tier := twin.record.tags.get(SERVICE_TIER)) is not None:
-        tags.put_tag_on(kept_call.record, SERVICE_TIER, kept_call.record.tags.get(SERVICE_TIER, tier))
-    if kept_call.has_usage and (tokens := merge_counts(kept_call.tokens, twin.tokens)) != kept_call.tokens:
+        tags.put_tag_on_record(kept_call.record, SERVICE_TIER, kept_call.record.tags.get(SERVICE_TIER, tier))
+    if (
+        kept_call.has_usage
+        and (tokens := merge_token_counts(kept_call.tokens, twin.tokens)) != kept_call.tokens
+    ):
         kept_call.replace_counts(tokens)
         _add_twin_reasons(kept_call, twin, "tokens")
     kept_call.twin_caller = merge_callers(kept_call.twin_caller, merge_callers(twin.caller, twin.twin_caller))
     kept_call.agent = kept_call.agent or twin.agent
 
 
-def _take_id(kept_call: SpanCall, twin: SpanCall) -> None:
+def _take_ids_of_twin(kept_call: SpanCall, twin: SpanCall) -> None:
     """
     Take the id of a duplicate span. If only one of the two spans failed, the ids may belong to another call.
     """
@@ -442,7 +445,7 @@ class UsageSpan(NamedTuple):
     is_of_call: bool  # whether the span repeats the usage of a call to a model
 
 
-def find_repeated(calls: Sequence[tuple[SpanCall, Key | None]]) -> dict[int, SpanCall]:
+def find_repeated_guesses(calls: Sequence[tuple[SpanCall, Key | None]]) -> dict[int, SpanCall]:
     """
     Return repeated calls. A guessed call names neither an operation nor a kind, its sibling at least one of
     them.
@@ -452,7 +455,7 @@ def find_repeated(calls: Sequence[tuple[SpanCall, Key | None]]) -> dict[int, Spa
     for call, parent in calls:
         if call.is_guess and call.has_usage:
             beside = siblings.get(((call.record.trace_id, parent), call.tokens.output), ())
-            repeated = next((candidate for candidate in beside if _is_same(call, candidate)), None)
+            repeated = next((candidate for candidate in beside if _is_guess_of_call(call, candidate)), None)
             if repeated is not None:
                 repeated_by_place[call.place] = repeated
     return repeated_by_place
@@ -473,13 +476,15 @@ def _calls_by_place(calls: Sequence[tuple[SpanCall, Key | None]]) -> Mapping[_Pl
     return calls_by_place
 
 
-def _is_same(guess: SpanCall, call: SpanCall) -> bool:
+def _is_guess_of_call(guess: SpanCall, call: SpanCall) -> bool:
     cache = (call.tokens.cache_read or 0) + (call.tokens.cache_write or 0)
     inputs = (call.tokens.input, (call.tokens.input or 0) - cache)
-    return guess.tokens.input in inputs and not _model_names(guess).isdisjoint(_model_names(call))
+    return guess.tokens.input in inputs and not _folded_model_names(guess).isdisjoint(
+        _folded_model_names(call)
+    )
 
 
-def _model_names(call: SpanCall) -> set[str]:
+def _folded_model_names(call: SpanCall) -> set[str]:
     models = (call.record.request_model, call.record.response_model)
     return {model.rpartition("/")[2].lower() for model in models if model is not None}
 
@@ -490,7 +495,9 @@ def _model_names(call: SpanCall) -> set[str]:
 _Counts = tuple[str | None, int | None, int | None]
 
 
-def join_streams(nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key | None]]) -> Iterator[None]:
+def assign_reports_to_streams(
+    nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key | None]]
+) -> Iterator[None]:
     """
     Assign the report of each stream to the span that started it. Then the tree treats the report as the call
     that encloses the spans below the start.
@@ -523,10 +530,10 @@ def join_streams(nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key 
             for node, call in zip(sorted(beginnings, key=lambda node: node.began or 0), reports, strict=True):
                 node.stream = call
                 joined.add(call.place)
-    yield from _join_traces(nodes, calls, joined)
+    yield from _assign_reports_by_counts(nodes, calls, joined)
 
 
-def _join_traces(
+def _assign_reports_by_counts(
     nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key | None]], joined: set[int]
 ) -> Iterator[None]:
     """Match by the same counts, unless several streams have them."""
@@ -540,7 +547,7 @@ def _join_traces(
         if parent is None:
             if call.reports_stream and call.place not in joined:
                 loose.setdefault(_model_and_counts(call), []).append(call)
-        elif (node := nodes.get(parent)) is not None and _is_loose(node):
+        elif (node := nodes.get(parent)) is not None and _is_start_without_report(node):
             repeated[parent] = call
     for number, (key, call) in enumerate(repeated.items(), start=1):
         if number % TURN == 0:
@@ -549,7 +556,7 @@ def _join_traces(
             nodes[key].stream = reports.pop()
 
 
-def _is_loose(node: Node) -> bool:
+def _is_start_without_report(node: Node) -> bool:
     return node.began is not None and node.parent is None and node.stream is None
 
 

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.devices.agent import hook
-from gateway.devices.agent.hook import HookQuestion, parse_question, parse_session, refusal_reason
+from gateway.devices.agent.hook import HookQuestion, parse_hook_arguments, parse_session_id, refusal_reason
 
 PATIENT_S = 600.0
 CANARY = "a canary sang in the coal mine"
@@ -75,7 +75,7 @@ def answer_with(text: bytes) -> Callable[[socket.socket, bytes], object]:
     ],
 )
 def test_the_command_line_is_read_without_click(words: list[str], question: HookQuestion) -> None:
-    assert question == parse_question(words)
+    assert question == parse_hook_arguments(words)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_the_command_line_is_read_without_click(words: list[str], question: Hook
     ],
 )
 def test_a_wrong_command_line_gets_the_message_of_the_command(words: list[str]) -> None:
-    assert parse_question(words) is None
+    assert parse_hook_arguments(words) is None
     done = CliRunner().invoke(main, ["agent", "verdict", *words])
     assert 2 == done.exit_code
     assert "no " in done.stderr.lower() or "Error" in done.stderr
@@ -119,7 +119,7 @@ def test_an_input_without_a_session_is_not_asked_about(text: bytes) -> None:
     If the hook's input names no session, the hook permits the prompt, and with `--closed` it refuses. No connection
     is made in either case.
     """
-    assert "" == parse_session(text) == refusal_reason(HookQuestion(), text)
+    assert "" == parse_session_id(text) == refusal_reason(HookQuestion(), text)
     assert "refuses without one" in refusal_reason(HookQuestion(is_closed=True), text)
 
 

@@ -19,7 +19,7 @@ from gateway.devices.agent.link import (
     resident_memory,
     service_kind,
 )
-from gateway.devices.fleet.facts import read_facts
+from gateway.devices.fleet.facts import valid_facts
 
 STATES: dict[str, Any] = {
     "looked_at": "2026-11-27T20:00:00.000Z",
@@ -38,19 +38,19 @@ def store(directory: Path, states: object) -> None:
 
 def test_heartbeats_take_known_fields_of_the_probe(tmp_path: Path) -> None:
     probed = ProbedStates(tmp_path)
-    assert {} == probed.fields()
+    assert {} == probed.probed_fields()
     store(tmp_path, {**STATES, "prompt": "hello", "labels": {"team": "x"}, "device_id": "other"})
-    assert {"os", "hardware_id", "policy", "assistants"} == set(probed.fields())
+    assert {"os", "hardware_id", "policy", "assistants"} == set(probed.probed_fields())
     (tmp_path / STATES_FILE).unlink()
-    assert {} == probed.fields()
+    assert {} == probed.probed_fields()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, '{"os": "' + "x" * MOST_BYTES + '"}'])
 def test_a_damaged_file_of_states(tmp_path: Path, text: str) -> None:
     store(tmp_path, text)
     probed = ProbedStates(tmp_path)
-    assert {} == probed.fields()
-    assert probed.version() == ProbedStates(tmp_path / "missing").version()
+    assert {} == probed.probed_fields()
+    assert probed.change_marker() == ProbedStates(tmp_path / "missing").change_marker()
 
 
 def test_the_version_of_the_states(tmp_path: Path) -> None:
@@ -62,16 +62,16 @@ def test_the_version_of_the_states(tmp_path: Path) -> None:
 
     def version(**codex: object) -> object:
         store(tmp_path, {**STATES, "assistants": {"codex": {**STATES["assistants"]["codex"], **codex}}})
-        return probed.version()
+        return probed.change_marker()
 
     before = version()
     assert before == version(used_at="2026-11-27T21:00:00.000Z")
     versions = [version(state="unreachable"), version(cause="tls"), version(version="0.170.0")]
     store(tmp_path, {**STATES, "policy": {}})
-    versions.append(probed.version())
+    versions.append(probed.change_marker())
     assert before not in versions
     store(tmp_path, {**STATES, "assistants": [1]})
-    assert ([], STATES["policy"], STATES["hardware_id"]) == probed.version()
+    assert ([], STATES["policy"], STATES["hardware_id"]) == probed.change_marker()
 
 
 def test_states_age_while_the_machine_is_awake(tmp_path: Path) -> None:
@@ -85,53 +85,53 @@ def test_states_age_while_the_machine_is_awake(tmp_path: Path) -> None:
     waiting = {"codex": {**STATES["assistants"]["codex"], "use": "waiting"}}
     states = {**STATES, "assistants": {**waiting, **missing, "broken": 1}}
     store(tmp_path, states)
-    good = probed.fields()
+    good = probed.probed_fields()
     assert states["assistants"] == good["assistants"]
-    version = probed.version()
+    version = probed.change_marker()
     now = PROBE_STALE_S
-    assert good == probed.fields()
+    assert good == probed.probed_fields()
     now += 1
     stale = {"codex": {"state": "unknown", "cause": "probe_stale", "use": "waiting"}, **missing}
-    assert {**good, "assistants": stale} == probed.fields() == read_known(probed)
-    assert version != probed.version()
+    assert {**good, "assistants": stale} == probed.probed_fields() == read_known(probed)
+    assert version != probed.change_marker()
     store(tmp_path, states)
-    assert good == probed.fields()
+    assert good == probed.probed_fields()
     is_full = True
     full = {"state": "unknown", "cause": "disk_full", "use": "waiting"}
-    assert full == probed.fields()["assistants"]["codex"]
+    assert full == probed.probed_fields()["assistants"]["codex"]
     is_full = False
-    assert good == probed.fields()
+    assert good == probed.probed_fields()
     again = ProbedStates(tmp_path, monotonic=lambda: now)
-    assert good == again.fields()  # a restart of the agent makes nothing unknown
+    assert good == again.probed_fields()  # a restart of the agent makes nothing unknown
 
 
 def read_known(probed: ProbedStates) -> dict[str, Any]:
     """Return the fields with the assistants as a gateway reads them."""
-    fields = dict(probed.fields())
-    return {**fields, "assistants": read_facts(fields)["assistants"]}
+    fields = dict(probed.probed_fields())
+    return {**fields, "assistants": valid_facts(fields)["assistants"]}
 
 
 def test_numbers_of_heartbeats(tmp_path: Path) -> None:
     """The number of a heartbeat, and its word, are stored before they are used. After a restart, both continue."""
     numbers = HeartbeatNumbers(tmp_path)
-    assert {"seq": 1} == numbers.begin()
-    numbers.keep("1.abc")
+    assert {"seq": 1} == numbers.number_next_heartbeat()
+    numbers.store_word("1.abc")
     assert {"seq": 1, "next": "1.abc"} == json.loads((tmp_path / HEARTBEATS_FILE).read_text())
-    assert {"seq": 2, "next": "1.abc"} == HeartbeatNumbers(tmp_path).begin()
+    assert {"seq": 2, "next": "1.abc"} == HeartbeatNumbers(tmp_path).number_next_heartbeat()
     assert 0o600 == (tmp_path / HEARTBEATS_FILE).stat().st_mode & 0o777
-    numbers.keep("x" * 257)
-    assert "1.abc" == numbers.begin()["next"]
+    numbers.store_word("x" * 257)
+    assert "1.abc" == numbers.number_next_heartbeat()["next"]
     (tmp_path / HEARTBEATS_FILE).write_text("{")
-    assert {"seq": 1} == HeartbeatNumbers(tmp_path).begin()
+    assert {"seq": 1} == HeartbeatNumbers(tmp_path).number_next_heartbeat()
 
 
 def test_the_file_of_the_link_is_written_when_it_changes(tmp_path: Path) -> None:
     file = LinkFile(tmp_path)
-    file.write(forward="", oldest_at=None)
+    file.write_if_changed(forward="", oldest_at=None)
     inode = (tmp_path / "link.json").stat().st_ino
-    file.write(forward="", oldest_at=None)
+    file.write_if_changed(forward="", oldest_at=None)
     assert inode == (tmp_path / "link.json").stat().st_ino
-    file.write(forward="tls", oldest_at=None)
+    file.write_if_changed(forward="tls", oldest_at=None)
     assert "tls" == json.loads((tmp_path / "link.json").read_text())["forward"]
 
 

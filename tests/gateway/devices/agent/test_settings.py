@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.devices.agent.assistants import ASSISTANTS, Assistant
-from gateway.devices.agent.hook_settings import hook_problem
+from gateway.devices.agent.hook_settings import hook_command_problem
 from gateway.devices.agent.settings import (
     BACKUP,
     Edited,
@@ -62,7 +62,7 @@ def test_there_and_back(tmp_path: Path, name: str) -> None:
         key: value for key, value in after.items() if key not in ours
     }
     assert edited.backup is not None and REALISTIC[name] == edited.backup.read_bytes()
-    assert not edit_settings(assistant, path, ENDPOINT + "/").changed
+    assert not edit_settings(assistant, path, ENDPOINT + "/").has_changes
     undo_settings(tmp_path / "agent", assistant, path)
     assert REALISTIC[name] == path.read_bytes()
     assert path.stat().st_mode & 0o777 == 0o640
@@ -76,7 +76,7 @@ def test_a_file_that_was_not_there(tmp_path: Path, name: str) -> None:
     deletes the file.
     """
     assistant, path = ASSISTANTS[name], tmp_path / "home" / "settings"
-    assert settle(tmp_path / "agent", assistant, path).difference().startswith("--- /dev/null\n")
+    assert settle(tmp_path / "agent", assistant, path).unified_diff().startswith("--- /dev/null\n")
     assert 0o600 == path.stat().st_mode & 0o777
     undo_settings(tmp_path / "agent", assistant, path)
     assert not path.exists()
@@ -241,7 +241,7 @@ def test_a_hook_is_written_when_it_is_wanted(tmp_path: Path) -> None:
     hooked(agent, path, HOOK)
     assert ["lint", HOOK] == commands(path, "PreToolUse")
     assert [HOOK] == commands(path, "UserPromptSubmit")
-    assert not edit_settings(ASSISTANTS["claude-code"], path, ENDPOINT, hook=HOOK).changed
+    assert not edit_settings(ASSISTANTS["claude-code"], path, ENDPOINT, hook=HOOK).has_changes
     hooked(agent, path, f"/usr/bin/{HOOK} --closed")
     assert ["lint", f"/usr/bin/{HOOK} --closed"] == commands(path, "PreToolUse")
     undo_settings(agent, ASSISTANTS["claude-code"], path)
@@ -287,7 +287,7 @@ def test_a_command_that_is_no_verdict_is_refused(command: str) -> None:
     """
     `agent setup` refuses a hook command with a mistake, because it would exit with 2 and so block every prompt.
     """
-    assert hook_problem(command)
+    assert hook_command_problem(command)
     done = CliRunner().invoke(main, ["agent", "setup", "claude-code", "--hook", command])
     assert (2, True) == (done.exit_code, "is no command such as" in done.stderr)
     other = CliRunner().invoke(main, ["agent", "setup", "codex", "--hook", HOOK])

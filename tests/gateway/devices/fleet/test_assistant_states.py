@@ -12,12 +12,12 @@ from gateway.devices.agent.assistants import ASSISTANTS
 from gateway.devices.fleet import facts
 from gateway.devices.fleet.assistant_states import (
     AssistantEvidence,
-    device_assistants,
-    evaluate_evidence,
-    holds_until,
-    updated_memories,
+    assistant_states_of_device,
+    state_from_evidence,
+    state_holds_until,
+    updated_memories_json,
 )
-from gateway.devices.fleet.facts import CAUSES, assistant_name
+from gateway.devices.fleet.facts import CAUSES, assistant_of_source
 from gateway.devices.fleet.uses import RECENT_S
 from spool.devices.device import Device
 from spool.record import moment
@@ -67,7 +67,7 @@ def test_the_table(
         since=SINCE,
         unheard=None if unheard is None else NOW - unheard,
     )
-    state, found_cause, _, use = evaluate_evidence(evidence, at=NOW)
+    state, found_cause, _, use = state_from_evidence(evidence, at=NOW)
     assert expected == (state, found_cause, use)
 
 
@@ -98,7 +98,7 @@ def test_an_agent_that_states_the_use_knows_better(
             since=SINCE,
             unheard=unheard,
         )
-        state, cause, _, found = evaluate_evidence(evidence, at=NOW)
+        state, cause, _, found = state_from_evidence(evidence, at=NOW)
         assert expected == (state, cause, found)
 
 
@@ -108,7 +108,7 @@ def test_without_calls_no_claim_makes_an_assistant_reporting() -> None:
         for cause in ("", *causes):
             for unheard in (None, NOW - 31 * DAY, NOW - DAY, NOW):
                 evidence = AssistantEvidence(claim=claim, cause=cause, unheard=unheard)
-                assert "reporting" != evaluate_evidence(evidence, at=NOW)[0]
+                assert "reporting" != state_from_evidence(evidence, at=NOW)[0]
 
 
 class Laptop:
@@ -124,7 +124,7 @@ class Laptop:
             claim["used_at"] = moment(int((NOW + used) // HOUR * HOUR)) or ""
         heartbeat = json.dumps({"assistants": {"codex": claim}}).encode()
         now = NOW + at
-        uses = updated_memories(self.device, heartbeat, now=now)
+        uses = updated_memories_json(self.device, heartbeat, now=now)
         self.device = replace(self.device, heartbeat=heartbeat, uses=uses, last_seen=now, last_heartbeat=now)
         return self.state(at)
 
@@ -132,7 +132,7 @@ class Laptop:
         self.device = replace(self.device, newest_calls={"codex": NOW + ended})
 
     def state(self, at: float) -> str:
-        [found] = device_assistants(self.device, at=NOW + at)
+        [found] = assistant_states_of_device(self.device, at=NOW + at)
         return found.use if found.use in ("losing", "delayed") else found.state
 
 
@@ -194,12 +194,12 @@ class Sender(Laptop):
         claim = {"state": "reporting", "use": "heard", "heard_at": stated}
         spool = {} if waiting is None else {"spool": {"records": waiting}}
         heartbeat = json.dumps({"assistants": {"codex": claim}, **spool}).encode()
-        uses = updated_memories(self.device, heartbeat, now=NOW + at, is_clock_moved=is_moved)
+        uses = updated_memories_json(self.device, heartbeat, now=NOW + at, is_clock_moved=is_moved)
         self.device = replace(self.device, heartbeat=heartbeat, uses=uses)
         return self.state(at)
 
     def cause(self, at: float) -> str:
-        [found] = device_assistants(self.device, at=NOW + at)
+        [found] = assistant_states_of_device(self.device, at=NOW + at)
         return found.cause
 
 
@@ -225,7 +225,7 @@ def test_a_call_that_the_agent_sent_and_that_did_not_arrive_is_a_loss() -> None:
     assert "losing" == laptop.state_calls(20 * DAY, 62 * MINUTE)
     laptop.call(20 * DAY)
     assert "reporting" == laptop.state_calls(20 * DAY + HOUR, 20 * DAY)
-    assert 20 * DAY + RECENT_S == holds_until(laptop.device, at=NOW + 20 * DAY) - NOW
+    assert 20 * DAY + RECENT_S == state_holds_until(laptop.device, at=NOW + 20 * DAY) - NOW
 
 
 def test_a_call_from_before_the_enrolment_is_no_loss() -> None:
@@ -301,7 +301,7 @@ def test_assistants_are_those_of_the_agent_and_of_the_calls() -> None:
     laptop.beat(0)
     device = replace(laptop.device, newest_calls={"claude-code": NOW, "": NOW})
     assert [("claude-code", "reporting"), ("codex", "unused")] == [
-        (each.name, each.state) for each in device_assistants(device, at=NOW)
+        (each.name, each.state) for each in assistant_states_of_device(device, at=NOW)
     ]
 
 
@@ -311,15 +311,15 @@ def test_every_assistant_that_can_be_set_up_has_its_sources() -> None:
     as well.
     """
     for assistant in ASSISTANTS.values():
-        assert {assistant.name} == {assistant_name(source) for source in assistant.sources}
+        assert {assistant.name} == {assistant_of_source(source) for source in assistant.sources}
     assert {*ASSISTANTS, "opencode"} == set(facts.ASSISTANTS)
 
 
 def test_opencode_reports_with_a_library_of_others() -> None:
-    assert "opencode" == assistant_name("vercel_ai", "opencode") == assistant_name("opencode")
+    assert "opencode" == assistant_of_source("vercel_ai", "opencode") == assistant_of_source("opencode")
     assert (
         None
-        is assistant_name("vercel_ai", "shop")
-        is assistant_name("vercel_ai")
-        is assistant_name("litellm")
+        is assistant_of_source("vercel_ai", "shop")
+        is assistant_of_source("vercel_ai")
+        is assistant_of_source("litellm")
     )

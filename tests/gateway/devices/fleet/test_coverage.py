@@ -11,7 +11,13 @@ from math import inf
 from typing import Any
 
 from gateway.devices.fleet.assistant_states import FINE, AssistantState
-from gateway.devices.fleet.coverage import FleetRow, device_row, measure_coverage, missing_row, system_name
+from gateway.devices.fleet.coverage import (
+    FleetRow,
+    fleet_row_of_device,
+    fleet_row_of_missing,
+    measure_coverage,
+    operating_system_family,
+)
 from gateway.devices.fleet.facts import CAUSES, hash_serial
 from gateway.devices.fleet.matching import ExpectedMachines
 from gateway.devices.machine_state import (
@@ -20,7 +26,7 @@ from gateway.devices.machine_state import (
     AssistantStates,
     Evidence,
     MachineState,
-    machine_state,
+    evaluate_machine_state,
 )
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 from spool.registry.tables.inventory import Machine
@@ -42,11 +48,11 @@ def state_of(
     known: Device, machine: Machine | None = None, assistants: Sequence[AssistantState] | None = None
 ) -> MachineState:
     states = None if assistants is None else AssistantStates(tuple(assistants), inf)
-    return machine_state(Evidence(known, INTERVAL_S, machine), NOW, states)
+    return evaluate_machine_state(Evidence(known, INTERVAL_S, machine), NOW, states)
 
 
 def row(known: Device, machine: Machine | None = None) -> FleetRow:
-    return device_row(known, machine, state_of(known, machine), os="")
+    return fleet_row_of_device(known, machine, state_of(known, machine), os="")
 
 
 def test_machines_are_matched_by_serial_then_by_hostname() -> None:
@@ -65,7 +71,7 @@ def test_machines_are_matched_by_serial_then_by_hostname() -> None:
         device("E5"),  # the device id is a serial number
         device("d6", serial="Z8", hostname="one"),  # another serial number than the machine's
     ]
-    place_of, device_of = ExpectedMachines(machines).matched(devices)
+    place_of, device_of = ExpectedMachines(machines).match_devices(devices)
     assert {"d1": 0, "d2": 1, "d3": 2, "E5": 4} == place_of
     assert {0: "d1", 1: "d2", 2: "d3", 4: "E5"} == {place: known.id for place, known in device_of.items()}
 
@@ -76,7 +82,7 @@ def test_of_two_devices_that_claim_a_serial_number_the_newest_enrolled_one_count
     new = device("new", serial="A1")
     pending = device("pending", serial="A1", state=PENDING, last_seen=NOW + 60)
     for devices in ([old, new, pending], [pending, new, old]):
-        assert {"new": 0} == ExpectedMachines(machines).matched(devices)[0]
+        assert {"new": 0} == ExpectedMachines(machines).match_devices(devices)[0]
 
 
 def test_a_hash_of_the_serial_number_matches_as_well() -> None:
@@ -90,15 +96,15 @@ def test_a_hash_of_the_serial_number_matches_as_well() -> None:
         Machine(hostname="three"),
     ]
     expected = ExpectedMachines(machines)
-    assert expected.expects(serial="", hostname="", serial_hash=hash_serial("a1"))
-    assert not expected.expects(serial="", hostname="two", serial_hash=hash_serial("Z9"))
-    assert expected.expects(serial="", hostname="three", serial_hash=hash_serial("Z9"))
-    assert not expected.expects(serial="Z9", hostname="", serial_hash=hash_serial("A1"))
+    assert expected.has_machine(serial="", hostname="", serial_hash=hash_serial("a1"))
+    assert not expected.has_machine(serial="", hostname="two", serial_hash=hash_serial("Z9"))
+    assert expected.has_machine(serial="", hostname="three", serial_hash=hash_serial("Z9"))
+    assert not expected.has_machine(serial="Z9", hostname="", serial_hash=hash_serial("A1"))
     hashed = Device(
         id="d", enrolled_at=1.0, enrolled_by="f", last_seen=NOW,
         heartbeat=json.dumps({"serial_hash": hash_serial("b2")}).encode(),
     )  # fmt: skip
-    assert {"d": 1} == expected.matched([hashed])[0]
+    assert {"d": 1} == expected.match_devices([hashed])[0]
 
 
 def test_a_machine_that_was_installed_again_is_the_machine() -> None:
@@ -118,17 +124,17 @@ def test_a_machine_that_was_installed_again_is_the_machine() -> None:
         ((again,), "again"),
     ):
         for devices in permutations(known):
-            assert {found: 0} == ExpectedMachines(machines).matched(devices)[0]
+            assert {found: 0} == ExpectedMachines(machines).match_devices(devices)[0]
 
 
 def test_expects_only_what_is_listed() -> None:
     expected = ExpectedMachines([Machine(serial="A1", hostname="one"), Machine(hostname="two")])
-    assert expected.expects(serial="a1", hostname="")
-    assert expected.expects(serial="", hostname="one.example.com")
-    assert expected.expects(serial="Z9", hostname="two")
-    assert not expected.expects(serial="Z9", hostname="one")
-    assert not expected.expects(serial="", hostname="")
-    assert not ExpectedMachines([Machine(serial="A1")]).expects(serial="", hostname="")
+    assert expected.has_machine(serial="a1", hostname="")
+    assert expected.has_machine(serial="", hostname="one.example.com")
+    assert expected.has_machine(serial="Z9", hostname="two")
+    assert not expected.has_machine(serial="Z9", hostname="one")
+    assert not expected.has_machine(serial="", hostname="")
+    assert not ExpectedMachines([Machine(serial="A1")]).has_machine(serial="", hostname="")
 
 
 def test_the_word_of_a_machine() -> None:
@@ -207,8 +213,8 @@ def test_the_link_is_no_word() -> None:
     asleep = device("d", last_seen=NOW - DAY, last_heartbeat=NOW - DAY, newest_calls={"codex": NOW - DAY})
     assert ("reporting", "offline") == state_of(asleep)[:2]
     started = Evidence(asleep, INTERVAL_S, listening_since=NOW - 3 * INTERVAL_S)
-    assert ("reporting", "unknown") == machine_state(started, NOW)[:2]
-    assert ("reporting", "offline") == machine_state(started, NOW + 1)[:2]
+    assert ("reporting", "unknown") == evaluate_machine_state(started, NOW)[:2]
+    assert ("reporting", "offline") == evaluate_machine_state(started, NOW + 1)[:2]
     assert "online" == state_of(device("d", last_seen=NOW - 3 * INTERVAL_S)).link
 
 
@@ -221,7 +227,7 @@ def test_systems() -> None:
         "win32": "windows",
     }
     words |= {"Ubuntu 24.04": "linux", "linux": "linux", "FreeBSD 14": "freebsd", "": ""}
-    assert words == {os: system_name(os) for os in words}
+    assert words == {os: operating_system_family(os) for os in words}
 
 
 def random_fleet(seed: int) -> tuple[list[FleetRow], bool]:
@@ -234,7 +240,7 @@ def random_fleet(seed: int) -> tuple[list[FleetRow], bool]:
             Machine(serial=f"S{n}", team=team, os=os) if has_inventory and chosen.random() < 0.8 else None
         )
         if machine is not None and chosen.random() < 0.2:
-            rows.append(missing_row(machine, listed_at=NOW))
+            rows.append(fleet_row_of_missing(machine, listed_at=NOW))
             continue
         states = []
         for name in chosen.sample(NAMES, chosen.randrange(4)):
@@ -249,7 +255,7 @@ def random_fleet(seed: int) -> tuple[list[FleetRow], bool]:
             platform=os,
             labels={"team": team} if chosen.random() < 0.5 else {},
         )
-        made = device_row(known, machine, state_of(known, machine, states), os="")
+        made = fleet_row_of_device(known, machine, state_of(known, machine, states), os="")
         rows.append(replace(made, is_away=chosen.random() < 0.2))
     return rows, has_inventory
 

@@ -65,7 +65,7 @@ async def test_coverage_is_equal_at_every_hour_of_a_week(table: DeviceTable) -> 
         await table.replace_row(replace(known, newest_calls=calls, last_seen=clock.now() - 7 * HOUR * number))
 
     async def figures() -> tuple[object, ...]:
-        found = fleet.measure_coverage(await fleet.rows())
+        found = fleet.measure_coverage(await fleet.machine_rows())
         return found.machines, found.covered, found.away, found.states, found.causes, found.assistants
 
     before = await figures()
@@ -75,7 +75,7 @@ async def test_coverage_is_equal_at_every_hour_of_a_week(table: DeviceTable) -> 
     restarted = DeviceLifecycle(table, settings=DeviceSettings(), clock=clock, secret=b"s" * 32)
     fleet = Fleet(restarted, lambda: None)
     assert before == await figures()
-    assert {"unknown"} == {row.link for row in await fleet.rows()}
+    assert {"unknown"} == {row.link for row in await fleet.machine_rows()}
 
 
 async def test_a_machine_of_which_nothing_is_heard_is_away(table: DeviceTable) -> None:
@@ -93,14 +93,14 @@ async def test_a_machine_of_which_nothing_is_heard_is_away(table: DeviceTable) -
     )
 
     async def counted() -> tuple[int, int, int]:
-        found = fleet.measure_coverage(await fleet.rows())
+        found = fleet.measure_coverage(await fleet.machine_rows())
         return found.machines, found.covered, found.away
 
     clock.move(3 * 24 * HOUR)
     assert (1, 1, 0) == await counted()
     clock.move(1)
     assert (0, 0, 1) == await counted()
-    assert ["reporting"] == [row.state for row in await fleet.rows()]
+    assert ["reporting"] == [row.state for row in await fleet.machine_rows()]
     old = current[0] = inventory("S1", "S2")  # imported in 1970
     assert (0, 0, 2) == await counted()
     seen = (msgspec.structs.replace(machine, last_seen=clock.now()) for machine in old.machines)
@@ -116,7 +116,7 @@ async def test_a_late_backlog_proves_nothing_of_today(table: DeviceTable) -> Non
     bearer = Bearer("fleet", frozenset())
 
     def newest(ended: float) -> float:
-        lifecycle.heard(found(table, "d"), {"codex": ended}, bearer)
+        lifecycle.note_telemetry(found(table, "d"), {"codex": ended}, bearer)
         return found(table, "d").newest_calls["codex"] - clock.now()
 
     assert -2 * HOUR == newest(clock.now() - 3 * HOUR)
@@ -169,4 +169,4 @@ async def test_a_reused_row_equals_a_new_one(table: DeviceTable) -> None:
                 current[0] = inventory(*chosen.sample([f"S{n}" for n in range(9)], 4))
             case _:
                 clock.move(chosen.choice((1.0, 100.0, 4201.0, 86_400.0, 15 * 86_400.0)))
-        assert await Fleet(lifecycle, lambda: current[0]).rows() == await fleet.rows(), step
+        assert await Fleet(lifecycle, lambda: current[0]).machine_rows() == await fleet.machine_rows(), step

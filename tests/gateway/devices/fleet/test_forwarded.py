@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.devices.fleet.forwarded import state_what_waits
+from gateway.devices.fleet.forwarded import adjust_heartbeat_for_upstream
 from spool.devices.device import Device
 
 NOW, MINUTE = 1_790_000_000.0, 60.0
@@ -31,7 +31,7 @@ def told(
     fields = {"state": "reporting", "use": "heard", "heard_at": "an hour"} | claim
     heartbeat = {"assistants": {"codex": fields}, "spool": {"records": 0, "oldest_age_s": 3.0}}
     since = None if waiting_s is None else NOW - waiting_s
-    state_what_waits(heartbeat, device, since, hold_s=hold_s, now=NOW)
+    adjust_heartbeat_for_upstream(heartbeat, device, since, hold_s=hold_s, now=NOW)
     return heartbeat
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.devices.fleet.inventory_lists import read_inventory
+from gateway.devices.fleet.inventory_lists import read_inventory_list
 from spool.errors import Invalid
 from spool.registry.tables.inventory import Machine
 
@@ -27,7 +27,7 @@ AT_HALF_PAST_EIGHT = 1795681800.0
 
 
 def test_an_export_of_jamf() -> None:
-    listed = read_inventory("jamf.csv", JAMF)
+    listed = read_inventory_list("jamf.csv", JAMF)
     assert (
         Machine(
             "C02XL0GYJGH5", "ada-mac", "Ada@Example.com", "Engineering", "macOS 26.1", AT_HALF_PAST_EIGHT
@@ -41,7 +41,7 @@ def test_an_export_of_intune() -> None:
     An Intune export is read with its byte order mark, seven digits of a second, and a quoted comma. A phone in it
     is left out.
     """
-    listed = read_inventory("intune.csv", INTUNE)
+    listed = read_inventory_list("intune.csv", INTUNE)
     assert 1 == listed.no_laptops
     assert (
         Machine(
@@ -53,7 +53,7 @@ def test_an_export_of_intune() -> None:
 
 def test_an_export_of_kandji() -> None:
     """A Kandji export with semicolons and an empty line is read."""
-    [machine] = read_inventory("kandji.csv", KANDJI).machines
+    [machine] = read_inventory_list("kandji.csv", KANDJI).machines
     assert Machine("C02XL0GYJGH7", "mia-mac", "mia@example.com", "Docs", "Mac", AT_HALF_PAST_EIGHT) == machine
 
 
@@ -63,12 +63,12 @@ def test_repeated_machines_count_once() -> None:
     machine.
     """
     content = b"serial,user,last seen\nA1,old,2026-11-01\na1,new,2026-11-26\nA1,none,\nB2,bob,2026-11-26\n"
-    listed = read_inventory("list.csv", content)
+    listed = read_inventory_list("list.csv", content)
     assert (["new", "bob"], 2) == ([machine.user for machine in listed.machines], listed.repeated)
 
 
 def test_users_are_stored_as_in_records() -> None:
-    [first, second] = read_inventory(
+    [first, second] = read_inventory_list(
         "list.csv", JAMF, carried=lambda user: None if "@" in user else user
     ).machines
     assert ("", "bob") == (first.user, second.user)
@@ -94,7 +94,7 @@ def test_users_are_stored_as_in_records() -> None:
 )
 def test_a_list_that_cannot_be_read_as_a_whole(content: bytes, reason: str) -> None:
     if not reason:
-        assert 1 == len(read_inventory("list.csv", content).machines)
+        assert 1 == len(read_inventory_list("list.csv", content).machines)
         return
     with pytest.raises(Invalid, match=reason):
-        read_inventory("list.csv", content)
+        read_inventory_list("list.csv", content)

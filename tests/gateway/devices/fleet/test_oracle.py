@@ -14,9 +14,9 @@ from itertools import pairwise
 
 import pytest
 
-from gateway.devices.fleet.assistant_states import correct_time, updated_memories
-from gateway.devices.fleet.uses import LOSING, LOSSES_OF_A_DAY, UseLook, UseMemory, memory_after_look
-from gateway.devices.machine_state import COVERED, Evidence, machine_state
+from gateway.devices.fleet.assistant_states import to_gateway_time, updated_memories_json
+from gateway.devices.fleet.uses import LOSING, LOSSES_OF_A_DAY, UseLook, UseMemory, memory_after_probe
+from gateway.devices.machine_state import COVERED, Evidence, evaluate_machine_state
 from spool.devices.device import Device
 from spool.record import moment
 
@@ -109,20 +109,20 @@ def looks(past: History, *, is_old: bool) -> Iterator[tuple[float, Device]]:
             continue
         is_bad, used, heard = past.is_bad(now), past.seen_use(now), past.newest(past.calls, now)
         setting = "not_configured" if is_bad else "configured"
-        memory = memory_after_look(
+        memory = memory_after_probe(
             memory, UseLook(setting=setting, is_bad=is_bad, used=used, heard=heard), now=now
         )
         claim: dict[str, object] = {"state": setting if is_bad else "unused"}
         if used is not None:
             claim["used_at"] = moment((used + past.offset_s) // HOUR * HOUR)
         if not is_old:
-            claim["use"] = memory.use(now=now)
+            claim["use"] = memory.use_state(now=now)
         heartbeat = json.dumps({"assistants": {"codex": claim}}).encode()
         device = replace(device, clock_offset_s=past.offset_s, last_seen=now, last_heartbeat=now)
         if heard is not None:
-            ended = correct_time(device, heard + past.offset_s, now=now)
+            ended = to_gateway_time(device, heard + past.offset_s, now=now)
             device = replace(device, newest_calls={"codex": ended})
-        uses = updated_memories(device, heartbeat, now=now)
+        uses = updated_memories_json(device, heartbeat, now=now)
         device = replace(device, heartbeat=heartbeat, uses=uses)
         yield now, device
 
@@ -141,7 +141,7 @@ def test_no_loss_is_covered_for_long_and_no_fine_day_is_a_loss(is_old: bool, bou
         before, before_at = "", START
         losses: list[float] = []
         for now, device in looks(past, is_old=is_old):
-            state = machine_state(Evidence(device, INTERVAL_S), now)
+            state = evaluate_machine_state(Evidence(device, INTERVAL_S), now)
             first = past.first_lost(now)
             used = past.newest(past.uses, now) or 0.0
             if state.word == LOSING != before:
@@ -160,7 +160,9 @@ def test_no_loss_is_covered_for_long_and_no_fine_day_is_a_loss(is_old: bool, bou
                 heard = past.newest(past.calls, now) or 0.0
                 is_over = heard > before_at - LOOK_S or repaired_since(past, before_at - LOOK_S, now)
                 assert is_over or is_third, seed
-            asleep = machine_state(Evidence(device, INTERVAL_S, listening_since=now), now + 20 * HOUR)
+            asleep = evaluate_machine_state(
+                Evidence(device, INTERVAL_S, listening_since=now), now + 20 * HOUR
+            )
             assert (state.word, state.covered) == (asleep.word, asleep.covered)
             before, before_at = state.word, now
     assert lost_days

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from gateway.devices.fleet.uses import UseLook, UseMemory, memory_after_look
+from gateway.devices.fleet.uses import UseLook, UseMemory, memory_after_probe
 
 MINUTE, HOUR = 60.0, 3600.0
 LOOK_S = 300.0
@@ -45,9 +45,9 @@ def states(day: Day, hours: float) -> dict[float, str]:
         )
         local = shown(day, now)
         memory = msgspec.json.decode(
-            msgspec.json.encode(memory_after_look(memory, look, now=local)), type=UseMemory
+            msgspec.json.encode(memory_after_probe(memory, look, now=local)), type=UseMemory
         )
-        found[now] = memory.use(now=local)
+        found[now] = memory.use_state(now=local)
     return found
 
 
@@ -161,8 +161,8 @@ def test_a_loss_has_the_cause_of_its_uses() -> None:
             cut = "agent_down" if pause[0] <= now < pause[1] else ""
             newest = max((at for at in used if at <= now), default=None)
             look = UseLook(setting="configured", is_bad=False, cut=cut, used=newest)
-            memory = memory_after_look(memory, look, now=now)
-        assert ("losing", cause) == (memory.use(now=now), memory.cut)
+            memory = memory_after_probe(memory, look, now=now)
+        assert ("losing", cause) == (memory.use_state(now=now), memory.cut)
 
 
 def test_a_clock_that_is_set_back_makes_no_loss_and_hides_none() -> None:

@@ -90,7 +90,7 @@ def test_signatures_have_64_bytes() -> None:
     """A signature always has 64 bytes: its numbers are padded if they begin with zeros."""
     for seed in range(300):
         key = TokenKey(seed.to_bytes(2))
-        assert 86 == len(key.token(b"{}", KEY_ID).rpartition(".")[2])
+        assert 86 == len(key.sign_web_token(b"{}", KEY_ID).rpartition(".")[2])
 
 
 def opa(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

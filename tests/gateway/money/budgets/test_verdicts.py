@@ -161,8 +161,8 @@ async def test_all_gateways_return_the_same_signed_bytes(house: House) -> None:
     other = await board_of(house).current(ACTING)
     assert one == other
     key = PublicKey(house.evaluator.verdicts.key.public_pem)
-    assert key.is_signed(one.signature, one.body)
-    assert not key.is_signed(one.signature, one.body + b" ")
+    assert key.is_valid_signature(one.signature, one.body)
+    assert not key.is_valid_signature(one.signature, one.body + b" ")
     await house.restart()
     assert one == await house.evaluator.verdicts.current(ACTING)
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.devices.fleet.assistant_states import AssistantState
-from gateway.devices.fleet.coverage import FleetRow, device_row, missing_row
+from gateway.devices.fleet.coverage import FleetRow, fleet_row_of_device, fleet_row_of_missing
 from gateway.devices.fleet.facts import CAUSES, NO_AGENT, NO_RECORD, NOT_FORWARDED
-from gateway.devices.fleet.repairs import _REPAIRS, find_repair
+from gateway.devices.fleet.repairs import _REPAIRS, repair_of_cause
 from gateway.devices.machine_state import (
     CLOCK_WRONG,
     REVOKED_THERE,
     AssistantStates,
     Evidence,
-    machine_state,
+    evaluate_machine_state,
 )
 from gateway.money.insights.detectors.fleet import (
     assistant_not_reporting,
@@ -47,8 +47,8 @@ def row(
     given = {"enrolled_at": 1.0, "enrolled_by": "fleet", "last_seen": NOW, "last_heartbeat": NOW, **device}
     machine = Machine(serial=id, team=team, user=user, last_seen=seen, seen_before=before)
     evidence = Evidence(Device(id=id, **given), 60.0, machine)
-    return device_row(
-        evidence.device, machine, machine_state(evidence, NOW, AssistantStates(states, NOW)), os=""
+    return fleet_row_of_device(
+        evidence.device, machine, evaluate_machine_state(evidence, NOW, AssistantStates(states, NOW)), os=""
     )
 
 
@@ -60,7 +60,7 @@ def test_every_cause_has_words_and_a_repair() -> None:
     causes = {(state, cause) for state, known in CAUSES.items() for cause in known}
     of_gateway = {("unknown", NO_AGENT), ("unreachable", NO_RECORD), ("unreachable", NOT_FORWARDED)}
     assert causes | of_gateway | {CLOCK_WRONG, REVOKED_THERE} == _REPAIRS.keys()
-    assert "is not set up" == find_repair(("not_configured", "")).words
+    assert "is not set up" == repair_of_cause(("not_configured", "")).words
 
 
 def test_assistants_that_do_not_report() -> None:
@@ -117,7 +117,7 @@ def test_machines_that_never_reported() -> None:
         Machine(serial="A2", team="ads"),
         Machine(serial="B1"),
     ]
-    rows = [missing_row(each, listed_at=NOW) for each in machines]
+    rows = [fleet_row_of_missing(each, listed_at=NOW) for each in machines]
     found: list[Finding] = list(missing_device(Facts(now=NOW, fleet=rows)))
     assert ["2 machines of the team ads never reported", "B1 never reported"] == titles(found)
     assert "A1: ada" in found[0].draft.description
@@ -125,7 +125,7 @@ def test_machines_that_never_reported() -> None:
 
 def test_missing_machines_may_report_without_a_serial_number() -> None:
     """Three laptops whose agents state no serial number are outside the inventory, so the advice names them."""
-    expected = [missing_row(Machine(serial=f"S{n}"), listed_at=NOW) for n in range(3)]
+    expected = [fleet_row_of_missing(Machine(serial=f"S{n}"), listed_at=NOW) for n in range(3)]
     nameless = [replace(row(f"laptop-{n}"), machine=None) for n in range(3)]
     named = replace(row("other", heartbeat=b'{"serial": "Z1"}'), machine=None)
     hashed = replace(row("hashed", heartbeat=b'{"serial_hash": "ab"}'), machine=None)

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from gateway.devices.fleet.coverage import FleetRow, device_row
+from gateway.devices.fleet.coverage import FleetRow, fleet_row_of_device
 from gateway.devices.fleet.facts import REPORTING
-from gateway.devices.fleet.severity import fleet_severity
+from gateway.devices.fleet.severity import severity_of_machines
 from gateway.devices.fleet.uses import LOSING
-from gateway.devices.machine_state import AT_RISK, Evidence, machine_state
+from gateway.devices.machine_state import AT_RISK, Evidence, evaluate_machine_state
 from gateway.money.insights.detectors.fleet import MAX_CSV_ROWS
 from gateway.money.insights.facts import Facts
 from gateway.money.insights.inspector import OF_STATES, run_detectors
@@ -59,7 +59,9 @@ def machine(
         uses=json.dumps({"codex": {"setting": "x", "since": now - HOUR_S}}),
         heartbeat=json.dumps(heartbeat).encode(),
     )
-    return device_row(device, None, machine_state(Evidence(device, 60.0), now), os="macOS 15")
+    return fleet_row_of_device(
+        device, None, evaluate_machine_state(Evidence(device, 60.0), now), os="macOS 15"
+    )
 
 
 def fleet(size: int, bad: int, now: float = NOW, **claim: Any) -> list[FleetRow]:
@@ -90,7 +92,7 @@ def test_the_share_of_the_fleet_decides(size: int, bad: int, losing: str, at_ris
         rows = fleet(size, bad, claim="not_configured", use=use)
         assert {word} == {row.state for row in rows[:bad]}
         assert {REPORTING} >= {row.state for row in rows[bad:]}
-        assert severity == fleet_severity(rows[:bad], rows)
+        assert severity == severity_of_machines(rows[:bad], rows)
         run = run_detectors(Facts(now=NOW, fleet=rows), OF_STATES)
         assert {severity} == {finding.severity for finding in run.findings}
         assert min(TEAMS, bad) == len(run.findings)
@@ -100,8 +102,8 @@ def test_machines_outside_the_list_are_part_of_the_fleet() -> None:
     """A list of five pilot machines makes no warning of three losses among 200 other machines."""
     rows = fleet(205, 3, claim="not_configured", use="losing")
     listed = [replace(row, machine=Machine(serial=row.id)) for row in rows[-5:]]
-    assert INFO == fleet_severity(rows[:3], [*rows[:-5], *listed])
-    assert WARNING == fleet_severity(rows[:3], [*rows[:15], *listed])
+    assert INFO == severity_of_machines(rows[:3], [*rows[:-5], *listed])
+    assert WARNING == severity_of_machines(rows[:3], [*rows[:15], *listed])
 
 
 async def test_losses_are_noticed_by_severity(tmp_path: Path) -> None:
@@ -146,8 +148,8 @@ def test_only_a_quiet_month_has_no_finding(losses: float) -> None:
         past = history(random.Random(number), is_old=False, sessions=30, losses=losses)
         past.offset_s = 0.0  # a wrong clock is a finding
         for now, device in looks(past, is_old=False):
-            state = machine_state(Evidence(device, 60.0), now)
-            row = device_row(replace(device, id=f"m{number}"), None, state, os="")
+            state = evaluate_machine_state(Evidence(device, 60.0), now)
+            row = fleet_row_of_device(replace(device, id=f"m{number}"), None, state, os="")
             days[int(now // DAY_S)][row.id] = row
     rows: dict[str, FleetRow] = {}
     found = []

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.devices.fleet.coverage import FleetRow, device_row
-from gateway.devices.machine_state import Evidence, machine_state
+from gateway.devices.fleet.coverage import FleetRow, fleet_row_of_device
+from gateway.devices.machine_state import Evidence, evaluate_machine_state
 from gateway.money.insights.detectors.tokens import token_burst, token_strangers
 from gateway.money.insights.facts import DAY_S, Facts
 from spool.devices.device import Device
@@ -38,7 +38,9 @@ def device(number: int, at: float, *, token: str = "t1", hardware: str = "") -> 
 
 def row(device: Device, *, is_expected: bool) -> FleetRow:
     machine = Machine(serial=device.id) if is_expected else None
-    return device_row(device, machine, machine_state(Evidence(device, 60.0, machine), NOW), os="")
+    return fleet_row_of_device(
+        device, machine, evaluate_machine_state(Evidence(device, 60.0, machine), NOW), os=""
+    )
 
 
 def enrolled(strangers: int, known: int, at: float = NOW - HOUR_S) -> Facts:

@@ -10,8 +10,8 @@ from typing import Any
 
 from gateway.normalise import any_format
 from gateway.normalise.formats.engine.declaration import Normalised
-from gateway.normalise.formats.langfuse.merger import count_incomplete
-from gateway.normalise.formats.list import require_format
+from gateway.normalise.formats.langfuse.merger import count_incomplete_generations
+from gateway.normalise.formats.list import recognise_format_or_refuse
 from gateway.normalise.outcome import Options, Outcome
 from spool.record import Inference, record_to_json
 
@@ -66,9 +66,9 @@ def read(format: str | None, payload: Any, *, options: Options | None = None) ->
 def read_batch(format: str | None, payload: Any, *, options: Options | None = None) -> Normalised:
     """Decode a payload, and check that the accounting balances."""
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-    named = format or require_format(body, how="name it")
-    normalised, _ = run(any_format.normalise(named, body, options=options or Options()))
-    assert_balanced(normalised.outcome, waiting=count_incomplete(normalised.reports))
+    named = format or recognise_format_or_refuse(body, how="name it")
+    normalised, _ = run(any_format.normalise_body(named, body, options=options or Options()))
+    assert_balanced(normalised.outcome, waiting=count_incomplete_generations(normalised.reports))
     return normalised
 
 

@@ -116,7 +116,7 @@ def test_bedrock_tells_what_it_holds_beside_the_body() -> None:
     held: list[int] = []
     line = json.dumps(bedrock_record()).encode()
     body = json.dumps(firehose(packed(line), packed(line, zipped=False))).encode()
-    run(any_format.normalise("bedrock", body, options=Options(), hold=held.append))
+    run(any_format.normalise_body("bedrock", body, options=Options(), hold=held.append))
     assert [len(line)] * 2 == held
 
 

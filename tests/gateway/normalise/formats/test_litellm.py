@@ -11,7 +11,7 @@ import pytest
 from gateway.normalise import any_format
 from gateway.normalise.formats import litellm
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, NOT_AI, Options
-from gateway.normalise.payload.literal import read_literal
+from gateway.normalise.payload.literal import read_python_literal
 from gateway.normalise.reading.tokens import Usage
 from spool.identity import hash_parts
 from spool.record import rfc3339
@@ -45,7 +45,9 @@ def test_one_broken_member_of_512_is_rejected_alone(event: dict[str, Any]) -> No
     """
     events: list[Any] = [event | {"id": f"chatcmpl-{number:024d}"} for number in range(512)]
     events[300] = event | {"prompt_tokens": "CANARY"}
-    (outcome, _), turns = run(any_format.normalise("litellm", json.dumps(events).encode(), options=Options()))
+    (outcome, _), turns = run(
+        any_format.normalise_body("litellm", json.dumps(events).encode(), options=Options())
+    )
     assert_balanced(outcome)
     assert 511 == len(outcome.records)
     assert [(300, MALFORMED, "prompt_tokens is not a number")] == outcome.rejects
@@ -530,8 +532,8 @@ def test_what_looks_like_python_and_is_not_costs_no_time(unit: str) -> None:
     Text that resembles Python's form but is not valid is given up in one pass, however deep or incomplete it is.
     """
     begin = time.process_time()
-    read_literal("'" + unit * (65_536 // len(unit)), Usage)
-    read_literal(unit * (65_536 // len(unit)), Usage)
+    read_python_literal("'" + unit * (65_536 // len(unit)), Usage)
+    read_python_literal(unit * (65_536 // len(unit)), Usage)
     assert time.process_time() - begin < 0.5
 
 

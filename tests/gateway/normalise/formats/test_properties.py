@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import BadPayload
 from gateway.normalise import any_format
-from gateway.normalise.formats.langfuse.merger import complete_at_once, count_incomplete
-from gateway.normalise.formats.list import FORMAT_NAMES, require_format
+from gateway.normalise.formats.langfuse.merger import complete_without_waiting, count_incomplete_generations
+from gateway.normalise.formats.list import FORMAT_NAMES, recognise_format_or_refuse
 from gateway.normalise.outcome import Options, Outcome
 from spool.record import Inference, UsageMetric, pack, record_to_json
 from tests.gateway.normalise.formats.payloads import assert_balanced, cases, run
@@ -108,12 +108,12 @@ def put(payload: Any, path: tuple[Any, ...], value: Any) -> Any:
 def taken(format: str | None, body: bytes) -> Outcome | None:
     """Decode a body and release its partial reports. Return None if the body was refused."""
     try:
-        named = format or require_format(body, how="name it")
-        normalised, _ = run(any_format.normalise(named, body, options=Options()))
+        named = format or recognise_format_or_refuse(body, how="name it")
+        normalised, _ = run(any_format.normalise_body(named, body, options=Options()))
     except BadPayload:
         return None
-    assert_balanced(normalised.outcome, waiting=count_incomplete(normalised.reports))
-    outcome = complete_at_once(normalised)
+    assert_balanced(normalised.outcome, waiting=count_incomplete_generations(normalised.reports))
+    outcome = complete_without_waiting(normalised)
     assert_balanced(outcome)
     return outcome
 

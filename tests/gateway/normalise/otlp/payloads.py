@@ -98,7 +98,9 @@ def normalised(
         body = payload
     else:
         body = in_json(payload) if encoding == "json" else in_protobuf(payload)
-    outcome = finished(otlp.normalise("traces", body, json=encoding == "json", options=options or Options()))
+    outcome = finished(
+        otlp.normalise_otlp("traces", body, json=encoding == "json", options=options or Options())
+    )
     assert_balanced(outcome)
     return outcome
 

@@ -183,7 +183,7 @@ def change_numbers(payload: dict[str, Any]) -> None:
 
 def read(key: str, payload: dict[str, Any], options: Options | None = None) -> Outcome:
     body = json.dumps(payload).encode()
-    return finished(otlp.normalise(SIGNALS[key], body, json=True, options=options or Options()))  # type: ignore[arg-type]
+    return finished(otlp.normalise_otlp(SIGNALS[key], body, json=True, options=options or Options()))  # type: ignore[arg-type]
 
 
 def loaded(path: Path, *changes: Callable[[dict[str, Any]], None]) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def test_the_case_becomes_the_expected_records(key: str, path: Path, encoding: s
     """Every field is equal in both encodings, and the accounting balances."""
     payload, signal = json.loads(path.read_text()), SIGNALS[key][0]
     body = path.read_bytes() if encoding == "json" else in_protobuf(key, payload)
-    outcome = finished(otlp.normalise(signal, body, json=encoding == "json", options=Options()))  # type: ignore[arg-type]
+    outcome = finished(otlp.normalise_otlp(signal, body, json=encoding == "json", options=Options()))  # type: ignore[arg-type]
     assert_balanced(outcome)
     expected = [
         comparable(row) for row in json.loads(path.with_suffix(".expected.json").read_text())["records"]

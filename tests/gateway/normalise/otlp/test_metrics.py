@@ -45,7 +45,7 @@ def test_a_delta_is_a_record_over_its_time() -> None:
         "start_time": NOW, "end_time": NOW + 60 * SECOND, "source": "otel",
     } == picked(record, "name", "model", "token_type", "value", "unit", "start_time", "end_time", "source")  # fmt: skip
     assert (
-        point_id(SeriesKeys().hash_series(given_point), NOW, NOW + 60 * SECOND)
+        point_id(SeriesKeys().series_key(given_point), NOW, NOW + 60 * SECOND)
         == record.id
         == outcome.identities[0].id
     )
@@ -68,7 +68,7 @@ def test_a_cumulative_point_is_the_logs_to_turn_into_a_delta() -> None:
     counter = typed("output", 359.0, cumulative=True, start_time=0, resource={"service.name": "shop"})
     (taken,) = (outcome := read_points(counter)).points
     assert isinstance(taken, CounterPoint)
-    assert SeriesKeys().hash_series(counter) == taken.series
+    assert SeriesKeys().series_key(counter) == taken.series
     assert taken.start_time == 0
     assert taken.time == NOW + 60 * SECOND
     assert taken.value == 359
@@ -523,7 +523,7 @@ def test_what_one_tollhouse_sends_another_reads_back(
         session=session, user="uuid-1", team=None, api_key="laptop", device="device-1", tags=tags,
     )  # fmt: skip
     body = metrics_request([(record, NOW / SECOND)])
-    outcome = finished(otlp.normalise("metrics", body, json=False, options=Options()))
+    outcome = finished(otlp.normalise_otlp("metrics", body, json=False, options=Options()))
     assert [record] == outcome.records
 
 

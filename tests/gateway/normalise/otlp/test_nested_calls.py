@@ -387,13 +387,13 @@ def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
     monkeypatch.setattr(spans_module, "PART", 100)
     at_once = normalised(payload, encoding=encoding)
     waiting: list[int] = []
-    settle = spans_module.SpanReader.add_ended_traces
+    settle = spans_module.SpanReader.add_calls_of_ended_traces
 
     def watched(self: spans_module.SpanReader, ended: frozenset[str]) -> Iterator[None]:
         waiting.append(len(self._calls))
         return settle(self, ended)
 
-    monkeypatch.setattr(spans_module.SpanReader, "add_ended_traces", watched)
+    monkeypatch.setattr(spans_module.SpanReader, "add_calls_of_ended_traces", watched)
     monkeypatch.setattr(pieces, "LARGE_BODY", 10_000)
     by_trace = normalised(payload, encoding=encoding)
     assert len(waiting) > 10

@@ -21,11 +21,11 @@ def test_of_spans() -> None:
     the call's session.
     """
     calls = traces(span(1, CHAT), span(2, CALL), scope="copilot-chat", resource=WINDOW)
-    outcome = finished(otlp.normalise("traces", in_json(calls), json=True, options=Options()))
+    outcome = finished(otlp.normalise_otlp("traces", in_json(calls), json=True, options=Options()))
     assert ["chat", "window"] == [record.session for record in outcome.records]
     assert {("copilot_chat", "copilot-chat", "window")} == outcome.sessions.keys()
     same = traces(span(1, CALL), scope="copilot-chat", resource=WINDOW)
-    assert {} == finished(otlp.normalise("traces", in_json(same), json=True, options=Options())).sessions
+    assert {} == finished(otlp.normalise_otlp("traces", in_json(same), json=True, options=Options())).sessions
 
 
 def test_of_log_records() -> None:

@@ -34,7 +34,7 @@ class Client:
         data = self._reader.get_metrics_data()
         assert data is not None
         body = encode_metrics(data).SerializeToString()
-        outcome = finished(otlp.normalise("metrics", body, json=False, options=Options()))
+        outcome = finished(otlp.normalise_otlp("metrics", body, json=False, options=Options()))
         assert_balanced(outcome)
         records = [record for record in outcome.records if isinstance(record, UsageMetric)]
         for point in outcome.points:

@@ -34,7 +34,7 @@ def point(**changes: Any) -> Point:
 
 
 def key(**changes: Any) -> bytes:
-    return SeriesKeys().hash_series(point(**changes))
+    return SeriesKeys().series_key(point(**changes))
 
 
 def tagged(value: Any) -> Any:
@@ -81,9 +81,9 @@ def test_neighbours_do_not_lend_each_other_their_resource() -> None:
     keys = SeriesKeys()
     first, second = point(), point(resource=Resource(attributes={"service.name": "other"}))
     assert [key(), key(resource=second.resource), key()] == [
-        keys.hash_series(first),
-        keys.hash_series(second),
-        keys.hash_series(first),
+        keys.series_key(first),
+        keys.series_key(second),
+        keys.series_key(first),
     ]
 
 
@@ -118,7 +118,7 @@ def test_neighbours_have_the_same_keys_as_points_that_are_alone(points: list[dic
     """The shares of resource and metric are hashed once for consecutive points, and the keys are the same."""
     keys = SeriesKeys()
     assert [plain_key(point(**each)) for each in points] == [
-        keys.hash_series(point(**each)) for each in points
+        keys.series_key(point(**each)) for each in points
     ]
 
 

@@ -14,7 +14,13 @@ from gateway.normalise.otlp import admission, semconv, shapes
 from gateway.normalise.otlp.decoding import protobuf_decoder
 from gateway.normalise.otlp.product import Names
 from gateway.normalise.otlp.products import PRODUCTS
-from gateway.normalise.otlp.shapes import DECLARED, METADATA_BEGINNINGS, TAG_LISTS, metadata_pairs, shape_of
+from gateway.normalise.otlp.shapes import (
+    DECLARED,
+    METADATA_BEGINNINGS,
+    TAG_LISTS,
+    attributes_with_tags,
+    find_or_build_shape,
+)
 from gateway.normalise.otlp.spans import readings
 from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.reading.ai_names import is_ai_name
@@ -102,10 +108,10 @@ def test_a_shape_has_what_every_table_says(seed: int) -> None:
     for _ in range(examples(300)):
         names = names_of(chance)
         attributes = dict.fromkeys(names)
-        found = {**asdict(shape_of(attributes))}
+        found = {**asdict(find_or_build_shape(attributes))}
         assert ({}, {}) == (found.pop("own"), found.pop("readings"))
         assert by_tables(names) == found
-        assert metadata_by_tables(names) == list(metadata_pairs(attributes))
+        assert metadata_by_tables(names) == list(attributes_with_tags(attributes))
 
 
 def test_every_name_that_decides_has_facts_of_its_own() -> None:
@@ -156,7 +162,7 @@ def varied(body: bytes, chance: Random) -> bytes:
 
 
 def read(body: bytes) -> Outcome:
-    return certain(finished(otlp.normalise("traces", body, json=False, options=Options(host_id=True))))
+    return certain(finished(otlp.normalise_otlp("traces", body, json=False, options=Options(host_id=True))))
 
 
 @pytest.mark.parametrize("number", part(range(len(trace_requests())), every=8))
@@ -183,9 +189,9 @@ def test_familiar_spans_are_read_like_unfamiliar_ones(number: int, monkeypatch: 
 def test_sets_of_names_that_never_recur_displace_no_set() -> None:
     usual = {"app.usual": "on"}
     for _ in range(2):
-        shape_of(usual)
+        find_or_build_shape(usual)
     for number in range(2 * shapes._MOST_SHAPES):
-        shape_of({f"app.invented-{number}": "on"})
+        find_or_build_shape({f"app.invented-{number}": "on"})
     assert tuple(usual) in shapes._by_names
 
 
@@ -193,10 +199,14 @@ def test_sets_of_declared_names_that_never_recur_are_not_kept() -> None:
     forget()
     chance = Random(2)
     for _ in range(300):
-        shape_of(dict.fromkeys(chance.sample(sorted(DECLARED), 7)))
+        find_or_build_shape(dict.fromkeys(chance.sample(sorted(DECLARED), 7)))
     assert {} == shapes._shapes
-    assert shape_of({"app.name": 1, "user.id": 1}) is not shape_of({"user.id": 1, "app.name": 1})
-    assert shape_of({"app.name": 1, "user.id": 1}) is shape_of({"app.other": 1, "user.id": 1})
+    assert find_or_build_shape({"app.name": 1, "user.id": 1}) is not find_or_build_shape(
+        {"user.id": 1, "app.name": 1}
+    )
+    assert find_or_build_shape({"app.name": 1, "user.id": 1}) is find_or_build_shape(
+        {"app.other": 1, "user.id": 1}
+    )
 
 
 def test_shapes_are_limited_by_all_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,8 +216,8 @@ def test_shapes_are_limited_by_all_their_names(monkeypatch: pytest.MonkeyPatch) 
     chance = Random(1)
     for _ in range(200):
         names = chance.sample(sorted(DECLARED), 100)
-        shape_of(dict.fromkeys(names))
-        shape_of(dict.fromkeys(reversed(names)))
+        find_or_build_shape(dict.fromkeys(names))
+        find_or_build_shape(dict.fromkeys(reversed(names)))
         assert sum(map(len, shapes._shapes)) <= 2000 + 100
-    shape_of({"app.usual": 1})
-    assert shape_of({"app.name": 1}) is shape_of({"app.other": 2})
+    find_or_build_shape({"app.usual": 1})
+    assert find_or_build_shape({"app.name": 1}) is find_or_build_shape({"app.other": 2})

@@ -69,7 +69,7 @@ def put(target: Any, value: Any) -> None:
 
 
 def read(body: bytes) -> Outcome:
-    return finished(otlp.normalise("traces", body, json=False, options=Options(host_id=True)))
+    return finished(otlp.normalise_otlp("traces", body, json=False, options=Options(host_id=True)))
 
 
 def certain(outcome: Outcome) -> Outcome:
@@ -89,7 +89,7 @@ def test_remembered_facts_equal_facts_that_are_read(number: int, monkeypatch: py
     bodies *= 2
     remembered = [certain(read(one)) for one in bodies]
     with monkeypatch.context() as patch:
-        patch.setattr(SpanReading, "remembered_names", lambda reading, attributes: None)
+        patch.setattr(SpanReading, "remembered_call_names", lambda reading, attributes: None)
         assert remembered == [certain(read(one)) for one in bodies]
 
 

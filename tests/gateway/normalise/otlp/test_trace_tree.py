@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.normalise.otlp.call import NO_CALLER, SpanCall
-from gateway.normalise.otlp.spans.trace_tree import TURN, Key, Node, TraceTree, join_streams
+from gateway.normalise.otlp.spans.trace_tree import TURN, Key, Node, TraceTree, assign_reports_to_streams
 from gateway.normalise.reading.tokens import Tokens
 from spool.record import Inference
 
@@ -32,7 +32,7 @@ def test_twins_are_settled_in_turns() -> None:
         outer, inner = key(2 * number), key(2 * number + 1)
         tree.nodes[outer] = Node(None, NO_CALLER, None, False, call(2 * number))
         tree.nodes[inner] = Node(outer, NO_CALLER, None, False, call(2 * number + 1))
-    assert 3 * TURNS == sum(1 for _ in tree.drop_twins())
+    assert 3 * TURNS == sum(1 for _ in tree.choose_dropped_twins())
 
 
 def test_streams_are_joined_in_turns() -> None:
@@ -49,5 +49,5 @@ def test_streams_are_joined_in_turns() -> None:
             nodes[at] = Node(parent, NO_CALLER, None, False, made)
             calls.append((made, parent))
     # The steps are over nodes, calls (twice), reports by position, and repeated calls.
-    assert (3 + 2 + 2 + 1 + 1) * TURNS == sum(1 for _ in join_streams(nodes, calls))
+    assert (3 + 2 + 2 + 1 + 1) * TURNS == sum(1 for _ in assign_reports_to_streams(nodes, calls))
     assert TURNS * TURN == len({node.stream.place for node in nodes.values() if node.stream is not None})

@@ -77,7 +77,7 @@ def test_a_kind_of_metric_that_cannot_count_is_shown(kind: str, encoding: str) -
     payload = {"resourceMetrics": [{"scopeMetrics": [{"metrics": metrics}]}]}
     message = json_format.ParseDict(payload, ExportMetricsServiceRequest())
     body = in_json(payload) if encoding == "json" else message.SerializeToString()
-    outcome = finished(otlp.normalise("metrics", body, json=encoding == "json", options=Options()))
+    outcome = finished(otlp.normalise_otlp("metrics", body, json=encoding == "json", options=Options()))
     assert is_shown(outcome, "llm.tokens")
     assert f"a {kind}" in outcome.unrecognised[0]
 

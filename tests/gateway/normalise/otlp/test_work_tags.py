@@ -8,7 +8,7 @@ import pytest
 
 from gateway.configuration.sections import Config
 from gateway.intake.attribution import Attribution
-from gateway.normalise.reading.repositories import repository_of, unify_work_tags
+from gateway.normalise.reading.repositories import repository_in_attributes, unify_work_tags
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, only, span, traces
 
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5", "gen_ai.usage.input_tokens": 9}
@@ -44,7 +44,7 @@ def test_all_forms_of_a_repository_are_one_name(stated: dict[str, Any], reposito
     The name of a repository in a tag contains neither host nor credentials nor folders of a person, in whatever
     form a sender states it.
     """
-    assert repository_of(stated) == repository
+    assert repository_in_attributes(stated) == repository
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)

@@ -11,7 +11,12 @@ from gateway.normalise.payload.body_limits import SLICE_BYTES, SLICE_S, Allowanc
 
 def test_many_bytes_end_a_slice() -> None:
     allowance = Allowance()
-    assert [allowance.is_due(SLICE_BYTES // 2) for _ in range(4)] == [False, True, False, True]
+    assert [allowance.count_work_and_check_turn(SLICE_BYTES // 2) for _ in range(4)] == [
+        False,
+        True,
+        False,
+        True,
+    ]
 
 
 def test_items_that_take_long_end_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,8 +25,8 @@ def test_items_that_take_long_end_a_slice(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("gateway.normalise.payload.body_limits.time.monotonic", lambda: now)
     allowance, due = Allowance(), []
     for _ in range(3):
-        due.append(allowance.is_due(300))
+        due.append(allowance.count_work_and_check_turn(300))
         now += 2 * SLICE_S
-        due.append(allowance.is_due(300))
+        due.append(allowance.count_work_and_check_turn(300))
         now += 60
     assert due == [False, True, False, True, False, True]

@@ -36,7 +36,7 @@ def nothing(*_: Any, **__: Any) -> Generator[None, None, bool]:
 def answer(format: str, body: bytes, most: int) -> Any:
     """Return the result of a body, or the reason of its refusal."""
     try:
-        (outcome, reports), _ = run(any_format.normalise(format, body, options=Options(max_items=most)))
+        (outcome, reports), _ = run(any_format.normalise_body(format, body, options=Options(max_items=most)))
     except Refusal as refusal:
         return refusal.status, refusal.type, refusal.message
     return described(outcome), [report.key for report in reports]
@@ -80,8 +80,8 @@ def bodies(format: str, rng: random.Random) -> list[bytes]:
 
 def without_counting(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (driver, batch, protobuf_decoder, events):
-        monkeypatch.setattr(module, "check_count", nothing)
-    monkeypatch.setattr(json_decoder, "may_hold_more", nothing)
+        monkeypatch.setattr(module, "refuse_too_many_items", nothing)
+    monkeypatch.setattr(json_decoder, "may_exceed_items", nothing)
 
 
 @pytest.mark.parametrize("format", FORMAT_NAMES)
@@ -186,7 +186,7 @@ def test_no_item_of_too_many_is_read(format: str, monkeypatch: pytest.MonkeyPatc
     def fail(*_: Any) -> None:
         raise AssertionError("an item was read")
 
-    monkeypatch.setattr(driver, "_read_item", fail)
+    monkeypatch.setattr(driver, "_read_item_into_outcome", fail)
     monkeypatch.setattr(batch._BatchReader, "read_event", fail)
     nothings = b",".join([b"{}"] * 101)
     packed = base64.b64encode(gzip.compress(b"{}\n" * 101)).decode()
@@ -217,7 +217,7 @@ def test_a_sign_is_found_wherever_it_stands(monkeypatch: pytest.MonkeyPatch, win
 
     def found(body: bytes) -> tuple[bool, int]:
         turns = 0
-        looking = body_limits.has_any(body, (b"sign", b"more"))
+        looking = body_limits.has_any_sign(body, (b"sign", b"more"))
         try:
             while True:
                 next(looking)

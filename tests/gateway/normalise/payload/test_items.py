@@ -32,7 +32,7 @@ def whole(work: Generator[bytes, None, bytes]) -> bytes:
 
 
 def texts(body: bytes) -> list[str]:
-    return [bytes(item).decode() for item in payload.items(body)]
+    return [bytes(item).decode() for item in payload.items_of_body(body)]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_the_first_line_may_be_the_broken_one(first: bytes) -> None:
     """
     The first line may be broken, such as a truncated line or a greeting. The following lines are still read.
     """
-    items = [bytes(item) for item in payload.items(first + b'\n{"a": 1}\r\n\n{"b": 2}')]
+    items = [bytes(item) for item in payload.items_of_body(first + b'\n{"a": 1}\r\n\n{"b": 2}')]
     assert [first, b'{"a": 1}', b'{"b": 2}'] == items
 
 
@@ -137,7 +137,7 @@ def test_what_is_broken_is_seen_by_the_place_of_the_error(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(json_cut, "_document", Counting(json_cut._document))
     body = b"[" + b'{"a":[{"b":tru}],"c":1},' * 1000 + b"1" * 600_000 + b"]"
-    assert 1001 == len(list(payload.items(body)))
+    assert 1001 == len(list(payload.items_of_body(body)))
     assert tries < 2.5 * 1000
 
 
@@ -153,10 +153,10 @@ def test_the_elements_of_an_array_in_an_object_are_cut_where_they_stand(many: in
         .encode()
         .replace(b"batch ", b"batch")
     )
-    assert batch == [json.loads(bytes(item)) for item in payload.array_in(document, "batch")]
+    assert batch == [json.loads(bytes(item)) for item in payload.array_elements_of_member(document, "batch")]
     large = b'{"batch":[{"a":"' + b"x" * 4_000_000 + b'"} ,2]}'
     tracemalloc.start()
-    items = list(payload.array_in(large, "batch"))
+    items = list(payload.array_elements_of_member(large, "batch"))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(json.loads(bytes(items[0]))["a"]) == 4_000_000
@@ -201,7 +201,7 @@ def test_deep_nesting_costs_one_item() -> None:
     """An item that is nested deeper than the parser allows is rejected without affecting other items."""
     deep = b"[" * 5000 + b"]" * 5000
     assert [b'{"a":1}', deep, b'{"b":2}'] == [
-        bytes(item) for item in payload.items(b'[{"a":1},' + deep + b',{"b":2}]')
+        bytes(item) for item in payload.items_of_body(b'[{"a":1},' + deep + b',{"b":2}]')
     ]
 
 
@@ -209,8 +209,8 @@ def test_deep_nesting_costs_one_item() -> None:
 def test_the_members_of_a_large_item_are_those_of_a_small_one(layout: Any) -> None:
     """A large item is read like a small one, whatever its layout and the content of its names and values."""
     members = {"a": 1, "b": {"c": [1, 2, {"d": '"}{,\\":'}]}, 'é"\\': None, "": [], "n": 1.5e-7, "z": "end"}
-    small = payload.peek(json.dumps(members, **layout).encode())
-    large = payload.peek(
+    small = payload.undecoded_members(json.dumps(members, **layout).encode())
+    large = payload.undecoded_members(
         json.dumps({"pad": "x" * 2**20, **members, "more": ["x" * 2**20]}, **layout).encode()
     )
     assert {"pad", "more"} == large.keys() - small.keys()
@@ -225,7 +225,7 @@ def test_an_item_of_millions_of_members_shows_the_first() -> None:
     """
     item = b'{"records":null,' + b",".join(b'"a%d":1' % n for n in range(200_000)) + b"}"
     tracemalloc.start()
-    assert b"null" == bytes(payload.peek(item)["records"])
+    assert b"null" == bytes(payload.undecoded_members(item)["records"])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 3 * len(item)
@@ -234,12 +234,12 @@ def test_an_item_of_millions_of_members_shows_the_first() -> None:
 def test_inflating_is_bounded() -> None:
     """The size after inflating is limited. A bomb is refused before it inflates."""
     with pytest.raises(payload.TooBig):
-        whole(payload.inflate(gzip.compress(bytes(10_000_000)), 1_000_000))
+        whole(payload.inflate_in_turns(gzip.compress(bytes(10_000_000)), 1_000_000))
 
 
 def test_gzip_of_several_members_is_one_text() -> None:
     """Firehose may concatenate gzip members."""
-    assert b"onetwo" == whole(payload.inflate(gzip.compress(b"one") + gzip.compress(b"two"), 100))
+    assert b"onetwo" == whole(payload.inflate_in_turns(gzip.compress(b"one") + gzip.compress(b"two"), 100))
 
 
 @pytest.mark.timeout(120)
@@ -250,16 +250,16 @@ def test_gzip_of_very_many_members_costs_no_more_than_its_bytes() -> None:
     """
     long = random.Random(0).randbytes(1_000_000)
     packed = gzip.compress(b"") * 400_000 + gzip.compress(long)
-    assert long == whole(payload.inflate(packed, len(long)))
+    assert long == whole(payload.inflate_in_turns(packed, len(long)))
     with pytest.raises(payload.TooBig):
-        whole(payload.inflate(packed, len(long) - 1))
+        whole(payload.inflate_in_turns(packed, len(long) - 1))
 
 
 @pytest.mark.parametrize("packed", [b"plain", gzip.compress(b"x" * 1000, mtime=0)[:-4], b"\x1f\x8b"])
 def test_what_is_no_gzip_is_said_so(packed: bytes) -> None:
     """The error says that the bytes are no gzip, or that they are truncated."""
     with pytest.raises(ValueError, match="gzip"):
-        whole(payload.inflate(packed, 1000))
+        whole(payload.inflate_in_turns(packed, 1000))
 
 
 def test_base64_is_strict() -> None:
@@ -276,8 +276,8 @@ def test_a_large_array_is_taken_apart_as_it_is_read() -> None:
     """
     elements = [{"text": '],"[{' * 20_000}, 1, "x", [], {}, None, [[{"a": "]"}]], {"b": 1.50}] * 12
     body = json.dumps(elements, indent=1).encode()
-    assert elements == [json.loads(bytes(item)) for item in payload.items(body)]
-    broken = payload.items(body[:-2])
+    assert elements == [json.loads(bytes(item)) for item in payload.items_of_body(body)]
+    broken = payload.items_of_body(body[:-2])
     assert elements[0] == json.loads(bytes(next(broken)))
     with pytest.raises(BadPayload, match="is incomplete"):
         list(broken)
@@ -287,7 +287,7 @@ def test_arrays_of_large_lines_are_lines() -> None:
     """If each line of a body is a large array, the first array is not mistaken for the whole body."""
     line = json.dumps([{"a": "x" * 2_000_000}, 1]).encode()
     assert [line[1:-4], b"1", line[1:-4], b"1", b"2"] == [
-        bytes(item) for item in payload.items(line + b"\n" + line + b"\n[2]\n")
+        bytes(item) for item in payload.items_of_body(line + b"\n" + line + b"\n[2]\n")
     ]
 
 
@@ -297,7 +297,7 @@ def test_gzip_that_does_not_say_so_is_refused_with_the_reason() -> None:
     from a bucket unchanged.
     """
     with pytest.raises(BadPayload, match="Content-Encoding: gzip"):
-        payload.items(gzip.compress(b"{}"))
+        payload.items_of_body(gzip.compress(b"{}"))
 
 
 @pytest.mark.timeout(120)
@@ -312,7 +312,7 @@ def test_what_breaks_off_is_found_in_one_pass(body: bytes) -> None:
     blank lines are not scanned again.
     """
     with pytest.raises(BadPayload):
-        list(payload.items(body))
+        list(payload.items_of_body(body))
 
 
 @pytest.mark.timeout(120)
@@ -320,7 +320,7 @@ def test_an_item_that_lost_a_quote_costs_no_neighbour() -> None:
     """
     If an item lost a quote, the other items are unaffected, whatever the number of commas and quotes after it.
     """
-    items = list(payload.items(b'[{"a":1},{"b":"x},' + b'2\\",' * 200_000 + b"{}]"))
+    items = list(payload.items_of_body(b'[{"a":1},{"b":"x},' + b'2\\",' * 200_000 + b"{}]"))
     assert bytes(items[0]) == b'{"a":1}'
     assert bytes(items[1]) == b'{"b":"x}'
     assert len(items) == 200_003
@@ -363,9 +363,9 @@ def test_cuts_do_not_depend_on_the_words_of_the_decoder(body: bytes, monkeypatch
     The end of an item does not depend on the decoder's error texts: it is found by position, and checked by
     decoding the text before it.
     """
-    expected = [bytes(item) for item in payload.items(body)]
+    expected = [bytes(item) for item in payload.items_of_body(body)]
     monkeypatch.setattr(json_cut, "_document", Reworded(json_cut._document))
-    assert expected == [bytes(item) for item in payload.items(body)]
+    assert expected == [bytes(item) for item in payload.items_of_body(body)]
     assert len(expected) > 1
 
 
@@ -373,7 +373,7 @@ def test_a_body_that_breaks_off_in_brackets_is_left_in_turns() -> None:
     """Counting a million opened brackets takes half a second."""
     turns = 0
     with pytest.raises(BadPayload):
-        for item in payload.items(b"[" * 1_000_000):
+        for item in payload.items_of_body(b"[" * 1_000_000):
             turns += not len(item)
     assert turns > 10
 
@@ -383,7 +383,7 @@ def test_lists_and_objects_are_bounded_before_they_are_made() -> None:
     The number of elements is limited before lists and objects are created. The test checks the limit and
     one above it.
     """
-    payload.check_containers(b'{"a":[]}', 2)
+    payload.refuse_too_many_containers(b'{"a":[]}', 2)
     with pytest.raises(Refusal, match="more than 2 lists and objects") as refused:
-        payload.check_containers(b'{"a":[[]]}', 2)
+        payload.refuse_too_many_containers(b'{"a":[[]]}', 2)
     assert 413 == refused.value.status

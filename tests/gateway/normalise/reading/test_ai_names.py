@@ -9,7 +9,13 @@ import msgspec
 import pytest
 
 from gateway.normalise.payload import items as payload
-from gateway.normalise.reading.ai_names import _CONVENTION, ai_names, is_ai_name, is_usage_name, names_model
+from gateway.normalise.reading.ai_names import (
+    _CONVENTION,
+    ai_names_with_values,
+    is_ai_name,
+    is_model_name,
+    is_usage_name,
+)
 from tests.rounds import examples
 
 MIB = 1 << 20
@@ -34,7 +40,7 @@ WORDS = (
 )
 def test_names_with_something_under_them(item: bytes, names: list[str]) -> None:
     """A name counts only if its value is not empty. A large object is not searched for names."""
-    assert names == ai_names(payload.peek(item))
+    assert names == ai_names_with_values(payload.undecoded_members(item))
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -44,7 +50,7 @@ def test_the_test_for_parts_of_names_loses_no_name(seed: int) -> None:
     for _ in range(examples(20_000)):
         parts = [chance.choice(WORDS) + chance.choice("._:x") for _ in range(chance.randrange(1, 5))]
         name = "".join(parts)[: chance.choice((-1, 60))]
-        found = [bool(_CONVENTION.match(name)), names_model(name), is_usage_name(name)]
+        found = [bool(_CONVENTION.match(name)), is_model_name(name), is_usage_name(name)]
         assert any(found) == is_ai_name(name), name
 
 
@@ -56,7 +62,7 @@ def test_a_large_value_is_not_copied(name: str, value: bytes) -> None:
     """
     large = msgspec.Raw(memoryview(value % (b"1," * (4 * MIB) + b"1")))
     tracemalloc.start()
-    ai_names({name: large})
+    ai_names_with_values({name: large})
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < MIB

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.normalise.reading.tokens import Tokens, is_bucket, sum_buckets
+from gateway.normalise.reading.tokens import Tokens, is_token_bucket, tokens_of_buckets
 
 
 @pytest.mark.parametrize(
@@ -37,11 +37,11 @@ from gateway.normalise.reading.tokens import Tokens, is_bucket, sum_buckets
 )
 def test_what_buckets_come_to(buckets: dict[str, int], expected: Tokens) -> None:
     """The parts of Langfuse's buckets are added up, unless the total shows that it already includes them."""
-    assert expected == sum_buckets(buckets)
+    assert expected == tokens_of_buckets(buckets)
 
 
 def test_other_names_are_no_buckets() -> None:
     """Other names in the usage are no token buckets, because users add their own counts there."""
     assert ["input_audio", "total"] == [
-        name for name in ("input_audio", "seconds", "tier", "total") if is_bucket(name)
+        name for name in ("input_audio", "seconds", "tier", "total") if is_token_bucket(name)
     ]

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.normalise.reading.content import may_hold_content
-from gateway.normalise.reading.tags import KNOWN, is_brief, may_be_free, put_free_tag, put_label, put_tag
+from gateway.normalise.reading.content import may_be_name_of_content
+from gateway.normalise.reading.tags import (
+    KNOWN,
+    is_brief_text,
+    may_be_free_tag,
+    put_label_unless_content,
+    put_tag_if_allowed,
+    put_tag_if_brief,
+)
 
 CONTENT = (
     "inputs", "outputs", "userPrompt", "UserPrompt", "user-prompt", "USER_PROMPT", "userprompt", "systemPrompt",
@@ -33,7 +40,7 @@ def test_names_with_a_word_for_content_are_content(name: str) -> None:
     """
     tags: dict[str, str] = {}
 
-    assert may_hold_content(name) and not put_tag(tags, name, "a canary") and tags == {}
+    assert may_be_name_of_content(name) and not put_tag_if_allowed(tags, name, "a canary") and tags == {}
 
 
 @pytest.mark.parametrize("name", FACTS)
@@ -43,7 +50,7 @@ def test_facts_about_content_are_tags(name: str) -> None:
     """
     tags: dict[str, str] = {}
 
-    assert not may_hold_content(name) and put_tag(tags, name, "7") and tags == {name: "7"}
+    assert not may_be_name_of_content(name) and put_tag_if_allowed(tags, name, "7") and tags == {name: "7"}
 
 
 @pytest.mark.parametrize("name", sorted(KNOWN))
@@ -51,7 +58,9 @@ def test_documented_tags_are_no_content(name: str) -> None:
     """A tag that the pages name is stored from metadata and from events, such as a pull request."""
     tags: dict[str, str] = {}
 
-    assert put_tag(tags, name, "acme/shop#42") and put_free_tag(tags, name, "acme/shop#42", frozenset())
+    assert put_tag_if_allowed(tags, name, "acme/shop#42") and put_tag_if_brief(
+        tags, name, "acme/shop#42", frozenset()
+    )
 
 
 def test_numbers_are_no_content() -> None:
@@ -59,8 +68,8 @@ def test_numbers_are_no_content() -> None:
     tags: dict[str, str] = {}
 
     assert (
-        put_tag(tags, "messages_sent", 12)
-        and not put_tag(tags, "messages_sent", "hello")
+        put_tag_if_allowed(tags, "messages_sent", 12)
+        and not put_tag_if_allowed(tags, "messages_sent", "hello")
         and tags == {"messages_sent": "12"}
     )
 
@@ -72,8 +81,8 @@ def test_labels_of_an_operator_are_no_content() -> None:
     tags: dict[str, str] = {}
 
     assert (
-        put_label(tags, "chat", "support")
-        and not put_label(tags, "prompt", "x")
+        put_label_unless_content(tags, "chat", "support")
+        and not put_label_unless_content(tags, "prompt", "x")
         and tags == {"chat": "support"}
     )
 
@@ -91,10 +100,12 @@ def test_a_label_is_short_and_of_few_words(text: str, expected: bool) -> None:
     A label has at most five words in 64 characters, or one word of 128. In scripts without spaces,
     letters are counted.
     """
-    assert expected == is_brief(text)
+    assert expected == is_brief_text(text)
 
 
 def test_doubtful_names_hold_numbers_alone() -> None:
     """Under a doubtful name, only numbers are kept. For example, `turns` may be a count or a dialogue."""
-    assert may_be_free("turns", "7", frozenset()) and may_be_free("code", "true", frozenset())
-    assert not may_be_free("turns", "hi", frozenset()) and may_be_free("turns", "hi", frozenset({"turns"}))
+    assert may_be_free_tag("turns", "7", frozenset()) and may_be_free_tag("code", "true", frozenset())
+    assert not may_be_free_tag("turns", "hi", frozenset()) and may_be_free_tag(
+        "turns", "hi", frozenset({"turns"})
+    )

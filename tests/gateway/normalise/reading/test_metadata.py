@@ -18,7 +18,7 @@ def test_metadata_names_who_and_leaves_tags() -> None:
     """
     record = Inference(id=b"", source="test")
     free = metadata.Metadata()
-    free.add_facts(
+    free.add_caller_and_tags(
         {
             "user_id": 7,
             "teamId": "search",
@@ -48,9 +48,9 @@ def test_metadata_names_who_and_leaves_tags() -> None:
 def test_names_of_any_length_are_not_remembered() -> None:
     """Long names are not cached, because a sender could fill the memory with them."""
     free = metadata.Metadata()
-    names: Any = tags.names_secret
+    names: Any = tags.is_name_of_secret
     names.__self__.clear()
-    free.add_facts({"x" * 65: "1", "y" * 10**6: "1", "z": "1"})
+    free.add_caller_and_tags({"x" * 65: "1", "y" * 10**6: "1", "z": "1"})
     assert free.tags == {"z": "1"}
     assert free.left_out == 2
     assert 1 == len(names.__self__)
@@ -59,7 +59,7 @@ def test_names_of_any_length_are_not_remembered() -> None:
 def test_a_list_of_tags_is_cut_at_the_first_colon() -> None:
     """A tag without a colon has the value "true"."""
     free = metadata.Metadata()
-    free.add_labels(["env:prod", "url:http://x", "beta", 3, {"a": 1}])
+    free.add_labels_as_tags(["env:prod", "url:http://x", "beta", 3, {"a": 1}])
     assert {"env": "prod", "url": "http://x", "beta": "true"} == free.tags
     assert 2 == free.left_out
 
@@ -80,8 +80,8 @@ def test_a_key_is_never_named_by_itself(value: str) -> None:
     A secret key, or a part of it, is never stored as the name of the key. The next candidate for the name is used
     instead.
     """
-    assert "alias" == metadata.key_name(value, "alias")
-    assert metadata.key_name(value) is None
+    assert "alias" == metadata.first_key_name(value, "alias")
+    assert metadata.first_key_name(value) is None
 
 
 @pytest.mark.parametrize(
@@ -95,4 +95,4 @@ def test_a_key_is_never_named_by_itself(value: str) -> None:
 )
 def test_an_alias_or_a_hash_names_a_key(value: str) -> None:
     """An alias or a hash may be stored as the name of a key, because it does not look like a credential."""
-    assert value == metadata.key_name(value)
+    assert value == metadata.first_key_name(value)

@@ -72,7 +72,7 @@ def test_a_model_loses_only_its_providers_segment(
     From a model's name, only the segment of its provider is removed. Any other segment is part of the name.
     For an ARN, the name is its last part.
     """
-    assert expected == models.model_name(model, provider)
+    assert expected == models.model_without_prefix(model, provider)
 
 
 @pytest.mark.parametrize("model", ["amazon/nova-lite-v1", "mistralai/Mixtral-8x7B", "moonshotai/kimi-k2"])
@@ -81,4 +81,4 @@ def test_a_makers_segment_stays_where_another_provider_sells_the_model(model: st
     If another provider sells a model, the maker's segment stays in the name, because price lists have the
     model under that name.
     """
-    assert model == models.model_name(model, "together_ai")
+    assert model == models.model_without_prefix(model, "together_ai")

@@ -11,8 +11,8 @@ from gateway.normalise.reading.regions import (
     MAX_ADDRESS,
     MAX_NAME,
     normal_region_name,
-    region_of,
     region_of_address,
+    region_of_call,
 )
 
 
@@ -92,16 +92,20 @@ def test_which_of_several_counts() -> None:
     """
     arn = "arn:aws:bedrock:eu-west-1:123456789012:inference-profile/"
     host = "bedrock-runtime.us-west-2.amazonaws.com"
-    assert "global" == region_of("us-east-1", address=host, model="global.anthropic.claude-sonnet-4-5-v1:0")
-    assert "global" == region_of("us-east-1", model=arn + "global.anthropic.claude-sonnet-4-5-v1:0")
-    assert "us-east-1" == region_of(
+    assert "global" == region_of_call(
+        "us-east-1", address=host, model="global.anthropic.claude-sonnet-4-5-v1:0"
+    )
+    assert "global" == region_of_call("us-east-1", model=arn + "global.anthropic.claude-sonnet-4-5-v1:0")
+    assert "us-east-1" == region_of_call(
         None, "not_available", "us-east-1", address=host, model="us.anthropic.claude-x"
     )
-    assert "us-west-2" == region_of(None, address=host, model=arn + "us.anthropic.claude-x")
-    assert "eu-west-1" == region_of(model=arn + "us.anthropic.claude-x")
-    assert region_of(model="arn:aws:bedrock:-:123456789012:inference-profile/us.anthropic.claude-x") is None
-    assert region_of(model="global.thinker") is None
-    assert region_of(model=["arn:aws:bedrock:eu-west-1:1:x"]) is None
+    assert "us-west-2" == region_of_call(None, address=host, model=arn + "us.anthropic.claude-x")
+    assert "eu-west-1" == region_of_call(model=arn + "us.anthropic.claude-x")
+    assert (
+        region_of_call(model="arn:aws:bedrock:-:123456789012:inference-profile/us.anthropic.claude-x") is None
+    )
+    assert region_of_call(model="global.thinker") is None
+    assert region_of_call(model=["arn:aws:bedrock:eu-west-1:1:x"]) is None
 
 
 def test_long_addresses_take_no_time() -> None:

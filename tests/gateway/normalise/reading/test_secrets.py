@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.normalise.reading import tags
-from gateway.normalise.reading.tags import is_secret
+from gateway.normalise.reading.tags import is_credential
 
 SECRETS = [
     "Bearer abc", "basic abc", "sk-12345678", "rk-12345678", "pcsk-12345678", "gsk-12345678", "xai-12345678",
@@ -29,14 +29,14 @@ def test_credentials_are_known_however_they_begin(secret: str) -> None:
     """
     Credentials are found even in upper case, and with letters that the expression treats as equal to ASCII letters.
     """
-    assert is_secret(secret) and is_secret(secret.swapcase())
+    assert is_credential(secret) and is_credential(secret.swapcase())
     for place in (0, 1):
         for letter in ALIKE:
             if re.fullmatch(re.escape(secret[place]), letter, re.IGNORECASE):
-                assert is_secret(secret[:place] + letter + secret[place + 1 :])
+                assert is_credential(secret[:place] + letter + secret[place + 1 :])
 
 
 @given(st.text("bearsikpcgxhtlyo8f-_.*JAz29ıſK 0", max_size=24) | st.text(max_size=12))
 def test_the_expression_decides(value: str) -> None:
     masked = "***" in value and len(value.split()) == 1
-    assert is_secret(value) == (tags._SECRET.fullmatch(value) is not None or masked)
+    assert is_credential(value) == (tags._SECRET.fullmatch(value) is not None or masked)

@@ -27,7 +27,7 @@ from gateway.normalise.reading import values
 )
 def test_counts_are_whole_numbers_or_unknown(value: Any, expected: int | None) -> None:
     """Numbers as text or float become integers. A missing value never becomes 0."""
-    assert expected == values.count(value, "tokens")
+    assert expected == values.parse_count(value, "tokens")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_counts_are_whole_numbers_or_unknown(value: Any, expected: int | None) -
 def test_counts_that_cannot_be_are_refused_by_field(value: Any, reason: str) -> None:
     """An impossible count is refused with a message that names the field but never the value."""
     with pytest.raises(values.BadValue) as refused:
-        values.count(value, "usage.tokens")
+        values.parse_count(value, "usage.tokens")
     assert reason == refused.value.reason
     assert refused.value.message.startswith("usage.tokens ")
     assert str(value) not in refused.value.message or value in (-1,)
@@ -55,7 +55,7 @@ def test_counts_that_cannot_be_are_refused_by_field(value: Any, reason: str) -> 
 @pytest.mark.parametrize("value", ["x" * 3000, Decimal("1." + "1" * 3000), 10**3000, True, ["x"], ""])
 def test_what_no_name_can_be_says_nothing(value: Any) -> None:
     """A text that is empty, not a scalar, or longer than any id is no name."""
-    assert values.text(value) is None
+    assert values.text_or_none(value) is None
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_what_no_name_can_be_says_nothing(value: Any) -> None:
 )
 def test_money_keeps_its_digits_in_plain_notation(value: Any, expected: str | None) -> None:
     """Amounts keep every digit, and have no exponent and no trailing zeros."""
-    assert expected == values.money(value, "cost")
+    assert expected == values.parse_amount(value, "cost")
 
 
 @pytest.mark.parametrize(
@@ -86,15 +86,15 @@ def test_money_keeps_its_digits_in_plain_notation(value: Any, expected: str | No
 def test_money_that_cannot_be_is_refused(value: Any) -> None:
     """Negative amounts, amounts above any price, too many digits, and words are refused."""
     with pytest.raises(values.BadValue):
-        values.money(value, "cost")
+        values.parse_amount(value, "cost")
 
 
 @pytest.mark.parametrize("value", ["", "-", "none", "None", "undefined", "null"])
 def test_words_for_nothing_are_absent(value: str) -> None:
     """Words such as "null" count as missing, for text, counts and amounts."""
-    assert values.text(value) is None
-    assert values.count(value, "tokens") is None
-    assert values.money(value, "cost") is None
+    assert values.text_or_none(value) is None
+    assert values.parse_count(value, "tokens") is None
+    assert values.parse_amount(value, "cost") is None
 
 
 @pytest.mark.parametrize(
@@ -110,4 +110,4 @@ def test_words_for_nothing_are_absent(value: str) -> None:
 )
 def test_a_map_is_read_out_of_text(value: Any, expected: dict[str, Any]) -> None:
     """A map may also be written as text of any size. A value that is not a map gives an empty map."""
-    assert expected == values.mapping(value)
+    assert expected == values.dict_or_empty(value)

@@ -21,10 +21,10 @@ WAYS = {
     ("people/authentication/access.py", "_find_bearer"): {
         "may_chain"
     },  # for a device that `server.chain_keys` names
-    ("devices/lifecycle.py", "find"): {"scopes", "device"},
+    ("devices/lifecycle.py", "bearer_of_key"): {"scopes", "device"},
     ("http/admission.py", ""): {"scopes"},  # for an installation that needs no key
-    ("mcp/endpoint.py", "admit_person"): {"scopes", "person"},
-    ("cli/agent_run.py", "_run_app_with_link"): {
+    ("mcp/endpoint.py", "bearer_of_person_token"): {"scopes", "person"},
+    ("cli/agent_run.py", "_run_app_with_gateway_link"): {
         "scopes",
         "device",
         "is_local",

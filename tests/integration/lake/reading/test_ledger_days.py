@@ -100,7 +100,7 @@ def test_what_waits_is_not_compared(config: Path, monkeypatch: pytest.MonkeyPatc
     A record that has not been landed yet is in the totals but not in the lake, so `lake verify` does not compare
     and says what to do first.
     """
-    monkeypatch.setattr(RouteBooks, "waits", lambda books: True)
+    monkeypatch.setattr(RouteBooks, "has_waiting_records", lambda books: True)
     found = json.loads(verify(config, "--data").stdout)
     assert found["ledger"].startswith("not compared: records wait for the lake (tollhouse lake land)")
     assert [] == found["differences"]

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway.cli.check import try_enforcers
+from gateway.cli.check import enforcer_problems
 from gateway.configuration.problems import config_problems
 from gateway.configuration.sections import Config, EnforcerSettings
 from tests.integration.conftest import Serve
@@ -96,11 +96,11 @@ async def test_a_refused_key_is_no_secret_of_the_state(
     assert money.enforcer_reader is not None
     await money.enforcer_reader().read("eu")
     [status] = await money.enforcer_reader().statuses()
-    tried = await try_enforcers(settings)
+    tried = await enforcer_problems(settings)
     for text in (status.state.reason, tried["eu"], caplog.text):
         assert "401" in text
         assert "canary" not in text
-    assert {"eu": ""} == await try_enforcers(config(tmp_path, url))
+    assert {"eu": ""} == await enforcer_problems(config(tmp_path, url))
 
 
 @pytest.mark.parametrize(

@@ -75,11 +75,11 @@ async def test_the_heartbeats_of_its_device_keep_it_from_silence(server: Operato
     )
     labels = {"kind": "cluster", "account": "1", "region": "eu", "cluster": "mill"}
     report = DeviceReport(id="agent", labels=labels)
-    device, _ = await lifecycle.enrol(report, FLEET, "")
+    device, _ = await lifecycle.enrol_or_update(report, FLEET, "")
     await clusters.follow(device, FLEET)
     server.clock.move(SILENT_AFTER_S + 1)
     assert ["mill"] == await listed(server, silent="true")
-    await clusters.follow(await lifecycle.heartbeat(report, FLEET, ""), FLEET)
+    await clusters.follow(await lifecycle.store_heartbeat(report, FLEET, ""), FLEET)
     assert ["mill"] == await listed(server, silent="false")
     [row] = (await server.ask("GET", "/clusters")).payload["clusters"]
     assert row["last_seen"] > row["first_seen"]

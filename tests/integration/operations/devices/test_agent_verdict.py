@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from gateway.cli import main
 from gateway.configuration.sections import Config
 from gateway.devices.agent.hook import PATH, HookQuestion, refusal_reason
-from gateway.devices.agent.session_meter import session_cost
+from gateway.devices.agent.session_meter import sum_session_cost
 from gateway.people.authentication.bearer import Bearer
 from spool.ledger import money
 from spool.record import AI_TELEMETRY
@@ -67,7 +67,7 @@ async def _report(agent: Serving, *calls: Mapping[str, Any]) -> None:
 async def _cost(agent: Serving, session: str) -> Decimal:
     services = agent.app.services
     storage = services.storage
-    spent = await session_cost(session, storage.ledger, storage.log, services.receivers.clock.now())
+    spent = await sum_session_cost(session, storage.ledger, storage.log, services.receivers.clock.now())
     assert spent is not None
     return Decimal(money.text(spent))
 

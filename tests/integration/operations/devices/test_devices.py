@@ -25,7 +25,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     async with operator_server(tmp_path) as opened:
         for n, user in enumerate(("ada", "bob", "ada")):
             told = DeviceReport(id=f"d{n}", hostname=f"h{n}", user=user, labels={"floor": str(n)})
-            await lifecycle(opened).enrol(told, FLEET, "10.0.0.1")
+            await lifecycle(opened).enrol_or_update(told, FLEET, "10.0.0.1")
         yield opened
 
 
@@ -45,7 +45,7 @@ async def test_the_list(server: OperatorServer) -> None:
     assert ["d2", "d1"] == await listed(server, sort_key="hostname", sort_order="desc", limit="2")
     assert ["d0", "d2"] == await listed(server, user="ada")
     assert ["d1"] == await listed(server, label="floor=1")
-    await lifecycle(server).revoke("d1", Actor(ADA, "socket"))
+    await lifecycle(server).revoke_device("d1", Actor(ADA, "socket"))
     server.clock.move(200)
     now = server.clock.now()
     heard: dict[str, Any] = {"last_seen": now, "last_heartbeat": now, "newest_calls": {"codex": now}}
@@ -64,7 +64,7 @@ def _device(server: OperatorServer, id: str) -> Any:
 
 async def test_one_device(server: OperatorServer) -> None:
     """The answer about one device has all fields except the fingerprint."""
-    await lifecycle(server).enrol(DeviceReport(id="d0", fingerprint="secret-print"), FLEET, "")
+    await lifecycle(server).enrol_or_update(DeviceReport(id="d0", fingerprint="secret-print"), FLEET, "")
     answer = await server.ask("GET", "/devices/d0")
     device = answer.payload["device"]
     assert device["id"] == "d0"

@@ -36,7 +36,7 @@ def lifecycle(server: OperatorServer) -> DeviceLifecycle:
 
 async def beat(server: OperatorServer, id: str, **facts: Any) -> None:
     report = DeviceReport(id=id, hostname=id, heartbeat=msgspec.json.encode(facts))
-    await lifecycle(server).heartbeat(report, FLEET, "")
+    await lifecycle(server).store_heartbeat(report, FLEET, "")
 
 
 async def coverage(server: OperatorServer) -> Any:

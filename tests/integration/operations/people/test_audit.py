@@ -139,7 +139,9 @@ async def test_every_change_is_audited(app: App, monkeypatch: pytest.MonkeyPatch
         await operators.change("adopt_key", "POST", "/keys/adopt")
 
         fleet = Bearer("fleet", frozenset({ENROLL}))
-        await services.senders.require_devices().enrol(DeviceReport(id="d0", fingerprint="print"), fleet, "")
+        await services.senders.require_devices().enrol_or_update(
+            DeviceReport(id="d0", fingerprint="print"), fleet, ""
+        )
         for verb in ("revoke", "approve", "reset"):
             body: dict[str, str] | None = {} if verb == "approve" else None
             await operators.change(f"{verb}_device", "POST", f"/devices/d0/{verb}", body)

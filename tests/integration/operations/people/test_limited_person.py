@@ -213,7 +213,7 @@ async def fill(server: OperatorServer, world: World, number: int) -> None:
     )
     await add(services.spool.log, (event, Identity(event.id)), topic=USAGE_EVENTS)
     await server.create(f"{name} key", scopes=[INGEST], description=name)
-    await services.senders.require_devices().enrol(
+    await services.senders.require_devices().enrol_or_update(
         DeviceReport(id=f"{name}-device", fingerprint="print"), FLEET, ""
     )
     await services.senders.require_clusters().hear("1", "eu", f"{name}-cluster", FLEET)

@@ -15,7 +15,14 @@ from gateway.devices.agent.policy import applied
 from gateway.devices.agent.policy.applied import BadBundle, CheckedBundle
 from gateway.devices.agent.policy.bundle import MANIFEST, SIGNATURE, build_bundle
 from gateway.devices.agent.policy.signatures import PublicKey, SigningKey, new_private_pem
-from gateway.devices.agent.policy.targets import LINUX, MACOS, MANAGED, RECORDS, Destination, allowed_paths
+from gateway.devices.agent.policy.targets import (
+    LINUX,
+    MACOS,
+    MANAGED,
+    RECORDS,
+    Destination,
+    paths_a_bundle_may_write,
+)
 
 SIGNING_KEY = SigningKey(new_private_pem())
 PUBLIC_KEY = PublicKey(SIGNING_KEY.public_pem)
@@ -62,7 +69,7 @@ def test_there_and_back(tmp_path: Path, root: Path) -> None:
     whole = checked(tmp_path / "policy")
     written = applied.apply_bundle(whole, LINUX, root).written
     assert {path[1:] for path in written} | {RECORD} == files_of(root)
-    assert set(written) == allowed_paths(LINUX)
+    assert set(written) == paths_a_bundle_may_write(LINUX)
     assert {path.stat().st_mode & 0o777 for path in root.rglob("*") if path.is_file()} == {0o644}
     assert {path.stat().st_mode & 0o777 for path in set(root.rglob("*")) - before if path.is_dir()} == {0o755}
     assert applied.apply_bundle(whole, LINUX, root).written == []
@@ -157,7 +164,7 @@ def test_a_crash_between_record_and_file_is_no_foreign_file(
     """
     applied.apply_bundle(checked(tmp_path / "first", "codex"), LINUX, root)
     newer = checked(tmp_path / "second", "codex", endpoint="http://127.0.0.1:14318", number=2)
-    write = applied._Tree.write
+    write = applied._Tree.write_file
 
     def crashes(tree: applied._Tree, path: str, content: bytes) -> None:
         if path.startswith("/var") or is_written:
@@ -166,7 +173,7 @@ def test_a_crash_between_record_and_file_is_no_foreign_file(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(applied._Tree, "write", crashes)
+        patch.setattr(applied._Tree, "write_file", crashes)
         with pytest.raises(KeyboardInterrupt):
             applied.apply_bundle(newer, LINUX, root)
     assert applied.apply_bundle(newer, LINUX, root).foreign == {}

@@ -68,7 +68,7 @@ def test_equal_inputs_give_equal_bytes(destination: Destination) -> None:
     """A bundle depends only on its inputs. Another address changes the files, but not the ids of the profile."""
     first, second = made(destination), made(destination)
     assert list(first.items()) == list(second.items())
-    assert PublicKey(SIGNING_KEY.public_pem).is_signed(first[SIGNATURE], first[MANIFEST])
+    assert PublicKey(SIGNING_KEY.public_pem).is_valid_signature(first[SIGNATURE], first[MANIFEST])
     third = made(Destination(endpoint="https://other.example.com", key=destination.key))
     assert first[PROFILE] != third[PROFILE]
     assert ids(first[PROFILE]) == ids(third[PROFILE])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.devices.agent.policy.bundle import build_bundle
-from gateway.devices.agent.policy.debian import build_package
+from gateway.devices.agent.policy.debian import build_debian_package
 from gateway.devices.agent.policy.signatures import SigningKey, new_private_pem
 from gateway.devices.agent.policy.targets import MANAGED, Destination
 
@@ -87,5 +87,5 @@ def test_an_existing_file_stays(tmp_path: Path, tree: Path) -> None:
 
 def test_equal_inputs_give_equal_bytes() -> None:
     files = {"/etc/a/b.json": b"{}\n", "/etc/c.toml": b""}
-    assert build_package(files, "1") == build_package(dict(reversed(files.items())), "1")
-    assert build_package(files, "1") != build_package(files, "2")
+    assert build_debian_package(files, "1") == build_debian_package(dict(reversed(files.items())), "1")
+    assert build_debian_package(files, "1") != build_debian_package(files, "2")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.devices.agent.policy.bundle import build_bundle
-from gateway.devices.agent.policy.rpm import build_package
+from gateway.devices.agent.policy.rpm import build_rpm_package
 from gateway.devices.agent.policy.signatures import SigningKey, new_private_pem
 from gateway.devices.agent.policy.targets import MANAGED, Destination
 
@@ -84,4 +84,8 @@ def test_an_existing_file_stays(tmp_path: Path) -> None:
 def test_equal_inputs_give_equal_bytes() -> None:
     files = {"/etc/b/two.json": b"{}", "/etc/a/one.json": b"[]" * 500}
     reversed_files = dict(reversed(list(files.items())))
-    assert build_package(files, "1") == build_package(reversed_files, "1") != build_package(files, "2")
+    assert (
+        build_rpm_package(files, "1")
+        == build_rpm_package(reversed_files, "1")
+        != build_rpm_package(files, "2")
+    )

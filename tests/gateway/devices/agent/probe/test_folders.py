@@ -15,7 +15,7 @@ import pytest
 from gateway.devices.agent.probe import folders
 from gateway.devices.agent.probe.folders import MOST_BYTES, GuardedFolder, UnreadableFile
 from gateway.devices.agent.probe.look import UserHome
-from gateway.devices.agent.probe.machine import find_homes
+from gateway.devices.agent.probe.machine import find_user_homes
 from tests.gateway.devices.agent.probe.trees import Tree
 
 OWNER = (54321, 54321)
@@ -151,9 +151,9 @@ def test_a_hostile_file(home: Path, make: object, who: str) -> None:
     with user(who):
         place = GuardedFolder(home, OWNER)
         with pytest.raises(UnreadableFile):
-            place.read(".gemini/settings.json")
-        place.newest(".gemini", 3)
-        place.names(".gemini")
+            place.read_file(".gemini/settings.json")
+        place.newest_change_below(".gemini", 3)
+        place.names_in_folder(".gemini")
         assert place.exists(".gemini")
     assert (0, 0) == (os.geteuid(), os.getegid())
     assert (home.parent / "secret/settings.json").read_text() == SECRET
@@ -183,15 +183,15 @@ def test_a_file_that_only_root_can_read(home: Path) -> None:
     (home / ".gemini/settings.json").write_text("{}")
     (home / ".gemini/settings.json").chmod(0o600)
     with pytest.raises(UnreadableFile):
-        GuardedFolder(home, OWNER).read(".gemini/settings.json")
-    assert GuardedFolder(home).read(".gemini/settings.json") is not None
+        GuardedFolder(home, OWNER).read_file(".gemini/settings.json")
+    assert GuardedFolder(home).read_file(".gemini/settings.json") is not None
 
 
 @pytest.mark.parametrize("who", [AS_ROOT, AS_OWNER])
 def test_a_usual_file(home: Path, who: str) -> None:
     write(home / ".gemini/settings.json", "x" * MOST_BYTES)
     with user(who):
-        found = GuardedFolder(home, OWNER).read(".gemini/settings.json")
+        found = GuardedFolder(home, OWNER).read_file(".gemini/settings.json")
     assert found is not None
     assert found[0] == b"x" * MOST_BYTES
     assert found[1] == (home / ".gemini/settings.json").stat().st_mtime
@@ -199,9 +199,9 @@ def test_a_usual_file(home: Path, who: str) -> None:
 
 def test_no_file_and_no_folder(tmp_path: Path) -> None:
     for place in (GuardedFolder(tmp_path), GuardedFolder(tmp_path / "missing")):
-        assert place.read("a/b") is None
-        assert place.newest("a", 3) is None
-        assert place.names("a") == []
+        assert place.read_file("a/b") is None
+        assert place.newest_change_below("a", 3) is None
+        assert place.names_in_folder("a") == []
         assert not place.exists("a")
 
 
@@ -214,8 +214,8 @@ def test_the_newest_session(home: Path) -> None:
     (home / "sessions/link").symlink_to(home.parent / "secret")
     (home / "sessions/2026/link.jsonl").symlink_to(home.parent / "secret/settings.json")
     place = GuardedFolder(home, OWNER)
-    assert 2000 == place.newest("sessions", 1)
-    assert deep.stat().st_mtime == place.newest("sessions", 3)
+    assert 2000 == place.newest_change_below("sessions", 1)
+    assert deep.stat().st_mtime == place.newest_change_below("sessions", 3)
 
 
 def test_a_home_with_endless_sessions(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,10 +225,10 @@ def test_a_home_with_endless_sessions(home: Path, monkeypatch: pytest.MonkeyPatc
         for number in range(20):
             file = write(home / f"sessions/{folder_number:02}/{number:02}.jsonl")
             os.utime(file, (1 + folder_number, 1 + number))
-    newest = GuardedFolder(home, OWNER).newest("sessions", 3)
+    newest = GuardedFolder(home, OWNER).newest_change_below("sessions", 3)
     assert newest == 20
     write(home / "sessions/00/new.jsonl")
-    assert newest == GuardedFolder(home, OWNER).newest("sessions", 3)
+    assert newest == GuardedFolder(home, OWNER).newest_change_below("sessions", 3)
 
 
 def test_a_deep_home_costs_little_time(home: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_deep_home_costs_little_time(home: Path) -> None:
         path /= "d"
     path.mkdir(parents=True)
     begin = time.monotonic()
-    assert GuardedFolder(home).newest("sessions", 3) is None
+    assert GuardedFolder(home).newest_change_below("sessions", 3) is None
     assert time.monotonic() - begin < 5
 
 
@@ -261,4 +261,4 @@ def test_homes_belong_to_their_accounts(home: Path, monkeypatch: pytest.MonkeyPa
         account("root", 0, others),
     ]
     monkeypatch.setattr(pwd, "getpwall", lambda: accounts)
-    assert [OWNER[0], 0] == [each.user for each in find_homes()]
+    assert [OWNER[0], 0] == [each.user for each in find_user_homes()]

@@ -20,7 +20,7 @@ from gateway.devices.agent.policy.targets import LINUX, MACOS, MANAGED, RECORDS,
 from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.look import LEAST_OF_SESSION, AgentLink, UserHome
 from gateway.devices.agent.probe.places import PLACES
-from gateway.devices.fleet.facts import read_facts
+from gateway.devices.fleet.facts import valid_facts
 from gateway.devices.fleet.uses import UseMemory
 from tests.gateway.devices.agent.probe.trees import OTHER, OURS, Tree
 
@@ -462,9 +462,9 @@ def test_preferences_of_macos(tmp_path: Path, assistant: str) -> None:
     tree.write(f"home/ada/{PLACES[assistant].folders[0]}/x")
     policy = MANAGED[assistant]
     file = tree.write(f"Library/Managed Preferences/{policy.domain}.plist")
-    file.write_bytes(dumps(policy.preferences(policy.content(Destination(endpoint=OURS)))))
+    file.write_bytes(dumps(policy.preferences(policy.settings_text(Destination(endpoint=OURS)))))
     assert ("unused", "") == tree.state(assistant)
-    file.write_bytes(dumps(policy.preferences(policy.content(Destination(endpoint=OTHER)))))
+    file.write_bytes(dumps(policy.preferences(policy.settings_text(Destination(endpoint=OTHER)))))
     assert ("overridden", "mdm_policy") == tree.state(assistant)
     for content in (b"bplist00garbage", b"<plist", b"", dumps({"config_toml_base64": "=", "telemetry": "{"})):
         file.write_bytes(content)
@@ -487,7 +487,7 @@ def test_registry_values_of_windows(tmp_path: Path, assistant: str) -> None:
     policy = MANAGED[assistant]
 
     def registry(endpoint: str) -> Callable[[str], Any]:
-        values = policy.registry_values(policy.content(Destination(endpoint=endpoint)))
+        values = policy.registry_values(policy.settings_text(Destination(endpoint=endpoint)))
         return lambda key: values if key == policy.registry else {}
 
     assert ("unused", "") == tree.state(assistant, registry=registry(OURS))
@@ -516,7 +516,7 @@ def test_the_gateway_reads_all_of_a_look(tree: Tree, assistant: str) -> None:
     found = tree.look(AgentLink(calls={assistant: time.time() - 86_400}))
     assert {"state", "cause", "version", "configured", *TIMES} == set(found["assistants"][assistant])
     assert "waiting" == found["assistants"][assistant]["use"]
-    assert found == read_facts(found)
+    assert found == valid_facts(found)
 
 
 def test_a_look_changes_nothing(tree: Tree) -> None:

@@ -20,10 +20,10 @@ from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.machine import (
     HARDWARE_PREFIX,
     Processes,
-    console_user,
-    hardware_id,
-    look_around,
-    machine_identity,
+    hashed_hardware_id,
+    machine_identity_fields,
+    probe_machine,
+    user_at_screen,
 )
 from gateway.devices.agent.probe.places import PLACES
 from gateway.devices.agent.probe.telemetry import READERS
@@ -70,7 +70,7 @@ def state(home: Path, listen: str) -> tuple[str, str]:
     newest = [before, before + 900]
     memory = {"setting": "configured", "used": before, "unheard": before, "newest": newest}
     (data / "uses.json").write_text(json.dumps({"codex 1000": memory}))
-    looked = look_around(data, ours=[f"http://{listen}"], report=("use",), now=time.time(), listen=listen)
+    looked = probe_machine(data, ours=[f"http://{listen}"], report=("use",), now=time.time(), listen=listen)
     row = looked.found["assistants"]["codex"]
     return row["state"], row.get("cause", "")
 
@@ -109,7 +109,7 @@ def test_a_damaged_memory_is_none(home: Path, text: str) -> None:
     """Without a memory, the first look finds no loss. It remembers the setting and the use."""
     data = home.parent / "data"
     (data / "uses.json").write_text(text)
-    looked = look_around(data, ours=[], report=("use",), now=time.time(), listen="127.0.0.1:9")
+    looked = probe_machine(data, ours=[], report=("use",), now=time.time(), listen="127.0.0.1:9")
     assert "not_configured" == looked.found["assistants"]["codex"]["state"]
     memory = looked.memories["codex 1000"]
     assert ("not_configured", None, False) == (memory.setting, memory.unheard, memory.is_losing)
@@ -154,8 +154,8 @@ def test_this_process_is_found() -> None:
 
 def test_hardware_ids() -> None:
     """The hardware id is a hash, and is equal for all ways to write the UUID. Placeholder UUIDs have no id."""
-    assert sha256(HARDWARE_PREFIX + UUID.encode()).hexdigest() == hardware_id(UUID)
-    assert hardware_id(UUID) == hardware_id(f" {UUID.upper()}\n")
+    assert sha256(HARDWARE_PREFIX + UUID.encode()).hexdigest() == hashed_hardware_id(UUID)
+    assert hashed_hardware_id(UUID) == hashed_hardware_id(f" {UUID.upper()}\n")
     for placeholder in (
         "",
         "00000000-0000-0000-0000-000000000000",
@@ -163,7 +163,7 @@ def test_hardware_ids() -> None:
         "03000200-0400-0500-0006-000700080009",
         "Not Specified",
     ):
-        assert "" == hardware_id(placeholder)
+        assert "" == hashed_hardware_id(placeholder)
 
 
 def test_the_serial_number_is_stated_only_if_it_may_be(tmp_path: Path) -> None:
@@ -172,12 +172,12 @@ def test_the_serial_number_is_stated_only_if_it_may_be(tmp_path: Path) -> None:
     (folder / "product_uuid").write_text(UUID + "\n")
     (folder / "product_serial").write_text("C02XL0THJGH5\n")
     place = GuardedFolder(tmp_path)
-    found = machine_identity(place, ("user", "use"))
+    found = machine_identity_fields(place, ("user", "use"))
     assert {"os", "hardware_id", "serial_hash"} == set(found)
     assert hash_serial(" c02xl0thjgh5") == found["serial_hash"]
-    assert "C02XL0THJGH5" == machine_identity(place, ("serial",))["serial"]
+    assert "C02XL0THJGH5" == machine_identity_fields(place, ("serial",))["serial"]
     (folder / "product_serial").write_text("To be filled by O.E.M.\n")
-    assert {"os", "hardware_id"} == set(machine_identity(place, ("serial",)))
+    assert {"os", "hardware_id"} == set(machine_identity_fields(place, ("serial",)))
 
 
 def test_every_assistant_of_the_policy_has_places() -> None:
@@ -191,7 +191,7 @@ def test_the_person_at_the_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """
     monkeypatch.setattr("pwd.getpwuid", lambda uid: {1000: SimpleNamespace(pw_name="ada")}[uid])
     seat = tmp_path / "run/systemd/seats/seat0"
-    assert "" == console_user(GuardedFolder(tmp_path))
+    assert "" == user_at_screen(GuardedFolder(tmp_path))
     seat.parent.mkdir(parents=True)
     for text, user in (
         ("ACTIVE=c2\nACTIVE_UID=1000\nUIDS=1000 115\n", "ada"),
@@ -201,4 +201,4 @@ def test_the_person_at_the_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (f"ACTIVE_UID={10**40}\n", ""),
     ):
         seat.write_text(text)
-        assert user == console_user(GuardedFolder(tmp_path)), text
+        assert user == user_at_screen(GuardedFolder(tmp_path)), text

@@ -12,7 +12,7 @@ from gateway.devices.agent.probe.states import (
     HomeState,
     SettingsSource,
     evaluate_home,
-    worst_home,
+    worst_home_state,
 )
 from gateway.devices.fleet.facts import CAUSES
 from gateway.devices.fleet.uses import RECENT_S, UseMemory
@@ -156,4 +156,4 @@ def test_a_machine_with_several_homes() -> None:
         ([home("unused", used=RECENT_S + 1), home("overridden")], home("overridden")),
         ([root], root),
     ):
-        assert expected == worst_home(homes, now=NOW)
+        assert expected == worst_home_state(homes, now=NOW)

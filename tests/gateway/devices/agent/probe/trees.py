@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
-from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, find_states
+from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, assistant_and_policy_states
 from gateway.devices.fleet.uses import UseMemory
 
 OURS = "http://127.0.0.1:4318"
@@ -51,7 +51,7 @@ class Tree:
         """Write the managed file of an assistant."""
         policy = MANAGED[assistant]
         target = policy.files[self.system].removeprefix("C:").replace("\\", "/")
-        return self.write(target, policy.content(Destination(endpoint=endpoint)))
+        return self.write(target, policy.settings_text(Destination(endpoint=endpoint)))
 
     def look(
         self, link: AgentLink | None = None, report: tuple[str, ...] = USE, **machine: Any
@@ -64,7 +64,9 @@ class Tree:
             only_http=[OURS],
             **machine,
         )
-        return find_states(seen, link or AgentLink(), report, now=time.time(), memories=self.memories)
+        return assistant_and_policy_states(
+            seen, link or AgentLink(), report, now=time.time(), memories=self.memories
+        )
 
     def state(self, assistant: str, link: AgentLink | None = None, **machine: Any) -> tuple[str, str]:
         row = self.look(link, **machine)["assistants"][assistant]

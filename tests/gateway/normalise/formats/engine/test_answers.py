@@ -15,7 +15,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from gateway.core.errors import Refusal
 from gateway.normalise.formats.engine import driver
-from gateway.normalise.formats.helicone import helicone_signed
+from gateway.normalise.formats.helicone import is_signed_by_helicone
 from gateway.operations.receivers.ai_telemetry import langfuse_error
 from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
 from tests.gateway.normalise.formats.payloads import cases, read
@@ -24,7 +24,7 @@ NOW = 1_763_632_810.5
 
 
 def said(format: str, body: bytes) -> tuple[int, Any]:
-    answering = driver.answer_to(format, body, read(format, body), now=NOW)
+    answering = driver.answer_to_payload(format, body, read(format, body), now=NOW)
     while True:
         try:
             next(answering)
@@ -113,7 +113,9 @@ def test_firehose_reads_its_own_request_id() -> None:
     body = body_of("bedrock", "cloudwatch-subscription-via-firehose")
     request_id = json.loads(body)["requestId"]
     assert (200, {"requestId": request_id, "timestamp": 1763632810500}) == said("bedrock", body)
-    refused = driver.refusal_to({}, body, Refusal(401, "no_key", "send a key"), now=NOW, format="bedrock")
+    refused = driver.answer_to_refused_payload(
+        {}, body, Refusal(401, "no_key", "send a key"), now=NOW, format="bedrock"
+    )
     assert refused.status == 401
     assert json.loads(refused.body) == {
         "requestId": request_id,
@@ -139,7 +141,7 @@ LATER = Refusal(429, "too_many", "later")
 
 @pytest.mark.parametrize("format", ["kong", None])
 def test_a_refusal_is_in_the_form_that_its_sender_reads(format: str | None) -> None:
-    answer = driver.refusal_to({}, b"{}", LATER, now=NOW, format=format)
+    answer = driver.answer_to_refused_payload({}, b"{}", LATER, now=NOW, format=format)
     assert answer.status == 429
     assert "error" in json.loads(answer.body)
 
@@ -158,9 +160,9 @@ def test_helicones_signature_is_of_the_raw_body() -> None:
     """
     body = b'{"request_id": "r"}'
     signature = hmac.new(b"secret", body, sha256).hexdigest()
-    assert helicone_signed("secret", body, signature)
-    assert helicone_signed("secret", body, f" {signature.upper()} ")
-    assert not helicone_signed("secret", body + b" ", signature)
-    assert not helicone_signed("other", body, signature)
-    assert not helicone_signed("secret", body, "")
-    assert not helicone_signed("secret", body, "\u00e9")
+    assert is_signed_by_helicone("secret", body, signature)
+    assert is_signed_by_helicone("secret", body, f" {signature.upper()} ")
+    assert not is_signed_by_helicone("secret", body + b" ", signature)
+    assert not is_signed_by_helicone("other", body, signature)
+    assert not is_signed_by_helicone("secret", body, "")
+    assert not is_signed_by_helicone("secret", body, "\u00e9")

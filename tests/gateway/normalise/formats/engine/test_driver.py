@@ -36,7 +36,7 @@ def test_the_smallest_items_are_work_too() -> None:
     """However small the items of a body are, the event loop gets its turn after a number of items."""
     count = 10_000
     (outcome, _), turns = run(
-        any_format.normalise("kong", b"[" + b",".join([b"{}"] * count) + b"]", options=Options())
+        any_format.normalise_body("kong", b"[" + b",".join([b"{}"] * count) + b"]", options=Options())
     )
     assert_balanced(outcome)
     assert turns >= count * body_limits.ITEM_BYTES // body_limits.SLICE_BYTES

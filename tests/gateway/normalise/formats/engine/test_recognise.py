@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import BadPayload
-from gateway.normalise.formats.list import FORMAT_NAMES, recognise_format, require_format
+from gateway.normalise.formats.list import FORMAT_NAMES, recognise_format, recognise_format_or_refuse
 from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI, Outcome
 from tests.gateway.normalise.formats.payloads import Case, case, cases, read, told
 
@@ -168,11 +168,11 @@ def test_what_shows_nothing_is_told_what_to_do() -> None:
     the error says that instead.
     """
     with pytest.raises(BadPayload) as refused:
-        require_format(b'{"x": 1}', how="name it with --as")
+        recognise_format_or_refuse(b'{"x": 1}', how="name it with --as")
     assert "name it with --as" in refused.value.message
     assert all(format in refused.value.message for format in FORMAT_NAMES)
     with pytest.raises(BadPayload, match="not a JSON object"):
-        require_format(b"x=1", how="name it")
+        recognise_format_or_refuse(b"x=1", how="name it")
 
 
 def is_document(body: bytes) -> bool:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gateway.normalise.formats.langfuse.generations import TURN
-from gateway.normalise.formats.langfuse.merger import Merge, Merger, Released, Sender, merge_keys
+from gateway.normalise.formats.langfuse.merger import Merge, Merger, Released, Sender, keys_of_reports
 from gateway.normalise.outcome import MERGED, NOT_AI
 from spool.log.partial_reports import PartialReport
 from spool.record import Inference
@@ -21,7 +21,7 @@ ALICE, BOB = Sender("alice", {"team": "search"}), Sender("bob")
 
 def merged(merger: Merger, *events: object, sender: Sender = ALICE, now: float = 0.0) -> Merge:
     merge = begun(*events, sender=sender, now=now)
-    for _ in merger.apply(merge):
+    for _ in merger.merge_batch(merge):
         pass
     assert_balanced(merge.outcome, waiting=merge.pending.count)
     return merge
@@ -143,7 +143,7 @@ def test_a_generation_that_names_no_model_yet_waits() -> None:
     merge = merged(merger, update(model="gpt-4o"))
     assert [("gpt-4o", 10)] == [(record.request_model, record.input_tokens) for record in records(merge)]
     merged(merger, create("g-2", model=None, endTime="2026-11-20T07:15:07Z"))
-    (released,) = merger.release(now=600.0)
+    (released,) = merger.release_due_reports(now=600.0)
     assert dict(released.outcome.ignored) == {NOT_AI: 1}
     assert released.pending.count == -1
 
@@ -189,7 +189,7 @@ def test_a_trace_is_remembered_while_its_calls_ask_for_it() -> None:
     merged(merger, trace(), now=0.0)
     for minute in range(5, 30, 5):
         merge = merged(merger, create(f"g-{minute}"), update(f"g-{minute}"), now=minute * 60.0)
-        assert [] == merger.release(now=minute * 60.0)
+        assert [] == merger.release_due_reports(now=minute * 60.0)
         assert ["u-1"] == [record.user for record in records(merge)]
 
 
@@ -224,8 +224,8 @@ def test_when_the_window_ends_the_generation_is_released_as_it_is() -> None:
     merger = merger_of()
     merged(merger, trace(), create(), now=100.0)
     merged(merger, update("g-9", model="gpt-4o"), sender=BOB, now=100.0)
-    assert [] == merger.release(now=699.0)
-    released = merger.release(now=700.0)
+    assert [] == merger.release_due_reports(now=699.0)
+    released = merger.release_due_reports(now=700.0)
     assert [(one.sender, one.pending.count) for one in released] == [(ALICE, -1), (BOB, -1)]
     assert len(merger) == 0
     assert [("gpt-4o-mini", None, "u-1"), ("gpt-4o", 10, None)] == [
@@ -242,9 +242,9 @@ def test_what_a_request_has_in_hand_is_not_released() -> None:
     """While a running request completes a partial report, the report is not released."""
     merger = merger_of()
     merged(merger, create(), now=0.0)
-    busy = merge_keys(begun(update()).reports, ALICE)
-    assert [] == merger.release(now=600.0, busy=busy)
-    assert 1 == len(merger.release(now=600.0))
+    busy = keys_of_reports(begun(update()).reports, ALICE)
+    assert [] == merger.release_due_reports(now=600.0, busy=busy)
+    assert 1 == len(merger.release_due_reports(now=600.0))
 
 
 def test_a_restart_finds_what_was_kept() -> None:
@@ -254,7 +254,7 @@ def test_a_restart_finds_what_was_kept() -> None:
     """
     before, after = merger_of(), merger_of()
     kept = merged(before, trace(), create()).pending.keep
-    assert 1 == after.load([*kept, PartialReport(b"x", 0.0, b"\xc1")])
+    assert 1 == after.load_waiting_reports([*kept, PartialReport(b"x", 0.0, b"\xc1")])
     assert [("gpt-4o-mini", 10, "u-1")] == [
         (record.request_model, record.input_tokens, record.user)
         for record in records(merged(after, update()))
@@ -263,7 +263,7 @@ def test_a_restart_finds_what_was_kept() -> None:
 
 def test_calls_on_record_of_another_process_are_no_damaged_reports() -> None:
     kept = merged(merger_of(is_shared=True), trace(), create(), update()).pending.keep
-    assert 0 == merger_of(is_shared=True).load(kept)
+    assert 0 == merger_of(is_shared=True).load_waiting_reports(kept)
 
 
 def test_reports_of_the_first_release_are_read() -> None:
@@ -275,7 +275,9 @@ def test_reports_of_the_first_release_are_read() -> None:
     facts = msgspec.msgpack.encode({"id": "g-1", "model": "gpt-4o-mini", "created": True})
     body = msgspec.msgpack.encode({"sender": sender, "kind": "generation", "facts": facts, "at": 1.0})
     merger = merger_of()
-    assert 0 == merger.load([PartialReport(merge_keys(begun(create()).reports, ALICE).pop(), 1.0, body)])
+    assert 0 == merger.load_waiting_reports(
+        [PartialReport(keys_of_reports(begun(create()).reports, ALICE).pop(), 1.0, body)]
+    )
     assert [("gpt-4o-mini", 10)] == [
         (record.request_model, record.input_tokens) for record in records(merged(merger, update()))
     ]
@@ -289,18 +291,18 @@ def test_no_damaged_byte_keeps_tollhouse_from_starting_or_releasing() -> None:
             body = bytearray(report.body)
             body[place] ^= 0x80
             merger = merger_of()
-            damaged = merger.load([report._replace(body=bytes(body))])
-            released = merger.release(now=600.0)
+            damaged = merger.load_waiting_reports([report._replace(body=bytes(body))])
+            released = merger.release_due_reports(now=600.0)
             assert 1 == damaged + sum(len(one.reports) for one in released)
 
 
 def test_a_refused_request_leaves_no_trace() -> None:
     """A refused request leaves no trace, so its repeat has the same effect as a first request."""
     merger = merger_of()
-    merger.undo(merged(merger, create()))
+    merger.undo_merge(merged(merger, create()))
     assert 0 == len(merger)
     merged(merger, create())
-    merger.undo(merged(merger, update()))
+    merger.undo_merge(merged(merger, update()))
     merge = merged(merger, update())
     assert len(merge.outcome.records) == 1
     assert merge.pending.count == -1
@@ -311,9 +313,9 @@ def test_what_could_not_be_made_a_record_is_the_next_to_go() -> None:
     merger = merger_of()
     merged(merger, create(), now=0.0)
     merged(merger, create("g-2"), now=1.0)
-    (first,) = merger.release(now=600.0)
-    merger.restore(first)
-    assert [list(first.reports)] == [list(one.reports) for one in merger.release(now=600.0)]
+    (first,) = merger.release_due_reports(now=600.0)
+    merger.restore_released(first)
+    assert [list(first.reports)] == [list(one.reports) for one in merger.release_due_reports(now=600.0)]
 
 
 def test_the_window_is_bounded_by_number_and_bytes() -> None:
@@ -324,10 +326,10 @@ def test_the_window_is_bounded_by_number_and_bytes() -> None:
     merger = merger_of(max_reports=3)
     for number in range(3):
         merged(merger, create(f"g-{number}"), now=float(number))
-    assert not merger.is_over_full
+    assert not merger.exceeds_limits
     for number in range(3, 5):
         merged(merger, create(f"g-{number}"), now=float(number))
-    assert merger.is_over_full
+    assert merger.exceeds_limits
     (released,) = merger.release(now=5.0)
     assert [record.request_id for record in records(released)] == ["g-0", "g-1"]
     assert len(merger) == 3
@@ -345,13 +347,13 @@ def test_a_key_that_fills_the_window_makes_room_for_others(bound: dict[str, int]
     merger: Merger = merger_of(**bound)  # type: ignore[arg-type]
     merged(merger, create("b-0"), sender=BOB, now=0.0)
     number = 0
-    while not merger.is_over_full or number < 5:
+    while not merger.exceeds_limits or number < 5:
         merged(merger, create(f"a-{number}"), now=1.0 + number)
         number += 1
-    (released,) = merger.release(now=number + 1.0)
+    (released,) = merger.release_due_reports(now=number + 1.0)
     assert released.sender == ALICE
     assert records(released)[0].request_id == "a-0"
-    assert not merger.is_over_full
+    assert not merger.exceeds_limits
     assert ["b-0"] == [
         one.request_id for one in records(merged(merger, update("b-0"), sender=BOB, now=number + 2.0))
     ]
@@ -366,12 +368,12 @@ def test_traces_make_room_before_generations() -> None:
     merged(merger, create("a", traceId="t-0"), now=0.0)
     for number in range(4):
         merged(merger, trace(f"t-{number}"), now=1.0 + number)
-    assert merger.is_over_full
-    (released,) = merger.release(now=5.0)
+    assert merger.exceeds_limits
+    (released,) = merger.release_due_reports(now=5.0)
     assert records(released) == []
     assert len(released.reports) == 2
     assert released.pending.count == 0
-    assert not merger.is_over_full
+    assert not merger.exceeds_limits
     assert [("a", 10, None)] == [
         (record.request_id, record.input_tokens, record.user)
         for record in records(merged(merger, update("a")))
@@ -412,7 +414,7 @@ def test_a_trace_of_many_calls_on_record_names_them_in_turns() -> None:
     merged(merger, *(create(own_id, endTime="2026-11-20T07:15:07Z") for own_id in ids))
     merge = begun(trace(), now=1.0)
     turns = 0
-    for turns, _ in enumerate(merger.apply(merge), start=1):
+    for turns, _ in enumerate(merger.merge_batch(merge), start=1):
         merged(merger, create(f"other-{turns}"), update(f"other-{turns}"), now=1.0)
     assert 2 == turns
     assert [(own_id, "u-1") for own_id in ids] == [
@@ -427,11 +429,11 @@ def test_a_large_batch_is_joined_and_released_in_turns(restarted: bool) -> None:
     """
     merger = merger_of()
     merge = begun(trace(), *(create(f"g-{number}") for number in range(2 * TURN)))
-    assert 2 == sum(1 for _ in merger.apply(merge))
+    assert 2 == sum(1 for _ in merger.merge_batch(merge))
     if restarted:
         merger = merger_of()
-        merger.load(merge.pending.keep)
-    turns = [merger.release(now=600.0) for _ in range(4)]
+        merger.load_waiting_reports(merge.pending.keep)
+    turns = [merger.release_due_reports(now=600.0) for _ in range(4)]
     assert [TURN, TURN, 1, 0] == [sum(len(one.reports) for one in turn) for turn in turns]
     released = [record for turn in turns for one in turn for record in records(one)]
     assert len(released) == 2 * TURN
@@ -460,6 +462,6 @@ def test_the_device_of_a_half_outlives_a_restart_and_further_halves() -> None:
     merged(before, create(), sender=LAPTOP)
     second = merged(before, create(), sender=ALICE)
     after = merger_of()
-    after.load(second.pending.keep)
-    (released,) = after.release(now=601.0)
+    after.load_waiting_reports(second.pending.keep)
+    (released,) = after.release_due_reports(now=601.0)
     assert "laptop-1" == released.sender.named

@@ -74,7 +74,7 @@ def test_what_may_not_be_read_still_tells_series_apart(encoding: str) -> None:
     series even if only an e-mail address differs.
     """
     found = points(encoding, *(point({"gen_ai.token.type": "input", **more}) for more in APART))
-    assert len(APART) == len({SeriesKeys().hash_series(one) for one in found})
+    assert len(APART) == len({SeriesKeys().series_key(one) for one in found})
     assert [{"gen_ai.token.type": "input"}] * len(APART) == [one.attributes for one in found]
 
 
@@ -82,7 +82,7 @@ def test_what_may_not_be_read_still_tells_series_apart(encoding: str) -> None:
 def test_a_series_is_the_same_in_both_encodings(more: dict[str, Any]) -> None:
     """A counter continues if the sender changes the protocol."""
     by_json, by_protobuf = (
-        SeriesKeys().hash_series(one)
+        SeriesKeys().series_key(one)
         for encoding in ENCODINGS
         for one in points(encoding, point({"gen_ai.token.type": "input", **more}))
     )

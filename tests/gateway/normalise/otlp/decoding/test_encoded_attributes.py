@@ -21,7 +21,7 @@ LONG = os.environ.get("TOLLHOUSE_FAULTS") == "full"
 
 def read(raw: bytes) -> Reading:
     try:
-        return protobuf_decoder.attributes_of([raw])
+        return protobuf_decoder.attributes_from_encoded([raw])
     except (DecodeError, UnicodeDecodeError):
         return "unreadable"
 

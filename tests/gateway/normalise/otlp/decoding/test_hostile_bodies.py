@@ -43,7 +43,7 @@ def in_json(signal: Signal, items: str) -> bytes:
 
 
 def read(signal: Signal, body: bytes, *, json: bool = False, max_items: int = 250_000) -> Outcome:
-    return finished(otlp.normalise(signal, body, json=json, options=Options(max_items=max_items)))
+    return finished(otlp.normalise_otlp(signal, body, json=json, options=Options(max_items=max_items)))
 
 
 # Before the limits, each of these bodies took 100 to 700 times its size in memory, or seconds without a turn
@@ -73,7 +73,7 @@ def test_a_bomb_is_refused_before_it_unfolds(name: str) -> None:
     tracemalloc.start()
     began = time.thread_time()
     with pytest.raises(Refusal):
-        for _ in otlp.normalise("traces", body, json=False, options=Options(max_items=50_000)):
+        for _ in otlp.normalise_otlp("traces", body, json=False, options=Options(max_items=50_000)):
             now = time.thread_time()
             longest, began = max(longest, now - began), now
     _, peak = tracemalloc.get_traced_memory()
@@ -177,7 +177,7 @@ def test_small_items_are_held_for_what_they_cost(signal: Signal, encoding: str) 
     body = (
         in_json(signal, ",".join(["{}"] * 50_000)) if encoding == "json" else of_items(b"\x12\x00" * 50_000)
     )
-    finished(otlp.normalise(signal, body, json=encoding == "json", options=Options(), hold=held.append))
+    finished(otlp.normalise_otlp(signal, body, json=encoding == "json", options=Options(), hold=held.append))
     assert 0.9 < (sum(held) + len(body)) / (50_000 * ITEM_BYTES) < 1.1
 
 

@@ -26,7 +26,7 @@ every_signal = pytest.mark.parametrize("signal", ROOTS)
 
 
 def read(signal: Signal, body: bytes) -> Outcome:
-    outcome = finished(otlp.normalise(signal, body, json=True, options=Options()))
+    outcome = finished(otlp.normalise_otlp(signal, body, json=True, options=Options()))
     assert_balanced(outcome)
     return outcome
 

@@ -37,13 +37,13 @@ every_signal = pytest.mark.parametrize("signal", SIGNALS)
 
 
 def read(signal: Signal, body: bytes) -> Outcome:
-    outcome = finished(otlp.normalise(signal, body, json=False, options=Options()))
+    outcome = finished(otlp.normalise_otlp(signal, body, json=False, options=Options()))
     assert_balanced(outcome)
     return outcome
 
 
 def attributes_of(*pairs: KeyValue) -> dict[str, Any]:
-    return protobuf_decoder.attributes_of([pair.SerializeToString() for pair in pairs])
+    return protobuf_decoder.attributes_from_encoded([pair.SerializeToString() for pair in pairs])
 
 
 @every_signal
@@ -259,8 +259,8 @@ def test_a_pair_in_another_order_is_the_same_pair() -> None:
     other = KeyValue(value=AnyValue(int_value=5)).SerializeToString()
     unknown = b"\x7a\x03abc"
     for raw in (key + value, value + key, key + other + value, unknown + key + unknown + value):
-        assert {"user.id": "u"} == protobuf_decoder.attributes_of([raw])
-    assert {} == protobuf_decoder.attributes_of([b"", key, value])
+        assert {"user.id": "u"} == protobuf_decoder.attributes_from_encoded([raw])
+    assert {} == protobuf_decoder.attributes_from_encoded([b"", key, value])
 
 
 def test_what_is_remembered_is_bounded() -> None:
