@@ -19,7 +19,7 @@ from exporters.settings import NotifySettings
 from spool.clock import Clock
 from spool.errors import Invalid
 from spool.installation import derive_secret
-from spool.registry.tables.kept_channels import MAX_SECRET, ChannelDraft, KeptChannel
+from spool.registry.tables.kept_channels import MAX_SECRET, ChannelFields, KeptChannel
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -32,7 +32,7 @@ class ChannelSeal:
     secret: bytes
     clock: Clock
 
-    def __call__(self, draft: ChannelDraft, secret: str | None, before: KeptChannel | None) -> str:
+    def __call__(self, draft: ChannelFields, secret: str | None, before: KeptChannel | None) -> str:
         """Encrypt a channel's secret. Raises Invalid if the channel could not send with it."""
         if secret and (len(secret) > MAX_SECRET or not secret.isprintable() or " " in secret):
             raise Invalid(f"secret must be one line of at most {MAX_SECRET} characters, without spaces")
@@ -54,7 +54,7 @@ class ChannelSeal:
     def decrypt_settings(self, channel: KeptChannel) -> StoredChannelSettings:
         return _build_settings(channel, self.decrypt_secret(channel))
 
-    def _check_draft(self, draft: ChannelDraft, secret: str) -> None:
+    def _check_draft(self, draft: ChannelFields, secret: str) -> None:
         settings = _build_settings(draft, secret)
         problem = next(all_channel_problems([settings], shown="channel"), None)
         if problem is not None:
@@ -75,8 +75,6 @@ class ChannelSeal:
         return AESGCM(derive_secret(self.secret, "channels"))
 
 
-def _build_settings(draft: ChannelDraft, secret: str) -> StoredChannelSettings:
-    shared = {attribute.name for attribute in fields(NotifySettings)} & {
-        attribute.name for attribute in fields(ChannelDraft)
-    }
+def _build_settings(draft: ChannelFields, secret: str) -> StoredChannelSettings:
+    shared = {attribute.name for attribute in fields(NotifySettings)} & {*ChannelFields.__struct_fields__}
     return StoredChannelSettings(secret=secret, **{name: getattr(draft, name) for name in shared})

@@ -73,6 +73,7 @@ def item_struct(
     answered: Mapping[str, Any],
     types: Mapping[str, Any] | None = None,
     without: Collection[str] = (),
+    has_id: bool = True,
 ) -> Any:
     """
     Return the class of a stored resource in answers. A field in `types` has another type and, unless that
@@ -86,7 +87,7 @@ def item_struct(
         if field.name not in without
     }
     replaced = {name: _copy_notes(fields.get(name), kind) for name, kind in (types or {}).items()}
-    members = {"id": id_type, **fields, **replaced, **answered}
+    members = {**({"id": id_type} if has_id else {}), **fields, **replaced, **answered}
     item = noun.replace("_", " ")
     return _answer_struct(
         f"{_resource_noun(new)}Item",

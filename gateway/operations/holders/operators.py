@@ -85,7 +85,7 @@ if TYPE_CHECKING:
     from spool.registry.notices import ChannelState
     from spool.registry.operators import Actor
     from spool.registry.registry import Registry
-    from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel, Seal
+    from spool.registry.tables.kept_channels import ChannelFields, KeptChannel, Seal
     from spool.shares import KeyShare
     from spool.streams import StreamReader
 
@@ -170,7 +170,7 @@ async def _reload_nothing(actor: Actor) -> Reloaded:
     raise Refusal(503, "not_running", "no server runs here; the configuration is read when it starts")
 
 
-def _refuse_seal(draft: ChannelDraft, secret: str | None, before: KeptChannel | None) -> str:
+def _refuse_seal(draft: ChannelFields, secret: str | None, before: KeptChannel | None) -> str:
     raise Refusal(503, "no_channels", "channels cannot be created here")
 
 

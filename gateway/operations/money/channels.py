@@ -9,11 +9,18 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
+from gateway.core.fields import (
+    KEPT,
+    build_answer,
+    given_fields,
+    item_struct,
+    single_item_struct,
+    struct_of_change,
+)
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.answers import DeletedItem, NotificationItem
@@ -25,7 +32,6 @@ from gateway.operations.requests.address import NOTHING, call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import NotAllowed, NotThere
 from spool.record import moment
-from spool.registry.document_table import field_names
 from spool.registry.field_notes import example, words
 from spool.registry.notices import CHANNEL_STATES, RUNNING, TEST, WARNING, ChannelState, Notice
 from spool.registry.permission_sets import (
@@ -35,59 +41,53 @@ from spool.registry.permission_sets import (
     VIEW_OPERATION,
 )
 from spool.registry.registry import Registry
-from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel
-
-Tls = Literal["starttls", "implicit", "none"]
-Insights = Literal["none", "info", "warning", "critical"]
+from spool.registry.tables.kept_channels import ChannelFields, KeptChannel
 
 
-class NewChannel(RequestBody):
-    """
-    A new channel. The other fields are as in [[notify]].
+class NewNotificationChannel(ChannelFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A new channel. The other fields are as in [[notify]]."""
 
-    `secret` is the address for slack and teams, the signing secret for webhook, the password for email, the
-    integration key for pagerduty, and the bearer token for alertmanager.
-    """
-
-    name: str
-    type: str
-    secret: str | None = None
-    url: str = ""
-    server: str = ""
-    tls: Tls = "starttls"
-    username: str = ""
-    sender: str = ""
-    to: tuple[str, ...] = ()
-    insights: Insights = "warning"
-    categories: tuple[str, ...] = ()
-    quiet_hours: str = ""
-    digest: str = ""
-    time_zone: str = "UTC"
+    secret: Annotated[
+        str | None,
+        words(
+            "The address for slack and teams, the signing secret for webhook, the password for email, the "
+            "integration key for pagerduty, and the bearer token for alertmanager."
+        ),
+        example("whsec_..."),
+    ] = None
 
 
-class ChannelChanges(RequestBody):
-    """Changes to a channel. Omitted fields, including the secret, do not change."""
-
-    version: str | None = None
-    secret: str | None = None
-    url: str | UnsetType = UNSET
-    server: str | UnsetType = UNSET
-    tls: Tls | UnsetType = UNSET
-    username: str | UnsetType = UNSET
-    sender: str | UnsetType = UNSET
-    to: tuple[str, ...] | UnsetType = UNSET
-    insights: Insights | UnsetType = UNSET
-    categories: tuple[str, ...] | UnsetType = UNSET
-    quiet_hours: str | UnsetType = UNSET
-    digest: str | UnsetType = UNSET
-    time_zone: str | UnsetType = UNSET
+if TYPE_CHECKING:
+    ChannelChanges: TypeAlias = Any
+else:
+    ChannelChanges = struct_of_change(
+        NewNotificationChannel,
+        "Changes to a channel. Omitted fields, including the secret, do not change.",
+        once=("name", "type"),
+    )
+NotificationChannelItem = item_struct(
+    NewNotificationChannel,
+    "A channel that was created in the console, without its secret.",
+    without=("secret",),
+    has_id=False,
+    answered={
+        "secret_since": Annotated[
+            str | None, words("When the secret was set, or null."), example("2026-11-27T01:45:10.786Z")
+        ],
+        "last_updated": KEPT["last_updated"],
+        "version": KEPT["version"],
+    },
+)
+OneNotificationChannel = single_item_struct(NewNotificationChannel, NotificationChannelItem)
 
 
 def describe_kept_channel(row: KeptChannel) -> Mapping[str, object]:
-    """Describe a channel without its secret, but with the time when the secret was last changed."""
-    stated: dict[str, Any] = {name: getattr(row, name) for name in field_names(ChannelDraft)}
-    stated["secret_since"] = row.secret_since or None
-    return {**stated, "last_updated": moment(row.last_updated), "version": row.version}
+    return build_answer(
+        NotificationChannelItem,
+        row,
+        secret_since=row.secret_since or None,
+        last_updated=moment(row.last_updated),
+    )
 
 
 class ChannelTest(RequestBody):
@@ -129,7 +129,7 @@ CHANNELS: List[ChannelState] = List(
 )
 
 
-class NotificationChannelItem(msgspec.Struct, kw_only=True):
+class ChannelStateItem(msgspec.Struct, kw_only=True):
     name: Annotated[str, words("The name of the channel."), example("finops")]
     type: Annotated[str, words("The type of the channel."), example("webhook")]
     origin: Annotated[
@@ -152,43 +152,6 @@ class NotificationChannelItem(msgspec.Struct, kw_only=True):
     failing_since: Annotated[
         str | None, words("The time since which no attempt succeeded, or null."), example(None)
     ]
-
-
-class ChannelDetails(msgspec.Struct, kw_only=True):
-    name: Annotated[str, words("The name of the channel."), example("search-team")]
-    type: Annotated[str, words("The type of the channel."), example("webhook")]
-    url: Annotated[
-        str, words("The address to which the channel sends."), example("https://hooks.example.com/tollhouse")
-    ]
-    server: Annotated[str, words("The mail server as HOST:PORT."), example("")]
-    tls: Annotated[str, words("The encryption of the connection to the mail server."), example("starttls")]
-    username: Annotated[str, words("The user name on the mail server."), example("")]
-    sender: Annotated[str, words("The sender address of mails."), example("")]
-    to: Annotated[list[str], words("E-mail addresses of the recipients."), example([])]
-    insights: Annotated[str, words("The minimum severity of insights that are sent."), example("warning")]
-    categories: Annotated[
-        list[str], words("The categories of insights that are sent; empty for all."), example([])
-    ]
-    quiet_hours: Annotated[
-        str, words("The hours in which only critical notifications are sent."), example("")
-    ]
-    digest: Annotated[
-        str,
-        words("The time of day at which notifications of severity `info` are sent together."),
-        example(""),
-    ]
-    time_zone: Annotated[str, words("The time zone of the quiet hours and the digest."), example("UTC")]
-    secret_since: Annotated[str, words("When the secret was set."), example("2026-11-27T01:45:10.786Z")]
-    last_updated: Annotated[
-        str, words("When the channel was last changed."), example("2026-11-27T01:45:10.786Z")
-    ]
-    version: Annotated[
-        str, words("Changes with each edit; send it back."), example("316e881e34aeed8723914e3c")
-    ]
-
-
-class OneChannelDetails(msgspec.Struct, kw_only=True):
-    notification_channel: Annotated[ChannelDetails, words("The channel.")]
 
 
 class ChannelName(msgspec.Struct, kw_only=True):
@@ -214,7 +177,7 @@ class TestNotificationAnswer(msgspec.Struct, kw_only=True):
     VIEW_OPERATION,
     "List the channels that send notifications",
     lists=CHANNELS,
-    item=NotificationChannelItem,
+    item=ChannelStateItem,
 )
 async def list_channels(request: OperatorRequest[InstallationServices, None]) -> Result:
     request.services.require_registry()
@@ -230,15 +193,13 @@ async def list_channels(request: OperatorRequest[InstallationServices, None]) ->
     INSTALLATION_ADMINISTRATION,
     "Create a channel",
     status=201,
-    answers=OneChannelDetails,
+    answers=OneNotificationChannel,
 )
-async def add_channel(request: OperatorRequest[InstallationServices, NewChannel]) -> Result:
-    stated_fields = _given_fields(request.body)
-    secret = stated_fields.pop("secret")
+async def add_channel(request: OperatorRequest[InstallationServices, NewNotificationChannel]) -> Result:
     table = request.registry.kept_channels
     limit = request.shared.most(table.limit)
     seal = request.services.seal_channel
-    channel = await table.create(ChannelDraft(**stated_fields), secret, seal, most=limit, actor=request.actor)
+    channel = await table.create(request.body, request.body.secret, seal, most=limit, actor=request.actor)
     return {"notification_channel": describe_kept_channel(channel)}
 
 
@@ -247,7 +208,7 @@ async def add_channel(request: OperatorRequest[InstallationServices, NewChannel]
     "/notification-channels/{name}",
     VIEW_OPERATION,
     "Show a channel that was created in the console",
-    answers=OneChannelDetails,
+    answers=OneNotificationChannel,
 )
 async def show_channel(request: OperatorRequest[InstallationServices, None]) -> Result:
     return {
@@ -262,16 +223,20 @@ async def show_channel(request: OperatorRequest[InstallationServices, None]) -> 
     "/notification-channels/{name}",
     INSTALLATION_ADMINISTRATION,
     "Change a channel",
-    answers=OneChannelDetails,
+    answers=OneNotificationChannel,
 )
 async def edit_channel(request: OperatorRequest[InstallationServices, ChannelChanges]) -> Result:
-    stated_fields = _given_fields(request.body)
+    changes = given_fields(request.body)
+    secret = changes.pop("secret", None)
     table = request.registry.kept_channels
-    secret = stated_fields.pop("secret")
-    version = stated_fields.pop("version")
     seal = request.services.seal_channel
     changed = await table.change(
-        _stored_channel_name(request), stated_fields, secret, seal, version=version, actor=request.actor
+        _stored_channel_name(request),
+        changes,
+        secret,
+        seal,
+        version=request.body.version,
+        actor=request.actor,
     )
     return {"notification_channel": describe_kept_channel(changed)}
 
@@ -356,17 +321,12 @@ def _stored_channel_name(request: OperatorRequest[InstallationServices, Any]) ->
     return name
 
 
-def _given_fields(body: msgspec.Struct) -> dict[str, Any]:
-    values = {name: getattr(body, name) for name in body.__struct_fields__}
-    return {name: value for name, value in values.items() if value is not UNSET}
-
-
 class ChannelKind(FileKind):
     """Channels that people created, in files. A file names the file with the secret of a channel."""
 
     files = InFiles(name="channels", ignores_case=False)
     noun = action = "channel"
-    new = NewChannel
+    new = NewNotificationChannel
     reads = VIEW_OPERATION
     without = ("secret",)
     has_secret = is_found_by_name = True
@@ -380,14 +340,16 @@ class ChannelKind(FileKind):
     def known_names(self, registry: Registry) -> Collection[str]:
         return registry.notices.channels
 
-    async def create(self, asking: Asking, given: NewChannel, secret: str | None) -> str:
+    async def create(self, asking: Asking, given: NewNotificationChannel, secret: str | None) -> str:
         table, shared = asking.registry.kept_channels, asking.shared
-        draft, most = ChannelDraft(**self._channel_fields(given)), shared.most(table.limit)
-        created = await table.create(draft, secret, shared.seal_channel, most=most, actor=asking.actor)
+        most = shared.most(table.limit)
+        created = await table.create(given, secret, shared.seal_channel, most=most, actor=asking.actor)
         shared.name_channels(asking.registry)
         return created.id
 
-    async def change(self, asking: Asking, row: KeptChannel, given: NewChannel, secret: str | None) -> None:
+    async def change(
+        self, asking: Asking, row: KeptChannel, given: NewNotificationChannel, secret: str | None
+    ) -> None:
         fields = self._channel_fields(given)
         seal = asking.shared.seal_channel
         await asking.registry.kept_channels.change(row.name, fields, secret, seal, actor=asking.actor)
@@ -403,7 +365,7 @@ class ChannelKind(FileKind):
     def needs_secret(self, row: KeptChannel) -> bool:
         return bool(row.sealed)
 
-    def _channel_fields(self, given: NewChannel) -> dict[str, Any]:
+    def _channel_fields(self, given: NewNotificationChannel) -> dict[str, Any]:
         return {name: getattr(given, name) for name in self.fields}
 
 

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from gateway.people.authentication.oidc.assistants import AssistantSignIns
     from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
     from spool.registry.registry import Registry
-    from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel
+    from spool.registry.tables.kept_channels import ChannelFields, KeptChannel
 
 
 _log = logging.getLogger(__name__)
@@ -174,7 +174,7 @@ class Assembler:
 
         return ChannelSeal(secret=self.storage.secret, clock=self.clock)
 
-    def seal_channel(self, draft: ChannelDraft, secret: str | None, before: KeptChannel | None) -> str:
+    def seal_channel(self, draft: ChannelFields, secret: str | None, before: KeptChannel | None) -> str:
         return self._channel_seal()(draft, secret, before)
 
     async def try_receiver(self, kind: str, url: str, secret: str) -> tuple[str, str | None]:

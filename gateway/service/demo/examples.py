@@ -21,7 +21,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, next_full_hour
 from spool.registry.connections import ConnectionDraft
 from spool.registry.registry import Registry
-from spool.registry.tables.kept_channels import ChannelDraft
+from spool.registry.tables.kept_channels import ChannelFields
 from spool.registry.views import NewView
 
 # Team -> monthly budget as a multiple of what the team has spent in the running month. One team is over its budget.
@@ -34,7 +34,7 @@ _LEAST = Decimal("0.01")
 
 async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
     """Add one example of each kind. `end` is the end of the month."""
-    draft = ChannelDraft(name=CHANNEL, type="webhook", url="https://chat.example.com/planted")
+    draft = ChannelFields(name=CHANNEL, type="webhook", url="https://chat.example.com/planted")
     await registry.kept_channels.create(draft, None, lambda *_: "", most=MOST, actor=ACTOR)
     await _add_budgets(registry, ledger, end)
     view = NewView(name="All teams", filter={}, principal_dimension="team")

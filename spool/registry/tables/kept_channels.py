@@ -6,15 +6,17 @@ Higher packages check the types of channels. A channel's secret is stored encryp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from spool.errors import AlreadyThere, Invalid
 from spool.record import moment
 from spool.registry.changes import Changes
 from spool.registry.document_table import DocumentTable, draft_fields
-from spool.registry.documents import DocumentKind, row_version
+from spool.registry.documents import DocumentKind, replace_fields, row_version
+from spool.registry.field_notes import example, words
 from spool.registry.notices import NoticeTable
 from spool.registry.operators import Actor
 from spool.registry.texts import check_text, optional_text
@@ -25,28 +27,42 @@ MAX_TO = 50
 MAX_SECRET = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelDraft:
-    """
-    The fields of a channel that a person sets, which are those of [[notify]].
+Tls = Literal["starttls", "implicit", "none"]
+Insights = Literal["none", "info", "warning", "critical"]
 
-    `secret_since`: when the secret was set. The audit list shows nothing else of the secret.
-    """
 
-    name: str
-    type: str
-    url: str = ""
-    server: str = ""
-    tls: str = "starttls"
-    username: str = ""
-    sender: str = ""
-    to: tuple[str, ...] = ()
-    insights: str = "warning"
-    categories: tuple[str, ...] = ()
-    quiet_hours: str = ""
-    digest: str = ""
-    time_zone: str = "UTC"
-    secret_since: str = ""
+class ChannelFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The fields of a channel that a person sets, which are those of [[notify]], without its secret."""
+
+    name: Annotated[str, words("The name of the channel."), example("search-team")]
+    type: Annotated[str, words("The type of the channel."), example("webhook")]
+    url: Annotated[
+        str, words("The address to which the channel sends."), example("https://hooks.example.com/tollhouse")
+    ] = ""
+    server: Annotated[str, words("The mail server as HOST:PORT.")] = ""
+    tls: Annotated[Tls, words("The encryption of the connection to the mail server.")] = "starttls"
+    username: Annotated[str, words("The user name on the mail server.")] = ""
+    sender: Annotated[str, words("The sender address of mails.")] = ""
+    to: Annotated[tuple[str, ...], words(f"E-mail addresses of the recipients, at most {MAX_TO}.")] = ()
+    insights: Annotated[
+        Insights, words("The minimum severity of insights that are sent."), example("warning")
+    ] = "warning"
+    categories: Annotated[
+        tuple[str, ...], words("The categories of insights that are sent; empty for all.")
+    ] = ()
+    quiet_hours: Annotated[
+        str,
+        words("The hours in which only critical notifications are sent."),
+        example("", changed="22:00-07:00"),
+    ] = ""
+    digest: Annotated[
+        str, words("The time of day at which notifications of severity `info` are sent together.")
+    ] = ""
+    time_zone: Annotated[
+        str,
+        words("The time zone of the quiet hours and the digest."),
+        example("UTC", changed="Europe/Berlin"),
+    ] = "UTC"
 
     @property
     def address(self) -> tuple[str, ...]:
@@ -54,10 +70,13 @@ class ChannelDraft:
         return self.url, self.server, self.tls, self.username
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptChannel(ChannelDraft):
-    """Times are epoch seconds."""
+class KeptChannel(ChannelFields, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """
+    A stored channel. Times are epoch seconds; `secret_since` is when the secret was set. The audit list shows nothing
+    else of the secret.
+    """
 
+    secret_since: str = ""
     sealed: str
     created: float
     last_updated: float
@@ -74,7 +93,7 @@ class KeptChannel(ChannelDraft):
 CHANNELS = DocumentKind("channel", KeptChannel, "channel")
 
 
-def check_channel(draft: ChannelDraft) -> ChannelDraft:
+def check_channel(draft: ChannelFields) -> ChannelFields:
     """
     Return the checked draft. Raises Invalid with the field and the broken rule. The caller checks the type.
     """
@@ -84,7 +103,7 @@ def check_channel(draft: ChannelDraft) -> ChannelDraft:
         field: optional_text(field, getattr(draft, field), MAX_ADDRESS)
         for field in ("url", "server", "username", "sender", "quiet_hours", "digest", "time_zone")
     }
-    return replace(
+    return replace_fields(
         draft,
         name=check_text("name", draft.name, MAX_NAME),
         to=tuple(check_text("to", address, MAX_ADDRESS) for address in draft.to),
@@ -96,14 +115,14 @@ def check_channel(draft: ChannelDraft) -> ChannelDraft:
 
 
 # function that encrypts; raises Invalid for an unusable draft or secret
-Seal = Callable[[ChannelDraft, str | None, KeptChannel | None], str]
+Seal = Callable[[ChannelFields, str | None, KeptChannel | None], str]
 
 
 class KeptChannelTable(DocumentTable[KeptChannel]):
     """The channels. `changed` is called after changes in memory."""
 
     kind = CHANNELS
-    draft = ChannelDraft
+    draft = ChannelFields
     limit = "channels.max"
     action = "channel"
 
@@ -113,18 +132,24 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
         self.changed: Callable[[], None] = lambda: None
 
     async def create(
-        self, draft: ChannelDraft, secret: str | None, seal: Seal, *, most: int, actor: Actor
+        self, draft: ChannelFields, secret: str | None, seal: Seal, *, most: int, actor: Actor
     ) -> KeptChannel:
         """
         Create a channel. Raises NotAllowed at `most` channels, and AlreadyThere for a name created here or
         configured.
         """
         now = self._changes.now()
-        drafted = replace(check_channel(draft), secret_since=moment(now) if secret else "")
+        drafted = check_channel(draft)
         if drafted.name in self._notices.channels:
             raise AlreadyThere(f"a channel named {drafted.name!r} already exists")
         sealed = seal(drafted, secret, None)
-        row = KeptChannel(sealed=sealed, created=now, last_updated=now, **draft_fields(drafted))
+        row = KeptChannel(
+            sealed=sealed,
+            secret_since=moment(now) if secret else "",
+            created=now,
+            last_updated=now,
+            **draft_fields(drafted, ChannelFields),
+        )
         return await self._add(row, most=most, actor=actor)
 
     async def change(
@@ -146,11 +171,14 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
         def edit(before: KeptChannel) -> KeptChannel:
             drafted = check_channel(self._changed_draft(before, changes))
             sealed = seal(drafted, secret, before)
-            if sealed != before.sealed:
-                drafted = replace(drafted, secret_since=moment(now))
-            return replace(before, **draft_fields(drafted), sealed=sealed)
+            since = before.secret_since if sealed == before.sealed else moment(now)
+            return replace_fields(before, **draft_fields(drafted), sealed=sealed, secret_since=since)
 
         return await self._edit(name, edit, version=version, actor=actor)
+
+    def _audited_fields(self, row: KeptChannel, names: Iterable[str] | None = None) -> dict[str, Any]:
+        members = {**super()._audited_fields(row), "secret_since": row.secret_since}
+        return members if names is None else {name: members[name] for name in names}
 
     async def delete(self, name: str, *, actor: Actor) -> None:
         await self._remove(name, actor=actor)

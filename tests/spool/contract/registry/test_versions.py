@@ -29,6 +29,7 @@ WRITTEN_BY_EDITS = {
     "last_updated_by",
     "rules_since",
     "sealed",
+    "secret_since",
 }
 STORED = {**KEPT, "work_link": {**KEPT["work_link"], "session": "", "commit": "c0ffee"}}
 
