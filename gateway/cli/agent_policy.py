@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Mapping
@@ -211,13 +210,17 @@ def _write_bundle(out: Path, files: Mapping[str, bytes]) -> None:
     try:
         if out.exists() and any(out.iterdir()):
             fail(f"{out} is not empty; name a new directory with --out", 2)
-        # private, because files of the mode "direct" contain the key
+        # private, because files of the mode "direct" contain the key. Below, all may read, as on the machines: users
+        # who cannot read a copied policy are without it, and their Codex does not start.
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
+        out.chmod(0o700)
         for name, content in files.items():
             path = out / name
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("xb") as file:
                 file.write(content)
+        for path in out.rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)
     except OSError as error:
         fail(f"{out} cannot be written: {error.strerror}")
 

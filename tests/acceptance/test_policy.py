@@ -97,15 +97,18 @@ def test_other_refusals(gateway: Tollhouse, tmp_path: Path, words: list[str], re
 
 def test_direct_leaves_out_assistants_that_cannot_have_the_key(gateway: Tollhouse, tmp_path: Path) -> None:
     """
-    Without --environment, a bundle with a key leaves out assistants that can read the key only from variables. Its
-    files are private, because they contain the key.
+    Without --environment, a bundle with a key leaves out assistants that can read the key only from variables. Nobody
+    else can open it, because of the key. Its tree has the modes that a copy on a machine needs.
     """
     out = tmp_path / "policy"
+    out.mkdir(mode=0o755)
     done = policy(gateway, out, "--mode", "direct", "--gateway", GATEWAY, "--key-file", "send.key")
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("left out") == 3
     assert "claude-code, codex, copilot" in done.stdout
-    assert {path.stat().st_mode & 0o077 for path in (out, *filter(Path.is_file, out.rglob("*")))} == {0}
+    assert 0o700 == out.stat().st_mode & 0o777
+    modes = {(path.is_dir(), path.stat().st_mode & 0o777) for path in out.rglob("*")}
+    assert {(True, 0o755), (False, 0o644)} == modes
     again = policy(gateway, out, "--mode", "direct", "--gateway", GATEWAY, "--key-file", "send.key")
     assert (again.returncode, "is not empty" in again.stderr) == (2, True)
 

@@ -48,7 +48,13 @@ def machine_variables(bundle: Path) -> dict[str, str]:
 
 
 def run_managed(
-    bundle: Path, command: Sequence[str], home: Path, directory: Path, environment: Mapping[str, str]
+    bundle: Path,
+    command: Sequence[str],
+    home: Path,
+    directory: Path,
+    environment: Mapping[str, str],
+    *,
+    fails: bool = False,
 ) -> None:
     """Run a program in `directory` on a machine with the bundle until it ends."""
     done = subprocess.run(
@@ -60,4 +66,4 @@ def run_managed(
         env={"PATH": os.environ["PATH"], "HOME": str(home), **environment},
         stdin=subprocess.DEVNULL,
     )
-    assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    assert fails or done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"

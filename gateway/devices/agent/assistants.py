@@ -79,8 +79,19 @@ def _gemini_keys(endpoint: str) -> Keys:
         ("telemetry", "target"): "local",
         ("telemetry", "otlpEndpoint"): endpoint,
         ("telemetry", "otlpProtocol"): "http",
+        # a file wins over the endpoint, whoever sets it
+        ("telemetry", "outfile"): "",
         ("telemetry", "logPrompts"): False,
     }
+
+
+def _qwen_keys(endpoint: str) -> Keys:
+    # the endpoint of one signal wins over the general one, whoever sets it
+    signals = ("traces", "logs", "metrics")
+    keys = {**_gemini_keys(endpoint)}
+    for each in signals:
+        keys["telemetry", f"otlp{each.title()}Endpoint"] = f"{endpoint}/v1/{each}"
+    return keys
 
 
 def _copilot_keys(endpoint: str) -> Keys:
@@ -121,7 +132,7 @@ ASSISTANTS = {
             sources=("qwen_code",),
             file=lambda: Path.home() / ".qwen" / "settings.json",
             editor=jsonc,
-            keys=_gemini_keys,
+            keys=_qwen_keys,
         ),
         Assistant(
             name="copilot",

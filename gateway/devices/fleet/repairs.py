@@ -55,7 +55,7 @@ _REPAIRS: Mapping[Cause, CauseRepair] = {
     ),
     (TELEMETRY_OFF, "environment"): CauseRepair(
         "has telemetry switched off by the environment",
-        "Remove OTEL_SDK_DISABLED and exporters set to `none` from the environment of the laptop.",
+        "Remove the variable that does it, such as OTEL_SDK_DISABLED, from the environment of the laptop.",
     ),
     (TELEMETRY_OFF, "vendor_policy"): CauseRepair(
         "has telemetry switched off by the vendor's policy",
@@ -76,8 +76,8 @@ _REPAIRS: Mapping[Cause, CauseRepair] = {
         "uses settings of a project", "Remove the telemetry settings from the project's folder."
     ),
     (OVERRIDDEN, "environment"): CauseRepair(
-        "uses an endpoint of the environment",
-        "Remove OTEL_EXPORTER_OTLP_ENDPOINT from the environment, or set it to the agent.",
+        "sends elsewhere because of the environment",
+        "Remove the variable that does it, such as OTEL_EXPORTER_OTLP_ENDPOINT, from the environment and `.env` files.",
     ),
     (OVERRIDDEN, "other_endpoint"): CauseRepair(
         "sends to another endpoint", f"Ask the person who uses this endpoint. {_POLICY}"

@@ -150,6 +150,10 @@ def _gemini_settings(destination: Destination) -> Keys:
     return ASSISTANTS["gemini-cli"].keys(destination.endpoint)
 
 
+def _qwen_settings(destination: Destination) -> Keys:
+    return ASSISTANTS["qwen-code"].keys(destination.endpoint)
+
+
 def _opencode_settings(_: Destination) -> Keys:
     return {("experimental", "openTelemetry"): True}
 
@@ -229,6 +233,7 @@ MANAGED: Final = {
                 MACOS: "/Library/Application Support/QwenCode/settings.json",
                 WINDOWS: r"C:\ProgramData\qwen-code\settings.json",
             },
+            keys=_qwen_settings,
             since="0.15.10",
         ),
         ManagedAssistant(

@@ -127,6 +127,10 @@ class GuardedFolder:
         self.path = path
         self._owner = owner
 
+    def seen_by(self, home: GuardedFolder) -> GuardedFolder:
+        """Return this folder as the owner of a home sees it."""
+        return GuardedFolder(self.path, home._owner)
+
     def read_file(self, name: str) -> tuple[bytes, float] | None:
         """Return the content and the time of the last change, or None if the file does not exist."""
         try:

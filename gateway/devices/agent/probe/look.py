@@ -48,6 +48,7 @@ from gateway.devices.agent.probe.states import (
     worst_home_state,
 )
 from gateway.devices.agent.probe.telemetry import (
+    GRPC,
     LOOPBACK,
     READERS,
     VARIABLES,
@@ -66,7 +67,6 @@ from gateway.devices.fleet.facts import MAX_TEXT, NOT_INSTALLED
 from gateway.devices.fleet.uses import OWN_CALL_S, UseMemory
 from spool.record import moment
 
-GRPC: Final = "grpc"
 HOUR_S: Final = 3600
 # bytes; programs create smaller session files when they are opened, before any prompt
 LEAST_OF_SESSION: Final = 256
@@ -237,6 +237,7 @@ class _Look:
         looked = (memory.looked for key, memory in memories.items() if key.startswith(self._memory_key(None)))
         self._looked = min(now, max(looked, default=0.0))
         self._endpoint = ""  # address of another endpoint that was seen last
+        self._is_unreadable = False  # whether the user of the home seen last may not read the policy
 
     def assistant_fields(
         self, homes: Sequence[tuple[UserHome, Variables]], common: Variables, report: Sequence[str]
@@ -367,6 +368,7 @@ class _Look:
         self, home: UserHome, variables: Variables, version: str, *, looks_at_use: bool
     ) -> AssistantFacts:
         name = self._managed.name
+        variables = {**self._file_variables(home.folder), **variables}
         common = AssistantFacts(
             used_at=self._last_used_at(home.folder) if looks_at_use else None,
             waits=self._link.reason_calls_wait(name),
@@ -377,16 +379,16 @@ class _Look:
             return replace(common, problem="no_permission")
         except MalformedSettings:
             return replace(common, problem="malformed")
-        applied, hides = self._without_hidden_policies(layers)
-        found = combine_settings_layers(
-            sorted(applied, key=lambda layer: self._reader.order.index(layer.source))
-        )
+        applied, hides = self._without_hidden_policies(layers, variables)
+        ordered = sorted(applied, key=lambda layer: self._reader.order.index(layer.source))
+        found = combine_settings_layers(ordered, needs_exporter=self._reader.needs_exporter)
         endpoint, endpoint_by = found.address, found.endpoint
         is_ours = None if endpoint is None else is_own_endpoint(endpoint, self._machine.ours)
         if endpoint is not None and not is_ours:
             self._endpoint = endpoint
-        if is_ours and found.protocol == GRPC and is_own_endpoint(endpoint or "", self._machine.only_http):
-            is_ours, endpoint_by = False, found.protocol_by
+        protocol = found.protocol or self._reader.default_protocol
+        if is_ours and protocol == GRPC and is_own_endpoint(endpoint or "", self._machine.only_http):
+            is_ours, endpoint_by = False, found.protocol_by or endpoint_by
         by_policy = found.endpoint is not None and found.endpoint.source.is_policy
         is_old = (
             found.endpoint is not None
@@ -397,12 +399,12 @@ class _Look:
         return replace(
             common,
             problem="version" if is_old else "",
-            is_enabled=found.enabled.switches.is_enabled if found.enabled else None,
+            is_enabled=found.is_enabled,
             enabled_by=found.enabled.source if found.enabled else None,
             is_ours=is_ours,
             endpoint_by=endpoint_by.source if endpoint_by else None,
             hides=hides,
-            lacks_policy=self._policy is not None and target in self._policy.lacking,
+            lacks_policy=self._is_unreadable or (self._policy is not None and target in self._policy.lacking),
             changed_at=found.endpoint.changed_at if found.endpoint and by_policy else None,
             running_since=self._machine.started_at(self._places.program, home.user) if by_policy else None,
             is_direct=bool(is_ours) and endpoint_host(endpoint or "") != LOOPBACK,
@@ -434,15 +436,24 @@ class _Look:
                 home.folder, places.server, editor, SettingsSource.SERVER, reader.managed
             )
         yield from self._preference_layers(editor)
+        self._is_unreadable = False
         for path in self._policy_file_paths():
-            yield from _settings_layer_of_file(
-                self._machine.root, path, editor, SettingsSource.FILE, reader.managed
+            layers = list(
+                _settings_layer_of_file(self._machine.root, path, editor, SettingsSource.FILE, reader.managed)
             )
-        yield from _settings_layer_of_file(
-            home.folder, places.settings[system], editor, SettingsSource.USER, reader.user
-        )
+            if layers and not _can_read(self._machine.root.seen_by(home.folder), path):
+                self._is_unreadable = True
+            else:
+                yield from layers
+        for path in (*places.stronger, places.settings[system]):
+            yield from _settings_layer_of_file(home.folder, path, editor, SettingsSource.USER, reader.user)
         if reader.environment is not None:
             yield Layer(SettingsSource.ENVIRONMENT, reader.environment(variables))
+
+    def _file_variables(self, home: GuardedFolder) -> Mapping[str, str]:
+        """Return the variables that the assistant itself reads from a file, unless the environment has them."""
+        file = next(filter(home.exists, self._places.variables), None)
+        return {} if file is None else _read_variables(home, [file])
 
     def _policy_file_paths(self) -> Iterator[str]:
         system = self._machine.system
@@ -470,14 +481,30 @@ class _Look:
         if values:
             yield Layer(SettingsSource.MDM, self._reader.managed(parse_preferences(editor, values)))
 
-    def _without_hidden_policies(self, layers: Sequence[Layer]) -> tuple[list[Layer], SettingsSource | None]:
+    def _without_hidden_policies(
+        self, layers: Sequence[Layer], variables: Variables
+    ) -> tuple[list[Layer], SettingsSource | None]:
         strongest = next((layer.source for layer in layers if layer.source.is_policy), None)
-        if not self._reader.has_one_policy or strongest in (None, SettingsSource.FILE):
+        if variables.get(self._places.moved):
+            by, hidden = SettingsSource.ENVIRONMENT, [SettingsSource.FILE]
+        elif self._reader.has_one_policy and strongest not in (None, SettingsSource.FILE):
+            by = strongest
+            hidden = [each for each in SettingsSource if each.is_policy and each is not strongest]
+        else:
             return list(layers), None
-        applied = [layer for layer in layers if not layer.source.is_policy or layer.source is strongest]
-        hidden = [layer for layer in layers if layer.source.is_policy and layer.source is not strongest]
-        has_ours = any(is_own_endpoint(layer.switches.endpoint or "", self._machine.ours) for layer in hidden)
-        return applied, strongest if has_ours else None
+        has_ours = any(
+            is_own_endpoint(layer.switches.endpoint or "", self._machine.ours)
+            for layer in layers
+            if layer.source in hidden
+        )
+        return [layer for layer in layers if layer.source not in hidden], by if has_ours else None
+
+
+def _can_read(place: GuardedFolder, path: str) -> bool:
+    try:
+        return place.read_file(path) is not None
+    except UnreadableFile:
+        return False
 
 
 def _settings_layer_of_file(
@@ -509,11 +536,15 @@ def _version_sort_key(version: str) -> tuple[int, ...]:
 # -- environment -------------------------------------------------------------------------------------------------
 
 
-def _read_variables(place: GuardedFolder, files: Sequence[str], folder: str) -> dict[str, str]:
+def _read_variables(place: GuardedFolder, files: Sequence[str], folder: str = "") -> dict[str, str]:
     """Return the known variables that files of a shell or of systemd set. A file that cannot be read sets none."""
     found: dict[str, str] = {}
-    names = sorted(f"{folder}/{name}" for name in place.names_in_folder(folder) if name.endswith(".conf"))
-    for name in (*files, *names):
+    names = (
+        [f"{folder}/{name}" for name in place.names_in_folder(folder) if name.endswith(".conf")]
+        if folder
+        else []
+    )
+    for name in (*files, *sorted(names)):
         try:
             stored = place.read_file(name)
         except UnreadableFile:

@@ -53,7 +53,9 @@ class Places:
     """
     The names of one assistant. `folders` show that a user has it. `settings` is the user's file by system, and
     `server` the copy of a policy that a server sent. `used` are folders of sessions, with the number of levels below.
-    `more_managed` are folders of the machine with further files of the same policy.
+    `more_managed` are folders of the machine with further files of the same policy. `variables` are files of the user
+    with variables, of which only the first one applies. `stronger` are settings of the user that win over `settings`.
+    `moved` is the variable that moves the policy's file.
     """
 
     program: str
@@ -65,6 +67,9 @@ class Places:
     versions: str = ""  # folder whose names are the installed versions
     extension: str = ""
     more_managed: Mapping[str, str] = field(default_factory=dict)
+    variables: tuple[str, ...] = ()
+    stronger: tuple[str, ...] = ()
+    moved: str = ""
 
 
 def _path_by_system(path: str) -> dict[str, str]:
@@ -107,6 +112,8 @@ PLACES: Final[Mapping[str, Places]] = {
         folders=(".gemini",),
         settings=_path_by_system(".gemini/settings.json"),
         used=((".gemini/tmp", 3),),
+        variables=(".gemini/.env", ".env"),
+        moved="GEMINI_CLI_SYSTEM_SETTINGS_PATH",
     ),
     "qwen-code": Places(
         program="qwen",
@@ -114,6 +121,8 @@ PLACES: Final[Mapping[str, Places]] = {
         folders=(".qwen",),
         settings=_path_by_system(".qwen/settings.json"),
         used=((".qwen/projects", 2),),
+        variables=(".qwen/.env", ".env"),
+        moved="QWEN_CODE_SYSTEM_SETTINGS_PATH",
     ),
     "opencode": Places(
         program="opencode",
@@ -121,6 +130,7 @@ PLACES: Final[Mapping[str, Places]] = {
         folders=(".config/opencode", ".local/share/opencode", ".opencode"),
         settings=_path_by_system(".config/opencode/opencode.json"),
         used=((".local/share/opencode", 0),),
+        stronger=(".config/opencode/opencode.jsonc",),
     ),
 }
 

@@ -8,6 +8,7 @@ vendors' documentation names are marked in `places`.
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from gateway.devices.agent.edits import Editor, NotEditable
 from gateway.devices.agent.probe.states import SettingsSource
 
 LOOPBACK: Final = "127.0.0.1"
+GRPC: Final = "grpc"
 ELSEWHERE: Final = "elsewhere"  # telemetry is exported to something that is no OTLP endpoint
 _OFF: Final = frozenset({"0", "false", "no", "off"})
 Document = Mapping[str, Any]
@@ -29,7 +31,9 @@ class Switches:
     The settings that one place makes. None means that it does not make a setting.
 
     `endpoint` and `protocol` are for all signals. `own_endpoint` and `own_protocol` are for the signal that
-    has the calls, and win over them, also if a weaker place sets them.
+    has the calls, and win over them, also if a weaker place sets them. `exports` says whether an OTLP exporter of
+    this signal is chosen. `is_file` and `is_cloud` say whether calls go to a file or to the vendor's cloud, whatever
+    the endpoint is.
     """
 
     is_enabled: bool | None = None
@@ -37,6 +41,9 @@ class Switches:
     own_endpoint: str | None = None
     protocol: str | None = None
     own_protocol: str | None = None
+    exports: bool | None = None
+    is_file: bool | None = None
+    is_cloud: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,28 +57,38 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """The settings that apply, with the layers that they come from. `address` and `protocol` are the values."""
+    """The settings that apply, with the layers that they come from."""
 
     enabled: Layer | None
     endpoint: Layer | None
+    is_enabled: bool | None = None
     address: str | None = None
     protocol_by: Layer | None = None
     protocol: str = ""
 
 
-def combine_settings_layers(layers: Iterable[Layer]) -> Effective:
+def combine_settings_layers(layers: Iterable[Layer], *, needs_exporter: bool = False) -> Effective:
     """Combine layers, strongest first. Each setting comes from the strongest layer that has it."""
     ordered = list(layers)
     endpoint, address = _first_layer_with_value(ordered, "own_endpoint", "endpoint")
     protocol_by, protocol = _first_layer_with_value(ordered, "own_protocol", "protocol")
-    enabled = next((layer for layer in ordered if layer.switches.is_enabled is not None), None)
-    return Effective(enabled, endpoint, address, protocol_by, (protocol or "").lower())
+    enabled, is_enabled = _first_layer_with_value(ordered, "is_enabled")
+    exporter, exports = _first_layer_with_value(ordered, "exports")
+    if exports is False and is_enabled is not False:
+        enabled, is_enabled = exporter, False
+    elif needs_exporter and is_enabled and exports is None:
+        enabled, is_enabled = None, None
+    for name in ("is_file", "is_cloud"):
+        layer, is_elsewhere = _first_layer_with_value(ordered, name)
+        if is_elsewhere:
+            endpoint, address = layer, ELSEWHERE
+    return Effective(enabled, endpoint, is_enabled, address, protocol_by, (protocol or "").lower())
 
 
-def _first_layer_with_value(layers: Sequence[Layer], *names: str) -> tuple[Layer | None, str | None]:
+def _first_layer_with_value(layers: Sequence[Layer], *names: str) -> tuple[Layer | None, Any]:
     for name in names:
         for layer in layers:
-            if value := getattr(layer.switches, name):
+            if (value := getattr(layer.switches, name)) not in (None, ""):
                 return layer, value
     return None, None
 
@@ -164,9 +181,9 @@ def _parse_flag(value: object) -> bool | None:
 def claude_code_variable_switches(variables: Document) -> Switches:
     """Read the variables of Claude Code, from its settings or from the environment."""
     is_enabled = _parse_flag(variables.get("CLAUDE_CODE_ENABLE_TELEMETRY"))
-    if (_first_text_value(variables, "OTEL_LOGS_EXPORTER") or "").lower() == "none":
-        is_enabled = False
-    return replace(_otlp_variable_switches(variables, "LOGS"), is_enabled=is_enabled)
+    exporters = _first_text_value(variables, "OTEL_LOGS_EXPORTER")
+    exports = None if exporters is None else "otlp" in re.split(r"\s*,\s*", exporters.lower())
+    return replace(_otlp_variable_switches(variables, "LOGS"), is_enabled=is_enabled, exports=exports)
 
 
 def _otlp_variable_switches(variables: Document, signal: str) -> Switches:
@@ -199,15 +216,27 @@ def codex_switches(document: Document) -> Switches:
 def gemini_switches(document: Document) -> Switches:
     """Read the settings of Gemini CLI and Qwen Code."""
     telemetry = _table_or_empty(document, "telemetry")
-    endpoint = _first_text_value(telemetry, "otlpEndpoint")
-    if telemetry.get("target") == "gcp" or _first_text_value(telemetry, "outfile"):
-        endpoint = ELSEWHERE
-    return Switches(_parse_flag(telemetry.get("enabled")), endpoint)
+    target, outfile = telemetry.get("target"), telemetry.get("outfile")
+    return Switches(
+        is_enabled=_parse_flag(telemetry.get("enabled")),
+        endpoint=_first_text_value(telemetry, "otlpEndpoint"),
+        protocol=_first_text_value(telemetry, "otlpProtocol"),
+        is_file=bool(outfile) if isinstance(outfile, str) else None,
+        is_cloud=target == "gcp" if isinstance(target, str) else None,
+    )
+
+
+def qwen_switches(document: Document) -> Switches:
+    """Qwen Code also has an endpoint of its own for logs, and no cloud of the vendor."""
+    endpoint = _first_text_value(_table_or_empty(document, "telemetry"), "otlpLogsEndpoint")
+    return replace(gemini_switches(document), own_endpoint=endpoint, is_cloud=None)
 
 
 def copilot_switches(document: Document) -> Switches:
     telemetry = _table_or_empty(document, "telemetry")
-    return Switches(_parse_flag(telemetry.get("enabled")), _first_text_value(telemetry, "endpoint"))
+    endpoint = _first_text_value(telemetry, "endpoint")
+    is_enabled, is_file = _parse_flag(telemetry.get("enabled")), None if endpoint is None else False
+    return Switches(is_enabled, endpoint, own_endpoint=endpoint, is_file=is_file)
 
 
 def vs_code_switches(document: Document) -> Switches:
@@ -224,35 +253,52 @@ def opencode_switches(document: Document) -> Switches:
 
 def _gemini_variable_switches(variables: Document) -> Switches:
     """Read the variables of Gemini CLI. GEMINI_TELEMETRY_ENABLED=false does not overrule its settings."""
-    is_on: bool | None = _parse_flag(variables.get("GEMINI_TELEMETRY_ENABLED")) or None
-    if _parse_flag(variables.get("OTEL_SDK_DISABLED")):
-        is_on = False
-    return Switches(
-        is_on, _first_text_value(variables, "GEMINI_TELEMETRY_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    found = _telemetry_variables(variables, "GEMINI")
+    target = _first_text_value(variables, "GEMINI_TELEMETRY_TARGET")
+    return replace(
+        found, is_enabled=found.is_enabled or None, is_cloud=None if target is None else target == "gcp"
     )
 
 
 def _qwen_variable_switches(variables: Document) -> Switches:
-    is_on = _parse_flag(variables.get("QWEN_TELEMETRY_ENABLED"))
-    if _parse_flag(variables.get("OTEL_SDK_DISABLED")):
-        is_on = False
-    endpoint = _first_text_value(
-        variables,
-        "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT",
-        "QWEN_TELEMETRY_OTLP_ENDPOINT",
-        "OTEL_EXPORTER_OTLP_ENDPOINT",
+    names = ("QWEN_TELEMETRY_OTLP_LOGS_ENDPOINT", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT")
+    return replace(_telemetry_variables(variables, "QWEN"), own_endpoint=_first_text_value(variables, *names))
+
+
+def _telemetry_variables(variables: Document, vendor: str) -> Switches:
+    prefix = f"{vendor}_TELEMETRY"
+    is_off = _parse_flag(variables.get("OTEL_SDK_DISABLED"))
+    return Switches(
+        exports=False if is_off else None,
+        is_enabled=_parse_flag(variables.get(f"{prefix}_ENABLED")),
+        endpoint=_first_text_value(variables, f"{prefix}_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"),
+        protocol=_first_text_value(variables, f"{prefix}_OTLP_PROTOCOL"),
+        is_file=_first_text_value(variables, f"{prefix}_OUTFILE") is not None or None,
     )
-    return Switches(is_on, endpoint)
 
 
 def _copilot_variable_switches(variables: Document) -> Switches:
     endpoint = _first_text_value(variables, "OTEL_EXPORTER_OTLP_ENDPOINT")
-    return Switches(None if endpoint is None else True, endpoint)
+    exporter = _first_text_value(variables, "COPILOT_OTEL_EXPORTER_TYPE")
+    return Switches(
+        None if endpoint is None else True,
+        endpoint,
+        own_endpoint=_first_text_value(variables, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
+        exports=_exports_spans(variables),
+        is_file=None if exporter is None else exporter == "file",
+    )
+
+
+def _exports_spans(variables: Document) -> bool | None:
+    return (
+        False if (_first_text_value(variables, "OTEL_TRACES_SAMPLER") or "").endswith("always_off") else None
+    )
 
 
 def _opencode_variable_switches(variables: Document) -> Switches:
-    found = _otlp_variable_switches(variables, "TRACES")
-    return Switches(endpoint=found.endpoint, own_endpoint=found.own_endpoint)
+    """Read the variable of all signals. opencode ignores those of one signal."""
+    endpoint = _first_text_value(variables, "OTEL_EXPORTER_OTLP_ENDPOINT")
+    return Switches(endpoint=endpoint, exports=_exports_spans(variables))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +307,8 @@ class SettingsReader:
     How an assistant reads its settings. `order` has the sources, strongest first. `managed` and `user` read the
     documents, and `environment` reads the variables, or is None if the assistant ignores them.
 
-    With `has_one_policy`, only the strongest policy applies, and hides the others.
+    With `has_one_policy`, only the strongest policy applies, and hides the others. With `needs_exporter`, nothing is
+    sent unless an exporter is chosen.
     """
 
     managed: Callable[[Document], Switches]
@@ -269,6 +316,8 @@ class SettingsReader:
     environment: Callable[[Document], Switches] | None
     order: tuple[SettingsSource, ...]
     has_one_policy: bool = False
+    needs_exporter: bool = False
+    default_protocol: str = ""
 
 
 _FILES_FIRST: Final = (
@@ -292,6 +341,7 @@ READERS: Final[Mapping[str, SettingsReader]] = {
         environment=claude_code_variable_switches,
         order=_FILES_FIRST,
         has_one_policy=True,
+        needs_exporter=True,
     ),
     "codex": SettingsReader(
         managed=codex_switches, user=codex_switches, environment=None, order=_FILES_FIRST
@@ -301,12 +351,14 @@ READERS: Final[Mapping[str, SettingsReader]] = {
         user=gemini_switches,
         environment=_gemini_variable_switches,
         order=_VARIABLES_FIRST,
+        default_protocol=GRPC,
     ),
     "qwen-code": SettingsReader(
-        managed=gemini_switches,
-        user=gemini_switches,
+        managed=qwen_switches,
+        user=qwen_switches,
         environment=_qwen_variable_switches,
         order=_VARIABLES_FIRST,
+        default_protocol=GRPC,
     ),
     "copilot": SettingsReader(
         managed=copilot_switches,
@@ -330,7 +382,11 @@ VARIABLES: Final = frozenset(
         "OTEL_EXPORTER_OTLP_PROTOCOL",
         "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT",
         "OTEL_EXPORTER_OTLP_LOGS_PROTOCOL",
+        "GEMINI_CLI_SYSTEM_SETTINGS_PATH",
+        "QWEN_CODE_SYSTEM_SETTINGS_PATH",
+        "COPILOT_OTEL_EXPORTER_TYPE",
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+        "OTEL_TRACES_SAMPLER",
         "HTTP_PROXY",
         "http_proxy",
         "ALL_PROXY",
@@ -340,7 +396,14 @@ VARIABLES: Final = frozenset(
         *(
             f"{prefix}_TELEMETRY_{name}"
             for prefix in ("GEMINI", "QWEN")
-            for name in ("ENABLED", "OTLP_ENDPOINT")
+            for name in (
+                "ENABLED",
+                "OTLP_ENDPOINT",
+                "OTLP_LOGS_ENDPOINT",
+                "OTLP_PROTOCOL",
+                "OUTFILE",
+                "TARGET",
+            )
         ),
     }
 )

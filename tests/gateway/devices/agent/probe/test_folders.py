@@ -67,6 +67,22 @@ def user(who: str) -> Iterator[None]:
         os.setegid(0)
 
 
+@needs_root
+def test_a_policy_that_its_users_cannot_read(place: Path) -> None:
+    """A tree that was copied with private folders applies to nobody but root."""
+    tree = Tree(place)
+    folder = own(place / "home/ada")
+    tree.homes["ada"] = UserHome(folder=GuardedFolder(folder, OWNER), user=OWNER[0])
+    write(folder / ".codex/config.toml", "")
+    file = tree.apply_policy("codex")
+    assert ("unused", "") == tree.state("codex")
+    for private in (file, file.parent):
+        private.chmod(0o700)
+        assert ("not_configured", "policy_not_applied") == tree.state("codex")
+        private.chmod(0o755)
+    assert ("unused", "") == tree.state("codex")
+
+
 def write(path: Path, text: str = "{}") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)

@@ -208,13 +208,128 @@ def test_a_variable_of_one_signal(tree: Tree, name: str, place: str) -> None:
     assert ("overridden", expected) == tree.state("claude-code")
 
 
-def test_spans_of_opencode_that_go_elsewhere(tree: Tree) -> None:
+def test_opencode_ignores_the_variable_of_traces(tree: Tree) -> None:
     present(tree, "opencode")
     tree.apply_policy("opencode")
     tree.write("etc/environment.d/50-tollhouse.conf", f'OTEL_EXPORTER_OTLP_ENDPOINT="{OURS}"\n')
-    assert ("unused", "") == tree.state("opencode")
     tree.write(SHELL, f"export OTEL_EXPORTER_OTLP_TRACES_ENDPOINT={OTHER}\n")
+    assert ("unused", "") == tree.state("opencode")
+    tree.write(SHELL, f"export OTEL_EXPORTER_OTLP_ENDPOINT={OTHER}\n")
     assert ("overridden", "environment") == tree.state("opencode")
+
+
+GEMINI_NAMES = {
+    "folder": ".gemini", "vendor": "GEMINI", "program": "GEMINI_CLI", "endpoint": "GEMINI_TELEMETRY_OTLP_ENDPOINT",
+}  # fmt: skip
+QWEN_NAMES = {
+    "folder": ".qwen", "vendor": "QWEN", "program": "QWEN_CODE", "endpoint": "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("assistant", "names"), [("gemini-cli", GEMINI_NAMES), ("qwen-code", QWEN_NAMES)], ids=["gemini", "qwen"]
+)
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        (".bashrc", "{vendor}_TELEMETRY_OTLP_PROTOCOL=grpc"),
+        (".bashrc", "{vendor}_TELEMETRY_OUTFILE=/tmp/calls"),
+        (".bashrc", "{program}_SYSTEM_SETTINGS_PATH=/tmp/none"),
+        ("{folder}/.env", f"{{endpoint}}={OTHER}"),
+        (".env", f"export {{endpoint}}='{OTHER}'"),
+    ],
+)
+def test_variables_that_lead_calls_past_the_policy(
+    tree: Tree, assistant: str, names: dict[str, str], file: str, line: str
+) -> None:
+    """The real programs are next to the probe in tests/clients/test_probe.py."""
+    present(tree, assistant)
+    tree.apply_policy(assistant)
+    path = f"home/ada/{file.format_map(names)}"
+    tree.write(path, line.format_map(names) + "\n")
+    assert ("overridden", "environment") == tree.state(assistant)
+    tree.write(path)
+    assert ("unused", "") == tree.state(assistant)
+
+
+@pytest.mark.parametrize("assistant", ["gemini-cli", "qwen-code"])
+def test_settings_without_a_protocol(tree: Tree, assistant: str) -> None:
+    """Both programs use gRPC then, which the agent's port for HTTP does not speak."""
+    path = f"home/ada/{PLACES[assistant].settings[LINUX]}"
+    telemetry = {"enabled": True, "otlpEndpoint": OURS}
+    tree.write(path, {"telemetry": telemetry})
+    assert ("overridden", "other_endpoint") == tree.state(assistant)
+    tree.write(path, {"telemetry": {**telemetry, "otlpProtocol": "http"}})
+    assert ("unused", "") == tree.state(assistant)
+
+
+def test_a_file_of_variables_is_weaker_than_the_environment(tree: Tree) -> None:
+    """Only the first file applies."""
+    present(tree, "gemini-cli")
+    tree.apply_policy("gemini-cli")
+    tree.write("home/ada/.env", f"GEMINI_TELEMETRY_OTLP_ENDPOINT={OTHER}\n")
+    tree.write("home/ada/.gemini/.env", "GEMINI_API_KEY=secret\n")
+    assert ("unused", "") == tree.state("gemini-cli")
+    tree.write("home/ada/.gemini/.env", f"GEMINI_TELEMETRY_OTLP_ENDPOINT={OTHER}\n")
+    tree.write(SHELL, f"export GEMINI_TELEMETRY_OTLP_ENDPOINT={OURS}\n")
+    assert ("unused", "") == tree.state("gemini-cli")
+
+
+def test_settings_of_opencode_with_comments(tree: Tree) -> None:
+    """The file wins over the other one of the user."""
+    present(tree, "opencode")
+    tree.write(SHELL, f"export OTEL_EXPORTER_OTLP_ENDPOINT={OURS}\n")
+    tree.write("home/ada/.config/opencode/opencode.json", {"experimental": {"openTelemetry": False}})
+    assert ("telemetry_off", "settings") == tree.state("opencode")
+    settings = '{"experimental": {"openTelemetry": true}}  // for the team\n'
+    tree.write("home/ada/.config/opencode/opencode.jsonc", settings)
+    assert ("unused", "") == tree.state("opencode")
+    tree.write(SHELL, f"export OTEL_EXPORTER_OTLP_ENDPOINT={OURS}\nexport OTEL_TRACES_SAMPLER=always_off\n")
+    assert ("telemetry_off", "environment") == tree.state("opencode")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected", "with_policy"),
+    [
+        ("COPILOT_OTEL_EXPORTER_TYPE=file", ("overridden", "environment"), ("unused", "")),
+        (f"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT={OTHER}", ("overridden", "environment"), ("unused", "")),
+        (
+            "OTEL_TRACES_SAMPLER=always_off",
+            ("telemetry_off", "environment"),
+            ("telemetry_off", "environment"),
+        ),
+    ],
+)
+def test_variables_of_copilot(
+    tree: Tree, line: str, expected: tuple[str, str], with_policy: tuple[str, str]
+) -> None:
+    present(tree, "copilot")
+    tree.write(SHELL, f"export OTEL_EXPORTER_OTLP_ENDPOINT={OURS}\nexport {line}\n")
+    assert expected == tree.state("copilot")
+    tree.apply_policy("copilot")
+    assert with_policy == tree.state("copilot")
+
+
+@pytest.mark.parametrize(
+    ("exporters", "expected"),
+    [
+        ("otlp", ("unused", "")),
+        ("console, OTLP", ("unused", "")),
+        ("console", ("telemetry_off", "environment")),
+        ("none", ("telemetry_off", "environment")),
+        ("", ("not_configured", "no_policy")),
+    ],
+)
+def test_the_exporter_of_claude_code(tree: Tree, exporters: str, expected: tuple[str, str]) -> None:
+    present(tree, "claude-code")
+    lines = (
+        "CLAUDE_CODE_ENABLE_TELEMETRY=1",
+        "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf",
+        f"OTEL_EXPORTER_OTLP_ENDPOINT={OURS}",
+        f'OTEL_LOGS_EXPORTER="{exporters}"',
+    )
+    tree.write(SHELL, "".join(f"export {line}\n" for line in lines))
+    assert expected == tree.state("claude-code")
 
 
 @pytest.mark.parametrize("assistant", NAMES)
