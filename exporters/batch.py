@@ -10,7 +10,7 @@ from exporters.errors import Rejected
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 from spool.record import Record
-from spool.turns.fair_turns import pause
+from spool.turns.fair_turns import pause_for_others
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -115,6 +115,6 @@ async def map_with_pauses(items: Sequence[T], function: Callable[[Sequence[T]], 
     results = []
     for start in range(0, len(items), TURN):
         if start:
-            await pause()
+            await pause_for_others()
         results.append(function(items[start : start + TURN]))
     return results

@@ -199,7 +199,7 @@ class Forwarder:
         async def run_after_previous() -> None:
             if before:  # two loops would mix the lines of a file
                 await asyncio.wait(before)
-            await self._leases.run(
+            await self._leases.run_while_leased(
                 lease_name(name), send_deliveries, finish=loop.hand_over_route, wake=loop.send_now
             )
 
@@ -218,7 +218,7 @@ class Forwarder:
 
     def _start_sync(self, sync: Sync) -> None:
         name = sync.state().name
-        run = self._leases.run(lease_name(name), sync.run, wake=sync.retry_now)
+        run = self._leases.run_while_leased(lease_name(name), sync.run, wake=sync.retry_now)
         self._start_sender(name, run, sender=sync, stamps=sync.secret_stamps, close=sync.close)
 
     def _start_sender(

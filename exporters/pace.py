@@ -234,7 +234,7 @@ class Linger:
 
     async def sendable_changes(self) -> AsyncIterator[int]:
         """Yield `sendable_below` when the oldest record has waited long enough or a delivery is full."""
-        async for closed in self._log.changes(self._topic):
+        async for closed in self._log.watermark_changes(self._topic):
             if not self._seconds or closed <= self._below:
                 self._below = max(closed, self._below)
                 yield self._below
@@ -289,7 +289,7 @@ class CommitLinger:
         self.sendable_below = 0
 
     async def sendable_changes(self) -> AsyncIterator[int]:
-        async for _ in self._log.changes(self._topic):
+        async for _ in self._log.watermark_changes(self._topic):
             self.sendable_below = max(self.sendable_below, await self._uncut())
             while self._waiting_count() > 0:
                 await self._wait_for_more(await self._oldest_waiting_commit_time())

@@ -178,7 +178,9 @@ class RouteLoop:
             not_before = self._throttle.now() + self._backoff.delay_s(delivery.attempts + 1)
             # The delivery is ambiguous, because the destination may have accepted it.
             with suppress(SpoolError):
-                await self._deliveries.give_back(delivery, reason=str(error), not_before=not_before)
+                await self._deliveries.requeue_as_ambiguous(
+                    delivery, reason=str(error), not_before=not_before
+                )
             raise
         finally:
             if ignores_waits and must_wait:  # the other deliveries would probably fail as well
@@ -226,13 +228,13 @@ class RouteLoop:
     async def _take_due_at(self, now: float) -> Delivery | None:
         if self._throttle.state == REFUSING:
             max_suspects = self._throttle.max_suspects()
-            return await self._deliveries.take_probe(self.name, now=now, max_suspects=max_suspects)
+            return await self._deliveries.take_probe_delivery(self.name, now=now, max_suspects=max_suspects)
         # While the route is paused, only the throttle decides when to try, so every delivery counts as due.
         # After repeated internal errors, each delivery keeps its own waiting time, so that deliveries without
         # errors are tried first.
         waited = inf if self._throttle.state == PARKED and self._faults < FAULTS else now
         max_records = self._exporter.max_records
-        return await self._deliveries.take_due(
+        return await self._deliveries.take_due_delivery(
             self.name, now=waited, max_records=max_records, below=self._linger.sendable_below
         )
 
@@ -272,7 +274,7 @@ class RouteLoop:
 
     async def _store_mark(self, delivery: Delivery, mark: str) -> None:
         try:
-            await self._deliveries.mark(delivery, mark)
+            await self._deliveries.store_mark(delivery, mark)
         except SpoolUnavailable as error:
             # nothing was sent, so the destination cannot have accepted the delivery
             raise Retryable(
@@ -296,7 +298,7 @@ class RouteLoop:
         self._faults = 0
         if self._throttle.note_success():
             _log.info("%s: running", self.name, extra={"action": "route_running", "route": self.name})
-            await self._deliveries.set_state(self.name, RUNNING, None)
+            await self._deliveries.set_route_state(self.name, RUNNING, None)
 
     async def _handle_rejection(self, delivery: Delivery, error: SendError, began: int) -> None:
         """
@@ -353,7 +355,7 @@ class RouteLoop:
         )
         if not delivery.proven:
             self._throttle.note_record_rejection()
-            await self._deliveries.set_state(self.name, REFUSING, str(error))
+            await self._deliveries.set_route_state(self.name, REFUSING, str(error))
 
     async def _handle_fault(self, delivery: Delivery, error: Exception, began: int) -> None:
         self._faults += 1
@@ -382,7 +384,7 @@ class RouteLoop:
             answer=error.status_text,
             ambiguous=error.ambiguous,
         )
-        await self._deliveries.set_state(self.name, PARKED, reason)
+        await self._deliveries.set_route_state(self.name, PARKED, reason)
 
     async def _retry_delivery(self, delivery: Delivery, error: Retryable, began: int) -> None:
         reason = str(error)
@@ -402,7 +404,7 @@ class RouteLoop:
             self._throttle.note_failure(began, reason, hint_s=error.retry_after_s)
             and self._throttle.state == RUNNING
         ):
-            await self._deliveries.set_state(self.name, RUNNING, reason)
+            await self._deliveries.set_route_state(self.name, RUNNING, reason)
 
     async def _run_worker(self, worker: int) -> None:
         while not (self._is_retired or self._is_handed_over):

@@ -57,7 +57,7 @@ class HourRows:
         return len(self.body) + OVERHEAD
 
     @property
-    def text(self) -> bytes:
+    def json_rows(self) -> bytes:
         return zlib.decompress(self.body)
 
 
@@ -73,9 +73,9 @@ class MonthSize:
 
 
 class DropRows(Protocol):
-    def add(self, drop: StoredDrop, hours: Sequence[HourRows]) -> None: ...
+    def add_drop(self, drop: StoredDrop, hours: Sequence[HourRows]) -> None: ...
 
-    def remove(self, connection: str, month: str, hours: Collection[int] | None) -> None:
+    def delete_hours(self, connection: str, month: str, hours: Collection[int] | None) -> None:
         """Delete the rows of these hours or of the month, and drops without rows."""
         ...
 
@@ -87,7 +87,7 @@ class BillingDrops(Protocol):
         """Return the rows by hour, then in order of arrival."""
         ...
 
-    async def last_drop_by_month(self, connection: str) -> Mapping[str, float]: ...
+    async def last_drop_at_by_month(self, connection: str) -> Mapping[str, float]: ...
 
     async def has_drop(self, connection: str, month: str, id: str) -> bool: ...
 
@@ -95,7 +95,7 @@ class BillingDrops(Protocol):
 
     async def stored_bytes(self) -> int: ...
 
-    async def last_drop_by_connection(self) -> Mapping[str, float]: ...
+    async def last_drop_at_by_connection(self) -> Mapping[str, float]: ...
 
     async def delete_connection(self, connection: str) -> None: ...
 
@@ -132,7 +132,7 @@ def apply_drops(rows: DropRows, first: int, records: Iterable[Record], *, at: fl
         operation = record.operation or REPLACE_DROP
         if operation != SUM:
             replaced = None if operation == REPLACE_DROP else [hour.hour for hour in hours]
-            rows.remove(record.connection_id, record.month, replaced)
+            rows.delete_hours(record.connection_id, record.month, replaced)
         drop = StoredDrop(
             number=number,
             id=record.id.hex(),
@@ -142,7 +142,7 @@ def apply_drops(rows: DropRows, first: int, records: Iterable[Record], *, at: fl
             rows=record.rows,
             at=at,
         )
-        rows.add(drop, hours)
+        rows.add_drop(drop, hours)
 
 
 def split_by_hour(body: bytes) -> list[HourRows]:
@@ -164,11 +164,11 @@ def hour_start(time: str) -> int:
     return int(seconds // HOUR_S) * HOUR_S
 
 
-def month_text(hours: Iterable[HourRows]) -> Iterator[bytes]:
+def month_json(hours: Iterable[HourRows]) -> Iterator[bytes]:
     """Yield a JSON array, one hour at a time."""
     before = b"["
     for hour in hours:
-        yield before + hour.text
+        yield before + hour.json_rows
         before = b","
     yield b"]" if before == b"," else b"[]"
 

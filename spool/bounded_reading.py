@@ -38,10 +38,10 @@ def check_json(name: str, content: bytes | bytearray) -> None:
     kinds = content.count(b"{") * _MAPPING_BYTES + content.count(b"[") * _LIST_BYTES
     width = 4 if _WIDEST.search(content) else 2 if _WIDE.search(content) else 1
     if values * _VALUE_BYTES + kinds + (1 + width) * len(content) > MAX_DECODED:
-        raise too_large(name)
+        raise too_large_error(name)
 
 
-def too_large(name: str) -> Invalid:
+def too_large_error(name: str) -> Invalid:
     return Invalid(
         f"{name} would take more than {MAX_DECODED // 1024**2} MiB of memory as one document. Use a "
         "shorter time range, several files, or one line of JSON per entry"
@@ -50,7 +50,7 @@ def too_large(name: str) -> Invalid:
 
 class BoundedLines:
     """
-    A CSV row may have several lines: call `end_row` after each row.
+    A CSV row may have several lines: call `reset_row_size` after each row.
 
     Raises Invalid with the line number beyond MAX_ROW.
     """
@@ -74,7 +74,7 @@ class BoundedLines:
             raise Invalid(f"{self._name}: the row at line {self.number} has more than {MAX_ROW} characters")
         return line
 
-    def end_row(self) -> None:
+    def reset_row_size(self) -> None:
         self._taken = 0
 
 
@@ -88,7 +88,7 @@ def table_rows(name: str, content: bytes, separators: Sequence[str]) -> Iterator
     first = next(lines, "")
     rows = csv.reader(chain([first], lines), strict=True, delimiter=max(separators, key=first.count))
     for count, row in enumerate(rows):
-        lines.end_row()
+        lines.reset_row_size()
         if count > MAX_TABLE_ROWS:
             raise Invalid(f"{name} has more than {MAX_TABLE_ROWS} rows")
         yield rows.line_num, row
@@ -100,14 +100,16 @@ def column_places(head: Sequence[str], names: Mapping[str, Sequence[str]]) -> di
 
     Only letters and digits count: "Created at", "created_at" and "createdAt" are equal.
     """
-    columns = [plain_name(cell) for cell in head]
+    columns = [comparable_column_name(cell) for cell in head]
     return {
-        field: next((columns.index(name) for name in map(plain_name, wanted) if name in columns), None)
+        field: next(
+            (columns.index(name) for name in map(comparable_column_name, wanted) if name in columns), None
+        )
         for field, wanted in names.items()
     }
 
 
-def plain_name(column: str) -> str:
+def comparable_column_name(column: str) -> str:
     return "".join(filter(str.isalnum, column.lower()))
 
 
@@ -122,7 +124,7 @@ class KnownDigests:
         self._slots = array("Q", bytes(8 << 12))
         self._count = 0
 
-    def add(self, digest: bytes) -> bool:
+    def check_and_add(self, digest: bytes) -> bool:
         """Add a digest. Return whether it was known before."""
         if self._count * 3 >= len(self._slots) * 2:
             self._double_slots()

@@ -68,7 +68,7 @@ class SteadyClock:
     Follows changes of the wall clock of up to `step_s` seconds. A larger one is a jump, which must be
     accepted.
 
-    `settled_now`, for deletion, is the earlier of the two times until a jump is accepted or ends, and for
+    `deletion_time` is the earlier of the two times until a jump is accepted or ends, and for
     `hold_s` after a start or an accepted jump.
     """
 
@@ -116,7 +116,7 @@ class SteadyClock:
             return wall
         was_moved = abs(offset - before) > self._step_limit_s
         if not self._was_set and was_moved and wall >= EARLIEST:
-            self._hold_back(timer)
+            self._delay_deletion(timer)
             return self._set_to_wall_clock(timer, wall, "it was not set before")
         if self._stepped_at is None or abs(step - self._step_s) > self._step_limit_s:
             self._stepped_at = timer
@@ -130,27 +130,27 @@ class SteadyClock:
             return self._set_to_wall_clock(timer, wall, "the change has lasted long enough")
         return timer + self._offset
 
-    def settled_now(self) -> float:
+    def deletion_time(self) -> float:
         """Return the time by which data may be deleted."""
         now = min(self.now(), self._source.now())
         timer = self._timer()
         return min(now, timer + self._settled_offset) if timer < self._settled_until else now
 
     @property
-    def step_s(self) -> float:
+    def wall_clock_ahead_s(self) -> float:
         """Return how far the wall clock is ahead, 0 while it is accepted."""
         self.now()
         return 0.0 if self._stepped_at is None else self._step_s
 
     @property
-    def held_s(self) -> float:
+    def deletion_delay_s(self) -> float:
         """Return how long a jump or a long stop still delays the deletion of data that may only look old."""
         self.now()
         timer = self._timer()
         until = self._settled_until if self._stepped_at is None else self._stepped_at + self._hold_s
         return max(0.0, until - timer)
 
-    def begin(self, last_commit_at: float) -> None:
+    def begin_after_commit(self, last_commit_at: float) -> None:
         """Do not accept a wall clock earlier than the last stored record."""
         now = self.now()
         timer = self._timer()
@@ -167,7 +167,7 @@ class SteadyClock:
             _log.info(text, days, self._hold_s, extra={"action": "long_stop"})
             self._settled_offset, self._settled_until = last_commit_at - timer, timer + self._hold_s
 
-    def add_witness(self, start_time_ns: int) -> float:
+    def observe_call_start(self, start_time_ns: int) -> float:
         """
         Use a call's start as evidence. Several that agree confirm a jump or set the clock.
 
@@ -178,10 +178,10 @@ class SteadyClock:
         now = self._update_offset(timer, wall)
         if self._was_set and self._stepped_at is None:
             return now
-        self._weigh_witnesses(start_time_ns, timer, wall)
+        self._weigh_call_starts(start_time_ns, timer, wall)
         return self.now()
 
-    def _weigh_witnesses(self, start_time_ns: int, timer: float, wall: float) -> None:
+    def _weigh_call_starts(self, start_time_ns: int, timer: float, wall: float) -> None:
         self._witnesses.append(start_time_ns / 1e9 - timer)
         agreed_offset = median(self._witnesses)
         # any call is better evidence than a clock that was never set
@@ -189,14 +189,14 @@ class SteadyClock:
         if sum(abs(offset - agreed_offset) <= NEAR_S for offset in self._witnesses) < needed:
             return
         if abs(wall - timer - agreed_offset) <= NEAR_S:
-            self._hold_back(timer)
+            self._delay_deletion(timer)
             self._set_to_wall_clock(timer, wall, "arriving calls agree with it")
         elif not self._was_set and abs(agreed_offset - self._offset) > self._step_limit_s:
             _log.warning(
                 "the clock is wrong, so the time is taken from arriving calls",
                 extra={"action": "clock_of_calls"},
             )
-            self._hold_back(timer)
+            self._delay_deletion(timer)
             self._offset = agreed_offset
 
     def accept_wall_clock(self) -> float:
@@ -208,9 +208,9 @@ class SteadyClock:
         self._set_to_wall_clock(timer, wall, "an operator accepted it")
         return wall - before
 
-    def _hold_back(self, timer: float) -> None:
+    def _delay_deletion(self, timer: float) -> None:
         """
-        Keep `settled_now` from jumping ahead after the reported time changed. It must not go back either.
+        Keep `deletion_time` from jumping ahead after the reported time changed. It must not go back either.
         """
         if timer >= self._settled_until:
             self._settled_offset = self._offset
@@ -223,11 +223,13 @@ class SteadyClock:
         return wall
 
 
-def clock_doubts(clock: Clock) -> tuple[float, float]:
+def clock_ahead_and_delay_s(clock: Clock) -> tuple[float, float]:
     """Return how far the wall clock is ahead, and how long deletion still waits, both in seconds."""
-    return (clock.step_s, clock.held_s) if isinstance(clock, SteadyClock) else (0.0, 0.0)
+    return (
+        (clock.wall_clock_ahead_s, clock.deletion_delay_s) if isinstance(clock, SteadyClock) else (0.0, 0.0)
+    )
 
 
-def settled_now(clock: Clock) -> float:
+def deletion_time(clock: Clock) -> float:
     """Return the time by which data may be deleted, for any kind of clock."""
-    return clock.settled_now() if isinstance(clock, SteadyClock) else clock.now()
+    return clock.deletion_time() if isinstance(clock, SteadyClock) else clock.now()

@@ -25,7 +25,7 @@ from spool.registry.tables.cluster_settings import (
     check_name,
     cluster_id,
 )
-from spool.shares import may_add
+from spool.shares import is_within_share
 
 MAX_CLUSTERS = 1000
 MAX_CHECKS = 100
@@ -158,16 +158,16 @@ class ClusterTable:
         return self._version + (0 if self.settings is None else self.settings.version)
 
     def all(self) -> list[Cluster]:
-        return [self._add_settings(cluster) for cluster in self._clusters.values()]
+        return [self._with_settings(cluster) for cluster in self._clusters.values()]
 
     def find(self, id: str) -> Cluster | None:
         reported = self._clusters.get(id)
-        return None if reported is None else self._add_settings(reported)
+        return None if reported is None else self._with_settings(reported)
 
     def find_by_name(self, account: str, region: str, name: str) -> Cluster | None:
         return self.find(cluster_id(account, region, name))
 
-    def _add_settings(self, reported: Cluster) -> Cluster:
+    def _with_settings(self, reported: Cluster) -> Cluster:
         found = None if self.settings is None else self.settings.find(reported.id)
         if found is None:
             return reported
@@ -191,7 +191,7 @@ class ClusterTable:
             now = self._clock.now()
             known = self._clusters.get(cluster.id)
             if known is None:
-                if len(self._clusters) >= self.max or not self._may_bring(key):
+                if len(self._clusters) >= self.max or not self._can_add_cluster(key):
                     raise TooManyClusters
                 known = Cluster(
                     id=cluster.id,
@@ -212,7 +212,7 @@ class ClusterTable:
         async with self._writing:
             known = self._require_cluster(id)
             await self._require_settings().change(known.identity, change, actor=actor)
-            return self._add_settings(known)
+            return self._with_settings(known)
 
     async def delete(self, id: str, actor: Actor) -> None:
         """
@@ -228,7 +228,7 @@ class ClusterTable:
             self._brought.pop(id, None)
             self._version += 1
 
-    async def catch_up(self) -> None:
+    async def read_foreign_changes(self) -> None:
         """Read what other processes wrote or deleted."""
         async with self._writing:
             stored = {cluster.id: cluster for cluster in await self._rows.load()}
@@ -240,10 +240,10 @@ class ClusterTable:
         """Yield the first reporting key of each cluster that is new since the start."""
         return (key for id, key in self._brought.items() if id in self._clusters)
 
-    def _may_bring(self, key: str | None) -> bool:
+    def _can_add_cluster(self, key: str | None) -> bool:
         if key is None:
             return True
-        return may_add(
+        return is_within_share(
             sum(cluster_key == key for cluster_key in self.first_reporting_keys()),
             len(self._clusters),
             1,

@@ -51,7 +51,7 @@ _LIMBS = ("9", "18", "27")
 MAX_CHARGE = 10**12 * money.UNIT  # limit of an amount, high enough for the currency with the lowest value
 
 
-def split_charges(charges: Mapping[str, str], *, sign: int = 1) -> dict[str, int]:
+def charges_as_meters(charges: Mapping[str, str], *, sign: int = 1) -> dict[str, int]:
     """Return the limbs of the amounts by name, without zeros."""
     units_by_name: dict[str, int] = {}
     for currency, amount in charges.items():
@@ -65,7 +65,7 @@ def is_charge(name: str) -> bool:
     return name.startswith(BEGINNING)
 
 
-def join_charges(meters: Iterable[tuple[str, int]]) -> dict[str, int]:
+def charges_in_meters(meters: Iterable[tuple[str, int]]) -> dict[str, int]:
     """Return amounts by currency in units of `spool.ledger.money`, without zeros."""
     limbs_by_currency: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for name, units in meters:
@@ -76,7 +76,7 @@ def join_charges(meters: Iterable[tuple[str, int]]) -> dict[str, int]:
     return {currency: units for currency, units in joined.items() if units}
 
 
-def drop_charges(meters: Mapping[str, int]) -> Mapping[str, int]:
+def without_charges(meters: Mapping[str, int]) -> Mapping[str, int]:
     return {name: units for name, units in meters.items() if not is_charge(name)}
 
 
@@ -93,7 +93,7 @@ DAY_S = 86_400  # copied, because spool.ledger.sums imports this module
 Rates = Callable[[str, str, int], int | None]
 
 
-def no_rate_known(_from: str, _to: str, _day: int) -> int | None:
+def find_no_rate(_from: str, _to: str, _day: int) -> int | None:
     """Return None, for queries without exchange rates."""
     return None
 
@@ -107,7 +107,7 @@ def scale_rate(rate: Decimal) -> int:
     )
 
 
-def round_product(product: int) -> int:
+def divide_by_scale(product: int) -> int:
     """Return the product divided by SCALE, rounded half to even."""
     whole, rest = divmod(product, SCALE)
     return whole + int(rest * 2 > SCALE or (rest * 2 == SCALE and whole % 2 == 1))

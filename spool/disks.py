@@ -140,7 +140,7 @@ def is_full(directory: Path) -> bool:
         return False
 
 
-def says_full(error: BaseException) -> bool:
+def is_caused_by_full_disk(error: BaseException) -> bool:
     """Return whether an error or one of its causes says that the disk is full."""
     return any(
         (isinstance(cause, OSError) and cause.errno in FULL)
@@ -158,7 +158,7 @@ def is_disk_full_error(error: BaseException, directory: Path, *, was_full: bool 
     is_disk_error = any(
         isinstance(cause, OSError) or hasattr(cause, "sqlite_errorname") for cause in _error_chain(error)
     )
-    return says_full(error) or (is_disk_error and (was_full or is_full(directory)))
+    return is_caused_by_full_disk(error) or (is_disk_error and (was_full or is_full(directory)))
 
 
 def _error_chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -168,7 +168,7 @@ def _error_chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[BinaryIO]:
+def create_flushed_file(path: Path) -> Iterator[BinaryIO]:
     """
     Create a new file for its owner, flushed at the end.
 
@@ -182,7 +182,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 def flush_file(path: Path) -> None:
     """Flush a file that another program wrote."""
-    _flush(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
+    _flush_path(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
 
 
 def flush_directory(directory: Path) -> None:
@@ -191,7 +191,7 @@ def flush_directory(directory: Path) -> None:
     these changes itself.
     """
     if sys.platform != "win32":
-        _flush(directory, os.O_RDONLY | os.O_DIRECTORY)
+        _flush_path(directory, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def replace_file(draft: Path, path: Path) -> None:
@@ -213,7 +213,7 @@ def replace_file(draft: Path, path: Path) -> None:
             time.sleep(0.02)
 
 
-def _flush(path: Path, flags: int) -> None:
+def _flush_path(path: Path, flags: int) -> None:
     descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)

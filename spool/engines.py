@@ -25,9 +25,9 @@ __all__ = [
     "POSTGRES",
     "SQLITE",
     "certificate_files",
+    "import_damaged_file",
     "load_engine",
     "open_storage",
-    "recover_file",
     "storage_problems",
 ]
 
@@ -108,6 +108,6 @@ async def open_log_in_memory(settings: SpoolSettings, clock: Clock) -> Log:
     return await open_log(settings, clock)
 
 
-async def recover_file(options: StorageOptions, file: Path, *, engine: str = SQLITE) -> Recovered:
+async def import_damaged_file(options: StorageOptions, file: Path, *, engine: str = SQLITE) -> Recovered:
     """Import a damaged file's records. No server may have the directory open."""
     return await load_engine(engine).recover(options, file)

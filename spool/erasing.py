@@ -64,7 +64,7 @@ async def erase_from_storage(
     """
     registry = _require_registry(storage)
     devices = person_devices(storage, registry.people, erasure)
-    below = await concerned_below(storage, registry, erasure, devices)
+    below = await lower_levels_to_erase(storage, registry, erasure, devices)
     erasure = replace(erasure, below=sorted({*erasure.below, *below}))
     rows = await registry.erase(erasure, labels, actor, is_trial=is_trial)
     if is_trial:
@@ -82,7 +82,7 @@ async def _finish_erasure(
     *,
     overwrites: bool = True,
 ) -> ErasureResult:
-    renaming = _renamer(registry.people, erasure)
+    renaming = _pseudonym_function(registry.people, erasure)
     await storage.ledger.catch_up(storage.log)
     records = partial(storage.rename_records, renaming)
     sums, renamed = await storage.ledger.rename(lambda name: renaming(name, EVER), records)
@@ -101,17 +101,17 @@ async def overwrite_deleted(storage: Storage) -> Sequence[str]:
     return [*filter(None, remains)]
 
 
-async def run_erasures(storage: Storage, clock: Clock, revoked: Callable[[Device], Device]) -> None:
+async def run_erasures_forever(storage: Storage, clock: Clock, revoked: Callable[[Device], Device]) -> None:
     """Finish interrupted erasures, and look again when no earlier report waits."""
     while True:
         try:
-            await follow_once(storage, clock, revoked)
+            await continue_due_erasures(storage, clock, revoked)
         except SpoolError as error:
             _log.warning("an erasure will be continued: %s", error, extra={"action": "erasure_waits"})
         await asyncio.sleep(LOOK_S)
 
 
-async def follow_once(storage: Storage, clock: Clock, revoked: Callable[[Device], Device]) -> int:
+async def continue_due_erasures(storage: Storage, clock: Clock, revoked: Callable[[Device], Device]) -> int:
     """Return the number of erasures whose records were renamed."""
     registry = _require_registry(storage)
     due = [
@@ -123,8 +123,8 @@ async def follow_once(storage: Storage, clock: Clock, revoked: Callable[[Device]
         if not erasure.passes:
             await _finish_erasure(storage, registry, erasure, revoked, Actor("erasure", ""))
             continue
-        is_last = not await _has_waiting_from_before(storage, erasure)
-        renamed = await storage.rename_records(_renamer(registry.people, erasure))
+        is_last = not await _has_earlier_reports(storage, erasure)
+        renamed = await storage.rename_records(_pseudonym_function(registry.people, erasure))
         if renamed != NO_RECORDS:
             # names in the totals may belong to a new person, so the calls are counted again
             await storage.ledger.rebuild(storage.log)
@@ -136,14 +136,14 @@ async def follow_once(storage: Storage, clock: Clock, revoked: Callable[[Device]
     return len(due)
 
 
-async def _has_waiting_from_before(storage: Storage, erasure: Erasure) -> bool:
+async def _has_earlier_reports(storage: Storage, erasure: Erasure) -> bool:
     """Return whether reports from before wait. A gateway that was off releases its reports later."""
     reports = storage.partial_reports
     found = [await reports.oldest(kind, before=erasure.at, most=1) for kind in (PARTS, COUNTERS, COUNTED)]
     return any(found)
 
 
-async def rename_again(storage: Storage) -> None:
+async def erase_in_imported_records(storage: Storage) -> None:
     """Rename again in records imported with the names of that time."""
     registry = _require_registry(storage)
     if registry.persons.erasures:
@@ -159,7 +159,7 @@ def person_devices(storage: Storage, people: People, erasure: Erasure) -> Sequen
     )
 
 
-async def concerned_below(
+async def lower_levels_to_erase(
     storage: Storage, registry: Registry, erasure: Erasure, own: Collection[str]
 ) -> Sequence[str]:
     """
@@ -172,14 +172,14 @@ async def concerned_below(
     agents = {name for name in below if name.startswith(DEVICE)}
     if not agents:
         return sorted(below)
-    renaming = _renamer(registry.people, erasure)
+    renaming = _pseudonym_function(registry.people, erasure)
     await storage.ledger.catch_up(storage.log)
     used = await storage.ledger.devices_of(lambda name: renaming(name, EVER))
     concerned = agents if OTHER in used else {DEVICE + device for device in (*own, *used)}
     return sorted(name for name in below if name in concerned or name not in agents)
 
 
-def _renamer(people: People, erasure: Erasure) -> Callable[[str, int], str]:
+def _pseudonym_function(people: People, erasure: Erasure) -> Callable[[str, int], str]:
     return partial(people.pseudonym, erased=pseudonyms_by_digest([erasure]))
 
 

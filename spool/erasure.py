@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from spool.errors import Invalid
-from spool.people import ERASED, LATEST, USER_EMAIL, Pseudonyms, is_pseudonym, may_be_second
+from spool.people import ERASED, LATEST, USER_EMAIL, Pseudonyms, can_be_second_name, is_pseudonym
 from spool.record import CONTRACT_MARK, NS, Correction, Inference, Record, UsageEvent, UsageMetric
 
 FORMAT = 1  # of a file
@@ -86,22 +86,22 @@ def rename_person(record: Record, renaming: Renaming, *, unknown: int) -> bool:
     if not isinstance(record, Inference | UsageMetric | UsageEvent):
         return False
     at = record.start_time if record.start_time is not None else unknown
-    fields = _rename_fields(record, lambda name: renaming(name, at))
+    fields = _renamed_fields(record, lambda name: renaming(name, at))
     for name, value in fields.items():
         setattr(record, name, value)
     return bool(fields)
 
 
-def rename_fields(fields: dict[str, Any], renaming: Renaming, at: int) -> bool:
-    changed = _rename_fields(fields, lambda name: renaming(name, at))
+def rename_person_in_fields(fields: dict[str, Any], renaming: Renaming, at: int) -> bool:
+    changed = _renamed_fields(fields, lambda name: renaming(name, at))
     fields.update(changed)
     return bool(changed)
 
 
-def rename_tags(tags: Mapping[str, str], renamed: Callable[[str], str]) -> dict[str, str]:
+def rename_person_in_tags(tags: Mapping[str, str], renamed: Callable[[str], str]) -> dict[str, str]:
     """Return the tags, with addresses of erased persons replaced."""
     return {
-        name: renamed(value) if name == USER_EMAIL or may_be_second(value) else value
+        name: renamed(value) if name == USER_EMAIL or can_be_second_name(value) else value
         for name, value in tags.items()
     }
 
@@ -110,21 +110,21 @@ _NAMED = ("user", "subject")  # any name of a person
 _MAY_NAME = ("team", "api_key")  # only addresses
 
 
-def _rename_fields(record: object, renamed: Callable[[str], str]) -> dict[str, Any]:
-    def read(name: str) -> Any:
+def _renamed_fields(record: object, renamed: Callable[[str], str]) -> dict[str, Any]:
+    def read_field(name: str) -> Any:
         return record.get(name) if isinstance(record, dict) else getattr(record, name, None)
 
     after: dict[str, Any] = {}
     for name in (*_NAMED, *_MAY_NAME):
-        value = read(name)
-        if value is not None and (name in _NAMED or may_be_second(value)):
+        value = read_field(name)
+        if value is not None and (name in _NAMED or can_be_second_name(value)):
             after[name] = renamed(value)
-    if tags := read("tags"):
-        after["tags"] = rename_tags(tags, renamed)
-    prices, mark, contract = (read("price_book") or "").partition(CONTRACT_MARK)
+    if tags := read_field("tags"):
+        after["tags"] = rename_person_in_tags(tags, renamed)
+    prices, mark, contract = (read_field("price_book") or "").partition(CONTRACT_MARK)
     if mark:
         after["price_book"] = prices + mark + rename_words(contract, lambda name: erased_name(name, renamed))
-    return {name: value for name, value in after.items() if value != read(name)}
+    return {name: value for name, value in after.items() if value != read_field(name)}
 
 
 def erased_name(name: str, renamed: Callable[[str], str]) -> str:
@@ -137,14 +137,14 @@ def erased_name(name: str, renamed: Callable[[str], str]) -> str:
 def rename_words(text: str, renamed: Callable[[str], str]) -> str:
     """Return a text in which each word that is a name is renamed, also before the end of a sentence."""
 
-    def rename(match: re.Match[str]) -> str:
+    def rename_word(match: re.Match[str]) -> str:
         word = match[0]
         for name in dict.fromkeys((word, word.rstrip(_LAST))):
             if name and (new := renamed(name)) != name:
                 return new + word[len(name) :]
         return word
 
-    return _WORD.sub(rename, text)
+    return _WORD.sub(rename_word, text)
 
 
 class RenamedRecords(NamedTuple):
@@ -177,7 +177,7 @@ def read_erasures(text: bytes) -> list[Erasure]:
     try:
         contents = json.loads(text)
         erasures = [erasure_from_json(**erasure) for erasure in contents["erasures"]]
-        is_known = contents["format"] == FORMAT and all(map(_is_sound, erasures))
+        is_known = contents["format"] == FORMAT and all(map(_is_valid_erasure, erasures))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Invalid("this is not a file of `tollhouse people erasures`") from error
     if not is_known:
@@ -189,14 +189,14 @@ def erasure_from_json(*, below: Sequence[str], **fields: Any) -> Erasure:
     return Erasure(below=tuple(below), **fields)
 
 
-def order_for_below(erasure: Erasure, key: bytes) -> Erasure:
+def order_for_lower_levels(erasure: Erasure, key: bytes) -> Erasure:
     """
     Return the erasure as an order for agents and gateways of lower levels. `key` is this installation's.
     """
     return replace(erasure, below=(), key=erasure.key or key.hex())
 
 
-def _is_sound(erasure: Erasure) -> bool:
+def _is_valid_erasure(erasure: Erasure) -> bool:
     return (
         _HEX.fullmatch(erasure.id) is not None
         and isinstance(erasure.at, int | float)

@@ -14,7 +14,7 @@ else:
 _LOCKED_BYTE = 1 << 30
 
 
-def lock_at_once(descriptor: int) -> None:
+def lock_without_waiting(descriptor: int) -> None:
     """Lock the file without waiting. Raises OSError if another process has locked it."""
     if sys.platform == "win32":
         os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)

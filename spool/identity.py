@@ -114,7 +114,7 @@ class Identity(NamedTuple):
     scope: str | None = None
 
     @property
-    def names(self) -> tuple[bytes, ...]:
+    def remembered_names(self) -> tuple[bytes, ...]:
         """Return the remembered names besides the id."""
         return tuple(dict.fromkeys((*self.also, *[own for own, _ in self.links], *self.joins)))
 
@@ -144,11 +144,11 @@ def _hash_text(rule: int, text: str) -> bytes:
 
 # spans with a short id, for which logs look
 _SPAN = hash_parts(3, "span")[:4]
-# the names of `times_name`, by `is_inner`
+# the names of `report_times_name`, by `is_inner`
 _TIMES = {is_inner: hash_parts(3, is_inner, "times")[:4] for is_inner in (False, True)}
 
 
-def is_long(response_id: str) -> bool:
+def is_long_id(response_id: str) -> bool:
     """Whether the id after its prefix (`chatcmpl-`, `msg_`, ...) is unique everywhere."""
     before = response_id[:-LONG_ENOUGH]
     # a shortcut: nearly every long id has a separator before its last LONG_ENOUGH characters
@@ -158,20 +158,20 @@ def is_long(response_id: str) -> bool:
     return len(response_id) - (prefix.end() if prefix else 0) >= LONG_ENOUGH
 
 
-def is_unique(id: str) -> bool:
+def is_unique_id(id: str) -> bool:
     """Return whether the id of a session or run is unique, by its form."""
     return _UNIQUE.fullmatch(id) is not None
 
 
-def is_sealed(response_id: str | None) -> bool:
+def is_sealed_id(response_id: str | None) -> bool:
     """Return whether the gateway encrypted (sealed) the id. Each reader then gets another id."""
     return response_id is not None and len(response_id) > SEALED
 
 
-def id_prefix(record: Inference) -> str | None:
+def long_id_prefix(record: Inference) -> str | None:
     """Return the prefix of a long id, such as `msg_` or `req_`. A sealed id identifies no call."""
     id = record.request_id
-    prefix = None if id is None or is_sealed(id) or not is_long(id) else _PREFIX.match(id)
+    prefix = None if id is None or is_sealed_id(id) or not is_long_id(id) else _PREFIX.match(id)
     return None if prefix is None else prefix[0]
 
 
@@ -193,7 +193,7 @@ def call_identity(
     6).
     """
     if record.status != "cached":
-        if response_id and is_long(response_id):
+        if response_id and is_long_id(response_id):
             return _identity_from_id(_hash_text(2, response_id))
         chosen = response_id or shared_id
         if chosen:
@@ -207,7 +207,7 @@ def call_identity(
     if record.session and record.start_time is not None:
         tokens = (record.input_tokens or 0, record.output_tokens or 0)
         return Identity(hash_parts(6, record.source, record.session, record.start_time, *tokens, sequence))
-    return no_identity()
+    return random_identity()
 
 
 def _identity_from_id(id: bytes) -> Identity:
@@ -215,7 +215,7 @@ def _identity_from_id(id: bytes) -> Identity:
     return tuple.__new__(Identity, (id, (), True, (), (), (), False, False, None, None, None, None))
 
 
-def add_names(
+def with_names(
     identity: Identity,
     also: tuple[bytes, ...],
     links: tuple[tuple[bytes, bytes], ...],
@@ -230,12 +230,12 @@ def add_names(
     )
 
 
-def add_span_above(identity: Identity, span: str) -> Identity:
+def with_span_above(identity: Identity, span: str) -> Identity:
     """Return the identity with the span above. `_replace` would take three times as long."""
     return tuple.__new__(Identity, (*identity[:-2], span, identity[-1]))
 
 
-def no_identity() -> Identity:
+def random_identity() -> Identity:
     """Return a random id, which is never a duplicate."""
     return Identity(os.urandom(16), certain=False)
 
@@ -252,17 +252,17 @@ def provider_request_names(record: Inference, request_id: str | None) -> tuple[b
     The name equals the id of a report that knows only the request (`response_call_id`). Return nothing for a
     short id, or a cached response, which repeats an earlier id.
     """
-    if request_id is None or record.status == "cached" or not is_long(request_id):
+    if request_id is None or record.status == "cached" or not is_long_id(request_id):
         return ()
     return (response_call_id(request_id),)
 
 
-def describe_rule(record: Inference) -> str:
+def describe_dedup_rule(record: Inference) -> str:
     """Describe the rule that made the record's dedup key, as far as the record shows it."""
     known = record.id
     request_id = record.request_id
     if request_id:
-        if is_long(request_id) and known == hash_parts(2, request_id):
+        if is_long_id(request_id) and known == hash_parts(2, request_id):
             return "recognized by its response id"
         if known == _shared_id_identity(record, request_id).id:
             return (
@@ -280,7 +280,7 @@ def identity_from_ids(record: Inference) -> Identity | None:
     """Return None if the record's ids do not determine its identity."""
     candidates = []
     if record.request_id:
-        if is_long(record.request_id):
+        if is_long_id(record.request_id):
             candidates.append(_identity_from_id(response_call_id(record.request_id)))
         candidates.append(_shared_id_identity(record, record.request_id))
         candidates.append(Identity(hash_parts(5, record.source, record.request_id)))
@@ -292,7 +292,7 @@ def identity_from_ids(record: Inference) -> Identity | None:
     return next((candidate for candidate in candidates if candidate.id == record.id), None)
 
 
-def moment_names(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, ...]:
+def exact_start_names(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, ...]:
     """
     Name a call in each group that shares an id, by model, outcome, counts and exact start.
 
@@ -324,7 +324,7 @@ def end_report_identity(call: Identity, name: bytes) -> Identity:
     return Identity(derived_id(call.id, "end"), lookups=(call.id, *call.lookups, *call.also), also=(name,))
 
 
-def answer_links(
+def response_links(
     record: Inference, chosen: str | None, *, own: str, other: str
 ) -> tuple[tuple[bytes, bytes], ...]:
     """
@@ -341,7 +341,7 @@ def answer_links(
     return ((hash_parts(3, own, call), hash_parts(3, other, call)),)
 
 
-def end_links(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
+def end_time_links(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
     """
     Link two kinds of reports without an id, by session, model, outcome, counts and end.
 
@@ -375,8 +375,10 @@ def build_relay(
     if record.end_time is None:
         return None
     failed = record.status == "error"
-    stated = [session for session in dict.fromkeys(sessions) if session is not None and is_unique(session)]
-    is_known_by_counts = not failed and is_sealed(sealed_id) and record.input_tokens and record.output_tokens
+    stated = [session for session in dict.fromkeys(sessions) if session is not None and is_unique_id(session)]
+    is_known_by_counts = (
+        not failed and is_sealed_id(sealed_id) and record.input_tokens and record.output_tokens
+    )
     if not stated and not is_known_by_counts:
         return None
     counts = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
@@ -386,7 +388,7 @@ def build_relay(
     return Relay(side, tuple(keys), start, record.end_time, names_request)
 
 
-def relayed_name(side: str, key: str, step: int, ordinal: int, *, names_request: bool) -> bytes:
+def relayed_report_name(side: str, key: str, step: int, ordinal: int, *, names_request: bool) -> bytes:
     """Name the report with this ordinal among those of a side and key in a step of STEP_NS."""
     return hash_parts(3, side, key, step, ordinal, names_request)
 
@@ -420,7 +422,7 @@ def build_nesting(
         return None
     if not failed and (record.input_tokens is None or record.output_tokens is None):
         return None
-    inputs = possible_inputs(record) if is_inner else [record.input_tokens or 0]
+    inputs = possible_input_counts(record) if is_inner else [record.input_tokens or 0]
     call = f"{failed}\0{record.output_tokens or 0}"
     keys = [f"{place}\0{call}\0{count}" for place in places for count in inputs]
     return Nesting(is_inner, tuple(keys), start, end)
@@ -434,7 +436,7 @@ def limit_to_sender(nesting: Nesting, sender_key: str | None) -> Nesting:
     return nesting._replace(keys=tuple(keys))
 
 
-def possible_inputs(record: Inference) -> list[int]:
+def possible_input_counts(record: Inference) -> list[int]:
     """Return the possible input counts: with and without the cached parts."""
     whole, read, written = (
         record.input_tokens or 0,
@@ -444,18 +446,18 @@ def possible_inputs(record: Inference) -> list[int]:
     return list(dict.fromkeys([whole, whole - read - written, whole - read, whole - written]))
 
 
-def nested_name(key: str, step: int, ordinal: int, *, is_inner: bool) -> bytes:
+def nested_report_name(key: str, step: int, ordinal: int, *, is_inner: bool) -> bytes:
     """Name the report with this ordinal among those of a key in a step of STEP_NS."""
     return hash_parts(3, key, _INNER if is_inner else _OUTER, step, ordinal)
 
 
-def times_name(nesting: Nesting) -> bytes:
+def report_times_name(nesting: Nesting) -> bytes:
     """Name a report by its start and end in microseconds."""
     start, duration = nesting.start // 1000, (nesting.end - nesting.start) // 1000
     return _TIMES[nesting.is_inner] + start.to_bytes(7) + min(duration, 2**40 - 1).to_bytes(5)
 
 
-def nested_times(names: Iterable[bytes], *, is_inner: bool) -> list[tuple[int, int]]:
+def times_from_names(names: Iterable[bytes], *, is_inner: bool) -> list[tuple[int, int]]:
     """Return the start and end of each name in nanoseconds."""
     filed = [name for name in names if name.startswith(_TIMES[is_inner])]
     starts = [int.from_bytes(name[4:11]) * 1000 for name in filed]
@@ -518,7 +520,7 @@ def call_links(
             return tuple([(own, other) for (own, _), (_, other) in zip(sides, unnamed, strict=True)])
         # paired with itself: remembered, but looks nothing up
         return (*sides, *[(own, own) for own, _ in unnamed])
-    return _links_by_outcome(made_from, above, _count_texts(record, is_of_provider=is_of_provider))
+    return _links_by_outcome(made_from, above, _token_count_texts(record, is_of_provider=is_of_provider))
 
 
 _FAILED, _FAILED_UNNAMED = "error", "error without a request id"
@@ -537,12 +539,12 @@ def _links_by_outcome(
     return tuple(links)
 
 
-def _count_texts(record: Inference, *, is_of_provider: bool) -> tuple[str, ...]:
+def _token_count_texts(record: Inference, *, is_of_provider: bool) -> tuple[str, ...]:
     input_tokens, output_tokens = record.input_tokens or 0, record.output_tokens or 0
     counts = f"{input_tokens}\0{output_tokens}"
     if not is_of_provider:
         return (counts,)
-    inputs = possible_inputs(record)
+    inputs = possible_input_counts(record)
     return tuple(dict.fromkeys((*[f"{tokens}\0{output_tokens}" for tokens in inputs], _UNCOUNTED)))
 
 
@@ -568,7 +570,7 @@ def shadow_identity(identity: Identity) -> Identity:
     It matches a recorded call or another such duplicate. Otherwise only such duplicates look it up, so the
     first report that counts becomes a record, even after it.
     """
-    sides = [other for own, other in identity.links if is_of_span_side(own) or is_of_span_side(other)]
+    sides = [other for own, other in identity.links if is_span_side_name(own) or is_span_side_name(other)]
     call = (identity.id, *identity.lookups, *sides)
     own, *near = (derived_id(id, "shadow") for id in call)
     return Identity(own, lookups=(*near, *call))
@@ -587,7 +589,7 @@ def request_item_id(request: RequestNames, place: int) -> bytes:
     return hash_parts(9, request.body.hex(), place)
 
 
-def stand_in_ids(record_id: bytes) -> tuple[bytes, bytes]:
+def stand_in_span_ids(record_id: bytes) -> tuple[bytes, bytes]:
     """
     Return a trace id (16 bytes) and span id (8 bytes) for a record sent as a span.
 
@@ -597,10 +599,10 @@ def stand_in_ids(record_id: bytes) -> tuple[bytes, bytes]:
     return cut[:16], cut[16:]
 
 
-def add_trace_names(identity: Identity, record: Inference, chosen: str, scope: str) -> Identity:
+def with_trace_names(identity: Identity, record: Inference, chosen: str, scope: str) -> Identity:
     """Join a span with a short or shared id to other scopes in its trace."""
     call = f"{record.trace_id}\0{_call_text(record, chosen)}"
-    same, *near = [hash_parts(3, f"{call}{step}\0in trace") for step in _start_steps(record)]
+    same, *near = [hash_parts(3, f"{call}{step}\0in trace") for step in _nearby_start_steps(record)]
     # equal names: remembered, but looks nothing up
     links = ((same, same), *identity.links)
     return with_scope(identity._replace(lookups=(same, *near), links=links), scope)
@@ -618,7 +620,7 @@ def span_marks(record_id: bytes, *scopes: str) -> tuple[bytes, ...]:
     return tuple([derived_id(record_id, f"span {scope}") for scope in scopes])
 
 
-def is_of_span_side(name: bytes) -> bool:
+def is_span_side_name(name: bytes) -> bool:
     """
     Return whether the name is one by which logs find a span, because only a short or shared id connects them.
     """
@@ -627,21 +629,21 @@ def is_of_span_side(name: bytes) -> bool:
 
 def _span_identity(id: bytes, record: Inference, chosen: str) -> Identity:
     """Return the identity of a span. A short or shared id only links it to logs."""
-    logged, spans = _short_id_marks(record, chosen)
-    links = tuple([(spans[0], name) for name in logged]) + _count_links(record, chosen, is_span=True)
+    logged, spans = _log_and_span_names(record, chosen)
+    links = tuple([(spans[0], name) for name in logged]) + _links_without_counts(record, chosen, is_span=True)
     return Identity(id, links=links, scope="")
 
 
 def _shared_id_identity(record: Inference, chosen: str) -> Identity:
-    (id, *near), spans = _short_id_marks(record, chosen)
-    links = tuple([(id, name) for name in spans]) + _count_links(record, chosen, is_span=False)
+    (id, *near), spans = _log_and_span_names(record, chosen)
+    links = tuple([(id, name) for name in spans]) + _links_without_counts(record, chosen, is_span=False)
     return Identity(id, lookups=tuple(near), links=links)
 
 
-def _short_id_marks(record: Inference, chosen: str) -> tuple[list[bytes], list[bytes]]:
+def _log_and_span_names(record: Inference, chosen: str) -> tuple[list[bytes], list[bytes]]:
     call = _call_text(record, chosen)
-    logged = [hash_parts(3, f"{call}{step}") for step in _start_steps(record)]
-    return logged, [_SPAN + hash_parts(3, f"{call}{step}\0span")[4:] for step in _start_steps(record)]
+    logged = [hash_parts(3, f"{call}{step}") for step in _nearby_start_steps(record)]
+    return logged, [_SPAN + hash_parts(3, f"{call}{step}\0span")[4:] for step in _nearby_start_steps(record)]
 
 
 def _call_text(record: Inference, chosen: str) -> str:
@@ -649,14 +651,16 @@ def _call_text(record: Inference, chosen: str) -> str:
     return f"{chosen}\0{failed}\0{record.input_tokens or 0}\0{record.output_tokens or 0}"
 
 
-def _start_steps(record: Inference) -> list[str]:
+def _nearby_start_steps(record: Inference) -> list[str]:
     if record.start_time is None:
         return [""]
     step = record.start_time // STEP_NS
     return [f"\0{near}" for near in (step, step - 1, step + 1)]
 
 
-def _count_links(record: Inference, chosen: str, *, is_span: bool) -> tuple[tuple[bytes, bytes], ...]:
+def _links_without_counts(
+    record: Inference, chosen: str, *, is_span: bool
+) -> tuple[tuple[bytes, bytes], ...]:
     """
     Link reports with and without counts: two logs, or a log and a span.
 

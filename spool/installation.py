@@ -11,7 +11,7 @@ import secrets
 from hashlib import blake2b
 from pathlib import Path
 
-from spool.disks import flush_directory, new_file, replace_file
+from spool.disks import create_flushed_file, flush_directory, replace_file
 from spool.errors import SpoolError
 
 FILE = "installation.secret"
@@ -25,7 +25,7 @@ def installation_secret(directory: Path) -> bytes:
         secret = path.read_bytes()
     except FileNotFoundError:
         secret = secrets.token_bytes(SIZE)
-        make_secret(path, secret)
+        store_secret(path, secret)
         return secret
     if len(secret) != SIZE:
         raise SpoolError(f"{path} is damaged. Restore it from a backup, or create every key again")
@@ -42,7 +42,7 @@ def public_id(secret: bytes) -> str:
     return derive_secret(secret, "own telemetry").hex()[:32]
 
 
-def kept_id(file: Path | None) -> str | None:
+def read_public_id(file: Path | None) -> str | None:
     """Return the stored id, or None if the file is unreadable."""
     try:
         secret = file.read_bytes() if file else b""
@@ -51,11 +51,11 @@ def kept_id(file: Path | None) -> str | None:
     return public_id(secret) if len(secret) == SIZE else None
 
 
-def make_secret(path: Path, secret: bytes) -> None:
+def store_secret(path: Path, secret: bytes) -> None:
     """Write the secret. A crash leaves a complete file or none."""
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
-    with new_file(draft) as file:
+    with create_flushed_file(draft) as file:
         file.write(secret)
     replace_file(draft, path)
     flush_directory(path.parent)

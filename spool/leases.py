@@ -57,7 +57,7 @@ class NodeSettings:
 class Leases(Protocol):
     """The leases of this gateway."""
 
-    async def run(
+    async def run_while_leased(
         self,
         name: str,
         work: Work,
@@ -73,7 +73,7 @@ class Leases(Protocol):
         """
         ...
 
-    async def nodes(self) -> Sequence[NodeState]:
+    async def node_states(self) -> Sequence[NodeState]:
         """Return the nodes by name, or none if there can be only one gateway."""
         ...
 
@@ -81,7 +81,7 @@ class Leases(Protocol):
         """Publish a digest of each setting. Other gateways see it within seconds."""
         ...
 
-    async def settings(self) -> Sequence[NodeSettings]:
+    async def node_settings(self) -> Sequence[NodeSettings]:
         """
         Return the settings of the running gateways by name, or none if all gateways have equal settings.
         """
@@ -98,7 +98,7 @@ class SoleNode:
     def __init__(self) -> None:
         self._wakes: dict[str, list[Callable[[], None]]] = {}
 
-    async def run(
+    async def run_while_leased(
         self,
         name: str,
         work: Work,
@@ -115,13 +115,13 @@ class SoleNode:
             if wake is not None:
                 wakes.remove(wake)
 
-    async def nodes(self) -> Sequence[NodeState]:
+    async def node_states(self) -> Sequence[NodeState]:
         return ()
 
     def publish_settings(self, digests: Mapping[str, str]) -> None:
         """Do nothing, because there are no other gateways."""
 
-    async def settings(self) -> Sequence[NodeSettings]:
+    async def node_settings(self) -> Sequence[NodeSettings]:
         return ()
 
     async def wake_tasks(self, name: str) -> None:
@@ -150,7 +150,7 @@ class HeldTasks:
     def wanted_leases(self) -> frozenset[str]:
         return frozenset(self._runs)
 
-    async def run(
+    async def run_while_leased(
         self,
         name: str,
         work: Work,
@@ -169,7 +169,7 @@ class HeldTasks:
                 error = await self._wait_for_end(run.task)
                 if error is None and not run.is_asked:
                     return
-                if error is not None and not _is_passing(error):
+                if error is not None and not _is_temporary(error):
                     raise error
                 if error is not None:
                     _log.warning(
@@ -186,18 +186,18 @@ class HeldTasks:
 
     def gain_lease(self, name: str) -> None:
         self.held.add(name)
-        self._look_again()
+        self._notify_lease_waiters()
 
-    def fail(self, error: Exception) -> None:
-        """Pass the error to the callers of `run`."""
+    def fail_runs(self, error: Exception) -> None:
+        """Pass the error to the callers of `run_while_leased`."""
         self._failure = error
-        self._look_again()
+        self._notify_lease_waiters()
 
-    def _look_again(self) -> None:
+    def _notify_lease_waiters(self) -> None:
         gained, self._gained = self._gained, asyncio.Event()
         gained.set()
 
-    def wake_held(self, name: str) -> None:
+    def wake_running_tasks(self, name: str) -> None:
         for run in self._running_tasks(name):
             if run.wake is not None:
                 run.wake()
@@ -208,7 +208,7 @@ class HeldTasks:
         for run in self._running_tasks(name):
             self._cancel_run(run)
 
-    async def let_go(self, name: str) -> None:
+    async def finish_tasks(self, name: str) -> None:
         """Let the tasks finish. Then another gateway may get the lease."""
         self.held.discard(name)
         runs = self._running_tasks(name)
@@ -249,8 +249,8 @@ class HeldTasks:
         return None if task.cancelled() else task.exception()
 
 
-def _is_passing(error: BaseException) -> bool:
+def _is_temporary(error: BaseException) -> bool:
     """Return whether the storage was only unreachable or full."""
     if isinstance(error, BaseExceptionGroup):
-        return all(map(_is_passing, error.exceptions))
+        return all(map(_is_temporary, error.exceptions))
     return isinstance(error, SpoolUnavailable | SpoolFull) and not isinstance(error, SpoolDamaged)

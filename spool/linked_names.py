@@ -95,7 +95,7 @@ class LinkedNames:
         self._people += bytes((len(names),)) + b"".join(map(_pack_name, names))
         for number in numbers:
             self._used[number % _PARTS] += 1
-            _insert(self._tables[number % _PARTS], number, place)
+            _insert_mark(self._tables[number % _PARTS], number, place)
 
     def _enlarge_table(self, part: int, more: int) -> None:
         marks, places = self._tables[part]
@@ -108,7 +108,7 @@ class LinkedNames:
         ]
         larger = _table_for(len(numbers) + more)
         for number, place in numbers:
-            _insert(larger, number, place)
+            _insert_mark(larger, number, place)
         self._tables[part], self._used[part] = larger, len(numbers)
 
     def _remove_person(self, place: int) -> None:
@@ -164,7 +164,7 @@ def _mark_and_slot(number: int, size: int) -> tuple[int, int]:
     return 2 + (number >> 8) % _MARKS, (number >> 16) % size
 
 
-def _insert(table: _Table, number: int, place: int) -> None:
+def _insert_mark(table: _Table, number: int, place: int) -> None:
     marks, places = table
     mark, slot = _mark_and_slot(number, len(marks))
     while marks[slot] > _LEFT:

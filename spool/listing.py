@@ -112,7 +112,7 @@ class ListQuery:
     known: tuple[str, ...] = ()
 
     @property
-    def backward(self) -> bool:
+    def is_backward(self) -> bool:
         return self.position is not None and self.position.backward
 
 

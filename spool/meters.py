@@ -147,7 +147,9 @@ def fitting_meters(record: Inference, meters: Mapping[str, Quantity]) -> dict[st
     Return the meters that fit. Parts must not exceed their total. If exclusive parts together exceed it, all
     of them are dropped.
     """
-    fitted = {name: meters[name] for name in METERS if name in meters and _is_within(name, meters[name])}
+    fitted = {
+        name: meters[name] for name in METERS if name in meters and _is_within_limit(name, meters[name])
+    }
     for whole in _COVERS:
         parts = APART.get(whole) or ("cache_write_12h_tokens",)
         present = [name for name in parts if name in fitted]
@@ -176,11 +178,11 @@ def _total_in_millionths(record: Inference, meters: Mapping[str, Quantity], name
     return 2**63 if count is None else quantity_in_millionths(count)
 
 
-def _is_within(name: str, quantity: Quantity) -> bool:
+def _is_within_limit(name: str, quantity: Quantity) -> bool:
     return 0 <= quantity_in_millionths(quantity) <= METERS[name].limit * SCALE
 
 
-def keep_fitting(record: Inference) -> int:
+def remove_unfitting_meters(record: Inference) -> int:
     """Remove meters that do not fit. Return how many of them were not 0."""
     before, record.meters = record.meters, fitting_meters(record, record.meters)
     return sum(

@@ -63,7 +63,7 @@ def fold_address(text: str) -> str:
     return _parse_if_address(text) or text
 
 
-def may_be_second(name: str) -> bool:
+def can_be_second_name(name: str) -> bool:
     return is_hash(name) or is_address(name) or is_pseudonym(name)
 
 
@@ -107,23 +107,23 @@ class Persons:
         """Return whether reports show another name for some name in records."""
         return bool(self.links or self.names_of_erased)
 
-    def put(self, links: LinkedNames, names_of_erased: Mapping[str, tuple[str, ...]]) -> None:
+    def set_links(self, links: LinkedNames, names_of_erased: Mapping[str, tuple[str, ...]]) -> None:
         was_empty = not self
         self.links, self.names_of_erased = links, names_of_erased
         if self or not was_empty:
-            self.note_change()
+            self.notify_watchers()
 
-    def note_change(self) -> None:
+    def notify_watchers(self) -> None:
         self.version += 1
         for changed in self._watchers:
             changed()
 
-    def change(self, removed: Collection[Sequence[str]], added: Collection[Sequence[str]]) -> None:
+    def change_links(self, removed: Collection[Sequence[str]], added: Collection[Sequence[str]]) -> None:
         if removed or added:
             self.links = self.links.with_changes(removed, added)
-            self.note_change()
+            self.notify_watchers()
 
-    def watch(self, changed: Callable[[], None]) -> None:
+    def add_watcher(self, changed: Callable[[], None]) -> None:
         """Call a function after each change, for values that depend on links."""
         self._watchers.append(changed)
 
@@ -151,7 +151,7 @@ class People:
         `erased` are the pseudonyms of each erased person. Reports show ERASED for all of them, but each stays a person
         of its own.
         """
-        self.persons.put(LinkedNames(self.identity_of_name, people), names_of_erased(erased))
+        self.persons.set_links(LinkedNames(self.identity_of_name, people), names_of_erased(erased))
 
     @property
     def erasure_key(self) -> bytes:
@@ -203,7 +203,7 @@ class People:
         """Return the form in records, or the hash if addresses are dropped."""
         return self.recorded_form(name) or self.hash_address(name)
 
-    def carried_values(self, texts: Mapping[str, str], at: int | None = None) -> dict[str, str]:
+    def recorded_values(self, texts: Mapping[str, str], at: int | None = None) -> dict[str, str]:
         """Return texts with the forms that new records contain."""
         carried_texts = {name: self.recorded_form(value, at) for name, value in texts.items()}
         return {name: value for name, value in carried_texts.items() if value is not None}
@@ -265,7 +265,7 @@ class People:
             return self._branch_forms(values)
         return _all_forms(self.recorded_forms if dimension in _OF_PEOPLE else self._own_forms, values)
 
-    def carried_branch(self, name: str, policy: str) -> str | None:
+    def recorded_branch(self, name: str, policy: str) -> str | None:
         """Return the form in which a record contains a branch name, or None if names are dropped."""
         if policy == KEEP or _BRANCH_HASH.fullmatch(name):
             return name
@@ -288,10 +288,10 @@ class People:
         nothing, because records contain no addresses.
         """
         for values in filter.values():
-            self.check(values)
+            self.reject_dropped_names(values)
         return self.expand_filter(filter)
 
-    def check(self, names: Iterable[str]) -> None:
+    def reject_dropped_names(self, names: Iterable[str]) -> None:
         if any(map(self.is_dropped, names)):
             raise Invalid(_DROPPED)
 
@@ -308,7 +308,7 @@ def names_of_erased(erased: Collection[tuple[str, ...]]) -> Mapping[str, tuple[s
     return {**names, ERASED: (ERASED, *names)} if names else {}
 
 
-def hash_under(key: bytes, address: str) -> str:
+def hash_address_with_key(key: bytes, address: str) -> str:
     return _hash_address(fold_address(address), key)
 
 

@@ -24,7 +24,7 @@ def replace_unprintable(text: str) -> str:
     return "".join(mark if mark.isprintable() else " " for mark in text)
 
 
-def json_for_people(document: Any, *, option: int = 0) -> str:
+def printable_json(document: Any, *, option: int = 0) -> str:
     """Encode a document for a terminal or a log. Unknown types become text."""
     try:
         text = orjson.dumps(document, default=str, option=option).decode()

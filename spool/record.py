@@ -239,11 +239,11 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Record])
 
 
-def pack(records: Iterable[Record]) -> bytes:
+def pack_records(records: Iterable[Record]) -> bytes:
     return _encoder.encode(list(records))
 
 
-def unpack(packed: bytes) -> list[Record]:
+def unpack_records(packed: bytes) -> list[Record]:
     """Raises msgspec.DecodeError."""
     return _decoder.decode(packed)
 
@@ -274,12 +274,12 @@ def rfc3339(time_ns: int | None) -> str | None:
 
 
 @overload
-def moment(at: float) -> str: ...
+def utc_iso(at: float) -> str: ...
 @overload
-def moment(at: None) -> None: ...
+def utc_iso(at: None) -> None: ...
 @overload
-def moment(at: float | None) -> str | None: ...
-def moment(at: float | None) -> str | None:
+def utc_iso(at: float | None) -> str | None: ...
+def utc_iso(at: float | None) -> str | None:
     """Return a time, always with three decimals."""
     if at is None:
         return None

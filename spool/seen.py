@@ -34,7 +34,7 @@ _seen: ContextVar[Seen | None] = ContextVar("seen", default=None)
 
 
 @contextmanager
-def collect_seen(seen: Seen | None) -> Iterator[None]:
+def collect_viewed_people(seen: Seen | None) -> Iterator[None]:
     """
     Collect the people that the block reads in `seen`. Pass None if nothing that the block reads is shown.
     """
@@ -45,7 +45,7 @@ def collect_seen(seen: Seen | None) -> Iterator[None]:
         _seen.reset(token)
 
 
-def note_people(filter: Mapping[str, Collection[str]], lines: Collection[str] = ()) -> None:
+def note_viewed_people(filter: Mapping[str, Collection[str]], lines: Collection[str] = ()) -> None:
     """
     Note the people in a filter. SEVERAL is noted if none is named and `lines` has a dimension of people.
     """
@@ -60,13 +60,13 @@ def note_people(filter: Mapping[str, Collection[str]], lines: Collection[str] = 
         seen.people.add(SEVERAL)
 
 
-def note_page(page: str, *, is_own_only: bool) -> None:
+def note_viewed_page(page: str, *, is_own_only: bool) -> None:
     seen = _seen.get()
     if seen is not None:
         seen.page, seen.is_own_only = page, is_own_only
 
 
-async def save_seen() -> None:
+async def save_viewings() -> None:
     """Store viewings before a response that does not end soon."""
     seen = _seen.get()
     if seen is not None:

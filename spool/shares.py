@@ -17,7 +17,7 @@ NEARLY_FULL = 0.8  # part of its share from which on operators are told of the k
 HEAP_ENTRIES = 64  # entries, plus two per owner, above which a heap is rebuilt
 
 
-def may_add(own: int, total: int, n: int, most: int) -> bool:
+def is_within_share(own: int, total: int, n: int, most: int) -> bool:
     """Return whether a key may add `n` items. Afterwards it must not hold more than was free before."""
     return own + n <= most - total
 
@@ -38,7 +38,7 @@ class HeldByKey(NamedTuple):
     bytes: Mapping[str, int] = {}
 
 
-def nearly_full(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
+def nearly_full_keys(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
     """Yield the keys that nearly use up their share. Items without a key are under ""."""
     total = sum(held.values())
     for key, own in held.items():
@@ -47,7 +47,7 @@ def nearly_full(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyS
             yield KeyShare(limit, key, own, max(share, own))
 
 
-def nearly_gives_way(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
+def nearly_evicted_keys(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
     """
     Yield the keys that will soon lose entries. The key with the largest use loses its oldest entries first.
     """
@@ -79,7 +79,7 @@ class Holdings(Mapping[Owner, int]):
     def __len__(self) -> int:
         return len(self._amounts)
 
-    def add(self, owner: Owner, amount: int) -> None:
+    def add_use(self, owner: Owner, amount: int) -> None:
         """Add to the use of an owner. `amount` may be negative. An owner with 0 is removed."""
         held = self._amounts.get(owner, 0) + amount
         if held:
@@ -126,7 +126,7 @@ class Holdings(Mapping[Owner, int]):
         return self._heap
 
 
-def fullest_first(
+def entries_to_remove(
     held: Holdings[Owner],
     queue_of: Callable[[Owner], Iterable[K]],
     size: Callable[[K], int],
@@ -177,22 +177,22 @@ class Shared(Generic[K]):
     def __len__(self) -> int:
         return self._places
 
-    def add(self, name: K, owner: str, places: int) -> None:
+    def add_name(self, name: K, owner: str, places: int) -> None:
         names = self._names_of.get(owner)
         if names is None:
             names = self._names_of[owner] = OrderedDict()
         names[name] = None
         self._places += places
-        self.held.add(owner, places)
+        self.held.add_use(owner, places)
 
     def add_places(self, owner: str, places: int) -> None:
         self._places += places
-        self.held.add(owner, places)
+        self.held.add_use(owner, places)
 
-    def renew(self, name: K, owner: str) -> None:
+    def renew_name(self, name: K, owner: str) -> None:
         self._names_of[owner].move_to_end(name)
 
-    def remove(self, name: K, owner: str, places: int) -> None:
+    def remove_name(self, name: K, owner: str, places: int) -> None:
         names = self._names_of[owner]
         del names[name]
         if not names:

@@ -181,7 +181,7 @@ _TEXTS = (
 _rows = msgspec.json.Decoder(list[StatementRow])
 
 
-def add_amounts(amounts: Iterable[Decimal]) -> Decimal:
+def sum_amounts(amounts: Iterable[Decimal]) -> Decimal:
     result = Decimal(0)
     for amount in amounts:
         result = EXACT.add(result, amount)
@@ -229,10 +229,10 @@ def sum_rows(rows: Iterable[StatementRow]) -> list[StatementRow]:
 
 def _statement_row(cell: tuple[Any, ...], amounts: RowAmounts) -> StatementRow:
     values: dict[str, Any] = dict(zip(_CELL, cell, strict=True))
-    return StatementRow(**values, **amounts.map_amounts(_plain_if_told)._asdict())
+    return StatementRow(**values, **amounts.map_amounts(_normalize_if_reported)._asdict())
 
 
-def _plain_if_told(amount: Decimal | None) -> Decimal | None:
+def _normalize_if_reported(amount: Decimal | None) -> Decimal | None:
     return None if amount is None else normalize_amount(amount)
 
 
@@ -242,12 +242,12 @@ def normalize_amount(amount: Decimal) -> Decimal:
     return Decimal(format(short, "f"))
 
 
-def check(statement: Statement) -> None:
+def check_statement(statement: Statement) -> None:
     if statement.start >= statement.end:
         raise Invalid("a statement must start before it ends")
     if statement.end - statement.start > MAX_DAYS * DAY_S:
         raise Invalid(f"a statement covers at most {MAX_DAYS} days. Import a shorter time range")
-    if not _is_in_years(statement.start) or not _is_in_years(statement.end):
+    if not _is_valid_year(statement.start) or not _is_valid_year(statement.end):
         raise Invalid("a statement must be within the years 2000 to 2999")
     for row in statement.rows:
         if row.source != statement.source:
@@ -260,7 +260,7 @@ def check(statement: Statement) -> None:
         texts = [getattr(row, name) for name in _TEXTS]
         if any(text is not None and len(text) > MAX_TEXT for text in texts):
             raise Invalid(f"a text of a statement must have at most {MAX_TEXT} characters")
-        if row.start >= row.end or not _is_in_years(row.start) or not _is_in_years(row.end):
+        if row.start >= row.end or not _is_valid_year(row.start) or not _is_valid_year(row.end):
             raise Invalid("a row of a statement must start before it ends, within the years 2000 to 2999")
 
 
@@ -271,7 +271,7 @@ def _is_too_long(amount: Decimal) -> bool:
     return len(digits) + max(0, exponent) > MAX_DIGITS
 
 
-def _is_in_years(seconds: int) -> bool:
+def _is_valid_year(seconds: int) -> bool:
     return 946684800 <= seconds <= 32503680000
 
 
@@ -320,11 +320,11 @@ def statement_id(source: str, account: str, month: str) -> str:
 
 
 def billed_total(rows: Iterable[StatementRow]) -> Decimal:
-    return add_amounts(row.amount for row in rows if row.unit == USD)
+    return sum_amounts(row.amount for row in rows if row.unit == USD)
 
 
 def token_total(rows: Iterable[StatementRow]) -> Decimal:
-    return add_amounts(row.amount for row in rows if row.unit == TOKENS)
+    return sum_amounts(row.amount for row in rows if row.unit == TOKENS)
 
 
 def pack_rows(rows: Sequence[StatementRow]) -> str:
@@ -373,8 +373,8 @@ class Statements(Protocol):
         """Raises NotThere."""
         ...
 
-    async def pull_state(self, name: str) -> Mapping[str, Any] | None:
+    async def read_pull_state(self, name: str) -> Mapping[str, Any] | None:
         """Return the state of a regular import, or None if it never ran."""
         ...
 
-    async def keep_pull_state(self, name: str, state: Mapping[str, Any]) -> None: ...
+    async def store_pull_state(self, name: str, state: Mapping[str, Any]) -> None: ...

@@ -162,7 +162,7 @@ class Recovered:
     unreadable: int
 
 
-def _any_schema(directory: Path) -> None:
+def _accept_any_schema(directory: Path) -> None:
     """Do nothing, because there are no files."""
 
 
@@ -207,7 +207,7 @@ class Engine:
     is_new: Callable[[Path], bool]
     version: Callable[[], str]
     known_faults: Callable[[], Sequence[str]] = tuple
-    check_schema: Callable[[Path], None] = _any_schema
+    check_schema: Callable[[Path], None] = _accept_any_schema
     recover: Callable[[StorageOptions, Path], Awaitable[Recovered]] = _nothing_to_recover
     administration: Administration | None = None
     tables: Callable[[StorageOptions], Awaitable[OpenTables]] | None = None

@@ -21,7 +21,7 @@ import msgspec
 
 from spool.listing import ListPage, ListQuery
 from spool.record import NS, UnitCostOperation, decimal_text
-from spool.shares import may_add
+from spool.shares import is_within_share
 
 ALLOCATION, METRIC = "allocation", "metric"
 TYPES = (ALLOCATION, METRIC)
@@ -98,7 +98,7 @@ class StreamRows(Protocol):
 
     def drop_stream(self, name: str) -> None: ...
 
-    def read_ahead(self, places: Iterable[tuple[str, str]]) -> None:
+    def prefetch_totals(self, places: Iterable[tuple[str, str]]) -> None:
         """Read the totals with few statements."""
         ...
 
@@ -138,16 +138,16 @@ def apply_operations(
         (operation, operation_key(operation) if operation.operation in (SUM, REPLACE) else "")
         for operation in operations
     ]
-    rows.read_ahead((operation.stream, key) for operation, key in keyed if key)
+    rows.prefetch_totals((operation.stream, key) for operation, key in keyed if key)
     for operation, key in keyed:
         if operation.operation == DROP:
             rows.drop_stream(operation.stream)
             continue
-        _define(rows, operation, now)
+        _define_stream(rows, operation, now)
         if key:
-            _put(rows, operation, key, now, since)
+            _put_total(rows, operation, key, now, since)
         elif operation.operation == DELETE:
-            _delete(rows, operation)
+            _delete_totals(rows, operation)
 
 
 def described_stream(operation: UnitCostOperation) -> Stream:
@@ -260,14 +260,14 @@ def is_same_stream(known: Stream | None, described: Stream) -> bool:
     return all(known is None or stated is None or known == stated for known, stated in facts)
 
 
-def _define(rows: StreamRows, operation: UnitCostOperation, now: float) -> None:
+def _define_stream(rows: StreamRows, operation: UnitCostOperation, now: float) -> None:
     known = rows.find_stream(operation.stream)
     stream = merge_streams(known, described_stream(operation))
     if stream != known:
         rows.put_stream(stream if known else replace(stream, created_at=now))
 
 
-def _put(rows: StreamRows, operation: UnitCostOperation, key: str, now: float, since: float) -> None:
+def _put_total(rows: StreamRows, operation: UnitCostOperation, key: str, now: float, since: float) -> None:
     start = period_start(operation.start_time or 0, operation.granularity)
     before = rows.find_total(operation.stream, key)
     value = Decimal(operation.value or "0")
@@ -291,7 +291,7 @@ def _put(rows: StreamRows, operation: UnitCostOperation, key: str, now: float, s
     )
 
 
-def _delete(rows: StreamRows, operation: UnitCostOperation) -> None:
+def _delete_totals(rows: StreamRows, operation: UnitCostOperation) -> None:
     known = rows.find_stream(operation.stream)
     granularity = operation.granularity or (known.granularity if known else None)
     start = period_start(operation.start_time or 0, granularity)
@@ -345,18 +345,18 @@ class TotalsInHand:
         self._totals[place] = total
         self._sizes[place] = estimated_bytes(total) if total else 0
 
-    def put(self, total: Total) -> None:
+    def put_total(self, total: Total) -> None:
         """Replace a total noted before, even if it was noted as None."""
         self._totals[total.stream, total.key] = total
         self._changed.add((total.stream, total.key))
 
-    def remove(self, place: tuple[str, str]) -> None:
+    def forget_total(self, place: tuple[str, str]) -> None:
         """Forget a total. The caller deletes the row."""
         self._changed.discard(place)
         self._totals[place] = None
         self._growth[place[0]] -= self._sizes.pop(place, 0)
 
-    def settle(self) -> tuple[Sequence[Total], Sequence[tuple[str, int]]]:
+    def take_changes(self) -> tuple[Sequence[Total], Sequence[tuple[str, int]]]:
         """Return the totals to store, and the growth by stream, both sorted."""
         changed = [
             total for stream_key in sorted(self._changed) if (total := self._totals[stream_key]) is not None
@@ -372,18 +372,18 @@ class TotalsInHand:
         return changed, growth
 
     def clear(self) -> None:
-        """Forget the totals. After `settle`, they may differ from the stored ones."""
+        """Forget the totals. After `take_changes`, they may differ from the stored ones."""
         self._totals.clear()
         self._sizes.clear()
 
 
-def has_room(sizes: Sequence[StreamSize], key: str, max_bytes: int) -> bool:
+def has_room_for_bytes(sizes: Sequence[StreamSize], key: str, max_bytes: int) -> bool:
     held, total = _bytes_by_key(sizes)
     return held[key] < max_bytes - total
 
 
-def may_create(sizes: Sequence[StreamSize], key: str, n: int, max_streams: int) -> bool:
-    return may_add(sum(size.created_by == key for size in sizes), len(sizes), n, max_streams)
+def can_create_streams(sizes: Sequence[StreamSize], key: str, n: int, max_streams: int) -> bool:
+    return is_within_share(sum(size.created_by == key for size in sizes), len(sizes), n, max_streams)
 
 
 def plan_freed_bytes(sizes: Sequence[StreamSize], max_bytes: int) -> Mapping[str, int]:

@@ -10,7 +10,7 @@ import pytest
 
 from spool.sqlite import ledger, recovery, registry
 from spool.sqlite.database import PAGE
-from spool.sqlite.migrations import migrate, version
+from spool.sqlite.migrations import migrate, schema_version
 
 
 class MadeFiles:
@@ -22,7 +22,7 @@ class MadeFiles:
 
     def migrate(self, connection: sqlite3.Connection, versions: Sequence[str]) -> None:
         """Copy the tables into a new file. A file that already has a version is migrated as usual."""
-        if version(connection):
+        if schema_version(connection):
             migrate(connection, versions)
             return
         with self._lock:

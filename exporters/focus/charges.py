@@ -310,9 +310,9 @@ def _separate_key(record: Record | None, committed_at: float) -> _SeparateKey:
 
 
 def _amounts_by_foreign_currency(meters: Mapping[str, int]) -> Mapping[str, str]:
-    from spool.currencies import join_charges  # most charges have no meters
+    from spool.currencies import charges_in_meters  # most charges have no meters
 
-    return {currency: money.text(units) for currency, units in join_charges(meters.items()).items()}
+    return {currency: money.text(units) for currency, units in charges_in_meters(meters.items()).items()}
 
 
 def _sort_key(charge: Charge) -> tuple[datetime, str, str, str, str]:

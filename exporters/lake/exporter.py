@@ -33,13 +33,13 @@ from exporters.lake.stores import Store
 from exporters.lake.tables import table_for_route
 from exporters.probe import OK, Probe
 from spool.clock import Clock
-from spool.deliveries.protocols import Landings, keep_landed
+from spool.deliveries.protocols import Landings, store_landing_time
 from spool.deliveries.rules import LAKE_MARK
 from spool.deliveries.values import Delivery, Landing, RouteState, Settlement
 from spool.disks import make_directory
 from spool.errors import SpoolError
 from spool.log.values import Books, Entry
-from spool.record import moment
+from spool.record import utc_iso
 from spool.statements import Statements
 
 FOOTER_BYTES: Final = 1 << 20  # bytes to read from a file's end; there are about 5 KiB per row group
@@ -203,7 +203,7 @@ async def store_manifest(
     body = manifest.encode_manifest(
         replace(
             contents,
-            landed_at=moment(clock.now()),
+            landed_at=utc_iso(clock.now()),
             before=None if before is None else manifest.sha256_hex(before.body),
         )
     )
@@ -373,7 +373,7 @@ class LandingRecorder:
 
     async def _store_landing_time(self) -> None:
         try:
-            await keep_landed(self._verdicts, self._route, self._clock.now())
+            await store_landing_time(self._verdicts, self._route, self._clock.now())
         except SpoolError as error:  # the delivery has landed
             extra = {"action": "landing_not_noted", "route": self._route}
             _log.warning("cannot store when %s last landed: %s", self._route, error, extra=extra)

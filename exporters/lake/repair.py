@@ -32,7 +32,7 @@ from spool.deliveries.protocols import LakeRepairs, Landings
 from spool.disks import make_directory
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
-from spool.record import AI_TELEMETRY, moment
+from spool.record import AI_TELEMETRY, utc_iso
 
 _PAGE: Final = 500
 _READ_AT_ONCE: Final = 4096
@@ -150,7 +150,7 @@ class LakeRepair:
             repaired = replace(
                 contents,
                 files=[new.get(file.key, file) for file in contents.files],
-                landed_at=moment(self.clock.now()),
+                landed_at=utc_iso(self.clock.now()),
                 before=manifest.sha256_hex(body),
             )
             created = await self.store.create_object(name, manifest.encode_manifest(repaired))

@@ -40,7 +40,7 @@ from exporters.lake.verification import (
     verify_files,
 )
 from spool.clock import Clock
-from spool.deliveries.protocols import LakeVerdict, Landings, keep_verdict, kept_verdict
+from spool.deliveries.protocols import LakeVerdict, Landings, read_lake_verdict, store_lake_verdict
 from spool.deliveries.values import Landing
 from spool.disks import make_directory
 from spool.errors import SpoolError
@@ -97,11 +97,11 @@ class LakeWatch:
     async def check_if_due(self) -> float:
         """Check if it is due. Return the seconds until the next call."""
         try:
-            newest = await kept_verdict(self.verdicts, self.route)
+            newest = await read_lake_verdict(self.verdicts, self.route)
             wait_s = 0.0 if newest is None else self._wait_s(newest)
             if wait_s <= 0:
                 newest = await self.check_and_log()
-                await keep_verdict(self.verdicts, newest)
+                await store_lake_verdict(self.verdicts, newest)
                 wait_s = self._wait_s(newest)
         except Exception as error:  # noqa: BLE001 - the supervised loop
             extra = {"action": "lake_not_verified", "route": self.route}

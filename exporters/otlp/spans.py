@@ -191,7 +191,7 @@ class SpanEncoder:
             text = r.request_id.encode()
             # Readers treat the response id as the provider's id, so it may only contain an id that is
             # unique everywhere.
-            parts.append((_RESPONSE_ID if identity.is_long(r.request_id) else _REQUEST_ID)[len(text)])
+            parts.append((_RESPONSE_ID if identity.is_long_id(r.request_id) else _REQUEST_ID)[len(text)])
             parts.append(text)
         if r.input_tokens is not None:
             parts.append(_input(r.input_tokens))
@@ -336,7 +336,7 @@ def _stand_in_ids(record: Inference) -> tuple[bytes, bytes, list[bytes]]:
     """
     trace_id = record.trace_id
     span_id = record.span_id
-    on_wire = list(identity.stand_in_ids(record.id))
+    on_wire = list(identity.stand_in_span_ids(record.id))
     id_attributes: list[bytes] = []
     forms = ((0, trace_id, _TRACE_ID, _trace_id), (1, span_id, _SPAN_ID, _span_id))
     for part, value, form, attribute in forms:
@@ -406,7 +406,7 @@ class PackedSpans:
                     return None
                 sent, shadow = sent + counts[0], shadow + counts[1]
         except self._native.panic as error:
-            self._native.fail(error)
+            self._native.count_fault(error)
             return None
         return Tally(sent, shadow, delivery.count - sent - shadow), fields
 

@@ -238,7 +238,7 @@ class ContainerSync:
         """Send one file. No key is sent, because the address itself is secret."""
         problem = await self._find_damage(file)
         if problem:
-            await self._files.set_damaged(file, problem)
+            await self._files.mark_damaged(file, problem)
             return
         self._check_upload_address(address)
         try:
@@ -309,7 +309,7 @@ class ContainerSync:
     async def _send_remote_write(self, file: ContainerFile) -> None:
         problem = await self._find_damage(file)
         if problem:
-            await self._files.set_damaged(file, problem)
+            await self._files.mark_damaged(file, problem)
             return
         stored_headers = msgspec.json.decode(file.request, type=dict[str, str]) if file.request else {}
         type = stored_headers.pop("Content-Type", PROTOBUF)
@@ -334,7 +334,7 @@ class ContainerSync:
         return nextafter(self._poked_at + HELD_RETRY_S, -inf)
 
     async def _settle_files(self, stream: str, files: Sequence[ContainerFile]) -> None:
-        await self._files.settle(files)
+        await self._files.mark_delivered(files)
         self._held.difference_update(file.id for file in files)
         self._reset_lane(stream)
 

@@ -272,7 +272,7 @@ class DeviceSync:
         self._note_success()
         self._reported_at[device.id] = device.last_seen
         # The change is not awaited. If a crash loses it, the same heartbeat is sent again and changes nothing.
-        self._table.change_soon(
+        self._table.change_and_write_soon(
             device.id, lambda known: replace(known, sent_version=device.version, held=None)
         )
 

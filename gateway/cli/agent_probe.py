@@ -25,8 +25,8 @@ from gateway.cli.output import show_table
 from gateway.devices.agent.link import ENDPOINT, SERIAL, STATES_FILE, USE, USER, USES_FILE
 from gateway.devices.fleet.facts import ASSISTANTS, NOT_INSTALLED, assistant_of_source
 from spool.clock import SystemClock
-from spool.printable import json_for_people
-from spool.record import moment
+from spool.printable import printable_json
+from spool.record import utc_iso
 
 if TYPE_CHECKING:
     from gateway.devices.agent.probe.machine import Looked
@@ -53,14 +53,14 @@ def probe(as_json: bool, data: Path | None, config: Path | None) -> None:
     settings = read_probe_settings(config, data)
     found, memories = _probe_assistants(settings)
     try:
-        replace_file(settings.data_dir, STATES_FILE, json_for_people(found) + "\n")
+        replace_file(settings.data_dir, STATES_FILE, printable_json(found) + "\n")
         replace_file(settings.data_dir, USES_FILE, msgspec.json.encode(memories).decode())
     except FileNotFoundError:
         click.echo(f"{settings.data_dir} does not exist, so nothing was stored; start the agent", err=True)
     except OSError as error:
         fail(f"{settings.data_dir / STATES_FILE} cannot be written: {error.strerror}")
     if as_json:
-        click.echo(json_for_people(found, option=orjson.OPT_INDENT_2))
+        click.echo(printable_json(found, option=orjson.OPT_INDENT_2))
     else:
         show_table(assistant_rows(found), COLUMNS)
 
@@ -113,7 +113,7 @@ def status(
     else:
         rows = _assistant_status_rows(found, settings.data_dir, endpoint or f"http://{settings.listen}")
         if as_json:
-            click.echo(json_for_people({"assistants": rows}, option=orjson.OPT_INDENT_2))
+            click.echo(printable_json({"assistants": rows}, option=orjson.OPT_INDENT_2))
         else:
             show_table(rows, ("assistant", "state", "cause", "version", "last_seen", "records_today"))
 
@@ -142,7 +142,7 @@ def _assistant_status_rows(
                 "version": row.get("version"),
                 "configured": _telemetry_setup_state(name, endpoint)
                 or ("yes" if row["configured"] else "no"),
-                "last_seen": moment(max(times, default=None)),
+                "last_seen": utc_iso(max(times, default=None)),
                 "records_today": sum(sender.records for sender in activities if sender.day == today),
             }
         )
@@ -231,7 +231,7 @@ def _probe_assistants(settings: ProbeSettings, endpoint: str | None = None) -> L
         now=now,
         listen=settings.listen,
     )
-    return looked._replace(found={"looked_at": moment(int(now)), **looked.found})
+    return looked._replace(found={"looked_at": utc_iso(int(now)), **looked.found})
 
 
 def assistant_rows(found: dict[str, Any]) -> list[dict[str, Any]]:

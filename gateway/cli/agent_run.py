@@ -53,7 +53,7 @@ from gateway.monitoring import logs
 from gateway.people.authentication.bearer import Bearer
 from spool.clock import SteadyClock, SystemClock
 from spool.errors import SpoolError
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.enrolment_tokens import PREFIX as TOKEN_PREFIX
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
 
@@ -161,7 +161,7 @@ async def _keep_gateway_link(
     key_file = directory / KEY_FILE
     numbers, link_file, is_full = HeartbeatNumbers(directory), LinkFile(directory), False
     probed = ProbedStates(directory, is_full=lambda: is_full)
-    started_at, facts = moment(int(time.time())), _device_facts(config, who)
+    started_at, facts = utc_iso(int(time.time())), _device_facts(config, who)
     verdicts = KeptVerdicts(time.time)
 
     async def queue_depth_and_age() -> tuple[int, float]:
@@ -173,7 +173,7 @@ async def _keep_gateway_link(
     async def heartbeat_fields() -> Mapping[str, object]:
         records, age_s = await queue_depth_and_age()
         return {
-            "sent_at": moment(time.time()),
+            "sent_at": utc_iso(time.time()),
             "spool": {"records": records, "oldest_age_s": age_s},
             "sources": recorder.activity_by_source(),
             "agent": {"service": service_kind(), "started_at": started_at, **resident_memory()},

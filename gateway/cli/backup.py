@@ -103,8 +103,8 @@ async def _restore_backup(backup: Path, config: Config, queued: str | None, late
 
     # systemd's StateDirectory is a link, which no directory can replace
     directory = config.data_dir.resolve()
-    manifest = await asyncio.to_thread(backups.check, backup)
-    draft = await asyncio.to_thread(backups.unpack, backup, manifest, directory)
+    manifest = await asyncio.to_thread(backups.read_checked_manifest, backup)
+    draft = await asyncio.to_thread(backups.unpack_backup, backup, manifest, directory)
     try:
         async with open_storage(replace(config, data_dir=draft), clock=SystemClock()) as storage:
             if storage.registry is None:
@@ -113,7 +113,7 @@ async def _restore_backup(backup: Path, config: Config, queued: str | None, late
             if routes and queued is None:
                 raise NotAllowed(_explain_queued_choice(routes, manifest))
             reason = f"restored from a backup of {manifest.made_at}: may have been sent since"
-            await storage.deliveries.reopen_restored(hold_back=reason if queued == HOLD else None)
+            await storage.deliveries.reopen_after_restore(hold_back=reason if queued == HOLD else None)
             await storage.small.open_table(LANDINGS).begin_edition()
             actor = Actor(local_address(config), "command line")
             after = {"backup": str(backup.absolute()), "made_at": manifest.made_at, "queued": queued}

@@ -38,8 +38,8 @@ from gateway.service.assembly.sent_secrets import secret_problems
 from spool.clock import SystemClock
 from spool.deliveries.values import RUNNING
 from spool.disks import find_mount
-from spool.installation import FILE, kept_id
-from spool.printable import json_for_people
+from spool.installation import FILE, read_public_id
+from spool.printable import printable_json
 from spool.registry.notices import CRITICAL
 from spool.settings import SQLITE
 
@@ -112,7 +112,7 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
             if settings.mcp.oauth.resource
             else None,
         }
-        click.echo(json_for_people(report))
+        click.echo(printable_json(report))
     else:
         _show_check_result(settings, problems, warned, streams, destinations)
         _show_channels(channels)
@@ -186,7 +186,7 @@ async def try_receivers(
     clock = SystemClock()
     used = [UNIT_COST] if config.publish or config.streams else []
     streams = await check_upstream(config.upstream, clock=clock, used_streams=used, send_call=send)
-    installation = kept_id(_installation_secret_path(config))
+    installation = read_public_id(_installation_secret_path(config))
     destinations = list(
         await check_destinations(config.destinations, clock=clock, installation=installation, send_call=send)
     )

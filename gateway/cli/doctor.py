@@ -159,7 +159,9 @@ def _diagnose_versions(config: Config) -> Iterator[Diagnosis]:
         yield Diagnosis(about="engine", status=NOTE, words=fault)
     native = load_if_enabled(config.server.native)
     message = (
-        native.words if native.is_on else f"{native.words}; with it the same work takes a third less time"
+        native.status_text
+        if native.is_on
+        else f"{native.status_text}; with it the same work takes a third less time"
     )
     yield Diagnosis(about="compiled module", status=OK if native.is_on else NOTE, words=message)
 

@@ -48,10 +48,10 @@ from gateway.normalise.outcome import (
 from gateway.people.authentication.bearer import Bearer
 from spool.clock import SystemClock
 from spool.engines import open_log_in_memory
-from spool.identity import describe_rule
+from spool.identity import describe_dedup_rule
 from spool.log.books import LEFT_OUT
 from spool.log.counters import BASE_LINE, FORGOTTEN, LATE, NOT_FINITE, UNCHANGED
-from spool.printable import json_for_people
+from spool.printable import printable_json
 from spool.record import AiRecord, Inference, Record, record_to_json
 from spool.settings import SpoolSettings
 
@@ -131,9 +131,9 @@ def explain(
             click.echo(f"tollhouse: {file}: {error.message}", err=True)
             continue
         if len(files) > 1:
-            click.echo(json_for_people({"file": file, **result}))
+            click.echo(printable_json({"file": file, **result}))
         else:
-            click.echo(json_for_people(result, option=orjson.OPT_INDENT_2))
+            click.echo(printable_json(result, option=orjson.OPT_INDENT_2))
     if failed:
         sys.exit(1)
 
@@ -233,7 +233,7 @@ def _repeats_within_payload(records: Sequence[Record], outcome: Outcome) -> Iter
     for record, identity in zip(outcome.records, outcome.identities, strict=True):
         if remaining[record.id]:
             remaining[record.id] -= 1
-            for name in (identity.id, *identity.names):
+            for name in (identity.id, *identity.remembered_names):
                 known.setdefault(name, record)
             continue
         names = (
@@ -250,7 +250,7 @@ def _repeats_within_payload(records: Sequence[Record], outcome: Outcome) -> Iter
         if isinstance(first, Inference):
             rule = "both have another id in common, or are the client and server side of one call in a trace"
             if first.id == record.id:
-                rule = f"that record is {describe_rule(first)}"
+                rule = f"that record is {describe_dedup_rule(first)}"
         yield Dropped(_describe_record(record), f"dropped: repeats record {first.id.hex()}, because {rule}")
 
 

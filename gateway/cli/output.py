@@ -10,8 +10,8 @@ import click
 import orjson
 
 from gateway.cli.amounts import rows_with_amount_texts
-from spool.printable import csv_lines, json_for_people, replace_unprintable
-from spool.record import CURRENCY, moment
+from spool.printable import csv_lines, printable_json, replace_unprintable
+from spool.record import CURRENCY, utc_iso
 
 JsonObject = dict[str, Any]  # a request or a response of the operator API
 Form = Literal["json", "csv"]
@@ -75,7 +75,7 @@ def add_form_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def show_json(payload: object) -> None:
-    click.echo(json_for_people(payload, option=orjson.OPT_INDENT_2))
+    click.echo(printable_json(payload, option=orjson.OPT_INDENT_2))
 
 
 def show_list(
@@ -154,7 +154,7 @@ def _pad_column(head: str, cells: Sequence[str]) -> Sequence[str]:
 
 def _format_cell(field: str, value: object) -> str:
     if isinstance(value, str) and _TIME_FIELD.fullmatch(field) and _EPOCH.fullmatch(value):
-        return moment(float(value))
+        return utc_iso(float(value))
     return replace_unprintable(_format_value(readable_value(field, value))) or _NO_VALUE
 
 
@@ -175,4 +175,4 @@ def _format_value(value: object) -> str:
 
 def _csv_value(value: object) -> object:
     """Write nested values and booleans as JSON, so that a program can read them."""
-    return json_for_people(value) if isinstance(value, (bool, list, dict)) else value
+    return printable_json(value) if isinstance(value, (bool, list, dict)) else value

@@ -20,7 +20,7 @@ from gateway.configuration.values import format_quantity, read_quantity
 from spool.clock import SystemClock
 from spool.engines import SQLITE, load_engine
 from spool.errors import SpoolError
-from spool.record import moment
+from spool.record import utc_iso
 from spool.settings import SHARED, SpoolSettings, StorageSettings
 from spool.storage import Administration, Engine, StorageOptions
 
@@ -175,7 +175,7 @@ def export_storage(file: Path, config: Path | None, as_json: bool) -> None:
             *_storage_and_engine(config),
             file.absolute(),
             version=version("tollhouse"),
-            made_at=moment(time.time()),
+            made_at=utc_iso(time.time()),
             progress=_Progress().print_progress,
         )
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gateway.configuration.sections import Config
 from spool.engines import certificate_files
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.notices import CRITICAL, WARNING
 from spool.settings import DATABASE_AUTHORITIES, DAY_S
 
@@ -63,9 +63,9 @@ def _certificate_trouble(end: CertificateEnd, now: float) -> CertificateTrouble 
     if at is None:
         title, severity = f"The certificate of {end.setting} cannot be read", CRITICAL
     elif at <= now:
-        title, severity = f"The certificate of {end.setting} expired on {moment(at)}", CRITICAL
+        title, severity = f"The certificate of {end.setting} expired on {utc_iso(at)}", CRITICAL
     elif at <= now + SOON_S:
-        title = f"The certificate of {end.setting} expires on {moment(at)}"
+        title = f"The certificate of {end.setting} expires on {utc_iso(at)}"
         severity = CRITICAL if at <= now + CRITICAL_S else WARNING
     else:
         return None

@@ -56,7 +56,7 @@ from spool.registry.enrolment_tokens import EnrolmentToken, EnrolmentTokenTable
 from spool.registry.keys import check_labels
 from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
-from spool.shares import may_add
+from spool.shares import is_within_share
 from spool.turns.fair_turns import pause_when_due
 
 ENROLMENTS = 2000  # maximum enrolments at once; after that, one per second
@@ -239,14 +239,14 @@ class DeviceLifecycle:
 
     def _apply_privacy_rules(self, report: DeviceReport) -> DeviceReport:
         user = self._people.recorded_form(report.user)
-        labels = self._people.carried_values(report.labels)
+        labels = self._people.recorded_values(report.labels)
         return replace(report, user=user or "", labels=labels)
 
     def note_revoked_sender(self, device: Device, bearer: Bearer) -> Refusal:
         """Note that a revoked device still sends, so that it is not deleted as offline."""
         now = self._clock.now()
         if elapsed_s(device.last_seen, now) >= HEARD_EVERY_S:
-            self.table.change_soon(device.id, states.last_seen_updater(now), expects=bearer.expects)
+            self.table.change_and_write_soon(device.id, states.last_seen_updater(now), expects=bearer.expects)
         return reports.device_revoked()
 
     def note_alive(self, id: str, bearer: Bearer) -> None:
@@ -265,7 +265,7 @@ class DeviceLifecycle:
             reports.require_may_report_for(newest, bearer)
             return states.last_seen_updater(now)(newest)
 
-        self.table.change_soon(id, device_after_ping, expects=bearer.expects)
+        self.table.change_and_write_soon(id, device_after_ping, expects=bearer.expects)
 
     async def enrol_or_list_device(self, id: str, bearer: Bearer) -> Device | None:
         """Enrol a device that telemetry names, or list it as unenrolled."""
@@ -316,7 +316,9 @@ class DeviceLifecycle:
         is_new = any(name not in newest or ended - newest[name] >= rest_s for name, ended in ends.items())
         is_known = device.last_telemetry is not None and elapsed_s(device.last_telemetry, now) < rest_s
         if is_new or not is_known:
-            self.table.change_soon(device.id, states.telemetry_updater(now, calls), expects=bearer.expects)
+            self.table.change_and_write_soon(
+                device.id, states.telemetry_updater(now, calls), expects=bearer.expects
+            )
 
     def _new_device(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, AuditedChange]:
         policy = self.settings.policy
@@ -416,7 +418,7 @@ class DeviceLifecycle:
                 "tollhouse devices tokens create"
             )
             raise Refusal(403, "token_required", message)
-        if not may_add(self.table.count_enrolled(bearer.name), len(self.table), 1, self.settings.max):
+        if not is_within_share(self.table.count_enrolled(bearer.name), len(self.table), 1, self.settings.max):
             raise reports.too_many_devices()
 
     def _require_token_fits(self, device: Device | None, report: DeviceReport, bearer: Bearer) -> None:
@@ -568,9 +570,10 @@ class DeviceLifecycle:
         if not after_s or self._clock.monotonic() - self._began < min(GRACE_S, after_s):
             return 0
         if self.table.is_shared:
-            await self.table.catch_up(None)  # another gateway may have received a report in the meantime
+            # another gateway may have received a report in the meantime
+            await self.table.read_foreign_changes(None)
         silent_since = self._clock.now() - after_s
-        silent = [device for device in self.table.all() if device.quiet_since < silent_since]
+        silent = [device for device in self.table.all() if device.last_contact_at < silent_since]
         actor = Actor("devices.forget_after", "")
         changes = [
             AuditedChange(
@@ -604,7 +607,7 @@ class DeviceLifecycle:
             if states.newest_state_word(device) == state.word:
                 self._quiet.add_device(device, state)
             else:
-                self.table.change_soon(device.id, self._with_state_word)
+                self.table.change_and_write_soon(device.id, self._with_state_word)
             if number % DEVICES_PER_TURN == 0:
                 await pause_when_due()
 
@@ -670,7 +673,8 @@ class DeviceLifecycle:
         if not devices:
             return len(ids), 0
         if self.table.is_shared:
-            await self.table.catch_up(None)  # another gateway may have enrolled a device just before
+            # another gateway may have enrolled a device just before
+            await self.table.read_foreign_changes(None)
         enrolled = [device for device in self.table.all() if device.token in ids and device.state != REVOKED]
         await asyncio.gather(
             *(
@@ -795,7 +799,9 @@ class DeviceKeys:
             )
         expects = (device_is_good(id, int(number)),) if self._table.is_shared else ()
         if not device.key_used:
-            self._table.change_soon(id, lambda known: replace(known, key_used=True), expects=expects)
+            self._table.change_and_write_soon(
+                id, lambda known: replace(known, key_used=True), expects=expects
+            )
         return Bearer(f"device {id}", SCOPES, device=id, expects=expects)
 
     def _is_newer_than_known(self, device: Device | None, generation: int) -> bool:

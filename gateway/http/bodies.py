@@ -21,7 +21,7 @@ from isal.igzip_lib import IsalError
 
 from gateway.core.errors import BadPayload, Refusal
 from gateway.http.inflight_bytes import Share
-from spool.turns.fair_turns import pause
+from spool.turns.fair_turns import pause_for_others
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -334,7 +334,7 @@ async def _receive_pieces(
                 # readany() does not yield while data arrives faster than it is read
                 if turn >= TURN:
                     turn = 0
-                    await pause()
+                    await pause_for_others()
 
 
 def end_timeout(limit: asyncio.Timeout) -> None:
@@ -354,11 +354,11 @@ async def _inflate_blocks(blocks: Iterable[bytes], inflater: Inflater, share: Sh
             turn += len(piece)
             if turn >= TURN:
                 turn = 0
-                await pause()
+                await pause_for_others()
         share.give(len(block))
         # count the input: even a stream of empty members costs time
         if len(block) >= BLOCK:
-            await pause()
+            await pause_for_others()
     inflater.finish()
     return buffer.getvalue()
 

@@ -34,7 +34,7 @@ from spool.listing import (
     limited_choices,
 )
 from spool.people import People
-from spool.seen import note_people
+from spool.seen import note_viewed_people
 from spool.settings import Duration
 from spool.turns.fair_turns import pause_when_due
 
@@ -152,7 +152,7 @@ async def list_envelope(
     filters = _ages_to_times(listed, _expand_people(listed, page_query.filters, people), now)
     page = await rows.page(listed, replace(page_query, filters=filters))
     if listed.shows_people:
-        note_people(page_query.filters, listed.filters if page.rows else ())
+        note_viewed_people(page_query.filters, listed.filters if page.rows else ())
     return {
         listed.root: await _show_rows(listed, page.rows),
         **_envelope_fields(listed, page_query, page, _page_cursors(listed, page_query, page, secret)),
@@ -303,7 +303,7 @@ def row_filter(listed: List[Row], query: Sequence[tuple[str, str]], people: Peop
     }
     filters = _expand_people(listed, filters_by_name, people)
     if listed.shows_people:
-        note_people(filters_by_name, listed.filters)
+        note_viewed_people(filters_by_name, listed.filters)
     return lambda row: passes_filters(listed, filters, row)
 
 

@@ -22,7 +22,7 @@ from gateway.configuration.sections import AnswerSettings
 from gateway.core.errors import Refusal
 from gateway.http.answers import Pieces, encode_in_thread, send_answer
 from spool.ledger.queries import QuestionLimit, apply_limit, too_long_error
-from spool.turns.fair_turns import ALONE_S, Party, current_work, others_are_there, pause_when_due
+from spool.turns.fair_turns import ALONE_S, Party, current_work, has_other_parties, pause_when_due
 from spool.turns.threads import lower_priority
 
 T = TypeVar("T")
@@ -125,7 +125,7 @@ async def drive_aside(
             _run_step(work, results)
         # A job of several slices may hold more memory than its body, so it moves to the thread. Short jobs stay on
         # the event loop, because requests decoded in one pass of the loop share a commit.
-        is_large = is_large or others_are_there() or time.perf_counter() > until
+        is_large = is_large or has_other_parties() or time.perf_counter() > until
         if reported_bytes:
             take(sum(reported_bytes))
             reported_bytes.clear()

@@ -19,7 +19,7 @@ from spool.registry.registry import Registry
 from spool.registry.roles import IS, Rights, RoleFilter
 from spool.registry.texts import storable_text
 from spool.registry.viewings import Viewing
-from spool.seen import SEVERAL, Seen, collect_seen
+from spool.seen import SEVERAL, Seen, collect_viewed_people
 from spool.statements import day_text
 
 COMMAND, CONSOLE, API, MCP = "command", "console", "api", "mcp"
@@ -75,7 +75,7 @@ async def record_viewings(answer: Awaitable[T], viewer: Viewer, registry: Regist
             raise _no_reason_refusal()
 
     seen = Seen(save, check)
-    with collect_seen(seen):
+    with collect_viewed_people(seen):
         result = await answer
     await save(seen)
     return result

@@ -18,7 +18,16 @@ from gateway.normalise.reading.tags import put_label_unless_content
 from gateway.people.authentication.bearer import NO_LABELS, Labels
 from spool.erasure import NEVER, Renaming, rename_person
 from spool.log.pending_spans import GivenValues, SpanStep
-from spool.people import BRANCH, KEEP, USER_EMAIL, People, Persons, fold_address, is_address, may_be_second
+from spool.people import (
+    BRANCH,
+    KEEP,
+    USER_EMAIL,
+    People,
+    Persons,
+    can_be_second_name,
+    fold_address,
+    is_address,
+)
 from spool.record import AiRecord, Inference, UsageEvent
 
 _OPENCODE, _NOBODY = "opencode", "unknown"  # user of each call of opencode, unless its settings name one
@@ -36,7 +45,7 @@ class Attribution:
         self._secret = secret
         self._persons = Persons() if persons is None else persons
         self.configure(config)
-        self._persons.watch(lambda: self.configure(self._config))
+        self._persons.add_watcher(lambda: self.configure(self._config))
 
     def configure(self, config: Config) -> None:
         self._config = config
@@ -127,9 +136,9 @@ class Attribution:
         at = _start_time_ns(event)
         if event.subject is not None:
             event.subject = self._people.recorded_form(event.subject, at)
-        event.tags = self._people.carried_values(event.tags, at)
+        event.tags = self._people.recorded_values(event.tags, at)
         texts = {name: value for name, value in event.data.items() if isinstance(value, str)}
-        protected = self._people.carried_values(texts, at)
+        protected = self._people.recorded_values(texts, at)
         if self._branches != KEEP:
             event.tags, protected = self._protected_branch(event.tags), self._protected_branch(protected)
         for name in texts.keys() - protected.keys():
@@ -141,7 +150,7 @@ class Attribution:
     def _protected_branch(self, tags: Mapping[str, str]) -> dict[str, str]:
         protected = dict(tags)
         branch = protected.pop(BRANCH, None)
-        carried = None if branch is None else self._people.carried_branch(branch, self._branches)
+        carried = None if branch is None else self._people.recorded_branch(branch, self._branches)
         return protected if carried is None else {**protected, BRANCH: carried}
 
     def _protect_emails(self, record: AiRecord) -> None:
@@ -169,7 +178,7 @@ class Attribution:
             carried = (self._people.recorded_form(name, at) for name in ancestors.split())
             record.ancestors = " ".join(filter(None, carried)) or None
         if any("@" in value for value in record.tags.values()):
-            record.tags = self._people.carried_values(record.tags, at)
+            record.tags = self._people.recorded_values(record.tags, at)
 
 
 class _Rule:
@@ -231,7 +240,7 @@ def _pattern_test(pattern: str, people: People, linked: Collection[str] = ()) ->
         return lambda value: (
             value.startswith(beginning) or (is_address(value) and fold_address(value).startswith(lower))
         )
-    if not (linked or may_be_second(pattern)):
+    if not (linked or can_be_second_name(pattern)):
         return pattern.__eq__
     wanted = {people.identity_of_name(name) for name in (pattern, *linked)}
     return lambda value: people.identity_of_name(value) in wanted

@@ -92,7 +92,7 @@ class BillingConnections:
         await self.forget_deleted()
 
     async def forget_deleted(self) -> None:
-        with_rows = await self.drops.last_drop_by_connection()
+        with_rows = await self.drops.last_drop_at_by_connection()
         existing_ids = await self.table.current_ids()
         for id in with_rows:
             if id not in existing_ids:
@@ -122,7 +122,7 @@ class BillingConnections:
         return connection is None or connection.is_enabled
 
     async def shown(self, *connections: BillingConnection) -> list[ShownConnection]:
-        newest = await self.drops.last_drop_by_connection()
+        newest = await self.drops.last_drop_at_by_connection()
         return [
             ShownConnection(
                 connection, _connection_state(connection, newest), self.is_in_costs(connection.id)

@@ -143,7 +143,7 @@ class Callers:
         entry.due_at = min(when + PLACED_S, entry.kept_at + KEEP_EVERY_S)
 
     def _move_to_end(self, entry: ReportedCalls, when: float) -> None:
-        self._queue.renew(entry.name, entry.key)
+        self._queue.renew_name(entry.name, entry.key)
         entry.placed_at = when
 
     def _hear_each(
@@ -207,7 +207,7 @@ class Callers:
             if first.others is None:
                 first.others = {}
             first.others[key] = entry
-        self._queue.add(name, key, places)
+        self._queue.add_name(name, key, places)
         if len(reported) > MOST_KINDS:
             self._hear_each(entry, reported, when)
         elif len(self._queue) > self._queue.most:
@@ -249,7 +249,7 @@ class Callers:
             _, following = others.popitem()
             following.others = others or None
             self.entries[entry.name] = following
-        self._queue.remove(entry.name, entry.key, entry.places)
+        self._queue.remove_name(entry.name, entry.key, entry.places)
 
 
 def _fact_entry_name(caller: str, fact: bytes) -> str:

@@ -22,7 +22,7 @@ from spool.identity import shadow_identity
 from spool.log.partial_reports import PendingChange
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
-from spool.meters import keep_fitting
+from spool.meters import remove_unfitting_meters
 from spool.record import AiRecord, Inference
 from spool.turns.fair_turns import current_work, pause_when_due
 
@@ -157,7 +157,7 @@ class Intake:
         if self._clock is None:
             return self._shadows.now()
         began = outcome.records[-1].start_time if outcome.records else None
-        return self._clock.add_witness(began) if began else self._clock.now()
+        return self._clock.observe_call_start(began) if began else self._clock.now()
 
     async def _fill_labels(self, outcome: Outcome, bearer: Bearer) -> Sequence[str | None]:
         """
@@ -194,7 +194,7 @@ class Intake:
                 await pause_when_due()
             if isinstance(record, Inference):
                 if record.meters:
-                    outcome.meter_too_large += keep_fitting(record)
+                    outcome.meter_too_large += remove_unfitting_meters(record)
                 if position not in forwarded:
                     price(record)
 

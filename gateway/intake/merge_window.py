@@ -45,8 +45,8 @@ from spool.log.partial_reports import (
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.record import AI_TELEMETRY
-from spool.shares import NEARLY_FULL, HeldByKey, Holdings, fullest_first
-from spool.turns.fair_turns import pause
+from spool.shares import NEARLY_FULL, HeldByKey, Holdings, entries_to_remove
+from spool.turns.fair_turns import pause_for_others
 
 LOOK_S = 5.0
 
@@ -106,7 +106,7 @@ class MergeWindow:
             merge = Merge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
             try:
                 for _ in self._merger.merge_batch(merge):
-                    await pause()
+                    await pause_for_others()
                 receipt = await self._intake.take(outcome, bearer, merge.pending)
             except BaseException:
                 self._merger.undo_merge(merge)
@@ -270,7 +270,7 @@ class SharedMergeWindow:
         _load_in_order(merger, stored_reports)
         merge = Merge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
         for _ in merger.merge_batch(merge):
-            await pause()
+            await pause_for_others()
         merge.pending.expects = read_expectations((*keys, *more_keys, *stored_reports), stored_reports)
         return await self._intake.take(outcome, bearer, merge.pending)
 
@@ -282,7 +282,7 @@ class SharedMergeWindow:
             count += (released := await self._release_due(due_reports, window_s=self._window_s))
             if released < len(due_reports):  # another process changed the remaining reports in the meantime
                 break
-        self.waiting, size = await self._stored.count(PARTS)
+        self.waiting, size = await self._stored.count_reports_and_bytes(PARTS)
         while self.waiting > self._max_reports or size > self._max_bytes:
             due_reports = await self._excess_reports(
                 await self._stored.oldest(PARTS, before=now, most=2 * self._max_reports)
@@ -293,7 +293,7 @@ class SharedMergeWindow:
             if not released:
                 break
             count += released
-            self.waiting, size = await self._stored.count(PARTS)
+            self.waiting, size = await self._stored.count_reports_and_bytes(PARTS)
         is_nearly_full = (
             self.waiting >= NEARLY_FULL * self._max_reports or size >= NEARLY_FULL * self._max_bytes
         )
@@ -307,7 +307,7 @@ class SharedMergeWindow:
         waiting = await self._stored.oldest(PARTS, before=now, most=2 * self._max_reports)
         for count, report in enumerate(waiting, start=1):
             if count % AT_ONCE == 0:
-                await pause()
+                await pause_for_others()
             key = sender_key_of_report(report)
             items[key] += 1
             sizes[key] += _report_bytes(report)
@@ -323,7 +323,7 @@ class SharedMergeWindow:
         queues: dict[str, list[bytes]] = {}
         for count, report in enumerate(waiting, start=1):
             if count % AT_ONCE == 0:
-                await pause()
+                await pause_for_others()
             queues.setdefault(sender_key_of_report(report), []).append(report.key)
         by_number = len(reports) > self._max_reports
         over = len(reports) - self._max_reports
@@ -334,7 +334,7 @@ class SharedMergeWindow:
 
         holdings = Holdings({name: sum(map(counted_size, queue)) for name, queue in queues.items()})
         due_reports: list[PartialReport] = []
-        for key in fullest_first(holdings, queues.__getitem__, counted_size):
+        for key in entries_to_remove(holdings, queues.__getitem__, counted_size):
             if over <= 0 and over_bytes <= 0:
                 break
             due_reports.append(reports[key])
@@ -390,7 +390,7 @@ class SharedMergeWindow:
         for kind in (TOLD, TOLD_OF):
             while old := await self._stored.oldest(kind, before=before, most=AT_ONCE):
                 await self._delete_reports(old)
-            number, _ = await self._stored.count(kind)
+            number, _ = await self._stored.count_reports_and_bytes(kind)
             while (excess := number - self._max_reports) > 0:
                 number -= await self._delete_reports(
                     await self._stored.oldest(kind, before=self._clock.now(), most=min(AT_ONCE, excess))

@@ -23,7 +23,7 @@ _COUNTS = {
 def field_reasons(record: Record, book: PriceBook) -> dict[str, str]:
     """Return the reasons for a record's numbers. `book` is today's price list."""
     if isinstance(record, Inference):
-        why = {"id": identity.describe_rule(record), **_cost_reasons(record, book)}
+        why = {"id": identity.describe_dedup_rule(record), **_cost_reasons(record, book)}
         if record.status == "cached":
             why["status"] = "served from a cache: counted as a call and as savings, never as cost"
         if record.shadow:

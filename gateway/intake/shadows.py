@@ -54,7 +54,7 @@ from spool.log.heard import (
 from spool.log.protocols import Log
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, AiRecord, Inference, UsageMetric
-from spool.turns.fair_turns import pause
+from spool.turns.fair_turns import pause_for_others
 
 MOST_BYTES = MOST_FACTS * FACT_BYTES
 NOTED_S = 1.0  # precision of report times, in seconds
@@ -410,7 +410,7 @@ class Shadows:
                 unknown.setdefault(_caller_digest(caller), []).append((caller, fact))
         if not unknown:
             return
-        for sender, at in await self._heard.find(unknown):
+        for sender, at in await self._heard.find_callers(unknown):
             facts = split_sender_facts(sender)
             for caller, fact in unknown[sender[:CALLER_BYTES]]:
                 if fact[:FACT_BYTES] in facts:
@@ -447,7 +447,7 @@ class Shadows:
     async def forget_old(self) -> None:
         oldest = self._clock.now() - KNOWN_S
         while self._callers.forget(oldest, AGED_AT_ONCE) == AGED_AT_ONCE:
-            await pause()
+            await pause_for_others()
 
     def now(self) -> float:
         return self._clock.now()

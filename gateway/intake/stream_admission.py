@@ -16,8 +16,8 @@ from spool.streams import (
     StreamBook,
     StreamReader,
     StreamSize,
-    has_room,
-    may_create,
+    can_create_streams,
+    has_room_for_bytes,
     operation_key,
 )
 
@@ -43,7 +43,7 @@ class StreamAdmission:
         """Return the streams that the operations create. Raises Refusal 429."""
         sizes = await self._fresh_sizes()
         new = [name for name in after if self._book.find(name) is None]
-        if new and not may_create(list(sizes.values()), key, len(new), self._settings.max_streams):
+        if new and not can_create_streams(list(sizes.values()), key, len(new), self._settings.max_streams):
             raise _limit_refusal(
                 "too_many_streams", "spool.max_streams", "Delete streams that are no longer used"
             )
@@ -71,7 +71,7 @@ class StreamAdmission:
 
     def _has_room(self, sizes: Mapping[str, StreamSize], key: str, stream: str) -> bool:
         owner = sizes[stream].created_by if stream in sizes else key
-        return has_room(list(sizes.values()), owner, self._settings.max_stream_bytes)
+        return has_room_for_bytes(list(sizes.values()), owner, self._settings.max_stream_bytes)
 
     async def _has_new(self, operations: Sequence[UnitCostOperation]) -> bool:
         places = {(operation.stream, operation_key(operation)) for operation in operations}

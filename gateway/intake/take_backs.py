@@ -26,8 +26,8 @@ from spool.log.partial_reports import COUNTED, NOTHING, Expectation, PartialRepo
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Entry, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
-from spool.shares import Holdings, fullest_first
-from spool.turns.fair_turns import pause
+from spool.shares import Holdings, entries_to_remove
+from spool.turns.fair_turns import pause_for_others
 
 STEP = 1024  # records read at a time
 TURN = 64  # groups read between two turns of the event loop
@@ -182,7 +182,7 @@ class TakeBacks:
             old_keys_of.setdefault(entry.counted.key, set()).add(key)
         # remove counters of the key with the most counters, so that no key displaces those of another key
         if items > self.max_items:
-            for key in fullest_first(
+            for key in entries_to_remove(
                 self._held,
                 self._of_key.__getitem__,
                 lambda key: self._kept[key].counted.count,
@@ -198,7 +198,7 @@ class TakeBacks:
         for key in keys:
             counted = self._kept.pop(key).counted
             self._items -= counted.count
-            self._held.add(counted.key, -counted.count)
+            self._held.add_use(counted.key, -counted.count)
             del self._of_key[counted.key][key]
             if not self._of_key[counted.key]:
                 del self._of_key[counted.key]
@@ -217,7 +217,7 @@ class TakeBacks:
             looked_at += len(entry.counted.reporters)
             if looked_at >= LOOKED_AT:
                 looked_at = 0
-                await pause()
+                await pause_for_others()
             heard_reporters = {
                 reporter
                 for reporter in entry.counted.reporters
@@ -290,7 +290,7 @@ class TakeBacks:
         counted = entry.counted
         self._kept[key] = entry
         self._of_key.setdefault(counted.key, {})[key] = None
-        self._held.add(counted.key, counted.count)
+        self._held.add_use(counted.key, counted.count)
         self._items += counted.count
 
 

@@ -35,8 +35,8 @@ from spool.log.partial_reports import (
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord
-from spool.shares import HeldByKey, Holdings, fullest_first
-from spool.turns.fair_turns import pause
+from spool.shares import HeldByKey, Holdings, entries_to_remove
+from spool.turns.fair_turns import pause_for_others
 
 
 class CounterGroup(msgspec.Struct, array_like=True):
@@ -123,8 +123,10 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
         Yield groups of the key with the most counters, so that it never displaces counters of another key.
         """
         if by_bytes:
-            return fullest_first(self._queue_bytes, self._queues.__getitem__, lambda key: len(self[key].body))
-        return fullest_first(self._queue_items, self._queues.__getitem__, lambda key: self[key].items)
+            return entries_to_remove(
+                self._queue_bytes, self._queues.__getitem__, lambda key: len(self[key].body)
+            )
+        return entries_to_remove(self._queue_items, self._queues.__getitem__, lambda key: self[key].items)
 
     def add(self, key: bytes, group: WaitingGroup) -> None:
         self[key] = group
@@ -158,8 +160,8 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
         return waits.queue if group.has_points and waits.queue is not None else group.key
 
     def _change_held(self, queue: str, items: int, bytes: int) -> None:
-        self._queue_items.add(queue, items)
-        self._queue_bytes.add(queue, bytes)
+        self._queue_items.add_use(queue, items)
+        self._queue_bytes.add_use(queue, bytes)
         self.items_held += items
         self.bytes_held += bytes
 
@@ -434,7 +436,7 @@ class WaitingCounters:
         for count, (key, group) in enumerate(list(self._waiting.items()), start=1):
             # while this pauses, other tasks may add groups and record the oldest ones
             if count % LOOKED_AT == 0:
-                await pause()
+                await pause_for_others()
             has_waited = everything or elapsed_s(group.at, now) >= self._wait_s
             if group.reporters in held_back:
                 continue
@@ -459,7 +461,7 @@ class WaitingCounters:
         for waiting in due_groups.values():
             if read >= TURN:
                 read = 0
-                await pause()
+                await pause_for_others()
             read += waiting.items
             group = _groups.decode(waiting.body)
             reporters = waiting.reporters
@@ -478,7 +480,7 @@ class WaitingCounters:
                     counted = counted_of[group.key] = self._take_backs.counted(group.key)
                 counted.add(reporters, group.records, group.points)
             everything.add(group)
-        await pause()
+        await pause_for_others()
         now, old = self._clock.now(), self._take_backs.old()
         reports = {
             self._take_backs.stored(self._next_key(), counted, now): counted

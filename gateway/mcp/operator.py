@@ -21,7 +21,7 @@ from gateway.operations.requests.address import NOTHING, SLICED, call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.operations.services import OperatorServices
 from spool.errors import NotThere
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, USE_ASSISTANTS
 
@@ -126,7 +126,7 @@ def assistant_tool_fields(tool: AssistantTool) -> dict[str, object]:
         "enabled": tool.enabled,
         "needs": tool.needs,
         "shows": tool.shows,
-        "last_updated": moment(tool.last_updated),
+        "last_updated": utc_iso(tool.last_updated),
         "updated_by": tool.updated_by,
     }
 

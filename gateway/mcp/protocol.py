@@ -43,7 +43,7 @@ from gateway.operations.services import OperatorServices
 from spool.errors import AskedTooMuch, NotAllowed, NotThere
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import COUNTED_TYPES
-from spool.seen import note_page
+from spool.seen import note_viewed_page
 
 MODERN = "2026-07-28"
 LEGACY = ("2025-11-25", "2025-06-18")
@@ -211,7 +211,7 @@ async def _call_tool(called: Called, asking: Asking[OperatorServices]) -> Mappin
         raise McpError(INSUFFICIENT_SCOPE, message, status=403, challenge=asking.step_up)
     await asking.charge()
     people = asking.shared.people
-    note_page(tool.name, is_own_only=is_own_only(asking.rights, asking.actor.name, people))
+    note_viewed_page(tool.name, is_own_only=is_own_only(asking.rights, asking.actor.name, people))
     if not tool.is_permitted(asking.rights):
         asking.told(tool.name, MISTAKEN)
         return _tool_error_result(_missing_right_message(tool, asking))

@@ -31,7 +31,7 @@ from spool.ledger.queries import (
 from spool.ledger.work import UNITS
 from spool.people import SECOND_NAME, USER, People
 from spool.registry.roles import COUNTED_TYPES
-from spool.seen import collect_seen
+from spool.seen import collect_viewed_people
 
 Filters = Annotated[
     dict[str, list[str | None]],
@@ -108,13 +108,13 @@ async def build_question(
     for name, values in filters.items():
         dimension = _dimension_of_filter(name)
         look = _match_values_by_text if "&" in name[: -len(dimension)] else _match_exact_values
-        asking.shared.people.check(value or "" for value in values)
+        asking.shared.people.reject_dropped_names(value or "" for value in values)
         # without similar values: there are too many units to search, and no call has a charge or a plan
         if dimension in UNITS or (cost_type == PAID_COST and dimension in PAID_DIMENSIONS):
             chosen = exclude if name.startswith("!") else include
             chosen[dimension] = tuple(value or "" for value in values)
             continue
-        with collect_seen(None):
+        with collect_viewed_people(None):
             known_values = await _fetch_known_values(
                 asking, replace(everything, group_by=[dimension]), cost_type
             )

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from spool.clock import Clock, clock_doubts
+from spool.clock import Clock, clock_ahead_and_delay_s
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import ORPHANED, PARKED, RouteState
 from spool.errors import SpoolError
@@ -19,7 +19,7 @@ from spool.leases import Leases, NodeState, SoleNode
 from spool.ledger.ledger import Soundness
 from spool.log.protocols import Log
 from spool.log.values import LogStats
-from spool.record import moment
+from spool.record import utc_iso
 
 # seconds to wait for the storage's writer; after that, the writer counts as dead
 ANSWER_S = 10.0
@@ -83,7 +83,7 @@ class Health:
         obstacles = self._reasons_not_ready(stats)
         routes = await self._read_routes() if stats else []
         now = self._clock.now()
-        step_s, held_s = clock_doubts(self._clock)
+        step_s, held_s = clock_ahead_and_delay_s(self._clock)
         return {
             "ready": not obstacles,
             "reasons": obstacles,
@@ -198,7 +198,7 @@ def describe_route(route: RouteState) -> dict[str, object]:
         "route": route.name,
         "state": route.state,
         "reason": route.reason,
-        "since": None if route.since is None else moment(route.since),
+        "since": None if route.since is None else utc_iso(route.since),
         "progress": route.progress,
         "queued": route.queued,
         "oldest_age_s": route.oldest_age_s,
@@ -224,6 +224,6 @@ def describe_node(node: NodeState, now: float) -> dict[str, object]:
 async def describe_nodes(leases: Leases, now: float) -> Sequence[dict[str, object]]:
     """Describe the gateways on this storage. Empty if there is only one, or if they cannot be read."""
     try:
-        return [describe_node(node, now) for node in await leases.nodes()]
+        return [describe_node(node, now) for node in await leases.node_states()]
     except SpoolError:
         return []

@@ -36,7 +36,7 @@ class LateReportCounter:
         self._clock = clock
         self._days: dict[int, Counter[tuple[str, str]]] = {}
 
-    def committed(self, commit: Commit) -> None:
+    def note_commit(self, commit: Commit) -> None:
         for (_, term, source), n in commit.terms.items():
             if n and term in (AMENDED_LATE, UNCOMPARED):
                 today = self._days.setdefault(self.today, Counter())

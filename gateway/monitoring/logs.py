@@ -19,7 +19,7 @@ import orjson
 
 from gateway.core.attempts import Buckets, address_network
 from spool.clock import Clock, SystemClock
-from spool.printable import json_for_people, replace_unprintable
+from spool.printable import printable_json, replace_unprintable
 
 FRAMES = 12
 LINES_PER_MINUTE = 60
@@ -98,7 +98,7 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
             **_extra_fields(record),
         }
-        return json_for_people(line, option=orjson.OPT_NON_STR_KEYS)
+        return printable_json(line, option=orjson.OPT_NON_STR_KEYS)
 
 
 class TerminalFormatter(logging.Formatter):
@@ -109,7 +109,7 @@ class TerminalFormatter(logging.Formatter):
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
         message = record.getMessage()
         fields = [
-            f"{name}={value if isinstance(value, str) else json_for_people(value)}"
+            f"{name}={value if isinstance(value, str) else printable_json(value)}"
             for name, value in _extra_fields(record).items()
             if name != "action" and str(value) not in message
         ]

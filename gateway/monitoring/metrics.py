@@ -192,7 +192,7 @@ class Metrics:
         size.set_function(lambda: memory.size_bytes)
         self.registry.register(MemoryCounts(memory))
 
-    def committed(self, commit: Commit) -> None:
+    def note_commit(self, commit: Commit) -> None:
         self._commit.observe(commit.seconds)
         self._flush.observe(commit.flush_seconds)
         for (topic, term, detail), n in commit.terms.items():

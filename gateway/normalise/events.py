@@ -27,7 +27,7 @@ from gateway.normalise.payload.large_items import LARGE, SmallValues
 from gateway.normalise.reading import tags
 from gateway.normalise.reading.content import is_content
 from gateway.normalise.reading.times import parse_instant
-from spool.identity import Identity, cloud_event_id, no_identity
+from spool.identity import Identity, cloud_event_id, random_identity
 from spool.record import Scalar, UsageEvent
 
 # A longer id or source is rejected, because cutting it would change the dedup key.
@@ -187,7 +187,7 @@ def _event_dedup_key(source: str | None, event_id: str | None, stated_id: Any) -
         return Identity(bytes.fromhex(stated_id))
     if source and event_id:
         return Identity(cloud_event_id(source, event_id))
-    return no_identity()
+    return random_identity()
 
 
 def _read_text_attribute(

@@ -11,7 +11,7 @@ import msgspec
 from gateway.normalise.reading.operations import EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION
 from gateway.normalise.reading.request_ids import RequestIdHeaders, dedup_keys_from_headers
 from gateway.normalise.reading.values import Other, struct_or_empty, struct_or_none
-from spool.identity import AS_CALL, AS_COUNT, Identity, answer_links, call_identity, moment_names
+from spool.identity import AS_CALL, AS_COUNT, Identity, call_identity, exact_start_names, response_links
 from spool.record import Inference
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -73,7 +73,7 @@ def further_dedup_keys(
     """
     if not _may_lack_id_in_reports(record, call_type):
         return ()
-    return moment_names(record, dict.fromkeys((*trace_ids, call_id)))
+    return exact_start_names(record, dict.fromkeys((*trace_ids, call_id)))
 
 
 def links_to_openmeter_count(
@@ -83,7 +83,7 @@ def links_to_openmeter_count(
     Return links to the event of a response in the integration for OpenMeter, which has the call id and no start.
     """
     return (
-        answer_links(record, call_id, own=AS_CALL, other=AS_COUNT)
+        response_links(record, call_id, own=AS_CALL, other=AS_COUNT)
         if _may_lack_id_in_reports(record, call_type)
         else ()
     )

@@ -39,7 +39,7 @@ from spool.registry.operators import ADMIN, Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import POSTGRES
 from spool.turns.fair_turns import run_in_background
-from spool.turns.threads import lower_priority, shorten_slices
+from spool.turns.threads import lower_priority, shorten_time_slices
 
 if TYPE_CHECKING:
     from gateway.service.listeners import RefusingListeners
@@ -119,7 +119,7 @@ class App:
         for an address or a file. Raises ConfigError for an error in a file that the configuration names.
         """
         sys.setswitchinterval(SWITCH_S)
-        shorten_slices()
+        shorten_time_slices()
         answering = ThreadPoolExecutor(ANSWERING, thread_name_prefix="answers", initializer=lower_priority)
         asyncio.get_running_loop().set_default_executor(answering)
         try:

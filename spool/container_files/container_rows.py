@@ -100,7 +100,7 @@ class ContainerRows(Protocol):
         """Return two counts by (kind, term): all files, and those with deleted rows."""
         ...
 
-    async def count(self) -> Mapping[tuple[str, str], int]:
+    async def counts_by_state(self) -> Mapping[tuple[str, str], int]:
         """Return the number of files by (kind, state)."""
         ...
 
@@ -136,7 +136,7 @@ class ContainerContents(Protocol):
     A file begins with one line, its `head`, from which a lost row is restored.
     """
 
-    async def begin(self, id: str, head: bytes) -> ContentDraft: ...
+    async def begin_draft(self, id: str, head: bytes) -> ContentDraft: ...
 
     def read(self, id: str) -> AsyncIterator[bytes]:
         """Yield the bytes in pieces, without the head. Raises FileNotFoundError if the file is deleted."""

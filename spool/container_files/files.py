@@ -65,9 +65,9 @@ class Room(Protocol):
     @property
     def settings(self) -> ContainerSettings: ...
 
-    async def make_room(self, place: Place, n: int) -> None: ...
+    async def reserve_bytes(self, place: Place, n: int) -> None: ...
 
-    def give_back(self, place: Place, n: int) -> None: ...
+    def release_bytes(self, place: Place, n: int) -> None: ...
 
 
 class RepeatedUpload:
@@ -84,7 +84,7 @@ class RepeatedUpload:
 
     async def finish(self) -> bool:
         """Compare the upload with the stored file. Raises Invalid if the bytes differ."""
-        check_same(self._file, self._sum.hexdigest())
+        check_same_content(self._file, self._sum.hexdigest())
         return False
 
     async def discard_upload(self) -> None:
@@ -120,7 +120,7 @@ class ContainerUpload:
         max_bytes = self._room.settings.max_file_bytes
         if self.size + len(data) > max_bytes:
             raise FileTooLarge(f"the file is larger than {max_bytes} bytes (container.max_file_bytes)")
-        await self._room.make_room(self._place, len(data))
+        await self._room.reserve_bytes(self._place, len(data))
         self.size += len(data)
         self._sum.update(data)
         await self.draft.write(data)
@@ -138,15 +138,15 @@ class ContainerUpload:
             raise Invalid("the file does not have the announced sha_256")
         await self.draft.flush()
         is_new = await self._take(self)
-        self._room.give_back(self._place, self.size)
+        self._room.release_bytes(self._place, self.size)
         return is_new
 
     async def discard_upload(self) -> None:
-        self._room.give_back(self._place, self.size)
+        self._room.release_bytes(self._place, self.size)
         await self.draft.delete_draft()
 
 
-def check_same(file: ContainerFile, sha256: str) -> None:
+def check_same_content(file: ContainerFile, sha256: str) -> None:
     """Raise Invalid if the file was announced or stored with another checksum."""
     if file.sha256 != sha256:
         raise Invalid(
@@ -161,7 +161,7 @@ def check_same(file: ContainerFile, sha256: str) -> None:
 _log = logging.getLogger(__name__)
 
 
-async def take_up(kept: KeptFiles, clock: Clock) -> None:
+async def reconcile_stored_files(kept: KeptFiles, clock: Clock) -> None:
     """Queue files on disk without a row, and delete the bytes of finished files."""
     gone = []
     for id, head in (await kept.contents.stored_heads()).items():
@@ -178,7 +178,7 @@ async def take_up(kept: KeptFiles, clock: Clock) -> None:
             )
             continue
         try:
-            size, sum = await _measure_pieces(kept.contents.read(id))
+            size, sum = await _size_and_sha256(kept.contents.read(id))
         except FileNotFoundError:  # another process deleted the file
             continue
         name = sum if restored.kind == REMOTE_WRITE else restored.reference
@@ -193,7 +193,7 @@ async def take_up(kept: KeptFiles, clock: Clock) -> None:
     await kept.contents.remove(gone)
 
 
-async def _measure_pieces(pieces: AsyncIterator[bytes]) -> tuple[int, str]:
+async def _size_and_sha256(pieces: AsyncIterator[bytes]) -> tuple[int, str]:
     size = 0
     sum = hashlib.sha256()
     async for piece in pieces:
@@ -223,7 +223,7 @@ class ContainerFiles:
     ) -> ContainerFiles:
         """Open the table. After a crash or a salvage, queue files that have no row."""
         kept_files = KeptFiles(rows, contents, settings, clock, await ContainerSums.read(rows, settings))
-        await take_up(kept_files, clock)
+        await reconcile_stored_files(kept_files, clock)
         return cls(kept_files, clock)
 
     async def announce(
@@ -243,7 +243,7 @@ class ContainerFiles:
             for file in announced:
                 row = self._announce_file(known_files.get(file.reference), file, identity, by)
                 files[file.reference] = replace(row, expires_at=expires_at)
-            await self._kept.make_room_for_rows(by.key, sum(name not in known_files for name in files))
+            await self._kept.check_room_for_rows(by.key, sum(name not in known_files for name in files))
             pairs = [(known_files.get(name), file) for name, file in files.items()]
             await self._kept.write(pairs, expects=by.expects, is_bounded=True)
         return [files[file.reference] for file in announced]
@@ -282,7 +282,7 @@ class ContainerFiles:
             raise NotThere("this file is not expected. Announce it first")
         if not file.is_missing:
             return RepeatedUpload(file)
-        draft = await self.contents.begin(id, encode_head(file))
+        draft = await self.contents.begin_draft(id, encode_head(file))
         return ContainerUpload(self._kept, self.store_upload, file, draft, expects)
 
     async def begin_remote_write(
@@ -290,7 +290,7 @@ class ContainerFiles:
     ) -> ContainerUpload:
         """Begin to store a remote-write body. Its checksum serves as its id."""
         file = replace(self._new_file(REMOTE_WRITE, identity, "", by), request=request)
-        draft = await self.contents.begin(file.id, encode_head(file))
+        draft = await self.contents.begin_draft(file.id, encode_head(file))
         return ContainerUpload(self._kept, self.store_upload, file, draft, by.expects)
 
     async def store_upload(self, upload: ContainerUpload) -> bool:
@@ -304,14 +304,14 @@ class ContainerFiles:
                 is_known = before is not None
                 file = replace(file, reference=upload.sha256)
                 if not is_known:
-                    await self._kept.make_room_for_rows(file.key, 1)
+                    await self._kept.check_room_for_rows(file.key, 1)
             else:
                 before = await self.rows.find(file.id)
                 is_known = before is None or not before.is_missing
                 file = before or file
             if is_known:
                 if before is not None:
-                    check_same(before, upload.sha256)
+                    check_same_content(before, upload.sha256)
                 await upload.draft.delete_draft()
                 return False
             await upload.draft.store_draft()
@@ -333,7 +333,7 @@ class ContainerFiles:
         async with self._kept.lock:
             before = (await self.rows.files_by_reference(STATUS, identity, [name])).get(name)
             if before is None:
-                await self._kept.make_room_for_rows(by.key, 1)
+                await self._kept.check_room_for_rows(by.key, 1)
             status = replace(
                 self._new_file(STATUS, identity, name, by),
                 state=UPLOADED,
@@ -359,11 +359,11 @@ class ContainerFiles:
         async with self._kept.lock:
             known_files = await self.rows.files_by_reference(FILE, identity, list(reasons))
             missing = [file for file in known_files.values() if file.key == by.key and file.is_missing]
-            abandoned = [(file, self._abandon_file(file, reasons[file.reference])) for file in missing]
+            abandoned = [(file, self._abandoned_file(file, reasons[file.reference])) for file in missing]
             await self._kept.write(abandoned, expects=by.expects)
         return len(missing)
 
-    def _abandon_file(self, file: ContainerFile, reason: str) -> ContainerFile:
+    def _abandoned_file(self, file: ContainerFile, reason: str) -> ContainerFile:
         state = file.state if file.state == DELIVERED else ABANDONED
         now = self._clock.now()
         return replace(file, state=state, asked=False, untold=file.asked, problem=reason or None, done_at=now)
@@ -396,7 +396,7 @@ class ContainerFiles:
                     changed.append((file, replace(file, untold=True)))
                 elif file.state != UPLOADED:
                     changed.append((file, replace(file, asked=True, not_before=0.0)))
-            await self._kept.make_room_for_rows(by.key, sum(before is None for before, _ in changed))
+            await self._kept.check_room_for_rows(by.key, sum(before is None for before, _ in changed))
             await self._kept.write(changed, is_bounded=True)
 
     async def due_files(self, kind: str, *, limit: int, at: float = 0.0) -> Sequence[ContainerFile]:
@@ -428,7 +428,7 @@ class ContainerFiles:
         """Note that the cost service knows that these files are abandoned."""
         await self._kept.change(files, lambda file: replace(file, untold=False))
 
-    async def settle(self, files: Sequence[ContainerFile]) -> None:
+    async def mark_delivered(self, files: Sequence[ContainerFile]) -> None:
         """
         Note that the cost service has received the files.
 
@@ -441,13 +441,15 @@ class ContainerFiles:
             bodies = [file for file in due_files if file.kind == REMOTE_WRITE]
             gone = [file.id for file in bodies if not self._is_kept_after_delivery(file)]
             replays = [BookChange(kind=file.kind, term=REPLAYED, n=1) for file in due_files if file.asked]
-            await self._kept.write([(file, self._deliver_file(file)) for file in due_files], changes=replays)
+            await self._kept.write(
+                [(file, self._delivered_file(file)) for file in due_files], changes=replays
+            )
             await self.contents.remove(gone)
 
     def _is_kept_after_delivery(self, file: ContainerFile) -> bool:
         return file.kind == FILE or (file.kind == REMOTE_WRITE and bool(self.settings.price))
 
-    def _deliver_file(self, file: ContainerFile) -> ContainerFile:
+    def _delivered_file(self, file: ContainerFile) -> ContainerFile:
         is_kept = file.kept and self._is_kept_after_delivery(file)
         delivered_fields: dict[str, Any] = {
             "asked": False,
@@ -463,7 +465,7 @@ class ContainerFiles:
             [file], lambda stored: replace(stored, problem=problem, not_before=not_before)
         )
 
-    async def set_damaged(self, file: ContainerFile, problem: str) -> None:
+    async def mark_damaged(self, file: ContainerFile, problem: str) -> None:
         """Ask the sender to send the file again. A remote-write body is lost."""
         extra = {
             "action": "container_file_damaged",
@@ -505,9 +507,9 @@ class ContainerFiles:
     async def delete_expired(self, *, has_upstream: bool) -> None:
         await self._kept.delete_expired(has_upstream=has_upstream)
 
-    async def catch_up(self) -> None:
+    async def read_foreign_changes(self) -> None:
         """Update the sums in memory with the rows that other processes wrote."""
-        await self._kept.catch_up()
+        await self._kept.read_foreign_changes()
 
     async def cluster_files(self) -> Sequence[ClusterFiles]:
         return await self.rows.cluster_files()
@@ -519,7 +521,7 @@ class ContainerFiles:
         """Count the rows again, and compare the result with the running counts."""
         async with self._kept.lock:
             books = await self.rows.counts_by_term()
-            return recount_books(books, await self.rows.count())
+            return recount_books(books, await self.rows.counts_by_state())
 
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]:
         return await self.rows.page(query)

@@ -35,7 +35,7 @@ from spool.container_files.values import (
 from spool.errors import SpoolFull
 from spool.log.partial_reports import Expectation
 from spool.settings import ContainerSettings
-from spool.shares import may_add
+from spool.shares import is_within_share
 
 # -- accounting: files ever named, by state ------------------------------------------------------------------
 
@@ -45,7 +45,7 @@ ROW_TERMS = frozenset(STATES)  # terms that count stored rows
 Kept = Mapping[tuple[str, str], tuple[int, int]]
 
 
-def book_changes(
+def counter_changes(
     pairs: Sequence[tuple[ContainerFile | None, ContainerFile]], gone: Sequence[ContainerFile]
 ) -> list[BookChange]:
     """Return the changes of the running counts. A deleted row stays counted under its last state."""
@@ -67,7 +67,7 @@ def book_changes(
     return changes
 
 
-def terms_by_kind(kept: Kept) -> Mapping[str, Mapping[str, int]]:
+def counts_by_kind(kept: Kept) -> Mapping[str, Mapping[str, int]]:
     counts: dict[str, dict[str, int]] = {kind: {} for kind in KINDS}
     for (kind, term), (n, _) in kept.items():
         counts[kind][term] = n
@@ -129,7 +129,7 @@ class ContainerSums:
             self._bytes[held_files.identity, held_files.key] += held_files.bytes
             self._waiting[held_files.key] += held_files.waiting_bytes
 
-    async def read_again(self, rows: ContainerRows) -> bool:
+    async def reread_if_changed(self, rows: ContainerRows) -> bool:
         """Read the sums from the rows again. Return False if nothing has changed since."""
         if self._books == await rows.counts_by_term():
             return False
@@ -137,7 +137,7 @@ class ContainerSums:
         return True
 
     @property
-    def size(self) -> int:
+    def total_bytes(self) -> int:
         """Return the bytes stored or arriving."""
         return self._bytes.total() + self.arriving.total()
 
@@ -149,10 +149,10 @@ class ContainerSums:
         return sum(self._books.get((kind, term), (0, 0))[0] for kind in kinds)
 
     def books(self) -> ContainerBooks:
-        return ContainerBooks(terms=terms_by_kind(self._books))
+        return ContainerBooks(terms=counts_by_kind(self._books))
 
     @property
-    def waiting_bytes(self) -> Mapping[str, int]:
+    def waiting_bytes_by_key(self) -> Mapping[str, int]:
         """Return the bytes that wait for delivery or are arriving, by key."""
         waiting_by_key = Counter(self._waiting)
         for (_, key), n in self.arriving.items():
@@ -163,17 +163,17 @@ class ContainerSums:
         """Return the name of the setting that the stored bytes exceed, or ""."""
         if self._bytes[place] + self.arriving[place] > self._settings.max_cluster_bytes:
             return MAX_CLUSTER_BYTES
-        return MAX_BYTES if self.size > self._settings.max_bytes else ""
+        return MAX_BYTES if self.total_bytes > self._settings.max_bytes else ""
 
-    def may_arrive(self, key: str, n: int) -> bool:
+    def has_room_for_bytes(self, key: str, n: int) -> bool:
         """
         Return whether `n` more bytes of a key may arrive. A key may use at most half of the space that other
         keys leave free.
         """
-        waiting = self.waiting_bytes
-        return may_add(waiting[key] - n, sum(waiting.values()) - n, n, self._settings.max_bytes)
+        waiting = self.waiting_bytes_by_key
+        return is_within_share(waiting[key] - n, sum(waiting.values()) - n, n, self._settings.max_bytes)
 
-    def fullest_spent(self) -> str:
+    def fullest_delivered_key(self) -> str:
         """Return the key with the most stored bytes among the keys that have delivered files, or ""."""
         held: Counter[str] = Counter()
         for (_, key), n in self._bytes.items():
@@ -181,12 +181,12 @@ class ContainerSums:
         spent = [key for key, n in held.items() if n > self._waiting[key]]
         return max(spent, key=lambda key: held[key], default="")
 
-    def may_wait(self, key: str, n: int) -> bool:
+    def has_room_for_rows(self, key: str, n: int) -> bool:
         """
         Return whether `n` more rows of a key may wait. A key may use at most half of the rows that other keys
         leave free.
         """
-        return may_add(self.open[key], self.open.total() + n, n, self._settings.max_files)
+        return is_within_share(self.open[key], self.open.total() + n, n, self._settings.max_files)
 
     def apply_write(
         self,
@@ -232,37 +232,37 @@ class KeptFiles:
         self._clock = clock
         self._news = asyncio.Event()
 
-    async def make_room(self, place: Place, n: int) -> None:
+    async def reserve_bytes(self, place: Place, n: int) -> None:
         """Reserve space, and delete delivered files if necessary. Raises SpoolFull."""
         self.sums.arriving[place] += n
         try:
-            if not self.sums.may_arrive(place[1], n):
+            if not self.sums.has_room_for_bytes(place[1], n):
                 why = f"waiting files of this key use its share of {MAX_BYTES}"
                 raise SpoolFull(
                     f"{why}, which is half of what other keys leave free. Retry later",
                     retry_after_s=RETRY_AFTER_S,
                 )
             if self.sums.exceeded_limit(place):
-                await self._remove_spent(place)
+                await self._remove_delivered_files(place)
             over = self.sums.exceeded_limit(place)
             if over:
                 raise SpoolFull(
                     f"files that wait for delivery use up {over}. Retry later", retry_after_s=RETRY_AFTER_S
                 )
         except BaseException:
-            self.give_back(place, n)
+            self.release_bytes(place, n)
             raise
 
-    def give_back(self, place: Place, n: int) -> None:
+    def release_bytes(self, place: Place, n: int) -> None:
         self.sums.arriving[place] -= n
         if not self.sums.arriving[place]:
             del self.sums.arriving[place]
 
-    async def make_room_for_rows(self, key: str, n: int) -> None:
+    async def check_room_for_rows(self, key: str, n: int) -> None:
         if not n:
             return
         max_rows = self.settings.max_files
-        if not self.sums.may_wait(key, n):
+        if not self.sums.has_room_for_rows(key, n):
             raise SpoolFull(
                 "this key has too many waiting files for the limit container.max_files. Retry later",
                 retry_after_s=RETRY_AFTER_S,
@@ -276,14 +276,16 @@ class KeptFiles:
                 )
             await self.write([], gone=forgettable)
 
-    async def _remove_spent(self, place: Place) -> None:
+    async def _remove_delivered_files(self, place: Place) -> None:
         """
         Delete delivered files until there is space, the oldest first. If the total limit is exceeded, delete
         those of the key with the most bytes.
         """
         async with self.lock:
             while over := self.sums.exceeded_limit(place):
-                identity, key = place if over == MAX_CLUSTER_BYTES else (None, self.sums.fullest_spent())
+                identity, key = (
+                    place if over == MAX_CLUSTER_BYTES else (None, self.sums.fullest_delivered_key())
+                )
                 spent = await self.rows.select_files(
                     container_rows.SPENT, now=inf, identity=identity, key=key, limit=1
                 )
@@ -294,7 +296,7 @@ class KeptFiles:
                     return
                 await self._mark_and_remove(spent, DELIVERED)
 
-    async def _remove_all(self, which: str, before: float, state: str) -> None:
+    async def _remove_selected_files(self, which: str, before: float, state: str) -> None:
         while files := await self.rows.select_files(which, now=before, limit=MANY):
             async with self.lock:
                 current = [await self.rows.find(file.id) for file in files]
@@ -333,7 +335,7 @@ class KeptFiles:
         Raises KeyEnded for the sender's key, and TooManyFiles.
         """
         pairs = [(before, after) for before, after in files if before != after]
-        all_changes = [*changes, *book_changes(pairs, gone)]
+        all_changes = [*changes, *counter_changes(pairs, gone)]
         if not (pairs or gone or all_changes):
             return
         max_rows = self.settings.max_files if is_bounded else None
@@ -341,10 +343,10 @@ class KeptFiles:
         self.sums.apply_write(pairs, gone, all_changes)
         self._news.set()
 
-    async def catch_up(self) -> None:
+    async def read_foreign_changes(self) -> None:
         """Read the sums again if other processes wrote rows."""
         async with self.lock:
-            if await self.sums.read_again(self.rows):
+            if await self.sums.reread_if_changed(self.rows):
                 self._news.set()
 
     async def delete_expired(self, *, has_upstream: bool) -> None:
@@ -352,9 +354,9 @@ class KeptFiles:
         before = now - self.settings.retention
         while files := await self.rows.select_files(container_rows.OVERDUE, now=now, limit=MANY):
             await self.change(files, lambda file: replace(file, state=UNUSED, done_at=now))
-        await self._remove_all(container_rows.SPENT, before, DELIVERED)
+        await self._remove_selected_files(container_rows.SPENT, before, DELIVERED)
         if not has_upstream:
-            await self._remove_all(container_rows.UNSENT, before, EXPIRED)
+            await self._remove_selected_files(container_rows.UNSENT, before, EXPIRED)
 
     async def wait_for_changes(self) -> None:
         """Wait until rows change. Only one reader may call this."""

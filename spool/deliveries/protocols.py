@@ -31,8 +31,8 @@ class Deliveries(Protocol):
     """
     The deliveries of all routes.
 
-    `take_due` and `take_probe` increase the fence (a counter) of the delivery that they return. A result with
-    an older fence changes nothing, and is counted in `fenced`.
+    `take_due_delivery` and `take_probe_delivery` increase the fence (a counter) of the delivery that they
+    return. A result with an older fence changes nothing, and is counted in `fenced`.
     """
 
     version: int  # of the tables of routes and deliveries
@@ -49,7 +49,7 @@ class Deliveries(Protocol):
         """
         ...
 
-    async def take_due(
+    async def take_due_delivery(
         self, route: str, *, now: float, max_records: int, below: int | None = None
     ) -> Delivery | None:
         """
@@ -60,7 +60,7 @@ class Deliveries(Protocol):
         """
         ...
 
-    async def take_probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
+    async def take_probe_delivery(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
         """
         Return a single record as a test while the destination rejects everything, or None.
 
@@ -73,7 +73,7 @@ class Deliveries(Protocol):
         """Return when the earliest waiting delivery may be sent again."""
         ...
 
-    async def mark(self, delivery: Delivery, mark: str) -> None:
+    async def store_mark(self, delivery: Delivery, mark: str) -> None:
         """
         Store what a file destination needs to undo a half-written delivery, before writing.
 
@@ -123,7 +123,7 @@ class Deliveries(Protocol):
         """
         ...
 
-    async def give_back(self, delivery: Delivery, *, reason: str, not_before: float) -> None:
+    async def requeue_as_ambiguous(self, delivery: Delivery, *, reason: str, not_before: float) -> None:
         """
         Make a delivery with unknown outcome due again, as ambiguous.
 
@@ -131,7 +131,7 @@ class Deliveries(Protocol):
         """
         ...
 
-    async def reopen_restored(self, *, hold_back: str | None) -> None:
+    async def reopen_after_restore(self, *, hold_back: str | None) -> None:
         """
         Reopen the deliveries of a restored backup, which may have been sent after it.
 
@@ -159,7 +159,7 @@ class Deliveries(Protocol):
         """Return the deliveries by id, including replays and those with unknown outcome."""
         ...
 
-    async def set_state(self, route: str, state: str, reason: str | None) -> None:
+    async def set_route_state(self, route: str, state: str, reason: str | None) -> None:
         """Set a route's state to one of ROUTE_STATES except ORPHANED, for operators and the next start."""
         ...
 
@@ -182,14 +182,14 @@ class Deliveries(Protocol):
         """
         ...
 
-    async def dead_retry(self, ids: Sequence[int]) -> int:
+    async def retry_dead_letters(self, ids: Sequence[int]) -> int:
         """
         Send rejected records again in new deliveries. Return how many of the ids existed. Raises NotAllowed
         if a route is deleted.
         """
         ...
 
-    async def dead_edit(self, id: int, record: Record) -> None:
+    async def edit_dead_letter(self, id: int, record: Record) -> None:
         """
         Deliver `record` in place of a rejected record. The log does not change.
 
@@ -197,7 +197,7 @@ class Deliveries(Protocol):
         """
         ...
 
-    async def dead_discard(self, ids: Sequence[int]) -> int:
+    async def discard_dead_letters(self, ids: Sequence[int]) -> int:
         """Give up rejected records. Return how many of the ids existed."""
         ...
 
@@ -234,7 +234,7 @@ class Landings(Protocol):
         """Return the landed deliveries of a route that begin after a number, in order."""
         ...
 
-    async def routes_with_counts(self) -> Sequence[tuple[str, int]]:
+    async def landed_counts_by_route(self) -> Sequence[tuple[str, int]]:
         """Return the routes by name, with the number of landed deliveries."""
         ...
 
@@ -303,26 +303,26 @@ class LakeVerdict:
     words: str = ""
 
 
-async def kept_verdict(table: Statements, route: str) -> LakeVerdict | None:
+async def read_lake_verdict(table: Statements, route: str) -> LakeVerdict | None:
     """Return the last result, or None if the lake was never verified."""
-    stored = await table.pull_state(_KEPT_AS + route)
+    stored = await table.read_pull_state(_KEPT_AS + route)
     return None if stored is None else LakeVerdict(route=route, **stored)
 
 
-async def keep_verdict(table: Statements, verdict: LakeVerdict) -> None:
+async def store_lake_verdict(table: Statements, verdict: LakeVerdict) -> None:
     state = asdict(verdict)
     del state["route"]
-    await table.keep_pull_state(_KEPT_AS + verdict.route, state)
+    await table.store_pull_state(_KEPT_AS + verdict.route, state)
 
 
-async def stored_landing_time(table: Statements, route: str) -> float | None:
+async def read_landing_time(table: Statements, route: str) -> float | None:
     """Return when a file was last written, to the minute."""
-    stored = await table.pull_state(_LANDED_AS + route)
+    stored = await table.read_pull_state(_LANDED_AS + route)
     return None if stored is None else float(stored["at"])
 
 
-async def keep_landed(table: Statements, route: str, at: float) -> None:
-    await table.keep_pull_state(_LANDED_AS + route, {"at": at})
+async def store_landing_time(table: Statements, route: str, at: float) -> None:
+    await table.store_pull_state(_LANDED_AS + route, {"at": at})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ def require_route(route: StoredRoute | None, name: str) -> StoredRoute:
     return route
 
 
-def check_drop(route: StoredRoute) -> None:
+def require_orphaned(route: StoredRoute) -> None:
     if not route.orphaned:
         raise NotAllowed(f"{route.name} is in the configuration. Remove its destination there first")
 
@@ -63,7 +63,7 @@ def sum_backlog(deliveries: Iterable[StoredDelivery]) -> Backlog:
 
 def queued_count(route: StoredRoute, backlog: Backlog, *, accepted: int) -> int:
     """Return the number of waiting records, including those in no delivery yet."""
-    return backlog.records + accepted + 1 - route.next
+    return backlog.records + accepted + 1 - route.next_number
 
 
 def route_terms(route: StoredRoute, backlog: Backlog, *, accepted: int) -> dict[str, int]:
@@ -71,8 +71,8 @@ def route_terms(route: StoredRoute, backlog: Backlog, *, accepted: int) -> dict[
     return {**counted, "queued": queued_count(route, backlog, accepted=accepted)}
 
 
-def lowest_unsettled(route: StoredRoute, backlog: Backlog) -> int:
-    return route.next if backlog.oldest is None else min(backlog.oldest, route.next)
+def lowest_unsettled_number(route: StoredRoute, backlog: Backlog) -> int:
+    return route.next_number if backlog.oldest is None else min(backlog.oldest, route.next_number)
 
 
 def route_state(
@@ -92,7 +92,7 @@ def route_state(
         required=route.required,
         state=ORPHANED if route.orphaned else route.state,
         reason=route.reason,
-        progress=lowest_unsettled(route, backlog),
+        progress=lowest_unsettled_number(route, backlog),
         queued=waiting,
         oldest_age_s=max(0.0, now - min(times)) if waiting and times else None,
         delivered=route.counts["delivered"],
@@ -122,10 +122,10 @@ async def routes_with_refusals(deliveries: Deliveries, now: float) -> list[Route
     for refusal in await deliveries.partial_refusals():
         if refusal.at > now - RECENT_S:
             recent.setdefault(refusal.route, []).append(refusal)
-    return [_add_refusals(route, recent.get(route.name, ())) for route in await deliveries.routes()]
+    return [_with_refusals(route, recent.get(route.name, ())) for route in await deliveries.routes()]
 
 
-def _add_refusals(route: RouteState, refusals: Sequence[PartialRefusal]) -> RouteState:
+def _with_refusals(route: RouteState, refusals: Sequence[PartialRefusal]) -> RouteState:
     if not refusals:
         return route
     newest = max(refusals, key=lambda refusal: refusal.at)

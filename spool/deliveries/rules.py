@@ -23,6 +23,6 @@ TERMS = tuple(term for term in ROUTE_TERMS if term != "queued")
 NOBODY_NEEDS = 2**63 - 1  # the "lowest needed number" if all routes are optional
 
 
-def new_key() -> str:
+def new_idempotency_key() -> str:
     """Return a new idempotency key, which reveals nothing about the delivery."""
     return secrets.token_hex(16)

@@ -1,5 +1,6 @@
 """
-The operations that end with one transition of a sent delivery. Engines share them and implement `_finish`.
+The operations that end with one transition of a sent delivery. Engines share them and implement
+`_apply_transition`.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ class SentDeliveries(ABC):
         self.version = self.dead_version = self.fenced = 0
 
     @abstractmethod
-    async def _finish(self, delivery: Delivery, transition: Transition) -> None:
+    async def _apply_transition(self, delivery: Delivery, transition: Transition) -> None:
         """
         Apply a transition if the delivery is still open. It may have been skipped or deleted meanwhile.
 
-        If another worker has taken the delivery, nothing changes, and `_taken_over` reports this. Even after
-        a failure, the delivery no longer counts as being sent, so an open one becomes due.
+        If another worker has taken the delivery, nothing changes, and `_report_taken_over` logs this. Even
+        after a failure, the delivery no longer counts as being sent, so an open one becomes due.
         """
 
-    def _taken_over(self, delivery: Delivery) -> TakenOver:
+    def _report_taken_over(self, delivery: Delivery) -> TakenOver:
         self.fenced += 1
         message = f"{delivery.route}: another worker took over records {delivery.first} to {delivery.last}"
         _log.warning(
@@ -49,16 +50,16 @@ class SentDeliveries(ABC):
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         transitions.check_settlement(delivery, settlement)
-        await self._finish(
+        await self._apply_transition(
             delivery, partial(transitions.settle_delivery, settlement=settlement, at=self._clock.now())
         )
 
     async def split(
         self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False
     ) -> None:
-        second = transitions.place_split(delivery, at)
+        second = transitions.first_of_second_half(delivery, at)
         transition = partial(transitions.split_delivery, second=second, reason=reason, refused=refused)
-        await self._finish(delivery, transition)
+        await self._apply_transition(delivery, transition)
 
     async def set_aside(self, delivery: Delivery, *, error: str, status: str) -> None:
         topic = route_topic(delivery.route)
@@ -77,7 +78,7 @@ class SentDeliveries(ABC):
             status=status,
             at=self._clock.now(),
         )
-        await self._finish(delivery, transition)
+        await self._apply_transition(delivery, transition)
         self.dead_version += 1
 
     async def retry(
@@ -102,10 +103,12 @@ class SentDeliveries(ABC):
             refused_at=refused_at,
             server_error=server_error,
         )
-        await self._finish(delivery, transition)
+        await self._apply_transition(delivery, transition)
 
-    async def give_back(self, delivery: Delivery, *, reason: str, not_before: float) -> None:
-        await self._finish(delivery, partial(transitions.give_back, reason=reason, not_before=not_before))
+    async def requeue_as_ambiguous(self, delivery: Delivery, *, reason: str, not_before: float) -> None:
+        await self._apply_transition(
+            delivery, partial(transitions.requeue_as_ambiguous, reason=reason, not_before=not_before)
+        )
 
     async def mark_unknown(self, delivery: Delivery, *, reason: str) -> None:
-        await self._finish(delivery, partial(transitions.become_unknown, reason=reason))
+        await self._apply_transition(delivery, partial(transitions.mark_unknown, reason=reason))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from msgspec import Struct, field
 
-from spool.deliveries.rules import STUCK_AFTER, TERMS, new_key
+from spool.deliveries.rules import STUCK_AFTER, TERMS, new_idempotency_key
 from spool.deliveries.values import OPEN, RUNNING, DeadLetter, Delivery, Landing, PartialRefusal
 
 NOT_STORED = 0  # until the engine assigns an id
@@ -22,7 +22,7 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
 
     id: int = NOT_STORED
     attempts: int = 0
-    idempotency_key: str = field(default_factory=new_key)
+    idempotency_key: str = field(default_factory=new_idempotency_key)
     state: str = OPEN
     not_before: float = 0.0
     # being sent: if the process crashes now, the destination may still have accepted it
@@ -40,12 +40,12 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
         return self.first, self.last
 
     @property
-    def waits_apart(self) -> bool:
+    def is_rejected_or_stuck(self) -> bool:
         """Return whether this is a single rejected or stuck record, which does not hold up the backlog."""
         return self.count == 1 and (self.refusals > 0 or self.server_errors >= STUCK_AFTER)
 
 
-def is_proven(proof: int | None, acceptances: int) -> bool:
+def has_later_acceptance(proof: int | None, acceptances: int) -> bool:
     """Return whether the destination accepted another delivery since the first rejection."""
     return proof is not None and acceptances > proof
 
@@ -72,7 +72,7 @@ class StoredRoute(Struct, frozen=True, kw_only=True):
     counts: Mapping[str, int]
 
     @property
-    def next(self) -> int:
+    def next_number(self) -> int:
         """Return the lowest number that is in no delivery."""
         return self.counts["next"]
 

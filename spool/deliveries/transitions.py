@@ -14,7 +14,13 @@ from msgspec.structs import replace
 
 from spool.deliveries import ranges, rules
 from spool.deliveries.ranges import Range
-from spool.deliveries.stored import RouteChange, StoredDeadLetter, StoredDelivery, StoredRoute, is_proven
+from spool.deliveries.stored import (
+    RouteChange,
+    StoredDeadLetter,
+    StoredDelivery,
+    StoredRoute,
+    has_later_acceptance,
+)
 from spool.deliveries.values import OPEN, UNKNOWN, Delivery, PartialRefusal, Settlement, UnknownDelivery
 from spool.errors import NotAllowed, NotThere
 from spool.log.values import Entry
@@ -23,17 +29,17 @@ from spool.record import Record
 # -- new deliveries ------------------------------------------------------------------------------------------
 
 
-def cut_delivery(
+def make_next_delivery(
     route: StoredRoute, *, waiting: int, closed_below: int, max_records: int
 ) -> RouteChange | None:
     """
     Make a delivery of the lowest numbers that are in no delivery, marked as being sent.
 
     Return None if there are no such numbers, or if too many deliveries wait. `waiting`: open deliveries that
-    are not being sent, without replays and those for which `waits_apart` is true.
+    are not being sent, without replays and those for which `is_rejected_or_stuck` is true.
     """
-    first = route.next
-    end = min(route.next + max_records, closed_below)
+    first = route.next_number
+    end = min(route.next_number + max_records, closed_below)
     if first >= end or waiting >= rules.MAX_WAITING:
         return None
     delivery = _new_delivery(route.name, (first, end - 1), acceptances=route.acceptances, sending=True)
@@ -52,7 +58,7 @@ def replay_route(
         raise NotAllowed(
             f"{route.name} is a data lake, which has each record once, so nothing can be sent to it again"
         )
-    cut_so_far = route.counts["before_start"] + 1, route.next - 1
+    cut_so_far = route.counts["before_start"] + 1, route.next_number - 1
     settled = ranges.subtract_ranges(ranges.clip_ranges(committed, cut_so_far), unsettled)
     return RouteChange(
         route=route.name,
@@ -82,7 +88,7 @@ def _new_delivery(
         passed=acceptances,
         proof=proof,
         acceptances=acceptances,
-        proven=is_proven(proof, acceptances),
+        proven=has_later_acceptance(proof, acceptances),
         last_error=last_error,
         replay=replay,
         kept=entry,
@@ -143,7 +149,7 @@ def settle_delivery(delivery: StoredDelivery, settlement: Settlement, *, at: flo
     )
 
 
-def place_split(delivery: Delivery, at: int | None) -> int:
+def first_of_second_half(delivery: Delivery, at: int | None) -> int:
     """Return the first number of the second half. Raises ValueError if a half is empty."""
     second = delivery.first + delivery.count // 2 if at is None else at
     if not delivery.first < second <= delivery.last:
@@ -208,7 +214,7 @@ def retry_later(
         not_before=not_before,
         last_error=reason,
         sending=False,
-        idempotency_key=rules.new_key() if new_key else delivery.idempotency_key,
+        idempotency_key=rules.new_idempotency_key() if new_key else delivery.idempotency_key,
         ambiguous=may_be_taken and not new_key,
         answer=None if new_key else answer,
         same_answers=0 if new_key else same_answers,
@@ -222,7 +228,7 @@ def retry_later(
     return RouteChange(route=delivery.route, changed=changed, counts={"ambiguous": became_ambiguous})
 
 
-def give_back(delivery: StoredDelivery, *, reason: str, not_before: float) -> RouteChange:
+def requeue_as_ambiguous(delivery: StoredDelivery, *, reason: str, not_before: float) -> RouteChange:
     """Make a delivery due again. Nothing changes if its outcome is stored."""
     if not delivery.sending:
         return RouteChange(route=delivery.route)
@@ -241,18 +247,18 @@ def reopen_interrupted(delivery: StoredDelivery) -> RouteChange:
     return RouteChange(route=delivery.route, changed=changed, counts=counts)
 
 
-def reopen_restored(delivery: StoredDelivery, *, hold_back: str | None) -> RouteChange:
+def reopen_after_restore(delivery: StoredDelivery, *, hold_back: str | None) -> RouteChange:
     """
     Reopen a delivery of a backup. The destination may have accepted it since the backup was made.
 
     With `hold_back`, the delivery waits for an operator. Otherwise it is sent under its key.
     """
-    return reopen_interrupted(delivery) if hold_back is None else become_unknown(delivery, reason=hold_back)
+    return reopen_interrupted(delivery) if hold_back is None else mark_unknown(delivery, reason=hold_back)
 
 
-def hold_rest(route: StoredRoute, *, accepted: int, reason: str) -> RouteChange:
+def hold_unassigned_records(route: StoredRoute, *, accepted: int, reason: str) -> RouteChange:
     """Make deliveries with unknown outcome of the records that are in no delivery."""
-    rest = (route.next, accepted)
+    rest = (route.next_number, accepted)
     held = [
         replace(
             _new_delivery(route.name, span, acceptances=route.acceptances, last_error=reason), state=UNKNOWN
@@ -266,7 +272,7 @@ def hold_rest(route: StoredRoute, *, accepted: int, reason: str) -> RouteChange:
 # -- deliveries with unknown outcome -------------------------------------------------------------------------
 
 
-def become_unknown(delivery: StoredDelivery, *, reason: str) -> RouteChange:
+def mark_unknown(delivery: StoredDelivery, *, reason: str) -> RouteChange:
     changed = replace(delivery, state=UNKNOWN, last_error=reason, sending=False)
     return RouteChange(
         route=delivery.route, changed=changed, counts=_terms_unless_replay(delivery, unknown=delivery.count)
@@ -281,7 +287,7 @@ def resolve_unknown(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
             state=OPEN,
             not_before=0.0,
             mark=None,
-            idempotency_key=rules.new_key(),
+            idempotency_key=rules.new_idempotency_key(),
             ambiguous=False,
             answer=None,
             same_answers=0,
@@ -294,7 +300,7 @@ def resolve_unknown(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
     return RouteChange(route=delivery.route, removed=[delivery.id], counts=counts)
 
 
-def show_unknown(delivery: StoredDelivery, topic: str) -> UnknownDelivery:
+def unknown_delivery(delivery: StoredDelivery, topic: str) -> UnknownDelivery:
     return UnknownDelivery(
         id=delivery.id,
         route=delivery.route,
@@ -375,7 +381,7 @@ def skip_records(route: StoredRoute, below: Sequence[StoredDelivery], number: in
     `below`: the open deliveries that begin below the number and carry no record. If such a delivery extends
     beyond the number, the rest becomes a new delivery.
     """
-    uncut = max(0, number - route.next)
+    uncut = max(0, number - route.next_number)
     spans = [(delivery.first, min(delivery.last, number - 1)) for delivery in below if not delivery.replay]
     return RouteChange(
         route=route.name,

@@ -82,7 +82,7 @@ class Device:
         return {**self.labels, **self.operator_labels} if self.operator_labels else self.labels
 
     @property
-    def quiet_since(self) -> float:
+    def last_contact_at(self) -> float:
         """Return the time of the last report, or of the admission."""
         return self.last_seen or self.enrolled_at
 
@@ -113,7 +113,7 @@ class Unenrolled:
 MAPPINGS = ("labels", "operator_labels", "newest_calls")  # columns with JSON
 
 
-def read_mapping(text: str) -> Mapping[str, Any]:
+def decode_interned_json(text: str) -> Mapping[str, Any]:
     """Decode a JSON object. Devices share equal texts."""
     return {
         sys.intern(name): sys.intern(value) if isinstance(value, str) else value
@@ -127,12 +127,12 @@ DeviceChange = Callable[[Device | None], Device]
 def require_known(change: Callable[[Device], Device]) -> DeviceChange:
     """Wrap a change, so that it raises NotThere for a deleted row."""
 
-    def changed(known: Device | None) -> Device:
+    def change_if_known(known: Device | None) -> Device:
         if known is None:
             raise NotThere("this device was deleted")
         return change(known)
 
-    return changed
+    return change_if_known
 
 
 # -- the storage protocol ------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ class DeviceRows(Protocol):
         """
         ...
 
-    async def outlast_commits(self) -> None:
+    async def wait_for_running_commits(self) -> None:
         """Wait for running commits with keys that `write` ended."""
         ...
 
@@ -232,7 +232,7 @@ class DeviceRows(Protocol):
         """
         ...
 
-    async def rows_of_others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
+    async def rows_changed_elsewhere(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
         """
         Return the rows that other processes wrote, None if deleted. `ids` are the changed rows; None means
         that any row may have changed.

@@ -49,7 +49,7 @@ class DeviceUpdate:
     audited: AuditedChange | None
     error: Exception | None = None
 
-    def is_refused(self, id: str, refused: DevicesRefused) -> bool:
+    def fail_if_refused(self, id: str, refused: DevicesRefused) -> bool:
         """Set `error` if the change was refused, so that every caller that waits gets it."""
         if refused.ended & self.expects:
             self.error = KeyEnded("the key of this request has ended, so nothing was stored")
@@ -102,17 +102,17 @@ class DeviceBatch:
         ]
         return [*of_rows, *self.deletions]
 
-    def add(self, id: str, updates: Iterable[DeviceUpdate]) -> None:
+    def add_updates(self, id: str, updates: Iterable[DeviceUpdate]) -> None:
         self.updates.setdefault(id, []).extend(updates)
 
-    def note_name(self, name: str, expects: Expectations) -> None:
+    def add_unenrolled_name(self, name: str, expects: Expectations) -> None:
         self.names[name] = self.names.get(name, NO_EXPECTATIONS) | expects
 
-    def refuse(self, refused: DevicesRefused) -> tuple[Collection[str], Collection[str]]:
+    def remove_refused(self, refused: DevicesRefused) -> tuple[Collection[str], Collection[str]]:
         """Report the reason to callers that wait. Return the removed ids and names."""
         ids = []
         for id, updates in list(self.updates.items()):
-            may_stay = [not update.is_refused(id, refused) for update in updates]
+            may_stay = [not update.fail_if_refused(id, refused) for update in updates]
             staying = list(compress(updates, may_stay))
             if len(staying) < len(updates):
                 ids.append(id)
@@ -214,7 +214,7 @@ class DeviceTable:
     def count_enrolled(self, key: str) -> int:
         return self._by_key[key]
 
-    def count_uses(self, token: str) -> int:
+    def count_token_uses(self, token: str) -> int:
         return self._by_token[token]
 
     def devices_with_hardware(self, hardware_id: str) -> list[Device]:
@@ -255,7 +255,7 @@ class DeviceTable:
         )
         batch = self._batch
         batch.waiting = True
-        self._begin_writing()
+        self._start_write_task()
         await asyncio.shield(batch.done)
         if update.error is not None:
             raise update.error
@@ -278,16 +278,16 @@ class DeviceTable:
         batch.deleted.update({id: len(batch.updates.get(id, ())) for id in ids})
         batch.waiting = True
         batch.deletions += changes
-        self._begin_writing()
+        self._start_write_task()
         await asyncio.shield(batch.done)
 
-    def change_soon(
+    def change_and_write_soon(
         self, id: str, change: Callable[[Device], Device], *, expects: Collection[Expectation] = ()
     ) -> None:
         """Change data that may be lost, such as the last contact: it is written within seconds."""
         if id in self._devices:
             self._queue_change(id, require_known(change), expects=frozenset(expects))
-            self._flush_soon()
+            self._start_flush_timer()
 
     def _queue_change(
         self,
@@ -309,8 +309,8 @@ class DeviceTable:
             change=change, device=device, expects=expects, most=most, token=token, audited=audited
         )
         self._put_in_memory(id, update.device)
-        self._unenrolled_no_more(id)
-        self._batch.add(id, [update])
+        self._forget_unenrolled_name(id)
+        self._batch.add_updates(id, [update])
         return update
 
     def note_unenrolled(
@@ -325,26 +325,26 @@ class DeviceTable:
         self._unenrolled[name] = Unenrolled(
             name=name, first_seen=first, last_seen=now, count=count + 1, key=key
         )
-        self._batch.note_name(name, frozenset(expects))
+        self._batch.add_unenrolled_name(name, frozenset(expects))
         self._batch.gone.discard(name)
         if len(self._unenrolled) > MAX_UNENROLLED:
             held = Counter(unenrolled.key for unenrolled in self._unenrolled.values())
             fullest = max(held, key=lambda holder: (held[holder], holder == key))
-            self._unenrolled_no_more(
+            self._forget_unenrolled_name(
                 next(
                     unenrolled_name.name
                     for unenrolled_name in self._unenrolled.values()
                     if unenrolled_name.key == fullest
                 )
             )
-        self._flush_soon()
+        self._start_flush_timer()
 
-    async def catch_up(self, ids: Collection[str] | None) -> None:
+    async def read_foreign_changes(self, ids: Collection[str] | None) -> None:
         """
         Read what other processes wrote. `ids` are the changed rows; None means that any row may have changed.
         """
         async with self._turn:
-            changed_rows = await self._rows.rows_of_others(ids)
+            changed_rows = await self._rows.rows_changed_elsewhere(ids)
             names = await self._rows.unenrolled_names() if ids is None else None
             for id, stored_row in changed_rows.items():
                 self._remember_stored(id, stored_row)
@@ -365,7 +365,7 @@ class DeviceTable:
     async def flush(self) -> None:
         """Write the waiting changes. If this fails, they are written later."""
         if self._batch:
-            self._begin_writing()
+            self._start_write_task()
         if self._task is not None:
             await asyncio.shield(self._task)
 
@@ -377,24 +377,24 @@ class DeviceTable:
                 await self._flusher
         await self.flush()
 
-    def _unenrolled_no_more(self, name: str) -> None:
+    def _forget_unenrolled_name(self, name: str) -> None:
         if self._unenrolled.pop(name, None) is not None:
             self._batch.names.pop(name, None)
             self._batch.gone.add(name)
 
-    def _begin_writing(self) -> None:
+    def _start_write_task(self) -> None:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._write_all(), name="devices")
 
-    def _flush_soon(self) -> None:
+    def _start_flush_timer(self) -> None:
         """Start the flush timer unless it runs. It runs only while there is something to write."""
         if not self._closing and (self._flusher is None or self._flusher.done()):
-            self._flusher = asyncio.create_task(self._flush_later(), name="devices seen")
+            self._flusher = asyncio.create_task(self._wait_and_flush(), name="devices seen")
 
-    async def _flush_later(self) -> None:
+    async def _wait_and_flush(self) -> None:
         await asyncio.sleep(FLUSH_EVERY_S)
         if self._batch:
-            self._begin_writing()
+            self._start_write_task()
 
     async def _write_all(self) -> None:
         await asyncio.sleep(0)  # other changes of this turn join the batch
@@ -411,20 +411,20 @@ class DeviceTable:
             except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must get it
                 if not isinstance(error, SpoolError):
                     _log.exception("writing devices failed unexpectedly", extra={"action": "devices_fault"})
-                self._handle_failure(batch, error)
+                self._requeue_or_fail(batch, error)
                 if not batch.waiting:
                     return
             else:
                 batch.done.set_result(None)
                 if batch.ids:
                     self._news.set()
-                if self._batch and work is not None and work.expects_lighter():
+                if self._batch and work is not None and work.is_lighter_expected():
                     await asyncio.sleep(min(MOST_REST_S, REST * (time.monotonic() - began)))
 
     async def _write_batch(self, batch: DeviceBatch) -> None:
         if batch.changes and self.auditor is not None:
             # rejected changes must not be audited
-            await self._leave_out_ended(batch)
+            await self._refuse_ended_keys(batch)
             await self.auditor(batch.changes)
         # the other deleted devices were enrolled again
         deleted = [id for id in batch.deleted if id not in self._devices]
@@ -438,9 +438,9 @@ class DeviceTable:
                 overwritten = await self._write_valid_rows(batch, overwritten.keys())
             self._writing = None  # rows read from now on contain this batch
         # outside the lock, so that other processes' rows can be read
-        await self._rows.outlast_commits()
+        await self._rows.wait_for_running_commits()
 
-    async def _leave_out_ended(self, batch: DeviceBatch) -> None:
+    async def _refuse_ended_keys(self, batch: DeviceBatch) -> None:
         device_write = self._rows_to_write([batch], batch.ids, batch.names, batch.gone, batch.deleted)
         ended = await self._rows.failed_expectations(device_write)
         if ended:
@@ -493,7 +493,7 @@ class DeviceTable:
 
     def _refuse_changes(self, batch: DeviceBatch, refused: DevicesRefused) -> None:
         for changed_batch in (batch, self._batch):
-            ids, names = changed_batch.refuse(refused)
+            ids, names = changed_batch.remove_refused(refused)
             for id in ids:
                 self._remember_stored(id, self._durable.get(id))
             for name in names:  # other processes stored these names, so they are read again
@@ -529,21 +529,21 @@ class DeviceTable:
         for changed in self.watchers:
             changed(id)
 
-    def _handle_failure(self, batch: DeviceBatch, error: Exception) -> None:
+    def _requeue_or_fail(self, batch: DeviceBatch, error: Exception) -> None:
         for name, expects in batch.names.items():
-            self._batch.note_name(name, expects)
+            self._batch.add_unenrolled_name(name, expects)
         self._batch.gone |= batch.gone - batch.names.keys()
         if not batch.waiting:  # no caller waits, so retry with the next batch
             for id, updates in batch.updates.items():
                 if id not in self._batch.deleted:
                     later = self._batch.updates.pop(id, [])
-                    self._batch.add(id, [*updates, *later][-TOUCHES:])
+                    self._batch.add_updates(id, [*updates, *later][-TOUCHES:])
             _log.warning(
                 "devices were not written, will retry: %s",
                 error,
                 extra={"action": "devices_not_written"},
             )
-            self._flush_soon()
+            self._start_flush_timer()
             return
         for id in {*batch.ids, *batch.deleted} - self._batch.deleted.keys():
             self._remember_stored(id, self._durable.get(id))

@@ -51,7 +51,7 @@ from spool.ledger.work import Digests
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY
-from spool.turns.fair_turns import others_are_there, pause
+from spool.turns.fair_turns import has_other_parties, pause_for_others
 
 STEP = 512  # record numbers that one read covers
 AT_ONCE = 100  # records added up without a pause
@@ -65,7 +65,7 @@ MEND = "run `tollhouse ledger rebuild` to count the stored records again"
 
 
 def records_at_once() -> int:
-    return AT_ONCE_BESIDE if others_are_there() else AT_ONCE
+    return AT_ONCE_BESIDE if has_other_parties() else AT_ONCE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -372,7 +372,7 @@ class _Comparison:
                 logged.note_entry(entry)
                 for part in entry.split(records_at_once()):
                     sums.sums.add([part])
-                    await pause()
+                    await pause_for_others()
             if following <= last:
                 logged.unread.append(following)
             for hour, lowest in sums.sums.first.items():
@@ -405,7 +405,7 @@ class _Comparison:
             for index, view in enumerate(views):
                 counted[index] += self._checksums.checksum_of(view, cell)
             if not count % most:
-                await pause()
+                await pause_for_others()
         sums.sums.clear()
 
     def _period_key(self, hour: int) -> Place:
@@ -444,7 +444,7 @@ class _Comparison:
             for entry in await self._log.read(AI_TELEMETRY, number, last, whole=True):
                 for part in entry.split(records_at_once()):
                     sums.sums.add([part])
-                    await pause()
+                    await pause_for_others()
             if sums.sums.count() > MOST_SUMS:
                 return await self._differing_sums(places[:1], numbers) if places[1:] else {}
         await sums.find_sets()
@@ -575,7 +575,7 @@ class PeriodRecount:
                 record_count += len(entry.records)
                 for part in entry.split(records_at_once()):
                     self.sums.add([part])
-                    await pause()
+                    await pause_for_others()
             are_few = sum(map(len, self.sums.hours.values())) <= MOST_SUMS
             self._is_whole &= record_count == last + 1 - number and not self.sums.damaged and are_few
             if not self._is_whole:

@@ -423,11 +423,11 @@ class _Total:
             self._limbs.setdefault(charged.start, Counter())[charged.meter] += charged.quantity
 
     def convert(self, converter: Converter) -> None:
-        from spool.currencies import join_charges
+        from spool.currencies import charges_in_meters
 
         charges, unconverted = self._charges or Counter(), self._unconverted or Counter()
         for start, limbs in (self._limbs or {}).items():
-            for currency, units in join_charges(limbs.items()).items():
+            for currency, units in charges_in_meters(limbs.items()).items():
                 charges[currency] += units
                 rate = converter.rate(currency, start)
                 self._cost += units * (rate or 0)
@@ -442,9 +442,9 @@ class _Total:
     def _rounded_units(self, units: int) -> int:
         if not self._is_multiplied:
             return units
-        from spool.currencies import round_product
+        from spool.currencies import divide_by_scale
 
-        return round_product(units)
+        return divide_by_scale(units)
 
     def row(self, start: datetime, group: tuple[str | None, ...]) -> CostRow:
         calls, input_tokens, output, read, written, thought, written_1h = self._sums[: len(COUNTS)]
@@ -488,9 +488,9 @@ _ByPeriod = dict[datetime, dict[Group, _Total]]
 
 
 def _build_converter(rates: Rates | None, currency: str) -> Converter:
-    from spool.currencies import Converter, no_rate_known  # most queries convert nothing
+    from spool.currencies import Converter, find_no_rate  # most queries convert nothing
 
-    return Converter(rates or no_rate_known, currency)
+    return Converter(rates or find_no_rate, currency)
 
 
 def _has_some(amounts: Counter[str] | None) -> bool:

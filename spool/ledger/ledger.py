@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from spool.clock import Clock, settled_now
-from spool.erasure import rename_tags
+from spool.clock import Clock, deletion_time
+from spool.erasure import rename_person_in_tags
 from spool.errors import Invalid, LedgerLost, NotAllowed, NotClosed, SpoolUnavailable
 from spool.ledger import comparing, counting
 from spool.ledger.checked_sums import Place
@@ -52,10 +52,10 @@ from spool.ledger.work_links import LINKS_MARK, UnitLinks
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 from spool.packed.native import Native, NativeFault
-from spool.people import SECOND_NAME, USER, USER_EMAIL, People, may_be_second
+from spool.people import SECOND_NAME, USER, USER_EMAIL, People, can_be_second_name
 from spool.record import AI_TELEMETRY
-from spool.seen import note_people
-from spool.turns.fair_turns import current_work, pause
+from spool.seen import note_viewed_people
+from spool.turns.fair_turns import current_work, pause_for_others
 
 if TYPE_CHECKING:
     from spool.currencies import Rates
@@ -221,7 +221,7 @@ class Ledger:
 
     async def follow(self, log: ReadableLog) -> None:
         """Count closed records until cancelled, also after a full disk."""
-        async for _ in log.changes(AI_TELEMETRY):
+        async for _ in log.watermark_changes(AI_TELEMETRY):
             # failed attempts are repeated even without a further commit
             while not await self._has_counted(log):
                 pass
@@ -243,7 +243,7 @@ class Ledger:
 
     async def watch(self, log: ReadableLog) -> None:
         """Track how far other processes have counted, until cancelled."""
-        async for _ in log.changes(AI_TELEMETRY):
+        async for _ in log.watermark_changes(AI_TELEMETRY):
             is_behind = True
             while is_behind:  # other processes count even while the log is idle
                 try:
@@ -292,7 +292,7 @@ class Ledger:
     async def _yield_to_lighter_work(self) -> None:
         work = current_work()
         rest_s = self._not_before - time.monotonic()
-        if rest_s > 0 and work is not None and work.expects_lighter():
+        if rest_s > 0 and work is not None and work.is_lighter_expected():
             await asyncio.sleep(rest_s)
 
     async def _begin_anew(self, below: int) -> None:
@@ -393,14 +393,14 @@ class Ledger:
                 gaps += [(following, entry.first)] if entry.first > following else []
                 following = entry.last + 1
                 if adding is not None:
-                    await adding.add(entry)
+                    await adding.add_entry(entry)
                     continue
                 for part in entry.split(records_at_once()):
                     sums.add([part])
-                    await pause()
+                    await pause_for_others()
         gaps += [(following, last + 1)] if following <= last else []
         if adding is not None:
-            await adding.hand_over()
+            await adding.move_rows_to_sums()
         return count, gaps, oldest
 
     async def _oldest_arrival(self, log: ReadableLog, read: Entry | None) -> float:
@@ -430,7 +430,7 @@ class Ledger:
             state = await self._read_rows(read_state)
             if state["rebuilding"]:
                 return False
-            now = int(settled_now(self._clock))
+            now = int(deletion_time(self._clock))
             # after one rollup another is usually missing, so only the write searches for it
             if not self._has_made_rollup and not await self._read_rows(
                 lambda rows: rollups.next_missing_rollup(rows, state["daily"], now)
@@ -466,7 +466,7 @@ class Ledger:
         async with self._turn:
             if (await self._read_state())["rebuilding"]:
                 return 0
-            now = int(settled_now(self._clock))
+            now = int(deletion_time(self._clock))
             while await self._change_rows(lambda rows: counting.sum_up(rows, now - LATE_S)):
                 pass
             old = (now - HOURS_KEPT_S) // DAY_S * DAY_S
@@ -563,7 +563,7 @@ class Ledger:
         Return when pull requests and tickets expire, and those with calls since: kind and number. None if the
         sums do not reach back so far or are incomplete.
         """
-        since = int(settled_now(self._clock) - self._work.retention_units_s)
+        since = int(deletion_time(self._clock) - self._work.retention_units_s)
         span = await self.known_span()
         if span is None or span[0].timestamp() > since or not await self.is_complete():
             return None
@@ -739,7 +739,7 @@ class Ledger:
         prepared = []
         for query in queries:
             if not query.stated_names:  # names are stated only for files and rules, not for a page
-                note_people(query.include, query.group_by)
+                note_viewed_people(query.include, query.group_by)
             if self.people is not None and (query.include or query.exclude):
                 matched = self.people.expand_filter
                 query = replace(query, include=matched(query.include), exclude=matched(query.exclude))
@@ -1042,7 +1042,7 @@ def _filter_by_both_names(query: CostQuery, shown: Callable[[str], str]) -> Cost
     derived = dict(query.derived)
     filters: dict[str, Any] = {"include": query.include, "exclude": query.exclude}
     for side, wanted in filters.items():
-        if not any(map(may_be_second, wanted.get(USER, ()))):
+        if not any(map(can_be_second_name, wanted.get(USER, ()))):
             continue
         person = _wanted_person(f"(person to {side})", frozenset(wanted[USER]), shown)
         derived[person.name] = person
@@ -1065,9 +1065,9 @@ def _wanted_person(name: str, wanted: frozenset[str], shown: Callable[[str], str
 
 def _rename_erased(dimensions: Dimensions, renamed: Callable[[str], str]) -> Dimensions:
     tags = json.loads(dimensions.tags) if dimensions.tags else {}
-    renamed_tags = rename_tags(tags, renamed)
+    renamed_tags = rename_person_in_tags(tags, renamed)
     team, api_key = (
-        renamed(name) if may_be_second(name) else name for name in (dimensions.team, dimensions.api_key)
+        renamed(name) if can_be_second_name(name) else name for name in (dimensions.team, dimensions.api_key)
     )
     return dimensions._replace(
         user=renamed(dimensions.user),

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from spool.clock import Clock
 from spool.log.protocols import Log
-from spool.record import AI_TELEMETRY, Record, pack, unpack
+from spool.record import AI_TELEMETRY, Record, pack_records, unpack_records
 
 LOOK_BACK_S = 6 * 3600.0
 STEP = 512  # numbers read between two turns of the event loop
@@ -31,7 +31,7 @@ class OwnRecord(NamedTuple):
     packed: bytes
 
     def unpack_record(self) -> Record:
-        return unpack(self.packed)[0]
+        return unpack_records(self.packed)[0]
 
 
 @dataclass(eq=False, slots=True)
@@ -87,7 +87,7 @@ class OwnRecords:
 
 async def own_records_in(log: Log, begin: int, end: int, is_own: IsOwn) -> list[OwnRecord]:
     own_records = [
-        OwnRecord(number, entry.committed_at, pack([record]))
+        OwnRecord(number, entry.committed_at, pack_records([record]))
         for entry in await log.read(AI_TELEMETRY, begin, end - 1)
         for number, record in enumerate(entry.records, entry.first)
         if record is not None and is_own(record)

@@ -446,12 +446,15 @@ class HourlySums:
                 meter_sums[name] = meter_sums.get(name, 0) + units
 
     def _add_charges(self, hour: int, key: DimensionValues, charges: Mapping[str, str]) -> bool:
-        from spool.currencies import MAX_CHARGE, split_charges  # imported only if a record has such an amount
+        from spool.currencies import (  # imported only if a record has such an amount
+            MAX_CHARGE,
+            charges_as_meters,
+        )
 
         if any(abs(money.units(amount)) > MAX_CHARGE for amount in charges.values()):
             return False
         meter_sums = self.meters.setdefault(hour, {}).setdefault(key, {})
-        for name, units in split_charges(charges).items():
+        for name, units in charges_as_meters(charges).items():
             meter_sums[name] = meter_sums.get(name, 0) + units
         return True
 

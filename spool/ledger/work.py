@@ -15,7 +15,7 @@ from hashlib import blake2b
 from struct import pack
 from typing import Any, NamedTuple, TypeVar
 
-from spool.identity import is_unique
+from spool.identity import is_unique_id
 from spool.installation import derive_secret
 
 REST, NONE = 0, -1  # the id of all unlisted units of a kind, and the id of no unit
@@ -199,7 +199,7 @@ def is_digest(unit: str, text: str) -> bool:
 
 
 def _run_name(session: str | None, run: str) -> str:
-    return run if is_unique(run) else f"{session or ''}\0{run}"
+    return run if is_unique_id(run) else f"{session or ''}\0{run}"
 
 
 def names_to_store(units: Units, tags: Mapping[str, str]) -> dict[int, str]:

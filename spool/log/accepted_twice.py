@@ -38,7 +38,7 @@ class RepeatedAcceptances:
     """
 
     def __init__(self, index: DuplicateIndex, *, window_s: float, max_ids: int) -> None:
-        self._id_of = index.id_of
+        self._id_of = index.short_id
         self._known_since = index.covered_since
         self._window_s = window_s
         self._max_chunks = max(2, max_ids // CHUNK)
@@ -61,7 +61,7 @@ class RepeatedAcceptances:
     def is_full(self) -> bool:
         return len(self._chunks) >= self._max_chunks
 
-    def compare(self, *, is_last: bool) -> None:
+    def collect_suspects(self, *, is_last: bool) -> None:
         """Find ids that occur twice. Then drop the older half, or all if `is_last`. Any thread."""
         suspects = self._suspects[self._topic]
         chunks = [*self._chunks, array("Q", sorted(self._latest))] if is_last else self._chunks
@@ -76,12 +76,12 @@ class RepeatedAcceptances:
         for topic, suspects in self._suspects.items():
             if suspects:
                 first, last = self._ends[topic]
-                numbers = await self._repeated_numbers(topic, suspects, first, last, read)
+                numbers = await self._numbers_accepted_twice(topic, suspects, first, last, read)
                 if numbers:
                     by_topic[topic] = AcceptedTwice(records=len(numbers), numbers=list(numbers[:SHOWN]))
         return by_topic
 
-    async def _repeated_numbers(
+    async def _numbers_accepted_twice(
         self, topic: str, suspects: set[int], first: int, last: int, read: ReadEntries
     ) -> array[int]:
         # hour of filing and commit time by id

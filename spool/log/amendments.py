@@ -37,13 +37,13 @@ PRICED_BY = frozenset({*TOKENS, "meters", "provider", "request_model", "response
 SAME_COST = Decimal("0.000001")
 
 
-def changes_mode(known: Inference, fields: Mapping[str, Any]) -> bool:
+def is_processing_mode_changed(known: Inference, fields: Mapping[str, Any]) -> bool:
     """Return whether a later report changes the processing mode, which decides the price."""
     tags = fields.get("tags")
     return tags is not None and processing_mode(tags) != processing_mode(known.tags)
 
 
-def names_person(known: Inference, fields: Mapping[str, Any]) -> bool:
+def is_person_changed(known: Inference, fields: Mapping[str, Any]) -> bool:
     """Return True if new tags state who made the call."""
     tags = fields.get("tags")
     return tags is not None and tags.get(USER_EMAIL) != known.tags.get(USER_EMAIL)
@@ -55,11 +55,11 @@ def missing_fields(first: Inference, later: Inference) -> dict[str, Any]:
 
     If the first input excludes cached tokens that the later one includes, it changes.
     """
-    fields: dict[str, Any] = _cached_input(first, later)
+    fields: dict[str, Any] = _input_with_cached_parts(first, later)
     completes_input = bool(fields)
     if completes_input:
         first = replace_fields(first, fields)
-    elif cached := _cached_input(later, first):
+    elif cached := _input_with_cached_parts(later, first):
         later = replace_fields(later, cached)
     for name in AMENDABLE:
         if getattr(first, name) is None:
@@ -74,7 +74,7 @@ def missing_fields(first: Inference, later: Inference) -> dict[str, Any]:
     if first.status == "ok" != later.status:
         fields["status"] = later.status
     if fields:  # a report that only repeats fills nothing
-        _leave_out_what_does_not_fit(fields, first, later)
+        _drop_contradictions(fields, first, later)
     if later.meters and later.meters != first.meters and (filled := _merged_meters(first, later, fields)):
         fields["meters"] = filled
     room = max(0, MAX_TAGS - len(first.tags))
@@ -83,7 +83,7 @@ def missing_fields(first: Inference, later: Inference) -> dict[str, Any]:
         added_tags.remove(USER_EMAIL)  # another person's address
     if added_tags:
         fields["tags"] = {**first.tags, **{name: later.tags[name] for name in added_tags}}
-    counts_more = completes_input or _counts_more(first, later)
+    counts_more = completes_input or _has_more_counts(first, later)
     if later.estimated_cost is not None and (first.estimated_cost is None or counts_more):
         fields["estimated_cost"] = later.estimated_cost
         fields["price_book"] = later.price_book
@@ -101,7 +101,7 @@ _CACHED = (
 )
 
 
-def _cached_input(report: Inference, other: Inference) -> dict[str, int]:
+def _input_with_cached_parts(report: Inference, other: Inference) -> dict[str, int]:
     """
     Return a report's input with cached parts, if another report shows that it excludes them.
 
@@ -120,9 +120,9 @@ def _cached_input(report: Inference, other: Inference) -> dict[str, int]:
 
 
 def _with_cached_input(first: Inference, later: Inference) -> tuple[Inference, Inference]:
-    if cached := _cached_input(first, later):
+    if cached := _input_with_cached_parts(first, later):
         return replace_fields(first, cached), later
-    cached = _cached_input(later, first)
+    cached = _input_with_cached_parts(later, first)
     return first, replace_fields(later, cached) if cached else later
 
 
@@ -158,7 +158,7 @@ def _is_zero_part(name: str, quantity: int | str) -> bool:
     return not quantity and name in METERS and METERS[name].is_part
 
 
-def _meters_differ(first: Inference, later: Inference) -> bool:
+def _has_different_meters(first: Inference, later: Inference) -> bool:
     return any(
         name in later.meters
         and quantity_in_millionths(quantity) != quantity_in_millionths(later.meters[name])
@@ -168,7 +168,7 @@ def _meters_differ(first: Inference, later: Inference) -> bool:
     )
 
 
-def _leave_out_what_does_not_fit(fields: dict[str, Any], first: Inference, later: Inference) -> None:
+def _drop_contradictions(fields: dict[str, Any], first: Inference, later: Inference) -> None:
     for total, *parts in SIDES:
         if _has_contradiction(first, later, (total, *parts)) or not _is_within_total(
             first, later, total, parts
@@ -210,7 +210,7 @@ def _has_contradiction(first: Inference, later: Inference, names: Iterable[str])
     return False
 
 
-def _is_hidden(first: Inference, later: Inference, name: str) -> bool:
+def _is_zero_in_one(first: Inference, later: Inference, name: str) -> bool:
     first_value = getattr(first, name)
     later_value = getattr(later, name)
     return first_value is not None and later_value is not None and bool(first_value) != bool(later_value)
@@ -230,15 +230,15 @@ def _stated_count(first: Inference, later: Inference, name: str) -> int | None:
     return count
 
 
-def _counts_more(first: Inference, later: Inference) -> bool:
+def _has_more_counts(first: Inference, later: Inference) -> bool:
     return (
-        _stated_counts(first) < _stated_counts(later)
+        _stated_count_names(first) < _stated_count_names(later)
         and not _has_contradiction(first, later, TOKENS)
-        and not _meters_differ(first, later)
+        and not _has_different_meters(first, later)
     )
 
 
-def _stated_counts(report: Inference) -> set[str]:
+def _stated_count_names(report: Inference) -> set[str]:
     """Return the counts that a report states. Parts of 0 are left out, because they cost nothing."""
     names = {
         name
@@ -251,19 +251,20 @@ def _stated_counts(report: Inference) -> set[str]:
 def has_disagreement(first: Inference, later: Inference) -> bool:
     """Return whether both reports state a token count or a cost, and the values differ."""
     first, later = _with_cached_input(first, later)
-    if _has_contradiction(first, later, TOKENS) or (first.meters and _meters_differ(first, later)):
+    if _has_contradiction(first, later, TOKENS) or (first.meters and _has_different_meters(first, later)):
         return True
     for total, *parts in SIDES:
-        is_hidden = any(_is_hidden(first, later, part) for part in parts)
+        is_hidden = any(_is_zero_in_one(first, later, part) for part in parts)
         if is_hidden and not _is_within_total(first, later, total, parts):
             return True
     if first.charges and later.charges:
         return first.charges.keys() != later.charges.keys() or any(
-            _amounts_differ(amount, later.charges[currency]) for currency, amount in first.charges.items()
+            _are_different_amounts(amount, later.charges[currency])
+            for currency, amount in first.charges.items()
         )
     if first.cost is None or later.cost is None or first.cost == later.cost:
         return False
-    return _amounts_differ(first.cost, later.cost)
+    return _are_different_amounts(first.cost, later.cost)
 
 
 def are_of_two_calls(first: Inference, later: Inference) -> bool:
@@ -273,7 +274,7 @@ def are_of_two_calls(first: Inference, later: Inference) -> bool:
     return any(count and later_count and count != later_count for count, later_count in counts)
 
 
-def _amounts_differ(one_text: str, other_text: str) -> bool:
+def _are_different_amounts(one_text: str, other_text: str) -> bool:
     try:
         first_amount = Decimal(one_text)
         later_amount = Decimal(other_text)

@@ -79,7 +79,7 @@ _by_submission = attrgetter(*BY_SUBMISSION)
 TermSums = Mapping[tuple[str, str], int]  # by topic and term
 
 
-def is_term(term: str) -> bool:
+def is_counter_name(term: str) -> bool:
     """Return whether a counter of a topic may have this name."""
     return term in BY_SUBMISSION or term in BY_KEEPING or term.startswith(("ignored.", "rejected."))
 
@@ -107,7 +107,7 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
     bridged_late: int = 0
 
     @property
-    def known_and_new_records(self) -> int:
+    def known_and_new_count(self) -> int:
         """Return the number for the response to the sender."""
         return self.accepted + self.duplicates
 
@@ -148,7 +148,7 @@ def unpack_terms(packed: bytes) -> list[Terms]:
     return _decoder.decode(packed)
 
 
-def check_terms(packed: object, checksum: object) -> list[Terms] | None:
+def unpack_checked_terms(packed: object, checksum: object) -> list[Terms] | None:
     """Return None if the terms of a commit row are damaged."""
     if not isinstance(packed, bytes) or zlib.crc32(packed) != checksum:
         return None

@@ -19,7 +19,7 @@ from spool.record import Record, further_names
 _ranges = msgspec.msgpack.Decoder(list[tuple[int, int]])
 
 
-def note_key(*of: str) -> bytes:
+def imported_ranges_key(*of: str) -> bytes:
     """Return the key under which the imported record numbers of one file are noted."""
     return RECOVERED + "/".join(of).encode()
 
@@ -28,7 +28,7 @@ def imported_ranges(report: PartialReport) -> list[tuple[int, int]]:
     return _ranges.decode(report.body)
 
 
-def import_submission(
+def build_import_submission(
     topic: str,
     records: Sequence[Record],
     *,

@@ -79,7 +79,7 @@ class Conflicts(dict[Pair, Conflict]):
     def _add_conflict(self, pair: Pair, conflict: Conflict) -> None:
         self[pair] = self[pair].plus(conflict) if pair in self else conflict
 
-    def rows(self) -> list[dict[str, Any]]:
+    def json_rows(self) -> list[dict[str, Any]]:
         sorted_rows = sorted(self.items(), key=lambda item: (-item[1].count, item[0]))
         return [
             {
@@ -100,14 +100,14 @@ def _is_named(pair: Pair) -> bool:
 
 
 def _reported_sum(record: Inference) -> ReportedSum:
-    return ReportedSum(record.input_tokens, record.output_tokens, _cost_text(record.cost))
+    return ReportedSum(record.input_tokens, record.output_tokens, _finite_cost_text(record.cost))
 
 
 def _add_counts(first: int | None, second: int | None) -> int | None:
     return first if second is None else second + (first or 0)
 
 
-def _cost_text(text: str | None) -> str | None:
+def _finite_cost_text(text: str | None) -> str | None:
     """
     Return the cost, or None unless it is a finite decimal, because one bad report must never stop a commit.
     """

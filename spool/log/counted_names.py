@@ -15,7 +15,7 @@ from typing import Any
 from spool.record import Record, UsageEvent
 
 
-def frequent_places(most: int) -> int:
+def frequent_row_limit(most: int) -> int:
     return most // 2
 
 

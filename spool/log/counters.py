@@ -75,7 +75,9 @@ def advance_series(
     else:
         base = state.value
         since = state.time
-    added = max(Decimal(0), _EXACT.subtract(value, base).quantize(_smallest_step(point), ROUND_DOWN, _EXACT))
+    added = max(
+        Decimal(0), _EXACT.subtract(value, base).quantize(_smallest_increase(point), ROUND_DOWN, _EXACT)
+    )
     after = SeriesState(point.start_time, point.time, _EXACT.add(base, added))
     if not added:
         return after, UNCHANGED
@@ -95,5 +97,5 @@ def delta_record(point: CounterPoint, delta: Delta) -> tuple[UsageMetric, Identi
     return record, known_as
 
 
-def _smallest_step(point: CounterPoint) -> Decimal:
+def _smallest_increase(point: CounterPoint) -> Decimal:
     return Decimal(1) if point.template.unit == TOKENS else SMALLEST

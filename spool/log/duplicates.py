@@ -78,7 +78,8 @@ class Whereabouts(NamedTuple):
 
 class DuplicateIndex:
     """
-    Known ids in memory. Only the writer's thread may call `find` and `add`, to plan or apply a transaction.
+    Known ids in memory. Only the writer's thread may call `find_place` and `add_ids`, to plan or apply a
+    transaction.
     """
 
     def __init__(self, secret: bytes, *, window_s: float, max_ids: int, native: Native | None = None) -> None:
@@ -104,11 +105,11 @@ class DuplicateIndex:
 
     # -- lookup ----------------------------------------------------------------------------------------------
 
-    def id_of(self, identity: bytes) -> int:
+    def short_id(self, identity: bytes) -> int:
         """Return the eight bytes for a 128-bit id."""
         return (int.from_bytes(identity) * self._factor % PRIME) & MASK
 
-    def find(self, ids: Iterable[int], hours: Iterable[int], now: float) -> int | None:
+    def find_place(self, ids: Iterable[int], hours: Iterable[int], now: float) -> int | None:
         """Return the first known id's place, IN_A_RUN if it is not in memory, or None if all are new."""
         for id in ids:
             place = self._newest.get(id)
@@ -119,7 +120,7 @@ class DuplicateIndex:
                     at = id & run.mask  # inlined, because a call would cost as much as the check saves
                     is_marked = run.marks[at >> 3] >> (at & 7) & 1
                     if is_marked and id in run and run.arrived_at > now - self._window_s:
-                        return self._places.find(id) or IN_A_RUN
+                        return self._places.find_place(id) or IN_A_RUN
         return None
 
     def knows_request(self, name: bytes, now: float) -> bool:
@@ -129,12 +130,12 @@ class DuplicateIndex:
         # the clock may have been an hour ahead
         newest = int(now * NS) // HOUR_NS + 1
         hours = range(newest, newest - 2 - int(self._window_s // 3600 + 1), -1)
-        return self.find((self.id_of(name),), hours, now) is not None
+        return self.find_place((self.short_id(name),), hours, now) is not None
 
     def whereabouts(self, identity: bytes) -> Whereabouts | None:
         """Return where an id is known, or None."""
-        id = self.id_of(identity)
-        packed_place = self.place_at_hand(id)
+        id = self.short_id(identity)
+        packed_place = self.find_place_in_memory(id)
         if packed_place:
             return Whereabouts(decode_place(packed_place), 0.0, inf)
         runs = [run for runs in self._runs.values() for run in runs if id in run]
@@ -146,21 +147,23 @@ class DuplicateIndex:
 
     # -- adding, after the commit ----------------------------------------------------------------------------
 
-    def add(self, ids: Mapping[int, int], hours: Sequence[int], now: float) -> None:
+    def add_ids(self, ids: Mapping[int, int], hours: Sequence[int], now: float) -> None:
         """Add unknown ids of records on disk, in order of record numbers."""
         if ids:
             self._newest.update(ids)
             self._hours.extend(hours)
             self._arrivals.append((now, len(ids)))
 
-    def place_at_hand(self, id: int) -> int | None:
+    def find_place_in_memory(self, id: int) -> int | None:
         """Return the place, IN_A_RUN if it is not in memory, or None if the id is unknown."""
-        return self._newest.get(id) or self._places.find(id)
+        return self._newest.get(id) or self._places.find_place(id)
 
-    def knows(self, id: int) -> bool:
+    def is_among_newest(self, id: int) -> bool:
         return id in self._newest
 
-    def load(self, runs: Iterable[IdRun], covered_since: float, places: RecentPlaces = NO_PLACES) -> None:
+    def load_runs(
+        self, runs: Iterable[IdRun], covered_since: float, places: RecentPlaces = NO_PLACES
+    ) -> None:
         for run in runs:
             self._runs.setdefault(run.hour, []).append(run)
             self._in_runs += len(run.ids)
@@ -168,7 +171,7 @@ class DuplicateIndex:
         self.covered_since = covered_since
         self._places = places
 
-    def removed_below(self, number: int) -> None:
+    def note_removed_below(self, number: int) -> None:
         """Note that records with lower numbers are deleted, so that the next fold forgets where they were."""
         self._lowest_place = encode_place(AI_TELEMETRY, number)
 
@@ -178,7 +181,7 @@ class DuplicateIndex:
 
     # -- folding into runs -----------------------------------------------------------------------------------
 
-    def can_wait(self, now: float) -> bool:
+    def can_fold_later(self, now: float) -> bool:
         """
         Return True if a due fold is large and none of its ids is too old, so that commits need not wait for
         it.
@@ -192,7 +195,7 @@ class DuplicateIndex:
     def _has_old(self, now: float) -> bool:
         return bool(self._arrivals) and self._arrivals[0][0] < now - min(MAX_AGE_S, self._window_s / 2)
 
-    def can_be_due(self, now: float) -> bool:
+    def can_fold_be_due(self, now: float) -> bool:
         """Check cheaply whether `check_fold_due` may be True."""
         return len(self._newest) >= 2 * self._batch or self._has_old(now)
 
@@ -210,11 +213,11 @@ class DuplicateIndex:
         topic, number = decode_place(next(islice(self._newest.values(), self._batch - 1, None)))
         return number < closed_below.get(topic, 1)
 
-    def fold(self, now: float, closed_below: Mapping[str, int] | None = None) -> Fold:
+    def plan_fold(self, now: float, closed_below: Mapping[str, int] | None = None) -> Fold:
         """Plan runs from one batch, or with `closed_below` from every closed id. Changes nothing yet."""
-        return self.oldest_to_fold(now, closed_below).plan_fold()
+        return self.oldest_ids_to_fold(now, closed_below).plan_fold()
 
-    def oldest_to_fold(
+    def oldest_ids_to_fold(
         self, now: float, closed_below: Mapping[str, int] | None = None, *, but_newest: bool = False
     ) -> OldestIds:
         """
@@ -226,14 +229,14 @@ class DuplicateIndex:
         if closed_below is None:
             count = min(self._batch, len(self._newest))
         else:
-            count = self._count_closed(closed_below)
+            count = self._count_closed_ids(closed_below)
             if but_newest:
                 count = min(count, max(0, len(self._newest) - self._batch))
         return OldestIds(
             ids=list(islice(self._newest, count)),
             places=list(islice(self._newest.values(), count)),
             hours=self._hours[:count],
-            arrived_at=self._arrived_at(count),
+            arrived_at=self._latest_arrival_at(count),
             expired_at=now - self._window_s,
             max_in_runs=self._max_ids - (len(self._newest) - count),
             recent=self._places,
@@ -271,7 +274,7 @@ class DuplicateIndex:
         self._places = fold.places
         self.folds += 1
 
-    def _count_closed(self, closed_below: Mapping[str, int]) -> int:
+    def _count_closed_ids(self, closed_below: Mapping[str, int]) -> int:
         count = 0
         for place in self._newest.values():
             topic, number = decode_place(place)
@@ -280,7 +283,7 @@ class DuplicateIndex:
             count += 1
         return count
 
-    def _arrived_at(self, id_count: int) -> float:
+    def _latest_arrival_at(self, id_count: int) -> float:
         newest = 0.0
         for at, count in self._arrivals:
             if id_count <= 0:
@@ -294,7 +297,7 @@ class DuplicateIndex:
     def __len__(self) -> int:
         return len(self._newest) + self._in_runs
 
-    def covers_s(self, now: float) -> float:
+    def covered_window_s(self, now: float) -> float:
         """Return the window in seconds. It is shorter than the setting if the limit on ids cut it."""
         return min(self._window_s, max(0.0, now - self.covered_since))
 
@@ -309,7 +312,7 @@ class DuplicateIndex:
         return any(id in run for run in self._runs.get(hour, ()))
 
     @property
-    def max_run(self) -> int:
+    def max_run_ids(self) -> int:
         return self._max_run
 
     @property
@@ -341,7 +344,7 @@ class OldestIds:
         plan = self.plan
         for hour, ids in self._group_by_hour(ordered):
             plan.add_run(hour, ids, self.arrived_at)
-        plan.expire(self.expired_at)
+        plan.drop_expired(self.expired_at)
         plan.drop_over_limit(self.max_in_runs)
         return Fold(
             taken=len(self.ids),
@@ -388,7 +391,7 @@ class _Plan:
     def __init__(self, index: DuplicateIndex) -> None:
         self._runs = index.runs_by_hour()
         self.native = index.native
-        self._max_run = index.max_run
+        self._max_run = index.max_run_ids
         self._next_key = index.next_key
         self.added: list[IdRun] = []
         self.removed: list[IdRun] = []
@@ -409,7 +412,7 @@ class _Plan:
         self.added.append(build_run(self._next_key, hour, arrived_at, ids, self.native))
         self._next_key += 1
 
-    def expire(self, before: float) -> None:
+    def drop_expired(self, before: float) -> None:
         self._drop_runs([run for run in self._remaining_runs() if run.arrived_at <= before])
 
     def drop_over_limit(self, max_ids: int) -> None:
@@ -457,8 +460,8 @@ class RepeatedIds:
 def filing_hours(record: Record, now_ns: int) -> tuple[int, Iterable[int]]:
     """Return the hour of filing, and the hours in which the call may already be known."""
     if record.start_time is not None:
-        return hours_around(record.start_time, now_ns)
-    return hours_before(getattr(record, "end_time", None), now_ns)
+        return hours_around_start(record.start_time, now_ns)
+    return hours_before_end(getattr(record, "end_time", None), now_ns)
 
 
 class NearHours:
@@ -475,11 +478,11 @@ class NearHours:
         quarter = start // NEAR_NS
         hours = self._known.get(quarter)
         if hours is None:
-            hours = self._known[quarter] = hours_around(start, self._now_ns)
+            hours = self._known[quarter] = hours_around_start(start, self._now_ns)
         return hours
 
 
-def filed_names(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
+def names_with_hours(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
     """Yield names of a record and its request, with their hour of filing."""
     hour, _ = filing_hours(record, now_ns)
     yield record.id, hour
@@ -489,10 +492,10 @@ def filed_names(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
         yield name, now_ns // HOUR_NS
 
 
-def hours_around(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
+def hours_around_start(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
     age = now_ns - start_time
     if age < _TOO_FAR_AHEAD_NS:
-        return hours_before(None, now_ns)
+        return hours_before_end(None, now_ns)
     hour, into = divmod(start_time, HOUR_NS)
     past = age + into  # time since the beginning of the call's hour
     # an earlier report without a start is filed under its end or arrival
@@ -507,7 +510,7 @@ def hours_around(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
     return hour, (hour,)
 
 
-def hours_before(end_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]:
+def hours_before_end(end_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]:
     arrival = now_ns // HOUR_NS
     if end_time is None or now_ns - end_time < _TOO_FAR_AHEAD_NS:
         end_time = now_ns

@@ -32,7 +32,7 @@ class OpenRecords(NamedTuple):
     next: int  # number after the last record
 
 
-def check_closed(last: int, closed_below: int) -> None:
+def require_closed(last: int, closed_below: int) -> None:
     if last >= closed_below:
         raise NotClosed(f"records are closed up to {closed_below - 1} only, not up to {last}. Retry later")
 
@@ -50,7 +50,7 @@ class WaitingReaders:
         self._has_resting = False  # a reader waits without a timeout
         self._moved = asyncio.Event()
 
-    async def changes(self, topic: str) -> AsyncIterator[int]:
+    async def watermark_changes(self, topic: str) -> AsyncIterator[int]:
         """Yield the watermark now and at each change. It may briefly fall after state was reloaded."""
         seen = 0
         while True:
@@ -59,9 +59,9 @@ class WaitingReaders:
                 seen = closed
                 yield closed
             else:
-                await self._wait_for_move()
+                await self._wait_for_change()
 
-    async def _wait_for_move(self) -> None:
+    async def _wait_for_change(self) -> None:
         closes_in_s = self._closes_in_s()
         timeout = None if closes_in_s is None else min(LOOK_AGAIN_S, max(STEP_S, closes_in_s))
         self._has_resting |= timeout is None
@@ -69,7 +69,7 @@ class WaitingReaders:
             async with asyncio.timeout(timeout):
                 await self._moved.wait()
 
-    def wake_resting(self) -> None:
+    def wake_untimed(self) -> None:
         """
         Wake readers without a timeout, after a commit.
 
@@ -93,9 +93,9 @@ class Horizon:
         self._closed_below: dict[str, int] = {}
         self._open: deque[tuple[float, Mapping[str, int]]] = deque()
         self._frozen = False
-        self._readers = WaitingReaders(self.closed_below, self._closes_in_s)
+        self._readers = WaitingReaders(self.closed_below, self._next_close_in_s)
 
-    def begin(self, next_numbers: Mapping[str, int], newest: Iterable[OpenRecords] = ()) -> None:
+    def set_start_state(self, next_numbers: Mapping[str, int], newest: Iterable[OpenRecords] = ()) -> None:
         """
         Set the state at a start. Records committed less than `hold_s` ago stay open for the remaining time.
         """
@@ -109,7 +109,7 @@ class Horizon:
             left_s = min(self._hold_s, recent.at + self._hold_s - now)
             self._open.append((timer + left_s, {recent.topic: recent.next}))
 
-    def close(self, topic: str, below: int) -> None:
+    def close_below(self, topic: str, below: int) -> None:
         """
         Close records that a reader saw before the start, even if they would still be open. They must not
         change.
@@ -118,19 +118,19 @@ class Horizon:
             highest = max(numbers.get(topic, 1) for _, numbers in self._open)
             self._raise_watermarks({topic: min(below, highest)})
 
-    def freeze(self) -> dict[str, int]:
-        """Return the watermarks, and hold them until `thaw`."""
+    def freeze_watermarks(self) -> dict[str, int]:
+        """Return the watermarks, and hold them until `thaw_watermarks`."""
         closed = self.closed_watermarks()
         self._frozen = True
         return closed
 
-    def thaw(self, next_numbers: Mapping[str, int] | None = None) -> None:
+    def thaw_watermarks(self, next_numbers: Mapping[str, int] | None = None) -> None:
         """End a commit. If it succeeded, its records, below `next_numbers`, are open."""
         self._frozen = False
         if next_numbers:
             self._open.append((self._clock.monotonic() + self._hold_s, next_numbers))
         self._close_due_records()
-        self._readers.wake_resting()
+        self._readers.wake_untimed()
 
     def closed_watermarks(self) -> dict[str, int]:
         """
@@ -146,10 +146,10 @@ class Horizon:
             self._close_due_records()
         return self._closed_below.get(topic, 1)
 
-    def changes(self, topic: str) -> AsyncIterator[int]:
-        return self._readers.changes(topic)
+    def watermark_changes(self, topic: str) -> AsyncIterator[int]:
+        return self._readers.watermark_changes(topic)
 
-    def _closes_in_s(self) -> float | None:
+    def _next_close_in_s(self) -> float | None:
         return self._open[0][0] - self._clock.monotonic() if self._open else None
 
     def _close_due_records(self) -> None:

@@ -121,7 +121,7 @@ class _Index:
             if not self.below[above]:
                 del self.below[above]
 
-    def around(self, span: bytes, given: Sequence[GivenValues]) -> Around:
+    def values_around(self, span: bytes, given: Sequence[GivenValues]) -> Around:
         """Return the runs and values around a span, including the span. `given` are values by number."""
         runs: list[str] = []
         values = NOTHING_GIVEN
@@ -129,7 +129,7 @@ class _Index:
         while (found := self.spans.get(span)) is not None and span not in passed and len(runs) < MOST_RUNS:
             passed.add(span)
             above, place = found
-            if place < 0 and _is_run(place):
+            if place < 0 and _is_run_span(place):
                 runs.append(span.hex())
             if place < 0 and (number := _given_number(place)):
                 values = given[number] if values is NOTHING_GIVEN else values.with_missing_from(given[number])
@@ -160,14 +160,14 @@ class _Index:
                 continue
             passed.add(each)
             place = self.spans[each][1]
-            if _is_run(place):
-                yield from self._first_call(each, passed)
+            if _is_run_span(place):
+                yield from self._first_call_below(each, passed)
                 continue
             if place > 0:
                 yield each
             waiting += self.below.get(each, ())
 
-    def _first_call(self, run: bytes, passed: set[bytes]) -> Iterator[bytes]:
+    def _first_call_below(self, run: bytes, passed: set[bytes]) -> Iterator[bytes]:
         waiting = [run]
         while waiting:
             for each in self.below.get(waiting.pop(), ()):
@@ -196,9 +196,9 @@ class _Sender:
         self._uses: Counter[int] = Counter()
         self._free: list[int] = []
         self.besides: Counter[str] = Counter()  # number of calls with BESIDE, by trace
-        self._last = b"", _Index()  # what `index` read last, and its result
+        self._last = b"", _Index()  # what `trace_index` read last, and its result
 
-    def _number_for(self, given: GivenValues | None) -> int:
+    def _find_or_assign_number(self, given: GivenValues | None) -> int:
         if given is None or given == NOTHING_GIVEN:
             return 0
         number = self._numbers.get(given)
@@ -208,7 +208,7 @@ class _Sender:
             self.given[number : number + 1] = [given]
         return number
 
-    def _count_use(self, place: int, spans: int) -> None:
+    def _add_uses(self, place: int, spans: int) -> None:
         number = _given_number(place)
         if not number:
             return
@@ -218,7 +218,7 @@ class _Sender:
             self.given[number] = NOTHING_GIVEN
             self._free.append(number)
 
-    def index(self, trace: str) -> _Index:
+    def trace_index(self, trace: str) -> _Index:
         """Return an index to read. It is the last one if the trace has the same spans."""
         found = self.traces.get(trace, b"")
         if isinstance(found, _Index):
@@ -229,7 +229,7 @@ class _Sender:
             self._last = found, index
         return index
 
-    def add(self, trace: str, item: bytes) -> bool:
+    def add_span(self, trace: str, item: bytes) -> bool:
         """Add a span of a trace. Return False if it is known."""
         found = self.traces.get(trace)
         if found is None:
@@ -244,11 +244,11 @@ class _Sender:
             return False
         self.count += 1
         if item[_FIRST_OF_PLACE]:  # the first byte is 0 for the plain place of a call
-            self._note_spans(trace, _ITEM.unpack(item)[2], 1)
+            self._add_span_count(trace, _ITEM.unpack(item)[2], 1)
         return True
 
-    def _note_spans(self, trace: str, place: int, spans: int) -> None:
-        self._count_use(place, spans)
+    def _add_span_count(self, trace: str, place: int, spans: int) -> None:
+        self._add_uses(place, spans)
         if place & _IS_BESIDE and place > 0:
             self.besides[trace] += spans
             if not self.besides[trace]:
@@ -256,21 +256,21 @@ class _Sender:
 
     def add_step(self, ids: bytes, kind: int, given: GivenValues | None) -> bytes | None:
         """Return a new span that is no call as it is stored, or None if it is known."""
-        place = kind - 2 * self._number_for(given)
+        place = kind - 2 * self._find_or_assign_number(given)
         row = ids + place.to_bytes(8, signed=True)
-        if self.add(ids[:_TRACE].hex(), row[_TRACE:]):
+        if self.add_span(ids[:_TRACE].hex(), row[_TRACE:]):
             return row
-        self._count_use(place, 0)
+        self._add_uses(place, 0)
         return None
 
-    def add_stored(self, row: bytes, given: Sequence[GivenValues]) -> bytes | None:
+    def add_stored_row(self, row: bytes, given: Sequence[GivenValues]) -> bytes | None:
         """Add a stored span. `given` are the values of its row by number."""
         place = int.from_bytes(row[-8:], signed=True)
         if number := _given_number(place):
             return self.add_step(row[:-8], place + 2 * number, given[number])
-        return row if self.add(row[:_TRACE].hex(), row[_TRACE:]) else None
+        return row if self.add_span(row[:_TRACE].hex(), row[_TRACE:]) else None
 
-    def remove(self, row: bytes) -> None:
+    def remove_row(self, row: bytes) -> None:
         trace, span = row[:_TRACE].hex(), row[_TRACE : _TRACE + 8]
         found = self.traces[trace]
         if isinstance(found, bytes):
@@ -282,7 +282,7 @@ class _Sender:
             _, place = found.spans[span]
             found.remove(span)
             is_empty = not found.spans
-        self._note_spans(trace, place, -1)
+        self._add_span_count(trace, place, -1)
         if is_empty:
             del self.traces[trace]
         self.count -= 1
@@ -292,8 +292,8 @@ class PendingSpans:
     """
     The pending spans, at most `most` of all keys.
 
-    A plan adds spans at once, `apply` confirms them after the commit. If it failed, the next plan takes them
-    back (`begin`).
+    A plan adds spans at once, `apply_commit` confirms them after the commit. If it failed, the next plan takes
+    them back (`undo_new_spans`).
     """
 
     def __init__(self, most: int) -> None:
@@ -303,17 +303,17 @@ class PendingSpans:
         self._aged_at = 0.0
 
     @property
-    def spans_by_key(self) -> Mapping[str, int]:
+    def span_counts_by_key(self) -> Mapping[str, int]:
         return {name: sender.count for name, sender in self._senders.items() if sender.count}
 
     def __len__(self) -> int:
         # a plan on another thread may add a key meanwhile
         return sum(sender.count for sender in list(self._senders.values()))
 
-    def begin(self) -> None:
+    def undo_new_spans(self) -> None:
         """Take back the spans of a failed commit."""
         for name, row in reversed(self._new):
-            self._senders[name].remove(row)
+            self._senders[name].remove_row(row)
         self._new.clear()
 
     def add_calls(self, name: str, calls: Iterable[CallBelow]) -> list[tuple[LinkedSpan, CallBelow]]:
@@ -334,7 +334,7 @@ class PendingSpans:
                 sender.count += 1
                 if place & _IS_BESIDE:
                     sender.besides[trace] += 1
-            elif sender.add(trace, row[_TRACE:]):
+            elif sender.add_span(trace, row[_TRACE:]):
                 related.append((LinkedSpan(name, trace, row[_TRACE : _TRACE + 8]), call))
             else:
                 continue
@@ -366,9 +366,9 @@ class PendingSpans:
         self._new.append((name, row))
         return LinkedSpan(name, trace, row[_TRACE : _TRACE + 8])
 
-    def around(self, span: LinkedSpan) -> Around:
+    def values_around(self, span: LinkedSpan) -> Around:
         sender = self._senders[span.sender]
-        return sender.index(span.trace).around(span.id, sender.given)
+        return sender.trace_index(span.trace).values_around(span.id, sender.given)
 
     def calls_below(self, spans: Iterable[LinkedSpan]) -> Iterator[tuple[int, Around]]:
         """Yield the places of calls below new spans, with the runs and values around them."""
@@ -382,12 +382,12 @@ class PendingSpans:
                 continue
             if isinstance(found, bytes) and all(found.count(id) < 2 for id in new):
                 continue
-            index = sender.index(trace)
-            for call, lacks_runs in _calls_to_place(index, new, sender.given).items():
-                runs, given = index.around(call, sender.given)
+            index = sender.trace_index(trace)
+            for call, lacks_runs in _calls_lacking_values(index, new, sender.given).items():
+                runs, given = index.values_around(call, sender.given)
                 yield index.spans[call][1] & ~_IS_BESIDE, Around(runs if lacks_runs else (), given)
 
-    def places_below(self, name: str, steps: Iterable[SpanStep]) -> Iterator[int]:
+    def call_places_below(self, name: str, steps: Iterable[SpanStep]) -> Iterator[int]:
         """Yield places of calls that spans may link, before the spans are added."""
         sender = self._senders.get(name)
         if sender is None:
@@ -395,16 +395,16 @@ class PendingSpans:
         for trace, span, *_ in steps:
             row = _encode_span(trace, span, _NO_SPAN.hex(), 0) if trace in sender.traces else None
             if row is not None:
-                index = sender.index(trace)
+                index = sender.trace_index(trace)
                 for call in islice(index.all_calls_below(row[_TRACE : _TRACE + 8]), MOST_PLACED):
                     yield index.spans[call][1] & ~_IS_BESIDE
 
-    def has_besides(self, name: str) -> bool:
+    def has_calls_beside_others(self, name: str) -> bool:
         """Return whether a scope wrote calls of this key next to calls of other scopes."""
         sender = self._senders.get(name)
         return sender is not None and bool(sender.besides)
 
-    def beside(self, name: str, trace: str, span: str, above: str) -> Siblings | None:
+    def find_siblings(self, name: str, trace: str, span: str, above: str) -> Siblings | None:
         """Return the calls below the span above a call, if one scope wrote calls next to those of another."""
         sender = self._senders.get(name)
         if sender is None or trace not in sender.traces:
@@ -414,7 +414,7 @@ class PendingSpans:
         row = _encode_span(trace, span, above.removeprefix(BESIDE), 0)
         if row is None:
             return None
-        index = sender.index(trace)
+        index = sender.trace_index(trace)
         places = [index.spans[each][1] for each in index.below.get(row[_TRACE + 8 : _TRACE + 16], ())]
         calls = [place for place in places if place > 0]
         besides = [place & ~_IS_BESIDE for place in calls if place & _IS_BESIDE]
@@ -456,27 +456,27 @@ class PendingSpans:
             over -= len(items) // ROW.size
             yield key
 
-    def apply(self, rows: Iterable[PartialReport], gone: Iterable[bytes]) -> None:
+    def apply_commit(self, rows: Iterable[PartialReport], gone: Iterable[bytes]) -> None:
         self._new.clear()
         for row in rows:
-            name, items, _ = _decode(row.body)
+            name, items, _ = _decode_row(row.body)
             self._senders[name].rows[row.key] = row.at, items
         self._forget_keys(gone)
 
-    def load(self, rows: Iterable[PartialReport]) -> int:
+    def load_rows(self, rows: Iterable[PartialReport]) -> int:
         """Load rows at a start or from another process. Return the number of unreadable rows."""
-        self.begin()
+        self.undo_new_spans()
         damaged = 0
         for row in rows:
             try:
-                name, items, given = _decode(row.body)
+                name, items, given = _decode_row(row.body)
             except (msgspec.DecodeError, ValueError):
                 damaged += 1
                 continue
             sender = self._senders.setdefault(name, _Sender())
             if row.key in sender.rows:
                 continue
-            new = [each for each in _split_rows(items) if sender.add_stored(each, given) is not None]
+            new = [each for each in _split_rows(items) if sender.add_stored_row(each, given) is not None]
             sender.rows[row.key] = row.at, b"".join(new)
         self._forget_keys(list(self._keys_over_limit()))
         return damaged
@@ -487,12 +487,14 @@ class PendingSpans:
             for key in keys & sender.rows.keys():
                 _, items = sender.rows.pop(key)
                 for row in _split_rows(items):
-                    sender.remove(row)
+                    sender.remove_row(row)
             if not sender.count:
                 del self._senders[name]
 
 
-def _calls_to_place(index: _Index, new: Sequence[bytes], given: Sequence[GivenValues]) -> dict[bytes, bool]:
+def _calls_lacking_values(
+    index: _Index, new: Sequence[bytes], given: Sequence[GivenValues]
+) -> dict[bytes, bool]:
     """
     Return the calls below new spans that may lack runs or values, and whether they lack runs. Calls that lack
     only values are added by the uppermost new span.
@@ -502,7 +504,7 @@ def _calls_to_place(index: _Index, new: Sequence[bytes], given: Sequence[GivenVa
     for id in new:
         if id not in index.below:
             continue
-        around = index.around(id, given)
+        around = index.values_around(id, given)
         # a dict keeps the order
         with_runs = dict.fromkeys(islice(index.calls_below(id), MOST_PLACED)) if around.runs else {}
         gives_values = around.given is not NOTHING_GIVEN and index.spans[id][0] not in every_new
@@ -514,7 +516,7 @@ def _calls_to_place(index: _Index, new: Sequence[bytes], given: Sequence[GivenVa
 _rows = msgspec.msgpack.Decoder(tuple[str, bytes, list[GivenValues]])
 
 
-def _is_run(place: int) -> bool:
+def _is_run_span(place: int) -> bool:
     return place < 0 and place % 2 == 1
 
 
@@ -560,7 +562,7 @@ def _encode_row(at: float, sender: str, rows: Iterable[bytes], given: Sequence[G
     return PartialReport(SPANS + blake2b(pack(">d", at) + body, digest_size=16).digest(), at, body)
 
 
-def _decode(body: bytes) -> tuple[str, bytes, list[GivenValues]]:
+def _decode_row(body: bytes) -> tuple[str, bytes, list[GivenValues]]:
     """
     Return the sender, trace items and values of a row. Raises msgspec.DecodeError or ValueError if it is
     damaged.
@@ -573,10 +575,10 @@ def _decode(body: bytes) -> tuple[str, bytes, list[GivenValues]]:
     return sender, items, given
 
 
-def change_given(body: bytes, change: Callable[[GivenValues], GivenValues]) -> bytes:
+def change_given_values(body: bytes, change: Callable[[GivenValues], GivenValues]) -> bytes:
     """Return a stored row with changed values. A damaged row stays."""
     try:
-        sender, items, given = _decode(body)
+        sender, items, given = _decode_row(body)
     except (msgspec.DecodeError, ValueError):
         return body
     return msgspec.msgpack.encode((sender, items, [*map(change, given)]))

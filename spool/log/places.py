@@ -37,7 +37,7 @@ class PlaceBlock:
     places: array[int]
     highest: int
 
-    def find(self, id: int) -> int | None:
+    def find_place(self, id: int) -> int | None:
         run = self.run
         at = id & run.mask
         if not run.marks[at >> 3] >> (at & 7) & 1:
@@ -59,12 +59,12 @@ class _StoredBlock(msgspec.Struct, array_like=True):
 _packed = msgspec.msgpack.Decoder(_StoredBlock)
 
 
-def encode_fact(block: PlaceBlock) -> tuple[str, bytes]:
+def encode_block(block: PlaceBlock) -> tuple[str, bytes]:
     packed = _StoredBlock(block.run.arrived_at, *runs.pack_ids(block.run.ids), *runs.pack_ids(block.places))
-    return fact_key(block.run.key), msgspec.msgpack.encode(packed)
+    return block_fact_key(block.run.key), msgspec.msgpack.encode(packed)
 
 
-def fact_key(key: int) -> str:
+def block_fact_key(key: int) -> str:
     return f"{FIRST}{key:020}"
 
 
@@ -91,9 +91,9 @@ class RecentPlaces:
     def __len__(self) -> int:
         return sum(len(block.places) for block in self.blocks)
 
-    def find(self, id: int) -> int | None:
+    def find_place(self, id: int) -> int | None:
         for block in reversed(self.blocks):
-            place = block.find(id)
+            place = block.find_place(id)
             if place is not None:
                 return place
         return None

@@ -21,7 +21,7 @@ from spool.packed.native import Native
 class Observer(Protocol):
     """An object that is notified after each durable commit. It must not raise or wait."""
 
-    def committed(self, commit: Commit) -> None: ...
+    def note_commit(self, commit: Commit) -> None: ...
 
 
 class ReadableLog(Protocol):
@@ -47,7 +47,7 @@ class ReadableLog(Protocol):
         """
         ...
 
-    def changes(self, topic: str) -> AsyncIterator[int]: ...
+    def watermark_changes(self, topic: str) -> AsyncIterator[int]: ...
 
     def next_number(self, topic: str) -> int:
         """Return the next number. Stored records, open or closed, have lower numbers."""
@@ -59,7 +59,7 @@ class ReadableLog(Protocol):
 
 
 class Log(ReadableLog, Protocol):
-    async def repeated_ids(self) -> int:
+    async def count_repeated_ids(self) -> int:
         """
         Return how often ids are repeated too far apart for a lookup, counted once a day in each process.
         """
@@ -100,7 +100,7 @@ class Log(ReadableLog, Protocol):
         """Raises NotThere for a receipt of another log."""
         ...
 
-    async def unrecognised(self) -> Sequence[Mapping[str, object]]:
+    async def unrecognised_items(self) -> Sequence[Mapping[str, object]]:
         """
         Return the attribute names of items that look like AI calls and that no dialect reads: {names, count,
         last_seen}.
@@ -127,7 +127,7 @@ class Log(ReadableLog, Protocol):
         """Raises SpoolUnavailable."""
         ...
 
-    async def retain(self) -> int:
+    async def run_retention(self) -> int:
         """Delete entries that are too old or of which the space is needed. Return their number."""
         ...
 
@@ -147,6 +147,6 @@ def notify_observer(observer: Observer, commit: Commit) -> None:
     Notify an observer. Errors are logged, because a sender that got an error would send the records again.
     """
     try:
-        observer.committed(commit)
+        observer.note_commit(commit)
     except Exception:  # noqa: BLE001 - the observer's code, after the commit
         _log.exception("an observer of the log failed", extra={"action": "observer_failed"})

@@ -121,7 +121,7 @@ def _receipt_view(
         "topic": terms.topic,
         "at": committed_at,
         "received": terms.received,
-        "records": terms.known_and_new_records,
+        "records": terms.known_and_new_count,
         "new": terms.accepted,
         "duplicates": terms.duplicates,
         "amended": terms.amended,

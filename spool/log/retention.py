@@ -23,7 +23,7 @@ SERIES_AGE_S = 30 * 86_400
 Reader = Callable[[str], int | None]
 
 
-def lowest_needed(topic: str, limit: int, readers: Iterable[Reader]) -> int:
+def lowest_needed_number(topic: str, limit: int, readers: Iterable[Reader]) -> int:
     needed = [reader(topic) for reader in readers]
     return min([limit, *(number for number in needed if number is not None)])
 
@@ -110,7 +110,7 @@ class DamagedCommits(Exception):
     """A commit row to delete is unreadable."""
 
 
-def log_set_aside(commits: Sequence[int]) -> None:
+def log_damaged_commits(commits: Sequence[int]) -> None:
     _log.error(
         "%d commit rows are damaged and set aside. The counters still include what they counted, but "
         "their receipts cannot be read",
@@ -119,7 +119,9 @@ def log_set_aside(commits: Sequence[int]) -> None:
     )
 
 
-def carried_sums(rows: Iterable[tuple[int, int, bytes]], *, as_they_are: bool) -> Counter[tuple[str, str]]:
+def sum_carried_terms(
+    rows: Iterable[tuple[int, int, bytes]], *, as_they_are: bool
+) -> Counter[tuple[str, str]]:
     """
     Sum (topic, term) over rows of id, checksum and terms.
 
@@ -127,7 +129,7 @@ def carried_sums(rows: Iterable[tuple[int, int, bytes]], *, as_they_are: bool) -
     """
     sums: Counter[tuple[str, str]] = Counter()
     for commit, checksum, packed in rows:
-        terms = books.check_terms(packed, checksum)
+        terms = books.unpack_checked_terms(packed, checksum)
         if terms is None and not as_they_are:
             raise DamagedCommits
         if terms is None:

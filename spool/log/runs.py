@@ -48,7 +48,7 @@ def build_run(key: int, hour: int, arrived_at: float, ids: array[int], native: N
     """Build a run. Four to eight bits per id exclude seven of eight unknown ids."""
     bits = max(8, 1 << (4 * len(ids) - 1).bit_length())
     mask = bits - 1
-    if native is not None and (native_marks := native.marks(ids.tobytes(), bits >> 3)) is not None:
+    if native is not None and (native_marks := native.low_end_marks(ids.tobytes(), bits >> 3)) is not None:
         return IdRun(key, hour, arrived_at, ids, native_marks, mask)
     flags = bytearray(bits)  # a byte per bit: Python sets bytes twice as fast
     for id in ids:
@@ -60,7 +60,7 @@ def build_run(key: int, hour: int, arrived_at: float, ids: array[int], native: N
 def merge_runs(one: array[int], other: array[int], native: Native | None = None) -> array[int]:
     """Merge two runs, one slice of the number range at a time."""
     merged = array("Q")
-    if native is not None and (merged_bytes := native.merge(one.tobytes(), other.tobytes())) is not None:
+    if native is not None and (merged_bytes := native.merge_runs(one.tobytes(), other.tobytes())) is not None:
         merged.frombytes(merged_bytes)
         return merged
     for low in range(SLICES):

@@ -153,13 +153,13 @@ class Native:
         self.panic: type[BaseException] = module.Panic
         self.faults = 0
         self._module = module
-        self._table = _make_table(module)
+        self._table = _build_field_table(module)
 
     @property
     def is_on(self) -> bool:
         return self.faults < MOST_FAULTS
 
-    def walk(self, packed: bytes, count: int) -> Walked | None:
+    def record_positions(self, packed: bytes, count: int) -> Walked | None:
         """
         Return the positions of the records. None if the bytes have anything else, or if the module is off;
         Python then reads them.
@@ -167,11 +167,11 @@ class Native:
         found = self._try_native(self._table.walk, packed, count)
         return None if found is None else Walked(*found)
 
-    def merge(self, one: bytes, other: bytes) -> bytes | None:
+    def merge_runs(self, one: bytes, other: bytes) -> bytes | None:
         """Merge two runs of ids. None if Python must do it."""
         return self._try_native(self._module.merge, one, other)
 
-    def marks(self, ids: bytes, size: int) -> bytes | None:
+    def low_end_marks(self, ids: bytes, size: int) -> bytes | None:
         """Return a bit for the low end of each id. None if Python must do it."""
         return self._try_native(self._module.marks, ids, size)
 
@@ -181,7 +181,7 @@ class Native:
         try:
             return work(*given)
         except self.panic as error:
-            self.fail(error)
+            self.count_fault(error)
             return None
 
     def span_writer(self, **layout: Any) -> SpanWriter:
@@ -196,7 +196,7 @@ class Native:
         memory: ItemMemory = self._module.Memory(**plan)
         return memory
 
-    def fail(self, error: BaseException) -> None:
+    def count_fault(self, error: BaseException) -> None:
         """Count a fault. After MOST_FAULTS, the module is off until the next start."""
         self.faults += 1
         words = (
@@ -229,7 +229,7 @@ class NativeUse:
         return "" if self.native is None else self.native.version
 
     @property
-    def words(self) -> str:
+    def status_text(self) -> str:
         if self.native is None:
             return f"off: {self.reason}"
         return (
@@ -246,14 +246,14 @@ def load_if_enabled(wanted: bool) -> NativeUse:
     if not wanted:
         return NativeUse(reason="server.native is false")
     try:
-        return NativeUse(load(), is_installed=True)
+        return NativeUse(load_native(), is_installed=True)
     except ModuleNotFoundError as error:
         return NativeUse(reason=str(error))
     except ImportError as error:
         return NativeUse(reason=str(error), is_installed=True)
 
 
-def load() -> Native:
+def load_native() -> Native:
     """Load the module. Raises ImportError with the reason."""
     module = importlib.import_module(MODULE)
     found = getattr(module, "INTERFACE", None)
@@ -264,7 +264,7 @@ def load() -> Native:
     return Native(module)
 
 
-def _make_table(module: ModuleType) -> Any:
+def _build_field_table(module: ModuleType) -> Any:
     """Return the table of fields. A record may omit fields at its end, which are then read as None."""
     kinds, least = _field_kinds()
     return module.Table(tag=Inference.__struct_config__.tag, fields=list(kinds), least=least)
@@ -274,7 +274,7 @@ def _make_table(module: ModuleType) -> Any:
 def _field_kinds() -> tuple[Sequence[tuple[int, bool]], int]:
     fields = msgspec.structs.fields(Inference)
     kinds = tuple((_TAGS, False) if field.name == _TEXTS else _value_kind(field.type) for field in fields)
-    return kinds, 1 + max(number for number, field in enumerate(fields) if not _may_lack(field))
+    return kinds, 1 + max(number for number, field in enumerate(fields) if not _can_be_omitted(field))
 
 
 def _value_kind(type: Any) -> tuple[int, bool]:
@@ -286,6 +286,6 @@ def _value_kind(type: Any) -> tuple[int, bool]:
     return EMPTY, False
 
 
-def _may_lack(field: msgspec.structs.FieldInfo) -> bool:
+def _can_be_omitted(field: msgspec.structs.FieldInfo) -> bool:
     """Return whether a field may be omitted because its default is None, False or empty."""
     return field.default is None or field.default is False or field.default_factory is dict

@@ -81,7 +81,7 @@ def packed_records(
         entry, begin, end = _amend_records(entry, begin, end, filled), 0, end - begin
     walked = entry.walked
     if walked is None:
-        walked = entry.walked = native.walk(entry.packed, len(entry.decoded))
+        walked = entry.walked = native.record_positions(entry.packed, len(entry.decoded))
     if walked is None:
         return None
     odd = [place for place in walked.odd if begin <= place < end]

@@ -15,7 +15,7 @@ from spool.packed.native import Native, NativeFault, RowAdder, field_position
 from spool.packed.records import PackedRecords
 from spool.processing import MARKS
 from spool.record import NS
-from spool.turns.fair_turns import pause
+from spool.turns.fair_turns import pause_for_others
 
 _DIMENSIONS: Final = rule.CountedFields.__struct_fields__[:-3]
 _decoder = msgspec.msgpack.Decoder(rule.CountedFields)
@@ -23,7 +23,7 @@ _decoder = msgspec.msgpack.Decoder(rule.CountedFields)
 
 class PackedSums:
     """
-    Sums of packed records. Call `hand_over` at the end.
+    Sums of packed records. Call `move_rows_to_sums` at the end.
 
     After a NativeFault, discard `sums`, which contain only a part, and start again.
     """
@@ -33,13 +33,13 @@ class PackedSums:
         self._sums = sums
         self._rows = _row_adder(native, sums)
 
-    async def add(self, entry: Entry) -> None:
+    async def add_entry(self, entry: Entry) -> None:
         """Add the records of an entry. While Python adds, other tasks can run."""
         records = entry.records
         if not isinstance(records, PackedRecords):
             for part in entry.split(records_at_once()):
                 self._sums.add([part])
-                await pause()
+                await pause_for_others()
             return
         arrival = rule.counted_hour(None, entry.committed_at)
         came = arrival // rule.HOUR_S, (arrival + rule.AHEAD_S) * NS
@@ -47,26 +47,26 @@ class PackedSums:
         at, end = records.begin, records.end
         while at < end:
             if self._rows.is_full:
-                await self.hand_over()
+                await self.move_rows_to_sums()
             number = entry.first + at - records.begin
             try:
                 at = self._rows.add(records.packed, records.offsets, at, end, number, came)
             except self._native.panic as error:
-                self._native.fail(error)
+                self._native.count_fault(error)
                 raise NativeFault from error
             if at < end:  # Python must add this record
                 self._sums.add([_single_record_entry(entry, at - records.begin)])
                 at, done = at + 1, done + 1
                 if done % records_at_once() == 0:
-                    await pause()
-        await pause()
+                    await pause_for_others()
+        await pause_for_others()
 
-    async def hand_over(self) -> None:
+    async def move_rows_to_sums(self) -> None:
         """Add the module's rows to the sums. There may be as many rows as calls."""
         rows, first = self._rows.take()
         for number, (hour, values, measures) in enumerate(rows, start=1):
             if number % records_at_once() == 0:
-                await pause()
+                await pause_for_others()
             self._sums.merge(hour * rule.HOUR_S, _decoder.decode(values), measures)
         for hour, number in first.items():
             self._sums.note_first(hour * rule.HOUR_S, number)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from spool.clock import Clock
 from spool.errors import SpoolError
-from spool.installation import SIZE, derive_secret, make_secret
+from spool.installation import SIZE, derive_secret, store_secret
 from spool.postgres.connections.target import parse_address
 from spool.postgres.database import Connection, Database, PostgresConnection
 from spool.settings import (
@@ -79,7 +79,7 @@ def make_secret_file(settings: StorageSettings) -> bool:
     path = settings.secret_file
     if path is None or path.exists():
         return False
-    make_secret(path, secrets.token_bytes(SIZE))
+    store_secret(path, secrets.token_bytes(SIZE))
     return True
 
 
@@ -99,7 +99,7 @@ def address_problems(settings: StorageSettings) -> Iterator[str]:
     except (SpoolError, ValueError) as error:
         yield str(error)
         return
-    if not _is_this_machine(parameters) and _value_used_by_libpq(parameters, "sslmode") != "verify-full":
+    if not _is_database_local(parameters) and _value_used_by_libpq(parameters, "sslmode") != "verify-full":
         yield "storage: the address of a PostgreSQL on another machine needs sslmode=verify-full"
 
 
@@ -129,7 +129,7 @@ def _variable_name(parameter: str) -> str:
     return f"PG{parameter.upper()}"
 
 
-def _is_this_machine(parameters: dict[str, str]) -> bool:
+def _is_database_local(parameters: dict[str, str]) -> bool:
     hosts = _value_used_by_libpq(parameters, "hostaddr") or _value_used_by_libpq(parameters, "host")
     return all(not host or host.startswith(("/", "@")) or _is_loopback(host) for host in hosts.split(","))
 
@@ -174,7 +174,7 @@ async def read_or_store_facts(
         "settings": _encode_settings({name: getattr(settings, name) for name in SHARED}),
     }
 
-    def add(connection: Connection) -> dict[str, bytes]:
+    def add_missing_facts(connection: Connection) -> dict[str, bytes]:
         stored = _read_facts(database, connection)
         if len(stored) < len(own):
             for name, value in sorted(own.items()):
@@ -182,7 +182,7 @@ async def read_or_store_facts(
             stored = _read_facts(database, connection)
         return stored
 
-    found = await database.transaction(add)
+    found = await database.transaction(add_missing_facts)
     if found["secret"] != check:
         raise SpoolError(
             "storage.secret_file is not the secret of this installation: copy the file from another node"
@@ -204,10 +204,10 @@ async def read_or_store_facts(
 async def read_settings(database: Database) -> dict[str, float]:
     """Return the shared settings, empty before the first start."""
 
-    def read(connection: Connection) -> bytes:
+    def read_settings_text(connection: Connection) -> bytes:
         return _read_facts(database, connection).get("settings", b"{}")
 
-    settings: dict[str, float] = json.loads(await database.read(read))
+    settings: dict[str, float] = json.loads(await database.read(read_settings_text))
     return settings
 
 
@@ -219,7 +219,7 @@ async def read_incarnation(database: Database) -> str:
 async def change_settings(database: Database, changes: Mapping[str, float]) -> dict[str, float]:
     """Each node applies the changes at its next start."""
 
-    def change(connection: Connection) -> dict[str, float]:
+    def change_stored_settings(connection: Connection) -> dict[str, float]:
         database.check_standby(connection)
         connection.execute(database.fill_in_names("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
         before = _read_facts(database, connection)["settings"]
@@ -227,7 +227,7 @@ async def change_settings(database: Database, changes: Mapping[str, float]) -> d
         connection.execute(database.fill_in_names(CHANGE), (_encode_settings(after), before))
         return after
 
-    return await database.transaction(change, needs_standby=lambda _: database.needs_standby)
+    return await database.transaction(change_stored_settings, needs_standby=lambda _: database.needs_standby)
 
 
 def _read_facts(database: Database, connection: Connection) -> dict[str, bytes]:

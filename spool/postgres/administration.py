@@ -24,12 +24,12 @@ from spool.postgres.log.confirmed import LOST_FILE, ConfirmedCommits
 from spool.postgres.migrations import (
     VERSION,
     FoundSchema,
-    found_schema,
-    found_version,
     migrate_schema,
-    usable_schema,
+    read_schema,
+    read_schema_version,
+    read_usable_schema,
 )
-from spool.postgres.transfer.unfinished import is_marked
+from spool.postgres.transfer.unfinished import is_marked_unfinished
 from spool.settings import NO_POOLER, REPLICATED, SHARED, SpoolSettings, StorageSettings
 from spool.storage import Administration
 
@@ -49,7 +49,7 @@ async def create_storage(storage: StorageSettings, settings: SpoolSettings) -> M
     secret_made = make_secret_file(storage)
     secret = read_secret(storage)
     async with _open_database(storage) as database:
-        before = await found_version(database)
+        before = await read_schema_version(database)
         await migrate_schema(database)
         facts = await read_or_store_facts(database, secret, settings)
     return {
@@ -62,10 +62,10 @@ async def create_storage(storage: StorageSettings, settings: SpoolSettings) -> M
     }
 
 
-async def bring_up_to_date(storage: StorageSettings) -> Mapping[str, object]:
+async def upgrade_schema(storage: StorageSettings) -> Mapping[str, object]:
     """If this raises Unconfirmed, a standby may not have the upgrade, so run it again."""
     async with _open_database(storage) as database:
-        before = await found_version(database)
+        before = await read_schema_version(database)
         if not before:
             raise NotAllowed(f"the schema {storage.schema} does not exist yet: run tollhouse storage init")
         await migrate_schema(database)
@@ -80,11 +80,11 @@ async def describe_database(storage: StorageSettings) -> Mapping[str, object]:
             lambda connection: _read_server_state(database, connection)
         )
         elapsed_s = time.perf_counter() - began
-        found = await found_schema(database)
+        found = await read_schema(database)
         shared = await read_settings(database) if found.version else {}
-        is_unfinished = await is_marked(database)
+        is_unfinished = await is_marked_unfinished(database)
     problem = ""
-    if other := _other_schema(found):
+    if other := _schema_problem(found):
         problem = other
     elif is_unfinished:
         problem = f"the schema {NOT_FINISHED}"
@@ -115,9 +115,9 @@ async def describe_database(storage: StorageSettings) -> Mapping[str, object]:
     }
 
 
-def _other_schema(found: FoundSchema) -> str:
+def _schema_problem(found: FoundSchema) -> str:
     try:
-        found.check()
+        found.require_usable()
     except OtherSchema as error:
         return str(error)
     return ""
@@ -132,7 +132,7 @@ async def change_shared_settings(
             f"spool.{unknown[0]} is not shared by the nodes: change it in the configuration of each node"
         )
     async with _open_database(storage) as database:
-        found = await usable_schema(database)
+        found = await read_usable_schema(database)
         if not found.version:
             raise NotAllowed(f"the schema {storage.schema} does not exist yet: run tollhouse storage init")
         before = await read_settings(database)
@@ -148,7 +148,7 @@ async def describe_losses(storage: StorageSettings, directory: Path) -> Sequence
     node.
     """
     async with _open_database(storage) as database:
-        found = await usable_schema(database)
+        found = await read_usable_schema(database)
         if not found.version:
             return []
         incarnation = await read_incarnation(database)
@@ -176,7 +176,7 @@ ADMINISTRATION = Administration(
     problems=address_problems,
     certificate_files=certificate_files,
     make=create_storage,
-    bring_up_to_date=bring_up_to_date,
+    bring_up_to_date=upgrade_schema,
     status=describe_database,
     change=change_shared_settings,
     lost=describe_losses,

@@ -18,7 +18,7 @@ from spool.postgres.database import (
     PostgresTransactions,
     UniqueViolation,
 )
-from spool.postgres.registry.bearers import check_bearers, hold_keys
+from spool.postgres.registry.bearers import lock_keys, require_valid_keys
 from spool.sql.container_files import FILE, FILES, SqlContainerRows, write_rows
 
 _LOCKED = f"{FILES} WHERE id IN :ids ORDER BY id FOR UPDATE"
@@ -68,8 +68,8 @@ class PostgresContainerRows(SqlContainerRows):
                 stored = map(FILE.read, connection.all(_LOCKED, ids=sorted(before)))
                 if {file.id: file for file in stored} != before:
                     raise ContainerFileMoved
-            hold_keys(on, sql, expects)
-            check_bearers(on, sql, expects, now=self._database.now_parameter())
+            lock_keys(on, sql, expects)
+            require_valid_keys(on, sql, expects, now=self._database.now_parameter())
             # Lock, so that of two transactions that add rows, the second one sees the rows of the first. Otherwise two
             # that add a file of the same name would wait for each other: one for the books, the other for the name.
             if new:
@@ -120,7 +120,7 @@ class PostgresContents:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def begin(self, id: str, head: bytes) -> PostgresDraft:
+    async def begin_draft(self, id: str, head: bytes) -> PostgresDraft:
         database = self._database
         draft = secrets.token_hex(16)
         values = {"draft": draft, "head": head, "now": database.now_parameter()}

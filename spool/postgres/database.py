@@ -18,7 +18,7 @@ from spool.listing import small_letters
 from spool.postgres.connections.joined import Answer, Connection, JoinedTransaction
 from spool.postgres.connections.lane import Lane, Reachability
 from spool.postgres.connections.session import long_snapshot
-from spool.postgres.connections.standby import STANDBY_NAMES, are_empty, no_standby_error
+from spool.postgres.connections.standby import STANDBY_NAMES, has_no_standby_names, no_standby_error
 from spool.postgres.connections.target import (
     ALREADY_THERE,
     CommitUnknown,
@@ -84,7 +84,7 @@ class Database:
         self.read, self.snapshot = self.pool.read, self.pool.snapshot
 
     @property
-    def failed_connections(self) -> int:
+    def failed_connection_count(self) -> int:
         return self._reachability.pause.failures
 
     def fill_in_names(self, text: str) -> bytes:
@@ -101,7 +101,7 @@ class Database:
             raise no_standby_error()
 
     def has_standby(self, connection: Connection) -> bool:
-        return not (self.needs_standby and are_empty(connection.execute(STANDBY_NAMES)))
+        return not (self.needs_standby and has_no_standby_names(connection.execute(STANDBY_NAMES)))
 
     async def wait_until_confirmed(self) -> None:
         """

@@ -23,7 +23,7 @@ from spool.devices.device import (
     Expectations,
     Unenrolled,
     WriteConditions,
-    read_mapping,
+    decode_interned_json,
 )
 from spool.errors import SpoolUnavailable
 from spool.log.partial_reports import Expectation
@@ -34,8 +34,13 @@ from spool.postgres.database import (
     PostgresConnection,
     PostgresTransactions,
 )
-from spool.postgres.registry.bearers import check_bearers, ended_bearers, hold_keys, outlast_commits
-from spool.postgres.registry.store import lock_head, note_changes
+from spool.postgres.registry.bearers import (
+    ended_keys,
+    lock_keys,
+    require_valid_keys,
+    wait_for_running_commits,
+)
+from spool.postgres.registry.store import announce_changes, lock_registry_head
 from spool.registry import following
 from spool.registry.following import DEVICES
 from spool.sql import devices
@@ -107,7 +112,7 @@ class PostgresDevices:
         self._ends_keys = False
 
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]:
-        def read(connection: Connection) -> tuple[list[Any], list[Any], float]:
+        def read_devices_and_names(connection: Connection) -> tuple[list[Any], list[Any], float]:
             sql = self._database.fill_in_names
             [[at]] = connection.execute(sql(_TIME), {"now": self._database.now_parameter()}).fetchall()
             return (
@@ -116,7 +121,7 @@ class PostgresDevices:
                 at,
             )
 
-        rows, names, self._looked_at = await self._database.snapshot(read)
+        rows, names, self._looked_at = await self._database.snapshot(read_devices_and_names)
         return [self._remember_row(row) for row in rows], [_read_unenrolled(row) for row in names]
 
     async def unenrolled_names(self) -> Sequence[Unenrolled]:
@@ -127,19 +132,20 @@ class PostgresDevices:
         database = self._database
         expects = wanted.conditions.expects
 
-        def read(connection: Connection) -> Collection[Expectation]:
-            if not self._is_a_key_ended(wanted):
+        def read_ended_keys(connection: Connection) -> Collection[Expectation]:
+            if not self._is_write_ending_keys(wanted):
                 database.check_standby(connection)
-            return ended_bearers(connection, database.fill_in_names, expects, now=database.now_parameter())
+            return ended_keys(connection, database.fill_in_names, expects, now=database.now_parameter())
 
-        return frozenset(await database.read(read))
+        return frozenset(await database.read(read_ended_keys))
 
     async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
         changes = self._row_changes(wanted)
         # A response depends on rows of other processes even without a change.
         needs_standby = self._database.needs_standby and (wanted.is_answered or bool(changes.urgent))
-        written, replaced = await self._commit(
-            lambda connection: self._carry_out(connection, wanted, changes), needs_standby=needs_standby
+        written, replaced = await self._commit_and_retry(
+            lambda connection: self._write_and_read_back(connection, wanted, changes),
+            needs_standby=needs_standby,
         )
         self._ends_keys = self._ends_keys or changes.ends_keys
         for id in (*wanted.deleted, *(changes.devices.keys() - written)):
@@ -159,10 +165,10 @@ class PostgresDevices:
             read=read,
             versions={id: _next_version(version) for id, version in read.items()},
             urgent=changed_ids | set(device_write.deleted),
-            ends_keys=self._is_a_key_ended(device_write),
+            ends_keys=self._is_write_ending_keys(device_write),
         )
 
-    def _carry_out(
+    def _write_and_read_back(
         self, connection: Connection, device_write: DeviceWrite, changes: _RowChanges
     ) -> tuple[set[str], list[Any]]:
         """
@@ -179,7 +185,7 @@ class PostgresDevices:
         self._write_names(connection, device_write.names, device_write.gone)
         changed_keys = {(DEVICES, id) for id in changes.urgent & (written | set(device_write.deleted))}
         if changed_keys:
-            note_changes(connection, self._database, changed_keys)
+            announce_changes(connection, self._database, changed_keys)
         return written, [row for row in replaced if row[1] not in before]
 
     def _lock_keys(self, connection: Connection, device_write: DeviceWrite, changes: _RowChanges) -> None:
@@ -187,9 +193,9 @@ class PostgresDevices:
         Lock the keys. For urgent rows, take the head lock, so that urgent changes happen one after the other.
         """
         if not changes.urgent:
-            hold_keys(connection, self._database.fill_in_names, device_write.conditions.expects)
+            lock_keys(connection, self._database.fill_in_names, device_write.conditions.expects)
             return
-        lock_head(connection, self._database)
+        lock_registry_head(connection, self._database)
         # a key can be ended even without a standby, but then without a confirmation
         if not changes.ends_keys:
             self._database.check_standby(connection)
@@ -198,12 +204,12 @@ class PostgresDevices:
         self, connection: Connection, conditions: WriteConditions, changes: _RowChanges
     ) -> None:
         database = self._database
-        ended = ended_bearers(
+        ended = ended_keys(
             connection, database.fill_in_names, conditions.expects, now=database.now_parameter()
         )
         new = [id for id, version in changes.read.items() if version is None]
         over = self._ids_over_limit(connection, new, conditions)
-        unpaid = self._ids_without_use(connection, changes.devices, conditions.tokens)
+        unpaid = self._ids_with_used_up_token(connection, changes.devices, conditions.tokens)
         if ended or over or unpaid:
             raise DevicesRefused(ended=ended, over=over, unpaid=unpaid)
 
@@ -211,7 +217,7 @@ class PostgresDevices:
         statement = self._database.fill_in_names(f"{_ALL} WHERE id = ANY(%s)")
         return connection.execute(statement, (ids,)).fetchall() if ids else []
 
-    async def _commit(self, work: Callable[[Connection], T], *, needs_standby: bool) -> T:
+    async def _commit_and_retry(self, work: Callable[[Connection], T], *, needs_standby: bool) -> T:
         """
         Run `work` again if the connection is lost at COMMIT. It then finds the rows that its first run wrote.
         """
@@ -231,23 +237,23 @@ class PostgresDevices:
                 raise unknown
             await asyncio.sleep(LOOK_UP_EVERY_S)
 
-    async def outlast_commits(self) -> None:
+    async def wait_for_running_commits(self) -> None:
         if self._ends_keys:
-            await outlast_commits(self._database)
+            await wait_for_running_commits(self._database)
             self._ends_keys = False
 
-    async def rows_of_others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
+    async def rows_changed_elsewhere(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
         sorted_ids = None if ids is None else sorted(ids)
         since = self._looked_at - OVERLAP_S
 
-        def read(connection: Connection) -> tuple[list[Any], float]:
+        def read_foreign_rows(connection: Connection) -> tuple[list[Any], float]:
             sql = self._database.fill_in_names
             [[at]] = connection.execute(sql(_TIME), {"now": self._database.now_parameter()}).fetchall()
             if sorted_ids is None:
                 return connection.execute(sql(f"{_ALL} WHERE written_at >= %s"), (since,)).fetchall(), at
             return connection.execute(sql(f"{_ALL} WHERE id = ANY(%s)"), (sorted_ids,)).fetchall(), at
 
-        rows, at = await self._database.read(read)
+        rows, at = await self._database.read(read_foreign_rows)
         if ids is None:
             self._looked_at = at
         devices: dict[str, Device | None] = {
@@ -273,7 +279,7 @@ class PostgresDevices:
         room = max(0, conditions.most - known - (len(new) - len(bounded)))
         return adds[room:]
 
-    def _ids_without_use(
+    def _ids_with_used_up_token(
         self, connection: Connection, devices: Mapping[str, Device], tokens: Mapping[str, int]
     ) -> Sequence[str]:
         """Return the ids of devices whose enrolment token is used up. The caller holds the head lock."""
@@ -289,10 +295,10 @@ class PostgresDevices:
             unpaid += adds[max(0, most - len(known)) :]
         return unpaid
 
-    def _is_a_key_ended(self, device_write: DeviceWrite) -> bool:
-        return any(map(self._is_key_ended, device_write.devices)) or bool(device_write.deleted)
+    def _is_write_ending_keys(self, device_write: DeviceWrite) -> bool:
+        return any(map(self._is_change_ending_key, device_write.devices)) or bool(device_write.deleted)
 
-    def _is_key_ended(self, device: Device) -> bool:
+    def _is_change_ending_key(self, device: Device) -> bool:
         known = self._told.get(device.id)
         if known is None or not known.has_key:
             return False
@@ -384,7 +390,7 @@ def _device_values(device: Device) -> dict[str, object]:
 
 def _read_device(row: Sequence[Any]) -> Device:
     values = dict(zip(_NAMES, row, strict=True))
-    values.update({name: read_mapping(values[name]) for name in MAPPINGS})
+    values.update({name: decode_interned_json(values[name]) for name in MAPPINGS})
     return Device(**values)
 
 
@@ -415,7 +421,7 @@ class PostgresClusters(SqlClusters):
 
         def write_merged(on: Connection) -> Cluster:
             connection = self._lock_and_check(on)
-            check_bearers(on, self._database.fill_in_names, expects, now=self._database.now_parameter())
+            require_valid_keys(on, self._database.fill_in_names, expects, now=self._database.now_parameter())
             row = connection.first_row(f"{CLUSTERS} WHERE id = :id", id=cluster.id)
             if row is None and most is not None and connection.first_row(_COUNT_CLUSTERS)[0] >= most:
                 raise TooManyClusters
@@ -423,25 +429,25 @@ class PostgresClusters(SqlClusters):
                 cluster if row is None or known is None else _copy_changes(known, cluster, read_cluster(row))
             )
             connection.run(PUT, **CLUSTER.stored_values(merged))
-            note_changes(on, self._database, [(following.CLUSTERS, cluster.id)])
+            announce_changes(on, self._database, [(following.CLUSTERS, cluster.id)])
             return merged
 
-        self._known[cluster.id] = await self._commit(write_merged)
+        self._known[cluster.id] = await self._run_transaction(write_merged)
 
     async def delete(self, id: str) -> None:
         def delete_cluster(on: Connection) -> None:
             self._lock_and_check(on).run(DELETE, id=id)
-            note_changes(on, self._database, [(following.CLUSTERS, id)])
+            announce_changes(on, self._database, [(following.CLUSTERS, id)])
 
-        await self._commit(delete_cluster)
+        await self._run_transaction(delete_cluster)
         self._known.pop(id, None)
 
     def _lock_and_check(self, connection: Connection) -> PostgresConnection:
-        lock_head(connection, self._database)
+        lock_registry_head(connection, self._database)
         self._database.check_standby(connection)
         return PostgresConnection(connection, self._database.fill_in_names)
 
-    async def _commit(self, work: Callable[[Connection], T]) -> T:
+    async def _run_transaction(self, work: Callable[[Connection], T]) -> T:
         return await self._database.transaction(work, needs_standby=lambda _: self._database.needs_standby)
 
 

@@ -46,18 +46,18 @@ async def read_health(database: Database, durability: str) -> DatabaseHealth:
     """Return the state. Raises SpoolUnavailable while the database is unreachable."""
 
     def read_state(connection: Connection) -> DatabaseHealth:
-        def read_one(statement: str) -> tuple[Any, ...]:
+        def read_one_row(statement: str) -> tuple[Any, ...]:
             row = connection.execute(
                 database.fill_in_names(statement), {"now": database.now_parameter()}
             ).fetchone()
             assert row is not None
             return row
 
-        sees_all = read_one(SEES_ALL)[0]
+        sees_all = read_one_row(SEES_ALL)[0]
         standbys = connection.execute(STANDBYS.encode()).fetchall() if sees_all else None
-        standby_waits, standby_wait_s, head_waits, head_wait_s = read_one(WAITS)
-        connections, max_connections = read_one(CONNECTIONS)
-        nodes, leases_held, leases_free = read_one(NODES)
+        standby_waits, standby_wait_s, head_waits, head_wait_s = read_one_row(WAITS)
+        connections, max_connections = read_one_row(CONNECTIONS)
+        nodes, leases_held, leases_free = read_one_row(NODES)
         return DatabaseHealth(
             needs_standby=durability == REPLICATED,
             standbys=None
@@ -70,14 +70,14 @@ async def read_health(database: Database, durability: str) -> DatabaseHealth:
             standby_wait_s=standby_wait_s,
             head_waits=head_waits,
             head_wait_s=head_wait_s,
-            oldest_transaction_s=read_one(OLDEST)[0] if sees_all else None,
+            oldest_transaction_s=read_one_row(OLDEST)[0] if sees_all else None,
             connections=connections,
             max_connections=max_connections,
-            failed_connections=database.failed_connections,
+            failed_connections=database.failed_connection_count,
             nodes=nodes,
             leases_held=leases_held,
             leases_free=leases_free,
-            reporters=read_one(HEARD_ROWS)[0],
+            reporters=read_one_row(HEARD_ROWS)[0],
         )
 
     return await database.read(read_state)

@@ -27,7 +27,7 @@ from spool.clock import Clock
 from spool.errors import OtherSchema, SpoolError, SpoolUnavailable
 from spool.leases import HeldTasks, NodeSettings, NodeState, Work
 from spool.postgres.database import LIVE, SESSION_S, Connection, Database
-from spool.postgres.migrations import MAY_JOIN, VERSION, check_joining, join_parameters
+from spool.postgres.migrations import MAY_JOIN, VERSION, accepted_version_parameters, check_joining
 
 # seconds after the start of a renewal for which this gateway trusts its session; other gateways end it later
 TRUST_S = 4.0
@@ -158,7 +158,7 @@ class PostgresLeases:
         """
         return self.session, self._gains[name]
 
-    async def run(
+    async def run_while_leased(
         self,
         name: str,
         work: Work,
@@ -169,9 +169,9 @@ class PostgresLeases:
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._renew_forever(), name="leases")
         self._asked.set()
-        await self._tasks.run(name, work, finish=finish, wake=wake)
+        await self._tasks.run_while_leased(name, work, finish=finish, wake=wake)
 
-    async def nodes(self) -> Sequence[NodeState]:
+    async def node_states(self) -> Sequence[NodeState]:
         def read_nodes(connection: Connection) -> list[NodeState]:
             return [
                 NodeState(
@@ -197,7 +197,7 @@ class PostgresLeases:
             self._told = _Told(digests=dict(digests), since=self._clock.now())
             self._is_written = False
 
-    async def settings(self) -> Sequence[NodeSettings]:
+    async def node_settings(self) -> Sequence[NodeSettings]:
         rows = await self._database.read(lambda connection: self._execute(connection, SETTINGS).fetchall())
         return [
             NodeSettings(node=str(id), name=name, since=note["since"], digests=note["settings"])
@@ -210,7 +210,7 @@ class PostgresLeases:
         await self.renew_session()
 
     async def wake_tasks(self, name: str) -> None:
-        self._tasks.wake_held(name)
+        self._tasks.wake_running_tasks(name)
         # the holder of the lease still checks for work later
         with suppress(SpoolError):
             await self._database.run(lambda connection: self._execute(connection, WAKE, name=name))
@@ -219,7 +219,7 @@ class PostgresLeases:
         """Take free leases, up to this gateway's share, and start and end tasks accordingly."""
         async with self._turn:
             if self._has_joined and self._clock.monotonic() >= self._trusted_until:
-                self._begin_anew()
+                self._begin_new_session()
             for _ in range(2):
                 session = self.session
                 began = self._clock.monotonic()
@@ -235,7 +235,7 @@ class PostgresLeases:
                     self._trusted_until = began + TRUST_S
                     self._apply_leases(state)
                     return
-                self._begin_anew()
+                self._begin_new_session()
             raise SpoolUnavailable("the database responds too slowly to keep a session")
 
     async def close(self) -> None:
@@ -261,9 +261,9 @@ class PostgresLeases:
         while True:
             self._asked.clear()
             try:
-                await self._look_in_time()
+                await self._renew_within_time()
             except OtherSchema as error:  # the schema was upgraded while this gateway had no session
-                self._tasks.fail(error)
+                self._tasks.fail_runs(error)
                 return
             except SpoolError as error:
                 if not self._is_away:
@@ -273,28 +273,28 @@ class PostgresLeases:
                 self._is_away = True
             else:
                 self._is_away = False
-            self._end_in_time()
+            self._end_if_untrusted()
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S * random.uniform(0.8, 1.2)):
                     await self._asked.wait()
 
-    async def _look_in_time(self) -> None:
+    async def _renew_within_time(self) -> None:
         look = asyncio.create_task(self.renew_session(), name="look")
         try:
             while not (await asyncio.wait({look}, timeout=WATCH_S))[0]:
-                self._end_in_time()
+                self._end_if_untrusted()
         finally:
             look.cancel()
             await asyncio.gather(look, return_exceptions=True)
         await look
 
-    def _end_in_time(self) -> None:
+    def _end_if_untrusted(self) -> None:
         """
         End the session's tasks. The next session gets another id, because interrupted deliveries stay
         assigned to the old one.
         """
         if (self._tasks.held or self._going) and self._clock.monotonic() >= self._trusted_until:
-            self._begin_anew()
+            self._begin_new_session()
 
     def _renew_rows(
         self, connection: Connection, *, session: UUID, joins: bool, wants: Sequence[str]
@@ -304,7 +304,7 @@ class PostgresLeases:
         if joins:
             execute(FORGET)
             about = {"name": self._name, "version": self._version, "schema_version": VERSION}
-            if execute(JOIN, **about, **join_parameters(), wants=wants).rowcount != 1:
+            if execute(JOIN, **about, **accepted_version_parameters(), wants=wants).rowcount != 1:
                 check_joining(self._database, connection)
                 return _Held(is_live=False)
         elif execute(RENEW, wants=wants).rowcount != 1:
@@ -355,7 +355,7 @@ class PostgresLeases:
             self._tasks.lose_lease(name)
         for name in sorted(self._tasks.held):
             if held_leases.leases[name] != self._woken.get(name):
-                self._tasks.wake_held(name)
+                self._tasks.wake_running_tasks(name)
         for name in sorted(held_leases.leases.keys() - self._tasks.held - self._going.keys()):
             self._gains[name] += 1
             self._tasks.gain_lease(name)
@@ -364,12 +364,12 @@ class PostgresLeases:
         if held_leases.surplus is not None and not self._going and now >= self._let_go_at + LET_GO_S:
             self._let_go_at = now
             self._going[held_leases.surplus] = asyncio.create_task(
-                self._let_go(held_leases.surplus), name="let go"
+                self._finish_and_release(held_leases.surplus), name="let go"
             )
 
-    async def _let_go(self, name: str) -> None:
+    async def _finish_and_release(self, name: str) -> None:
         try:
-            await self._tasks.let_go(name)
+            await self._tasks.finish_tasks(name)
             async with self._turn:
                 with suppress(SpoolError):  # this gateway otherwise gains the lease again
                     await self._database.control.run(
@@ -383,7 +383,7 @@ class PostgresLeases:
         for name in [*self._tasks.held, *self._going]:
             self._tasks.lose_lease(name)
 
-    def _begin_anew(self) -> None:
+    def _begin_new_session(self) -> None:
         """Begin a new session, because other gateways may already run the tasks of this one."""
         _log.error(
             "the session has ended: tasks were stopped",

@@ -108,17 +108,17 @@ def storable_value(value: Any) -> Any:
     return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def _is_wrong(digest: bytes, tags: str, *dimensions: Any) -> bool:
+def _is_wrong_digest(digest: bytes, tags: str, *dimensions: Any) -> bool:
     """
     Return whether a set does not match its digest. The digest of texts with replaced characters is unknown.
     """
     of = Dimensions(*dimensions)
-    if json.loads(tags) != json.loads(tag_values(of.tags)):
+    if json.loads(tags) != json.loads(tags_json(of.tags)):
         return True
     return "\ufffd" not in "".join(map(str, of)) and bytes(digest) != dimensions_digest(of)
 
 
-def tag_values(tags: str) -> str:
+def tags_json(tags: str) -> str:
     """Return the tags in the JSON form that queries read."""
     values = json.loads(tags) if tags else {}
     return json.dumps(
@@ -173,7 +173,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         found = self._all("SELECT digest, id FROM {schema}.ledger_keys WHERE digest = ANY(%s)", digests)
         numbers: dict[bytes, int] = dict(found)
         new = {
-            digest: (digest, tag_values(Dimensions._make(values).tags), *map(storable_value, values))
+            digest: (digest, tags_json(Dimensions._make(values).tags), *map(storable_value, values))
             for digest, values in zip(digests, dimensions, strict=True)
             if digest not in numbers
         }
@@ -185,7 +185,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _put_dimensions(self, number: int, dimensions: Dimensions) -> None:
         values = (
             dimensions_digest(dimensions),
-            tag_values(dimensions.tags),
+            tags_json(dimensions.tags),
             *map(storable_value, dimensions),
         )
         self._run(PUT_KEY, *values, number)
@@ -197,7 +197,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             after,
             most,
         )
-        wrong = [id for id, *row in rows if _is_wrong(*row)]
+        wrong = [id for id, *row in rows if _is_wrong_digest(*row)]
         return wrong, rows[-1][0] if rows else None
 
     def drop_unused_numbers(self) -> int:
@@ -242,7 +242,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             summed = self._sums_by_number_sql(spans, chosen, wanted_sums, parameters)
         else:
             summed = f"(SELECT * FROM {self._span_sums_sql(spans[0], chosen, parameters, query)})"
-        rows = self._run_once_used(
+        rows = self._run_unprepared(
             f"SELECT {', '.join(['h.start' if by_start else '0', *names, 'k.status', 'k.cost_source', *sums])}"
             f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(parameters.joins)}"
             f"{self._only_groups_sql(query, known, parameters)}"
@@ -265,7 +265,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         summed = self._sums_by_number_sql(spans, chosen, (*COUNTS[:5], *MONEY), parameters)
         counts = ", ".join(f"{name}::bigint" for name in COUNTS[:5])
         amounts = ", ".join(f"{name}::text" for name in MONEY)
-        for *values, reported, estimated in self._run_once_used(
+        for *values, reported, estimated in self._run_unprepared(
             f"SELECT key, {counts}, {amounts} FROM {summed} h", parameters
         ):
             yield (*values, money.units(reported), money.units(estimated))
@@ -274,7 +274,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         parameters = StatementParameters()
         known = self._dimension_expressions(replace(query, include={}, exclude={}), parameters)
         names = [known[name] for name in query.group_by]
-        rows = self._run_once_used(
+        rows = self._run_unprepared(
             f"SELECT {', '.join(['k.id', 'k.status', 'k.cost_source', *names])}"
             f" FROM {{schema}}.ledger_keys k {' '.join(parameters.joins)}"
             f" WHERE k.id = ANY({parameters.add(list(numbers))}::bigint[])",
@@ -294,7 +294,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             summed = self._sums_by_number_sql(spans, chosen, MONEY, parameters)
         else:
             summed = f"(SELECT * FROM {self._span_sums_sql(spans[0], chosen, parameters, query)})"
-        rows = self._run_once_used(
+        rows = self._run_unprepared(
             f"SELECT {', '.join(names)}, COUNT(*) OVER (), (SUM({COST}) * 1000000000)::float8 AS cost"
             f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(parameters.joins)}"
             f" GROUP BY {', '.join(str(index) for index in range(1, len(names) + 1))}"
@@ -308,7 +308,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         parameters = StatementParameters()
         value = self._dimension_expression(dimension, parameters)
         joined = f"{{schema}}.ledger_keys k {' '.join(parameters.joins)}"
-        rows = self._run_once_used(f"SELECT k.id FROM {joined} WHERE {value} <> ''", parameters)
+        rows = self._run_unprepared(f"SELECT k.id FROM {joined} WHERE {value} <> ''", parameters)
         return [number for (number,) in rows]
 
     def has_more_groups(self, query: CostQuery, most: int) -> bool:
@@ -319,7 +319,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         distinct = (
             f"SELECT DISTINCT {', '.join(names)} FROM {{schema}}.ledger_keys k {' '.join(parameters.joins)}"
         )
-        return len(self._run_once_used(f"{distinct} LIMIT {parameters.add(most + 1)}", parameters)) > most
+        return len(self._run_unprepared(f"{distinct} LIMIT {parameters.add(most + 1)}", parameters)) > most
 
     def passes_all(self, query: CostQuery) -> bool:
         parameters = StatementParameters()
@@ -329,7 +329,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             f"SELECT FROM {{schema}}.ledger_keys k {' '.join(parameters.joins)}"
             f" {_OF_CALLS} AND NOT ({' AND '.join(terms) or 'TRUE'})"
         )
-        [(fails_any,)] = self._run_once_used(f"SELECT EXISTS ({fails})", parameters)
+        [(fails_any,)] = self._run_unprepared(f"SELECT EXISTS ({fails})", parameters)
         return not fails_any
 
     def _chosen_dimensions_sql(
@@ -418,7 +418,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             values.get(name) == value for name, value in cached_values.items()
         )
         if not is_same or len(numbers) > limit < max_numbers:
-            rows = self._run_once_used(f"SELECT k.id FROM {chosen} LIMIT {max_numbers + 1}", parameters)
+            rows = self._run_unprepared(f"SELECT k.id FROM {chosen} LIMIT {max_numbers + 1}", parameters)
             numbers = [number for (number,) in rows]
             self._found = (chosen, dict(values), max_numbers, numbers)
         return numbers if len(numbers) <= max_numbers else None
@@ -462,7 +462,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             *self._filter_conditions(query, known, parameters),
         ]
         columns = ", ".join([begin, *names, "k.status", "h.meter"])
-        rows = self._run_once_used(
+        rows = self._run_unprepared(
             f"SELECT {columns}, SUM(h.whole)::bigint, SUM(h.millionths)::bigint"
             f" FROM {{schema}}.ledger_meters h JOIN {self._visible_dimensions(known, parameters)} ON k.id = h.key"
             f" {' '.join(parameters.joins)} WHERE {' AND '.join(terms)}"
@@ -500,7 +500,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         joined = keys if "key" in group_columns else ""
         terms = ["h.high IS NOT NULL", *self._filter_conditions(filters.of_both, known, parameters)]
         columns = ", ".join(["h.start" if by_start else "0", *(known[name] for name in query.group_by)])
-        rows = self._run_once_used(
+        rows = self._run_unprepared(
             f"SELECT {columns}, SUM(h.high)::bigint, SUM(h.middle)::bigint, SUM(h.low)::bigint"
             f" FROM (SELECT {', '.join([*group_columns, limbs])} FROM {within}"
             f" AND {' AND '.join(of_bills)}{group_sql}) h{joined}"
@@ -529,7 +529,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         value = self._dimension_expression(dimension, parameters)
         known = f"SELECT id FROM {{schema}}.ledger_keys k WHERE {value} <> ''"
         statement = f"SELECT MIN(start) FROM {self._sums_table(width)} WHERE key IN ({known})"
-        [(start,)] = self._run_once_used(statement, parameters)
+        [(start,)] = self._run_unprepared(statement, parameters)
         return None if start is None else int(start)
 
     def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
@@ -545,7 +545,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             f"{{schema}}.ledger_keys k {_OF_CALLS}) known"
             f" WHERE value <> '' ORDER BY value LIMIT {parameters.add(limit)}"
         )
-        return [value for (value,) in self._run_once_used(statement, parameters)]
+        return [value for (value,) in self._run_unprepared(statement, parameters)]
 
     def _dimension_expressions(
         self, query: CostQuery, parameters: StatementParameters, known: Mapping[str, str] | None = None
@@ -595,13 +595,13 @@ class PostgresLedgerRows(SqlLedgerRows):
         parameters = StatementParameters()
         columns = ", ".join(dimension_sql(dimension, parameters) for dimension in dimensions)
         statement = f"SELECT DISTINCT {columns} FROM {{schema}}.ledger_keys k {condition}"
-        return self._run_once_used(statement, parameters)
+        return self._run_unprepared(statement, parameters)
 
     def _read_measures(self, values: Sequence[Any]) -> Measures:
         named_values = zip(_COLUMNS, values, strict=True)
         return [money.units(value) if name in MONEY else value for name, value in named_values]
 
-    def _run_once_used(self, statement: str, parameters: StatementParameters) -> list[tuple[Any, ...]]:
+    def _run_unprepared(self, statement: str, parameters: StatementParameters) -> list[tuple[Any, ...]]:
         """
         Run a statement that only one query uses. The cache of `Database.fill_in_names` is not used, because it would
         grow with every query.

@@ -100,7 +100,7 @@ class FoundSchema:
     oldest_node: int = 0
     digests: Sequence[str] = ()
 
-    def check(self, versions: Sequence[Migration] = VERSIONS) -> None:
+    def require_usable(self, versions: Sequence[Migration] = VERSIONS) -> None:
         """Raises OtherSchema."""
         own, known = FIRST + len(versions) - 1, version_digests(versions)
         common = min(len(known), len(self.digests))
@@ -125,19 +125,19 @@ def read_script(name: str) -> str:
     return files(__package__).joinpath("schema", name).read_text("utf-8")
 
 
-async def found_version(database: Database) -> int:
+async def read_schema_version(database: Database) -> int:
     """Return the version of the schema, or 0 if it does not exist."""
-    return (await found_schema(database)).version
+    return (await read_schema(database)).version
 
 
-async def found_schema(database: Database) -> FoundSchema:
-    return await database.read(partial(_stored_schema, database))
+async def read_schema(database: Database) -> FoundSchema:
+    return await database.read(partial(_read_schema_facts, database))
 
 
-async def usable_schema(database: Database) -> FoundSchema:
+async def read_usable_schema(database: Database) -> FoundSchema:
     """Return the schema. Raises OtherSchema if this build cannot use it."""
-    found = await found_schema(database)
-    found.check()
+    found = await read_schema(database)
+    found.require_usable()
     return found
 
 
@@ -168,20 +168,20 @@ async def try_to_migrate(
     """
     Upgrade the schema as `migrate_schema` does. Raises BeingMigrated if another process blocks this one for long.
     """
-    found = await found_schema(database)
-    found.check(versions)
+    found = await read_schema(database)
+    found.require_usable(versions)
     if len(found.digests) >= len(versions):
         return
     try:
         if not found.version:
-            await database.transaction(partial(_make_facts, database, for_copy=for_copy))
+            await database.transaction(partial(_create_facts, database, for_copy=for_copy))
         await database.transaction(partial(_migrate_in_transaction, database, versions), takes_long=True)
     except LockWaited as error:
         raise BeingMigrated(f"another process has locked the tables of the schema {database.name}") from error
 
 
-def join_parameters(own: int = VERSION) -> dict[str, list[bytes]]:
-    """Return parameters with the versions that `FoundSchema.check` accepts."""
+def accepted_version_parameters(own: int = VERSION) -> dict[str, list[bytes]]:
+    """Return parameters with the versions that `FoundSchema.require_usable` accepts."""
     return {
         "versions": [str(version).encode() for version in range(FIRST, own + 2)],
         "oldest": [str(oldest).encode() for oldest in range(FIRST, own + 1)],
@@ -190,10 +190,10 @@ def join_parameters(own: int = VERSION) -> dict[str, list[bytes]]:
 
 def check_joining(database: Database, connection: Connection) -> None:
     """Raise OtherSchema if the schema was upgraded after it was opened."""
-    _stored_schema(database, connection).check()
+    _read_schema_facts(database, connection).require_usable()
 
 
-def _make_facts(database: Database, connection: Connection, *, for_copy: bool) -> None:
+def _create_facts(database: Database, connection: Connection, *, for_copy: bool) -> None:
     """Create the facts. Another process may create them at the same time."""
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
@@ -201,7 +201,7 @@ def _make_facts(database: Database, connection: Connection, *, for_copy: bool) -
             f"the database has the encoding {encoding}, but Tollhouse needs UTF8: create one with "
             "CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0"
         )
-    _wait_for_others(connection)
+    _set_lock_timeout(connection)
     # CREATE SCHEMA IF NOT EXISTS needs a privilege on the database even if the schema exists
     if connection.execute("SELECT to_regnamespace(%s)", (database.schema,)).fetchone() == (None,):
         with suppress(*ALREADY_THERE), connection.transaction():
@@ -212,17 +212,17 @@ def _make_facts(database: Database, connection: Connection, *, for_copy: bool) -
             facts.store_fact(PostgresConnection(connection, database.fill_in_names), UNFINISHED, b"")
 
 
-def _wait_for_others(connection: Connection) -> None:
+def _set_lock_timeout(connection: Connection) -> None:
     connection.execute(LIMITS.format(lock_wait_ms=LOCK_WAIT_MS).encode())
 
 
 def _migrate_in_transaction(
     database: Database, versions: Sequence[Migration], connection: Connection
 ) -> None:
-    _wait_for_others(connection)
+    _set_lock_timeout(connection)
     connection.execute(database.fill_in_names("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
-    found = _stored_schema(database, connection)
-    found.check(versions)
+    found = _read_schema_facts(database, connection)
+    found.require_usable(versions)
     if len(found.digests) >= len(versions):
         return
     target = FIRST + len(versions) - 1
@@ -254,7 +254,7 @@ def _check_nodes(database: Database, connection: Connection, oldest: int, target
         )
 
 
-def _stored_schema(database: Database, connection: Connection) -> FoundSchema:
+def _read_schema_facts(database: Database, connection: Connection) -> FoundSchema:
     if connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.facts",)).fetchone() == (None,):
         return FoundSchema()
     stored: dict[str, bytes] = dict(connection.execute(database.fill_in_names(READ)).fetchall())

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from spool.log.partial_reports import SPANS, PartialReport, report_kind, report_version
-from spool.log.pending_spans import change_given
+from spool.log.pending_spans import change_given_values
 from spool.log.planning.plan import Plan
 from spool.postgres.database import Connection, Database
 from spool.sql.erasing import StoredSpans
@@ -30,7 +30,7 @@ _REMOVE = """
               FOR UPDATE SKIP LOCKED))"""
 
 
-async def remove_aged(database: Database, table: str, column: str, *, before: float) -> int:
+async def delete_old_rows(database: Database, table: str, column: str, *, before: float) -> int:
     """
     Delete the rows of a table whose time in `column` is before `before`. Return the number of deleted rows.
 
@@ -91,7 +91,7 @@ STORED_SPANS = StoredSpans(
      WHERE shard = {SHARD} AND key > :after AND key < CAST('spans0' AS bytea) ORDER BY key LIMIT :most""",
     f"UPDATE {{schema}}.partial_reports SET body = :packed WHERE shard = {SHARD} AND key = :key",
     SPANS,
-    change_given,
+    change_given_values,
 )
 
 
@@ -101,7 +101,7 @@ class PostgresPartialReports:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def ask_versions(
+    def query_versions(
         self, connection: Connection, keys: Sequence[bytes]
     ) -> Callable[[], Mapping[bytes, int]]:
         """Query the versions of reports. Keys without a report are omitted."""
@@ -142,7 +142,7 @@ class PostgresPartialReports:
     async def oldest(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
         return await self._read_reports(_OLDEST, kind, before, most)
 
-    async def count(self, kind: bytes) -> tuple[int, int]:
+    async def count_reports_and_bytes(self, kind: bytes) -> tuple[int, int]:
         def count_reports(connection: Connection) -> tuple[int, int]:
             [(number, size)] = connection.execute(self._database.fill_in_names(_COUNT), (kind,)).fetchall()
             return number, size
@@ -159,7 +159,7 @@ class PostgresPartialReports:
         return await self._database.read(read_rows)
 
 
-def read_kind(database: Database, connection: Connection, kind: bytes) -> list[PartialReport]:
+def read_reports_of_kind(database: Database, connection: Connection, kind: bytes) -> list[PartialReport]:
     return [PartialReport(*row) for row in connection.execute(database.fill_in_names(_OF_KIND), (kind,))]
 
 
@@ -175,7 +175,7 @@ class PostgresHeard:
             senders = set[bytes]().union(*plan.heard.values())
             connection.execute(self._database.fill_in_names(_NOTE), (plan.at, sorted(senders)))
 
-    async def find(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
+    async def find_callers(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
         return await self._database.read(
             lambda connection: connection.execute(
                 self._database.fill_in_names(_HEARD), (list(callers),)
@@ -186,7 +186,7 @@ class PostgresHeard:
         """
         Delete old senders without waiting for a standby: if a failover restores them, they are deleted again.
         """
-        return await remove_aged(self._database, "heard", "at", before=before)
+        return await delete_old_rows(self._database, "heard", "at", before=before)
 
 
 def _end_of_prefix(prefix: bytes) -> bytes:

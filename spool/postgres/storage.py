@@ -34,18 +34,18 @@ from spool.postgres.health import read_health
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.ledger import PostgresLedger
 from spool.postgres.log.confirmed import ConfirmedCommits
-from spool.postgres.log.entries import lowest_stored, read_committed_at, topic_code
+from spool.postgres.log.entries import lowest_stored_number, read_committed_at, topic_code
 from spool.postgres.log.log import CACHE_BYTES, PostgresLog
 from spool.postgres.log.queries import LOCK_HEAD, SPANS_OF_COMMITS
 from spool.postgres.migrations import try_to_migrate
 from spool.postgres.partial_reports import STORED_SPANS, PostgresHeard, PostgresPartialReports
-from spool.postgres.registry.bearers import add_bearers
+from spool.postgres.registry.bearers import with_key_versions
 from spool.postgres.registry.follower import FollowedRows, Follower
 from spool.postgres.registry.store import PostgresRegistry
 from spool.postgres.streams import PostgresStreams
 from spool.postgres.transfer.tables import tables_opener
 from spool.postgres.transfer.taking_over import take_over
-from spool.postgres.transfer.unfinished import check_finished
+from spool.postgres.transfer.unfinished import require_finished
 from spool.record import UNIT_COST
 from spool.registry.registry import Registry
 from spool.settings import REPLICATED, ContainerSettings, SpoolSettings
@@ -97,13 +97,15 @@ async def open_spool(
     reports = PostgresPartialReports(database)
     heard = PostgresHeard(database)
 
-    def ask_other_tables(connection: Connection, submissions: Sequence[Submission]) -> Callable[[Plan], None]:
+    def query_other_tables(
+        connection: Connection, submissions: Sequence[Submission]
+    ) -> Callable[[Plan], None]:
         """
         Query what the commit's other tables need.
 
         The returned function writes them in the transaction of the commit.
         """
-        follow_streams = streams.apply_commit(connection, database, submissions)
+        follow_streams = streams.query_for_commit(connection, database, submissions)
 
         def write_other_tables(plan: Plan) -> None:
             if follow_streams is not None:
@@ -117,17 +119,17 @@ async def open_spool(
     async def delete_old_totals(now: float) -> bool:
         """Delete totals that are too old. Return True if any were found."""
 
-        def find_settled(connection: Connection) -> streams.SettledTotals | None:
-            first = lowest_stored(database, connection, UNIT_COST)
+        def find_old_totals(connection: Connection) -> streams.SettledTotals | None:
+            first = lowest_stored_number(database, connection, UNIT_COST)
             at = read_committed_at(database, connection, UNIT_COST, first)
-            return streams.settled_totals(connection, database, now=now, settings=settings, oldest_at=at)
+            return streams.deletable_totals(connection, database, now=now, settings=settings, oldest_at=at)
 
-        totals = await database.read(find_settled)
+        totals = await database.read(find_old_totals)
         if totals is not None:
             await database.pool.run_joined(partial(streams.remove_totals, database=database, totals=totals))
         return totals is not None
 
-    claims = streams.add_claims(database, reports.ask_versions, max_streams=settings.max_streams)
+    claims = streams.with_stream_claims(database, reports.query_versions, max_streams=settings.max_streams)
     log = PostgresLog(
         database,
         settings=settings,
@@ -135,8 +137,8 @@ async def open_spool(
         secret=derive_secret(secret, "log"),
         routes=PostgresRoutes(database),
         observer=observer,
-        versions=add_bearers(database, claims),
-        move=ask_other_tables,
+        versions=with_key_versions(database, claims),
+        move=query_other_tables,
         trim=delete_old_totals,
         durability=durability,
         cache_bytes=cache_bytes,
@@ -163,7 +165,7 @@ async def open_spool(
     return spool
 
 
-async def _left_to_the_server() -> str:
+async def _vacuum_advice() -> str:
     return (
         "PostgreSQL keeps replaced rows until a vacuum, and longer in its write-ahead log, replicas and backups: run "
         "VACUUM (FULL) on the schema, and let these expire"
@@ -193,7 +195,7 @@ async def open_storage(options: StorageOptions) -> Storage:
         stack.push_async_callback(database.close)
         await try_to_migrate(database)
         if not options.is_unfinished_copy:
-            await check_finished(database)
+            await require_finished(database)
         facts = await read_or_store_facts(database, secret, options.settings)
         leases = PostgresLeases(
             database,
@@ -269,7 +271,7 @@ async def open_storage(options: StorageOptions) -> Storage:
                 lock=LOCK_HEAD,
                 spans=[STORED_SPANS, SPANS_OF_COMMITS],
             ).rename_records,
-            overwrite=_left_to_the_server,
+            overwrite=_vacuum_advice,
             health=lambda: read_health(database, settings.durability),
             close=stack.pop_all().aclose,
         )

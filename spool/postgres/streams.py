@@ -56,7 +56,7 @@ class PostgresStreamRows(SqlStreamRows):
         self._pipelined = PostgresConnection(connection, database.fill_in_names)
         super().__init__(self._pipelined)
 
-    def ask_rows(self, operations: Sequence[UnitCostOperation]) -> Callable[[], None]:
+    def query_rows(self, operations: Sequence[UnitCostOperation]) -> Callable[[], None]:
         """Query rows. Call the returned function after the pipeline ends."""
         names = sorted({operation.stream for operation in operations})
         rows = self._pipelined.send_query(_NAMED, names=names)
@@ -103,10 +103,10 @@ class PostgresStreams(SqlStreams):
         }
 
 
-def add_claims(database: Database, versions: Versions, *, max_streams: int) -> Versions:
+def with_stream_claims(database: Database, versions: Versions, *, max_streams: int) -> Versions:
     """Return `versions`, extended by the expectations about streams."""
 
-    def ask_versions(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
+    def query_versions(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
         claimed = shared.claimed_streams(keys)
         rest = [key for key in keys if key not in claimed]
         other_versions = versions(connection, rest) if rest else dict
@@ -126,10 +126,10 @@ def add_claims(database: Database, versions: Versions, *, max_streams: int) -> V
 
         return read_versions
 
-    return ask_versions
+    return query_versions
 
 
-def apply_commit(
+def query_for_commit(
     connection: Connection, database: Database, submissions: Sequence[Submission]
 ) -> Callable[[Plan], None] | None:
     """
@@ -145,10 +145,10 @@ def apply_commit(
     if not submitted:
         return None
     table = PostgresStreamRows(connection, database)
-    note = table.ask_rows(submitted)
+    note = table.query_rows(submitted)
     stored = PostgresConnection(connection, database.fill_in_names).send_query(facts.FACT, name=SINCE)
 
-    def write(plan: Plan) -> None:
+    def write_totals(plan: Plan) -> None:
         note()
         operations = _unit_cost_operations(plan.records.get(UNIT_COST, ()))
         if operations:
@@ -156,7 +156,7 @@ def apply_commit(
             streams.apply_operations(table, operations, now=plan.at, since=since)
             table.flush()
 
-    return write
+    return write_totals
 
 
 def _unit_cost_operations(records: Iterable[Record]) -> list[UnitCostOperation]:
@@ -173,7 +173,7 @@ class SettledTotals(NamedTuple):
     since: float  # time from which on totals count as complete, if they are not deleted
 
 
-def settled_totals(
+def deletable_totals(
     connection: Connection,
     database: Database,
     *,

@@ -96,7 +96,7 @@ class Changes:
             await remember(result)
             self._changed.set()
         if ends_keys:
-            await self._store.outlast_commits()
+            await self._store.wait_for_running_commits()
         return result
 
     async def _load_all(self) -> None:

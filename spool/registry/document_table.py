@@ -30,7 +30,7 @@ from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import DOCUMENTS, Subject
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
-from spool.shares import may_add
+from spool.shares import is_within_share
 
 INSIGHTS = "insights"
 
@@ -62,7 +62,7 @@ def check_maker_share(rows: RegistryRows, limit: str, there: int, most: int, act
 
 def check_comments(authors: Sequence[str], n: int, most: int, actor: Actor) -> None:
     """Check a key's share in the way of `check_share`, for `n` more comments."""
-    if actor.is_key and not may_add(authors.count(actor.name), len(authors) + n - 1, n, most):
+    if actor.is_key and not is_within_share(authors.count(actor.name), len(authors) + n - 1, n, most):
         raise NotAllowed(
             f"the comment was not added: {len(authors)} of {most} comments exist, and a key gets at "
             "most half of what others leave free"
@@ -71,7 +71,7 @@ def check_comments(authors: Sequence[str], n: int, most: int, actor: Actor) -> N
 
 def _check_key_share(key: str, row_makers: Sequence[str], row_count: int, maximum: int, limit: str) -> None:
     own = row_makers.count(key)
-    if not may_add(own, row_count, 1, maximum):
+    if not is_within_share(own, row_count, 1, maximum):
         raise NotAllowed(
             f"this key already created {own}: a key gets at most half of what others leave free of "
             f"{limit} = {maximum}. Delete one, or ask an operator to create it"

@@ -157,7 +157,7 @@ class RegistryStore(Protocol):
         """
         ...
 
-    async def outlast_commits(self) -> None:
+    async def wait_for_running_commits(self) -> None:
         """Wait until running commits that use ended keys are stored or rejected."""
         ...
 

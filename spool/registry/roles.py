@@ -538,7 +538,7 @@ class RoleTable(NamedTable[Role]):
     def __init__(self, changes: Changes) -> None:
         super().__init__(changes)
         self._in_force = Roles(())
-        changes.people.persons.watch(lambda: self._set_rows(self._rows))
+        changes.people.persons.add_watcher(lambda: self._set_rows(self._rows))
 
     def all(self) -> list[Role]:
         return [*BUILTIN.values(), *self._rows.values()]

@@ -58,7 +58,7 @@ class SqlDropRows:
     def __init__(self, connection: SqlConnection) -> None:
         self._connection = connection
 
-    def add(self, drop: StoredDrop, hours: Sequence[HourRows]) -> None:
+    def add_drop(self, drop: StoredDrop, hours: Sequence[HourRows]) -> None:
         self._connection.run(_ADD_DROP, **_DROP.stored_values(drop))
         month = {"connection": drop.connection, "month": drop.month}
         rows = [
@@ -76,7 +76,7 @@ class SqlDropRows:
         self._connection.run_each(_ADD_HOUR, rows)
         self._connection.run(_RESIZE, **month, newest=drop.at)
 
-    def remove(self, connection: str, month: str, hours: Collection[int] | None) -> None:
+    def delete_hours(self, connection: str, month: str, hours: Collection[int] | None) -> None:
         month_key = {"connection": connection, "month": month}
         if hours is None:
             self._connection.run(_REMOVE, **month_key)
@@ -102,7 +102,7 @@ class SqlBillingDrops:
             for hour, rows, size, body, drop in hours
         ]
 
-    async def last_drop_by_month(self, connection: str) -> Mapping[str, float]:
+    async def last_drop_at_by_month(self, connection: str) -> Mapping[str, float]:
         return dict(await self._read_rows(_MONTHS, connection=connection))
 
     async def has_drop(self, connection: str, month: str, id: str) -> bool:
@@ -119,7 +119,7 @@ class SqlBillingDrops:
         [[size]] = await self._read_rows(_STORED)
         return int(size)
 
-    async def last_drop_by_connection(self) -> Mapping[str, float]:
+    async def last_drop_at_by_connection(self) -> Mapping[str, float]:
         return dict(await self._read_rows(_NEWEST))
 
     async def delete_connection(self, connection: str) -> None:

@@ -118,7 +118,7 @@ class SqlContainerRows:
     async def counts_by_term(self) -> Mapping[tuple[str, str], tuple[int, int]]:
         return {(kind, term): (n, carried) for kind, term, n, carried in await self._read_rows(_BOOKS)}
 
-    async def count(self) -> Mapping[tuple[str, str], int]:
+    async def counts_by_state(self) -> Mapping[tuple[str, str], int]:
         return {(kind, state): n for kind, state, n in await self._read_rows(_COUNT)}
 
     async def cluster_files(self) -> Sequence[ClusterFiles]:

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from spool.deliveries.rules import new_key
-from spool.erasure import EVER, NO_RECORDS, RenamedRecords, Renaming, rename_fields, rename_person
+from spool.deliveries.rules import new_idempotency_key
+from spool.erasure import EVER, NO_RECORDS, RenamedRecords, Renaming, rename_person, rename_person_in_fields
 from spool.errors import EntryUnreadable
 from spool.log.entries import codec
 from spool.log.entries.codec import EntryBody
 from spool.log.pending_spans import GivenValues
-from spool.record import AI_TELEMETRY, USAGE_EVENTS, pack, unpack
+from spool.record import AI_TELEMETRY, USAGE_EVENTS, pack_records, unpack_records
 from spool.sql.connection import SqlConnection, SqlTransactions
 
 ENTRIES_AT_ONCE = 16
@@ -130,7 +130,7 @@ class SqlErasing:
         for row in changed:
             tables.run(_PUT_ENTRY % self._rows, topic=self._code(topic), **row["entry"])
             deliveries.update(id for (id,) in tables.all(_DELIVERIES, topic=topic, **row["span"]))
-        tables.run_each(_NEW_KEY, [{"id": id, "key": new_key()} for id in sorted(deliveries)])
+        tables.run_each(_NEW_KEY, [{"id": id, "key": new_idempotency_key()} for id in sorted(deliveries)])
         return len(deliveries)
 
     async def _rename_all_amendments(self, topic: str, renaming: Renaming) -> RenamedRecords:
@@ -152,11 +152,11 @@ class SqlErasing:
         count = 0
         for number, checksum, packed in rows:
             try:
-                fields = codec.check_fields(topic, number, checksum, bytes(packed))
+                fields = codec.unpack_checked_fields(topic, number, checksum, bytes(packed))
             except EntryUnreadable:
                 continue
             # reports rarely state a call's time, so any time counts
-            if rename_fields(fields, renaming, EVER):
+            if rename_person_in_fields(fields, renaming, EVER):
                 data = codec.pack_fields(fields)
                 checksum = codec.entry_checksum(data, codec.amendment_place(topic, number))
                 put = _PUT_AMENDMENT % self._rows
@@ -180,7 +180,7 @@ def _put_spans(tables: SqlConnection, statement: str, rows: Iterable[Mapping[str
 def _rename_given(given: GivenValues, renaming: Renaming) -> GivenValues:
     fields = {**given._asdict(), "tags": dict(given.tags)}
     # spans rarely state a call's time, so any time counts
-    rename_fields(fields, renaming, EVER)
+    rename_person_in_fields(fields, renaming, EVER)
     return GivenValues(**{**fields, "tags": (*fields["tags"].items(),)})
 
 
@@ -191,7 +191,7 @@ def _rename_in_entries(
     records = unreadable = 0
     for first, count, version, checksum, body in rows:
         try:
-            raws, _ = codec.stored_raws(EntryBody(version, checksum, bytes(body)), topic, first, count)
+            raws, _ = codec.unpack_entry(EntryBody(version, checksum, bytes(body)), topic, first, count)
             decoded = list(map(codec.decode_record, raws))
         except EntryUnreadable:
             unreadable += 1
@@ -217,10 +217,10 @@ def _rename_set_aside(tables: SqlConnection, renaming: Renaming) -> RenamedRecor
     renamed = NO_RECORDS
     for select, put in ((_DEAD, _PUT_DEAD), (_KEPT, _PUT_KEPT)):
         for id, packed in tables.all(select):
-            records = unpack(bytes(packed))
+            records = unpack_records(bytes(packed))
             changed = [rename_person(record, renaming, unknown=EVER) for record in records]
             if any(changed):
-                key = {"key": new_key()} if put is _PUT_KEPT else {}
-                tables.run(put, id=id, record=pack(records), **key)
+                key = {"key": new_idempotency_key()} if put is _PUT_KEPT else {}
+                tables.run(put, id=id, record=pack_records(records), **key)
                 renamed = renamed.plus(RenamedRecords(sum(changed), len(key)))
     return renamed

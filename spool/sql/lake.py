@@ -74,7 +74,7 @@ class SqlLandings:
         )
         return [LANDING.read(row) for row in rows]
 
-    async def routes_with_counts(self) -> Sequence[tuple[str, int]]:
+    async def landed_counts_by_route(self) -> Sequence[tuple[str, int]]:
         rows = await self._transactions.read(lambda connection: connection.all(_ROUTES))
         return [(route, int(count)) for route, count in rows]
 

@@ -66,7 +66,7 @@ def read_page(
         small, letters = connection.folded_expression(sort)
         keys = [small, sort]
         values |= letters
-    downward = (query.order == DESCENDING) != query.backward
+    downward = (query.order == DESCENDING) != query.is_backward
     ahead, behind = _conditions_around(query.position, [*keys, identity], downward)
     values |= _position_parameters(query.position)
     names = ", ".join(f'"{name}"' for name in columns)
@@ -83,13 +83,13 @@ def read_page(
     total, is_any_behind = connection.first_row(counts, **values)
     is_any_ahead = len(page) > query.limit
     rows = page[: query.limit]
-    if query.backward:
+    if query.is_backward:
         rows.reverse()
     return ListPage(
         rows=[row(values[:-2]) for values in rows],
         keys=[(values[-2], values[-1]) for values in rows],
-        before=bool(is_any_ahead if query.backward else is_any_behind),
-        after=bool(is_any_behind if query.backward else is_any_ahead),
+        before=bool(is_any_ahead if query.is_backward else is_any_behind),
+        after=bool(is_any_behind if query.is_backward else is_any_ahead),
         total=total,
         known={name: _distinct_values(connection, table, name, within) for name in query.known},
     )

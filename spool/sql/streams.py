@@ -62,7 +62,7 @@ class SqlStreamRows:
         self._streams: dict[str, Stream | None] = {}
         self._totals = TotalsInHand()
 
-    def read_ahead(self, places: Iterable[tuple[str, str]]) -> None:
+    def prefetch_totals(self, places: Iterable[tuple[str, str]]) -> None:
         """
         Read totals, with one statement per stream: with more, this thread would wait for the interpreter lock
         each time.
@@ -107,7 +107,7 @@ class SqlStreamRows:
     def put_total(self, total: Total) -> None:
         # `put` needs the previous size
         self.find_total(total.stream, total.key)
-        self._totals.put(total)
+        self._totals.put_total(total)
 
     def totals_at(self, stream: str, start_time: int) -> Sequence[Total]:
         self.flush()
@@ -117,13 +117,13 @@ class SqlStreamRows:
 
     def remove_total(self, stream: str, key: str) -> None:
         self.find_total(stream, key)
-        self._totals.remove((stream, key))
+        self._totals.forget_total((stream, key))
         statement = "DELETE FROM {schema}.stream_totals WHERE stream = :stream AND key = :key"
         self._connection.run(statement, stream=stream, key=key)
 
     def flush(self) -> None:
         """Write totals and sizes of streams."""
-        changed, growth = self._totals.settle()
+        changed, growth = self._totals.take_changes()
         if changed:
             self._connection.run_each(_PUT_TOTAL, [self._stored_values(total) for total in changed])
         if growth:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from spool.container_files.values import MAX_HEAD_BYTES
-from spool.disks import flush_directory, make_directory, new_file, replace_file
+from spool.disks import create_flushed_file, flush_directory, make_directory, replace_file
 
 DIRECTORY = "container-files"
 DRAFT = ".part"
@@ -25,7 +25,7 @@ class DiskContents:
         self._directory = directory / DIRECTORY
         self._drafts = 0
 
-    async def begin(self, id: str, head: bytes) -> DiskDraft:
+    async def begin_draft(self, id: str, head: bytes) -> DiskDraft:
         self._drafts += 1
         path = self._directory / f"{id}.{self._drafts}{DRAFT}"
 
@@ -83,12 +83,12 @@ def copy_contents(directory: Path, into: Path) -> None:
         if path.suffix == DRAFT:
             continue
         with suppress(FileNotFoundError):
-            _copy(path, target / path.name)
+            _copy_file(path, target / path.name)
     flush_directory(target)
 
 
-def _copy(path: Path, to: Path) -> None:
-    with path.open("rb") as file, new_file(to) as copy:
+def _copy_file(path: Path, to: Path) -> None:
+    with path.open("rb") as file, create_flushed_file(to) as copy:
         shutil.copyfileobj(file, copy)
 
 

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from spool import installation
-from spool.disks import flush_directory, flush_file, new_file
+from spool.disks import create_flushed_file, flush_directory, flush_file
 from spool.errors import SpoolDamaged
 from spool.sqlite.container_contents import copy_contents
 from spool.sqlite.directory import LEDGER, REGISTRY, SPOOL
@@ -26,17 +26,17 @@ def copy_files(directory: Path, into: Path) -> None:
     """
     for name in FILES:
         if (directory / name).exists():
-            _copy(directory / name, into / name)
+            _copy_database(directory / name, into / name)
     # A file that is uploaded in between has no row in the copy, and one that has a row exists until it is
     # sent.
     copy_contents(directory, into)
-    with new_file(into / installation.FILE) as secret:
+    with create_flushed_file(into / installation.FILE) as secret:
         secret.write((directory / installation.FILE).read_bytes())
     flush_directory(into)
 
 
-def _copy(file: Path, to: Path) -> None:
-    with new_file(to):
+def _copy_database(file: Path, to: Path) -> None:
+    with create_flushed_file(to):
         pass
     source = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
     with closing(source), closing(sqlite3.connect(to)) as target:

@@ -115,14 +115,14 @@ class _Connection(aiosqlite.Connection):
     met_damage: Callable[[sqlite3.Error], None] = staticmethod(lambda error: None)
 
     def run(self, work: Callable[[sqlite3.Connection], T]) -> Coroutine[Any, Any, T]:
-        result: Coroutine[Any, Any, T] = self._execute(self._time_work, lambda: work(self._conn))  # type: ignore[no-untyped-call]
+        result: Coroutine[Any, Any, T] = self._execute(self._run_timed, lambda: work(self._conn))  # type: ignore[no-untyped-call]
         return result
 
     def transaction(self, work: Callable[[sqlite3.Connection], T]) -> Coroutine[Any, Any, T]:
-        result: Coroutine[Any, Any, T] = self._execute(self._time_work, lambda: self._run_transaction(work))  # type: ignore[no-untyped-call]
+        result: Coroutine[Any, Any, T] = self._execute(self._run_timed, lambda: self._run_transaction(work))  # type: ignore[no-untyped-call]
         return result
 
-    def _time_work(self, work: Callable[[], T]) -> T:
+    def _run_timed(self, work: Callable[[], T]) -> T:
         self.began = time.monotonic()
         try:
             return work()
@@ -196,8 +196,8 @@ class Database:
     ) -> Database:
         """Open or create the file (mode 0600), and run the migrations in `prepare` before first use."""
         _check_header(path)
-        _create(path)
-        writer = await _open_connection(lambda: _connect(path, durable=durable))
+        _create_private_file(path)
+        writer = await _open_connection(lambda: _connect_to_write(path, durable=durable))
         writer.path = path
         try:
             await writer.run(prepare)
@@ -283,7 +283,7 @@ class Database:
 MOST_REWRITTEN = 512 << 20
 
 
-async def overwrite(database: Database) -> str:
+async def remove_row_remains(database: Database) -> str:
     """Remove the remains of deleted and replaced rows. Return why remains may be left, or ""."""
 
     def vacuum_file(connection: sqlite3.Connection) -> str:
@@ -306,11 +306,11 @@ async def overwrite(database: Database) -> str:
 async def passes_quick_check(database: Database) -> bool:
     """Return whether SQLite finds no damage. This reads the whole file."""
 
-    def check(connection: sqlite3.Connection) -> bool:
+    def run_quick_check(connection: sqlite3.Connection) -> bool:
         return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
 
     try:
-        return await database.read(check)
+        return await database.read(run_quick_check)
     except sqlite3.Error as error:
         return not is_corrupt(error)
 
@@ -350,7 +350,7 @@ def _check_header(path: Path) -> None:
         raise damage_error("the header of the file is damaged")
 
 
-def _create(path: Path) -> None:
+def _create_private_file(path: Path) -> None:
     """
     Create the file with mode 0600. SQLite would apply the umask. It copies the mode of this file to its log files.
     """
@@ -362,7 +362,7 @@ def add_functions(connection: sqlite3.Connection) -> None:
     connection.create_function("folded", 1, fold_case, deterministic=True)
 
 
-def _connect(path: Path, *, durable: bool) -> sqlite3.Connection:
+def _connect_to_write(path: Path, *, durable: bool) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         page_size, *settings = SETTINGS

@@ -15,7 +15,7 @@ from spool.devices.device import (
     DeviceWrite,
     Expectations,
     Unenrolled,
-    read_mapping,
+    decode_interned_json,
 )
 from spool.errors import SpoolUnavailable
 from spool.sql.devices import ALL_NAMES, DELETE, FORGET_NAME
@@ -40,14 +40,14 @@ class SqliteDevices:
         self._database = database
 
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]:
-        def read(connection: sqlite3.Connection) -> tuple[list[Device], list[Unenrolled]]:
+        def read_devices_and_names(connection: sqlite3.Connection) -> tuple[list[Device], list[Unenrolled]]:
             names = [
                 Unenrolled(name=name, first_seen=first, last_seen=last, count=count, key=key)
                 for name, first, last, count, key in SqliteConnection(connection).all(ALL_NAMES)
             ]
             return [_read_device(row) for row in connection.execute(_ALL)], names
 
-        return await self._database.read(read)
+        return await self._database.read(read_devices_and_names)
 
     async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
         def write_devices(connection: sqlite3.Connection) -> None:
@@ -75,7 +75,7 @@ class SqliteDevices:
             raise SpoolUnavailable(f"the devices cannot be written: {error}") from error
         return {}
 
-    async def outlast_commits(self) -> None:
+    async def wait_for_running_commits(self) -> None:
         """Do nothing, because no other process writes."""
 
     async def failed_expectations(self, wanted: DeviceWrite) -> Expectations:
@@ -84,7 +84,7 @@ class SqliteDevices:
     async def unenrolled_names(self) -> Sequence[Unenrolled]:
         return (await self.load())[1]
 
-    async def rows_of_others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
+    async def rows_changed_elsewhere(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
         return {}
 
 
@@ -96,6 +96,6 @@ def _device_values(device: Device) -> list[Any]:
 
 def _read_device(row: Sequence[Any]) -> Device:
     values = dict(zip(_COLUMNS, row, strict=True))
-    values.update({name: read_mapping(values[name]) for name in MAPPINGS})
+    values.update({name: decode_interned_json(values[name]) for name in MAPPINGS})
     values.update({name: bool(values[name]) for name in _FLAGS})
     return Device(**values)

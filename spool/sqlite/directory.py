@@ -11,7 +11,7 @@ from pathlib import Path
 
 from spool.disks import flush_directory, make_directory
 from spool.errors import NOT_FINISHED, NotAllowed, SpoolLocked, SpoolUnavailable, UnfinishedCopy
-from spool.file_locks import lock_at_once
+from spool.file_locks import lock_without_waiting
 from spool.settings import LOCK_FILE
 
 SPOOL, REGISTRY, LEDGER = "spool.sqlite", "registry.sqlite", "ledger.sqlite"
@@ -26,7 +26,7 @@ class DirectoryLock:
         self._descriptor = descriptor
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         return self._descriptor is not None
 
     def release(self) -> None:
@@ -45,7 +45,7 @@ def lock_directory(directory: Path) -> DirectoryLock:
     except OSError as error:
         raise SpoolUnavailable(f"the data directory {directory} cannot be used: {error.strerror}") from error
     try:
-        lock_at_once(descriptor)
+        lock_without_waiting(descriptor)
     except OSError as error:
         os.lseek(descriptor, 0, os.SEEK_SET)
         holder = os.read(descriptor, 32).decode("ascii", "replace").strip()
@@ -86,7 +86,7 @@ def _make_private(directory: Path) -> None:
 MARK = "unfinished-copy"
 
 
-def check_finished(directory: Path) -> None:
+def require_finished(directory: Path) -> None:
     """Raise UnfinishedCopy if the directory is marked, or SpoolUnavailable if it cannot be accessed."""
     try:
         is_marked = (directory / MARK).exists()
@@ -96,7 +96,7 @@ def check_finished(directory: Path) -> None:
         raise UnfinishedCopy(f"{directory} {NOT_FINISHED}, or remove the directory")
 
 
-def check_free(directory: Path) -> None:
+def require_free(directory: Path) -> None:
     """Raise NotAllowed if the directory has files that do not belong to an unfinished copy."""
     if not directory.exists() or (directory / MARK).exists():
         return
@@ -106,10 +106,10 @@ def check_free(directory: Path) -> None:
 
 def begin_copy(directory: Path) -> None:
     """Empty the directory and mark it. The caller holds its lock."""
-    check_free(directory)
+    require_free(directory)
     (directory / MARK).touch(mode=0o600)
     flush_directory(directory)
-    _remove(directory, but=(MARK, LOCK_FILE))
+    _remove_files(directory, but=(MARK, LOCK_FILE))
 
 
 def finish_copy(directory: Path) -> None:
@@ -122,12 +122,12 @@ def discard_copy(directory: Path) -> None:
     """
     Delete the copy. The mark is deleted last, so that the rest is still marked if the process is killed.
     """
-    _remove(directory, but=(MARK,))
+    _remove_files(directory, but=(MARK,))
     (directory / MARK).unlink(missing_ok=True)
     directory.rmdir()
 
 
-def _remove(directory: Path, *, but: tuple[str, ...]) -> None:
+def _remove_files(directory: Path, *, but: tuple[str, ...]) -> None:
     for path in directory.iterdir():
         if path.name in but:
             continue

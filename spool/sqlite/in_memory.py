@@ -29,7 +29,7 @@ class MemoryContents:
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = {}
 
-    async def begin(self, id: str, head: bytes) -> MemoryDraft:
+    async def begin_draft(self, id: str, head: bytes) -> MemoryDraft:
         return MemoryDraft(self, id, head)
 
     async def read(self, id: str) -> AsyncIterator[bytes]:

@@ -44,8 +44,8 @@ from spool.sqlite.database import (
     Watch,
     damage_error,
     is_corrupt,
-    overwrite,
     passes_quick_check,
+    remove_row_remains,
 )
 from spool.sqlite.directory import LEDGER
 from spool.sqlite.migrations import migrate, read_statements
@@ -113,7 +113,7 @@ def filter_condition(query: CostQuery) -> tuple[str, list[str]]:
     return terms, values
 
 
-def shown_as(dimension: str | Derived) -> str:
+def nullable_dimension_sql(dimension: str | Derived) -> str:
     """Return SQL for a dimension in a result, where unknown values are NULL."""
     return f"NULLIF({dimension_sql(dimension)}, '')"
 
@@ -128,7 +128,7 @@ def dimension_sql(dimension: str | Derived) -> str:
     if dimension in PRICED_BY:
         return f"CAST(k.{dimension} AS TEXT)"
     if dimension == "origin":
-        return f"COALESCE({shown_as(TAG + ROW_TAG + dimension)}, 'calls')"
+        return f"COALESCE({nullable_dimension_sql(TAG + ROW_TAG + dimension)}, 'calls')"
     if dimension in ROW_DIMENSIONS:
         return dimension_sql(TAG + ROW_TAG + dimension)
     if dimension == "corrects":  # the part of the column `provider` after the separator
@@ -254,7 +254,7 @@ class SqliteLedgerRows(SqlLedgerRows):
 
     def groups_of(self, numbers: Sequence[int], query: CostQuery) -> Iterator[tuple[int, str, str, Group]]:
         self._register_derived(query.derived)
-        names = [shown_as(query.derived.get(name, name)) for name in query.group_by]
+        names = [nullable_dimension_sql(query.derived.get(name, name)) for name in query.group_by]
         rows = self._connection.execute(
             f"SELECT {', '.join(['k.id', 'k.status', 'k.cost_source', *names])} FROM keys k"
             " WHERE k.id IN (SELECT value FROM json_each(?))",
@@ -350,7 +350,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         return [
             f"NULLIF({self._shown_unit(name, query).replace('{schema}.', '')}, '')"
             if name in UNITS
-            else shown_as(query.derived.get(name, name))
+            else nullable_dimension_sql(query.derived.get(name, name))
             for name in query.group_by
         ]
 
@@ -449,7 +449,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         if query.unit is not None:
             return True
         self._register_derived(query.derived)
-        names = ", ".join(shown_as(query.derived.get(name, name)) for name in query.group_by)
+        names = ", ".join(nullable_dimension_sql(query.derived.get(name, name)) for name in query.group_by)
         statement = f"SELECT COUNT(*) FROM (SELECT DISTINCT {names} FROM keys k LIMIT ?)"
         [count] = self._connection.execute(statement, (most + 1,)).fetchone()
         return bool(count > most)
@@ -646,7 +646,7 @@ class SqliteLedger:
 
     @classmethod
     async def open(cls, directory: Path, clock: Clock) -> SqliteLedger:
-        return cls(await _open(directory / LEDGER, clock), clock)
+        return cls(await _open_or_replace(directory / LEDGER, clock), clock)
 
     async def change(self, work: Callable[[LedgerRows], T]) -> T:
         return await self._translate_errors(lambda database, inner: database.transaction(inner), work)
@@ -655,7 +655,7 @@ class SqliteLedger:
         return await self._translate_errors(lambda database, inner: database.snapshot(inner), work)
 
     async def overwrite(self) -> str:
-        return await overwrite(self._database)
+        return await remove_row_remains(self._database)
 
     def is_in_place(self) -> bool:
         return self._repair.locked() or self._database.is_in_place()
@@ -673,21 +673,21 @@ class SqliteLedger:
             return await run(database, lambda connection: work(SqliteLedgerRows(connection)))
         except sqlite3.DatabaseError as error:
             is_odd = isinstance(error, sqlite3.IntegrityError) and not await passes_quick_check(database)
-            if (is_corrupt(error) or is_odd) and await self._begin_anew(database):
+            if (is_corrupt(error) or is_odd) and await self._replace_damaged(database):
                 raise LedgerLost(f"{LEDGER}: {error}") from error
             raise SpoolUnavailable(f"{LEDGER}: {error}") from error
         except VALUE_ERRORS as error:
-            if await passes_quick_check(database) or not await self._begin_anew(database):
+            if await passes_quick_check(database) or not await self._replace_damaged(database):
                 raise
             raise LedgerLost(f"{LEDGER}: {type(error).__name__}") from error
 
-    async def _begin_anew(self, damaged: Database) -> bool:
+    async def _replace_damaged(self, damaged: Database) -> bool:
         async with self._repair:
             if self._database is not damaged:
                 return False
             await damaged.close()
-            _move_aside(damaged.path, self._clock)
-            self._database = await _open(damaged.path, self._clock)
+            _move_ledger_aside(damaged.path, self._clock)
+            self._database = await _open_or_replace(damaged.path, self._clock)
             return True
 
 
@@ -708,13 +708,13 @@ async def open_ledger(
     return await Ledger(store, clock=clock, tags=tags, chunk=chunk, packed=packed, work=work).load()
 
 
-async def _open(path: Path, clock: Clock) -> Database:
+async def _open_or_replace(path: Path, clock: Clock) -> Database:
     try:
         return await Database.open(path, _migrate_and_check)
     except sqlite3.DatabaseError as error:
         if not is_corrupt(error):
             raise SpoolUnavailable(f"{path}: {error}") from error
-        _move_aside(path, clock)
+        _move_ledger_aside(path, clock)
         return await Database.open(path, _migrate_and_check)
 
 
@@ -726,7 +726,7 @@ def _migrate_and_check(connection: sqlite3.Connection) -> None:
         raise damage_error("a value of the ledger's state has another type")
 
 
-def _move_aside(path: Path, clock: Clock) -> None:
+def _move_ledger_aside(path: Path, clock: Clock) -> None:
     new_path = path.with_name(f"{path.name}.damaged-{int(clock.now())}")
     _log.error(
         "the ledger is damaged: it was moved aside and is rebuilt from the log",

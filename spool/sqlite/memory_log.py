@@ -84,10 +84,10 @@ class _NoReserve(Reserve):
     def restore(self) -> bool:
         return True
 
-    def give_up(self) -> None:
+    def release(self) -> None:
         return
 
-    def disk_is_full(self) -> bool:
+    def is_disk_full(self) -> bool:
         return False
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from spool.errors import OtherSchema
 from spool.sql.schemas import FIRST, schema_digests
-from spool.sqlite.damage.write_ahead_log import newest_page
+from spool.sqlite.damage.write_ahead_log import read_newest_page
 from spool.sqlite.database import PAGE, damage_error
 from spool.sqlite.directory import LEDGER, REGISTRY, SPOOL
 
@@ -59,12 +59,12 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
     The header stores the version twice. So a flipped bit is recognized as damage, and not taken
     for another version.
     """
-    current = version(connection)
+    current = schema_version(connection)
     (mark,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if mark != (application_id(current) if current else 0) or (tables and not current):
         raise damage_error("the header of the file has an inconsistent version")
-    _check_known(current, versions)
+    _require_known_version(current, versions)
     for number, statements in _missing_versions(current, versions):
         # not executescript, which would first commit an open transaction
         try:
@@ -98,7 +98,7 @@ def check_schema(path: Path, versions: Sequence[str]) -> None:
     The file is read without SQLite, because SQLite would write to it and create files next to it.
     """
     try:
-        header = newest_page(path.with_name(f"{path.name}-wal"), PAGE, 1)
+        header = read_newest_page(path.with_name(f"{path.name}-wal"), PAGE, 1)
         if not header:
             with path.open("rb") as file:
                 header = file.read(HEADER_BYTES)
@@ -107,10 +107,10 @@ def check_schema(path: Path, versions: Sequence[str]) -> None:
     if len(header) >= HEADER_BYTES:
         (current,), (mark,) = (struct.unpack_from(">I", header, at) for at in (VERSION_AT, MARK_AT))
         if mark == application_id(current):
-            _check_known(current, versions)
+            _require_known_version(current, versions)
 
 
-def _check_known(current: int, versions: Sequence[str]) -> None:
+def _require_known_version(current: int, versions: Sequence[str]) -> None:
     known = version_numbers(versions)
     if current in (0, *known):
         return
@@ -140,6 +140,6 @@ def _roll_back(connection: sqlite3.Connection) -> None:
         connection.execute("ROLLBACK")
 
 
-def version(connection: sqlite3.Connection) -> int:
+def schema_version(connection: sqlite3.Connection) -> int:
     number: int = connection.execute("PRAGMA user_version").fetchone()[0]
     return number

@@ -13,7 +13,7 @@ from itertools import islice, takewhile
 from spool.clock import Clock
 from spool.log.heard import CALLER_BYTES, KEPT_S, pack_senders, unpack_senders
 from spool.log.partial_reports import SPANS, PartialReport, filter_by_kind
-from spool.log.pending_spans import change_given
+from spool.log.pending_spans import change_given_values
 from spool.log.planning.plan import Plan
 from spool.shares import Holdings
 from spool.sql.erasing import StoredSpans
@@ -33,7 +33,7 @@ STORED_SPANS = StoredSpans(
     "SELECT key, body FROM pending WHERE key > :after AND key < CAST('spans0' AS BLOB) ORDER BY key LIMIT :most",
     "UPDATE pending SET body = :packed WHERE key = :key",
     SPANS,
-    change_given,
+    change_given_values,
 )
 
 
@@ -53,18 +53,18 @@ class SqlitePartialReports:
     async def find(
         self, keys: Collection[bytes], *, under: Collection[bytes] = ()
     ) -> Mapping[bytes, PartialReport]:
-        return await self._database.read(lambda connection: find(connection, keys, under=under))
+        return await self._database.read(lambda connection: find_reports(connection, keys, under=under))
 
     async def oldest(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
         due = takewhile(lambda report: report.at <= before, filter_by_kind(await self.load(), kind))
         return list(islice(due, most))
 
-    async def count(self, kind: bytes) -> tuple[int, int]:
+    async def count_reports_and_bytes(self, kind: bytes) -> tuple[int, int]:
         reports = list(filter_by_kind(await self.load(), kind))
         return len(reports), sum(len(report.body) for report in reports)
 
 
-def find(
+def find_reports(
     connection: sqlite3.Connection, keys: Collection[bytes], *, under: Collection[bytes] = ()
 ) -> dict[bytes, PartialReport]:
     """
@@ -132,7 +132,7 @@ class SqliteHeard:
     def knows_any(self) -> bool:
         return bool(self._of_callers)
 
-    async def find(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
+    async def find_callers(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
         return [sender for caller in callers for sender in self._of_callers.get(caller, ())]
 
     async def delete_old(self, before: float) -> int:
@@ -147,14 +147,14 @@ class SqliteHeard:
         over = sum(held.values()) - self._max_senders
         while over > 0:
             key = held.largest_owner()
-            removed = await self._database.transaction(partial(_forget_of_key, key=key, count=over))
-            held.add(key, -removed)
+            removed = await self._database.transaction(partial(_forget_senders_of_key, key=key, count=over))
+            held.add_use(key, -removed)
             over -= removed
             forgotten += removed
         return forgotten
 
 
-def follow_heard(connection: sqlite3.Connection, plan: Plan) -> None:
+def write_heard(connection: sqlite3.Connection, plan: Plan) -> None:
     """Store from which senders a commit has calls, in the same transaction."""
     rows = [
         (plan.at, key, len(senders), pack_senders(sorted(senders))) for key, senders in plan.heard.items()
@@ -169,7 +169,7 @@ def _delete_some_old(connection: sqlite3.Connection, before: float) -> int:
     return len(old)
 
 
-def _forget_of_key(connection: sqlite3.Connection, key: str, count: int) -> int:
+def _forget_senders_of_key(connection: sqlite3.Connection, key: str, count: int) -> int:
     removed = 0
     for id, senders in connection.execute(_OLDEST_OF_KEY, (key, STEP)).fetchall():
         if removed >= count:

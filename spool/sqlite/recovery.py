@@ -23,7 +23,7 @@ from spool.errors import SpoolDamaged, SpoolUnavailable
 from spool.record import TOPICS
 from spool.sql import facts
 from spool.sqlite.damage import notes, numbers, write_ahead_log
-from spool.sqlite.damage.soundness import VALUE_ERRORS, RowCheck, stop_at_repeats
+from spool.sqlite.damage.soundness import VALUE_ERRORS, RowCheck, raise_at_endless_repeats
 from spool.sqlite.damage.write_ahead_log import KEPT_LOG
 from spool.sqlite.database import (
     PAGE,
@@ -35,9 +35,9 @@ from spool.sqlite.database import (
 )
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.log import queries
-from spool.sqlite.log.entries import highest_accepted
-from spool.sqlite.migrations import migrate, read_statements, version
-from spool.sqlite.streams import forget_whole
+from spool.sqlite.log.entries import highest_accepted_number
+from spool.sqlite.migrations import migrate, read_statements, schema_version
+from spool.sqlite.streams import mark_totals_incomplete
 
 INCARNATION = "incarnation"
 # name of the damaged file from which these rows were salvaged
@@ -75,13 +75,13 @@ async def open_database(path: Path, clock: Clock) -> Database:
     directory = path.parent
     kept_log = path.with_name(KEPT_LOG)
     try:
-        name = notes.name_aside(directory)
+        name = notes.read_name_aside(directory)
         if not name or not path.with_name(name).exists():
-            _keep_log(path, kept_log)
-        if notes.is_marked(directory):
+            _copy_log(path, kept_log)
+        if notes.is_marked_damaged(directory):
             raise SpoolDamaged("damage was found earlier")
         database = await Database.open(path, partial(_prepare_file, path=path, kept_log=kept_log))
-        _forget_log(kept_log)
+        _delete_log_copy(kept_log)
         database.watch_damage(partial(notes.mark_damaged, directory))
         return database
     except (SpoolDamaged, sqlite3.Error) as error:
@@ -101,7 +101,7 @@ def read_incarnation(connection: sqlite3.Connection) -> str:
     return name.decode()
 
 
-async def is_damage(database: Database, error: BaseException | None) -> bool:
+async def mark_if_damaged(database: Database, error: BaseException | None) -> bool:
     """
     Return True if damage of the file caused an error. In that case, mark the file so that the next
     opening salvages it.
@@ -109,16 +109,16 @@ async def is_damage(database: Database, error: BaseException | None) -> bool:
     An unexpected value counts as damage only if SQLite also finds damage. Otherwise the program has a defect.
     """
     directory = database.path.parent
-    while error is not None and not notes.is_marked(directory):
+    while error is not None and not notes.is_marked_damaged(directory):
         is_found = isinstance(error, sqlite3.Error) and is_corrupt(error)
         if is_found or (isinstance(error, VALUE_ERRORS) and not await passes_quick_check(database)):
             notes.mark_damaged(directory, error)
         error = error.__cause__
-    return notes.is_marked(directory)
+    return notes.is_marked_damaged(directory)
 
 
 @contextmanager
-def remember_damage(directory: Path) -> Iterator[None]:
+def mark_and_raise_damage(directory: Path) -> Iterator[None]:
     """Mark damage for the next start, and raise it as SpoolDamaged."""
     try:
         yield
@@ -131,7 +131,7 @@ def remember_damage(directory: Path) -> Iterator[None]:
         ) from error
 
 
-def _keep_log(path: Path, kept_log: Path) -> None:
+def _copy_log(path: Path, kept_log: Path) -> None:
     """
     Copy the write-ahead log before SQLite opens the log and shortens it.
 
@@ -151,7 +151,7 @@ def _keep_log(path: Path, kept_log: Path) -> None:
     flush_directory(path.parent)
 
 
-def _forget_log(kept_log: Path) -> None:
+def _delete_log_copy(kept_log: Path) -> None:
     """
     Delete the copy of the log, and flush the deletion. Otherwise the copy could reappear after a power cut,
     and restore outdated commits.
@@ -165,10 +165,10 @@ def _prepare_file(connection: sqlite3.Connection, path: Path, kept_log: Path) ->
     """
     Prepare the file. Damage is found now, by reading and writing everything that a start or a commit needs.
     """
-    with remember_damage(path.parent):
+    with mark_and_raise_damage(path.parent):
         seen = _has_read_whole_log(connection, path, kept_log)
         known = notes.read_note(path.parent)
-        if version(connection) == 0 and known.kept:
+        if schema_version(connection) == 0 and known.kept:
             _log.error(
                 "the spool starts empty, although records were stored here before",
                 extra={"action": "spool_lost", "records": sum(known.kept.values())},
@@ -177,10 +177,10 @@ def _prepare_file(connection: sqlite3.Connection, path: Path, kept_log: Path) ->
             notes.write_note(path.parent, known)
         migrate_spool(connection)
         _check_tables(connection)
-        _try_everything(connection)
+        _check_rows_and_writes(connection)
         connection.execute("BEGIN IMMEDIATE")
         try:
-            _settle_what_is_lost(connection, known, seen_all=seen)
+            _balance_lost_numbers(connection, known, seen_all=seen)
             connection.execute("COMMIT")
         finally:
             if connection.in_transaction:
@@ -195,36 +195,36 @@ def _has_read_whole_log(connection: sqlite3.Connection, path: Path, kept_log: Pa
     if not kept_log.exists():
         return True
     shared = path.with_name(f"{path.name}-shm")
-    seen = write_ahead_log.count_seen(shared)
-    if seen >= write_ahead_log.count_marked(kept_log, PAGE):
+    seen = write_ahead_log.count_frames_read(shared)
+    if seen >= write_ahead_log.count_frames(kept_log, PAGE):
         return True
     frames = write_ahead_log.read_frames(kept_log, PAGE)
-    if frames and not version(connection):
+    if frames and not schema_version(connection):
         raise damage_error("the write-ahead log has commits, but the file next to it is empty")
     if write_ahead_log.has_hidden_commits(frames, seen):
         raise damage_error("the write-ahead log has commits after a damaged one")
     return False
 
 
-def _settle_what_is_lost(connection: sqlite3.Connection, known: notes.Note, *, seen_all: bool) -> None:
+def _balance_lost_numbers(connection: sqlite3.Connection, known: notes.Note, *, seen_all: bool) -> None:
     try:
-        problem = numbers.do_not_meet(connection)
+        problem = numbers.find_contradiction(connection)
     except VALUE_ERRORS as error:
         raise damage_error(f"a value has the wrong type for its column ({type(error).__name__})") from error
     if problem:
         raise damage_error(problem)
-    missing = numbers.count_missing(connection, known.accepted)
+    missing = numbers.count_missing_numbers(connection, known.accepted)
     if missing and not seen_all:
         raise damage_error("acknowledged commits in the write-ahead log cannot be read")
     if missing:
-        lost = numbers.settle(connection, known)
-        forget_whole(connection)
+        lost = numbers.balance_after_loss(connection, known)
+        mark_totals_incomplete(connection)
         _log.error(
             "the last acknowledged commits are missing from the file: their records are counted as damaged",
             extra={"action": "commits_lost", "records_lost": sum(lost.values())},
         )
     else:
-        numbers.settle_routes(connection)
+        numbers.balance_routes(connection)
 
 
 def _salvage_from(connection: sqlite3.Connection, aside: Path) -> None:
@@ -239,7 +239,7 @@ def _salvage_from(connection: sqlite3.Connection, aside: Path) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         salvaged = _salvage_file(connection, aside, note)
-        forget_whole(connection)
+        mark_totals_incomplete(connection)
         recompute_sizes(connection)
         facts.store_fact(rows, SALVAGED, source)
         connection.execute("COMMIT")
@@ -260,11 +260,11 @@ def _salvage_from(connection: sqlite3.Connection, aside: Path) -> None:
 
 
 def _salvage_file(connection: sqlite3.Connection, aside: Path, note: notes.Note) -> Salvaged:
-    from spool.sqlite.damage.salvage import salvage
+    from spool.sqlite.damage.salvage import salvage_rows
 
     with closing(empty_database()) as fresh:
         try:
-            salvaged = salvage(connection, aside, fresh, note)
+            salvaged = salvage_rows(connection, aside, fresh, note)
         except (sqlite3.DatabaseError, FileNotFoundError) as error:
             if isinstance(error, sqlite3.Error) and not is_corrupt(error):
                 raise
@@ -320,18 +320,18 @@ def _read_columns(connection: sqlite3.Connection, table: str) -> list[tuple[obje
     return column_rows
 
 
-def _try_everything(connection: sqlite3.Connection) -> None:
+def _check_rows_and_writes(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         check = _empty_file_tables().check  # checked by `_check_tables`
         for table in SMALL_TABLES:
-            for row in stop_at_repeats(connection.execute(f"SELECT * FROM {table}")):
+            for row in raise_at_endless_repeats(connection.execute(f"SELECT * FROM {table}")):
                 problem = check.find_problem(table, row)
                 if problem:
                     raise damage_error(f"a row of {table} is damaged: {problem}")
         connection.execute(queries.ADD_COMMIT, (0.0, 0, b""))
         for topic in TOPICS:
-            number = highest_accepted(connection, topic) + 1
+            number = highest_accepted_number(connection, topic) + 1
             connection.execute(queries.NEXT_NUMBER, (topic,)).fetchone()
             connection.execute(queries.ADD_ENTRY, (topic, number, 1, 0.0, 0, 0, b""))
             connection.execute(queries.AMEND, (topic, number, 0, b""))

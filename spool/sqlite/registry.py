@@ -14,7 +14,7 @@ from spool.registry.registry import DeclaredTable, Registry
 from spool.registry.registry_rows import RegistryRows
 from spool.sql import facts
 from spool.sql.registry import SqlRegistryRows
-from spool.sqlite.database import Database, SqliteConnection, Watch, is_corrupt, overwrite
+from spool.sqlite.database import Database, SqliteConnection, Watch, is_corrupt, remove_row_remains
 from spool.sqlite.directory import REGISTRY
 from spool.sqlite.migrations import migrate, read_statements
 
@@ -53,10 +53,10 @@ class SqliteRegistry:
             self._database.snapshot(lambda connection: work(_registry_rows(connection))), *ROW_ERRORS
         )
 
-    async def outlast_commits(self) -> None: ...
+    async def wait_for_running_commits(self) -> None: ...
 
     async def overwrite(self) -> str:
-        return await self._translate_errors(overwrite(self._database))
+        return await self._translate_errors(remove_row_remains(self._database))
 
     async def wait_until_durable(self) -> None: ...
 
@@ -120,18 +120,18 @@ def _translate_error(error: sqlite3.DatabaseError, path: Path) -> RegistryDamage
 FACT = "registry"
 
 
-async def check_expected(spool: Database, directory: Path) -> None:
+async def require_expected_registry(spool: Database, directory: Path) -> None:
     """Raise RegistryDamaged if a registry existed and its file is now missing or empty."""
     path = directory / REGISTRY
     if path.exists() and path.stat().st_size:
         return
-    if await spool.read(_is_remembered):
+    if await spool.read(_is_registry_noted):
         raise RegistryDamaged(f"{path} is missing. {BEGIN_ANEW}")
 
 
 async def remember_registry(spool: Database) -> None:
     """Note that a registry exists, if that is not noted yet. If the disk is full, a later start notes it."""
-    if await spool.read(_is_remembered):
+    if await spool.read(_is_registry_noted):
         return
     try:
         await spool.transaction(lambda connection: facts.store_fact(SqliteConnection(connection), FACT, b"1"))
@@ -140,7 +140,7 @@ async def remember_registry(spool: Database) -> None:
             raise
 
 
-def move_aside(directory: Path, clock: Clock) -> None:
+def move_registry_aside(directory: Path, clock: Clock) -> None:
     """Rename a damaged registry, so that a new one does not overwrite it."""
     path = directory / REGISTRY
     new_path = path.with_name(f"{REGISTRY}.damaged-{int(clock.now())}")
@@ -150,5 +150,5 @@ def move_aside(directory: Path, clock: Clock) -> None:
             part.rename(new_path.with_name(new_path.name + suffix))
 
 
-def _is_remembered(connection: sqlite3.Connection) -> bool:
+def _is_registry_noted(connection: sqlite3.Connection) -> bool:
     return facts.read_fact(SqliteConnection(connection), FACT) is not None

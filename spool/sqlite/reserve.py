@@ -49,9 +49,9 @@ class Reserve:
             return False
         return self._allocate(FILE, SIZE)
 
-    def give_up(self) -> None:
+    def release(self) -> None:
         """Free the reserve, so that deleting has space."""
-        if self._release(FILE):
+        if self._delete_file(FILE):
             now = self._clock.monotonic()
             is_repeated = now < self._given_up_at + CALM_S
             self._wait_s = min(MOST_WAIT_S, max(1.0, 2 * self._wait_s)) if is_repeated else 0.0
@@ -64,9 +64,9 @@ class Reserve:
         """
         for name in (FILE, START_FILE):
             if disks.is_full(self._directory):
-                self._release(name)
+                self._delete_file(name)
 
-    def disk_is_full(self) -> bool:
+    def is_disk_full(self) -> bool:
         """Return True if a full disk or quota may be the cause of an input or output error."""
         return disks.is_full(self._directory)
 
@@ -89,7 +89,7 @@ class Reserve:
             return False
         return True
 
-    def _release(self, name: str) -> bool:
+    def _delete_file(self, name: str) -> bool:
         """Delete a reserve file. Return False if it was already deleted."""
         path = self._directory / name
         if not path.exists():

@@ -28,7 +28,7 @@ from spool.sql.small import SmallTables
 from spool.sql.streams import SqlStreams
 from spool.sqlite import recovery
 from spool.sqlite.container_contents import DiskContents
-from spool.sqlite.database import Database, SqliteTransactions, overwrite
+from spool.sqlite.database import Database, SqliteTransactions, remove_row_remains
 from spool.sqlite.deliveries import delivery_rows
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
 from spool.sqlite.devices import SqliteDevices
@@ -96,7 +96,7 @@ class SqliteSpool:
             rename_records=SqlErasing(
                 SqliteTransactions(self.database, "records"), spans=[STORED_SPANS]
             ).rename_records,
-            overwrite=partial(overwrite, self.database),
+            overwrite=partial(remove_row_remains, self.database),
             close=close,
         )
 
@@ -185,7 +185,7 @@ async def read_spool(
         rows = SqlContainerRows(SqliteTransactions(database, "container metrics"))
         container_files = await ContainerFiles.open(rows, contents, container, clock)
     except Exception as error:
-        is_damage = await recovery.is_damage(database, error)
+        is_damage = await recovery.mark_if_damaged(database, error)
         await database.close()
         if is_damage:
             raise SpoolDamaged(f"spool.sqlite is damaged: {error}") from error

@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING
 
 from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
-from spool.sqlite.directory import SPOOL, check_finished
+from spool.sqlite.directory import SPOOL, require_finished
 from spool.sqlite.ledger import open_ledger
 from spool.sqlite.log.log import CACHE_BYTES
 from spool.sqlite.migrations import VERSIONS, check_schema, read_statements
-from spool.sqlite.recovery import is_damage
-from spool.sqlite.registry import check_expected, move_aside, open_registry, remember_registry
+from spool.sqlite.recovery import mark_if_damaged
+from spool.sqlite.registry import (
+    move_registry_aside,
+    open_registry,
+    remember_registry,
+    require_expected_registry,
+)
 from spool.sqlite.spool import SqliteSpool, open_spool
 from spool.storage import Engine, Recovered, Storage, StorageOptions
 
@@ -41,7 +46,7 @@ async def _copy_directory(directory: Path, into: Path) -> None:
 
 async def _open(options: StorageOptions) -> Storage:
     if not options.is_unfinished_copy:
-        check_finished(options.directory)
+        require_finished(options.directory)
     await asyncio.to_thread(_check_schemas, options.directory)
     async with AsyncExitStack() as stack:
         spool = await open_spool(
@@ -61,7 +66,7 @@ async def _open(options: StorageOptions) -> Storage:
             chunk=options.ledger_chunk,
             packed=options.native,
             work=options.work,
-            watch=spool.log.watch,
+            watch=spool.log.watch_file,
         )
         stack.push_async_callback(ledger.close)
         spool.log.add_reader(ledger.needs)
@@ -76,7 +81,7 @@ async def _open(options: StorageOptions) -> Storage:
         )
         return replace(
             storage,
-            is_damage=partial(is_damage, spool.database),
+            is_damage=partial(mark_if_damaged, spool.database),
             copy=partial(_copy_directory, options.directory),
         )
 
@@ -95,26 +100,26 @@ async def _open_registry(options: StorageOptions, spool: SqliteSpool) -> Registr
         secret=spool.secret,
         clock=clock,
         declared=options.declared,
-        watch=spool.log.watch,
+        watch=spool.log.watch_file,
     )
     try:
-        await check_expected(spool.database, options.directory)
+        await require_expected_registry(spool.database, options.directory)
         registry = await opening()
     except RegistryDamaged:
         if not options.new_registry:
             raise
-        move_aside(options.directory, clock)
+        move_registry_aside(options.directory, clock)
         registry = await opening()
     await remember_registry(spool.database)
     return registry
 
 
 async def _recover_records(options: StorageOptions, file: Path) -> Recovered:
-    from spool.sqlite.damage.recovering import recover
+    from spool.sqlite.damage.recovering import recover_records
 
-    check_finished(options.directory)
+    require_finished(options.directory)
     await asyncio.to_thread(_check_schemas, options.directory)
-    return await recover(options.directory, options.settings, options.clock, file)
+    return await recover_records(options.directory, options.settings, options.clock, file)
 
 
 async def _tables_to_copy(options: StorageOptions) -> OpenTables:

@@ -49,7 +49,7 @@ def apply_commit(connection: sqlite3.Connection, plan: Plan) -> None:
     table.flush()
 
 
-def delete_some_settled(connection: sqlite3.Connection, *, now: float, settings: SpoolSettings) -> bool:
+def delete_some_old_totals(connection: sqlite3.Connection, *, now: float, settings: SpoolSettings) -> bool:
     """
     Delete some of the oldest totals that may be deleted. Return False if none was deleted.
 
@@ -64,17 +64,17 @@ def delete_some_settled(connection: sqlite3.Connection, *, now: float, settings:
         max_bytes=settings.max_stream_bytes,
     )
     if newest:
-        _begin_after(connection, newest)
+        _note_incomplete_before(connection, newest)
     return newest > 0
 
 
-def _begin_after(connection: sqlite3.Connection, start_time: int) -> None:
+def _note_incomplete_before(connection: sqlite3.Connection, start_time: int) -> None:
     rows = SqliteConnection(connection)
     since = max(float(facts.read_fact(rows, SINCE) or 0), start_time / NS + 1)
     facts.store_fact(rows, SINCE, repr(since).encode())
 
 
-def forget_whole(connection: sqlite3.Connection) -> None:
+def mark_totals_incomplete(connection: sqlite3.Connection) -> None:
     """
     Mark all totals as incomplete after a salvage, because lost rows may belong to any of them.
 

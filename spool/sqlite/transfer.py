@@ -16,7 +16,7 @@ from pathlib import Path
 
 from spool import installation
 from spool.container_files.values import MAX_HEAD_BYTES
-from spool.disks import flush_directory, flush_file, make_directory, new_file
+from spool.disks import create_flushed_file, flush_directory, flush_file, make_directory
 from spool.errors import NotAllowed, SpoolDamaged, SpoolUnavailable
 from spool.settings import SpoolSettings
 from spool.sqlite.container_contents import DIRECTORY, DRAFT, PIECE
@@ -26,10 +26,10 @@ from spool.sqlite.directory import (
     REGISTRY,
     SPOOL,
     begin_copy,
-    check_free,
     discard_copy,
     finish_copy,
     lock_directory,
+    require_free,
 )
 from spool.sqlite.ledger import migrate_ledger as prepare_ledger
 from spool.sqlite.log.queries import RECOUNT_ENTRIES
@@ -45,9 +45,9 @@ from spool.transfer.tables import (
     MadeCopy,
     OpenTables,
     Progress,
-    check_known,
-    kept_name,
     newest_numbers,
+    portable_table_name,
+    require_known_tables,
     split_rows,
 )
 
@@ -67,9 +67,9 @@ class SqliteTables:
         self._directory = directory
         self._connections = connections
         self._places = {
-            kept_name(file, table): (file, table)
+            portable_table_name(file, table): (file, table)
             for file, connection in connections.items()
-            for (table,) in _read(file, connection, _NAMES)
+            for (table,) in _run_query(file, connection, _NAMES)
             if table not in COUNTED
         }
         self.names: Sequence[str] = (*self._places, NEWEST_NUMBERS)
@@ -78,14 +78,14 @@ class SqliteTables:
         if name == NEWEST_NUMBERS:
             return KeptTable(columns=("name", "seq"), rows=self._newest_numbers())
         file, table = self._places[name]
-        cursor = _read(file, self._connections[file], f'SELECT * FROM "{table}"')
+        cursor = _run_query(file, self._connections[file], f'SELECT * FROM "{table}"')
         return KeptTable(columns=[column[0] for column in cursor.description], rows=iter(cursor))
 
     def _newest_numbers(self) -> Iterator[tuple[str, int]]:
         for file, connection in self._connections.items():
-            if _read(file, connection, _HAS_NUMBERS).fetchone():
-                for table, number in _read(file, connection, _NUMBERS):
-                    yield kept_name(file, table), number
+            if _run_query(file, connection, _HAS_NUMBERS).fetchone():
+                for table, number in _run_query(file, connection, _NUMBERS):
+                    yield portable_table_name(file, table), number
 
     def contents(self) -> Iterator[KeptContent]:
         for path in sorted((self._directory / DIRECTORY).glob("*")):
@@ -95,7 +95,7 @@ class SqliteTables:
                     yield KeptContent(id=path.name, head=line, pieces=iter(partial(file.read, PIECE), b""))
 
 
-def _read(file: str, connection: sqlite3.Connection, statement: str) -> sqlite3.Cursor:
+def _run_query(file: str, connection: sqlite3.Connection, statement: str) -> sqlite3.Cursor:
     try:
         return connection.execute(statement)
     except sqlite3.Error as error:
@@ -145,7 +145,7 @@ async def take_over(options: StorageOptions, opened: OpenTables, progress: Progr
     SpoolLocked while another process fills it.
     """
     directory = options.directory
-    check_free(directory)
+    require_free(directory)
     lock = lock_directory(directory)
     try:
         await asyncio.to_thread(begin_copy, directory)
@@ -167,8 +167,8 @@ async def take_over(options: StorageOptions, opened: OpenTables, progress: Progr
 def _fill_directory(options: StorageOptions, opened: OpenTables, progress: Progress) -> None:
     directory = options.directory
     with opened() as tables:
-        _tell_settings(tables.table("facts"), options.settings)
-        installation.make_secret(directory / installation.FILE, tables.secret)
+        _warn_about_settings(tables.table("facts"), options.settings)
+        installation.store_secret(directory / installation.FILE, tables.secret)
         known = {NEWEST_NUMBERS}
         for name, file in FILES.items():
             path = directory / file
@@ -178,11 +178,11 @@ def _fill_directory(options: StorageOptions, opened: OpenTables, progress: Progr
                 known |= _fill_file(connection, name, tables, progress)
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             flush_file(path)
-        check_known(tables, known)
-        _keep_contents(directory / DIRECTORY, tables.contents(), progress)
+        require_known_tables(tables, known)
+        _store_contents(directory / DIRECTORY, tables.contents(), progress)
 
 
-def _tell_settings(facts: KeptTable, settings: SpoolSettings) -> None:
+def _warn_about_settings(facts: KeptTable, settings: SpoolSettings) -> None:
     """
     Warn about settings that differ. A data directory stores no settings, so from now on the configuration applies.
     """
@@ -203,24 +203,26 @@ def _tell_settings(facts: KeptTable, settings: SpoolSettings) -> None:
 def _fill_file(connection: sqlite3.Connection, file: str, tables: KeptTables, progress: Progress) -> set[str]:
     sql_by_table = dict(connection.execute(TABLES).fetchall())
     for name in sorted(sql_by_table.keys() - COUNTED):
-        if kept_name(file, name) in tables.names:
+        if portable_table_name(file, name) in tables.names:
             _fill_table(connection, file, name, tables, progress)
     if "sizes" in sql_by_table:
         connection.execute(RECOUNT_ENTRIES)
-    numbered = {kept_name(file, name): name for name, sql in sql_by_table.items() if "AUTOINCREMENT" in sql}
+    numbered = {
+        portable_table_name(file, name): name for name, sql in sql_by_table.items() if "AUTOINCREMENT" in sql
+    }
     for portable_name, number in newest_numbers(tables).items():
         if portable_name in numbered:
             connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (numbered[portable_name],))
             connection.execute(
                 "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (numbered[portable_name], number)
             )
-    return {kept_name(file, name) for name in sql_by_table}
+    return {portable_table_name(file, name) for name in sql_by_table}
 
 
 def _fill_table(
     connection: sqlite3.Connection, file: str, name: str, tables: KeptTables, progress: Progress
 ) -> None:
-    portable_name = kept_name(file, name)
+    portable_name = portable_table_name(file, name)
     source = tables.table(portable_name)
     kinds = dict(connection.execute("SELECT name, type FROM pragma_table_info(?)", (name,)).fetchall())
     common_columns = [
@@ -233,7 +235,7 @@ def _fill_table(
     row_count = 0
     progress(portable_name, row_count)
     for part in split_rows(rows):
-        _write(
+        _insert_rows(
             connection,
             statement,
             ([_decode_text(row[index], kind) for index, kind in common_columns] for row in part),
@@ -247,18 +249,18 @@ def _decode_text(value: object, kind: str) -> object:
     return value.decode() if kind == "TEXT" and isinstance(value, bytes) else value
 
 
-def _write(connection: sqlite3.Connection, statement: str, rows: Iterable[Sequence[object]]) -> None:
+def _insert_rows(connection: sqlite3.Connection, statement: str, rows: Iterable[Sequence[object]]) -> None:
     connection.execute("BEGIN IMMEDIATE")
     connection.executemany(statement, rows)
     connection.execute("COMMIT")
 
 
-def _keep_contents(directory: Path, contents: Iterable[KeptContent], progress: Progress) -> None:
+def _store_contents(directory: Path, contents: Iterable[KeptContent], progress: Progress) -> None:
     for file_count, content in enumerate(contents, start=1):
         if not _ID.fullmatch(content.id):
             raise SpoolDamaged(f"{content.id!r} is not a valid container file id")
         make_directory(directory, 0o700)
-        with new_file(directory / content.id) as file:
+        with create_flushed_file(directory / content.id) as file:
             file.write(content.head)
             file.writelines(content.pieces)
         progress("container files", file_count)

@@ -23,10 +23,10 @@ from typing import Any
 
 import msgspec
 
-from spool.disks import flush_directory, new_file
+from spool.disks import create_flushed_file, flush_directory
 from spool.errors import AlreadyThere, NotAllowed, SpoolDamaged
 from spool.storage import Engine, StorageOptions
-from spool.transfer.copying import CopiedStorage, count_books, fill_storage
+from spool.transfer.copying import CopiedStorage, fill_storage, recount_storage
 from spool.transfer.tables import (
     KeptContent,
     KeptTable,
@@ -80,13 +80,13 @@ async def export_archive(
         raise AlreadyThere(f"{to} already exists")
     opened = await engine.tables(source)
     progress("recounting the source", 0)
-    books = await count_books(source, engine)
+    books = await recount_storage(source, engine)
     draft = to.with_name(f"{to.name}{UNFINISHED}")
 
-    def write() -> ArchiveManifest:
+    def write_archive() -> ArchiveManifest:
         draft.unlink(missing_ok=True)
         with (
-            new_file(draft) as file,
+            create_flushed_file(draft) as file,
             opened() as tables,
             zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
         ):
@@ -98,7 +98,7 @@ async def export_archive(
         return manifest
 
     try:
-        return await asyncio.to_thread(write)
+        return await asyncio.to_thread(write_archive)
     except OSError as error:
         draft.unlink(missing_ok=True)
         raise NotAllowed(f"{to} cannot be written: {error.strerror}") from error
@@ -176,15 +176,15 @@ def _write_member(archive: zipfile.ZipFile, name: str, *frames: Iterable[Any]) -
     sum = sha256()
     with archive.open(name, "w", force_zip64=True) as member:
 
-        def put(packed: bytes) -> None:
+        def write_packed(packed: bytes) -> None:
             sum.update(packed)
             member.write(packed)
 
         for of_kind in frames:
             for frame in of_kind:
                 data = msgspec.msgpack.encode(frame)
-                put(compressor.compress(_LENGTH.pack(len(data)) + data))
-        put(compressor.flush())
+                write_packed(compressor.compress(_LENGTH.pack(len(data)) + data))
+        write_packed(compressor.flush())
     return sum.hexdigest()
 
 

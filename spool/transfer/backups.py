@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from hashlib import file_digest, sha256
 from pathlib import Path
 
-from spool.disks import flush_directory, new_file
+from spool.disks import create_flushed_file, flush_directory
 from spool.errors import AlreadyThere, NotAllowed, SpoolDamaged
 
 MANIFEST = "manifest.json"
@@ -59,11 +59,11 @@ async def back_up(
     """
     draft = _draft_path(to)
 
-    def seal() -> Manifest:
+    def write_manifest() -> Manifest:
         paths = sorted(path for path in draft.rglob("*") if path.is_file())
         files = {path.relative_to(draft).as_posix(): _describe_file(path) for path in paths}
         manifest = Manifest(version=version, made_at=made_at, records=records, files=files)
-        with new_file(draft / MANIFEST) as file:
+        with create_flushed_file(draft / MANIFEST) as file:
             file.write(_encode_manifest(manifest))
         put_in_place(draft, to)
         return manifest
@@ -71,7 +71,7 @@ async def back_up(
     try:
         await asyncio.to_thread(_make_draft, draft, to)
         await copy(draft)
-        return await asyncio.to_thread(seal)
+        return await asyncio.to_thread(write_manifest)
     except OSError as error:
         delete_draft(draft)
         raise NotAllowed(f"{to} cannot be written: {error.strerror}") from error
@@ -87,7 +87,7 @@ def _make_draft(draft: Path, to: Path) -> None:
     draft.mkdir(mode=0o700)
 
 
-def check(backup: Path) -> Manifest:
+def read_checked_manifest(backup: Path) -> Manifest:
     """
     Check a backup and return its manifest.
 
@@ -102,7 +102,7 @@ def check(backup: Path) -> Manifest:
         raise NotAllowed(f"{backup} is not a backup: {MANIFEST} cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SpoolDamaged(f"{backup / MANIFEST} is damaged or has an unknown version") from error
-    if seal != _seal(manifest) or manifest.format != FORMAT:
+    if seal != _manifest_digest(manifest) or manifest.format != FORMAT:
         raise SpoolDamaged(f"{backup / MANIFEST} is damaged or has an unknown version")
     for name, file in files.items():
         if not (backup / name).is_file() or _describe_file(backup / name) != file:
@@ -110,7 +110,7 @@ def check(backup: Path) -> Manifest:
     return manifest
 
 
-def unpack(backup: Path, manifest: Manifest, directory: Path) -> Path:
+def unpack_backup(backup: Path, manifest: Manifest, directory: Path) -> Path:
     """
     Unpack into a temporary directory, which `put_in_place` renames.
 
@@ -152,9 +152,11 @@ def _describe_file(path: Path) -> BackedUpFile:
         return BackedUpFile(bytes=path.stat().st_size, sha256=file_digest(file, "sha256").hexdigest())
 
 
-def _seal(manifest: Manifest) -> str:
+def _manifest_digest(manifest: Manifest) -> str:
     return sha256(json.dumps(asdict(manifest), sort_keys=True).encode()).hexdigest()
 
 
 def _encode_manifest(manifest: Manifest) -> bytes:
-    return json.dumps({**asdict(manifest), "seal": _seal(manifest)}, indent=2, sort_keys=True).encode()
+    return json.dumps(
+        {**asdict(manifest), "seal": _manifest_digest(manifest)}, indent=2, sort_keys=True
+    ).encode()

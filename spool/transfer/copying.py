@@ -44,7 +44,7 @@ async def copy_storage(
         raise NotAllowed("this storage engine has no data that can be copied")
     opened = await source_engine.tables(source)
     progress("recounting the source", 0)
-    before = await count_books(source, source_engine)
+    before = await recount_storage(source, source_engine)
     return await fill_storage(opened, before, target, target_engine, progress)
 
 
@@ -57,8 +57,8 @@ async def fill_storage(
     made_copy = await engine.take_over(target, opened, progress)
     try:
         progress("recounting the copy", 0)
-        after = await count_books(replace(target, is_unfinished_copy=True), engine)
-        _check_equal(before, after)
+        after = await recount_storage(replace(target, is_unfinished_copy=True), engine)
+        _require_equal(before, after)
     except BaseException:
         await made_copy.discard()
         raise
@@ -67,7 +67,7 @@ async def fill_storage(
     return after
 
 
-async def count_books(options: StorageOptions, engine: Engine) -> CopiedStorage:
+async def recount_storage(options: StorageOptions, engine: Engine) -> CopiedStorage:
     """
     Count the accounting of a storage again. No server may have it open. Raises SpoolDamaged if it does not
     balance.
@@ -87,7 +87,7 @@ async def count_books(options: StorageOptions, engine: Engine) -> CopiedStorage:
     )
 
 
-def _check_equal(before: CopiedStorage, after: CopiedStorage) -> None:
+def _require_equal(before: CopiedStorage, after: CopiedStorage) -> None:
     for name in ("topics", "routes", "numbers"):
         before_terms = getattr(before, name)
         after_terms = getattr(after, name)

@@ -67,7 +67,7 @@ class KeptTables(Protocol):
 
     def table(self, name: str) -> KeptTable:
         """
-        Return a table. `name` is from `kept_name`.
+        Return a table. `name` is from `portable_table_name`.
 
         NEWEST_NUMBERS has the highest id of each table that never reuses ids.
         """
@@ -78,7 +78,7 @@ class KeptTables(Protocol):
         ...
 
 
-def kept_name(file: str, table: str) -> str:
+def portable_table_name(file: str, table: str) -> str:
     """
     Return the name in archives and in PostgreSQL.
 
@@ -87,7 +87,7 @@ def kept_name(file: str, table: str) -> str:
     return f"{file}_{table}" if file == "ledger" else table
 
 
-def check_known(tables: KeptTables, known: Collection[str]) -> None:
+def require_known_tables(tables: KeptTables, known: Collection[str]) -> None:
     """Raise NotAllowed if a table that would not be copied has rows."""
     for name in tables.names:
         if name not in known and next(tables.table(name).rows, None) is not None:

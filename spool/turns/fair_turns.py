@@ -74,7 +74,7 @@ class Party:
         self.waiting: deque[asyncio.Future[bool] | Callable[[], None]] = deque()
 
     @property
-    def is_little(self) -> bool:
+    def has_little_use(self) -> bool:
         """Return whether the party used less than a tenth of the time, so that it waits for nobody."""
         return self.used < HEAVY_S * self.turns.weight
 
@@ -111,10 +111,10 @@ class FairTurns:
         self._nobody.step_s = STEP_S
         self._renewed = asyncio.Event()
 
-    def active_party(self, name: str) -> Party:
+    def find_or_add_party(self, name: str) -> Party:
         now = self._now()
         if now >= self._renew_at:
-            self._renew(now)
+            self._renew_weights(now)
         party = self._parties.get(name)
         if party is None:
             party = self._parties[name] = Party(self, name)
@@ -127,7 +127,7 @@ class FairTurns:
             self._submitting[party.name] = party
             self.commits_are_shared = len(self._submitting) > 1
 
-    def expects_lighter(self, used: float) -> bool:
+    def is_lighter_expected(self, used: float) -> bool:
         """Return whether a party far below `used` committed lately. False for a small `used`."""
         if used < HEAVY_S * self.weight:
             return False
@@ -136,7 +136,7 @@ class FairTurns:
         return any(party.used < used_limit and party.submitted > since for party in looked_at)
 
     def new_request(self, name: str) -> WorkInHand:
-        """Begin a request of the party `name`, unless `set_party` sets another."""
+        """Begin a request of the party `name`, unless `set_party_in_turn` sets another."""
         return WorkInHand(self, name)
 
     async def wait_for_activity(self, within_s: float | None = None) -> None:
@@ -175,30 +175,30 @@ class FairTurns:
         Wait for a turn. Return at once if the party is alone, used little, or used least of those with
         requests. So several small keys are as fast as one with the same total.
         """
-        if not self.are_shared or party.is_little:
+        if not self.are_shared or party.has_little_use:
             return
         if not party.waiting and not self._find_lighter(party):
             if not self._waiting and self._left_s > 0:
                 self._left_s -= party.step_s
-                self._look_again()
+                self._schedule_look()
                 return
             rivals = [rival for rival in islice(self._in_hand.values(), MOST_LOOKED_AT) if rival is not party]
             if rivals and all(party.used <= rival.used for rival in rivals):
                 return
-        while not await self._given_turn(party):
+        while not await self._wait_for_valid_turn(party):
             pass
 
-    async def _given_turn(self, party: Party) -> bool:
+    async def _wait_for_valid_turn(self, party: Party) -> bool:
         """Return whether the turn is valid. It is not if a far lighter request arrived meanwhile."""
         waits = asyncio.get_running_loop().create_future()
         party.waiting.append(waits)
         self._waiting[party.name] = party
-        self._look_again()
+        self._schedule_look()
         try:
             is_certain = await waits
         except BaseException:
             if waits in party.waiting:
-                self._no_longer(party, waits)
+                self._stop_waiting(party, waits)
             raise
         if is_certain:
             return True
@@ -208,15 +208,15 @@ class FairTurns:
     def heavy_party(self, name: str) -> Party | None:
         """Return the party if it used much while other parties are active. Its next request must wait."""
         party = self._parties.get(name)
-        return None if party is None or party.is_little or not self.are_shared else party
+        return None if party is None or party.has_little_use or not self.are_shared else party
 
     def call_in_turn(self, party: Party, job: Callable[[], None]) -> None:
         """Call a function in the party's turn. It must not raise."""
         party.waiting.append(job)
         self._waiting[party.name] = party
-        self._look_again()
+        self._schedule_look()
 
-    async def background_turn(self) -> None:
+    async def wait_for_background_turn(self) -> None:
         """Wait for a turn of background work, which gives way to requests of parties with little use."""
         self._nobody.used = FAR_LESS * HEAVY_S * self.weight
         await self.wait_for_turn(self._nobody)
@@ -259,12 +259,12 @@ class FairTurns:
         else:
             self._for_thread = []
 
-    def _no_longer(self, party: Party, waits: asyncio.Future[bool]) -> None:
+    def _stop_waiting(self, party: Party, waits: asyncio.Future[bool]) -> None:
         party.waiting.remove(waits)
         if not party.waiting:
             del self._waiting[party.name]
 
-    def _look_again(self) -> None:
+    def _schedule_look(self) -> None:
         if not self._is_looking:
             self._is_looking = True
             asyncio.get_running_loop().call_soon(self._let_waiting_continue)
@@ -289,7 +289,7 @@ class FairTurns:
                 self._left_s -= party.step_s
                 waits.set_result(lighter is not None)
         if self._waiting:
-            self._look_again()
+            self._schedule_look()
 
     def _rest_s(self, lighter: Party | None) -> float:
         if lighter is None:
@@ -307,7 +307,7 @@ class FairTurns:
         return remaining_s
 
     def _find_lighter(self, party: Party) -> Party | None:
-        if party.is_little:
+        if party.has_little_use:
             return None
         now, used_limit = self._now(), party.used / FAR_LESS
         for candidate in islice(self._in_hand.values(), MOST_LOOKED_AT):
@@ -315,7 +315,7 @@ class FairTurns:
                 return candidate
         return None
 
-    def _renew(self, now: float) -> None:
+    def _renew_weights(self, now: float) -> None:
         self._renew_at = now + _RENEW_S
         self._renewed.set()
         exponent = (now - self._began) / MEMORY_S
@@ -324,7 +324,7 @@ class FairTurns:
                 party.used *= exp(-exponent)
             self._began, exponent = now, 0.0
         self.weight = exp(exponent)
-        self._look_who_is_there(now)
+        self._update_shared_flags(now)
         if now >= self._forget_at:
             self._forget_at = now + RECENT_S / 10
             gone = [
@@ -333,7 +333,7 @@ class FairTurns:
             for party in gone:
                 del self._parties[party.name]
 
-    def _look_who_is_there(self, now: float) -> None:
+    def _update_shared_flags(self, now: float) -> None:
         if self._submitting:
             recent = {
                 name: party for name, party in self._submitting.items() if party.submitted >= now - RECENT_S
@@ -356,7 +356,7 @@ class WorkInHand:
 
     def __init__(self, turns: FairTurns, name: str) -> None:
         self.turns = turns
-        # None before `set_party`, while the sender is unknown
+        # None before `set_party_in_turn`, while the sender is unknown
         self.party: Party | None = None
         self._name = name
         self._before: Token[WorkInHand | None]
@@ -372,10 +372,10 @@ class WorkInHand:
             self.turns.note_end_of_request(self.party)
         _current.reset(self._before)
 
-    async def set_party(self, name: str = "") -> None:
+    async def set_party_in_turn(self, name: str = "") -> None:
         """Set the party once the sender is known, and wait for its turn. Further calls do nothing."""
         if self.party is None:
-            self.party = party = self.turns.active_party(name or self._name)
+            self.party = party = self.turns.find_or_add_party(name or self._name)
             self.turns.note_request(party)
             party.used += self._before_s * self.turns.weight
             if self.turns.are_shared:
@@ -387,31 +387,31 @@ class WorkInHand:
         senders.
         """
         if self.party is None:
-            await self.set_party()
+            await self.set_party_in_turn()
         if self.party is not None and self.turns.are_shared:
             await self.turns.wait_for_turn(self.party)
 
-    def expects_lighter(self) -> bool:
-        return self.party is not None and self.turns.expects_lighter(self.party.used)
+    def is_lighter_expected(self) -> bool:
+        return self.party is not None and self.turns.is_lighter_expected(self.party.used)
 
-    async def pause(self) -> None:
+    async def pause_for_others(self) -> None:
         await asyncio.sleep(0)
         if self.party is not None:
             await self.turns.wait_for_turn(self.party)
 
     @asynccontextmanager
     async def hold_thread(self) -> AsyncIterator[Party]:
-        party = self.party or self.turns.active_party(self._name)
+        party = self.party or self.turns.find_or_add_party(self._name)
         async with self.turns.hold_thread(party):
             yield party
 
     async def pause_when_due(self) -> None:
         step_limit_s = STEP_S if self.turns.are_shared else ALONE_S
         if time.perf_counter() - self._began > step_limit_s:
-            await self.pause()
+            await self.pause_for_others()
 
     @coroutine
-    def run(self, job: Awaitable[T]) -> Generator[Any, None, T]:
+    def run_and_charge(self, job: Awaitable[T]) -> Generator[Any, None, T]:
         """Run a job, and charge each of its steps on the event loop to the party."""
         steps = job.__await__()
         error: BaseException | None = None
@@ -444,9 +444,9 @@ class BackgroundWork(WorkInHand):
 
     __slots__ = ()
 
-    async def pause(self) -> None:
+    async def pause_for_others(self) -> None:
         await asyncio.sleep(0)
-        await self.turns.background_turn()
+        await self.turns.wait_for_background_turn()
 
 
 async def run_in_background(turns: FairTurns, job: Awaitable[T]) -> T:
@@ -463,19 +463,19 @@ def current_work() -> WorkInHand | None:
     return _current.get()
 
 
-def others_are_there() -> bool:
+def has_other_parties() -> bool:
     """Return whether other parties are active, False outside a request."""
     work = _current.get()
     return work is not None and work.turns.are_shared
 
 
-async def pause() -> None:
+async def pause_for_others() -> None:
     """Let the event loop and lighter parties work."""
     work = _current.get()
     if work is None:
         await asyncio.sleep(0)
     else:
-        await work.pause()
+        await work.pause_for_others()
 
 
 async def pause_when_due() -> None:

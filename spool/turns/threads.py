@@ -41,9 +41,9 @@ _ATTRIBUTES: Final = struct.Struct("IIQiIQQQ")
 _log = logging.getLogger(__name__)
 
 
-def shorten_slices() -> None:
+def shorten_time_slices() -> None:
     """Shorten the slices of this thread and those that it starts, from Linux 6.12 on."""
-    _set_slice(SHORT_SLICE_NS)
+    _set_time_slice(SHORT_SLICE_NS)
 
 
 def lower_priority() -> None:
@@ -61,10 +61,10 @@ def lower_priority() -> None:
         _log.debug(
             "the priority of a thread could not be lowered: %s", error, extra={"action": "priority_kept"}
         )
-    _set_slice(USUAL_SLICE_NS)
+    _set_time_slice(USUAL_SLICE_NS)
 
 
-def _set_slice(nanoseconds: int) -> None:
+def _set_time_slice(nanoseconds: int) -> None:
     if sys.platform != "linux":
         return
     number = _SCHED_SETATTR.get(platform.machine())

@@ -375,7 +375,7 @@ def _registry(storage: Storage) -> Registry:
 
 
 async def _due(storage: Storage, route: str) -> Delivery:
-    delivery = await storage.deliveries.take_due(route, now=SystemClock().now(), max_records=1)
+    delivery = await storage.deliveries.take_due_delivery(route, now=SystemClock().now(), max_records=1)
     assert delivery is not None
     return delivery
 

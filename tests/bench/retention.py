@@ -62,7 +62,7 @@ async def _measured(directory: Path, records: int, size: int, retains: bool) -> 
         await storage.ledger.catch_up(storage.log)
         clock.ahead_s = LATER_S
         cpu, began = time.process_time(), time.perf_counter()
-        retaining = asyncio.create_task(storage.log.retain()) if retains else None
+        retaining = asyncio.create_task(storage.log.run_retention()) if retains else None
         await _load(storage.log, range(records, 2 * records, size))
         removed = await retaining if retaining else 0
         cpu, seconds = time.process_time() - cpu, time.perf_counter() - began

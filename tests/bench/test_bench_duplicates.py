@@ -16,7 +16,7 @@ from collections.abc import Callable
 import pytest
 
 from spool.identity import Identity
-from spool.log.duplicates import DuplicateIndex, encode_place, hours_around
+from spool.log.duplicates import DuplicateIndex, encode_place, hours_around_start
 from spool.record import AI_TELEMETRY, NS
 
 pytestmark = pytest.mark.bench
@@ -45,10 +45,10 @@ def filled() -> DuplicateIndex:
     for begin in range(0, IDS, GROUP):
         numbers = range(begin, min(IDS, begin + GROUP))
         now = start_of(numbers[-1]) / NS
-        ids = {index.id_of(id_of(number)): encode_place(AI_TELEMETRY, number + 1) for number in numbers}
-        index.add(ids, [start_of(number) // (3600 * NS) for number in numbers], now)
+        ids = {index.short_id(id_of(number)): encode_place(AI_TELEMETRY, number + 1) for number in numbers}
+        index.add_ids(ids, [start_of(number) // (3600 * NS) for number in numbers], now)
         while index.check_fold_due(now, {AI_TELEMETRY: IDS}):
-            index.apply_fold(index.fold(now))
+            index.apply_fold(index.plan_fold(now))
     return index
 
 
@@ -87,8 +87,8 @@ def test_bench_duplicates() -> None:
     def look_up(asked: list[tuple[Identity, int]]) -> int:
         found = 0
         for identity, start in asked:
-            _, hours = hours_around(start, now * NS)
-            found += index.find((index.id_of(identity.id),), hours, now) is not None
+            _, hours = hours_around_start(start, now * NS)
+            found += index.find_place((index.short_id(identity.id),), hours, now) is not None
         return found
 
     def look_up_in_a_set(asked: list[tuple[Identity, int]]) -> int:

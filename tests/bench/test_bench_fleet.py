@@ -82,7 +82,7 @@ def report(lifecycle: DeviceLifecycle, round: int, now: float) -> None:
         def reported(known: Device, fresh: Device = fresh) -> Device:
             return replace(known, last_seen=now, heartbeat=fresh.heartbeat, newest_calls={"codex": now})
 
-        lifecycle.table.change_soon(fresh.id, reported)
+        lifecycle.table.change_and_write_soon(fresh.id, reported)
 
 
 class Times:

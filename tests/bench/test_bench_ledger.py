@@ -13,7 +13,7 @@ import pytest
 
 from spool.ledger.queries import CostQuery
 from spool.log.values import Entry
-from spool.record import AI_TELEMETRY, NS, Inference, pack, unpack
+from spool.record import AI_TELEMETRY, NS, Inference, pack_records, unpack_records
 from spool.sqlite.ledger import COLUMNS, open_ledger
 from tests.bench.many_rows import add_rows
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
@@ -47,7 +47,7 @@ def traffic(number: int) -> Inference:
 async def test_counting_costs_a_fraction_of_ingest(tmp_path: Path) -> None:
     """Counting a record takes about 3.5 times as long as unpacking it, which is a seventh of receiving it."""
     records = [traffic(number) for number in range(RECORDS)]
-    packed = [pack(records[place : place + 1000]) for place in range(0, RECORDS, 1000)]
+    packed = [pack_records(records[place : place + 1000]) for place in range(0, RECORDS, 1000)]
     log = FakeLog()
     for place in range(0, RECORDS, 1000):
         log.entries.append(
@@ -65,7 +65,7 @@ async def test_counting_costs_a_fraction_of_ingest(tmp_path: Path) -> None:
     await ledger.close()
     start = process_time()
     for part in packed:
-        unpack(part)
+        unpack_records(part)
     unpacking = (process_time() - start) / RECORDS
     print(
         f"\ncounting {counting * 1e6:.2f} µs, unpacking {unpacking * 1e6:.2f} µs, ratio "

@@ -18,7 +18,7 @@ import pytest
 
 from spool.clock import SystemClock
 from spool.engines import POSTGRES, SQLITE
-from spool.people import MAX_REMEMBERED, People, hash_under
+from spool.people import MAX_REMEMBERED, People, hash_address_with_key
 from spool.postgres.database import Database
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.operators import Actor
@@ -49,7 +49,7 @@ def address(number: int) -> str:
 
 
 def names_of(people: People, number: int) -> tuple[str, ...]:
-    return people.linked_form(address(number)), hash_under(BELOW, address(number))
+    return people.linked_form(address(number)), hash_address_with_key(BELOW, address(number))
 
 
 @pytest.fixture(params=[SQLITE, POSTGRES])

@@ -73,7 +73,7 @@ def count_steps(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     Count the steps of every file and of this loop from now on. A transaction without changes is not flushed.
     """
     steps: Counter[str] = Counter()
-    transact, timed = _Connection._run_transaction, _Connection._time_work
+    transact, timed = _Connection._run_transaction, _Connection._run_timed
 
     def counted_transact(self: _Connection, work: Callable[[sqlite3.Connection], T]) -> T:
         before = self._conn.total_changes
@@ -94,7 +94,7 @@ def count_steps(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return select(timeout)
 
     monkeypatch.setattr(_Connection, "_run_transaction", counted_transact)
-    monkeypatch.setattr(_Connection, "_time_work", counted_timed)
+    monkeypatch.setattr(_Connection, "_run_timed", counted_timed)
     monkeypatch.setattr(selector, "select", counted_select)
     return steps
 
@@ -105,7 +105,7 @@ class Commits:
     def __init__(self) -> None:
         self.count = 0
 
-    def committed(self, commit: Commit) -> None:
+    def note_commit(self, commit: Commit) -> None:
         self.count += 1
 
 

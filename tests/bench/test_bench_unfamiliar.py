@@ -22,7 +22,7 @@ from gateway.normalise import otlp
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.shapes import FIELD_NAMES
 from gateway.normalise.outcome import Options, Outcome
-from spool.packed.native import MODULE, load
+from spool.packed.native import MODULE, load_native
 from tests.bench import test_bench_normalise as normalising
 from tests.bench.load.payloads import REAL_MODELS
 from tests.gateway.normalise.otlp.items import finished
@@ -110,7 +110,7 @@ def with_module() -> tuple[Reader, Callable[[], object]]:
     from gateway.normalise.memory.spans import SpanMemory
 
     # every request is looked up, as those of known senders are
-    memory = SpanMemory(load(), MemoryPace(most_skipped=0, most_rested=0, look_share=1))
+    memory = SpanMemory(load_native(), MemoryPace(most_skipped=0, most_rested=0, look_share=1))
 
     def read(body: bytes) -> Outcome:
         remembered = run(memory.normalise_if_known(body, OPTIONS))

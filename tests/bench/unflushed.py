@@ -8,6 +8,6 @@ from gateway.cli import main
 from spool.sqlite import database
 
 if __name__ == "__main__":
-    flushed = database._connect
-    database._connect = lambda path, *, durable: flushed(path, durable=False)
+    flushed = database._connect_to_write
+    database._connect_to_write = lambda path, *, durable: flushed(path, durable=False)
     main()

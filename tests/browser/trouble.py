@@ -106,7 +106,7 @@ async def _fill(data: Path) -> None:
 
 
 async def _due(storage: Storage, route: str) -> Delivery:
-    delivery = await storage.deliveries.take_due(route, now=SystemClock().now(), max_records=1)
+    delivery = await storage.deliveries.take_due_delivery(route, now=SystemClock().now(), max_records=1)
     assert delivery is not None
     return delivery
 

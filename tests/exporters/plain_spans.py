@@ -32,7 +32,7 @@ def plain_span(record: Inference, committed_at: float) -> bytes:
     cost_source = r.cost_source
     if r.charges:
         cost_source = "none" if r.estimated_cost is None else "estimated"
-    trace, span = identity.stand_in_ids(r.id)
+    trace, span = identity.stand_in_span_ids(r.id)
     odd_ids = []
     if r.trace_id is not None:
         if re.fullmatch(r"(?!0{32})[0-9a-f]{32}", r.trace_id):
@@ -78,7 +78,7 @@ def _own(record: Inference, times: str | None) -> Iterator[tuple[str, int | str]
     if times is not None:
         yield "tollhouse.times", times
     if record.request_id is not None:
-        is_long = identity.is_long(record.request_id)
+        is_long = identity.is_long_id(record.request_id)
         yield "gen_ai.response.id" if is_long else "tollhouse.request_id", record.request_id
     for field, name in (NUMBERS | TEXTS).items():
         value = getattr(record, field)

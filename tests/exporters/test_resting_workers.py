@@ -40,13 +40,13 @@ async def _running(place: Path, exporter: Capture) -> AsyncIterator[tuple[Spoole
     async with spooled("memory", place, StoppedClock()) as spool:
         await spool.deliveries.set_routes([SPEC])
         asked: list[str] = []
-        due = spool.deliveries.take_due
+        due = spool.deliveries.take_due_delivery
 
         async def counted(*given: object, **named: object) -> Delivery | None:
             asked.append("due")
             return await due(*given, **named)  # type: ignore[arg-type]
 
-        spool.deliveries.take_due = counted  # type: ignore[method-assign]
+        spool.deliveries.take_due_delivery = counted  # type: ignore[method-assign]
         route = RouteLoop(SPEC, exporter, deliveries=spool.deliveries, log=spool.log, clock=spool.clock)
         task = asyncio.create_task(route.run())
         await _until(lambda: len(asked) >= WORKERS)

@@ -142,7 +142,7 @@ async def lake_that_is_verified_daily(clock: SteppingClock, border: float, _: Pa
     every_s = 60.0
 
     class Verdicts:
-        async def pull_state(self, name: str) -> object:
+        async def read_pull_state(self, name: str) -> object:
             return {"at": border - every_s, "files": 0, "rows": 0, "differences": {}, "words": ""}
 
     async def seen() -> LakeCheckResult:

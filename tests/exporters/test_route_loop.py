@@ -173,7 +173,7 @@ async def test_a_delivery_that_was_taken_over_is_not_sent(spool: Spooled) -> Non
     class Marking(Capture):
         async def prepare_and_mark(self, delivery: Delivery) -> str | None:
             await spool.deliveries.set_routes([SPEC])
-            assert await spool.deliveries.take_due(ROUTE, now=spool.clock.now(), max_records=10)
+            assert await spool.deliveries.take_due_delivery(ROUTE, now=spool.clock.now(), max_records=10)
             return "7 42"
 
     await spool.add(calls(1, 10))
@@ -257,7 +257,9 @@ async def test_a_route_with_all_its_dead_letters_parks_and_loses_none(
     assert state.dead == 1
     assert state.queued == 3
     assert "spool.max_dead_letters" in (state.reason or "")
-    await spool.deliveries.dead_discard([letter.id for letter in await spool.deliveries.dead_letters()])
+    await spool.deliveries.discard_dead_letters(
+        [letter.id for letter in await spool.deliveries.dead_letters()]
+    )
     route.retry_now()
     for _ in range(10):
         clock.move(61)

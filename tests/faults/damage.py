@@ -28,7 +28,7 @@ from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
-from spool.sqlite.damage.notes import is_marked, read_note
+from spool.sqlite.damage.notes import is_marked_damaged, read_note
 from spool.sqlite.database import PAGE
 from spool.sqlite.reserve import FILE as RESERVE
 from tests.acceptance.payloads import post, request, span
@@ -300,7 +300,7 @@ async def judged(directory: Path, calls: Calls, rng: random.Random, said: Said) 
     """
     async with asyncio.timeout(240):
         problems, counted = await _run(directory, calls, rng)
-        if is_marked(directory):
+        if is_marked_damaged(directory):
             problems, counted = await _run(directory, calls, rng)
     delivered, strange = _archived(directory, calls)
     missing = set(calls.acknowledged) - set(delivered)
@@ -335,7 +335,7 @@ async def drain(app: App) -> bool:
     for _ in range(int(DRAIN_S / 0.05)):
         if all(route.queued == 0 for route in await deliveries.routes() if route.name == ROUTE):
             return True
-        if is_marked(app.config.data_dir):
+        if is_marked_damaged(app.config.data_dir):
             return False
         await asyncio.sleep(0.05)
     return False

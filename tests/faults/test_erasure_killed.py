@@ -17,7 +17,7 @@ import pytest
 from gateway.devices.states import device_revoker
 from spool.clock import SystemClock
 from spool.engines import POSTGRES, SQLITE, open_storage
-from spool.erasing import erase_from_storage, follow_once
+from spool.erasing import continue_due_erasures, erase_from_storage
 from spool.erasure import new_erasure
 from spool.identity import Identity
 from spool.ledger.ledger import Ledger
@@ -95,8 +95,8 @@ async def test_a_killed_erasure_is_finished_at_the_next_start(
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
     assert -signal.SIGKILL == await process.wait()
     async with opened(tmp_path, schema) as (storage, registry):
-        assert 1 == await follow_once(storage, SystemClock(), device_revoker(""))
-        assert 0 == await follow_once(storage, SystemClock(), device_revoker(""))
+        assert 1 == await continue_due_erasures(storage, SystemClock(), device_revoker(""))
+        assert 0 == await continue_due_erasures(storage, SystemClock(), device_revoker(""))
         names = {
             getattr(record, "user", "")
             for entry in await storage.log.read(AI_TELEMETRY, 1, 60, with_open=True)

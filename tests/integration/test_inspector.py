@@ -35,7 +35,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 async def park(server: OperatorServer, state: str = "parked") -> None:
     await server.services.spool.deliveries.set_routes([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
-    await server.services.spool.deliveries.set_state(ROUTE, state, "401")
+    await server.services.spool.deliveries.set_route_state(ROUTE, state, "401")
 
 
 async def test_from_the_server_to_the_list_and_back(server: OperatorServer) -> None:
@@ -92,7 +92,7 @@ async def test_dead_letters_are_weighed(server: OperatorServer) -> None:
     deliveries = server.services.spool.deliveries
     await deliveries.set_routes([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
     for _ in range(2):
-        delivery = await deliveries.take_due(ROUTE, now=server.clock.now(), max_records=1)
+        delivery = await deliveries.take_due_delivery(ROUTE, now=server.clock.now(), max_records=1)
         assert delivery is not None
         await deliveries.set_aside(delivery, error="too old", status="422")
     await make_inspector(server.services).inspect()

@@ -63,7 +63,7 @@ async def test_a_jump_costs_nothing(tmp_path: Path, step: float) -> None:
             for _ in range(20):
                 sent.append(request([span(next(names))]))
                 await send(sent[-1])
-            await log.retain()
+            await log.run_retention()
             await ledger.catch_up(log)
             await ledger.tidy()
             for body in sent[::7]:

@@ -199,7 +199,7 @@ async def test_a_deleted_key_is_dead_on_the_other_at_once(
     async def no_look(self: Follower) -> None:
         """Hide all changes from the other gateway."""
 
-    monkeypatch.setattr(Follower, "read_changes", no_look)
+    monkeypatch.setattr(Follower, "read_registry_changes", no_look)
     # the changes that were read at the start stay recent enough
     monkeypatch.setattr(changes, "LOOKED_S", 3600.0)
     schema = new_schema()
@@ -243,7 +243,7 @@ async def test_streams_that_are_defined_twice_at_once(
     async def no_look(self: Follower) -> None:
         """Hide new streams from both gateways."""
 
-    monkeypatch.setattr(Follower, "read_rest", no_look)
+    monkeypatch.setattr(Follower, "read_unannounced", no_look)
     scopes = ["unit-cost_v1:create_telemetry_stream", "unit-cost_v1:manage_telemetry_records"]
     keys = [
         await gateway.make_key(f"streams {place}", scopes=scopes) for place, gateway in enumerate(gateways)

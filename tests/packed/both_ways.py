@@ -127,8 +127,8 @@ def _sums(entry: Entry, native: Native | None) -> tuple[object, ...]:
 async def _add(sums: PackedSums, entry: Entry) -> None:
     assert isinstance(entry.records, PackedRecords)
     for part in entry.split(max(1, len(entry.records) * 2 // 3)):
-        await sums.add(part)
-    await sums.hand_over()
+        await sums.add_entry(part)
+    await sums.move_rows_to_sums()
 
 
 def packed_as(records: Sequence[Record], items: Sequence[int] = ()) -> bytes:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from spool.packed.native import MODULE, Native, load
+from spool.packed.native import MODULE, Native, load_native
 
 
 @pytest.fixture(scope="session")
 def native() -> Native:
     pytest.importorskip(MODULE, reason="the compiled module is not installed: make native")
-    return load()
+    return load_native()

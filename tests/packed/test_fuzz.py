@@ -107,7 +107,7 @@ def test_walker(native: Native) -> None:
         except EntryUnreadable:
             raws = None
         for count in (count_of(packed), chance.choice(NUMBERS)):
-            walked = native.walk(packed, count)
+            walked = native.record_positions(packed, count)
             if walked is None:
                 continue
             at = array("I", walked.offsets)
@@ -143,7 +143,7 @@ def test_offsets_that_fit_nothing(native: Native) -> None:
     """
     spans = PackedSpans(native, SpanEncoder())._writer
     learned = codec.encode_records(CALLS)
-    walked = native.walk(learned, len(CALLS))
+    walked = native.record_positions(learned, len(CALLS))
     assert walked is not None
     assert spans.learn(learned, walked.offsets, 0, b"combination")
 

@@ -165,7 +165,7 @@ def test_changed_bytes_are_damage_or_read_the_same(native: Native, data: st.Data
     try:
         raws = codec.split_records(bytes(packed))
     except EntryUnreadable:
-        assert native.walk(bytes(packed), len(records)) is None
+        assert native.record_positions(bytes(packed), len(records)) is None
         return
     if raws:
         Both(native).compare(bytes(packed))
@@ -282,9 +282,9 @@ async def test_a_correction_of_a_call_with_other_tags(native: Native) -> None:
         HourlySums(TAGS, tags_of=lambda number, _: TAGS if number >= FIRST else TAGS[:1]) for _ in range(2)
     ]
     adding, late = PackedSums(native, sums), entry_of(1, [change], float(NOW))
-    await adding.add(entry_of(0, found, float(NOW)))
-    await adding.add(late)
-    await adding.hand_over()
+    await adding.add_entry(entry_of(0, found, float(NOW)))
+    await adding.add_entry(late)
+    await adding.move_rows_to_sums()
     by_rule.add([entry_of(0, [new], float(NOW)), late])
     assert by_rule.hours == sums.hours
     assert ['{"env": "prod", "service": "shop"}', '{"service": "shop"}'] == sorted(
@@ -305,12 +305,12 @@ async def test_calls_that_differ_are_handed_over_in_steps(
     assert found is not None
     sums = HourlySums(digests=DIGESTS)
     adding = PackedSums(native, sums)
-    await adding.add(entry_of(0, found, float(NOW)))
+    await adding.add_entry(entry_of(0, found, float(NOW)))
     steps = []
 
     async def paused() -> None:
         steps.append(len(*sums.hours.values()))
 
-    monkeypatch.setattr("spool.packed.sums.pause", paused)
-    await adding.hand_over()
+    monkeypatch.setattr("spool.packed.sums.pause_for_others", paused)
+    await adding.move_rows_to_sums()
     assert [99, 199, 299] == steps

@@ -96,7 +96,7 @@ class FakeLog:
         self._read.set()
         return found
 
-    async def changes(self, topic: str) -> AsyncIterator[int]:
+    async def watermark_changes(self, topic: str) -> AsyncIterator[int]:
         while True:
             self._grown.clear()
             yield self.closed_below()

@@ -13,10 +13,10 @@ from spool.log.books import (
     METER_TOO_LARGE,
     Terms,
     check_equations,
-    check_terms,
-    is_term,
+    is_counter_name,
     pack_terms,
     sum_terms,
+    unpack_checked_terms,
     unpack_terms,
 )
 from spool.log.commits.following import NewIds, pack_names, pack_new_ids, unpack_ids, unpack_names
@@ -46,7 +46,7 @@ def test_no_term_is_new_to_the_release_before() -> None:
     A release must not add a term that the release before does not know, because that release would treat the row as
     damaged. So large meters are counted only in metrics.
     """
-    assert not is_term(METER_TOO_LARGE)
+    assert not is_counter_name(METER_TOO_LARGE)
     assert METER_TOO_LARGE not in Terms.__struct_fields__
 
 
@@ -62,7 +62,7 @@ def test_lists_within_lists_are_a_damaged_row() -> None:
     assert row[:3] == b"\x91\xdc\x00"  # the row is one msgpack list of more than 15 items
     row = row[:3] + bytes([row[3] + 1]) + row[4:] + NESTED
     for packed in (NESTED, row):
-        assert check_terms(packed, zlib.crc32(packed)) is None
+        assert unpack_checked_terms(packed, zlib.crc32(packed)) is None
 
 
 def test_lists_within_lists_are_damaged_ids_and_names() -> None:

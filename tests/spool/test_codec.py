@@ -27,7 +27,7 @@ def test_slices_are_bounded_and_whole(count: int, size: int) -> None:
     keep their order.
     """
     given = records(count, size)
-    slices = list(codec.slice_records(given))
+    slices = list(codec.pack_in_slices(given))
     assert given == [record for part, _ in slices for record in part]
     for part, packed in slices:
         assert len(part) <= codec.MAX_RECORDS
@@ -37,8 +37,8 @@ def test_slices_are_bounded_and_whole(count: int, size: int) -> None:
 
 def test_a_sealed_slice_comes_back() -> None:
     given = records(100)
-    ((_, packed),) = codec.slice_records(given)
-    raws = codec.split_records(codec.check_entry(codec.compress_entry(packed, "here"), "here"))
+    ((_, packed),) = codec.pack_in_slices(given)
+    raws = codec.split_records(codec.decompress_entry(codec.compress_entry(packed, "here"), "here"))
     assert given == [codec.decode_record(raw) for raw in raws]
 
 
@@ -46,22 +46,22 @@ def test_every_flipped_bit_is_found() -> None:
     """
     A changed bit is found even in the checksum, the version or the place. Damaged bytes are never decoded.
     """
-    ((_, packed),) = codec.slice_records(records(3))
+    ((_, packed),) = codec.pack_in_slices(records(3))
     body = codec.compress_entry(packed, "here")
     for at in range(len(body.data)):
         data = bytearray(body.data)
         data[at] ^= 16
         with pytest.raises(EntryUnreadable):
-            codec.check_entry(body._replace(data=bytes(data)), "here")
+            codec.decompress_entry(body._replace(data=bytes(data)), "here")
     for wrong in (
         body._replace(checksum=body.checksum ^ 1),
         body._replace(version=2),
         body._replace(data=b""),
     ):
         with pytest.raises(EntryUnreadable):
-            codec.check_entry(wrong, "here")
+            codec.decompress_entry(wrong, "here")
     with pytest.raises(EntryUnreadable):
-        codec.check_entry(body, "there")
+        codec.decompress_entry(body, "there")
 
 
 def test_what_passes_the_checksum_and_is_no_entry_is_unreadable() -> None:
@@ -70,4 +70,4 @@ def test_what_passes_the_checksum_and_is_no_entry_is_unreadable() -> None:
     for nonsense in (b"\x01", b"\x91\x92\x01\xc4", b"\x91\x93\x01\xc4\x00\xa1\xff", nested, nested + b"\xc0"):
         body = codec.compress_entry(nonsense, "here")
         with pytest.raises(EntryUnreadable):
-            [codec.decode_record(raw) for raw in codec.split_records(codec.check_entry(body, "here"))]
+            [codec.decode_record(raw) for raw in codec.split_records(codec.decompress_entry(body, "here"))]

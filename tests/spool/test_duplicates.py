@@ -8,7 +8,7 @@ from array import array
 import pytest
 
 from spool.log.commits.unfolded import UnfoldedCommits
-from spool.log.duplicates import DuplicateIndex, decode_place, encode_place, filing_hours, hours_around
+from spool.log.duplicates import DuplicateIndex, decode_place, encode_place, filing_hours, hours_around_start
 from spool.log.runs import IdRun, build_run, count_repeats, merge_runs, pack_ids, unpack_ids
 from spool.record import AI_TELEMETRY, NS, TOPICS, UNIT_COST, Inference
 
@@ -102,16 +102,16 @@ def test_the_index_never_forgets_within_its_bounds() -> None:
     for begin in range(0, len(known), 700):
         part = known[begin : begin + 700]
         ids = {
-            index.id_of(id): encode_place(AI_TELEMETRY, begin + offset + 1)
+            index.short_id(id): encode_place(AI_TELEMETRY, begin + offset + 1)
             for offset, (id, _) in enumerate(part)
         }
-        index.add(ids, [start // HOUR for _, start in part], NOON + begin)
+        index.add_ids(ids, [start // HOUR for _, start in part], NOON + begin)
         while index.check_fold_due(NOON + begin, {AI_TELEMETRY: begin - 5000}):
-            index.apply_fold(index.fold(NOON + begin))
+            index.apply_fold(index.plan_fold(NOON + begin))
 
     def found(id: bytes, start: int) -> int | None:
-        _, hours = hours_around(start * NS, NOON * NS)
-        return index.find((index.id_of(id),), hours, NOON + len(known))
+        _, hours = hours_around_start(start * NS, NOON * NS)
+        return index.find_place((index.short_id(id),), hours, NOON + len(known))
 
     assert all(found(id, start + noise.randrange(-900, 901)) is not None for id, start in known)
     assert not any(found(noise.randbytes(16), start) is not None for _, start in known[:5000])
@@ -122,8 +122,10 @@ def test_the_index_never_forgets_within_its_bounds() -> None:
 def test_a_fold_that_is_thrown_away_changes_nothing() -> None:
     index = DuplicateIndex(b"k" * 32, window_s=1000, max_ids=100)
     ids = [bytes([number]) * 16 for number in range(60)]
-    index.add({index.id_of(id): encode_place(AI_TELEMETRY, 1) for id in ids}, [NOON // HOUR] * 60, NOON)
-    index.fold(NOON)
+    index.add_ids(
+        {index.short_id(id): encode_place(AI_TELEMETRY, 1) for id in ids}, [NOON // HOUR] * 60, NOON
+    )
+    index.plan_fold(NOON)
     assert len(index) == 60
     assert len(index.runs()) == 0
 
@@ -135,22 +137,22 @@ def test_a_fold_is_planned_while_ids_are_added() -> None:
 
     def add(first: int, last: int) -> None:
         numbers = range(first, last)
-        index.add(
-            {index.id_of(ids[n]): encode_place(AI_TELEMETRY, n + 1) for n in numbers},
+        index.add_ids(
+            {index.short_id(ids[n]): encode_place(AI_TELEMETRY, n + 1) for n in numbers},
             [NOON // HOUR] * len(numbers),
             NOON,
         )
 
     add(0, 30)
-    oldest = index.oldest_to_fold(NOON)
+    oldest = index.oldest_ids_to_fold(NOON)
     add(30, 40)
     index.apply_fold(oldest.plan_fold())
     assert len(oldest.ids) == 25
     assert len(index) == 40
     assert len(index.runs()) == 1
     assert 1 == index.folds
-    _, hours = hours_around(NOON * NS, NOON * NS)
-    assert all(index.find((index.id_of(id),), hours, NOON) is not None for id in ids)
+    _, hours = hours_around_start(NOON * NS, NOON * NS)
+    assert all(index.find_place((index.short_id(id),), hours, NOON) is not None for id in ids)
 
 
 def test_two_installations_know_ids_by_different_numbers() -> None:
@@ -159,26 +161,26 @@ def test_two_installations_know_ids_by_different_numbers() -> None:
     """
     one, other = (DuplicateIndex(key * 32, window_s=1, max_ids=10) for key in (b"a", b"b"))
     ids = [random.Random(number).randbytes(16) for number in range(1000)]
-    assert 1000 == len({one.id_of(id) for id in ids})
-    assert not {one.id_of(id) for id in ids} & {other.id_of(id) for id in ids}
-    assert all(0 <= one.id_of(id) < 2**64 for id in ids)
+    assert 1000 == len({one.short_id(id) for id in ids})
+    assert not {one.short_id(id) for id in ids} & {other.short_id(id) for id in ids}
+    assert all(0 <= one.short_id(id) < 2**64 for id in ids)
 
 
 def test_a_loaded_run_is_searched_without_marks() -> None:
     """A run from disk has no marks, but all its ids are found."""
     index = DuplicateIndex(b"k" * 32, window_s=1000, max_ids=100)
     id = b"x" * 16
-    index.load([IdRun(7, NOON // HOUR, NOON, array("Q", [index.id_of(id)]))], 0.0)
-    _, hours = hours_around(NOON * NS, NOON * NS)
-    assert 0 == index.find((index.id_of(id),), hours, NOON)
-    assert index.find((index.id_of(id),), hours, NOON + 1001) is None
+    index.load_runs([IdRun(7, NOON // HOUR, NOON, array("Q", [index.short_id(id)]))], 0.0)
+    _, hours = hours_around_start(NOON * NS, NOON * NS)
+    assert 0 == index.find_place((index.short_id(id),), hours, NOON)
+    assert index.find_place((index.short_id(id),), hours, NOON + 1001) is None
 
 
 def test_a_fold_gives_each_hour_its_run() -> None:
     index = DuplicateIndex(b"secret", window_s=HOUR, max_ids=100)
     ids = {id: encode_place(AI_TELEMETRY, id + 1) for id in (4, 1, 2, 3, 0)}
-    index.add(ids, [NOON // HOUR + id % 2 for id in ids], NOON)
-    assert [[0, 2, 4], [1, 3]] == [list(run.ids) for run in index.oldest_to_fold(NOON).plan_fold().added]
+    index.add_ids(ids, [NOON // HOUR + id % 2 for id in ids], NOON)
+    assert [[0, 2, 4], [1, 3]] == [list(run.ids) for run in index.oldest_ids_to_fold(NOON).plan_fold().added]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -198,16 +200,16 @@ def test_folds_equal_the_plain_rule(seed: int) -> None:
             for at in range(1, chance.choice((2, 300, 9000)))
         }
         hours = [NOON // HOUR + chance.randrange(1 + number % 3) for _ in ids]
-        index.add(ids, hours, NOON)
+        index.add_ids(ids, hours, NOON)
         hour_of.update(zip(ids, hours, strict=True))
         places.update({id: at for id, at in ids.items() if at and decode_place(at)[0] == AI_TELEMETRY})
-        index.apply_fold(index.fold(NOON, dict.fromkeys(TOPICS, 10_000)))
+        index.apply_fold(index.plan_fold(NOON, dict.fromkeys(TOPICS, 10_000)))
         for hour, runs in index.runs_by_hour().items():
             assert sorted(id for id in hour_of if hour_of[id] == hour) == sorted(
                 id for run in runs for id in run.ids
             )
             assert all(list(run.ids) == sorted(run.ids) and run.marks == plain_marks(run) for run in runs)
-        assert places == {id: at for id in hour_of if (at := index.place_at_hand(id))}
+        assert places == {id: at for id in hour_of if (at := index.find_place_in_memory(id))}
 
 
 def plain_marks(run: IdRun) -> bytes:
@@ -227,11 +229,13 @@ def test_what_is_kept_for_ids_goes_when_all_of_a_commit_are_in_runs() -> None:
     unfolded.note_commit(3, {AI_TELEMETRY: 3, UNIT_COST: 1})
     unfolded.note_commit(0, {UNIT_COST: 2})
     unfolded.note_commit(1, {UNIT_COST: 7})
-    seen = [unfolded.first_left(taken) for taken in range(7)]
+    seen = [unfolded.first_unfolded_numbers(taken) for taken in range(7)]
     assert 2 * [{AI_TELEMETRY: 1, UNIT_COST: 1}] == seen[:2]
     assert 3 * [{AI_TELEMETRY: 3, UNIT_COST: 1}] == seen[2:5]
     assert [{UNIT_COST: 7}, {}] == seen[5:]
     unfolded.note_fold(3)
-    assert [{AI_TELEMETRY: 3, UNIT_COST: 1}, {UNIT_COST: 7}] == [unfolded.first_left(n) for n in (0, 2)]
+    assert [{AI_TELEMETRY: 3, UNIT_COST: 1}, {UNIT_COST: 7}] == [
+        unfolded.first_unfolded_numbers(n) for n in (0, 2)
+    ]
     unfolded.note_fold(2)
-    assert {UNIT_COST: 7} == unfolded.first_left()
+    assert {UNIT_COST: 7} == unfolded.first_unfolded_numbers()

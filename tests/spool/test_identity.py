@@ -13,9 +13,9 @@ from spool.identity import (
     STEP_NS,
     call_identity,
     cloud_event_id,
+    exact_start_names,
     identity_from_ids,
-    is_long,
-    moment_names,
+    is_long_id,
     point_id,
     provider_request_names,
     shadow_identity,
@@ -64,14 +64,14 @@ def test_sixteen_characters_after_the_prefix_are_enough(response_id: str, long: 
     A response id counts as long if at least sixteen characters follow its prefix. The prefix is the leading
     letters up to the first - or _.
     """
-    assert long == is_long(response_id)
+    assert long == is_long_id(response_id)
 
 
 @given(st.text(st.sampled_from("aZ0-_é"), max_size=40))
 def test_length_is_that_of_what_follows_the_prefix(response_id: str) -> None:
     """Whether an id is long follows the written rule, for any id."""
     prefix = re.match(r"[A-Za-z]+[-_]", response_id)
-    assert is_long(response_id) == (len(response_id) - (prefix.end() if prefix else 0) >= LONG_ENOUGH)
+    assert is_long_id(response_id) == (len(response_id) - (prefix.end() if prefix else 0) >= LONG_ENOUGH)
 
 
 def test_a_long_response_id_alone_is_the_identity() -> None:
@@ -129,13 +129,13 @@ def test_a_span_with_a_short_id_is_known_by_its_own_ids(short: str | None, share
     log = call_identity(call("litellm"), response_id=short, shared_id=shared)
     assert log.id in {name for _, name in span.links}
     assert {own for own, _ in span.links} & {name for _, name in log.links}
-    assert not {log.id, *log.lookups, *log.names} & {span.id, *span.names}
+    assert not {log.id, *log.lookups, *log.remembered_names} & {span.id, *span.remembered_names}
 
 
 def test_a_shadow_finds_the_other_side_of_a_short_id() -> None:
     span, log = (call_identity(spanned(), span=span, response_id="chatcmpl-0") for span in (True, False))
     assert log.id in shadow_identity(span).lookups
-    assert span.names[0] in shadow_identity(log).lookups
+    assert span.remembered_names[0] in shadow_identity(log).lookups
 
 
 def test_a_spans_record_states_its_dedup_key() -> None:
@@ -223,12 +223,12 @@ def test_a_moment_tells_calls_of_a_group_apart() -> None:
     Calls of a group are distinguished by model, outcome, counts and the microsecond of the start. A prefix of
     the model's name makes no difference.
     """
-    name = moment_names(call(request_model="gpt-4o"), ["trace-1"])
-    assert name == moment_names(
+    name = exact_start_names(call(request_model="gpt-4o"), ["trace-1"])
+    assert name == exact_start_names(
         call("litellm", request_model="openai/gpt-4o", start_time=START + 400), ["trace-1"]
     )
     others = [
-        moment_names(call(request_model="gpt-4o", **other), ["trace-1"])
+        exact_start_names(call(request_model="gpt-4o", **other), ["trace-1"])
         for other in (
             {"start_time": START + 1000},
             {"status": "error"},
@@ -237,8 +237,8 @@ def test_a_moment_tells_calls_of_a_group_apart() -> None:
         )
     ]
     others += [
-        moment_names(call(request_model="gpt-4o"), ["trace-2"]),
-        moment_names(call(request_model="o3"), ["trace-1"]),
+        exact_start_names(call(request_model="gpt-4o"), ["trace-2"]),
+        exact_start_names(call(request_model="o3"), ["trace-1"]),
     ]
     assert 7 == len({name, *others})
-    assert () == moment_names(call(start_time=None), ["trace-1"])
+    assert () == exact_start_names(call(start_time=None), ["trace-1"])

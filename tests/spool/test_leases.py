@@ -39,7 +39,7 @@ async def settled() -> None:
 async def test_work_runs_while_its_lease_is_held() -> None:
     """Work does not run before or after its lease, and starts again when the lease is gained again."""
     held, work = HeldTasks(), Endless()
-    task = asyncio.create_task(held.run("ledger", work.run))
+    task = asyncio.create_task(held.run_while_leased("ledger", work.run))
     await settled()
     assert work.began == 0
     assert held.wanted_leases == frozenset({"ledger"})
@@ -66,13 +66,13 @@ async def test_a_lease_is_let_go_when_its_work_has_ended() -> None:
     """
     held, polite, other = HeldTasks(), Endless(), Endless()
     tasks = [
-        asyncio.create_task(held.run("route", polite.run, finish=polite.asked.set)),
-        asyncio.create_task(held.run("route", other.run)),
+        asyncio.create_task(held.run_while_leased("route", polite.run, finish=polite.asked.set)),
+        asyncio.create_task(held.run_while_leased("route", other.run)),
     ]
     await settled()
     held.gain_lease("route")
     await asyncio.gather(polite.running.wait(), other.running.wait())
-    await held.let_go("route")
+    await held.finish_tasks("route")
     assert (0, 1, False, False) == (polite.cut, other.cut, *(task.done() for task in tasks))
     held.gain_lease("route")
     await asyncio.gather(polite.running.wait(), other.running.wait())
@@ -92,9 +92,9 @@ async def test_a_defect_of_the_work_is_told(error: Exception) -> None:
         raise error
 
     with pytest.raises(type(error)):
-        await held.run("ledger", fail)
+        await held.run_while_leased("ledger", fail)
     with pytest.raises(type(error)):
-        await SoleNode().run("ledger", fail)
+        await SoleNode().run_while_leased("ledger", fail)
 
 
 async def test_work_begins_again_when_the_storage_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,8 +115,8 @@ async def test_work_begins_again_when_the_storage_was_away(monkeypatch: pytest.M
         if errors:
             raise errors.pop()
 
-    await held.run("ledger", fail)
+    await held.run_while_leased("ledger", fail)
     assert [] == errors
     errors.append(ExceptionGroup("two", [SpoolUnavailable("gone"), SpoolError("a defect")]))
     with pytest.raises(ExceptionGroup):
-        await held.run("ledger", fail)
+        await held.run_while_leased("ledger", fail)

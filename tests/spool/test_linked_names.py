@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Sequence
 
 from spool.linked_names import LinkedNames
-from spool.people import People, hash_under
+from spool.people import People, hash_address_with_key
 
 PEOPLE = People.for_installation(b"s" * 32)
 
@@ -16,7 +16,7 @@ PEOPLE = People.for_installation(b"s" * 32)
 def random_name(chance: random.Random, number: int) -> str:
     return chance.choice(
         (
-            hash_under(b"k" * 32, f"{number}@example.com"),
+            hash_address_with_key(b"k" * 32, f"{number}@example.com"),
             str(uuid.UUID(int=chance.getrandbits(128))),
             f"login-{number}",
             f"email:{number}",

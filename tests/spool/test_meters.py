@@ -13,11 +13,11 @@ from spool.meters import (
     METERS,
     MOST,
     fitting_meters,
-    keep_fitting,
     quantity_from_millionths,
     quantity_in_millionths,
+    remove_unfitting_meters,
 )
-from spool.record import Inference, pack, record_to_json, unpack
+from spool.record import Inference, pack_records, record_to_json, unpack_records
 
 COUNTS = {"input_tokens": 1200, "output_tokens": 300, "cache_read_tokens": 700, "cache_write_tokens": 10}
 
@@ -50,7 +50,7 @@ def test_a_part_is_at_most_its_whole(told: dict[str, int | str], left_out: set[s
     """Meters that exceed their whole are left out and counted, and the whole stays."""
     record = call(**COUNTS)
     record.meters = dict(told)
-    assert len(left_out) == keep_fitting(record)
+    assert len(left_out) == remove_unfitting_meters(record)
     assert {name: told[name] for name in told if name not in left_out} == record.meters
 
 
@@ -88,10 +88,10 @@ def test_a_record_without_meters_is_as_it_was() -> None:
     """
     plain = call(**COUNTS)
     assert "meters" not in record_to_json(plain)
-    assert pack([plain]).endswith(b"\x80\x80\xc0\xc0\xc0")
+    assert pack_records([plain]).endswith(b"\x80\x80\xc0\xc0\xc0")
     heard = call(**COUNTS)
     heard.meters = {"input_audio_tokens": 5, "audio_seconds": "1.5"}
-    assert unpack(pack([heard])) == [heard]
+    assert unpack_records(pack_records([heard])) == [heard]
     assert heard.meters == record_to_json(heard)["meters"]
 
 
@@ -120,4 +120,4 @@ def spoken(chance: random.Random) -> Inference:
 
 
 def stored(records: list[Inference]) -> int:
-    return len(compress_entry(pack(records), "place").data)
+    return len(compress_entry(pack_records(records), "place").data)

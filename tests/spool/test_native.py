@@ -99,10 +99,10 @@ def test_a_module_that_is_not_wanted_is_not_loaded(monkeypatch: pytest.MonkeyPat
     """`server.native = false` imports nothing, even if the module is installed."""
     monkeypatch.setitem(sys.modules, MODULE, module())
     assert load_if_enabled(True).is_on is True
-    assert load_if_enabled(True).words == "on, 9.9"
+    assert load_if_enabled(True).status_text == "on, 9.9"
     assert load_if_enabled(False).is_on is False
     assert load_if_enabled(False).version == ""
-    assert load_if_enabled(False).words == "off: server.native is false"
+    assert load_if_enabled(False).status_text == "off: server.native is false"
 
 
 def test_a_module_that_is_missing_or_of_another_release_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,12 +111,12 @@ def test_a_module_that_is_missing_or_of_another_release_is_told(monkeypatch: pyt
     """
     monkeypatch.setitem(sys.modules, MODULE, None)
     assert not load_if_enabled(True).is_on
-    assert MODULE in load_if_enabled(True).words
+    assert MODULE in load_if_enabled(True).status_text
     monkeypatch.setitem(sys.modules, MODULE, module(INTERFACE + 1))
     other, ours = INTERFACE + 1, INTERFACE
     assert (
         f"off: {MODULE} has interface {other}, but this Tollhouse needs {ours}. Build it again"
-        == load_if_enabled(True).words
+        == load_if_enabled(True).status_text
     )
 
 

@@ -52,21 +52,21 @@ def add(spans: PendingSpans, *steps: SpanStep, sender: str = "alice") -> int:
 def commit(spans: PendingSpans, at: float = NOON) -> list[PartialReport]:
     """Confirm the new spans as a commit does. Return the stored rows."""
     rows = spans.new_rows(at)
-    spans.apply(rows, spans.rows_to_delete(at))
-    spans.begin()
+    spans.apply_commit(rows, spans.rows_to_delete(at))
+    spans.undo_new_spans()
     return rows
 
 
 def loaded(rows: Iterable[PartialReport], most: int = 100) -> PendingSpans:
     spans = PendingSpans(most)
-    assert 0 == spans.load(rows)
+    assert 0 == spans.load_rows(rows)
     return spans
 
 
 def test_a_call_gets_the_runs_above_it() -> None:
     spans = PendingSpans(100)
     assert [] == spans.add_calls("alice", [call(5, id_of(4), 70)])
-    assert [] == spans.around(span(5)).runs
+    assert [] == spans.values_around(span(5)).runs
     rows = commit(spans)
     add(spans, step(2, None, RUN), step(3, 2, RUN))
     rows += commit(spans)
@@ -81,7 +81,7 @@ def test_a_call_gets_what_the_spans_around_it_give(many: int) -> None:
     spans = PendingSpans(200)
     spans.add_calls("alice", [call(5, id_of(4), 70)])
     add(spans, *[step(number, 1, given=ANN) for number in range(100, 100 + many)])
-    spans.begin()  # the commit failed
+    spans.undo_new_spans()  # the commit failed
     spans.add_calls("alice", [call(5, id_of(4), 70)])
     rows = commit(spans)
     add(spans, step(3, 2, given=GivenValues(session="s", tags=(("agent", "inner"),))), step(6, 5, given=BOB))
@@ -121,12 +121,12 @@ def test_the_oldest_spans_of_the_largest_key_are_forgotten() -> None:
     for number in range(2, 11):
         add(spans, step(number, 99), sender="bob")
         commit(spans)
-    assert {"alice": 1, "bob": 9} == spans.spans_by_key
+    assert {"alice": 1, "bob": 9} == spans.span_counts_by_key
     add(spans, step(11, 99), sender="bob")
     add(spans, step(2, 99))
     assert 2 == len(spans.rows_to_delete(NOON))
     commit(spans)
-    assert {"alice": 2, "bob": 8} == spans.spans_by_key
+    assert {"alice": 2, "bob": 8} == spans.span_counts_by_key
 
 
 def test_one_commit_never_exceeds_the_limit() -> None:
@@ -135,11 +135,11 @@ def test_one_commit_never_exceeds_the_limit() -> None:
     commit(spans)
     assert 10 == add(spans, *[step(number, 99) for number in range(2, 14)])
     commit(spans)
-    assert {"alice": 10} == spans.spans_by_key
+    assert {"alice": 10} == spans.span_counts_by_key
     assert 0 == add(spans, step(2, 98))
     spans.add_calls("alice", [call(number, id_of(99), 70) for number in range(20, 40)])
     commit(spans)
-    assert {"alice": 10} == spans.spans_by_key
+    assert {"alice": 10} == spans.span_counts_by_key
 
 
 def test_old_spans_are_forgotten() -> None:
@@ -149,7 +149,7 @@ def test_old_spans_are_forgotten() -> None:
     assert [] == spans.rows_to_delete(NOON + KEPT_S - 61)
     assert [row.key] == spans.rows_to_delete(NOON + KEPT_S)
     commit(spans, NOON + KEPT_S + 100)
-    assert {} == spans.spans_by_key
+    assert {} == spans.span_counts_by_key
 
 
 def test_only_age_deletes_the_spans_of_a_clock_that_was_ahead() -> None:
@@ -163,7 +163,7 @@ def test_only_age_deletes_the_spans_of_a_clock_that_was_ahead() -> None:
         add(spans, step(number, 99))
         rows += commit(spans, at)
     for each in (spans, loaded(rows)):
-        assert {"alice": 3} == each.spans_by_key
+        assert {"alice": 3} == each.span_counts_by_key
         assert [rows[1].key] == each.rows_to_delete(NOON + KEPT_S)
         assert [row.key for row in rows] == each.rows_to_delete(ahead + KEPT_S)
 
@@ -176,8 +176,8 @@ def test_spans_of_a_failed_commit_are_taken_back() -> None:
         commit(spans)
         for _ in range(2):
             assert 2 == add(spans, step(500, 999), step(501, 500, RUN))
-            spans.begin()
-        assert {"alice": known} == spans.spans_by_key
+            spans.undo_new_spans()
+        assert {"alice": known} == spans.span_counts_by_key
         assert [] == spans.new_rows(NOON)
 
 
@@ -200,7 +200,7 @@ def test_damaged_rows_are_left_out() -> None:
     [row] = commit(spans)
     name, items, _ = msgpack.decode(row.body)
     bodies = [row.body[:-1], b"", msgpack.encode((name, items[:-1], [])), msgpack.encode((name, items, []))]
-    assert 4 == PendingSpans(10).load([PartialReport(row.key, row.at, body) for body in bodies])
+    assert 4 == PendingSpans(10).load_rows([PartialReport(row.key, row.at, body) for body in bodies])
 
 
 @pytest.mark.parametrize("id", ["x" * 16, "1", "", "é" * 16, " " * 16])
@@ -216,5 +216,5 @@ def test_ids_of_other_forms_are_no_spans(id: str) -> None:
         (TRACE, id_of(1), id or "1", *of_run),
         (id * 2, id_of(1), None, *of_run),
     )
-    assert [] == [*spans.places_below("alice", [(TRACE, id, None, *of_run)])]
-    assert {} == spans.spans_by_key
+    assert [] == [*spans.call_places_below("alice", [(TRACE, id, None, *of_run)])]
+    assert {} == spans.span_counts_by_key

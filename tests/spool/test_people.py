@@ -58,8 +58,8 @@ def test_an_address_is_refused_where_records_carry_none() -> None:
     with pytest.raises(Invalid, match="contain no e-mail address"):
         people(DROP).check_and_expand_filter({"user": ("bob", ANN)})
     assert people(HASH).recorded_forms(ANN) == people(DROP).expand_filter({"user": (ANN,)})["user"]
-    people(KEEP).check([ANN])
-    people(HASH).check([ANN])
+    people(KEEP).reject_dropped_names([ANN])
+    people(HASH).reject_dropped_names([ANN])
 
 
 def test_only_calls_after_an_erasure_are_met() -> None:
@@ -67,7 +67,7 @@ def test_only_calls_after_an_erasure_are_met() -> None:
     known, met = people(HASH), list[tuple[str, str, int]]()
     known.persons.meets = lambda *each: met.append(each)
     hashed = known.recorded_form(ANN)
-    known.carried_values({"a": ANN})
+    known.recorded_values({"a": ANN})
     assert hashed == known.linked_form(ANN) and [] == met
     known.persons.erased = pseudonyms_by_digest([new_erasure([known.erasure_digest(str(hashed))], 2.0)])
     assert [hashed] * 2 == [known.recorded_form(f" {ANN.upper()} ", at) for at in (NS, 3 * NS)]

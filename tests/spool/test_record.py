@@ -11,11 +11,11 @@ from spool.record import (
     Inference,
     UsageMetric,
     format_to_second,
-    moment,
-    pack,
+    pack_records,
     record_to_json,
     rfc3339,
-    unpack,
+    unpack_records,
+    utc_iso,
 )
 
 
@@ -54,7 +54,7 @@ def test_times_have_no_needless_digits(time_ns: int | None, text: str | None) ->
     )
 )
 def test_packing_keeps_everything(record: Inference | UsageMetric) -> None:
-    assert [record, record] == unpack(pack([record, record]))
+    assert [record, record] == unpack_records(pack_records([record, record]))
 
 
 def test_an_entry_of_an_older_version_stays_readable() -> None:
@@ -73,7 +73,7 @@ def test_an_entry_of_an_older_version_stays_readable() -> None:
         "ancestors",
     ]
     older = msgspec.msgpack.encode([[1, b"x" * 16, "otel", "request"]])
-    assert [Inference(id=b"x" * 16, source="otel", request_id="request")] == unpack(older)
+    assert [Inference(id=b"x" * 16, source="otel", request_id="request")] == unpack_records(older)
 
 
 def test_json_has_every_field() -> None:
@@ -109,7 +109,7 @@ def test_what_few_sources_tell_is_shown_where_it_is_told(name: str, told: int | 
 )
 def test_a_moment_has_three_digits(at: float | None, text: str | None) -> None:
     """Moments have three digits after the second, so that their texts sort in the order of the times."""
-    assert text == moment(at)
+    assert text == utc_iso(at)
 
 
 def test_a_border_is_a_whole_second() -> None:
@@ -130,7 +130,7 @@ def test_a_release_without_meters_reads_a_record_that_has_some() -> None:
     ]
     older = msgspec.defstruct("OlderInference", fields, array_like=True, tag=1, kw_only=True)
     record = Inference(id=b"x" * 16, source="otel", input_tokens=9, meters={"input_audio_tokens": 5})
-    [read] = msgspec.msgpack.Decoder(list[older]).decode(pack([record]))  # type: ignore[valid-type]
+    [read] = msgspec.msgpack.Decoder(list[older]).decode(pack_records([record]))  # type: ignore[valid-type]
     assert (b"x" * 16, 9, None) == tuple(getattr(read, name) for name in ("id", "input_tokens", "sender_key"))
 
 
@@ -143,4 +143,4 @@ def test_numbers_of_the_log_stay_in_the_installation() -> None:
         id=b"m" * 16, source="codex", name="tokens", value="-1", start_time=1, end_time=2, reverses_number=7
     )
     assert "reverses_number" not in record_to_json(metric)
-    assert [metric] == unpack(pack([metric]))
+    assert [metric] == unpack_records(pack_records([metric]))

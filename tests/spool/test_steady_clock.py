@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from spool.clock import EARLIEST, SteadyClock, SystemClock, settled_now, time_since_boot
+from spool.clock import EARLIEST, SteadyClock, SystemClock, deletion_time, time_since_boot
 
 NOON = 1_790_000_000.0
 HOUR, DAY = 3600.0, 86_400.0
@@ -45,8 +45,8 @@ def test_small_adjustments_are_followed() -> None:
         machine.go_on(60)
         machine.wall += 299
         assert machine.wall == clock.now()
-    assert clock.step_s == 0.0
-    assert clock.held_s == 0.0
+    assert clock.wall_clock_ahead_s == 0.0
+    assert clock.deletion_delay_s == 0.0
 
 
 @pytest.mark.parametrize("step", [8 * DAY, 400 * DAY, 301.0, -301.0, -DAY, -NOON])
@@ -60,10 +60,10 @@ def test_a_step_is_not_followed(step: float, caplog: pytest.LogCaptureFixture) -
     for _ in range(10):
         machine.go_on(60)
     assert NOON + 600 == clock.now()
-    assert step == pytest.approx(clock.step_s)
-    assert clock.settled_now() <= NOON + 600
+    assert step == pytest.approx(clock.wall_clock_ahead_s)
+    assert clock.deletion_time() <= NOON + 600
     machine.wall -= step
-    assert NOON + 600 == clock.now() == clock.settled_now()
+    assert NOON + 600 == clock.now() == clock.deletion_time()
     actions = [
         getattr(record, "action", "") for record in caplog.records if record.levelno >= logging.WARNING
     ]
@@ -83,9 +83,9 @@ def test_a_step_that_stands_for_an_hour_is_believed() -> None:
     assert NOON + HOUR / 2 == clock.now()
     machine.go_on(HOUR - 1)
     assert NOON + 1.5 * HOUR - 1 == clock.now()
-    assert 1.0 == clock.held_s
+    assert 1.0 == clock.deletion_delay_s
     machine.go_on(1)
-    assert machine.wall == clock.now() == clock.settled_now()
+    assert machine.wall == clock.now() == clock.deletion_time()
 
 
 def test_a_clock_that_goes_back_while_a_call_is_heard_is_back(caplog: pytest.LogCaptureFixture) -> None:
@@ -97,12 +97,12 @@ def test_a_clock_that_goes_back_while_a_call_is_heard_is_back(caplog: pytest.Log
     clock = machine.steady()
     machine.wall += 8 * DAY
     for _ in range(4):
-        clock.add_witness(int(NOON * NS))
+        clock.observe_call_start(int(NOON * NS))
     walls = iter([machine.wall])
     machine.now = lambda: next(walls, NOON)  # type: ignore[method-assign]
-    clock.add_witness(int(NOON * NS))
-    assert clock.settled_now() == NOON
-    assert clock.held_s == 0.0
+    clock.observe_call_start(int(NOON * NS))
+    assert clock.deletion_time() == NOON
+    assert clock.deletion_delay_s == 0.0
     actions = [getattr(record, "action", "") for record in caplog.records]
     assert ["clock_stepped", "clock_back"] == actions
 
@@ -116,13 +116,13 @@ def test_calls_that_agree_with_a_step_confirm_it() -> None:
     clock = machine.steady()
     machine.wall += 8 * DAY
     for _ in range(4):
-        clock.add_witness(int((machine.wall - 5) * NS))
+        clock.observe_call_start(int((machine.wall - 5) * NS))
         assert NOON == clock.now()
-    clock.add_witness(int((machine.wall - 60) * NS))
+    clock.observe_call_start(int((machine.wall - 60) * NS))
     assert machine.wall == clock.now()
-    assert NOON == clock.settled_now()
+    assert NOON == clock.deletion_time()
     machine.go_on(HOUR)
-    assert machine.wall == clock.settled_now()
+    assert machine.wall == clock.deletion_time()
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_calls_that_do_not_agree_leave_it_in_doubt(told: float) -> None:
     clock = machine.steady()
     machine.wall += 8 * DAY
     for _ in range(50):
-        clock.add_witness(int(told * NS))
+        clock.observe_call_start(int(told * NS))
     assert NOON == clock.now()
 
 
@@ -148,7 +148,7 @@ def test_an_operator_may_agree() -> None:
     machine.wall -= DAY
     assert NOON == clock.now()
     assert -DAY == clock.accept_wall_clock()
-    assert machine.wall == clock.now() == clock.settled_now()
+    assert machine.wall == clock.now() == clock.deletion_time()
 
 
 def test_a_clock_that_was_never_set_takes_the_time_of_calls() -> None:
@@ -160,20 +160,20 @@ def test_a_clock_that_was_never_set_takes_the_time_of_calls() -> None:
     clock = machine.steady()
     assert EARLIEST == clock.now()
     machine.go_on(10)
-    clock.add_witness(int((NOON - 1) * NS))
+    clock.observe_call_start(int((NOON - 1) * NS))
     assert NOON - 1 == clock.now()
     machine.go_on(5)
     assert NOON + 4 == clock.now()
     machine.wall = NOON + 6
     assert NOON + 6 == clock.now()
-    assert clock.settled_now() <= NOON + 6
+    assert clock.deletion_time() <= NOON + 6
 
 
 def test_a_start_behind_the_last_record_goes_on_after_it() -> None:
     """On a machine without a clock battery, time never starts before the last record on disk."""
     machine = WallClock(wall=EARLIEST + DAY)
     clock = machine.steady()
-    clock.begin(NOON)
+    clock.begin_after_commit(NOON)
     assert NOON == clock.now()
     machine.wall = NOON + 600
     assert NOON + 600 == clock.now()
@@ -183,14 +183,14 @@ def test_a_start_after_a_long_stop_removes_nothing_for_an_hour() -> None:
     """A clock that is ahead looks like a long stop. Time is believed, but old records stay an hour longer."""
     machine = WallClock()
     clock = machine.steady()
-    clock.begin(NOON - 9 * DAY)
+    clock.begin_after_commit(NOON - 9 * DAY)
     assert clock.now() == NOON
-    assert clock.settled_now() == NOON - 9 * DAY
-    assert HOUR == clock.held_s
+    assert clock.deletion_time() == NOON - 9 * DAY
+    assert HOUR == clock.deletion_delay_s
     machine.go_on(HOUR)
-    assert machine.wall == clock.settled_now()
-    clock.begin(machine.wall - 60)
-    assert machine.wall == clock.settled_now()
+    assert machine.wall == clock.deletion_time()
+    clock.begin_after_commit(machine.wall - 60)
+    assert machine.wall == clock.deletion_time()
 
 
 def test_the_clock_of_the_machine() -> None:
@@ -200,4 +200,4 @@ def test_the_clock_of_the_machine() -> None:
     assert time_since_boot() <= time_since_boot()
     clock = SteadyClock()
     assert abs(clock.now() - SystemClock().now()) < 1
-    assert abs(settled_now(clock) - settled_now(SystemClock())) < 1
+    assert abs(deletion_time(clock) - deletion_time(SystemClock())) < 1

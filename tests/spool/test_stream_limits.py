@@ -17,7 +17,13 @@ from spool.sql.streams import SqlStreamRows
 from spool.sqlite.database import SqliteConnection
 from spool.sqlite.migrations import read_script
 from spool.sqlite.spool import open_spool
-from spool.streams import StreamSize, apply_operations, has_room, may_create, plan_freed_bytes
+from spool.streams import (
+    StreamSize,
+    apply_operations,
+    can_create_streams,
+    has_room_for_bytes,
+    plan_freed_bytes,
+)
 from tests.exporters.spools import record_id
 
 
@@ -26,19 +32,21 @@ def test_a_key_has_room_up_to_what_it_leaves_free() -> None:
     One key may use half of the space, and two keys a third each. So there is always space for one more key.
     """
     one = [StreamSize("a", "first", 499)]
-    assert has_room(one, "first", 1000) is True
-    assert has_room([StreamSize("a", "first", 500)], "first", 1000) is False
+    assert has_room_for_bytes(one, "first", 1000) is True
+    assert has_room_for_bytes([StreamSize("a", "first", 500)], "first", 1000) is False
     two = [StreamSize("a", "first", 400), StreamSize("b", "second", 300)]
-    assert (False, False, True) == tuple(has_room(two, key, 1000) for key in ("first", "second", "third"))
+    assert (False, False, True) == tuple(
+        has_room_for_bytes(two, key, 1000) for key in ("first", "second", "third")
+    )
 
 
 def test_a_key_may_create_as_many_streams_as_it_leaves() -> None:
     """The limit counts streams of every key, and one key cannot use all of it."""
     own = [StreamSize(f"s{n}", "first", 0) for n in range(5)]
-    assert may_create(own, "first", 1, 10) is False
-    assert may_create(own[1:], "first", 1, 10) is True
-    assert may_create(own, "second", 5, 10) is True
-    assert may_create(own, "second", 6, 10) is False
+    assert can_create_streams(own, "first", 1, 10) is False
+    assert can_create_streams(own[1:], "first", 1, 10) is True
+    assert can_create_streams(own, "second", 5, 10) is True
+    assert can_create_streams(own, "second", 6, 10) is False
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 1000)), max_size=12), st.integers(100, 3000))
@@ -52,7 +60,7 @@ def test_after_freeing_every_key_has_room(held: list[tuple[str, int]], max_bytes
         assert all(0 <= wanted.get(size.name, 0) <= size.bytes for size in sizes)
         sizes = [StreamSize(one.name, one.created_by, one.bytes - wanted.get(one.name, 0)) for one in sizes]
     assert {} == plan_freed_bytes(sizes, max_bytes)
-    assert all(has_room(sizes, key, max_bytes) for key in "abc")
+    assert all(has_room_for_bytes(sizes, key, max_bytes) for key in "abc")
 
 
 def operations(part: int) -> Submission:

@@ -64,7 +64,7 @@ def test_no_transition_loses_a_number(delivery: StoredDelivery, data: st.DataObj
             delivery,
             transitions.retry_later(delivery, reason="503", not_before=0.0, answer="503", server_error=True),
         ),
-        (delivery, transitions.become_unknown(delivery, reason="no answer")),
+        (delivery, transitions.mark_unknown(delivery, reason="no answer")),
         (unknown, transitions.resolve_unknown(unknown, sent=True)),
         (unknown, transitions.resolve_unknown(unknown, sent=False)),
     ]
@@ -89,7 +89,7 @@ def test_a_cut_takes_closed_numbers_only(
     next: int, max_records: int, closed_below: int, waiting: int
 ) -> None:
     """A delivery has at most max_records numbers, and none is created while too many wait."""
-    change = transitions.cut_delivery(
+    change = transitions.make_next_delivery(
         route(next=next), waiting=waiting, closed_below=closed_below, max_records=max_records
     )
     if change is None:
@@ -142,6 +142,6 @@ def test_ranges_are_cut_and_pierced() -> None:
 def test_a_route_in_the_configuration_is_not_dropped() -> None:
     """The error for an unknown route names it."""
     with pytest.raises(NotAllowed):
-        routes.check_drop(route())
+        routes.require_orphaned(route())
     with pytest.raises(NotThere, match=ROUTE):
         routes.require_route(None, ROUTE)

@@ -34,10 +34,10 @@ from spool.deliveries.protocols import Deliveries, Landings
 from spool.deliveries.values import Delivery, Landing, Settlement
 from spool.errors import NotAllowed
 from spool.ledger import money
-from spool.log.brought import import_submission, imported_ranges, note_key
+from spool.log.brought import build_import_submission, imported_ranges, imported_ranges_key
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log
-from spool.record import AI_TELEMETRY, NS, Record, decimal_text, moment
+from spool.record import AI_TELEMETRY, NS, Record, decimal_text, utc_iso
 
 _FOR_EVER_S: Final = 10**9  # seconds far in the future, to include deliveries that wait for another attempt
 _AT_ONCE: Final = 1000
@@ -91,10 +91,12 @@ class LakeSettler:
 
     async def _take_next_due(self, *, below: int, max_records: int) -> Delivery | None:
         now = self.clock.now() + _FOR_EVER_S
-        return await self.deliveries.take_due(self.route, now=now, max_records=max_records, below=below)
+        return await self.deliveries.take_due_delivery(
+            self.route, now=now, max_records=max_records, below=below
+        )
 
     async def _wait_until_closed(self, last: int) -> None:
-        async for below in self.log.changes(self.route.partition("/")[2]):
+        async for below in self.log.watermark_changes(self.route.partition("/")[2]):
             if below > last:
                 return
 
@@ -385,7 +387,7 @@ class LakeAdoption:
 
     @property
     def _note_key(self) -> bytes:
-        return note_key("lake", self._route)
+        return imported_ranges_key("lake", self._route)
 
     async def _add_missing_to_log(
         self,
@@ -425,7 +427,7 @@ class LakeAdoption:
     async def _append_to_log(self, records: Sequence[Record], restored: _RestoredRecords) -> None:
         first = self.log.next_number(self._topic)
         ranges = _join_ranges([*restored.ranges, (first, first + len(records) - 1)])
-        note = import_submission(
+        note = build_import_submission(
             self._topic, records, note=self._note_key, done=ranges, at=self.clock.now(), certain=False
         )
         await self.log.append(note)
@@ -490,7 +492,7 @@ class LakeAdoption:
             first=first,
             last=contents.last,
             manifest=lake_manifest.name,
-            adopted_at=moment(self.clock.now()),
+            adopted_at=utc_iso(self.clock.now()),
             brought=counts.brought,
             known=counts.known,
             left=counts.left,

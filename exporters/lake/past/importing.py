@@ -32,7 +32,7 @@ from exporters.lake.past.records import RECORDS, TopicRecords, time_ns
 from exporters.lake.stores import Store
 from spool.clock import Clock
 from spool.ledger import money
-from spool.record import AI_TELEMETRY, NS, decimal_text, moment
+from spool.record import AI_TELEMETRY, NS, decimal_text, utc_iso
 
 _SHOWN: Final = {topic: "AI telemetry" if topic == AI_TELEMETRY else topic for topic in RECORDS}
 PART_ROWS: Final = (
@@ -103,7 +103,7 @@ class LakeImport:
             for file in contents.files
         ]
         counted = replace(imported, known=len(rows) - len(fresh), left_out=len(part) - len(rows))
-        contents = replace(contents, files=landed, imported=counted, landed_at=moment(self.clock.now()))
+        contents = replace(contents, files=landed, imported=counted, landed_at=utc_iso(self.clock.now()))
         if not await self.store.create_object(name, manifest.encode_manifest(contents)):
             return await self._read_manifest(name, scratch)
         return contents

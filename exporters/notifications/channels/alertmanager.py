@@ -27,7 +27,7 @@ from exporters.probe import OK, Probe, error_probe
 from exporters.problems import problems_of_headers, problems_of_url
 from exporters.settings import NotifySettings
 from spool.clock import Clock
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.notices import Notice
 
 LASTS_S = 4 * 3600.0
@@ -97,8 +97,8 @@ def encode_alert(notice: Notice, *, now: float) -> dict[str, object]:
             "summary": escape_for_chat(notice.title),
             "description": escape_for_chat(notice.text),
         },
-        "startsAt": moment(notice.at),
-        "endsAt": moment(max(now, notice.at) + LASTS_S),
+        "startsAt": utc_iso(notice.at),
+        "endsAt": utc_iso(max(now, notice.at) + LASTS_S),
     }
     return {**shown, "generatorURL": notice.link} if notice.link else shown
 

@@ -31,7 +31,7 @@ from exporters.problems import problems_of_url
 from exporters.secret_source import SecretSource
 from exporters.settings import NotifySettings
 from spool.clock import Clock
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.notices import Notice
 
 EVENTS = "https://events.pagerduty.com/v2/enqueue"  # in the European region: events.eu.pagerduty.com
@@ -90,7 +90,7 @@ def trigger_event(notice: Notice, *, key: str) -> dict[str, object]:
         "summary": escape_for_chat(notice.title),
         "source": "tollhouse",
         "severity": notice.severity,
-        "timestamp": moment(notice.at),
+        "timestamp": utc_iso(notice.at),
         "class": notice.kind,
         "custom_details": {escape_for_chat(name): escape_for_chat(text) for name, text in details.items()},
     }

@@ -32,7 +32,7 @@ from exporters.redaction import secrets_in_query
 from exporters.secret_source import SecretSource
 from exporters.settings import NotifySettings
 from spool.clock import Clock
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.notices import Notice
 
 PREFIX = "whsec_"
@@ -89,7 +89,7 @@ class WebhookChannel:
 def event_document(notice: Notice) -> dict[str, object]:
     return {
         "type": notice.kind,
-        "timestamp": moment(notice.at),
+        "timestamp": utc_iso(notice.at),
         "data": {
             "id": notice.id,
             "title": notice.title,

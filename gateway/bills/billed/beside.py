@@ -18,7 +18,7 @@ from itertools import chain, groupby
 import msgspec
 
 from gateway.bills.reconciliation.counting import find_seller
-from spool.currencies import Converter, no_rate_known, round_product
+from spool.currencies import Converter, divide_by_scale, find_no_rate
 from spool.ledger import money
 from spool.ledger.billed import AMORTIZED, CLOSED, COUNTED, FROZEN, INVOICED, OPEN, PROVISIONAL, BilledDay
 from spool.ledger.costs import combine_rows, periods_of_query
@@ -33,7 +33,7 @@ from spool.ledger.queries import (
     narrow_query,
 )
 from spool.ledger.sums import DAY_S, OTHER
-from spool.record import CURRENCY, moment
+from spool.record import CURRENCY, utc_iso
 from spool.statements import day_text
 from spool.turns.threads import sort_in_steps
 
@@ -64,7 +64,7 @@ async def billed_beside(
         return fields
     reasons: Counter[str] = Counter()
     foreign: Counter[str] = Counter()
-    converter = Converter(ledger.rates or no_rate_known, query.currency)
+    converter = Converter(ledger.rates or find_no_rate, query.currency)
     for day in stored_days:
         # the rows of the query list the amounts that have no rate
         rate = converter.rate(CURRENCY, day.day) or 0
@@ -73,7 +73,7 @@ async def billed_beside(
             if query.arranged & AMORTIZED:
                 reasons.update({name: amount * rate for name, amount in day.accrued.items()})
         foreign.update(day.foreign)
-    reasons = Counter({name: round_product(product) for name, product in reasons.items()})
+    reasons = Counter({name: divide_by_scale(product) for name, product in reasons.items()})
     return {
         **fields,
         "unallocated": money.text(sum(reasons.values())),
@@ -108,7 +108,7 @@ def _newest_sources(billed_days: Sequence[BilledDay]) -> list[dict[str, str]]:
         seller_source = (day.seller, day.source)
         newest[seller_source] = max(day.read_at, newest.get(seller_source, 0.0))
     return [
-        {"provider": provider, "source": source, "read_at": moment(read_at)}
+        {"provider": provider, "source": source, "read_at": utc_iso(read_at)}
         for (provider, source), read_at in sorted(newest.items())
     ]
 

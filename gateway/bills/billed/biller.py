@@ -41,7 +41,7 @@ from gateway.bills.reconciliation.gathering import (
 )
 from gateway.bills.reconciliation.sides import DAY_S, BilledMoney, CountedUse
 from spool.clock import Clock
-from spool.currencies import SCALE, no_rate_known
+from spool.currencies import SCALE, find_no_rate
 from spool.errors import Invalid, SpoolError
 from spool.ledger.billed import BilledDay
 from spool.ledger.days.usage import UsageSum
@@ -220,7 +220,7 @@ class Biller:
         invoice that equals the bill has no difference. Without a bill in this currency, it is the rate of the
         last day of the month. Raises Invalid if no rate is known.
         """
-        rates = self._sources.ledger.rates or no_rate_known
+        rates = self._sources.ledger.rates or find_no_rate
         rows = await self._sources.statements.statement_rows(
             provider=invoice.provider, start=month.start, end=month.end
         )

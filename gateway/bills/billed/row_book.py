@@ -104,7 +104,7 @@ class RowBook:
             changed += await self._delete_other_connections(names)
         self._known = names
         for connection in connections:
-            for month, newest in (await self._sources.drops.last_drop_by_month(connection.id)).items():
+            for month, newest in (await self._sources.drops.last_drop_at_by_month(connection.id)).items():
                 rules = self._row_rules(
                     connection.id,
                     connection.cloud_provider,
@@ -335,6 +335,6 @@ class RowBook:
 def _add_hour(sums_by_day: Sums, hour: HourRows, rules: RowRules) -> None:
     add_rows(
         sums_by_day,
-        hour.text,
+        hour.json_rows,
         rules,
     )

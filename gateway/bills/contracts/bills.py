@@ -23,7 +23,7 @@ from gateway.bills.contracts.declared import (
 )
 from gateway.bills.reconciliation.matching import day_of_middle
 from gateway.intake.price_terms import PREPAID, PRIORITY
-from spool.currencies import Converter, round_product
+from spool.currencies import Converter, divide_by_scale
 from spool.ledger import money
 from spool.statements import ACCRUED, StatementRow
 
@@ -77,5 +77,5 @@ def _sum_rows(rows: Iterable[StatementRow], converter: Converter) -> int | None:
         rate = converter.rate(str(row.currency), day_of_middle(row))
         if rate is None:
             return None
-        amounts.append(round_product(money.units(f"{row.amount:f}") * rate))
+        amounts.append(divide_by_scale(money.units(f"{row.amount:f}") * rate))
     return sum(amounts) if amounts else None

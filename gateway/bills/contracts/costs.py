@@ -29,11 +29,11 @@ from gateway.bills.contracts.workloads import (
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.bills import final_rows
 from gateway.bills.reconciliation.counting import TokenPrices
-from spool.currencies import Converter, no_rate_known, round_product
+from spool.currencies import Converter, divide_by_scale, find_no_rate
 from spool.ledger import money
 from spool.ledger.queries import CostQuery, next_full_hour
 from spool.ledger.sums import DAY_S, HOUR_S
-from spool.record import CURRENCY, moment
+from spool.record import CURRENCY, utc_iso
 from spool.registry.field_notes import example, words
 from spool.statements import Statements
 
@@ -158,7 +158,7 @@ class ContractQuestion:
 
     @property
     def converter(self) -> Converter:
-        return Converter(self.reader.ledger.rates or no_rate_known, self.currency)
+        return Converter(self.reader.ledger.rates or find_no_rate, self.currency)
 
 
 async def contract_costs(asking: ContractQuestion) -> ContractCosts:
@@ -231,7 +231,7 @@ def _add_workload(
             if rate is None:
                 unconverted += part
             else:
-                parts[contract, charge, team, "containers"] += round_product(part * rate)
+                parts[contract, charge, team, "containers"] += divide_by_scale(part * rate)
     return unconverted
 
 
@@ -274,7 +274,7 @@ def _add_up_parts(
         if rate is None:
             lacking[(each.contract.name, each.charge), each.contract.currency] += each.amount
             continue
-        for team, part in divide_among_teams(round_product(each.amount * rate), each.use):
+        for team, part in divide_among_teams(divide_by_scale(each.amount * rate), each.use):
             parts[each.contract.name, each.charge, team or ""] += part
     return parts
 
@@ -289,8 +289,8 @@ def _build_answer(
     return ContractCosts(
         contract_costs=ContractMonth(
             month=month.name,
-            start=moment(month.start) or "",
-            end=moment(month.end) or "",
+            start=utc_iso(month.start) or "",
+            end=utc_iso(month.end) or "",
             currency=asking.currency,
         ),
         total=ContractTotal(
@@ -318,8 +318,8 @@ def _capacity_row(term: Capacity, use: CapacityUse, asking: ContractQuestion) ->
     for day, own in term.by_day.items():
         rate, of_dollars = converter.rate(contract.currency, day), converter.rate(CURRENCY, day)
         teams = use.by_day.get(day, {})
-        value += round_product(sum(team.value for team in teams.values()) * (of_dollars or 0))
-        amount = round_product(own * (rate or 0))
+        value += divide_by_scale(sum(team.value for team in teams.values()) * (of_dollars or 0))
+        amount = divide_by_scale(own * (rate or 0))
         cost += amount
         unused += 0 if teams else amount
     of_teams = [team for teams in use.by_day.values() for team in teams.values()]

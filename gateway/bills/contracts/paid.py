@@ -26,7 +26,7 @@ from gateway.bills.plans.charge_rows import (
 )
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import CardUnreadable
-from spool.currencies import Converter, no_rate_known, round_product
+from spool.currencies import Converter, divide_by_scale, find_no_rate
 from spool.errors import Invalid
 from spool.ledger.costs import periods_of_query
 from spool.ledger.ledger import Ledger
@@ -67,7 +67,7 @@ class ContractCharges:
 
     def _charge_rows(self, query: CostQuery, days: range, charges: Iterable[DayCharge]) -> list[CostRow]:
         derived = {**{dimension.name: dimension for dimension in self.ledger.derived()}, **query.derived}
-        converter = Converter(self.whole.rates or no_rate_known, query.currency)
+        converter = Converter(self.whole.rates or find_no_rate, query.currency)
         starts = [start for start, _ in periods_of_query(query)]
         runs = days_by_period(days, query.zone, [start.timestamp() for start in starts])
         period_of = {days[index]: run.period for run in runs for index in range(run.first, run.end)}
@@ -77,7 +77,7 @@ class ContractCharges:
                 continue
             own = each.contract.currency
             rate = converter.rate(own, each.day)
-            amounts = (each.amount, round_product(each.amount * (rate or 0)), 0 if rate else each.amount)
+            amounts = (each.amount, divide_by_scale(each.amount * (rate or 0)), 0 if rate else each.amount)
             of_teams = zip(*(divide_among_teams(amount, each.use) for amount in amounts), strict=True)
             for (team, own_part), (_, cost), (_, lacking) in of_teams:
                 values = {"provider": each.contract.provider, PLAN: each.contract.name, CHARGE: each.charge}

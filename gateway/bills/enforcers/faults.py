@@ -9,7 +9,7 @@ from decimal import Decimal
 from itertools import pairwise
 
 from gateway.bills.enforcers.source import WINDOWS
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.tables.enforcers import EnforcerLimit
 
 COUNTER, WINDOW, NOT_REFUSING = "enforcer_counter", "enforcer_window", "enforcer_not_refusing"
@@ -73,13 +73,13 @@ class Reset:
     stated: float | None
 
     def fault(self, limit: EnforcerLimit) -> EnforcerFault:
-        stated = f"at {moment(self.stated)}" if self.stated is not None else "never"
+        stated = f"at {utc_iso(self.stated)}" if self.stated is not None else "never"
         return EnforcerFault(
             detector=WINDOW,
             limit=limit,
             title=f"{_limit_phrase(limit)} was reset at another time than stated",
-            seen=f"It stated that its counter is reset {stated}. It was reset between {moment(self.before)} and "
-            f"{moment(self.after)}.",
+            seen=f"It stated that its counter is reset {stated}. It was reset between {utc_iso(self.before)} and "
+            f"{utc_iso(self.after)}.",
             newest=self.after,
         )
 
@@ -120,7 +120,7 @@ def stands_still(first: JudgedReading, last: JudgedReading) -> str:
     before, after = first.band.high, last.band.low
     if after <= before * (1 + SHARE) + CENT:
         return ""
-    return f"it stood still since {moment(first.at)} while our sum rose from ${before:,.2f} to ${after:,.2f}"
+    return f"it stood still since {utc_iso(first.at)} while our sum rose from ${before:,.2f} to ${after:,.2f}"
 
 
 def _is_within(spent: Decimal, band: Band) -> bool:
@@ -189,7 +189,7 @@ def late_reset(series: Sequence[tuple[float, EnforcerLimit]]) -> list[EnforcerFa
             detector=WINDOW,
             limit=limit,
             title=f"{_limit_phrase(limit)} was not reset at the stated time",
-            seen=f"It stated that its counter is reset at {moment(end)}. At {moment(at)}, its counter was still "
+            seen=f"It stated that its counter is reset at {utc_iso(end)}. At {utc_iso(at)}, its counter was still "
             f"${Decimal(limit.spent):,.2f}.",
             newest=at,
         )
@@ -207,7 +207,7 @@ def counter_fault(limit: EnforcerLimit, judged: JudgedReading, cause: str) -> En
         limit=limit,
         title=f"{_limit_phrase(limit)} counts {way} than its calls cost: ${judged.spent:,.2f}, ours {ours}",
         seen=(
-            f"At {moment(judged.at)}, its counter was ${judged.spent:,.2f}. Our calls {_since_phrase(limit)} "
+            f"At {utc_iso(judged.at)}, its counter was ${judged.spent:,.2f}. Our calls {_since_phrase(limit)} "
             f"cost {ours}. "
             f"The two readings before differ in the same way.{because}"
         ),
@@ -229,9 +229,9 @@ def missing_refusal_faults(
             detector=NOT_REFUSING,
             limit=limit,
             title=f"{_limit_phrase(limit)} does not refuse: {calls:,} calls for ${cost:,.2f} after its limit",
-            seen=f"At {moment(crossed_at)}, {spent} had reached the limit of ${Decimal(limit.limit or 0):,.2f}. "
+            seen=f"At {utc_iso(crossed_at)}, {spent} had reached the limit of ${Decimal(limit.limit or 0):,.2f}. "
             f"Afterwards, {calls:,} successful calls cost ${cost:,.2f}. The first of them began in the hour from "
-            f"{moment(min(start for start, _, _ in hours))}. The limit was last read at {moment(read_at)}.",
+            f"{utc_iso(min(start for start, _, _ in hours))}. The limit was last read at {utc_iso(read_at)}.",
             newest=read_at,
         )
     ]
@@ -249,7 +249,7 @@ def differing_limit(
             detector=LIMIT_DIFFERS,
             limit=limit,
             title=f"{_limit_phrase(limit)} allows ${theirs:,.2f}, budget {budget.name} ${budget.amount:,.2f}",
-            seen=f"At {moment(read_at)}, its limit per {limit.window} was ${theirs:,.2f}. The budget {budget.name} of "
+            seen=f"At {utc_iso(read_at)}, its limit per {limit.window} was ${theirs:,.2f}. The budget {budget.name} of "
             f"the same calls has ${budget.amount:,.2f}.",
             newest=read_at,
         )
@@ -269,8 +269,8 @@ def fixed_days(limit: EnforcerLimit, budgets: Sequence[OurBudget], read_at: floa
             detector=WINDOW,
             limit=limit,
             title=f"{_limit_phrase(limit)} resets every {days} days, but budget {budget.name} is monthly",
-            seen=f"Its window ends at {moment(limit.ends_at)}. The month of the budget {budget.name} ends at "
-            f"{moment(_month_end(read_at))}.",
+            seen=f"Its window ends at {utc_iso(limit.ends_at)}. The month of the budget {budget.name} ends at "
+            f"{utc_iso(_month_end(read_at))}.",
             newest=read_at,
         )
         for budget in budgets[:1]
@@ -296,7 +296,7 @@ def unpriced_faults(
             seen=(
                 f"In its window ({_since_phrase(limit)}), these models had calls without a known price: "
                 f"{shown}. The limit "
-                f"was read at {moment(read_at)}."
+                f"was read at {utc_iso(read_at)}."
             ),
             newest=read_at,
         )
@@ -308,7 +308,7 @@ def _limit_phrase(limit: EnforcerLimit) -> str:
 
 
 def _since_phrase(limit: EnforcerLimit) -> str:
-    return f"since {moment(limit.starts_at)}" if limit.starts_at is not None else "so far"
+    return f"since {utc_iso(limit.starts_at)}" if limit.starts_at is not None else "so far"
 
 
 def _month_end(at: float) -> float:

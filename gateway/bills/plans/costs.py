@@ -34,17 +34,17 @@ from gateway.bills.plans.sums import (
 )
 from gateway.bills.plans.unmet import unmet_sentences
 from gateway.bills.plans.uses import UseReader
-from spool.currencies import Converter, no_rate_known
+from spool.currencies import Converter, find_no_rate
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.slices import SlicedLedger
 from spool.people import USER
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.field_notes import words
 from spool.registry.registry import Registry
 from spool.registry.views import View
-from spool.seen import note_people
+from spool.seen import note_viewed_people
 
 
 class PlanMonth(msgspec.Struct, kw_only=True):
@@ -189,7 +189,7 @@ class SeatNames:
 async def asked_costs(asking: PlanQuestion) -> PlanCosts:
     """Return the costs of plans in a month, limited to what a person may see."""
     month, currency = asking.month, asking.currency
-    note_people({}, (USER,))
+    note_viewed_people({}, (USER,))
     plans = usable_plans(asking.registry, asking.ledger.dimensions())
     # read names and plans at the same time, because a seat's mark is its position in its plan
     names = SeatNames(asking.registry)
@@ -197,7 +197,7 @@ async def asked_costs(asking: PlanQuestion) -> PlanCosts:
     days = AskedDays(
         days=month.days,
         begun=sum(day <= asking.now for day in month.days),
-        converter=Converter(asking.whole.rates or no_rate_known, currency),
+        converter=Converter(asking.whole.rates or find_no_rate, currency),
     )
     known = [plan for plan, _ in plans]
     reader = UseReader(coverage=coverage, plans=known, month=month, currency=currency)
@@ -249,8 +249,8 @@ def _build_answer(inputs: _Asked, used: Uses, shown: Uses) -> PlanCosts:
     return PlanCosts(
         plan_costs=PlanMonth(
             month=month.name,
-            start=moment(month.start) or "",
-            end=moment(month.end) or "",
+            start=utc_iso(month.start) or "",
+            end=utc_iso(month.end) or "",
             currency=inputs.days.converter.currency,
             row_count=len(seen),
             truncated=len(seen) > limit,

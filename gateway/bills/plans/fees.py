@@ -36,7 +36,7 @@ from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
 from gateway.bills.plans.sums import AskedDays, SeatMonth, Uses, fees_by_day, months_of_seats
 from gateway.bills.plans.uses import UseReader
 from gateway.intake.prices import PriceBook
-from spool.currencies import Converter, no_rate_known
+from spool.currencies import Converter, find_no_rate
 from spool.ledger import money
 from spool.ledger.costs import periods_of_query
 from spool.ledger.ledger import Ledger
@@ -181,7 +181,7 @@ class SeatFees:
             yield day, Amount(*part)
 
     def _currency_converter(self, currency: str) -> Converter:
-        return Converter(self.whole.rates or no_rate_known, currency)
+        return Converter(self.whole.rates or find_no_rate, currency)
 
 
 def _has_overage(plan: AssistantPlan) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Final, Protocol
 import msgspec
 
 from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
-from spool.bounded_reading import SEPARATORS, check_json, column_places, plain_name, table_rows
+from spool.bounded_reading import SEPARATORS, check_json, column_places, comparable_column_name, table_rows
 from spool.errors import Invalid
 from spool.people import People
 from spool.registry.documents import replace_fields
@@ -195,7 +195,7 @@ def _parse_github_seat(row: Mapping[str, Any]) -> ListedSeat:
 
 
 def _parse_cursor_seat(row: Mapping[str, Any]) -> ListedSeat | None:
-    role = plain_name(str(row.get("role") or ""))
+    role = comparable_column_name(str(row.get("role") or ""))
     if row.get("isRemoved") or role in _FREE_ROLES:
         return None
     return ListedSeat(user=str(row["email"]))
@@ -291,7 +291,10 @@ def _is_address(cell: str) -> bool:
 def _has_no_seat(cells: Mapping[str, str]) -> bool:
     if cells["status"].lower() in _GONE:
         return True
-    return plain_name(cells["tier"]) in _NO_TIERS or plain_name(cells["role"]) in _FREE_ROLES
+    return (
+        comparable_column_name(cells["tier"]) in _NO_TIERS
+        or comparable_column_name(cells["role"]) in _FREE_ROLES
+    )
 
 
 def _cell_text(row: Sequence[str], column: int | None) -> str:
@@ -346,7 +349,7 @@ def choose_seats(
 
 
 def _normalize_tier(name: str) -> str:
-    return plain_name(name).removesuffix("seats").removesuffix("seat")
+    return comparable_column_name(name).removesuffix("seats").removesuffix("seat")
 
 
 def _merge_seats_of_person(seats: Sequence[ListedSeat]) -> ListedSeat:
@@ -461,7 +464,7 @@ def _merge_pulled_pages(
             raise Invalid(f"names_file {pull.names_file}: {error.strerror}") from error
         names = read_names(str(pull.names_file), content)
     seats = choose_seats(listed, tier=pull.tier, names=names)
-    people.check(seat.user for seat in seats)
+    people.reject_dropped_names(seat.user for seat in seats)
     return merge_seat_list(plan.seats, seats, today, people.person_identity)
 
 

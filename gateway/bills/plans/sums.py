@@ -19,7 +19,7 @@ from datetime import UTC, date, datetime
 from gateway.bills.billed.spreading import divide_in_sequence
 from gateway.bills.plans.coverage import is_held, seat_mark
 from gateway.bills.plans.declared import CALLS, USD, AssistantPlan, Seat
-from spool.currencies import Converter, round_product
+from spool.currencies import Converter, divide_by_scale
 from spool.ledger import money
 from spool.statements import DAY_S, day_text
 
@@ -154,7 +154,7 @@ class AskedDays:
             if rate is None:
                 lacking[currency] += units
             else:
-                converted += round_product(units * rate)
+                converted += divide_by_scale(units * rate)
         return converted
 
 

@@ -33,7 +33,7 @@ from gateway.bills.reconciliation.sides import DAY_S, Commitment, ContractSum, C
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import Card
 from spool import providers
-from spool.currencies import Converter, Rates, no_rate_known, round_product
+from spool.currencies import Converter, Rates, divide_by_scale, find_no_rate
 from spool.ledger import money
 from spool.ledger.days.remembered import Marks
 from spool.ledger.ledger import Ledger
@@ -235,8 +235,8 @@ async def _build_sides(
         owners=inputs.owners,
         tolerance=inputs.tolerance,
         conversion=await asyncio.to_thread(find_conversion, statement_rows, sources.ledger.rates, month),
-        commitments=_contract_commitments(inputs, provider, now, sources.ledger.rates or no_rate_known),
-        sums=_contract_sums(inputs, provider, sources.ledger.rates or no_rate_known),
+        commitments=_contract_commitments(inputs, provider, now, sources.ledger.rates or find_no_rate),
+        sums=_contract_sums(inputs, provider, sources.ledger.rates or find_no_rate),
     )
 
 
@@ -253,7 +253,7 @@ def _contract_commitments(inputs: Inputs, provider: str, now: float, rates: Rate
     converter, found = Converter(rates, CURRENCY), []
     for capacity in capacity_terms(contracts, inputs.month.days, now):
         by_day = {
-            day: round_product(amount * rate)
+            day: divide_by_scale(amount * rate)
             for day, amount in capacity.by_day.items()
             if (rate := converter.rate(capacity.contract.currency, day)) is not None
         }
@@ -274,7 +274,7 @@ def _contract_sums(inputs: Inputs, provider: str, rates: Rates) -> list[Contract
         is_in = inputs.charges is not None and begins < inputs.month.end and inputs.month.start < ends
         for kind in sorted(kinds) if is_in and contract.provider == provider else ():
             amounts = [
-                None if rate is None else round_product(each.amount * rate)
+                None if rate is None else divide_by_scale(each.amount * rate)
                 for each in own
                 if each.charge == kind
                 for rate in (converter.rate(contract.currency, each.day),)
@@ -367,7 +367,7 @@ def _convert_row(row: StatementRow, rates: Rates) -> StatementRow:
     def in_dollars_at(amount: Decimal | None) -> Decimal | None:
         if amount is None:
             return None
-        return Decimal(money.text(round_product(money.units(f"{amount:f}") * rate)))
+        return Decimal(money.text(divide_by_scale(money.units(f"{amount:f}") * rate)))
 
     amounts = RowAmounts.from_row(row).map_amounts(in_dollars_at)
     return replace(row, unit=USD, currency=CURRENCY, **amounts._asdict())

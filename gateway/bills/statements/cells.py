@@ -112,7 +112,9 @@ class Cells:
             )
 
     def _mark_seen(self, content: object) -> bool:
-        return self._seen.add(blake2b(msgspec.json.encode(content), digest_size=8, key=_KEY).digest())
+        return self._seen.check_and_add(
+            blake2b(msgspec.json.encode(content), digest_size=8, key=_KEY).digest()
+        )
 
     def cover(self, start: int, end: int) -> None:
         """Extend the span that the report covers. Raises Damaged if the span is empty."""

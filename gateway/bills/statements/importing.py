@@ -29,7 +29,7 @@ from gateway.bills.statements.sources.list import SOURCES
 from gateway.bills.statements.values import Damaged, Row
 from gateway.core import parquet
 from gateway.normalise.reading.values import decimal_or_text
-from spool.bounded_reading import MAX_DECODED, MAX_ROW, MAX_ROWS, BoundedLines, check_json, too_large
+from spool.bounded_reading import MAX_DECODED, MAX_ROW, MAX_ROWS, BoundedLines, check_json, too_large_error
 from spool.errors import Invalid
 from spool.statements import Statement
 
@@ -293,7 +293,7 @@ def _open_json(name: str, stream: BinaryIO) -> Document:
     if _is_lines(stream, size):
         return Document(root=JsonLines(name, stream))
     if size > MAX_DECODED:
-        raise too_large(name)
+        raise too_large_error(name)
     content = stream.read().removeprefix(_MARK)
     check_json(name, content)
     try:
@@ -390,10 +390,10 @@ def _open_csv(name: str, stream: BinaryIO, head: bytes) -> Table:
 def _table_rows(
     name: str, rows: Any, lines: BoundedLines, columns: tuple[str, ...]
 ) -> Iterator[tuple[int, Row]]:
-    lines.end_row()
+    lines.reset_row_size()
     try:
         for number, cells in enumerate(rows, start=1):
-            lines.end_row()
+            lines.reset_row_size()
             if number > MAX_ROWS:
                 raise Invalid(f"{name} has more than {MAX_ROWS} rows; import a shorter span")
             if any(cells):

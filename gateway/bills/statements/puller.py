@@ -184,10 +184,10 @@ class StatementPuller:
             progress.update(cursor="", day=0)
         waiting = min(max(retry_after_s or 0.0, RETRY_S), LONGEST_PAUSE_S)
         failed = {**progress, "state": FAILED, "reason": reason, "next_at": self._clock.now() + waiting}
-        await self._table.keep_pull_state(pull.name, failed)
+        await self._table.store_pull_state(pull.name, failed)
 
     async def _stored_progress(self, pull: StatementPullSettings) -> dict[str, Any]:
-        progress = dict(await self._table.pull_state(pull.name) or {})
+        progress = dict(await self._table.read_pull_state(pull.name) or {})
         return progress if progress.get("asks") == _request_digest(pull) else {}
 
     async def _pull_spans(self, pull: StatementPullSettings, progress: dict[str, Any]) -> None:
@@ -208,7 +208,7 @@ class StatementPuller:
             await self._pull_span(pull, request, progress, (progress["day"], until))
             progress.update(day=until, cursor="")
             if until < progress["end"]:
-                await self._table.keep_pull_state(pull.name, progress)
+                await self._table.store_pull_state(pull.name, progress)
         now = self._clock.now()
         damaged = progress["damaged"]
         progress.update(
@@ -218,7 +218,7 @@ class StatementPuller:
             next_at=now + pull.every,
             pulled_to=day_text(progress["end"] - DAY_S),
         )
-        await self._table.keep_pull_state(pull.name, progress)
+        await self._table.store_pull_state(pull.name, progress)
 
     async def _pull_seats(self, pull: StatementPullSettings, progress: dict[str, Any]) -> None:
         """Fetch all pages of a seat list. No seat changes before the last page has arrived."""
@@ -240,7 +240,7 @@ class StatementPuller:
         now = self._clock.now()
         done = {"asks": _request_digest(pull), "state": DONE, "reason": message, "last_success": now}
         progress.update(done, next_at=now + pull.every, pulled_to=day_text(day_start(int(now))))
-        await self._table.keep_pull_state(pull.name, progress)
+        await self._table.store_pull_state(pull.name, progress)
 
     async def _pull_span(
         self,
@@ -265,7 +265,7 @@ class StatementPuller:
                         reader = self._new_reader(pull, span)
                         if following is not None:
                             progress["cursor"] = following
-                            await self._table.keep_pull_state(pull.name, progress)
+                            await self._table.store_pull_state(pull.name, progress)
             except PullFailed as error:
                 absent += 1
                 if not error.is_absent or absent == len(request.paths):

@@ -19,7 +19,7 @@ from gateway.configuration.sections import Config
 from gateway.service.assembly.storage import open_storage
 from spool.clock import SystemClock
 from spool.deliveries.protocols import LANDINGS
-from spool.erasing import rename_again
+from spool.erasing import erase_in_imported_records
 from spool.errors import NotAllowed, SpoolError
 from spool.registry.operators import Actor
 
@@ -38,7 +38,7 @@ async def adopt_lake(
             if storage.registry is None:
                 raise SpoolError(storage.registry_problem)
             running = [
-                node.name for node in await storage.leases.nodes() if node.is_live and not node.is_this
+                node.name for node in await storage.leases.node_states() if node.is_live and not node.is_this
             ]
             if running:
                 raise NotAllowed(f"stop every gateway first; still running: {', '.join(running)}")
@@ -57,7 +57,7 @@ async def adopt_lake(
             )
             result = await adoption.adopt_records(leave=leave, dry_run=dry_run)
             if not dry_run:
-                await rename_again(storage)
+                await erase_in_imported_records(storage)
                 actor = Actor(local_address(config), "command line")
                 await storage.registry.note_change(
                     actor, "lake.adopt", settings.name, after={"topic": topic, **asdict(result)}

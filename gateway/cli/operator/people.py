@@ -347,7 +347,7 @@ def read_people(file: IO[str]) -> Iterator[dict[str, object]]:
     """Yield the people of a file. Raises Invalid if a row is too long."""
     lines = BoundedLines(file.name, file)
     for row in csv.reader(lines):
-        lines.end_row()
+        lines.reset_row_size()
         user = row[0].strip() if row else ""
         if "@" in user or user.startswith("email:"):  # other lines, such as a header, are skipped
             further = [name.strip() for name in row[2:] if name.strip()]

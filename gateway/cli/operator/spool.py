@@ -217,17 +217,17 @@ async def _recover_database_file(config: Config, file: Path) -> Recovered:
     from spool.storage import StorageOptions
 
     options = StorageOptions(directory=config.data_dir, settings=config.spool, clock=SystemClock())
-    return await engines.recover_file(options, file)
+    return await engines.import_damaged_file(options, file)
 
 
 async def _open_storage_once(config: Config, *, new_registry: bool) -> str:
     """Open the storage, and rename erased people in it. Return the problem of the registry, or ""."""
     from gateway.service.assembly.storage import open_storage
-    from spool.erasing import rename_again
+    from spool.erasing import erase_in_imported_records
 
     async with open_storage(config, clock=SystemClock(), new_registry=new_registry) as storage:
         if storage.registry is not None:
-            await rename_again(storage)
+            await erase_in_imported_records(storage)
         return storage.registry_problem
 
 

@@ -17,7 +17,7 @@ from gateway.cli.operator.commands import filter_help
 from gateway.cli.output import JsonObject, show_table
 from gateway.cli.parameters import Seconds
 from gateway.operations.records.filters import FILTERS, MAX_LIMIT
-from spool.printable import json_for_people, replace_unprintable
+from spool.printable import printable_json, replace_unprintable
 from spool.settings import MIB
 
 LEAST_EVERY_S = 0.5
@@ -94,7 +94,7 @@ async def _show_newest_records(
 
 
 def _show_record_as_json(row: JsonObject) -> None:
-    click.echo(json_for_people(row))
+    click.echo(printable_json(row))
 
 
 def _show_record_as_line(row: JsonObject) -> None:

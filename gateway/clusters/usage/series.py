@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from gateway.core import parquet
 from gateway.core.errors import BadPayload
 from gateway.normalise.payload.wire_fields import LENGTH_DELIMITED, field_position
-from spool.bounded_reading import MAX_DECODED, MAX_ROW, check_json, too_large
+from spool.bounded_reading import MAX_DECODED, MAX_ROW, check_json, too_large_error
 from spool.container_files.values import REMOTE_WRITE, ContainerFile
 from spool.errors import Invalid
 
@@ -134,7 +134,7 @@ def _json_rows(name: str, content: bytes) -> Iterator[bytes | msgspec.Raw]:
         begun += piece
         if is_array:
             if len(begun) > MAX_DECODED:
-                raise too_large(name)
+                raise too_large_error(name)
             continue
         *lines, rest = begun.split(b"\n")
         if len(rest) > MAX_ROW:

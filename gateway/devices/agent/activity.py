@@ -18,7 +18,7 @@ import msgspec
 from gateway.devices.agent.identity import write_private_file
 from gateway.devices.agent.link import CALLS_FILE, SOURCES_FILE
 from spool.log.values import Commit
-from spool.record import moment
+from spool.record import utc_iso
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class ActivityRecorder:
         self._calls = read_call_ends(directory)
         self._writing: asyncio.Task[None] | None = None
 
-    def committed(self, commit: Commit) -> None:
+    def note_commit(self, commit: Commit) -> None:
         now = self._now()
         for (_, term, source), n in commit.terms.items():
             if term in _COUNTED_TERMS and n > 0:
@@ -118,7 +118,7 @@ def read_call_ends(directory: Path) -> dict[str, float]:
 
 def describe_activity(seen: SourceActivity, today: str) -> dict[str, object]:
     return {
-        "last_seen": moment(seen.last_seen),
+        "last_seen": utc_iso(seen.last_seen),
         "records": seen.records if seen.day == today else 0,
     }
 

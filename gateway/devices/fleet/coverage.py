@@ -85,7 +85,7 @@ def fleet_row_of_device(device: Device, machine: Machine | None, state: MachineS
         state=state.word,
         link=state.link,
         covered=state.covered,
-        heard_at=max(device.quiet_since, calls, checked_in),
+        heard_at=max(device.last_contact_at, calls, checked_in),
         device=device,
         machine=machine,
         assistants=state.assistants.each,

@@ -132,7 +132,9 @@ class OpampInstances:
         device = self._table.find(instance.device) if instance is not None and is_own else None
         now = self._clock.now()
         if device is not None and elapsed_s(device.last_seen, now) >= self.devices.interval_s:
-            self._table.change_soon(device.id, states.last_seen_updater(now), expects=bearer.expects)
+            self._table.change_and_write_soon(
+                device.id, states.last_seen_updater(now), expects=bearer.expects
+            )
 
     def note_closed_connection(self, uid: bytes, connection: object) -> None:
         """Note that the connection of an instance ended, unless the instance has connected again."""
@@ -255,7 +257,7 @@ class OpampInstances:
             )
             return replace(device, heartbeat=heartbeat)
 
-        self._table.change_soon(id, device_after_disconnect)
+        self._table.change_and_write_soon(id, device_after_disconnect)
 
     def _remember_instance(self, uid: bytes, id: str, sender: InstanceSender) -> _Instance:
         instance = self._instances.get(uid)

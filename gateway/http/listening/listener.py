@@ -280,7 +280,7 @@ async def handle_in_turns(turns: FairTurns, handle: Handle, request: web.Request
     assert isinstance(connection, PlainRequests)
     with turns.new_request(address_party(request.remote or "")) as work:
         connection.work = work
-        response: web.StreamResponse = await work.run(handle(request))
+        response: web.StreamResponse = await work.run_and_charge(handle(request))
         if work.party is None or turns.are_shared:
             await work.end_in_turn()
         connection.party, connection.work = work.party, None
@@ -308,4 +308,4 @@ async def begin_work(party: str = "") -> None:
     """
     work = current_work()
     if work is not None:
-        await work.set_party(party)
+        await work.set_party_in_turn(party)

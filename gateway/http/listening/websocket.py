@@ -20,7 +20,7 @@ from aiohttp import web
 from gateway.core.errors import Refusal
 from gateway.http.inflight_bytes import InflightBytes, Share
 from gateway.http.listening.connections import Connections
-from spool.shares import may_add
+from spool.shares import is_within_share
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class WebSockets:
 
     def check_room(self, owner: str, limit: int, setting: str) -> None:
         """Raises Refusal 503."""
-        if self._is_closed or not may_add(self._by_owner[owner], len(self._open), 1, limit):
+        if self._is_closed or not is_within_share(self._by_owner[owner], len(self._open), 1, limit):
             message = f"Too many WebSocket connections are open ({setting}). Connect again later."
             raise Refusal(503, "too_many_connections", message, retry_after_s=30)
 

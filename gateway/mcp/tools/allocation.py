@@ -34,7 +34,7 @@ from gateway.money.allocation.definition import PREFIX, Definition, Dimension, r
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.published_allocation import find_version
 from spool.errors import Invalid
-from spool.record import moment
+from spool.record import utc_iso
 
 NAME = "get_allocation_definitions"
 MOST = 200
@@ -218,7 +218,7 @@ def _version_line(version: DefinitionVersion, asking: Asking[MoneyServices]) -> 
         version=version.number,
         is_in_force=newest and broken is None,
         dimension_count=len(version.dimensions),
-        published_at=moment(version.created),
+        published_at=utc_iso(version.created),
         published_by=clean_and_shorten(version.created_by, _MOST_NAME),
         problem=None if broken is None else clean_and_shorten(broken, _MOST_PROBLEM),
     )

@@ -27,7 +27,7 @@ from gateway.money.budgets.states import state_of_budget
 from gateway.operations.holders.operators import MoneyServices
 from spool.errors import Invalid
 from spool.ledger.money import unconverted_words
-from spool.record import moment
+from spool.record import utc_iso
 
 MOST = 50
 
@@ -90,7 +90,7 @@ async def answer_budgets(arguments: BudgetsQuestion, asking: Asking[MoneyService
         lines.append(
             _budget_line(figures, shown, books.now, console_link_to_row(asking, "/budgets", budget.id))
         )
-    as_of = moment(books.now)
+    as_of = utc_iso(books.now)
 
     def answer_with_budgets(count: int) -> ToolAnswer:
         left_out = len(chosen) - count

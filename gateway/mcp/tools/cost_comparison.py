@@ -54,7 +54,7 @@ from gateway.operations.holders.operators import MoneyServices
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.queries import CostQuery
-from spool.record import moment
+from spool.record import utc_iso
 
 
 class ComparisonQuestion(ToolInput):
@@ -209,7 +209,7 @@ class _Page:
             baseline_end=baseline.until.astimezone(UTC).isoformat(),
             known_from=past.known_text,
             zone=ZONE,
-            as_of=moment(self.now),
+            as_of=utc_iso(self.now),
             cost_type=self.arguments.cost_type,
             currency=CURRENCY_UNIT,
             group_by=self.arguments.group_by,

@@ -54,7 +54,7 @@ from spool.ledger.costs import combine_rows, own_start
 from spool.ledger.money import unconverted_words
 from spool.ledger.queries import BILLED_TYPES, MISSING_IS_OF_BILLS, PLAN_TYPES, TOTAL, CostRow
 from spool.meters import METERS, quantity_from_millionths
-from spool.record import CURRENCY, moment
+from spool.record import CURRENCY, utc_iso
 from spool.turns.threads import sort_in_steps
 
 NAME = "get_cost_data"
@@ -251,7 +251,7 @@ class _Page:
             start=query.since.astimezone(UTC).isoformat(),
             end=query.until.astimezone(UTC).isoformat(),
             zone=ZONE,
-            as_of=moment(self.now),
+            as_of=utc_iso(self.now),
             measure=self.arguments.measure,
             unit=self._value_unit,
             cost_type=self.arguments.cost_type,

@@ -77,7 +77,7 @@ async def answer_dimension_values(arguments: ValuesQuestion, asking: Asking[Mone
     now = asking.shared.clock.now()
     ledger = await ledger_for_question(posed, asking.cost_reader, now, prices=asking.services.prices)
     rows = await ledger.costs(posed.query)
-    asking.shared.people.check([arguments.match or ""])
+    asking.shared.people.reject_dropped_names([arguments.match or ""])
     matching_rows = await asyncio.to_thread(
         _rows_with_matching_name, rows, asking.shared.people.recorded_forms(arguments.match or "")
     )

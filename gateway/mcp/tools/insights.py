@@ -22,7 +22,7 @@ from gateway.mcp.writing import (
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.operations.holders.operators import InstallationServices
 from spool.listing import DESCENDING, ListQuery, SortField
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.insights import MAX_CATEGORY, MAX_INSIGHTS, MAX_TEXT, MAX_TITLE, Draft, Insight
 from spool.registry.permission_sets import WORK_ON_INSIGHTS
 from spool.registry.recommendations import Recommendation
@@ -159,7 +159,7 @@ def _recommendation_line(recommendation: Recommendation, page: str) -> InsightLi
 
 
 def _format_time(at: float) -> str:
-    return moment(at)
+    return utc_iso(at)
 
 
 def _format_insights(content: InsightLines) -> str:

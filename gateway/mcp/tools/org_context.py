@@ -32,7 +32,7 @@ from gateway.operations.holders.operators import InstallationServices, MoneyServ
 from spool.ledger import money
 from spool.ledger.costs import combine_rows
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, next_full_hour
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.org_context import MAX_TEXT
 from spool.registry.permission_sets import WORK_ON_INSIGHTS
 from spool.registry.registry import Registry
@@ -114,7 +114,7 @@ async def answer_org_context(_: ContextQuestion, asking: Asking[MoneyServices]) 
     content = ContextAnswer(
         currency=CURRENCY_UNIT,
         zone=ZONE,
-        as_of=moment(now),
+        as_of=utc_iso(now),
         first_day=known_days and _format_day(known_days[0]),
         last_day=known_days and _format_day(known_days[1]),
         month_cost=total.cost,
@@ -158,7 +158,7 @@ async def _fetch_organization_notes(registry: Registry) -> OrgNotes | None:
     return OrgNotes(
         text=clean_lines(notes.text),
         set_by=remove_hidden_characters(notes.set_by),
-        set_at=moment(notes.set_at),
+        set_at=utc_iso(notes.set_at),
     )
 
 

@@ -26,7 +26,7 @@ from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.money.recommendations.facts import recommendation_dimensions
 from gateway.operations.holders.operators import InstallationServices
 from spool.errors import Invalid
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.recommendations import Processing, Recommendation
 
 NAME = "get_optimize_recs"
@@ -213,7 +213,7 @@ def _recommendation_line(recommendation: Recommendation, link: str) -> Recommend
         first_day=saving.first_day,
         last_day=saving.last_day,
         price_book=saving.price_book,
-        last_updated=moment(recommendation.last_updated),
+        last_updated=utc_iso(recommendation.last_updated),
         link=link,
     )
 

@@ -45,7 +45,7 @@ from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.queries import TAG, TOTAL, CostQuery, CostRow, next_full_hour
 from spool.people import People
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.permission_sets import VIEW_OPERATION
 from spool.turns.threads import sort_in_steps
 
@@ -317,7 +317,7 @@ class ResourceMetadata(ToolOutput):
 
 
 async def answer_resource_metadata(arguments: ResourceQuestion, asking: Asking[SenderServices]) -> ToolAnswer:
-    now = moment(asking.shared.clock.now())
+    now = utc_iso(asking.shared.clock.now())
     if arguments.kind is None:
         if arguments.match or arguments.filters or arguments.id:
             raise Invalid(f"match, filters and id need a kind: one of {', '.join(KINDS)}")
@@ -413,7 +413,7 @@ def _matching_rows(
                 f"there is no filter {remove_hidden_characters(name)}{did_you_mean(plain, _FIELDS)}: {names}, tag:NAME"
             )
         known_values = {row.field_or_tag(plain) for row in known}
-        people.check(values)
+        people.reject_dropped_names(values)
         for value in values:
             if value and known_values.isdisjoint(people.recorded_forms(value)):
                 raise Invalid(
@@ -466,8 +466,8 @@ def _resource_line(row: ResourceRow, *, most_tags: int) -> ResourceLine:
             for name, value in tags[:most_tags]
         },
         tag_count=len(tags),
-        first_seen=moment(row.first_seen),
-        last_seen=moment(row.last_seen),
+        first_seen=utc_iso(row.first_seen),
+        last_seen=utc_iso(row.last_seen),
         calls_30d=row.calls,
         cost_30d=None if row.cost is None else money.text(row.cost),
         cost_type="real_cost",

@@ -20,7 +20,7 @@ from gateway.mcp.writing import (
 )
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.operations.holders.operators import InstallationServices
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.insights import ADDRESSED
 from spool.registry.recommendations import Recommendation
 
@@ -111,7 +111,7 @@ def _saving_line(recommendation: Recommendation) -> SavingLine:
         id=recommendation.id,
         type=recommendation.saving.type,
         title=remove_hidden_characters(recommendation.saving.title),
-        addressed_at=moment(recommendation.status_at),
+        addressed_at=utc_iso(recommendation.status_at),
         promised=recommendation.promised,
         realized=None if realized is None else realized.amount,
         since=None if realized is None else realized.since,

@@ -34,7 +34,7 @@ from gateway.mcp.writing import (
 from gateway.operations.holders.operators import SpoolServices
 from spool.errors import Invalid
 from spool.ledger.periods import Span
-from spool.record import NS, decimal_text, moment, rfc3339
+from spool.record import NS, decimal_text, rfc3339, utc_iso
 from spool.streams import Stream, Total, TotalsPart
 from spool.turns.threads import sort_in_steps
 
@@ -157,7 +157,7 @@ class _Page:
             start=since.astimezone(UTC).isoformat(),
             end=until.astimezone(UTC).isoformat(),
             zone=ZONE,
-            as_of=moment(self.now),
+            as_of=utc_iso(self.now),
             records=[_line_of_total(row) for row in page_totals],
             record_count=record_count,
             other=decimal_text(_EXACT.subtract(total, _sum_totals(page_totals))),

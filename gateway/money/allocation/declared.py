@@ -29,7 +29,7 @@ from spool.registry.following import Subject
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_text, optional_text
-from spool.shares import Holdings, fullest_first, may_add
+from spool.shares import Holdings, entries_to_remove, is_within_share
 
 # Texts of definitions are stored as separate documents, because the server loads all other documents into memory.
 VERSION_TEXT_KIND, JOB_TEXT_KIND = "allocation-version-text", "allocation-job-text"
@@ -548,7 +548,7 @@ def _make_room(rows: RegistryRows, jobs: Iterable[PublishJob], limit: int, actor
     sorted_jobs = sorted(jobs, key=lambda job: job.number)
     waiting = [job.submitter for job in sorted_jobs if job.state not in OVER]
     own_waiting = waiting.count((actor.name, actor.is_key))
-    if not may_add(own_waiting, len(waiting), 1, limit):
+    if not is_within_share(own_waiting, len(waiting), 1, limit):
         wait = f"{len(waiting)} publish jobs are waiting (limit: allocation.max_jobs)"
         if len(waiting) < limit:
             wait = (
@@ -562,7 +562,7 @@ def _make_room(rows: RegistryRows, jobs: Iterable[PublishJob], limit: int, actor
             finished_ids[job.submitter].append(job.id)
     held = Holdings({submitter: len(ids) for submitter, ids in finished_ids.items()})
     for id in islice(
-        fullest_first(held, finished_ids.__getitem__, lambda _: 1), max(0, len(sorted_jobs) + 1 - limit)
+        entries_to_remove(held, finished_ids.__getitem__, lambda _: 1), max(0, len(sorted_jobs) + 1 - limit)
     ):
         JOBS.delete(rows, id)
 

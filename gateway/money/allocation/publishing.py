@@ -140,7 +140,7 @@ class Publishing:
         """Parse and check a text, apart from other namespaces. Raises InvalidDefinition with every fault."""
         drafted = parse(text, self._ledger.own_dimensions(), self._limits())
         try:
-            self._table.people.check(drafted.equal_values)
+            self._table.people.reject_dropped_names(drafted.equal_values)
         except Invalid as error:
             raise InvalidDefinition([Fault(str(error), "", [])]) from None
         return drafted

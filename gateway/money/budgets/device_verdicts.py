@@ -20,7 +20,7 @@ from gateway.money.budgets.verdicts import (
 from spool.devices.device import ENROLLED, Device
 from spool.ledger.queries import TAG
 from spool.people import USER, People
-from spool.record import moment
+from spool.record import utc_iso
 
 DEVICE = "device"
 _OWN = frozenset({DEVICE, USER})  # a verdict concerns a device only if it names the device or its person
@@ -52,7 +52,7 @@ class DeviceVerdicts:
         rows = self._matching_rows(self._common_dimensions(device))
         until = parse_time_s(table.as_of) + max(VALID_S, 2 * self._interval_s())
         return OwnVerdicts(
-            valid_until=moment(until),
+            valid_until=utc_iso(until),
             rows=[_own_verdict(row, has_amounts=has_amounts) for row in rows[:MOST]],
         )
 

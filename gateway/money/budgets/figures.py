@@ -23,7 +23,7 @@ from gateway.money.budgets.forecast import (
 )
 from gateway.money.budgets.joined import BudgetOfView, JoinedBudgets, group_budgets_by_query
 from gateway.money.budgets.periods import BudgetPeriod, judged_periods, period_at
-from spool.currencies import SCALE, Converter, no_rate_known
+from spool.currencies import SCALE, Converter, find_no_rate
 from spool.errors import NotKept
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
@@ -310,7 +310,7 @@ class BudgetLedger:
 
 def unit_rate_in_dollars(budget: SpendBudget, ledger: Ledger, now: float) -> int | None:
     """Return today's value of one unit of the budget's currency in dollars, times SCALE, or None."""
-    return Converter(ledger.rates or no_rate_known, CURRENCY).rate(budget.currency, int(now))
+    return Converter(ledger.rates or find_no_rate, CURRENCY).rate(budget.currency, int(now))
 
 
 def evaluation_problem(budget: SpendBudget, view: View | None, ledger: Ledger, now: float) -> str | None:

@@ -34,7 +34,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TAG
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
-from spool.record import AI_TELEMETRY, NS, Inference, moment
+from spool.record import AI_TELEMETRY, NS, Inference, utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.registry import Registry
 from spool.registry.views import View
@@ -463,8 +463,8 @@ def build_table(figures: Sequence[BudgetFigures], name: str, now: float) -> Budg
         rows += verdicts
     rows.sort(key=lambda row: (row[0], row[1], row[2].budget, row[2].owner or ""))
     return BudgetVerdicts(
-        as_of=moment(now),
-        valid_until=moment(now + VALID_S),
+        as_of=utc_iso(now),
+        valid_until=utc_iso(now + VALID_S),
         version=0,
         truncated=is_truncated or len(rows) > MAX_ROWS,
         budgets=sorted(budgets),
@@ -520,7 +520,7 @@ def _verdict_builder(figures: BudgetFigures, limit: int) -> Callable[[str, Spent
     assert view is not None, "a budget without a view has no periods"
     include = {name: sorted(values) for name, values in view.include.items()}
     exclude = {name: sorted(values) for name, values in view.exclude.items()}
-    limit_text, resets_at = money.text(limit), moment(figures.periods[0].period.end.timestamp())
+    limit_text, resets_at = money.text(limit), utc_iso(figures.periods[0].period.end.timestamp())
     currency = budget.currency if budget.measure == COST else None
 
     def verdict(owner: str, spent: Spent, state: str) -> BudgetVerdict:

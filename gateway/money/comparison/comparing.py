@@ -45,7 +45,7 @@ from spool.ledger import money
 from spool.ledger.queries import MODEL_FAMILY, TOTAL, AnswersCosts, CostQuery, CostRow, narrow_query
 from spool.ledger.sums import OTHER
 from spool.ledger.usages import MEASURES, GroupUsage, Usages, row_usage
-from spool.record import CURRENCY, moment
+from spool.record import CURRENCY, utc_iso
 from spool.registry.roles import COUNTED_TYPES
 
 OF_MODELS: Final = ("model", MODEL_FAMILY)
@@ -80,7 +80,7 @@ class ComparedAnswer:
         None.
         """
         since = min(self.query.since, self.baseline.since) if self.past.is_whole else self.query.since
-        return moment(self.whole_since) if since.timestamp() < self.whole_since else None
+        return utc_iso(self.whole_since) if since.timestamp() < self.whole_since else None
 
 
 async def compare_costs(

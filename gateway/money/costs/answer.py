@@ -21,7 +21,7 @@ from spool.ledger import work
 from spool.ledger.billed import COUNTED
 from spool.ledger.costs import partial_period_starts
 from spool.ledger.queries import PLAN_TYPES, TOTAL, AnswersCosts, CostQuery, CostRow, Group
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.registry import Registry
 
 _BILLED = "gateway.bills.billed.beside"
@@ -57,7 +57,7 @@ class CostAnswer:
     def may_lack(self) -> str | None:
         """Return the time before which records may have been deleted before they were counted."""
         since = (self.previous or self.query).since
-        return moment(self.whole_since) if since.timestamp() < self.whole_since else None
+        return utc_iso(self.whole_since) if since.timestamp() < self.whole_since else None
 
     @property
     def cut_periods(self) -> Sequence[datetime]:

@@ -30,7 +30,7 @@ from spool.people import USER
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.roles import LedgerSlice, Rights, RoleFilter
-from spool.seen import collect_seen
+from spool.seen import collect_viewed_people
 
 USUAL = ("team",)  # dimensions used if a request names none
 FIRST_CUT = timedelta(days=400)  # maximum age of the calls in the first cut
@@ -134,7 +134,7 @@ async def _fetch_cells(
         since=since, until=until, granularity=TOTAL, group_by=(*SPLIT_BY, USER), measures=COUNTS
     )
     # no limit and no viewing: the rows are for all readers, and nobody sees them
-    with collect_seen(None), apply_limit(None):
+    with collect_viewed_people(None), apply_limit(None):
         rows = await ledger.costs(query)
     return await asyncio.to_thread(cut_cells, rows, people, too_few_people_label(people - 1), first)
 

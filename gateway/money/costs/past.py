@@ -19,7 +19,7 @@ from spool.ledger.periods import (
     same_weekdays,
 )
 from spool.ledger.queries import CostQuery, next_full_hour
-from spool.record import moment
+from spool.record import utc_iso
 
 _NEVER = datetime.max.replace(tzinfo=UTC)  # a time that never comes, because bills have only whole days
 _DAY = timedelta(days=1)
@@ -46,7 +46,7 @@ class Past:
 
     @property
     def known_text(self) -> str | None:
-        return None if self.known_from is None else moment(self.known_from.timestamp())
+        return None if self.known_from is None else utc_iso(self.known_from.timestamp())
 
     def described(self) -> dict[str, object]:
         return {

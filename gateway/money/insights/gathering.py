@@ -169,11 +169,11 @@ async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float 
         unmapped=[seen for seen in await sources.log.event_types() if sources.is_unmapped(seen.type)],
         series=stats.series,
         max_series=stats.max_series,
-        repeated_ids=await sources.log.repeated_ids(),
+        repeated_ids=await sources.log.count_repeated_ids(),
         missed_records=soundness.missed,
         differing_periods=soundness.differing,
         clock_step_s=clock_step_s,
-        node_settings=await sources.leases.settings(),
+        node_settings=await sources.leases.node_settings(),
         oldest_transaction_s=None if database is None else database.oldest_transaction_s,
         keys=sources.keys(),
         expired_tries=await sources.expired_tries(),
@@ -215,7 +215,7 @@ async def gather_states(sources: FactSources, *, now: float) -> Facts:
 
 async def _unrecognised_shapes(log: Log) -> list[UnrecognisedShape]:
     shapes: list[UnrecognisedShape] = []
-    for row in await log.unrecognised():
+    for row in await log.unrecognised_items():
         names = row["names"]
         count = row["count"]
         last_seen = row["last_seen"]

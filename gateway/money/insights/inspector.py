@@ -24,7 +24,7 @@ from gateway.money.insights.detectors import (
 from gateway.money.insights.facts import Detector, Facts
 from gateway.money.insights.findings import MAX_FINDINGS
 from gateway.money.insights.gathering import FactSources, gather_facts, gather_states
-from spool.clock import Clock, clock_doubts
+from spool.clock import Clock, clock_ahead_and_delay_s
 from spool.registry.insights import Finding, Merged
 from spool.registry.notices import CRITICAL, WARNING
 from spool.registry.tables.insights import InsightTable
@@ -176,7 +176,7 @@ class Inspector:
 
     async def inspect(self) -> InspectionReport:
         async with self._turn:
-            step_s, _ = clock_doubts(self._clock)
+            step_s, _ = clock_ahead_and_delay_s(self._clock)
             facts = await gather_facts(self._sources, now=self._clock.now(), clock_step_s=step_s)
             run = await asyncio.to_thread(run_detectors, facts)
             merged = await self._table.merge(run.findings, looked_for=run.looked_for, cut=run.cut)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gateway.money.insights.facts import DAY_S
 from gateway.money.insights.findings import finding_key, printable_name
 from gateway.monitoring.snapshot import KeyGauges
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.keys import ENABLED, EXPIRED, STATES, Key
 from spool.registry.notices import CRITICAL, INFO, WARNING
 from spool.registry.tables.expired_tries import ExpiredTries
@@ -86,8 +86,8 @@ def _expired_key_trouble(key: Key, tries: Mapping[int, ExpiredTries], now: float
         key=key,
         detector=EXPIRED_KEY,
         severity=CRITICAL,
-        title=f"The API key {printable_name(key.name)} expired on {moment(tried.expires_at)} and is still used",
-        seen=f"Since then, {requests} refused, the newest at {moment(tried.newest)}.",
+        title=f"The API key {printable_name(key.name)} expired on {utc_iso(tried.expires_at)} and is still used",
+        seen=f"Since then, {requests} refused, the newest at {utc_iso(tried.newest)}.",
         newest=tried.newest,
     )
 
@@ -99,11 +99,11 @@ def _expiring_key_trouble(key: Key, now: float) -> KeyTrouble | None:
     severity = INFO
     if is_recently_used(key, now) and at <= now + WARNING_S:
         severity = CRITICAL if at <= now + CRITICAL_S else WARNING
-    used = "was never used" if key.last_accessed is None else f"was last used at {moment(key.last_accessed)}"
+    used = "was never used" if key.last_accessed is None else f"was last used at {utc_iso(key.last_accessed)}"
     return KeyTrouble(
         key=key,
         detector=EXPIRING_KEY,
         severity=severity,
-        title=f"The API key {printable_name(key.name)} expires on {moment(at)}",
+        title=f"The API key {printable_name(key.name)} expires on {utc_iso(at)}",
         seen=f"The key {used}. After it expires, its requests are refused.",
     )

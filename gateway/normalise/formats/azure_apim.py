@@ -31,7 +31,7 @@ from gateway.normalise.reading.operations import CHAT, EMBEDDINGS
 from gateway.normalise.reading.times import parse_instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import dict_or_empty, parse_count, text_or_none
-from spool.identity import Identity, call_identity, cloud_event_id, is_long
+from spool.identity import Identity, call_identity, cloud_event_id, is_long_id
 from spool.record import Inference, UsageMetric
 
 NAME = "azure_apim"
@@ -99,7 +99,7 @@ def read_calls(event: AzureApimEvent) -> Iterable[Call | Count]:
     set_normalised_counts(record, tokens)
     # RequestId is the provider's response id. API Management creates the correlation id.
     response_id = text_or_none(event.RequestId)
-    unique = response_id if response_id and is_long(response_id) else None
+    unique = response_id if response_id and is_long_id(response_id) else None
     return (Call(record, call_identity(record, response_id=unique, own_id=record.request_id)),)
 
 

@@ -22,7 +22,7 @@ from gateway.normalise.reading.operations import operation_of_path
 from gateway.normalise.reading.times import end_after_milliseconds, parse_instant
 from gateway.normalise.reading.tokens import Details, Tokens
 from gateway.normalise.reading.values import Other, first_text, parse_count, struct_or_empty, text_or_none
-from spool.identity import Identity, call_identity, is_long
+from spool.identity import Identity, call_identity, is_long_id
 from spool.record import Inference
 
 NAME = "higress"
@@ -96,7 +96,7 @@ def _call_identity_of_response(record: Inference, response_id: str | None) -> Id
     Return the identity. SDKs also report the provider's response id, and callers may choose Envoy's request
     id.
     """
-    unique = response_id if response_id and is_long(response_id) else None
+    unique = response_id if response_id and is_long_id(response_id) else None
     return call_identity(record, response_id=unique, shared_id=record.request_id)
 
 

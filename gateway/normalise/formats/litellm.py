@@ -62,7 +62,7 @@ from gateway.normalise.reading.values import (
     struct_or_none,
     text_or_none,
 )
-from spool.identity import AS_GATEWAY, add_names, build_relay
+from spool.identity import AS_GATEWAY, build_relay, with_names
 from spool.record import Inference
 
 NAME = "litellm"
@@ -200,7 +200,7 @@ def read_calls(event: LiteLLMEvent) -> Iterable[Call]:
     links = links_to_openmeter_count(record, call_type=event.call_type, call_id=named)
     if also or links or relay is not None:
         is_final = session is not None and record.status == "ok"
-        identity = add_names(identity, also, links, (), relay=relay)._replace(is_final=is_final)
+        identity = with_names(identity, also, links, (), relay=relay)._replace(is_final=is_final)
     return (Call(record, identity, left_out),)
 
 

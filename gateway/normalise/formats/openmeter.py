@@ -32,11 +32,11 @@ from spool.identity import (
     AS_CALL,
     AS_COUNT,
     Identity,
-    answer_links,
     call_identity,
     cloud_event_id,
-    is_long,
-    no_identity,
+    is_long_id,
+    random_identity,
+    response_links,
 )
 from spool.record import Inference, UsageMetric
 
@@ -118,7 +118,7 @@ def _read_token_count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Co
         tags=metadata.tags,
     )
     known = source is not None and event_id is not None
-    identity = Identity(cloud_event_id(source or "", event_id or "")) if known else no_identity()
+    identity = Identity(cloud_event_id(source or "", event_id or "")) if known else random_identity()
     return (Count(metric, identity, metadata.left_out),)
 
 
@@ -127,11 +127,11 @@ def _call_identity_of_event(record: Inference, source: str | None) -> Identity:
     if not source or not event_id:
         return call_identity(record, own_id=event_id)
     event_key = cloud_event_id(source, event_id)
-    if not is_long(event_id):
+    if not is_long_id(event_id):
         return Identity(event_key)
     # LiteLLM uses its call id as the event id if the response has no id.
     links = (
-        answer_links(record, event_id, own=AS_COUNT, other=AS_CALL) if has_form_of_call_id(event_id) else ()
+        response_links(record, event_id, own=AS_COUNT, other=AS_CALL) if has_form_of_call_id(event_id) else ()
     )
     return Identity(call_identity(record, response_id=event_id).id, lookups=(event_key,), links=links)
 

@@ -32,7 +32,7 @@ from gateway.normalise.reading.values import (
     struct_or_none,
     text_or_none,
 )
-from spool.identity import Identity, call_identity, is_long
+from spool.identity import Identity, call_identity, is_long_id
 from spool.record import Inference
 
 NAME = "vertex"
@@ -114,7 +114,7 @@ def _call_identity_of_response(record: Inference, response_body: VertexAnswer) -
     Some exports write the row's id as 9.87E+16 and lose digits, so several calls can share such an id.
     """
     response_id = first_text(response_body.id, response_body.responseId)
-    if response_id and is_long(response_id):
+    if response_id and is_long_id(response_id):
         return call_identity(record, response_id=response_id)
     if record.request_id and _DIGITS.fullmatch(record.request_id):
         return call_identity(record, response_id=record.request_id, own_id=record.request_id)

@@ -24,11 +24,11 @@ from gateway.normalise.reading.tokens import set_token_counts
 from spool.identity import (
     AS_ASSISTANT,
     Identity,
-    add_names,
-    add_span_above,
-    add_trace_names,
     call_identity,
     call_links,
+    with_names,
+    with_span_above,
+    with_trace_names,
 )
 from spool.log.pending_spans import PLAIN, RUN, STEP
 from spool.people import USER_EMAIL
@@ -113,9 +113,9 @@ class CallAlone(msgspec.Struct, frozen=True, eq=False):
             links = call_links(
                 record, (trace, row[SPAN_PLACE]), above, names_request=False, is_of_provider=False
             )
-            identity = add_names(add_trace_names(identity, record, chosen, self.scope), (), links, ())
+            identity = with_names(with_trace_names(identity, record, chosen, self.scope), (), links, ())
         if not self.has_run and parent is not None:
-            identity = add_span_above(identity, parent)
+            identity = with_span_above(identity, parent)
         outcome.add_record(record, identity, device=self.device, version=version)
 
     def fill_template_record(self, template: Inference, row: Sequence[Any]) -> Inference:

@@ -146,7 +146,7 @@ class SpanMemory:
         try:
             shape = self._memory.scopes(body, min(MOST_ITEMS, options.max_items))
         except self._native.panic as error:
-            self._native.fail(error)
+            self._native.count_fault(error)
             return None
         if shape is None:
             self.misses["layout"] += 1
@@ -172,7 +172,7 @@ class SpanMemory:
             with suppress(*_UNREADABLE):  # ignore errors here, because the rules report them
                 found = yield from self._look_up_spans(selected, clock)
         except self._native.panic as error:
-            self._native.fail(error)
+            self._native.count_fault(error)
         if found is None:
             self.spans["rules"] += selected.spans
             return None
@@ -372,7 +372,7 @@ class SpanMemory:
                 self._memory.learn(context, encoded, None)
                 _log.exception("a kind of spans could not be learned", extra={"action": "memory_not_learned"})
         except self._native.panic as error:
-            self._native.fail(error)
+            self._native.count_fault(error)
 
     def _add_attribute_names(self, names: Set[str], tags: Set[str]) -> None:
         """Add names. `tags` are the names of which the texts are only tags."""

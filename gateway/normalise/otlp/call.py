@@ -7,7 +7,7 @@ from msgspec import Struct
 from gateway.normalise.otlp.model import Resource, Scope
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.tokens import Tokens, set_token_counts
-from spool.identity import is_long
+from spool.identity import is_long_id
 from spool.people import USER_EMAIL
 from spool.record import AiRecord, Inference
 
@@ -104,7 +104,7 @@ class SpanCall(Struct, gc=False):
 
     @property
     def has_short_id(self) -> bool:
-        return self.response_id is not None and not is_long(self.response_id)
+        return self.response_id is not None and not is_long_id(self.response_id)
 
     @property
     def has_id(self) -> bool:

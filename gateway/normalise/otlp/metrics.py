@@ -26,7 +26,7 @@ from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Options, 
 from gateway.normalise.reading import values
 from gateway.normalise.reading.ai_names import is_model_name, is_usage_word_of_other_meaning
 from gateway.normalise.reading.token_metrics import TOKEN_USAGE
-from spool.identity import Identity, no_identity, point_id
+from spool.identity import Identity, point_id, random_identity
 from spool.log.values import CounterPoint
 from spool.meters import modality_meter
 from spool.record import UsageMetric, decimal_text
@@ -442,5 +442,5 @@ def _declared_token_type(point: Point, family: MetricFamily) -> str | None:
 
 def _point_dedup_key(series: bytes, point: Point) -> Identity:
     if not point.time:  # reject it: without a time, all points of the series would have the same dedup key
-        return no_identity()
+        return random_identity()
     return Identity(point_id(series, point.start_time, point.time))

@@ -40,7 +40,7 @@ from gateway.normalise.reading.values import (
     parse_count,
     struct_or_empty,
 )
-from spool.identity import is_long
+from spool.identity import is_long_id
 from spool.processing import MODES
 
 _LONGEST_USAGE = 16 * 1024
@@ -391,7 +391,7 @@ def _is_id_of_provider(id: Any) -> bool:
 
 
 def _is_unique_id(id: Any) -> bool:
-    return isinstance(id, str) and _READABLE.fullmatch(id) is not None and is_long(id)
+    return isinstance(id, str) and _READABLE.fullmatch(id) is not None and is_long_id(id)
 
 
 # --- Helpers for objects of single products ------------------------------------------------------------------

@@ -18,7 +18,7 @@ from gateway.normalise.reading.values import (
     struct_or_none,
     text_or_none,
 )
-from spool.identity import Identity, call_identity, is_long
+from spool.identity import Identity, call_identity, is_long_id
 from spool.meters import image_meter, quantity_in_millionths
 from spool.processing import PROVISIONED
 from spool.record import Inference
@@ -160,7 +160,7 @@ class ProviderBody(msgspec.Struct):
         No key is made from the content, because such a key needs a time, and some logs have none.
         """
         response_id = text_or_none(self.id) or text_or_none(self.responseId)
-        is_unique = response_id is not None and is_long(response_id)
+        is_unique = response_id is not None and is_long_id(response_id)
         return call_identity(record, response_id=response_id if is_unique else None, own_id=own_id)
 
 

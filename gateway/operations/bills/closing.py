@@ -24,7 +24,7 @@ from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool import providers
 from spool.errors import Invalid, NotAllowed
 from spool.ledger import money
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 from spool.registry.registry import Registry
@@ -296,7 +296,7 @@ async def add_invoice(request: OperatorRequest[MoneyServices, BilledInvoice]) ->
     id = _invoice_id(invoice)
     body = {
         **closing.invoice_document(invoice),
-        "added_at": moment(request.now()),
+        "added_at": utc_iso(request.now()),
         "added_by": request.actor.name,
     }
     await registry.billed_invoices.add(id, body, actor=request.actor, action="billed_invoice.add")
@@ -367,7 +367,7 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
     provider = _canonical_provider(body_fields.provider)
     month = _parse_month(body_fields.month)
     if month.end > request.now():
-        raise Invalid(f"{month.name} is not over; it can be closed from {moment(month.end)}")
+        raise Invalid(f"{month.name} is not over; it can be closed from {utc_iso(month.end)}")
     _check_open(registry, provider, month.name)
     invoices = _invoices_of_month(registry, provider, month.name)
     if not invoices:
@@ -387,7 +387,7 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
             "accepted": bool(problems),
             "rules": RULES,
             "layers": asdict(_require_biller(request.services).layers()),
-            "closed_at": moment(request.now()),
+            "closed_at": utc_iso(request.now()),
             "closed_by": request.actor.name,
         }
         id = closing.closed_id(provider, month.name)

@@ -30,7 +30,7 @@ from gateway.operations.records.served_hours import ServedHours
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.currencies import DECIMALS
-from spool.record import CURRENCY, moment
+from spool.record import CURRENCY, utc_iso
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 from spool.registry.texts import check_one_of
 
@@ -40,8 +40,8 @@ def _contract_item(row: Contract) -> Answer:
         ContractItem,
         row,
         terms=msgspec.to_builtins(row.terms),
-        created=moment(row.created),
-        last_updated=moment(row.last_updated),
+        created=utc_iso(row.created),
+        last_updated=utc_iso(row.last_updated),
     )
 
 

@@ -148,7 +148,7 @@ def _rows_by_index(hours: Sequence[HourRows], places: set[int]) -> dict[int, byt
     for hour in hours:
         indexes = [index for index in range(first, first + hour.rows) if index in places]
         if indexes:
-            rows = _rows.decode(b"[" + hour.text + b"]")
+            rows = _rows.decode(b"[" + hour.json_rows + b"]")
             text_by_index.update((index, bytes(rows[index - first])) for index in indexes)
         first += hour.rows
     return text_by_index
@@ -156,7 +156,7 @@ def _rows_by_index(hours: Sequence[HourRows], places: set[int]) -> dict[int, byt
 
 def _all_rows(hours: Sequence[HourRows]) -> Iterator[bytes]:
     for hour in hours:
-        yield from map(bytes, _rows.decode(b"[" + hour.text + b"]"))
+        yield from map(bytes, _rows.decode(b"[" + hour.json_rows + b"]"))
 
 
 def _files_digest(hours: Sequence[HourRows]) -> str:

@@ -15,7 +15,7 @@ from gateway.http.requests import Result
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 
@@ -47,11 +47,11 @@ def _describe_limit(audit: LimitAudit) -> dict[str, object]:
         "ours_at_most": None if band is None else f"{band.high:f}",
         "currency": limit.currency,
         "window": limit.window or None,
-        "starts_at": moment(limit.starts_at),
-        "resets_at": moment(limit.ends_at),
+        "starts_at": utc_iso(limit.starts_at),
+        "resets_at": utc_iso(limit.ends_at),
         "enforcing": limit.enforcing,
-        "read_at": moment(audit.read_at),
-        "compared_at": moment(audit.judged_at),
+        "read_at": utc_iso(audit.read_at),
+        "compared_at": utc_iso(audit.judged_at),
         "state": _audit_state(audit),
         "reason": audit.reason or None,
         "faults": [fault.title for fault in audit.faults],
@@ -84,8 +84,8 @@ def _describe_enforcer(status: EnforcerStatus) -> dict[str, object]:
         "limits": status.limits,
         "truncated": status.truncated,
         "every_s": status.every_s,
-        "last_success": moment(status.state.last_success),
-        "next_at": moment(status.state.next_at or None),
+        "last_success": utc_iso(status.state.last_success),
+        "next_at": utc_iso(status.state.next_at or None),
         "reason": status.state.reason or None,
     }
 

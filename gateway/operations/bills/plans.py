@@ -25,7 +25,7 @@ from gateway.operations.managed import SHOW, Answer, Asker, ByPeople, ManagedRes
 from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.currencies import DECIMALS
-from spool.record import CURRENCY, moment
+from spool.record import CURRENCY, utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.texts import check_one_of
@@ -41,8 +41,8 @@ def _plan_item(row: Row) -> Answer:
         plan,
         view_name=view,
         seats=[msgspec.to_builtins(seat) for seat in plan.seats],
-        created=moment(plan.created),
-        last_updated=moment(plan.last_updated),
+        created=utc_iso(plan.created),
+        last_updated=utc_iso(plan.last_updated),
     )
 
 
@@ -84,7 +84,7 @@ class PlanResource(ManagedResource[AssistantPlan]):
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         stated_fields = given_fields(given)
-        asking.shared.people.check(seat.user for seat in stated_fields.get("seats", ()))
+        asking.shared.people.reject_dropped_names(seat.user for seat in stated_fields.get("seats", ()))
         if "view" in stated_fields:
             stated_fields["view"] = (await asking.find_view(given.view)).id
         return stated_fields

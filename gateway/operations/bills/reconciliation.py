@@ -32,7 +32,7 @@ from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.sums import OTHER
 from spool.printable import csv_pieces
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.texts import check_one_of
@@ -260,9 +260,9 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
         "reconciliation": {
             "month": reconciled.month.name,
             "by": by,
-            "from": moment(reconciled.month.start),
-            "to": moment(reconciled.month.end),
-            "whole_since": moment(whole) if reconciled.month.start < whole else None,
+            "from": utc_iso(reconciled.month.start),
+            "to": utc_iso(reconciled.month.end),
+            "whole_since": utc_iso(whole) if reconciled.month.start < whole else None,
             "truncated": any(provider.get("truncated", False) for provider in shown),
         },
         "providers": shown,
@@ -273,7 +273,7 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
     }
     if form == "csv":
         headers = (
-            {**UNCACHED, WHOLE_SINCE: moment(whole) or ""} if reconciled.month.start < whole else UNCACHED
+            {**UNCACHED, WHOLE_SINCE: utc_iso(whole) or ""} if reconciled.month.start < whole else UNCACHED
         )
         return Pieces(
             pieces=csv_pieces(chain([COLUMNS], _csv_lines(shown))), content_type=CSV, headers=headers

@@ -27,7 +27,7 @@ from gateway.operations.installation.installation import local_path
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import MULTIPART, OperatorRequest, RequestBody, read_files
 from spool.errors import Invalid
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 from spool.registry.texts import check_one_of
@@ -36,10 +36,10 @@ from spool.statements import (
     Statement,
     StatementMonth,
     StatementOutcome,
-    add_amounts,
     day_text,
     group_by_day,
     normalize_amount,
+    sum_amounts,
 )
 
 MAX_FILES = 1000
@@ -80,8 +80,8 @@ def _describe_month(month: StatementMonth) -> dict[str, object]:
         "rows": month.rows,
         "billed": f"{month.billed:f}",
         "name": month.name,
-        "read_at": moment(month.read_at),
-        "imported_at": moment(month.imported_at),
+        "read_at": utc_iso(month.read_at),
+        "imported_at": utc_iso(month.imported_at),
     }
 
 
@@ -111,8 +111,8 @@ def _describe_pull(state: PullState) -> dict[str, object]:
         "state": state.state,
         "reason": state.reason,
         "pulled_to": state.pulled_to,
-        "last_success": moment(state.last_success),
-        "next_at": moment(state.next_at),
+        "last_success": utc_iso(state.last_success),
+        "next_at": utc_iso(state.next_at),
     }
 
 
@@ -325,7 +325,7 @@ def _amounts_by_currency(statement: Statement) -> dict[str, str]:
         if row.currency is not None and row.unit != ACCRUED:
             by_currency[row.currency].append(row.amount)
     return {
-        currency: f"{normalize_amount(add_amounts(amounts)):f}"
+        currency: f"{normalize_amount(sum_amounts(amounts)):f}"
         for currency, amounts in sorted(by_currency.items())
     }
 

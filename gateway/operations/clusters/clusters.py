@@ -28,7 +28,7 @@ from spool.clusters import Cluster
 from spool.container_files.values import KINDS, STATES, ClusterFiles, ContainerFile
 from spool.errors import Invalid, NotThere
 from spool.listing import SortField
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 from spool.registry.tables.cluster_configs import RunConfig
@@ -129,9 +129,9 @@ def describe_cluster(seen: SeenCluster) -> dict[str, object]:
         "applied_version": None if seen.run is None else seen.run.applied,
         "config_state": seen.config_state,
         "config_problem": "" if seen.run is None else seen.run.failed,
-        "config_reported": None if seen.run is None else moment(seen.run.since),
-        "first_seen": moment(cluster.first_seen),
-        "last_seen": moment(seen.last_seen),
+        "config_reported": None if seen.run is None else utc_iso(seen.run.since),
+        "first_seen": utc_iso(cluster.first_seen),
+        "last_seen": utc_iso(seen.last_seen),
     }
 
 
@@ -386,8 +386,8 @@ def describe_file(file: ContainerFile) -> dict[str, object]:
         "sha256": file.sha256 or None,
         "kept": file.kept,
         "asked_again": file.asked,
-        "announced": moment(file.announced_at),
-        "uploaded": None if file.uploaded_at is None else moment(file.uploaded_at),
+        "announced": utc_iso(file.announced_at),
+        "uploaded": None if file.uploaded_at is None else utc_iso(file.uploaded_at),
         "problem": file.problem,
     }
 
@@ -400,7 +400,7 @@ def describe_cluster_files(files: ClusterFiles) -> Mapping[str, object]:
         "cluster": identity.name,
         "waiting": files.waiting,
         "bytes": files.bytes,
-        "newest": None if files.newest is None else moment(files.newest),
+        "newest": None if files.newest is None else utc_iso(files.newest),
     }
 
 
@@ -441,7 +441,7 @@ async def show_container_metrics(request: OperatorRequest[SenderServices, None])
             "kinds": {kind: dict(terms) for kind, terms in books.terms.items()},
             "balanced": not books.imbalances,
             "imbalances": list(books.imbalances),
-            "bytes": files.sums.size,
+            "bytes": files.sums.total_bytes,
             "max_bytes": settings.max_bytes,
             "files": files.sums.row_count,
             "max_files": settings.max_files,

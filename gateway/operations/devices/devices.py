@@ -20,7 +20,7 @@ from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.devices.device import Device, Unenrolled
 from spool.errors import Invalid, NotThere
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 
@@ -59,8 +59,8 @@ def describe_device(row: Shown) -> dict[str, object]:
         "agent_version": device.agent_version,
         "user": device.user,
         "labels": dict(device.all_labels),
-        "enrolled": moment(device.enrolled_at),
-        "last_seen": moment(device.last_seen or None),
+        "enrolled": utc_iso(device.enrolled_at),
+        "last_seen": utc_iso(device.last_seen or None),
     }
 
 
@@ -72,7 +72,7 @@ def show_assistant(state: AssistantState) -> dict[str, object]:
         "setting": state.setting,
         "use": state.use,
         "version": state.version or None,
-        "newest_call": moment(state.newest),
+        "newest_call": utc_iso(state.newest),
     }
 
 
@@ -87,18 +87,18 @@ def describe_device_details(row: Shown) -> dict[str, object]:
         "hardware_id": device.hardware_id or None,
         "cause": device.cause or None,
         "replaced_by": device.replaced_by or None,
-        "copied": moment(device.copied_at),
-        "left": moment(device.left_at),
-        "last_heartbeat": moment(device.last_heartbeat),
-        "last_telemetry": moment(device.last_telemetry),
+        "copied": utc_iso(device.copied_at),
+        "left": utc_iso(device.left_at),
+        "last_heartbeat": utc_iso(device.last_heartbeat),
+        "last_telemetry": utc_iso(device.last_telemetry),
         "clock_offset_s": device.clock_offset_s,
         "has_key": device.has_key,
-        "second_fingerprint": moment(device.flagged_at),
+        "second_fingerprint": utc_iso(device.flagged_at),
         "spool": heartbeat.get("spool"),
         "sources": heartbeat.get("sources") or {},
         **{name: heartbeat.get(name) for name in FACTS if name != "assistants"},
         "assistants": [show_assistant(each) for each in row.state.assistants.each],
-        "state_changes": [{"at": moment(at), "state": word} for at, word in parse_state_changes(device)],
+        "state_changes": [{"at": utc_iso(at), "state": word} for at, word in parse_state_changes(device)],
         "upstream": {
             "id": device.upstream_id,
             "sent": device.sent_version == device.version,
@@ -112,8 +112,8 @@ def describe_name(name: Unenrolled) -> dict[str, object]:
         "name": name.name,
         "key": name.key,
         "count": name.count,
-        "first_seen": moment(name.first_seen),
-        "last_seen": moment(name.last_seen),
+        "first_seen": utc_iso(name.first_seen),
+        "last_seen": utc_iso(name.last_seen),
     }
 
 
@@ -144,7 +144,7 @@ DEVICES: List[Shown] = List(
             values=lambda row: [f"{name}={text}" for name, text in row.device.all_labels.items()],
             is_open=True,
         ),
-        "no_report_for": age_filter(lambda row: row.device.quiet_since),
+        "no_report_for": age_filter(lambda row: row.device.last_contact_at),
         "no_call_for": age_filter(lambda row: max(row.device.newest_calls.values(), default=0.0)),
     },
 )

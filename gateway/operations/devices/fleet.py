@@ -28,7 +28,7 @@ from gateway.operations.devices.devices import show_assistant
 from gateway.operations.holders.operators import SenderServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, read_bounded
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 from spool.registry.tables.inventory import Inventory
@@ -66,9 +66,9 @@ def describe_fleet_row(row: FleetRow) -> dict[str, object]:
         "os": row.os,
         "system": row.system,
         "agent_version": "" if device is None else device.agent_version,
-        "last_seen": moment(row.last_seen),
-        "last_call": moment(row.last_call),
-        "inventory_last_seen": None if machine is None else moment(machine.last_seen),
+        "last_seen": utc_iso(row.last_seen),
+        "last_call": utc_iso(row.last_call),
+        "inventory_last_seen": None if machine is None else utc_iso(machine.last_seen),
         "assistants": [show_assistant(state) for state in row.assistants],
     }
 
@@ -111,7 +111,7 @@ MACHINES: List[FleetRow] = List(
         "user": Filter(values=lambda row: (row.user,), is_open=True, names_people=True),
         "id": Filter(values=lambda row: (row.id,), is_open=True),
         "expected": yes_no(lambda row: row.is_expected),
-        "no_report_for": age_filter(lambda row: 0.0 if row.device is None else row.device.quiet_since),
+        "no_report_for": age_filter(lambda row: 0.0 if row.device is None else row.device.last_contact_at),
         "no_call_for": age_filter(lambda row: row.last_call or 0.0),
     },
 )
@@ -166,7 +166,7 @@ def describe_inventory(inventory: Inventory | None) -> dict[str, object] | None:
         return None
     return {
         "source": inventory.source,
-        "imported": moment(inventory.imported),
+        "imported": utc_iso(inventory.imported),
         "imported_by": inventory.imported_by,
         "machines": len(inventory.machines),
     }

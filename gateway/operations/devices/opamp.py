@@ -172,7 +172,7 @@ class OpampConversation:
     async def take(self, message: bytes) -> bytes:
         receivers = self._receivers
         with receivers.turns.new_request(address_party(self._address)) as work:
-            answer: bytes = await work.run(self._answer_message(message))
+            answer: bytes = await work.run_and_charge(self._answer_message(message))
             return answer
 
     async def _answer_message(self, message: bytes) -> bytes:

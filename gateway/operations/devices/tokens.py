@@ -19,7 +19,7 @@ from gateway.operations.requests.address import call
 from gateway.operations.requests.admission import missing_right_refusal
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid, NotAllowed
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.enrolment_tokens import (
     STATES,
     EnrolmentToken,
@@ -69,10 +69,10 @@ def describe_token(row: ListedToken) -> dict[str, object]:
         "uses": token.uses,
         "serial": token.serial or None,
         "labels": dict(token.labels),
-        "created": moment(token.created),
+        "created": utc_iso(token.created),
         "created_by": token.created_by,
-        "expires_at": moment(token.expires_at),
-        "revoked_at": moment(token.revoked_at),
+        "expires_at": utc_iso(token.expires_at),
+        "revoked_at": utc_iso(token.revoked_at),
     }
 
 
@@ -195,7 +195,7 @@ def _token_table(request: OperatorRequest[SenderServices, Any]) -> EnrolmentToke
 
 
 def _with_use_count(request: OperatorRequest[SenderServices, Any], token: EnrolmentToken) -> ListedToken:
-    devices = _require_lifecycle(request).table.count_uses(token.id)
+    devices = _require_lifecycle(request).table.count_token_uses(token.id)
     return ListedToken(token, devices + token.spent, token.state(devices, request.now()))
 
 
@@ -235,7 +235,7 @@ class TokenKind(FileKind):
         return registry.enrolment_tokens.get(id)
 
     async def written(self, registry: Registry, row: EnrolmentToken) -> Fields:
-        return {**await super().written(registry, row), "expires_at": moment(row.expires_at)}
+        return {**await super().written(registry, row), "expires_at": utc_iso(row.expires_at)}
 
     async def create(self, asking: Asking, given: TokenInFile, secret: str | None) -> str:
         table = asking.registry.enrolment_tokens

@@ -17,7 +17,7 @@ from gateway.operations.holders.operators import InstallationServices, SpoolServ
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION, OPERATE_SPOOL, VIEW_OPERATION
 from spool.transfer import backups
@@ -170,7 +170,7 @@ async def back_up(request: OperatorRequest[SpoolServices, BackupPlace]) -> Resul
             request.shared.copy,
             directory,
             version=request.shared.version,
-            made_at=moment(request.now()),
+            made_at=utc_iso(request.now()),
             records=records,
         )
     return {"backup": {"directory": str(directory), "made_at": manifest.made_at, "bytes": manifest.bytes}}

@@ -36,7 +36,7 @@ from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import AskedTooMuch, Invalid
 from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery, next_full_hour, running_limit
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
 
@@ -222,7 +222,7 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
             "to": until.isoformat(),
             "namespace": draft.namespace,
             "version": services.published.version or None,
-            "whole_since": moment(whole) if since.timestamp() < whole else None,
+            "whole_since": utc_iso(whole) if since.timestamp() < whole else None,
             "border": describe_border(await find_border(ledger, sources_read_by(drafted))),
             "truncated": any(
                 dimension.element_count > len(dimension.elements) for dimension in result.dimensions

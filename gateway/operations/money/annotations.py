@@ -23,7 +23,7 @@ from gateway.http.lists import Filter, List, Sort
 from gateway.operations.files.declared import NotInFiles
 from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
 from spool.errors import Invalid, NotAllowed
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.document_table import ManagedTable, Sees
 from spool.registry.documents import DocumentKind, replace_fields, row_version
 from spool.registry.field_notes import Option, example, example_id, words
@@ -132,8 +132,8 @@ def _describe_annotation(row: Row) -> Answer:
         AnnotationItem,
         annotation,
         view_name=view,
-        created=moment(annotation.created),
-        last_updated=moment(annotation.last_updated),
+        created=utc_iso(annotation.created),
+        last_updated=utc_iso(annotation.last_updated),
     )
 
 

@@ -60,7 +60,7 @@ from spool.errors import Invalid, NotThere, SpoolError
 from spool.ledger import money
 from spool.ledger.queries import BILLED_TYPES
 from spool.meters import METERS
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.document_table import Sees
 from spool.registry.field_notes import words
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
@@ -132,7 +132,7 @@ def describe_budget(row: ShownBudget) -> dict[str, object]:
 def _shown_silence(budget: SpendBudget) -> dict[str, object] | None:
     if budget.silence is None:
         return None
-    return {"until": moment(budget.silent_until), "reason": budget.silence.reason}
+    return {"until": utc_iso(budget.silent_until), "reason": budget.silence.reason}
 
 
 def describe_owner(row: OwnerRow) -> dict[str, object]:

@@ -31,7 +31,7 @@ from gateway.operations.money.notifications import describe_notification, shown_
 from gateway.operations.requests.address import NOTHING, call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import NotAllowed, NotThere
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.notices import CHANNEL_STATES, RUNNING, TEST, WARNING, ChannelState, Notice
 from spool.registry.permission_sets import (
@@ -86,7 +86,7 @@ def describe_kept_channel(row: KeptChannel) -> Mapping[str, object]:
         NotificationChannelItem,
         row,
         secret_since=row.secret_since or None,
-        last_updated=moment(row.last_updated),
+        last_updated=utc_iso(row.last_updated),
     )
 
 
@@ -105,9 +105,9 @@ def describe_channel(channel: ChannelState) -> dict[str, object]:
         "waiting": channel.counts.waiting,
         "sent": channel.counts.sent,
         "failed": channel.counts.failed,
-        "oldest": None if channel.oldest is None else moment(channel.oldest),
+        "oldest": None if channel.oldest is None else utc_iso(channel.oldest),
         "critical": channel.critical,
-        "failing_since": None if channel.failing_since is None else moment(channel.failing_since),
+        "failing_since": None if channel.failing_since is None else utc_iso(channel.failing_since),
     }
 
 

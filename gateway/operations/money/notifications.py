@@ -17,7 +17,7 @@ from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.notices import (
     FAILED,
@@ -52,10 +52,10 @@ def describe_notification(row: Notification) -> dict[str, object]:
         "kind": notice.kind,
         "severity": notice.severity,
         "title": notice.title,
-        "at": moment(notice.at),
+        "at": utc_iso(notice.at),
         "attempts": row.attempts,
-        "not_before": moment(row.not_before) if row.not_before else None,
-        "settled": None if row.settled is None else moment(row.settled),
+        "not_before": utc_iso(row.not_before) if row.not_before else None,
+        "settled": None if row.settled is None else utc_iso(row.settled),
         "error": row.error or None,
     }
 

@@ -48,7 +48,7 @@ from spool.ledger.queries import (
     CostRow,
     next_full_hour,
 )
-from spool.record import AI_TELEMETRY, moment
+from spool.record import AI_TELEMETRY, utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
 
@@ -210,7 +210,7 @@ async def describe_ledger(request: OperatorRequest[MoneyServices, None], *, coun
     state["behind"] = max(0, services.log.closed_below(AI_TELEMETRY) - state["reach"])
     if request.is_limited:
         state = {name: value if name in _BORDERS else None for name, value in state.items()}
-    borders = {name: state[name] and moment(state[name].timestamp()) for name in _BORDERS}
+    borders = {name: state[name] and utc_iso(state[name].timestamp()) for name in _BORDERS}
     registry = services.registry
     frozen = {} if registry is None else registry.frozen_rates.all()
     months = {
@@ -266,10 +266,10 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     predicted = (await forecast_running_period(request.ledger, base, MONTHLY, request.now())).forecast
     return {
         "overview": {
-            "now": moment(now.timestamp()),
+            "now": utc_iso(now.timestamp()),
             "since": since.date().isoformat(),
             "last": (largest.until - timedelta(microseconds=1)).date().isoformat(),
-            "whole_since": moment(whole) if since.timestamp() < whole else None,
+            "whole_since": utc_iso(whole) if since.timestamp() < whole else None,
             "month": {
                 **_period_with_previous(first, month, month_before, _OF_MONTH, pasts[0]),
                 "sentence": await _month_sentence(request, base, past_queries[0], pasts[0]),

@@ -27,7 +27,7 @@ from gateway.operations.files.declared import InFiles
 from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
 from spool.errors import Invalid
 from spool.processing import PRICED_TIERS
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.document_table import ManagedTable
 from spool.registry.documents import DocumentKind, replace_fields, row_version
 from spool.registry.field_notes import Option, example, words
@@ -164,7 +164,7 @@ def price_overrides(registry: Registry | None) -> tuple[PriceOverride, ...]:
 
 
 def _describe_price(row: OwnPrice) -> Answer:
-    return build_answer(PriceItem, row, created=moment(row.created), last_updated=moment(row.last_updated))
+    return build_answer(PriceItem, row, created=utc_iso(row.created), last_updated=utc_iso(row.last_updated))
 
 
 class PriceResource(ManagedResource[OwnPrice]):

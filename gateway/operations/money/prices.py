@@ -28,7 +28,7 @@ from spool.ledger import money
 from spool.ledger.cost_kinds import KIND_OF_SOURCE, UNPRICED
 from spool.ledger.days.usage import UsageSum
 from spool.processing import STANDARD_TIER
-from spool.record import NS, moment
+from spool.record import NS, utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_BILLING
 
@@ -107,7 +107,7 @@ async def preview_price(request: OperatorRequest[MoneyServices, NewPrice]) -> Re
         for one in await services.ledger.usage_of_day(day):
             if one.dimensions.kind == "call" and _override_fits(override, only, one):
                 effect.add(one, after)
-    shown = {"from": moment(days[0]), "to": moment(now), **_describe_effect(effect)}
+    shown = {"from": utc_iso(days[0]), "to": utc_iso(now), **_describe_effect(effect)}
     return {"preview": shown}
 
 

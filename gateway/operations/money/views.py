@@ -103,7 +103,7 @@ class ViewResource(ManagedResource[View]):
         if given.filter is not UNSET:
             (await asking.sees()).check_filter(given.filter)
             for values in given.filter.values():
-                asking.shared.people.check(value or "" for value in values)
+                asking.shared.people.reject_dropped_names(value or "" for value in values)
         stated_fields = given_fields(given, filter=_stored_filter)
         if "connections" in stated_fields:
             asking.registry.notices.check_channels("connections.notify", stated_fields["connections"].notify)

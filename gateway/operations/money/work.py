@@ -36,7 +36,7 @@ from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
 from spool.ledger.work import RUN, SESSION, TREES, UNITS, Lineage, digest_text, unit_number
 from spool.ledger.work_links import UnitLinks
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_COSTS
 
@@ -162,7 +162,7 @@ async def show_status(request: OperatorRequest[MoneyServices, None]) -> Result:
     counts = await services.ledger.count_work(month)
     return {
         "status": {
-            "since": moment(month.timestamp()),
+            "since": utc_iso(month.timestamp()),
             "units": [
                 {"unit": unit, "listed": listed, "unlisted": unlisted}
                 for unit, (listed, unlisted) in counts.items()

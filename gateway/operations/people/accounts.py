@@ -13,7 +13,7 @@ from gateway.operations.holders.operators import PeopleServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid, NotAllowed
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.operators import DISABLED, ENABLED, NO_ROLE, ROLES, VIEWER, Operator, operator_status
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
@@ -45,8 +45,8 @@ def describe_account(operator: Operator) -> dict[str, object]:
         "status": operator_status(operator),
         "issuer": operator.issuer or None,
         "created_by": operator.created_by,
-        "created": moment(operator.created_at),
-        "last_modified": moment(operator.last_modified),
+        "created": utc_iso(operator.created_at),
+        "last_modified": utc_iso(operator.last_modified),
     }
 
 

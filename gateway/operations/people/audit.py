@@ -20,7 +20,7 @@ from gateway.operations.people.roles import PERMISSION_SET_LIST, permission_set_
 from gateway.operations.requests.address import NOTHING, call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.listing import ListPage, ListQuery, SortField
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.audit import AuditRow
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
@@ -121,7 +121,7 @@ def describe_audit(named: NamedRow) -> dict[str, object]:
     row = named.row
     return {
         "id": row.id,
-        "at": moment(row.at),
+        "at": utc_iso(row.at),
         "actor": row.actor,
         "address": row.address,
         "action": row.action,

@@ -22,7 +22,7 @@ from gateway.operations.requests.admission import missing_right_refusal
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.people.authentication.access import NOT_OPEN, ListedKey
 from spool.errors import NotAllowed, NotThere
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.keys import DELETED, DISABLED, ENABLED, NOT_IN_USE, STATES, Key
 from spool.registry.permission_sets import API_KEY_MANAGEMENT, ORGANIZATION_ADMINISTRATION, VIEW_OPERATION
@@ -71,13 +71,13 @@ def describe_key(key: Key, now: float) -> dict[str, object]:
     Describe a key for lists and responses. `state` is the status, or Expired. `expires_at` is present only if the key
     expires, and the facts of a listed key only if they apply.
     """
-    more: dict[str, object] = {} if key.expires_at is None else {"expires_at": moment(key.expires_at)}
+    more: dict[str, object] = {} if key.expires_at is None else {"expires_at": utc_iso(key.expires_at)}
     if isinstance(key, ListedKey):
-        more |= {} if key.last_test is None else {"last_test": moment(key.last_test)}
-        more |= {} if key.last_record is None else {"last_record": moment(key.last_record)}
+        more |= {} if key.last_test is None else {"last_test": utc_iso(key.last_test)}
+        more |= {} if key.last_record is None else {"last_record": utc_iso(key.last_record)}
         more |= {"allowed_addresses": list(key.addresses)} if key.addresses else {}
         if tries := key.expired_tries:
-            more |= {"refused_since_expiry": tries.count, "last_refused": moment(tries.newest)}
+            more |= {"refused_since_expiry": tries.count, "last_refused": utc_iso(tries.newest)}
     return {
         "name": key.name,
         "description": key.description,
@@ -89,8 +89,8 @@ def describe_key(key: Key, now: float) -> dict[str, object]:
         "labels": dict(key.labels),
         "created_by": key.created_by,
         "updated_by": key.updated_by,
-        "last_modified": moment(key.last_modified),
-        "last_accessed": NOT_IN_USE if key.last_accessed is None else moment(key.last_accessed),
+        "last_modified": utc_iso(key.last_modified),
+        "last_accessed": NOT_IN_USE if key.last_accessed is None else utc_iso(key.last_accessed),
         **more,
         "version": key.version,
     }
@@ -291,7 +291,7 @@ async def show_key(request: OperatorRequest[SenderServices, None]) -> Result:
     over = overlap_ends_at is not None and overlap_ends_at <= request.now()
     return {
         "key": describe_key(key, request.now()),
-        "previous_secret_until": None if over else moment(overlap_ends_at),
+        "previous_secret_until": None if over else utc_iso(overlap_ends_at),
     }
 
 
@@ -325,7 +325,7 @@ async def rotate_key(request: OperatorRequest[SenderServices, Rotation]) -> Resu
     return {
         "key": describe_key(key, request.now()),
         "secret": secret,
-        "previous_secret_until": moment(key.overlap_ends_at),
+        "previous_secret_until": utc_iso(key.overlap_ends_at),
     }
 
 
@@ -382,7 +382,7 @@ class KeyKind(FileKind):
         return registry.keys.find_by_number(int(id))
 
     async def written(self, registry: Registry, row: Key) -> Fields:
-        return {**await super().written(registry, row), "expires_at": moment(row.expires_at)}
+        return {**await super().written(registry, row), "expires_at": utc_iso(row.expires_at)}
 
     async def create(self, asking: Asking, given: NewKey, secret: str | None) -> str:
         key, _ = await asking.registry.keys.create(

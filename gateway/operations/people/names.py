@@ -19,7 +19,7 @@ from gateway.operations.holders.operators import PeopleServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid
-from spool.people import is_hash, may_be_second
+from spool.people import can_be_second_name, is_hash
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, VIEW_NAMES
 from spool.registry.tables.persons import LIMIT, LinkedPerson
@@ -159,7 +159,7 @@ def _read_person(request: OperatorRequest[PeopleServices, StatedPeople], entry: 
     stated = [user.strip() for user in entry.users]
     people = request.shared.people
     label = entry.name.strip()
-    if len(stated) == 1 and may_be_second(stated[0]):
+    if len(stated) == 1 and can_be_second_name(stated[0]):
         label = label or stated[0]
     return LinkedPerson(names=tuple(map(people.linked_form, stated)), label=label)
 

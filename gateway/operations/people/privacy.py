@@ -34,18 +34,18 @@ from gateway.operations.records.published import describe_record
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.operations.services import OperatorServices
-from spool.disks import new_file
+from spool.disks import create_flushed_file
 from spool.erasing import AGAIN_AFTER_S, ErasureResult, erase_from_storage
 from spool.erasure import erasures_to_json, new_erasure
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.ledger.queries import TOTAL, CostQuery, next_full_hour
 from spool.listing import ListQuery, SortField
 from spool.people import SECOND_NAME, USER, is_address, values_for_filter
-from spool.record import AI_TELEMETRY, USAGE_EVENTS, Correction, Record, moment
+from spool.record import AI_TELEMETRY, USAGE_EVENTS, Correction, Record, utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import ANSWER_PRIVACY_REQUESTS
 from spool.registry.tables.persons import check_name
-from spool.seen import SEVERAL, save_seen
+from spool.seen import SEVERAL, save_viewings
 from spool.storage import Storage
 
 NDJSON = "application/x-ndjson"
@@ -94,7 +94,7 @@ class ReceiptPlace:
     listed: Sequence[str] = field(default_factory=tuple)
 
     def described(self) -> Mapping[str, object]:
-        until = None if self.until is None else moment(self.until)
+        until = None if self.until is None else utc_iso(self.until)
         return {
             "place": self.place,
             "state": self.state,
@@ -209,7 +209,7 @@ async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) 
     ]
     receipt = {
         "id": None if body.dry_run else erasure.id,
-        "at": moment(now),
+        "at": utc_iso(now),
         "dry_run": body.dry_run,
         "names": len(person.names),
         "calls": sum(calls_of for _, calls_of, _ in calls),
@@ -271,7 +271,7 @@ async def download_person(request: OperatorRequest[OperatorServices, None]) -> w
     """
     person = await known_person(request)
     contents = await _stored_contents(request, person)
-    await save_seen()
+    await save_viewings()
     response = web.StreamResponse(headers=_DOWNLOAD)
     async with request.audited("person.export", "download", {"names": len(person.names)}):
         await response.prepare(request.http)
@@ -490,7 +490,7 @@ async def _known_backups(request: OperatorRequest[OperatorServices, Any]) -> Seq
         sort=SortField("id"), order="desc", identity="id", limit=MAX_LISTED, filters={"action": ("backup",)}
     )
     rows = (await request.registry.audit_page(query)).rows
-    return [f"{row.target} ({moment(row.at)})" for row in rows]
+    return [f"{row.target} ({utc_iso(row.at)})" for row in rows]
 
 
 # -- calls -----------------------------------------------------------------------------------------------------
@@ -540,7 +540,7 @@ async def _stored_contents(
     devices = _require_storage(request).devices.all()
     viewings = await registry.viewings.viewings_naming([*person.forms, SEVERAL])
     contents = {
-        "made_at": moment(request.now()),
+        "made_at": utc_iso(request.now()),
         "name": person.label or None,
         "names": list(person.names),
         "months": [{"month": month, "calls": calls, "cost": cost} for month, calls, cost in months],
@@ -551,8 +551,8 @@ async def _stored_contents(
                 "platform": device.platform,
                 "serial": device.serial,
                 "user": device.user,
-                "enrolled_at": moment(device.enrolled_at),
-                "last_seen": moment(device.last_seen),
+                "enrolled_at": utc_iso(device.enrolled_at),
+                "last_seen": utc_iso(device.last_seen),
             }
             for device in devices
             if device.user and is_own(people.recorded_forms(device.user))
@@ -567,7 +567,7 @@ async def _stored_contents(
         "own_viewings": [{**describe_viewing(row), "user": None} for row in viewings if is_own([row.viewer])],
         "roles": [role.name for role in registry.roles.all() if not emails.isdisjoint(role.members)],
         "accounts": [
-            {"email": account.email, "role": account.role, "created": moment(account.created_at)}
+            {"email": account.email, "role": account.role, "created": utc_iso(account.created_at)}
             for account in accounts
         ],
     }
@@ -585,7 +585,7 @@ async def _write_calls(
 ) -> int:
     count = 0
     with ExitStack() as open_files:
-        file = await asyncio.to_thread(open_files.enter_context, new_file(path))
+        file = await asyncio.to_thread(open_files.enter_context, create_flushed_file(path))
         async for lines in _own_calls(request, person):
             await asyncio.to_thread(file.writelines, lines)
             count += len(lines)
@@ -628,5 +628,5 @@ def _make_directory(directory: Path) -> None:
 
 
 def _write_file(path: Path, pieces: Iterable[bytes]) -> None:
-    with new_file(path) as file:
+    with create_flushed_file(path) as file:
         file.writelines(pieces)

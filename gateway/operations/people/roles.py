@@ -162,7 +162,7 @@ class RoleResource(ManagedResource[Role]):
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         """Convert the body, and raise Invalid if it names people that no record can name."""
         for condition in given.filters or ():
-            asking.shared.people.check(value or "" for value in condition.values)
+            asking.shared.people.reject_dropped_names(value or "" for value in condition.values)
         return _role_fields(given)
 
     async def add(self, asking: Asker[Any], fields: Mapping[str, Any], own: Mapping[str, Any]) -> Role:

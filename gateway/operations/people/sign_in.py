@@ -29,7 +29,7 @@ from gateway.operations.requests.admission import (
 )
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid, NotAllowed
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.operators import ADMIN, ROLES, Session
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
@@ -217,9 +217,9 @@ def describe_session(session: Session) -> dict[str, object]:
         "account": session.account or None,
         "began_with": _sign_in_kind(session),
         "address": session.address or None,
-        "created": moment(session.created_at),
-        "last_seen": moment(session.seen_at),
-        "ends": moment(session.ends_at),
+        "created": utc_iso(session.created_at),
+        "last_seen": utc_iso(session.seen_at),
+        "ends": utc_iso(session.ends_at),
     }
 
 
@@ -299,5 +299,5 @@ def _describe_session(session: Session) -> dict[str, object]:
         "actor": session.actor,
         "role": session.role,
         "csrf_token": session.csrf,
-        "ends": moment(session.ends_at),
+        "ends": utc_iso(session.ends_at),
     }

@@ -277,7 +277,7 @@ def _wrap_endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
 
     async def in_turn(_: Messages, context: Context) -> bytes:
         with services.turns.new_request(address_party(_sender_address(services, context))) as work:
-            return await work.run(enter(context))
+            return await work.run_and_charge(enter(context))
 
     return in_turn
 

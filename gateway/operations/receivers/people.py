@@ -19,8 +19,8 @@ from gateway.http.requests import Result
 from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.people.authentication.bearer import Bearer
-from spool.erasure import erasures_to_json, order_for_below
-from spool.people import LATEST, People, hash_under, is_address
+from spool.erasure import erasures_to_json, order_for_lower_levels
+from spool.people import LATEST, People, hash_address_with_key, is_address
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
 from spool.registry.tables.persons import LIMIT, MAX_NAME
@@ -71,7 +71,9 @@ async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) ->
         raise BadPayload("addresses must be e-mail addresses.")
     addresses = {name: at for name, at in body.addresses.items() if not _was_erased_after(people, name, at)}
     keys = [bytes.fromhex(key) for key in body.keys]
-    names = [(people.linked_form(name), *(hash_under(key, name) for key in keys)) for name in addresses]
+    names = [
+        (people.linked_form(name), *(hash_address_with_key(key, name) for key in keys)) for name in addresses
+    ]
     # senders may use half of the limit; the other half is for operators
     most = request.shared.most(LIMIT) // 2
     await registry.persons.join_forms(names, most=most, actor=request.actor)
@@ -109,7 +111,7 @@ async def follow_erasures(request: KeyRequest[TopicServices, ConfirmedErasures])
     await persons.note_below(name, request.body.done, actor=request.actor)
     key = request.shared.people.erasure_key
     return erasures_to_json(
-        order_for_below(erasure, key) for erasure in persons.erasures if name in erasure.below
+        order_for_lower_levels(erasure, key) for erasure in persons.erasures if name in erasure.below
     )
 
 

@@ -16,9 +16,9 @@ from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
 from gateway.operations.requests.address import OPERATION, call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
-from spool.clock import SteadyClock, clock_doubts
+from spool.clock import SteadyClock, clock_ahead_and_delay_s
 from spool.log.values import AcceptedTwice, Books
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION, VIEW_RECORDS
 
@@ -179,10 +179,10 @@ class ConflictItem(msgspec.Struct, kw_only=True):
     answers=OneClock,
 )
 async def show_clock(request: OperatorRequest[SpoolServices, None]) -> Result:
-    step_s, held_s = clock_doubts(request.shared.clock)
+    step_s, held_s = clock_ahead_and_delay_s(request.shared.clock)
     return {
         "clock": {
-            "now": moment(request.now()),
+            "now": utc_iso(request.now()),
             "step_s": step_s,
             "held_s": held_s,
         }
@@ -200,7 +200,7 @@ async def show_clock(request: OperatorRequest[SpoolServices, None]) -> Result:
 async def accept_clock(request: OperatorRequest[SpoolServices, AcceptClock]) -> Result:
     """Accept the wall clock now, so that the retention of records follows it again."""
     clock = request.shared.clock
-    step_s, held_s = clock_doubts(clock)
+    step_s, held_s = clock_ahead_and_delay_s(clock)
     if not isinstance(clock, SteadyClock) or not held_s:
         return {"clock": {"moved_s": 0.0, "was_held_s": 0.0}}
     async with request.audited("clock.accept", "clock", {"step_s": step_s}):
@@ -212,7 +212,7 @@ async def accept_clock(request: OperatorRequest[SpoolServices, AcceptClock]) -> 
 async def receipt(request: OperatorRequest[SpoolServices, None]) -> Result:
     fields = await request.services.log.receipt(request.word("id"))
     at = fields.get("at")
-    return {"receipt": {**fields, "at": moment(at)} if isinstance(at, float) else dict(fields)}
+    return {"receipt": {**fields, "at": utc_iso(at)} if isinstance(at, float) else dict(fields)}
 
 
 @call("GET", "/books", VIEW_OPERATION, "Show the running accounting", answers=BooksAnswer)
@@ -258,7 +258,7 @@ def _counted_twice_lines(twice_by_topic: Mapping[str, AcceptedTwice]) -> Iterato
 
 
 def describe_shape(shape: Finding) -> dict[str, object]:
-    return {**shape, "last_seen": moment(shape["last_seen"])}
+    return {**shape, "last_seen": utc_iso(shape["last_seen"])}
 
 
 IGNORED: List[Finding] = List(
@@ -290,7 +290,7 @@ CONFLICTS: List[Finding] = List(
 
 @call("GET", "/ignored", VIEW_OPERATION, "List unrecognized AI items", lists=IGNORED, item=IgnoredItem)
 async def list_ignored(request: OperatorRequest[SpoolServices, None]) -> Result:
-    return await request.list(IGNORED, MemoryRows(await request.services.log.unrecognised()))
+    return await request.list(IGNORED, MemoryRows(await request.services.log.unrecognised_items()))
 
 
 @call("GET", "/conflicts", VIEW_OPERATION, "List conflicting reports", lists=CONFLICTS, item=ConflictItem)

@@ -34,9 +34,9 @@ from spool.record import (
     UnitCostOperation,
     UsageEvent,
     UsageMetric,
-    moment,
-    pack,
+    pack_records,
     record_to_json,
+    utc_iso,
 )
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
@@ -66,7 +66,7 @@ def describe_dead(letter: DeadLetter) -> dict[str, object]:
         "record_id": letter.record.id.hex(),
         "error": letter.error,
         "status": letter.status,
-        "at": moment(letter.at),
+        "at": utc_iso(letter.at),
     }
 
 
@@ -77,7 +77,7 @@ def describe_refusal(refusal: PartialRefusal) -> dict[str, object]:
         "last": refusal.last,
         "count": refusal.count,
         "words": refusal.words,
-        "at": moment(refusal.at),
+        "at": utc_iso(refusal.at),
     }
 
 
@@ -187,7 +187,7 @@ async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
         "after": _record_hash(record),
     }
     async with request.audited("dead.edit", letter.route, noted):
-        await services.deliveries.dead_edit(id, record)
+        await services.deliveries.edit_dead_letter(id, record)
     await services.wake(letter.route)
     return {
         "edited": {"id": id, "route": letter.route, "fields": list(names), "record": record_to_json(record)}
@@ -200,7 +200,7 @@ async def retry_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result
     letters = await _chosen_letters(request)
     ids = [letter.id for letter in letters]
     async with request.audited("dead.retry", _route_names(letters), _describe_ids(ids)):
-        retried = await services.deliveries.dead_retry(ids)
+        retried = await services.deliveries.retry_dead_letters(ids)
     for route in {letter.route for letter in letters}:
         await services.wake(route)
     return {"retried": retried}
@@ -214,7 +214,7 @@ async def _find_letter(request: OperatorRequest[SpoolServices, Any], id: int) ->
 
 
 def _record_hash(record: Record) -> str:
-    return sha256(pack([record])).hexdigest()
+    return sha256(pack_records([record])).hexdigest()
 
 
 @call("POST", "/dead/discard", OPERATE_SPOOL, "Discard rejected records", answers=Discarded)
@@ -223,7 +223,7 @@ async def discard_dead(request: OperatorRequest[SpoolServices, Letters]) -> Resu
     letters = await _chosen_letters(request)
     ids = [letter.id for letter in letters]
     async with request.audited("dead.discard", _route_names(letters), _describe_ids(ids)):
-        discarded = await services.deliveries.dead_discard(ids)
+        discarded = await services.deliveries.discard_dead_letters(ids)
     for route in {letter.route for letter in letters}:
         # the route may be paused because it had the maximum number of rejected records
         await services.wake(route)
@@ -312,7 +312,7 @@ def _as_recorded(value: Any, name: str, people: People) -> Any:
         return people.recorded_form(value)
     if not isinstance(value, dict):
         return value
-    texts = people.carried_values({key: text for key, text in value.items() if isinstance(text, str)})
+    texts = people.recorded_values({key: text for key, text in value.items() if isinstance(text, str)})
     return {
         key: texts.get(key, item) for key, item in value.items() if key in texts or not isinstance(item, str)
     }

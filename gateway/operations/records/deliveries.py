@@ -27,7 +27,7 @@ from spool.deliveries.values import (
     UnsettledDelivery,
 )
 from spool.errors import Invalid, NotAllowed, NotThere
-from spool.record import AI_TELEMETRY, moment
+from spool.record import AI_TELEMETRY, utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 
@@ -257,7 +257,7 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
         "native": {
             "on": services.native.is_on,
             "version": services.native.version or None,
-            "words": services.native.words,
+            "words": services.native.status_text,
             "spans": None if spans is None else spans.total(),
             "known_spans": None if spans is None else spans["reading"],
         },
@@ -278,10 +278,10 @@ def _describe_lake(state: LakeState, *, shows_words: bool) -> dict[str, object]:
     verdict = state.verdict
     return {
         "route": state.route,
-        "landed_at": None if state.landed_at is None else moment(state.landed_at),
+        "landed_at": None if state.landed_at is None else utc_iso(state.landed_at),
         "verified": verdict
         and {
-            "at": moment(verdict.at),
+            "at": utc_iso(verdict.at),
             "files": verdict.files,
             "rows": verdict.rows,
             "differences": dict(verdict.differences),
@@ -348,7 +348,7 @@ def describe_delivery(delivery: UnsettledDelivery) -> dict[str, object]:
         "state": delivery.state,
         "replay": delivery.replay,
         "attempts": delivery.attempts,
-        "not_before": moment(delivery.not_before) if waits else None,
+        "not_before": utc_iso(delivery.not_before) if waits else None,
         "last_error": delivery.last_error,
     }
 
@@ -401,15 +401,15 @@ async def replay(request: OperatorRequest[SpoolServices, Replay]) -> Result:
     if body.dry_run:
         records = await services.deliveries.replay(body.route, since=since, until=until, dry_run=True)
     else:
-        span = {"since": moment(since), "until": moment(until)}
+        span = {"since": utc_iso(since), "until": utc_iso(until)}
         async with request.audited("route.replay", body.route, span):
             records = await services.deliveries.replay(body.route, since=since, until=until, dry_run=False)
         await services.wake(body.route)
     return {
         "replay": {
             "route": body.route,
-            "since": moment(since),
-            "until": moment(until),
+            "since": utc_iso(since),
+            "until": utc_iso(until),
             "records": records,
             "dry_run": body.dry_run,
         }

@@ -16,7 +16,7 @@ from gateway.operations.records.events import usage_events
 from gateway.operations.records.published import KeptRecord, newest_in_log
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest
-from spool.record import USAGE_EVENTS, UsageEvent, decimal_text, moment
+from spool.record import USAGE_EVENTS, UsageEvent, decimal_text, utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_STREAM_SETTINGS
 
@@ -80,7 +80,7 @@ def _build_preview(
     amounts = [Decimal(found.value or 0) for found in mapped if found is not None]
     rows = [
         {
-            "at": moment(each.committed_at),
+            "at": utc_iso(each.committed_at),
             "element": None if found is None else found.element_name,
             "amount": None if found is None else found.value,
         }

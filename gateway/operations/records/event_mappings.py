@@ -24,7 +24,7 @@ from gateway.normalise.unit_cost import require_stream_name
 from gateway.operations.files.declared import InFiles
 from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
 from spool.errors import AlreadyThere
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.document_table import ManagedTable, Sees
 from spool.registry.documents import DocumentKind, replace_fields, row_version
 from spool.registry.field_notes import Option, example, words
@@ -144,7 +144,7 @@ def mappings_by_type(registry: Registry | None) -> Mapping[str, EventMapping]:
 
 def _describe_mapping(row: EventMapping) -> Answer:
     return build_answer(
-        EventMappingItem, row, created=moment(row.created), last_updated=moment(row.last_updated)
+        EventMappingItem, row, created=utc_iso(row.created), last_updated=utc_iso(row.last_updated)
     )
 
 

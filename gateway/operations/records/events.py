@@ -33,7 +33,7 @@ from gateway.operations.records.published import (
 )
 from gateway.operations.requests.key_requests import KeyRequest
 from spool.log.counted_names import EventType
-from spool.record import NS, USAGE_EVENTS, UsageEvent, decimal_text, moment
+from spool.record import NS, USAGE_EVENTS, UsageEvent, decimal_text, utc_iso
 from spool.registry.scopes import READ_TELEMETRY
 
 
@@ -69,7 +69,7 @@ def describe_type(type: SentType) -> dict[str, object]:
         "type": type.seen.type,
         "count": type.seen.count,
         "amount": _amount_text(type.seen.amount),
-        "last_seen": moment(type.seen.last_seen),
+        "last_seen": utc_iso(type.seen.last_seen),
         "sent_as": type.sent_as,
         "unmapped": type.is_unmapped,
     }

@@ -34,7 +34,7 @@ from spool.listing import DESCENDING, ListPage, SortValue, sort_rank
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_RECORDS
-from spool.turns.fair_turns import pause
+from spool.turns.fair_turns import pause_for_others
 
 STEP = 1024  # records read before the event loop runs other tasks
 OWN_DATES_S = 48 * 3600.0  # seconds of a day and the next day, in which most of the day's late reports arrive
@@ -161,7 +161,7 @@ class RecordRows:
             entries = await self._log.read(AI_TELEMETRY, number, following - 1)
             take(records.kept_records(self._log, entries))
             number = following
-            await pause()
+            await pause_for_others()
         self.beside = records.how_far(records=count, most=records.LOOKED_THROUGH, since=start, until=until)
         return passing
 
@@ -204,7 +204,7 @@ class RecordRows:
                         until = entry.committed_at
                         break
                 number = following
-                await pause()
+                await pause_for_others()
         self.beside = records.how_far(records=seen, most=limit, since=since, until=until)
         return passing
 
@@ -272,7 +272,7 @@ class RankedRows:
                         take(stored)
                 remaining -= below - begin
                 below = begin
-                await pause()
+                await pause_for_others()
         if AI_TELEMETRY in topics:
             async for batch in past_records(self._request, days, most=remaining):
                 for stored in batch:
@@ -301,7 +301,7 @@ class RankedRows:
                     since = stored.committed_at if count == records.LOOKED_THROUGH else since
                     take(replace(stored, is_number_shown=False))
             below = begin
-            await pause()
+            await pause_for_others()
         if count < records.LOOKED_THROUGH:
             async for batch in past_records(self._request, days):
                 own_records = [

@@ -21,7 +21,7 @@ from spool.deliveries.protocols import PastDates, PastRecord, PastRecords
 from spool.errors import SpoolUnavailable
 from spool.ledger.own_records import first_after
 from spool.record import AI_TELEMETRY
-from spool.turns.fair_turns import pause
+from spool.turns.fair_turns import pause_for_others
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ async def past_records(
         async with aclosing(past.read(dates, below=floor, most=most, oldest_first=oldest_first)) as parts:
             async for batch in parts:
                 yield [_past_to_kept(request, stored) for stored in batch]
-                await pause()
+                await pause_for_others()
     except SpoolUnavailable as error:
         _raise_or_log(request, error)
 

@@ -18,8 +18,8 @@ from spool.ledger.work import UNITS, Digests, countable_name, is_digest
 from spool.ledger.work_links import NO_LINKS, TARGETS, UnitLinks
 from spool.log.protocols import Log
 from spool.log.values import Entry
-from spool.record import AiRecord, Correction, Inference, Record, UsageMetric, moment, record_to_json
-from spool.turns.fair_turns import pause
+from spool.record import AiRecord, Correction, Inference, Record, UsageMetric, record_to_json, utc_iso
+from spool.turns.fair_turns import pause_for_others
 
 # Number of newest records that are searched. Costs of older records are in the totals, and an older record
 # can be found by its id.
@@ -128,7 +128,7 @@ def describe_place(stored: KeptRecord) -> dict[str, object]:
     return {
         "topic": stored.topic,
         "number": stored.number if stored.is_number_shown else None,
-        "committed_at": moment(stored.committed_at),
+        "committed_at": utc_iso(stored.committed_at),
         "state": stored.state,
     }
 
@@ -144,7 +144,7 @@ def how_far(*, records: int, most: int, since: float | None, until: float | None
     Describe how many records were searched, the maximum, and the time range of their commits. `until` None
     means until now.
     """
-    first, last = (None if edge is None else moment(edge) for edge in (since, until))
+    first, last = (None if edge is None else utc_iso(edge) for edge in (since, until))
     return {"looked_through": {"records": records, "most": most, "since": first, "until": last}}
 
 
@@ -165,7 +165,7 @@ async def _newest_in_topic(log: Log, topic: str) -> Sequence[KeptRecord]:
         entries = await log.read(topic, first, below - 1, with_open=True)
         stored_records += reversed(list(kept_records(log, entries)))
         below = first
-        await pause()
+        await pause_for_others()
     return stored_records
 
 

@@ -34,11 +34,11 @@ from spool.log.planning.corrections import MOST, correction_id
 from spool.log.protocols import Log
 from spool.log.values import Entry
 from spool.people import USER, values_for_filter
-from spool.record import TOPICS, Correction, Inference, Record, counted_cost, decimal_text, moment
+from spool.record import TOPICS, Correction, Inference, Record, counted_cost, decimal_text, utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_RECORDS
-from spool.seen import note_people
-from spool.turns.fair_turns import pause
+from spool.seen import note_viewed_people
+from spool.turns.fair_turns import pause_for_others
 
 LOOK_BACK_S = 86_400  # seconds to search back for an id that the list of recent ids does not contain
 NOT_STORED = (
@@ -226,11 +226,11 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
         stored = None
     if stored is None:
         raise NotThere(
-            f"no record with this id was stored since {moment(since)}, and it is not among the recent "
+            f"no record with this id was stored since {utc_iso(since)}, and it is not among the recent "
             "ids: it may have been deleted after spool.retention, or be older; search further back "
             "with since"
         )
-    note_people({USER: values_for_filter(USER, stored.value)})
+    note_viewed_people({USER: values_for_filter(USER, stored.value)})
     try:
         book = await asyncio.to_thread(services.money.prices)
     except CardUnreadable as error:
@@ -322,7 +322,7 @@ async def _find_in_span(log: Log, id: bytes, since: float, until: float) -> Kept
             if not entries or entries[0].committed_at < since:
                 break
             last = entries[0].first - 1
-            await pause()
+            await pause_for_others()
     return None
 
 

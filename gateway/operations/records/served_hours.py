@@ -15,7 +15,7 @@ from spool.ledger.own_records import first_after
 from spool.ledger.sums import HOUR_S, counted_hour
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, TOKEN_UNIT, Record, UsageMetric
-from spool.turns.fair_turns import pause
+from spool.turns.fair_turns import pause_for_others
 
 logger = logging.getLogger(__name__)
 STEP = 1024  # records read before the event loop runs other tasks
@@ -66,7 +66,7 @@ class ServedHours:
                 self._add_records(entry.records, entry.committed_at)
             self._next = following
             self._drop_oldest()
-            await pause()
+            await pause_for_others()
         return until == below
 
     def _add_records(self, records: Iterable[Record | None], committed_at: float) -> None:

@@ -19,7 +19,7 @@ from gateway.operations.services import OperatorServices
 from spool.ledger.own_records import STEP, OwnRecord, own_records_in
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.registry.permission_sets import VIEW_RECORDS
-from spool.seen import save_seen
+from spool.seen import save_viewings
 
 MOST_AT_ONCE = 500  # maximum number of records per topic in one event
 Passes = Callable[[KeptRecord], bool]
@@ -44,7 +44,7 @@ async def tail(request: OperatorRequest[OperatorServices, None]) -> web.StreamRe
     """
     listed = await records_in_views(request)
     passes = row_filter(listed, list(request.http.query.items()), request.shared.people)
-    await save_seen()
+    await save_viewings()
     return await send_event_stream(
         request, _own_tail(request, passes) if request.is_limited else _tail_reader(request, passes)
     )

@@ -19,7 +19,7 @@ from gateway.http.requests import IDEMPOTENCY_KEY, AdmittedRequest
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.holders.receivers import ReceiverServices
 from gateway.people.authentication.bearer import Bearer
-from spool.identity import Identity, RequestNames, build_request_names, no_identity, request_item_id
+from spool.identity import Identity, RequestNames, build_request_names, random_identity, request_item_id
 from spool.registry.operators import Actor
 
 Held = TypeVar("Held")
@@ -79,5 +79,5 @@ def item_identity(names: RequestNames | None, place: int, given: bytes | None) -
     if given is not None:
         return Identity(given)
     if names is None:
-        return no_identity()
+        return random_identity()
     return Identity(request_item_id(names, place))

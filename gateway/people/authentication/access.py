@@ -25,7 +25,7 @@ from spool.caches import make_room
 from spool.clock import Clock
 from spool.errors import AlreadyThere, KeyEnded, NotAllowed, NotThere, SpoolError
 from spool.log.partial_reports import Expectation
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry import enrolment_tokens
 from spool.registry.enrolment_tokens import EnrolmentToken
 from spool.registry.keys import DELETED, DISABLED, ENABLED, EXPIRED, OPENS, WAITS, Key
@@ -613,7 +613,7 @@ class Access:
         tried = ExpiredTries(expires_at=expiry, count=1, newest=now)
         self._unwritten_tries[key.id] = tried.combine(self._unwritten_tries.get(key.id))
         message = (
-            f"this API key expired on {moment(expiry)}; use another key, or ask an operator to move the date"
+            f"this API key expired on {utc_iso(expiry)}; use another key, or ask an operator to move the date"
         )
         return self._count_and_refuse("expired_key", message)
 

@@ -65,7 +65,8 @@ def leased_task(name: str, run: Run) -> Task:
 def tasks_by_name(tasks: Iterable[Task], leases: Leases) -> Background:
     """Return the tasks by name. A task with a lease waits until it gets the lease."""
     return {
-        task.name: partial(leases.run, task.lease, task.run) if task.lease else task.run for task in tasks
+        task.name: partial(leases.run_while_leased, task.lease, task.run) if task.lease else task.run
+        for task in tasks
     }
 
 
@@ -143,7 +144,7 @@ async def _run_inspector(operators: OperatorServices) -> None:
 
 async def _follow_erasures(assembler: Assembler) -> None:
     erasing = await import_in_thread("spool.erasing")
-    await erasing.run_erasures(assembler.storage, assembler.clock, device_revoker(""))
+    await erasing.run_erasures_forever(assembler.storage, assembler.clock, device_revoker(""))
 
 
 async def _run_ledger_mender(assembler: Assembler, operators: OperatorServices) -> None:
@@ -198,7 +199,7 @@ async def _retain_files(files: ContainerFiles, assembler: Assembler) -> None:
 
 async def _run_retention(log: Log, connections: BillingConnections) -> None:
     while True:
-        await log.retain()
+        await log.run_retention()
         await connections.delete_old_months()
         await asyncio.sleep(RETAIN_EVERY_S)
 

@@ -83,11 +83,11 @@ async def report_as_laptops(note: DemoNote, devices: DeviceLifecycle, clock: Clo
     """Send the heartbeats of the demo's laptops while the server runs."""
     while True:
         for id in note.laptops:
-            devices.table.change_soon(
+            devices.table.change_and_write_soon(
                 id, lambda device: _device_seen_now(device, clock.now(), sends_calls=True)
             )
         for id in note.losing_laptops:
-            devices.table.change_soon(
+            devices.table.change_and_write_soon(
                 id, lambda device: _device_seen_now(device, clock.now(), sends_calls=False)
             )
         await asyncio.sleep(devices.interval_s)

@@ -28,7 +28,7 @@ async def lake_states(config: Config, storage: Storage) -> Sequence[LakeState]:
     if not config.destinations or storage.registry is None:
         return ()
     from exporters.destinations.catalogue import TYPES
-    from spool.deliveries.protocols import LakeState, kept_verdict, stored_landing_time
+    from spool.deliveries.protocols import LakeState, read_lake_verdict, read_landing_time
 
     landings = storage.small.open_table(LANDINGS)
     table = storage.registry.statements
@@ -37,8 +37,8 @@ async def lake_states(config: Config, storage: Storage) -> Sequence[LakeState]:
     return [
         LakeState(
             route=route,
-            landed_at=await _landed_at(landings, route) or await stored_landing_time(table, route),
-            verdict=await kept_verdict(table, route),
+            landed_at=await _landed_at(landings, route) or await read_landing_time(table, route),
+            verdict=await read_lake_verdict(table, route),
         )
         for route in routes
     ]

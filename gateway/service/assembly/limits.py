@@ -16,7 +16,7 @@ from spool.registry.document_table import INSIGHTS
 from spool.registry.insights import MAX_INSIGHTS
 from spool.registry.roles import RoleLimits
 from spool.settings import MAX_SENDERS, MAX_SERIES
-from spool.shares import HeldByKey, KeyShare, nearly_full, nearly_gives_way
+from spool.shares import HeldByKey, KeyShare, nearly_evicted_keys, nearly_full_keys
 from spool.storage import Storage
 from spool.streams import StreamSize
 
@@ -55,7 +55,7 @@ def current_limits(
         Limit(
             "devices.max_opamp_connections", config.devices.max_opamp_connections, len(receivers.websockets)
         ),
-        Limit("container.max_bytes", container.max_bytes, files.sums.size),
+        Limit("container.max_bytes", container.max_bytes, files.sums.total_bytes),
         Limit("container.max_files", container.max_files, files.sums.row_count),
     ]
 
@@ -74,34 +74,38 @@ async def nearly_used_shares(
     clusters_by_key = Counter(storage.clusters.first_reporting_keys())
     clusters_by_key[""] = len(storage.clusters) - clusters_by_key.total()
     limits = [
-        *nearly_full(
+        *nearly_full_keys(
             "devices.max",
             # the number of uses limits the devices of a token, not its share
             Counter("" if device.token else device.enrolled_by for device in devices if device.last_seen),
             config.devices.max,
         ),
-        *nearly_full("clusters.max", clusters_by_key, config.clusters.max),
-        *nearly_full("container.max_files", storage.container_files.sums.open, config.container.max_files),
-        *nearly_full(
-            "container.max_bytes", storage.container_files.sums.waiting_bytes, config.container.max_bytes
+        *nearly_full_keys("clusters.max", clusters_by_key, config.clusters.max),
+        *nearly_full_keys(
+            "container.max_files", storage.container_files.sums.open, config.container.max_files
         ),
-        *nearly_gives_way(MAX_SENDERS, senders, config.spool.max_senders),
+        *nearly_full_keys(
+            "container.max_bytes",
+            storage.container_files.sums.waiting_bytes_by_key,
+            config.container.max_bytes,
+        ),
+        *nearly_evicted_keys(MAX_SENDERS, senders, config.spool.max_senders),
     ]
     streams = Counter[str]()
     stream_bytes = Counter[str]()
     for stream in await storage.streams.stream_sizes():
         streams[stream.created_by] += 1
         stream_bytes[stream.created_by] += stream.bytes
-    limits += nearly_full("spool.max_streams", streams, config.spool.max_streams)
-    limits += nearly_full("spool.max_stream_bytes", stream_bytes, config.spool.max_stream_bytes)
+    limits += nearly_full_keys("spool.max_streams", streams, config.spool.max_streams)
+    limits += nearly_full_keys("spool.max_stream_bytes", stream_bytes, config.spool.max_stream_bytes)
     for of, amount in waiting.items():
-        limits += nearly_gives_way(f"spool.pending_items{of}", amount.items, config.spool.pending_items)
-        limits += nearly_gives_way(f"spool.pending_bytes{of}", amount.bytes, config.spool.pending_bytes)
+        limits += nearly_evicted_keys(f"spool.pending_items{of}", amount.items, config.spool.pending_items)
+        limits += nearly_evicted_keys(f"spool.pending_bytes{of}", amount.bytes, config.spool.pending_bytes)
     if storage.registry is not None:
         held = await storage.registry.row_counts_by_maker()
         fixed = {INSIGHTS: MAX_INSIGHTS, **storage.registry.fixed_bounds()}
         for limit, counts_by_key in held.items():
-            limits += nearly_full(limit, counts_by_key, fixed.get(limit) or config.most(limit))
+            limits += nearly_full_keys(limit, counts_by_key, fixed.get(limit) or config.most(limit))
     return limits
 
 

@@ -215,7 +215,9 @@ class Assembler:
         return access
 
     async def _other_gateways(self) -> Sequence[str]:
-        return [node.name for node in await self.storage.leases.nodes() if node.is_live and not node.is_this]
+        return [
+            node.name for node in await self.storage.leases.node_states() if node.is_live and not node.is_this
+        ]
 
     async def start_sign_ins(self, metrics: Metrics) -> None:
         """
@@ -300,7 +302,7 @@ class Assembler:
             self.waiting.append(("", lambda: shared.held))
             alone = {"merge window": shared.run, "shadows": shadows.run, "counters": counters.run}
             background: Background = {
-                name: partial(self.storage.leases.run, name, run) for name, run in alone.items()
+                name: partial(self.storage.leases.run_while_leased, name, run) for name, run in alone.items()
             }
             return intake, shared, {**background, "senders": shadows.age}
         merger = Merger(

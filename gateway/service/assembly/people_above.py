@@ -57,7 +57,9 @@ class PeopleLink:
     async def run(self) -> None:
         await wait_until(lambda: self._tollhouse_above() is not None)
         above = self.above or self._open_link()
-        orders = partial(self._assembler.storage.leases.run, "erasures above", above.follow_erasures)
+        orders = partial(
+            self._assembler.storage.leases.run_while_leased, "erasures above", above.follow_erasures
+        )
         await asyncio.gather(above.send_addresses_forever(), orders())
 
     async def _erase_person(self, order: Erasure) -> None:

@@ -253,6 +253,6 @@ class Observers:
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = observers
 
-    def committed(self, commit: Commit) -> None:
+    def note_commit(self, commit: Commit) -> None:
         for observer in self._observers:
-            observer.committed(commit)
+            observer.note_commit(commit)

@@ -38,7 +38,7 @@ from spool.identity import Identity, cloud_event_id
 from spool.ledger.ledger import Ledger
 from spool.log.books import route_topic
 from spool.log.values import Submission
-from spool.record import AI_TELEMETRY, NS, UNIT_COST, USAGE_EVENTS, UnitCostOperation, UsageEvent, moment
+from spool.record import AI_TELEMETRY, NS, UNIT_COST, USAGE_EVENTS, UnitCostOperation, UsageEvent, utc_iso
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
@@ -170,7 +170,7 @@ async def _add_devices(storage: Storage, now: float, begin: int, losing: Sequenc
         newest = now - LATE_DAYS * DAY_S if loses else now
         sources = {workload.source for workload in WORKLOADS if person in workload.users}
         assistants = sorted({name for source in sources if (name := assistant_of_source(source)) is not None})
-        claim = {"state": UNUSED, "used_at": moment(now)}
+        claim = {"state": UNUSED, "used_at": utc_iso(now)}
         uses: Mapping[str, Memory] = {}
         if loses:
             claim |= {"state": TELEMETRY_OFF, "cause": "settings"}
@@ -198,13 +198,13 @@ async def _add_routes(deliveries: Deliveries, plant_names: Sequence[str], now: f
         [RouteSpec(name=ROUTES[word], topic=route_topic(ROUTES[word])) for word in plant_names]
     )
     if "parked-route" in plant_names:
-        await deliveries.set_state(ROUTES["parked-route"], PARKED, REFUSAL)
+        await deliveries.set_route_state(ROUTES["parked-route"], PARKED, REFUSAL)
     for _ in range(DEAD if "dead-letters" in plant_names else 0):
-        delivery = await deliveries.take_due(ROUTES["dead-letters"], now=now, max_records=1)
+        delivery = await deliveries.take_due_delivery(ROUTES["dead-letters"], now=now, max_records=1)
         if delivery is not None:
             await deliveries.set_aside(delivery, error="the record's model is not allowed here", status="422")
     if "unknown-arrival" in plant_names:
-        cut_off = await deliveries.take_due(ROUTES["unknown-arrival"], now=now, max_records=SUMS)
+        cut_off = await deliveries.take_due_delivery(ROUTES["unknown-arrival"], now=now, max_records=SUMS)
         if cut_off is not None:
             await deliveries.mark_unknown(
                 cut_off, reason="no answer within 30 s; the sums may have been added"

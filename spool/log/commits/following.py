@@ -24,7 +24,7 @@ from spool.log.commits.unfolded import UnfoldedCommits
 from spool.log.duplicates import DuplicateIndex
 from spool.log.entries.codec import NO_RECORD
 from spool.log.partial_reports import PartialReport
-from spool.log.pending_spans import GivenValues, change_given
+from spool.log.pending_spans import GivenValues, change_given_values
 from spool.log.planning.plan import Plan
 from spool.log.planning.planner import Planner
 from spool.record import TOPICS
@@ -38,7 +38,7 @@ ByTopic = tuple[int, ...]  # in the order of TOPICS
 
 
 class CommitRow(NamedTuple):
-    """A commit for processes that follow the log. `pack_ids` encodes `ids`."""
+    """A commit for processes that follow the log. `pack_plan_ids` encodes `ids`."""
 
     id: int
     period: int
@@ -80,7 +80,7 @@ class _StoredIds(msgspec.Struct, array_like=True):
 _packed = msgspec.msgpack.Decoder(_StoredIds)
 
 
-def pack_ids(plan: Plan) -> bytes:
+def pack_plan_ids(plan: Plan) -> bytes:
     return pack_new_ids(NewIds(tuple(plan.ids), tuple(plan.ids.values()), plan.hours), plan.span_rows)
 
 
@@ -124,7 +124,7 @@ def unpack_spans(data: bytes) -> Sequence[PartialReport]:
         return ()
 
 
-def change_spans(data: bytes, change: Callable[[GivenValues], GivenValues]) -> bytes:
+def change_packed_spans(data: bytes, change: Callable[[GivenValues], GivenValues]) -> bytes:
     """Return packed ids with changed values of spans. Damaged ids stay."""
     try:
         packed = _packed.decode(data)
@@ -132,7 +132,7 @@ def change_spans(data: bytes, change: Callable[[GivenValues], GivenValues]) -> b
         return data
     if not packed.spans:
         return data
-    packed.spans = [row._replace(body=change_given(row.body, change)) for row in packed.spans]
+    packed.spans = [row._replace(body=change_given_values(row.body, change)) for row in packed.spans]
     return msgspec.msgpack.encode(packed)
 
 
@@ -161,7 +161,7 @@ class Following:
     """
     State of a log after the newest followed row.
 
-    Rows are followed on one thread at a time. Any thread may call `closed_at`.
+    Rows are followed on one thread at a time. Any thread may call `lowest_open_numbers`.
     """
 
     def __init__(self, index: DuplicateIndex, *, hold_s: float, max_spans: int) -> None:
@@ -184,39 +184,39 @@ class Following:
         `first` has each topic's first number whose ids are in no run.
         """
         for index, row in enumerate(rows):
-            self._learn_ids(row, first, known_in_runs=in_runs_in_part and index == 0)
+            self._index_ids(row, first, known_in_runs=in_runs_in_part and index == 0)
             first = row.next
 
     def load_open_rows(self, rows: Iterable[CommitRow]) -> None:
         for row in rows:
-            self._note_row(row)
+            self._note_commit_row(row)
 
     def apply_foreign_row(self, row: CommitRow) -> None:
         """Apply the row of another process, or a row of this process of which the result was lost."""
-        self._learn_ids(row, self.last.next)
-        self._note_row(row)
+        self._index_ids(row, self.last.next)
+        self._note_commit_row(row)
 
     def apply_own_commit(self, row: CommitRow, plan: Plan) -> None:
         """Apply a commit of this process. Its result must be known."""
         before = self.last.next
         self.planner.apply_plan(plan)
-        self._note_ids(row, before, len(plan.ids))
-        self._note_row(row)
+        self._note_unfolded_ids(row, before, len(plan.ids))
+        self._note_commit_row(row)
 
-    def folded_through(self, taken: int) -> tuple[int, ByTopic]:
+    def bounds_after_fold(self, taken: int) -> tuple[int, ByTopic]:
         """
         Return the commit, and each topic's highest closed number, up to which all ids are in runs if the
         oldest `taken` move there.
         """
-        first_unfolded = self._unfolded.first_left(taken)
+        first_unfolded = self._unfolded.first_unfolded_numbers(taken)
         closed = zip(TOPICS, self.last.closed, strict=True)
         through = tuple(min(below, first_unfolded.get(topic, below)) - 1 for topic, below in closed)
         return first_unfolded.get(COMMIT, self.last.id + 1) - 1, through
 
-    def note_fold(self, taken: int) -> None:
+    def note_folded_ids(self, taken: int) -> None:
         self._unfolded.note_fold(taken)
 
-    def closed_at(self, now: float, *, durable: float = inf) -> ByTopic:
+    def lowest_open_numbers(self, now: float, *, durable: float = inf) -> ByTopic:
         """
         Return each topic's lowest open number, by commits up to `durable`.
 
@@ -232,7 +232,7 @@ class Following:
             return tuple(map(max, self._open[end - 1].next, closed)) if end else closed
 
     @property
-    def durable_number(self) -> int:
+    def durable_commit_id(self) -> int:
         return max(self.confirmed, self.last.durable)
 
     def measure_unconfirmed(self) -> tuple[float, int]:
@@ -252,12 +252,12 @@ class Following:
         before = self.last.at
         return before if now < before <= now + SOONER_S else now
 
-    def closes_at(self) -> float | None:
+    def next_close_at(self) -> float | None:
         """Return when the oldest open record closes."""
         with self._lock:
             return self._open[0].at + self._hold_s if self._open else None
 
-    def _learn_ids(self, row: CommitRow, first: ByTopic, *, known_in_runs: bool = False) -> None:
+    def _index_ids(self, row: CommitRow, first: ByTopic, *, known_in_runs: bool = False) -> None:
         try:
             new = unpack_ids(row.ids)
         except ValueError as error:
@@ -266,23 +266,23 @@ class Following:
         ids: dict[int, int] = {}
         hours = []
         for id, place, hour in zip(new.ids, new.places, new.hours, strict=True):
-            if self.index.knows(id) or (known_in_runs and self.index.is_in_runs(id, hour)):
+            if self.index.is_among_newest(id) or (known_in_runs and self.index.is_in_runs(id, hour)):
                 continue
             ids[id] = place
             hours.append(hour)
         if ids:
-            self.index.add(ids, hours, row.at)
-            self._note_ids(row, first, len(ids))
+            self.index.add_ids(ids, hours, row.at)
+            self._note_unfolded_ids(row, first, len(ids))
         if row.ids:
-            self.planner.spans.load(unpack_spans(row.ids))
+            self.planner.spans.load_rows(unpack_spans(row.ids))
 
-    def _note_ids(self, row: CommitRow, first: ByTopic, count: int) -> None:
+    def _note_unfolded_ids(self, row: CommitRow, first: ByTopic, count: int) -> None:
         topics = zip(TOPICS, first, row.next, strict=True)
         self._unfolded.note_commit(
             count, {COMMIT: row.id} | {topic: number for topic, number, after in topics if number < after}
         )
 
-    def _note_row(self, row: CommitRow) -> None:
+    def _note_commit_row(self, row: CommitRow) -> None:
         with self._lock:
             self._unconfirmed.append(_UnconfirmedCommit(row.id, row.at, self.last.size, self.last.next))
             self.last = row
@@ -300,7 +300,7 @@ class Following:
         )
 
     def _forget_confirmed(self) -> None:
-        while self._unconfirmed and self._unconfirmed[0].id <= self.durable_number:
+        while self._unconfirmed and self._unconfirmed[0].id <= self.durable_commit_id:
             self._unconfirmed.popleft()
 
 
@@ -339,7 +339,7 @@ def _from_bytes(type: str, data: bytes) -> array[int]:
 # -- names that a later report adds to a stored record ---------------------------------------------------
 
 
-FIRST, AFTER = "names ", "names!"  # the keys of `fact_key` sort between the two
+FIRST, AFTER = "names ", "names!"  # the keys of `names_fact_key` sort between the two
 
 
 class _Names(msgspec.Struct, array_like=True):
@@ -350,7 +350,7 @@ class _Names(msgspec.Struct, array_like=True):
 _names = msgspec.msgpack.Decoder(_Names)
 
 
-def fact_key(number: int) -> str:
+def names_fact_key(number: int) -> str:
     """Return the key of a fact. Keys sort by commit."""
     return f"{FIRST}{number:020}"
 
@@ -374,7 +374,7 @@ def unpack_names(data: bytes) -> tuple[float, NewIds]:
     return names.at, unpack_ids(names.ids)
 
 
-def names_in(facts: Mapping[str, bytes]) -> Iterator[tuple[int, int, int]]:
+def names_from_facts(facts: Mapping[str, bytes]) -> Iterator[tuple[int, int, int]]:
     """Yield id, place and hour of each name."""
     for name in sorted(facts):
         if FIRST <= name < AFTER:

@@ -52,7 +52,7 @@ class UnfoldedCommits:
             for kind, number in first.items():
                 self._firsts.setdefault(kind, deque()).append((self._noted, number))
 
-    def first_left(self, taken: int = 0) -> dict[str, int]:
+    def first_unfolded_numbers(self, taken: int = 0) -> dict[str, int]:
         """
         Return, by kind, the first number with ids in no run after `taken` more are moved.
 

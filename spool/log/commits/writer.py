@@ -125,7 +125,7 @@ class GroupWriter:
         self._timer: asyncio.TimerHandle | None = None
         self._somebody = asyncio.Event()
         self._closing = asyncio.Event()
-        self._task = asyncio.create_task(self._run(), name="group commit")
+        self._task = asyncio.create_task(self._commit_until_closed(), name="group commit")
         self._task.add_done_callback(self._fail_waiting)
 
     @property
@@ -160,7 +160,7 @@ class GroupWriter:
             raise SpoolUnavailable("the task that writes to disk has ended. Restart Tollhouse")
         work = current_work()
         party = None if work is None else work.party
-        if len(self._waiting) >= self._max_waiting and not self._make_room(party):
+        if len(self._waiting) >= self._max_waiting and not self._refuse_newest_of_busiest(party):
             raise self._queue_full_error()
         now = self._loop.time()
         if self._began is not None and now - self._began > self._wait_s:
@@ -174,7 +174,7 @@ class GroupWriter:
             self.is_overtaken = True
         self._waiting.append(_WaitingSubmission(submission, receipt, until, party, _item_count(submission)))
         if self._timer is None:
-            self._timer = self._loop.call_at(until, self._refuse_late)
+            self._timer = self._loop.call_at(until, self._refuse_late_submissions)
         self._somebody.set()
         return await receipt
 
@@ -184,7 +184,7 @@ class GroupWriter:
         self._somebody.set()
         await asyncio.wait([self._task])
 
-    async def _run(self) -> None:
+    async def _commit_until_closed(self) -> None:
         has_more = False
         while self._waiting or not self._closing.is_set():
             await self._wait_for_submission(TICK_S if has_more else None)
@@ -244,7 +244,7 @@ class GroupWriter:
         first = group[0].party
         if first is None or not first.turns.commits_are_shared:
             return False
-        return first.turns.expects_lighter(min(map(_recent_use, group)))
+        return first.turns.is_lighter_expected(min(map(_recent_use, group)))
 
     def _take_next_group(self) -> list[_WaitingSubmission]:
         """
@@ -293,7 +293,7 @@ class GroupWriter:
             for waiter in group:
                 _set_error(waiter.receipt, error)
         except GroupOvertaken:
-            self._give_way(group)
+            self._requeue_group(group)
         except IndexOutOfStep as error:
             _set_answers(group, error.answers)
             raise  # ends this task; the next start loads the index from disk
@@ -310,12 +310,12 @@ class GroupWriter:
             _charge_parties(group)
             _set_answers(group, answers)
 
-    def _give_way(self, group: Sequence[_WaitingSubmission]) -> None:
+    def _requeue_group(self, group: Sequence[_WaitingSubmission]) -> None:
         self._gave_way = True
         self._waiting = deque(sorted((*group, *self._waiting), key=_wait_deadline))
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(self._waiting[0].until, self._refuse_late)
+        self._timer = self._loop.call_at(self._waiting[0].until, self._refuse_late_submissions)
 
     def _raise_group_limit(self, kept: int) -> None:
         limit = max(self._most, kept)
@@ -327,7 +327,7 @@ class GroupWriter:
             "(spool.waiting_submissions)"
         )
 
-    def _make_room(self, newcomer: Party | None) -> bool:
+    def _refuse_newest_of_busiest(self, newcomer: Party | None) -> bool:
         """
         Refuse the newest submission of the party with the most waiting ones. Return False if `newcomer` is
         that party.
@@ -341,7 +341,7 @@ class GroupWriter:
         del self._waiting[newest]
         return True
 
-    def _refuse_late(self) -> None:
+    def _refuse_late_submissions(self) -> None:
         now = self._loop.time()
         late = f"{self._keeper} did not respond in time (spool.commit_wait)"
         while self._waiting and self._waiting[0].until <= now:
@@ -356,7 +356,7 @@ class GroupWriter:
                 elif not waiter.receipt.done():
                     ends.append(waiter.until)
         again_at = max(min(ends), now + TOGETHER_S) if ends else None
-        self._timer = self._loop.call_at(again_at, self._refuse_late) if again_at else None
+        self._timer = self._loop.call_at(again_at, self._refuse_late_submissions) if again_at else None
 
     def _fail_waiting(self, task: asyncio.Task[None]) -> None:
         """Fail the waiting submissions because the task has ended. Health checks report this."""
@@ -381,7 +381,7 @@ def _item_count(submission: Submission) -> int:
 
 def _recent_use(waiter: _WaitingSubmission) -> float:
     """Return a party's recent use. A small use counts as 0, so that parties with little use are equal."""
-    return 0.0 if waiter.party is None or waiter.party.is_little else waiter.party.used
+    return 0.0 if waiter.party is None or waiter.party.has_little_use else waiter.party.used
 
 
 def _wait_deadline(waiter: _WaitingSubmission) -> float:

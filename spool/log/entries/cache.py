@@ -87,7 +87,7 @@ class CommittedEntry(NamedTuple):
     cached: CachedEntry
 
 
-def committed_entries(
+def build_committed_entries(
     topic: str, first: int, records: list[Record], *, copies: bool
 ) -> Iterator[CommittedEntry]:
     """
@@ -98,7 +98,7 @@ def committed_entries(
     packed.
     """
     copies = copies and {*map(type, records)} <= _COPIED_TYPES
-    for part, packed in codec.slice_records(list(map(copy, records)) if copies else records):
+    for part, packed in codec.pack_in_slices(list(map(copy, records)) if copies else records):
         body = codec.compress_entry(packed, codec.entry_place(topic, first, len(part)))
         if copies:
             cached = CachedEntry(None, None, [*part], checksum=body.checksum)
@@ -132,7 +132,7 @@ class EntryCache:
 
     def find(self, topic: str, first: int, checksum: int) -> CachedEntry | None:
         with self._lock:
-            self._note_reached(topic, first)
+            self._mark_read_through(topic, first)
             entry = self._kept.get((topic, first))
             return None if entry is None or entry.checksum != checksum else entry
 
@@ -142,7 +142,7 @@ class EntryCache:
                 first: entry for (entry_topic, first), entry in self._kept.items() if entry_topic == topic
             }
 
-    def put(
+    def put_entry(
         self, topic: str, first: int, raws: list[msgspec.Raw], packed: bytes, *, checksum: int = 0
     ) -> CachedEntry:
         entry = CachedEntry(raws, packed, checksum=checksum)
@@ -153,11 +153,11 @@ class EntryCache:
         return entry
 
     @property
-    def takes_commits(self) -> bool:
+    def can_take_commits(self) -> bool:
         """Whether readers use the cache, and there is room."""
         return bool(self._unread) and self._unread_bytes < self._max_unread
 
-    def add(self, entries: Iterable[CommittedEntry]) -> None:
+    def add_committed(self, entries: Iterable[CommittedEntry]) -> None:
         """
         Add the entries of a durable commit. If too many entries are unread, older ones stay, because readers
         need them first.
@@ -170,7 +170,7 @@ class EntryCache:
                     self._unread_bytes += entry.size
                     self._make_room(entry.size)
 
-    def _note_reached(self, topic: str, first: int) -> None:
+    def _mark_read_through(self, topic: str, first: int) -> None:
         """
         Note that a reader reached an entry. Earlier entries that the reader left out may be dropped as well.
         """
@@ -200,7 +200,7 @@ class EntryCache:
     def forget_below(self, oldest: Mapping[str, int]) -> None:
         with self._lock:
             for topic in list(self._unread):
-                self._note_reached(topic, oldest[topic] - 1)
+                self._mark_read_through(topic, oldest[topic] - 1)
             for topic, first in list(self._kept):
                 if first < oldest[topic]:
                     self._remove_entry(topic, first)

@@ -45,7 +45,7 @@ class EntryBody(NamedTuple):
     data: bytes
 
 
-def slice_records(records: list[Record]) -> Iterator[tuple[list[Record], bytes]]:
+def pack_in_slices(records: list[Record]) -> Iterator[tuple[list[Record], bytes]]:
     """Cut records into slices of at most MAX_RECORDS and about MAX_BYTES."""
     step = MAX_RECORDS
     start = 0
@@ -79,7 +79,7 @@ def entry_checksum(data: bytes, place: str) -> int:
     return zlib.crc32(data, zlib.crc32(place.encode()))
 
 
-def check_entry(body: EntryBody, place: str) -> bytes:
+def decompress_entry(body: EntryBody, place: str) -> bytes:
     """Return the decompressed bytes. Raises EntryUnreadable if they are damaged or of an unknown format."""
     if body.version != VERSION:
         raise EntryUnreadable(
@@ -97,9 +97,9 @@ def check_entry(body: EntryBody, place: str) -> bytes:
     return packed
 
 
-def stored_raws(body: EntryBody, topic: str, first: int, count: int) -> tuple[list[msgspec.Raw], bytes]:
+def unpack_entry(body: EntryBody, topic: str, first: int, count: int) -> tuple[list[msgspec.Raw], bytes]:
     """Return the records one by one and packed together. Raises EntryUnreadable."""
-    packed = check_entry(body, entry_place(topic, first, count))
+    packed = decompress_entry(body, entry_place(topic, first, count))
     raw_records = split_records(packed)
     if len(raw_records) != count:
         raise EntryUnreadable(f"the entry holds {len(raw_records)} records instead of {count}")
@@ -132,7 +132,7 @@ def pack_fields(fields: Mapping[str, Any]) -> bytes:
     return _encoder.encode(fields)
 
 
-def check_fields(topic: str, number: int, checksum_kept: int, packed: object) -> dict[str, Any]:
+def unpack_checked_fields(topic: str, number: int, checksum_kept: int, packed: object) -> dict[str, Any]:
     """Return the fields of an added report. Raises EntryUnreadable if they are damaged."""
     if (
         not isinstance(packed, bytes)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from spool.log.planning.nested_reports import are_same, is_one_within_other
+from spool.log.planning.nested_reports import has_same_counts_and_model, is_one_within_other
 from spool.record import Inference
 
 MOST_BESIDE: Final = 64  # limit of equal reports under one parent; if there are more, none is paired
 
 
-def are_beside(one: Inference, other: Inference) -> bool:
+def can_be_one_call(one: Inference, other: Inference) -> bool:
     """
     Return whether two siblings may be one call: one lies within the other, with equal models and counts.
     """
@@ -25,7 +25,7 @@ def are_beside(one: Inference, other: Inference) -> bool:
         return False
     if one.status == "ok" and not (one.input_tokens or one.output_tokens):
         return False
-    if not (are_same(one, other) or are_same(other, one)):
+    if not (has_same_counts_and_model(one, other) or has_same_counts_and_model(other, one)):
         return False
     first, second = [(start or 0, end or 0) for start, end in times]
     return is_one_within_other(first, second)

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from spool.identity import derived_id
-from spool.log.amendments import TOKENS, changes_mode, names_person, replace_fields
+from spool.log.amendments import TOKENS, is_person_changed, is_processing_mode_changed, replace_fields
 from spool.record import RUNS, Correction, Inference, Record
 
 MOST: Final = 16  # corrections per record; a further report counts as late and changes nothing
@@ -39,7 +39,7 @@ def correction_id(record_id: bytes, place: int) -> bytes:
     return derived_id(record_id, f"correction {place}")
 
 
-def newest_state(record: Inference, find: Find) -> tuple[Inference, int]:
+def newest_state_and_count(record: Inference, find: Find) -> tuple[Inference, int]:
     """Return the call by its newest correction, and the number of corrections."""
     newest, count = record, 0
     while count < MOST and isinstance(previous := find(correction_id(record.id, count + 1)), Correction):
@@ -61,7 +61,7 @@ def late_report_correction(
 
     `known` is the call after `count` corrections.
     """
-    has_tags = changes_mode(known, fields) or names_person(known, fields)
+    has_tags = is_processing_mode_changed(known, fields) or is_person_changed(known, fields)
     excluded = _LEFT - {"tags"} if has_tags else _LEFT
     changed = {name: value for name, value in fields.items() if name not in excluded}
     if count >= MOST or known.shadow or not _has_change(known, changed, _COUNTED):
@@ -90,7 +90,7 @@ def merge_correction(
     return _build_correction(known, count, changed, LATE_USAGE, later.source, now_ns)
 
 
-def taken_back(
+def take_back_correction(
     known: Inference, count: int, counted_by: bytes, reporter: Inference, *, now_ns: int
 ) -> Correction:
     """

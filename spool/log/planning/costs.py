@@ -48,14 +48,14 @@ class KnownCosts:
     def __init__(self, is_known: Callable[[bytes], bool]) -> None:
         self._is_known = is_known
 
-    def can_replace(self, known: Inference, rank: Rank, key: str | None) -> bool:
+    def can_replace_cost(self, known: Inference, rank: Rank, key: str | None) -> bool:
         """
         Return whether a key's report may replace a cost. Without this rule, the holder of any key could
         rewrite costs that other keys report.
         """
-        if self.is_guess(known):
+        if self.is_cost_guessed(known):
             return rank > Rank.GUESS
-        return rank == Rank.FINAL and self._is_from(known, key)
+        return rank == Rank.FINAL and self._is_cost_from(known, key)
 
     def decide_later_cost(
         self, first: Inference, later: Inference, keys: Iterable[str | None]
@@ -67,8 +67,8 @@ class KnownCosts:
         rank, first_rank = self._known_rank(later), self._known_rank(first)
         if rank <= first_rank:
             return False, ()
-        owners = [key for key in dict.fromkeys(keys) if self._is_from(later, key)]
-        if first_rank > Rank.GUESS and not any(self._is_from(first, key) for key in owners):
+        owners = [key for key in dict.fromkeys(keys) if self._is_cost_from(later, key)]
+        if first_rank > Rank.GUESS and not any(self._is_cost_from(first, key) for key in owners):
             return False, ()
         return True, self.later_report_names(first, rank, owners)
 
@@ -81,21 +81,21 @@ class KnownCosts:
         names: tuple[bytes, ...] = (_final_name(known.id),) if rank == Rank.FINAL else ()
         if known.sender_key in keys and not self._is_known(_guess_name(known.id)):
             return names
-        return (*names, _taken_over(known.id), *[_key_name(known.id, key) for key in keys])
+        return (*names, _taken_over_name(known.id), *[_key_name(known.id, key) for key in keys])
 
     def _known_rank(self, known: Inference) -> Rank:
         if not has_cost(known):
             return Rank.NONE
         if self._is_known(_final_name(known.id)):
             return Rank.FINAL
-        return Rank.GUESS if self.is_guess(known) else Rank.REPORTED
+        return Rank.GUESS if self.is_cost_guessed(known) else Rank.REPORTED
 
-    def is_guess(self, known: Inference) -> bool:
-        return self._is_known(_guess_name(known.id)) and not self._is_known(_taken_over(known.id))
+    def is_cost_guessed(self, known: Inference) -> bool:
+        return self._is_known(_guess_name(known.id)) and not self._is_known(_taken_over_name(known.id))
 
-    def _is_from(self, known: Inference, key: str | None) -> bool:
+    def _is_cost_from(self, known: Inference, key: str | None) -> bool:
         """Return whether the key reported the cost. The record itself has the key of its first report."""
-        if self._is_known(_taken_over(known.id)):
+        if self._is_known(_taken_over_name(known.id)):
             return self._is_known(_key_name(known.id, key))
         return known.sender_key == key
 
@@ -108,7 +108,7 @@ def _final_name(record_id: bytes) -> bytes:
     return derived_id(record_id, "final cost")
 
 
-def _taken_over(record_id: bytes) -> bytes:
+def _taken_over_name(record_id: bytes) -> bytes:
     return derived_id(record_id, "cost of a later report")
 
 

@@ -34,7 +34,7 @@ _ESTIMATE: Final = frozenset({"estimated_cost", "price_book", "cost_source"})
 _EMPTY: Final = Inference(id=b"", source="")
 
 
-def states_measurement(report: Inference) -> bool:
+def has_measurement(report: Inference) -> bool:
     """Return whether a report states a count, a meter, a cost, or an outcome other than `ok`."""
     return (
         report.status != "ok"
@@ -44,7 +44,7 @@ def states_measurement(report: Inference) -> bool:
     )
 
 
-def added_by_device(report: Inference) -> Inference:
+def device_additions(report: Inference) -> Inference:
     """Return only what a device may add to a call that a server measured."""
     return _blank_fields(report, DECIDED)
 
@@ -63,7 +63,7 @@ class DeviceReports:
 
     def has_device_report(self, known: Inference) -> bool:
         """Return whether a device reported the call. All other names of devices exist only for such calls."""
-        return known.sender_key == DEVICE_KEYS or self._is_known(_heard_name(known.id))
+        return known.sender_key == DEVICE_KEYS or self._is_known(_device_report_name(known.id))
 
     def is_only_from_devices(self, known: Inference) -> bool:
         """Return whether only devices reported what a call used."""
@@ -97,7 +97,7 @@ class DeviceReports:
         """Remove an owner that a device stated, where a server states another."""
         replaced: dict[str, Any] = {
             name: None
-            for name in later.stated_by_server
+            for name in later.owner_fields_from_server
             if getattr(known, name) not in (None, getattr(later.report, name)) and self._is_claim(known, name)
         }
         if "user" in replaced:
@@ -107,15 +107,15 @@ class DeviceReports:
     def names_to_file(
         self, known: Inference, later: LaterReport, fields: Mapping[str, Any]
     ) -> Iterator[bytes]:
-        yield _heard_name(known.id)
+        yield _device_report_name(known.id)
         if later.is_deciding and self.is_only_from_devices(known):
             yield _decided_name(known.id)
-        for name in later.stated_by_server:
+        for name in later.owner_fields_from_server:
             if self._is_claim(known, name):
                 yield _settled_name(known.id, name)
         if known.sender_key == DEVICE_KEYS:
             return
-        if later.is_of_device and later.states_measurement and not states_measurement(known):
+        if later.is_of_device and later.has_measurement and not has_measurement(known):
             yield _measured_name(known.id)
         yield from [_claim_name(known.id, name) for name in later.claims if name in fields]
 
@@ -128,16 +128,16 @@ class LaterReport(NamedTuple):
     claims: tuple[str, ...]
 
     @property
-    def states_measurement(self) -> bool:
-        return states_measurement(self.report)
+    def has_measurement(self) -> bool:
+        return has_measurement(self.report)
 
     @property
     def is_deciding(self) -> bool:
         """Return whether the report replaces what devices reported."""
-        return not self.is_of_device and not self.report.shadow and self.states_measurement
+        return not self.is_of_device and not self.report.shadow and self.has_measurement
 
     @property
-    def stated_by_server(self) -> list[str]:
+    def owner_fields_from_server(self) -> list[str]:
         report, claims = self.report, self.claims
         return [name for name in OWNER if name not in claims and getattr(report, name) is not None]
 
@@ -147,10 +147,10 @@ def arriving_report(report: Inference) -> LaterReport:
     return LaterReport(report, is_of_device, OWNER if is_of_device else ())
 
 
-def kept_after_server(known: Inference) -> Inference:
+def kept_after_server_report(known: Inference) -> Inference:
     """Return what stays of a call that only devices measured, after a server's report."""
     if known.sender_key == DEVICE_KEYS:
-        return added_by_device(known)
+        return device_additions(known)
     return _blank_fields(known, _MEASURES | _ESTIMATE)
 
 
@@ -165,7 +165,7 @@ def changed_fields(known: Inference, new: Inference, *, is_open: bool) -> dict[s
 _HEARD: Final = int.from_bytes(hash_parts(8, "reported by a device"))
 
 
-def _heard_name(record_id: bytes) -> bytes:
+def _device_report_name(record_id: bytes) -> bytes:
     return (int.from_bytes(record_id) ^ _HEARD).to_bytes(16)
 
 

@@ -13,15 +13,15 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from spool.erasure import NEVER, rename_fields
+from spool.erasure import NEVER, rename_person_in_fields
 from spool.identity import (
     ANY_SCOPE,
     Identity,
     Nesting,
     derived_id,
-    id_prefix,
-    is_of_span_side,
+    is_span_side_name,
     limit_to_sender,
+    long_id_prefix,
     span_marks,
 )
 from spool.log import books, duplicates
@@ -29,15 +29,15 @@ from spool.log.amendments import (
     PRICED_BY,
     TOKENS,
     are_of_two_calls,
-    changes_mode,
     has_disagreement,
+    is_processing_mode_changed,
     missing_fields,
     replace_fields,
 )
 from spool.log.books import Terms
 from spool.log.duplicates import IN_A_RUN, DuplicateIndex, filing_hours
 from spool.log.pending_spans import NOTHING_GIVEN, Around, Siblings, runs_to_add, values_to_add
-from spool.log.planning.besides import MOST_BESIDE, are_beside, pair_reports
+from spool.log.planning.besides import MOST_BESIDE, can_be_one_call, pair_reports
 from spool.log.planning.costs import (
     KnownCosts,
     Rank,
@@ -48,11 +48,11 @@ from spool.log.planning.costs import (
 from spool.log.planning.device_reports import (
     DeviceReports,
     LaterReport,
-    added_by_device,
     arriving_report,
     changed_fields,
-    kept_after_server,
-    states_measurement,
+    device_additions,
+    has_measurement,
+    kept_after_server_report,
 )
 from spool.log.planning.nested_reports import NestedReports, pair_name
 from spool.log.planning.plan import Plan, PlanReader
@@ -98,9 +98,9 @@ class KnownCalls:
         self._relayed: Record | None = None  # the record that was last compared with relayed reports
 
     def find_place(self, name: bytes, hours: Iterable[int]) -> int | None:
-        id = self._index.id_of(name)
+        id = self._index.short_id(name)
         place = self._plan.ids.get(id)
-        return self._index.find((id,), hours, self._plan.at) if place is None else place
+        return self._index.find_place((id,), hours, self._plan.at) if place is None else place
 
     def find_other_side(self, record: Record, identity: Identity, hours: Iterable[int]) -> int | None:
         """
@@ -151,7 +151,7 @@ class KnownCalls:
         return self.find_place(derived_id(known.id, _GUESSED), hours) is not None
 
     def _has_form(self, known: Inference, form: str, hours: Iterable[int]) -> bool:
-        return id_prefix(known) == form or self.find_place(derived_id(known.id, form), hours) is not None
+        return long_id_prefix(known) == form or self.find_place(derived_id(known.id, form), hours) is not None
 
     def find_nested(self, record: Inference, identity: Identity, hours: Iterable[int]) -> int | None:
         """Return the call of the other nested report. Names are kept for `file_names`."""
@@ -164,10 +164,10 @@ class KnownCalls:
         """Return the call that the assistant or its gateway reported. Names are kept for `file_names`."""
         place = self._find_relayed(record, identity, hours)
         if place is not None:
-            self._keep_relay_names(place)
+            self._mark_relay_names_used(place)
         return place
 
-    def _keep_relay_names(self, place: int) -> None:
+    def _mark_relay_names_used(self, place: int) -> None:
         for known in self._call_records(place)[-1:]:
             self._used_names.update((relay_name(known), derived_id(known.id, _GUESSED)))
 
@@ -184,8 +184,8 @@ class KnownCalls:
         A closed record's facts are added to the new record, without a place.
         """
         for name in names:
-            id = self._index.id_of(name)
-            place = self._plan.ids.get(id, self._index.place_at_hand(id))
+            id = self._index.short_id(name)
+            place = self._plan.ids.get(id, self._index.find_place_in_memory(id))
             if place is None or place == IN_A_RUN:
                 continue
             topic, number = duplicates.decode_place(place)
@@ -196,13 +196,13 @@ class KnownCalls:
                 # the report states only a cost, which is final
                 is_final = all(getattr(known, name) is None for name in TOKENS)
                 if is_final and known.sender_key == record.sender_key:
-                    record = _take_later_cost(record, known)
+                    record = _with_later_cost(record, known)
                 if known.sender_key == DEVICE_KEYS != record.sender_key:
-                    known = added_by_device(known)
+                    known = device_additions(known)
                 record = replace_fields(record, missing_fields(record, known))
         return record, None
 
-    def report(self, record: Record, identity: Identity, place: int, hours: Iterable[int]) -> int:
+    def add_report(self, record: Record, identity: Identity, place: int, hours: Iterable[int]) -> int:
         """Add a report to a record and compare the two. Return the place that counts the call."""
         self._terms.duplicates += 1
         self._count_observation(books.DUPLICATES, record)
@@ -229,7 +229,7 @@ class KnownCalls:
         if rank == Rank.GUESS and has_cost(known):
             record = _without_cost(record, known)
         elif rank == Rank.FINAL or (rank and has_cost(known)):
-            replaces = self._known_costs(hours).can_replace(known, rank, record.sender_key)
+            replaces = self._known_costs(hours).can_replace_cost(known, rank, record.sender_key)
         later = arriving_report(record)
         devices = self._device_reports_if_any(known, later, hours)
         fields = self._compare_report(
@@ -245,13 +245,13 @@ class KnownCalls:
         ):
             self._terms.amended_late += 1
             self._count_observation(books.AMENDED_LATE, record)
-            self._note_later(names, place, known, hours)
+            self._file_later_names(names, place, known, hours)
             return place
         if names:
-            self._note_later(names, place, known, hours)
+            self._file_later_names(names, place, known, hours)
         if rank and (replaces or not {"cost", "charges"}.isdisjoint(fields)):
             names = self._known_costs(hours).later_report_names(known, rank, (record.sender_key,))
-            self._note_later(names, place, known, hours)
+            self._file_later_names(names, place, known, hours)
         return place
 
     def _known_costs(self, hours: Iterable[int]) -> KnownCosts:
@@ -269,27 +269,27 @@ class KnownCalls:
     def _count_observation(self, term: str, record: Record) -> None:
         self._plan.observed[self._terms.topic, term, record.source] += 1
 
-    def _is_at_hand(self, known: Inference) -> bool:
+    def _is_place_in_memory(self, known: Inference) -> bool:
         """
         Return whether the place of the record is in memory. If it is, so are the places of its corrections,
         which are newer.
         """
-        id = self._index.id_of(known.id)
-        return bool(self._plan.ids.get(id) or self._index.place_at_hand(id))
+        id = self._index.short_id(known.id)
+        return bool(self._plan.ids.get(id) or self._index.find_place_in_memory(id))
 
     def _current_record(self, place: int) -> tuple[Record | None, int]:
         known = self._read_record(place)
         is_closed = place != IN_A_RUN and not self.can_amend(*duplicates.decode_place(place))
-        if is_closed and isinstance(known, Inference) and self._is_at_hand(known):
+        if is_closed and isinstance(known, Inference) and self._is_place_in_memory(known):
             # imported here because most processes never handle a correction
-            from spool.log.planning.corrections import newest_state
+            from spool.log.planning.corrections import newest_state_and_count
 
-            return newest_state(known, self._find_record_by_name)
+            return newest_state_and_count(known, self._find_record_by_name)
         return known, 0
 
     def _find_record_by_name(self, name: bytes) -> Record | None:
-        id = self._index.id_of(name)
-        place = self._plan.ids.get(id) or self._index.place_at_hand(id)
+        id = self._index.short_id(name)
+        place = self._plan.ids.get(id) or self._index.find_place_in_memory(id)
         return self._read_record(place) if place else None
 
     def _store_late_report(
@@ -299,7 +299,7 @@ class KnownCalls:
         Store a late report as a correction. Return False if it would change nothing; the report is then a
         duplicate.
         """
-        if not self._is_at_hand(known):
+        if not self._is_place_in_memory(known):
             return False
         from spool.log.planning.corrections import late_report_correction
 
@@ -307,14 +307,14 @@ class KnownCalls:
         correction_record = late_report_correction(
             known, count, later, fields, replaces_cost=replaces_cost, now_ns=now_ns
         )
-        if correction_record is None or self._is_known(correction_record):
+        if correction_record is None or self._is_known_correction(correction_record):
             return False
         self._store_correction(correction_record)
         self._terms.duplicates -= 1
         self._plan.observed[self._terms.topic, books.DUPLICATES, later.source] -= 1
         return True
 
-    def place_below(self, place: int, around: Around) -> None:
+    def add_values_around(self, place: int, around: Around) -> None:
         """Add the runs and given values to the record that counts the call."""
         if place == IN_A_RUN or not (around.runs or around.given != NOTHING_GIVEN):
             return
@@ -324,32 +324,34 @@ class KnownCalls:
             return
         fields: dict[str, Any] = values_to_add(known, around.given)
         if self._renaming is not None:
-            rename_fields(fields, self._renaming, NEVER if known.start_time is None else known.start_time)
+            rename_person_in_fields(
+                fields, self._renaming, NEVER if known.start_time is None else known.start_time
+            )
         fields |= runs_to_add((known.run, known.parent_run, known.ancestors), around.runs)
         if not fields:
             return
         topic, number = duplicates.decode_place(place)
         if self._is_unread(topic, number):
             self.amend_record(topic, number, known, fields)
-        elif self._is_at_hand(known):
+        elif self._is_place_in_memory(known):
             from spool.log.planning.corrections import placement_correction
 
             correction = placement_correction(
                 known, corrections_so_far, fields, now_ns=int(self._plan.at * NS)
             )
-            if correction is None or self._is_known(correction):
+            if correction is None or self._is_known_correction(correction):
                 return
             self._store_correction(correction)
             self._terms.split += 1
         if "run" in fields and number < self._terms.first:
             self._count_observation(books.PLACED, known)
 
-    def join_beside(self, record: Inference, siblings: Siblings, hours: Iterable[int]) -> None:
+    def join_sibling(self, record: Inference, siblings: Siblings, hours: Iterable[int]) -> None:
         """Join a new call with a sibling of another scope, if the two are one call."""
         reports = {
             place: known
             for place in (*siblings.besides, *siblings.others)
-            if isinstance(known := self._read_record(place), Inference) and _are_alike(record, known)
+            if isinstance(known := self._read_record(place), Inference) and _has_same_outcome(record, known)
         }
         if len(reports) > MOST_BESIDE:
             return
@@ -358,19 +360,19 @@ class KnownCalls:
         by_record = {counting[place]: place for place in besides}
         pairs = {other: by_record[counting[other]] for other in others if counting[other] in by_record}
         fitting = {
-            beside: [other for other in others if are_beside(reports[other], reports[beside])]
+            beside: [other for other in others if can_be_one_call(reports[other], reports[beside])]
             for beside in besides
         }
         all_pairs = pair_reports(fitting, pairs)
         new_besides = set(all_pairs.values()) - set(pairs.values())
         for other, beside in zip(sorted(all_pairs.keys() - pairs.keys()), sorted(new_besides), strict=True):
             first, later = sorted((counting[other], counting[beside]))
-            are_two_records = first != later and self._is_call(first) and self._is_call(later)
+            are_two_records = first != later and self._is_counted_call(first) and self._is_counted_call(later)
             if are_two_records and self._merge_records(first, later, record, hours):
                 self._terms.bridged += 1
                 self._count_observation(books.BRIDGED, record)
 
-    def _is_known(self, correction: Correction) -> bool:
+    def _is_known_correction(self, correction: Correction) -> bool:
         # it may exist and be unreadable; a second one would count the change twice
         _, near = filing_hours(correction, int(self._plan.at * NS))
         return self.find_place(correction.id, near) is not None
@@ -380,10 +382,10 @@ class KnownCalls:
         topic = self._terms.topic
         records = self._plan.records[topic]
         place = duplicates.encode_place(topic, self._plan.first[topic] + len(records))
-        corrected = self._index.id_of(correction.corrects)
-        if known_at := self._plan.ids.get(corrected) or self._index.place_at_hand(corrected):
+        corrected = self._index.short_id(correction.corrects)
+        if known_at := self._plan.ids.get(corrected) or self._index.find_place_in_memory(corrected):
             _, correction.corrects_number = duplicates.decode_place(known_at)
-        self._plan.ids[self._index.id_of(correction.id)] = place
+        self._plan.ids[self._index.short_id(correction.id)] = place
         self._plan.hours.append(hour)
         records.append(correction)
         self._plan.observed[topic, books.CORRECTED, correction.source] += 1
@@ -398,20 +400,25 @@ class KnownCalls:
         topic, number = duplicates.decode_place(place)
         # the names of a new record were looked up before
         known_in = hours if number < self._plan.first.get(topic, 1) else ()
-        form, known = id_prefix(record) if isinstance(record, Inference) else None, self._read_record(place)
-        if form is not None and isinstance(known, Inference) and form != id_prefix(known):
+        form, known = (
+            long_id_prefix(record) if isinstance(record, Inference) else None,
+            self._read_record(place),
+        )
+        if form is not None and isinstance(known, Inference) and form != long_id_prefix(known):
             self._used_names.add(derived_id(known.id, form))
         if identity.scope is not None and isinstance(known, Inference):
             self._used_names.update(span_marks(known.id, "", identity.scope))
         if known is record and isinstance(record, Inference):
             self._used_names.update(first_report_names(record, cost_rank(record, identity)))
-        names = (identity.id, *identity.names, *self.used_names)
+        names = (identity.id, *identity.remembered_names, *self.used_names)
         noted = [name for name in names if self.file_name(name, place, hour, known_in)]
         self._used_names.clear()
         if noted and known is not record:
             self._add_names(topic, number, noted)
 
-    def _note_later(self, names: Iterable[bytes], place: int, known: Inference, hours: Iterable[int]) -> None:
+    def _file_later_names(
+        self, names: Iterable[bytes], place: int, known: Inference, hours: Iterable[int]
+    ) -> None:
         hour, _ = filing_hours(known, int(self._plan.at * NS))
         noted = [name for name in names if self.file_name(name, place, hour, hours)]
         if noted:
@@ -428,10 +435,10 @@ class KnownCalls:
         """File a name. Return False if it is known, also in the runs of the hours in `known_in`."""
         index = self._index
         plan = self._plan
-        id = index.id_of(name)
-        if id in plan.ids or index.knows(id):
+        id = index.short_id(name)
+        if id in plan.ids or index.is_among_newest(id):
             return False
-        if known_in and index.find((id,), known_in, plan.at) is not None:
+        if known_in and index.find_place((id,), known_in, plan.at) is not None:
             return False
         plan.ids[id] = place
         plan.hours.append(hour)
@@ -472,8 +479,8 @@ class KnownCalls:
     def _counting_places(self, place: int) -> Iterator[int]:
         yield place
         while isinstance(known := self._current_record(place)[0], Inference) and known.counted_by is not None:
-            id = self._index.id_of(known.counted_by)
-            earlier = self._plan.ids.get(id) or self._index.place_at_hand(id) or IN_A_RUN
+            id = self._index.short_id(known.counted_by)
+            earlier = self._plan.ids.get(id) or self._index.find_place_in_memory(id) or IN_A_RUN
             if earlier >= place:  # the earlier record is not in this log
                 break
             place = earlier
@@ -494,13 +501,13 @@ class KnownCalls:
         """
         if record.shadow:
             return place
-        is_of_log = any(is_of_span_side(other_name) for _, other_name in identity.links)
+        is_of_log = any(is_span_side_name(other_name) for _, other_name in identity.links)
         links = self._unambiguous_links(identity.links, hours)
         pairs = list(self._matching_sides(record, identity.nesting, links, hours))
         nested = self._find_nested(record, identity, hours, place)
         relayed = self._find_relayed(record, identity, hours, place)
         if relayed is not None and self._counting_place(relayed) == self._counting_place(place):
-            self._keep_relay_names(place)
+            self._mark_relay_names_used(place)
             relayed = None
         named = set(self._named_places(identity, hours))
         if identity.scope is not None:
@@ -511,9 +518,9 @@ class KnownCalls:
             return place
         place = self._counting_place(place)
         fitting = {place, *map(self._counting_place, others)}
-        calls = sorted(candidate for candidate in fitting if self._is_call(candidate))
+        calls = sorted(candidate for candidate in fitting if self._is_counted_call(candidate))
         if IN_A_RUN in fitting and calls:  # one record is too old to be read, so both count
-            self._bridged_late(record)
+            self._count_bridged_late(record)
         if len(calls) < 2:
             return place
         first = calls[0]
@@ -530,7 +537,7 @@ class KnownCalls:
                 self._terms.bridged += 1
                 self._count_observation(books.BRIDGED, record)
             else:
-                self._bridged_late(record)
+                self._count_bridged_late(record)
         if place not in joined:
             return place
         for _, pair_names in pairs:
@@ -538,7 +545,7 @@ class KnownCalls:
         if nested is not None:
             self._used_names.update(map(pair_name, self._call_records(first)[-1:]))
         if relayed is not None:
-            self._keep_relay_names(first)
+            self._mark_relay_names_used(first)
         return first
 
     def _find_nested(
@@ -549,7 +556,7 @@ class KnownCalls:
             return None
         self._nested = record
         nesting = limit_to_sender(nesting, record.sender_key)
-        found = self._nested_reports(hours).find(record, nesting, own)
+        found = self._nested_reports(hours).find_match(record, nesting, own)
         self._used_names.update(found.names)
         return found.place
 
@@ -565,14 +572,14 @@ class KnownCalls:
             self._call_records,
             lambda place, report: self._has_another_id(place, report, hours),
         )
-        found = reports.find(record, relay, own)
+        found = reports.find_match(record, relay, own)
         self._used_names.update(found.names)
         return found.place
 
     def _nested_reports(self, hours: Iterable[int]) -> NestedReports:
         return NestedReports(lambda name: self.find_place(name, hours), self._call_records)
 
-    def _bridged_late(self, record: Record) -> None:
+    def _count_bridged_late(self, record: Record) -> None:
         self._terms.bridged_late += 1
         self._count_observation(books.BRIDGED_LATE, record)
 
@@ -609,12 +616,14 @@ class KnownCalls:
             if own in sides or self.find_place(own, hours) is not None:
                 continue
             place = self.find_place(other_name, hours)
-            if place is not None and is_of_span_side(own) and self._has_span(place, "", hours):
+            if place is not None and is_span_side_name(own) and self._has_span(place, "", hours):
                 continue
             if place is None or (nesting is not None and self._is_paired(place, nesting, hours)):
                 continue
             pair_names = (
-                [derived_id(name, "told") for name in (own, other_name)] if _is_step(own, links) else []
+                [derived_id(name, "told") for name in (own, other_name)]
+                if _has_several_links(own, links)
+                else []
             )
             if pair_names and self._has_another_id(place, record, hours):
                 continue
@@ -623,7 +632,7 @@ class KnownCalls:
                 yield place, pair_names
 
     def _has_another_id(self, place: int, record: Inference, hours: Iterable[int]) -> bool:
-        form = id_prefix(record)
+        form = long_id_prefix(record)
         return form is not None and any(
             known.request_id != record.request_id and self._has_form(known, form, hours)
             for known in self._call_records(place)
@@ -653,10 +662,10 @@ class KnownCalls:
             return True
         if not is_claim and not is_guess and not any(self._is_guessed(each, hours) for each in both):
             return False
-        forms = {form for each in (*both, reporter) if (form := id_prefix(each)) is not None}
+        forms = {form for each in (*both, reporter) if (form := long_id_prefix(each)) is not None}
         return any(all(self._has_form(each, form, hours) for each in both) for form in forms)
 
-    def _is_call(self, place: int) -> bool:
+    def _is_counted_call(self, place: int) -> bool:
         if place == IN_A_RUN:
             return False
         known = self._read_record(place)
@@ -682,7 +691,7 @@ class KnownCalls:
         costs = self._known_costs(hours)
         takes_cost, cost_names = costs.decide_later_cost(known, later_call, keys)
         said = later_call
-        if has_cost(known) and costs.is_guess(later_call):
+        if has_cost(known) and costs.is_cost_guessed(later_call):
             said = _without_cost(later_call, known)
         devices = self._device_reports(hours)
         later_report = LaterReport(
@@ -705,7 +714,7 @@ class KnownCalls:
             is_later_open=is_later_open,
         ):
             return False
-        self._note_later((*device_names, *cost_names, *marks), first, known, hours)
+        self._file_later_names((*device_names, *cost_names, *marks), first, known, hours)
         if is_later_open:
             self.amend_record(topic, later_number, later_call, {"shadow": True, "counted_by": known.id})
         return True
@@ -726,21 +735,21 @@ class KnownCalls:
         Store corrections by which a closed record counts a later record's call: the facts that it lacks, and
         the taking back of a closed later record. Return False and store nothing if one is impossible.
         """
-        from spool.log.planning.corrections import MOST, merge_correction, taken_back
+        from spool.log.planning.corrections import MOST, merge_correction, take_back_correction
 
         known, count = first
         later_call, later_count = later
-        if max(count, later_count) >= MOST or not self._is_at_hand(known):
+        if max(count, later_count) >= MOST or not self._is_place_in_memory(known):
             return False
-        if not (is_later_open or self._is_at_hand(later_call)):
+        if not (is_later_open or self._is_place_in_memory(later_call)):
             return False
         now_ns = int(self._plan.at * NS)
         fields = compared()
         found = [merge_correction(known, count, later_call, fields, now_ns=now_ns)]
         if not is_later_open:
-            found.append(taken_back(later_call, later_count, known.id, reporter, now_ns=now_ns))
+            found.append(take_back_correction(later_call, later_count, known.id, reporter, now_ns=now_ns))
         corrections = [each for each in found if each is not None]
-        if any(map(self._is_known, corrections)):
+        if any(map(self._is_known_correction, corrections)):
             return False
         for each in corrections:
             self._store_correction(each)
@@ -762,7 +771,7 @@ class KnownCalls:
         Return the fields that a report adds. If the report disagrees with the record, a conflict is counted.
         """
         record = later.report
-        effective = _take_later_cost(known, record) if replaces_cost else known
+        effective = _with_later_cost(known, record) if replaces_cost else known
         is_costlier = effective is not known
         if has_disagreement(effective, record):
             self._terms.conflict += 1
@@ -771,12 +780,12 @@ class KnownCalls:
         if devices is not None:
             if later.is_deciding and devices.is_only_from_devices(known):
                 return self._server_changes(known, record, is_open=is_open)
-            if later.is_of_device and states_measurement(known) and not devices.is_only_from_devices(known):
-                record = added_by_device(record)
+            if later.is_of_device and has_measurement(known) and not devices.is_only_from_devices(known):
+                record = device_additions(record)
             effective = devices.without_claims(effective, later)
         fields = missing_fields(effective, record)
         if fields:
-            self._estimate_anew(effective, fields)
+            self._estimate_cost_again(effective, fields)
         if is_costlier:
             fields |= {"cost": record.cost, "cost_source": "reported"}
             if known.charges or record.charges:
@@ -784,19 +793,19 @@ class KnownCalls:
         return fields
 
     def _server_changes(self, known: Inference, report: Inference, *, is_open: bool) -> dict[str, Any]:
-        kept = kept_after_server(known)
+        kept = kept_after_server_report(known)
         fields = missing_fields(report, kept)
         if fields:
-            self._estimate_anew(report, fields)
+            self._estimate_cost_again(report, fields)
         return changed_fields(known, replace_fields(report, fields), is_open=is_open)
 
-    def _estimate_anew(self, known: Inference, fields: dict[str, Any]) -> None:
+    def _estimate_cost_again(self, known: Inference, fields: dict[str, Any]) -> None:
         """
         Estimate the cost again, because each report may have stated only some of what decides the price.
 
         Another Tollhouse's estimate stays.
         """
-        decides = not PRICED_BY.isdisjoint(fields) or changes_mode(known, fields)
+        decides = not PRICED_BY.isdisjoint(fields) or is_processing_mode_changed(known, fields)
         if self._price is None or not decides:
             return
         as_it_was = replace_fields(known, {})
@@ -809,11 +818,11 @@ class KnownCalls:
             }
 
 
-def _are_alike(one: Inference, other: Inference) -> bool:
+def _has_same_outcome(one: Inference, other: Inference) -> bool:
     return one.status == other.status and (one.output_tokens or 0) == (other.output_tokens or 0)
 
 
-def _take_later_cost(known: Inference, later: Inference) -> Inference:
+def _with_later_cost(known: Inference, later: Inference) -> Inference:
     if not (has_cost(known) and has_cost(later)):
         return known
     if known.charges == later.charges and _cost_amount(known) == _cost_amount(later):
@@ -830,5 +839,5 @@ def _cost_amount(record: Inference) -> Decimal | None:
     return None if record.cost is None else Decimal(record.cost)
 
 
-def _is_step(own: bytes, links: Iterable[tuple[bytes, bytes]]) -> bool:
+def _has_several_links(own: bytes, links: Iterable[tuple[bytes, bytes]]) -> bool:
     return sum(name == own for name, _ in links) > 1

@@ -21,10 +21,10 @@ from spool.identity import (
     STEP_NS,
     Nesting,
     derived_id,
-    nested_name,
-    nested_times,
-    possible_inputs,
-    times_name,
+    nested_report_name,
+    possible_input_counts,
+    report_times_name,
+    times_from_names,
 )
 from spool.record import Inference, further_names
 
@@ -59,7 +59,7 @@ class _Fit(NamedTuple):
     is_exact: bool  # False if another report, perhaps from another clock, states the times
 
 
-def find_other_kind(nesting: Nesting, place_of: PlaceOf) -> Iterator[tuple[str, int]]:
+def reports_of_other_kind(nesting: Nesting, place_of: PlaceOf) -> Iterator[tuple[str, int]]:
     """Yield common key and place of the reports of the other kind that end at about this time."""
     first, last = nesting.end - LATEST_END_NS, nesting.end + SLACK_NS
     if nesting.is_inner:
@@ -68,16 +68,18 @@ def find_other_kind(nesting: Nesting, place_of: PlaceOf) -> Iterator[tuple[str, 
         for step in range(first // STEP_NS, last // STEP_NS + 1):
             count = _count_filed(key, step, place_of, is_inner=not nesting.is_inner)
             for ordinal in range(count - 1, max(count - MOST_READ, 0) - 1, -1):
-                place = place_of(nested_name(key, step, ordinal, is_inner=not nesting.is_inner))
+                place = place_of(nested_report_name(key, step, ordinal, is_inner=not nesting.is_inner))
                 if place is not None:
                     yield key, place
 
 
 def _count_filed(key: str, step: int, place_of: PlaceOf, *, is_inner: bool) -> int:
-    return count_filed(lambda ordinal: nested_name(key, step, ordinal, is_inner=is_inner), place_of)
+    return count_filed_reports(
+        lambda ordinal: nested_report_name(key, step, ordinal, is_inner=is_inner), place_of
+    )
 
 
-def count_filed(name_of: Callable[[int], bytes], place_of: PlaceOf) -> int:
+def count_filed_reports(name_of: Callable[[int], bytes], place_of: PlaceOf) -> int:
     """Return the number of filed reports. Ordinals have no gap."""
 
     def is_filed(ordinal: int) -> bool:
@@ -100,9 +102,9 @@ class NestedReports:
         self._place_of = place_of
         self._records_of = records_of
 
-    def find(self, record: Inference, nesting: Nesting, own: int | None = None) -> NestedMatch:
+    def find_match(self, record: Inference, nesting: Nesting, own: int | None = None) -> NestedMatch:
         """Find the other report. `own`: the record that has this report under another name."""
-        filed = times_name(nesting)
+        filed = report_times_name(nesting)
         if self._place_of(filed) is not None:
             return NestedMatch(None, ())  # repeated
         counting = None if own is None else self._counting_record(own)
@@ -131,7 +133,7 @@ class NestedReports:
         return not any(
             is_one_within_other(own, times)
             for record in records
-            for times in nested_times(further_names(record), is_inner=nesting.is_inner)
+            for times in times_from_names(further_names(record), is_inner=nesting.is_inner)
         )
 
     def _counting_record(self, place: int) -> Inference | None:
@@ -141,42 +143,46 @@ class NestedReports:
     def _fitting_calls(self, record: Inference, nesting: Nesting) -> dict[bytes, _Fit]:
         fitting: dict[bytes, _Fit] = {}
         is_inner, times = nesting.is_inner, (nesting.start, nesting.end)
-        for key, place in find_other_kind(nesting, self._place_of):
+        for key, place in reports_of_other_kind(nesting, self._place_of):
             records = self._records_of(place)
             if not records or records[-1].shadow:
                 continue
             # a record that was taken back has no counts; the record that counts its call has them
-            same = [one for one in records if are_same(*((record, one) if is_inner else (one, record)))]
+            same = [
+                one
+                for one in records
+                if has_same_counts_and_model(*((record, one) if is_inner else (one, record)))
+            ]
             if not same:
                 continue
             other = records[0]
             # a report that joined a closed record could not add its times
-            stated = nested_times(further_names(other), is_inner=not is_inner)
+            stated = times_from_names(further_names(other), is_inner=not is_inner)
             slack = SLACK_NS if stated else LATEST_END_NS
             for other_times in stated or [_start_and_end(other)]:
                 nested = (times, other_times) if is_inner else (other_times, times)
                 if _is_within(*nested, slack):
-                    if self._is_free(records, is_inner=is_inner):
+                    if self._is_unpaired(records, is_inner=is_inner):
                         fitting[records[-1].id] = _Fit(key, place, same[0], other_times, bool(stated))
                     break
         return fitting
 
-    def _is_free(self, records: Sequence[Inference], *, is_inner: bool) -> bool:
+    def _is_unpaired(self, records: Sequence[Inference], *, is_inner: bool) -> bool:
         if any(self._place_of(pair_name(record)) is not None for record in records):
             return False
-        return not any(nested_times(further_names(record), is_inner=is_inner) for record in records)
+        return not any(times_from_names(further_names(record), is_inner=is_inner) for record in records)
 
     def _is_within_another(self, fit: _Fit) -> bool:
         """Return whether the SDK's report was filed because several calls contain it."""
         key_of_call, _, _ = fit.key.rpartition("\0")
-        keys = tuple([f"{key_of_call}\0{count}" for count in possible_inputs(fit.record)])
+        keys = tuple([f"{key_of_call}\0{count}" for count in possible_input_counts(fit.record)])
         return bool(self._fitting_calls(fit.record, Nesting(True, keys, *fit.times)))
 
     def _filing_names(self, nesting: Nesting) -> Iterator[bytes]:
         for key in nesting.keys:
             step = nesting.end // STEP_NS
             count = _count_filed(key, step, self._place_of, is_inner=nesting.is_inner)
-            yield nested_name(key, step, count, is_inner=nesting.is_inner)
+            yield nested_report_name(key, step, count, is_inner=nesting.is_inner)
 
 
 def _start_and_end(record: Inference) -> Times:
@@ -200,8 +206,8 @@ def _is_within(inner: Times, outer: Times, slack: int) -> bool:
     return starts_inside and inner[1] - slack <= outer[1] <= inner[1] + LATEST_END_NS
 
 
-def are_same(inner: Inference, outer: Inference) -> bool:
-    has_input = (outer.input_tokens or 0) in possible_inputs(inner)
+def has_same_counts_and_model(inner: Inference, outer: Inference) -> bool:
+    has_input = (outer.input_tokens or 0) in possible_input_counts(inner)
     has_counts = has_input and (inner.output_tokens or 0) == (outer.output_tokens or 0)
     return has_counts and not _model_names(inner).isdisjoint(_model_names(outer))
 

@@ -40,7 +40,7 @@ class PlanReader(Protocol):
         """
         ...
 
-    def partial_report(self, key: bytes) -> int:
+    def partial_report_version(self, key: bytes) -> int:
         """Return the waiting report's version (spool.log.partial_reports), 0 without one."""
         ...
 

@@ -23,9 +23,9 @@ from spool.log.partial_reports import PartialReport, stale_submissions
 from spool.log.pending_spans import BESIDE, CallBelow, LinkedSpan, PendingSpans
 from spool.log.planning.costs import cost_rank, first_report_names
 from spool.log.planning.known_calls import KnownCalls
-from spool.log.planning.nested_reports import PlaceOf, find_other_kind
+from spool.log.planning.nested_reports import PlaceOf, reports_of_other_kind
 from spool.log.planning.plan import Plan, PlanReader
-from spool.log.planning.relayed_reports import other_reports
+from spool.log.planning.relayed_reports import reports_of_other_side
 from spool.log.retention import SERIES_AGE_S
 from spool.log.values import CounterPoint, Submission
 from spool.record import (
@@ -68,7 +68,7 @@ class Planner:
         self._next = dict(next_numbers)
 
     def load_spans(self, rows: Iterable[PartialReport]) -> None:
-        if damaged := self.spans.load(rows):
+        if damaged := self.spans.load_rows(rows):
             _log.error("%d rows of spans cannot be read", damaged, extra={"action": "spans_damaged"})
 
     def known_places(self, group: Iterable[Submission], now: float) -> set[int]:
@@ -77,7 +77,7 @@ class Planner:
         hours = NearHours(int(now * NS))
         places: set[int] = set()
         for submission in group:
-            has_besides = self.spans.has_besides(submission.heard_by)
+            has_besides = self.spans.has_calls_beside_others(submission.heard_by)
             for record, identity in zip(submission.records, submission.identities, strict=True):
                 _, near = hours.filing_hours(record)
                 if identity.nesting is not None:
@@ -88,29 +88,31 @@ class Planner:
                 linked_names = [linked for _, linked in identity.links]
                 above = identity.above
                 if above is not None and (has_besides or above.startswith(BESIDE)):
-                    places.update(self._places_beside(submission.heard_by, record, above))
-                for name in (identity.id, *identity.lookups, *identity.names, *linked_names):
-                    if place := index.find((index.id_of(name),), near, now):
+                    places.update(self._sibling_places(submission.heard_by, record, above))
+                for name in (identity.id, *identity.lookups, *identity.remembered_names, *linked_names):
+                    if place := index.find_place((index.short_id(name),), near, now):
                         places.add(place)
-            places.update(self.spans.places_below(submission.heard_by, submission.steps))
+            places.update(self.spans.call_places_below(submission.heard_by, submission.steps))
         return places
 
-    def _places_beside(self, sender: str, record: Record, above: str) -> Sequence[int]:
+    def _sibling_places(self, sender: str, record: Record, above: str) -> Sequence[int]:
         if not isinstance(record, Inference):
             return ()
-        siblings = self.spans.beside(sender, record.trace_id or "", record.span_id or "", above)
+        siblings = self.spans.find_siblings(sender, record.trace_id or "", record.span_id or "", above)
         return () if siblings is None else (*siblings.besides, *siblings.others)
 
     def _nested_places(self, nesting: Nesting, hours: Iterable[int], now: float) -> Iterator[int]:
-        return filter(None, [place for _, place in find_other_kind(nesting, self._place_finder(hours, now))])
+        return filter(
+            None, [place for _, place in reports_of_other_kind(nesting, self._place_finder(hours, now))]
+        )
 
     def _relayed_places(self, relay: Relay, hours: Iterable[int], now: float) -> Iterator[int]:
-        return filter(None, other_reports(relay, self._place_finder(hours, now)))
+        return filter(None, reports_of_other_side(relay, self._place_finder(hours, now)))
 
     def _place_finder(self, hours: Iterable[int], now: float) -> PlaceOf:
-        return lambda name: self.index.find((self.index.id_of(name),), hours, now)
+        return lambda name: self.index.find_place((self.index.short_id(name),), hours, now)
 
-    def plan(
+    def plan_group(
         self,
         group: Sequence[Submission],
         reader: PlanReader,
@@ -122,17 +124,17 @@ class Planner:
         Plan a commit. `closed_below` is frozen for this commit. `check` is called before each submission, and
         may raise to abort.
         """
-        failed = stale_submissions(group, reader.partial_report)
-        gone = ended_positions(group, reader.partial_report) if failed else set()
+        failed = stale_submissions(group, reader.partial_report_version)
+        gone = ended_positions(group, reader.partial_report_version) if failed else set()
         plan = Plan(at=now, first=dict(self._next), stale=failed, ended=gone)
-        self.spans.begin()
+        self.spans.undo_new_spans()
         hours = NearHours(int(now * NS))
         for index, submission in enumerate(group):
             if index in plan.stale:
                 continue
             if check is not None:
                 check()
-            is_known = self._is_known(plan, index, submission)
+            is_known = self._check_known_or_refuse(plan, index, submission)
             if index not in plan.stale:
                 work = _SubmissionPlanner(
                     self.index, self.spans, plan, reader, closed_below, submission, hours, amends=self._amends
@@ -144,7 +146,7 @@ class Planner:
         plan.partial_reports.update(dict.fromkeys(plan.gone_spans))
         return plan
 
-    def _is_known(self, plan: Plan, index: int, submission: Submission) -> bool:
+    def _check_known_or_refuse(self, plan: Plan, index: int, submission: Submission) -> bool:
         """Return whether the request was stored before. Refuse it if its idempotency key had another body."""
         request = submission.request
         if request is None:
@@ -159,7 +161,7 @@ class Planner:
         return False
 
     def _is_known_request(self, plan: Plan, name: bytes) -> bool:
-        return self.index.id_of(name) in plan.ids or self.index.knows_request(name, plan.at)
+        return self.index.short_id(name) in plan.ids or self.index.knows_request(name, plan.at)
 
     def apply_plan(self, plan: Plan) -> Mapping[str, int]:
         """
@@ -168,8 +170,8 @@ class Planner:
         """
         numbers = plan.next_numbers()
         self._next.update(numbers)
-        self.index.add(plan.ids, plan.hours, plan.at)
-        self.spans.apply(plan.span_rows, plan.gone_spans)
+        self.index.add_ids(plan.ids, plan.hours, plan.at)
+        self.spans.apply_commit(plan.span_rows, plan.gone_spans)
         return numbers
 
 
@@ -286,13 +288,13 @@ class _SubmissionPlanner:
                 self._terms.unidentified += 1
                 records.append(record)
                 continue
-            id = index.id_of(known_as)
+            id = index.short_id(known_as)
             hour, near = near_hours.filing_hours(record)
             place = ids.get(id)
             if place is None:
-                place = index.find((id,), near, now)
+                place = index.find_place((id,), near, now)
             if place is None and (lookups or also):
-                place = self._find_by_other_names((*lookups, *also), near)
+                place = self._find_place_by_names((*lookups, *also), near)
                 if place is not None and (also or scope is not None):
                     is_other = self._known.is_of_another_call(place, record, scope, near)
                     place = None if is_other else place
@@ -311,7 +313,7 @@ class _SubmissionPlanner:
                 hours.append(hour)
                 records.append(record)
                 if (also or links or joins or nesting or relay) and isinstance(record, Inference):
-                    record.also = b"".join(identity.names)
+                    record.also = b"".join(identity.remembered_names)
                     if nesting is not None or relay is not None:
                         record.also += b"".join(self._known.used_names)
                     if scope is not None:
@@ -319,7 +321,7 @@ class _SubmissionPlanner:
                     if is_guess or is_final:
                         record.also += b"".join(first_report_names(record, cost_rank(record, identity)))
             else:
-                place = self._known.report(record, identity, place, near)
+                place = self._known.add_report(record, identity, place, near)
             if also or links or joins or nesting or relay:
                 self._known.file_names(record, identity, place, hour, near)
             if above is not None and isinstance(record, Inference):
@@ -330,22 +332,22 @@ class _SubmissionPlanner:
         unplaced = Counter(record.source for record, _, _ in self._calls_below if record.run is None)
         new = list[LinkedSpan]()
         related = spans.add_calls(sender, self._calls_below)
-        has_besides = spans.has_besides(sender)
+        has_besides = spans.has_calls_beside_others(sender)
         for span, (record, above, place) in related:
             new.append(span)
-            siblings = has_besides and spans.beside(sender, span.trace, record.span_id or "", above)
+            siblings = has_besides and spans.find_siblings(sender, span.trace, record.span_id or "", above)
             if siblings:
                 _, near = self._near_hours.filing_hours(record)
-                self._known.join_beside(record, siblings, near)
-            around = spans.around(span)
-            self._known.place_below(place, around)
+                self._known.join_sibling(record, siblings, near)
+            around = spans.values_around(span)
+            self._known.add_values_around(place, around)
             unplaced[record.source] -= bool(around.runs) and record.run is None
         for source, n in unplaced.items():
             self._plan.observed[self._terms.topic, books.UNPLACED, source] += n
         if self._submission.steps:
             new += spans.add_steps(sender, self._submission.steps)
         for place, around in spans.calls_below(new):
-            self._known.place_below(place, around)
+            self._known.add_values_around(place, around)
 
     def _count_repeats(self) -> None:
         self._terms.duplicates += len(self._submission.records)
@@ -363,9 +365,9 @@ class _SubmissionPlanner:
             for name in request_names(record):
                 self._known.file_name(name, duplicates.encode_place(self._terms.topic, number), hour)
 
-    def _find_by_other_names(self, names: Iterable[bytes], hours: Iterable[int]) -> int | None:
-        ids = list(map(self._index.id_of, names))
-        place = self._index.find(ids, hours, self._plan.at)
+    def _find_place_by_names(self, names: Iterable[bytes], hours: Iterable[int]) -> int | None:
+        ids = list(map(self._index.short_id, names))
+        place = self._index.find_place(ids, hours, self._plan.at)
         if place is not None:
             return place
         for id in ids:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from spool.identity import AS_ASSISTANT, AS_GATEWAY, STEP_NS, Relay, derived_id, relayed_name
-from spool.log.planning.nested_reports import MOST_READ, NestedMatch, PlaceOf, RecordsOf, count_filed
+from spool.identity import AS_ASSISTANT, AS_GATEWAY, STEP_NS, Relay, derived_id, relayed_report_name
+from spool.log.planning.nested_reports import MOST_READ, NestedMatch, PlaceOf, RecordsOf, count_filed_reports
 from spool.record import Inference
 
 APART_NS: Final = STEP_NS  # largest difference between the two ends, by two clocks
@@ -21,7 +21,7 @@ CONTAINED_NS: Final = 100_000_000  # a span that extends outside by less counts 
 Distance = tuple[int, int]
 
 
-def other_reports(relay: Relay, place_of: PlaceOf) -> Iterator[int]:
+def reports_of_other_side(relay: Relay, place_of: PlaceOf) -> Iterator[int]:
     """Yield the reports of the other side that end at about this time."""
     side = AS_GATEWAY if relay.side == AS_ASSISTANT else AS_ASSISTANT
     for names_request in (False,) if relay.names_request else (False, True):
@@ -42,7 +42,7 @@ class RelayedReports:
         self._records_of = records_of
         self._is_of_another = is_of_another
 
-    def find(self, record: Inference, relay: Relay, own: int | None) -> NestedMatch:
+    def find_match(self, record: Inference, relay: Relay, own: int | None) -> NestedMatch:
         own_records = [] if own is None else self._records_of(own)
         if self._are_paired(own_records):
             return NestedMatch(None, ())
@@ -51,14 +51,14 @@ class RelayedReports:
             return NestedMatch(own, ())
         if fitting:
             return NestedMatch(min(fitting, key=lambda place: (fitting[place][1], place)), ())
-        if own_records and self._has_filed(own_records, relay):
+        if own_records and self._has_filed_records(own_records, relay):
             return NestedMatch(None, ())
         return NestedMatch(None, tuple(self._filing_names(relay)))
 
     def _fitting_calls(
         self, record: Inference, relay: Relay
     ) -> Iterator[tuple[int, tuple[Sequence[Inference], Distance]]]:
-        for place in other_reports(relay, self._place_of):
+        for place in reports_of_other_side(relay, self._place_of):
             records = self._records_of(place)
             if not records or records[-1].shadow or self._are_paired(records):
                 continue
@@ -69,7 +69,7 @@ class RelayedReports:
     def _are_paired(self, records: Sequence[Inference]) -> bool:
         return any(self._place_of(pair_name(each)) is not None for each in records)
 
-    def _has_filed(self, records: Sequence[Inference], relay: Relay) -> bool:
+    def _has_filed_records(self, records: Sequence[Inference], relay: Relay) -> bool:
         ids = {each.id for each in records}
         for names_request in (False, True):
             for place in _filed_places(relay, relay.side, self._place_of, names_request=names_request):
@@ -80,11 +80,11 @@ class RelayedReports:
     def _filing_names(self, relay: Relay) -> Iterator[bytes]:
         for key in relay.keys:
             name = _name_by_ordinal(relay.side, key, relay.end // STEP_NS, names_request=relay.names_request)
-            yield name(count_filed(name, self._place_of))
+            yield name(count_filed_reports(name, self._place_of))
 
 
 def _name_by_ordinal(side: str, key: str, step: int, *, names_request: bool) -> Callable[[int], bytes]:
-    return lambda ordinal: relayed_name(side, key, step, ordinal, names_request=names_request)
+    return lambda ordinal: relayed_report_name(side, key, step, ordinal, names_request=names_request)
 
 
 def _filed_places(relay: Relay, side: str, place_of: PlaceOf, *, names_request: bool) -> Iterator[int]:
@@ -92,7 +92,7 @@ def _filed_places(relay: Relay, side: str, place_of: PlaceOf, *, names_request: 
     for key in relay.keys:
         for step in (own, own - 1, own + 1):
             name = _name_by_ordinal(side, key, step, names_request=names_request)
-            count = count_filed(name, place_of)
+            count = count_filed_reports(name, place_of)
             for ordinal in range(count - 1, max(count - MOST_READ, 0) - 1, -1):
                 place = place_of(name(ordinal))
                 if place is not None:

@@ -20,7 +20,7 @@ from spool.postgres.connections.standby import (
     no_standby_error,
     standby_state,
 )
-from spool.postgres.connections.target import CommitUnknown, Unconfirmed, error_line, local_settings
+from spool.postgres.connections.target import CommitUnknown, Unconfirmed, error_line, local_settings_sql
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 READ_COMMITTED = b"BEGIN ISOLATION LEVEL READ COMMITTED"
@@ -90,7 +90,7 @@ def _end_without_flush(pipeline: psycopg.Pipeline) -> Generator[Any, Any, None]:
 
 
 COMMIT = b"COMMIT"
-WAITS_FOR_NOBODY = local_settings({"synchronous_commit": "off"})
+WAITS_FOR_NOBODY = local_settings_sql({"synchronous_commit": "off"})
 
 Answer = psycopg.Cursor[tuple[Any, ...]]
 
@@ -143,7 +143,7 @@ class JoinedTransaction:
         """
         cursor = self.connection.cursor()
         barrier = behind = None
-        with self._note_commit(cursor), self.connection.pipeline():
+        with self._translate_commit_errors(cursor), self.connection.pipeline():
             yield
             if in_two_steps:
                 self.connection.execute(WAITS_FOR_NOBODY)
@@ -161,9 +161,9 @@ class JoinedTransaction:
         cursor = self.connection.cursor()
         self._is_committing = True
         if not needs_standby:
-            with self._note_commit():
+            with self._translate_commit_errors():
                 return self.connection.execute(statement, values)
-        with self._note_commit(cursor), self.connection.begin_with_statements():
+        with self._translate_commit_errors(cursor), self.connection.begin_with_statements():
             before = self.connection.execute(STANDBY_STATE)
             self.connection.execute(WAITS_FOR_NOBODY)
             answer = self.connection.execute(statement, values)
@@ -205,7 +205,7 @@ class JoinedTransaction:
         self.doubt = None if state.has_confirmed(before, position) else state
 
     @contextmanager
-    def _note_commit(self, done: Answer | None = None) -> Iterator[None]:
+    def _translate_commit_errors(self, done: Answer | None = None) -> Iterator[None]:
         """
         Translate the errors of COMMIT.
 

@@ -42,14 +42,14 @@ class Reachability:
     def is_silent(self) -> bool:
         return time.monotonic() < self._silent_until
 
-    def noticed_silence(self) -> None:
+    def note_silence(self) -> None:
         self._silent_until = time.monotonic() + SILENT_S
 
-    def noticed_answer(self) -> None:
+    def note_answer(self) -> None:
         """Note that the server responded. Work that takes long then gets its full time again."""
         self._silent_until = -math.inf
 
-    def is_old(self, timeline: int | None) -> bool:
+    def note_and_compare_timeline(self, timeline: int | None) -> bool:
         """
         Return whether this server is an old primary that was replaced.
 
@@ -66,11 +66,11 @@ class Pause:
         self._why = ""
         self.failures = 0
 
-    def check(self) -> None:
+    def raise_while_paused(self) -> None:
         if time.monotonic() < self._until:
             raise SpoolUnavailable(self._why)
 
-    def lengthen(self, why: str) -> None:
+    def lengthen_pause(self, why: str) -> None:
         self._length_s = min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, 2 * self._length_s))
         self._why = why
         self.failures += 1
@@ -223,8 +223,8 @@ class Lane:
                     next_s = min(next_s, left_s)
                 else:
                     _log.error("the database does not respond: the connection was cut", extra=BROKEN_OFF)
-                    self._reachability.noticed_silence()
-                    session.break_off()
+                    self._reachability.note_silence()
+                    session.cut_connection()
         loop.call_later(next_s, self._end_if_too_long, loop, future, sessions, answer_s)
 
     def _run_and_repeat(
@@ -253,7 +253,7 @@ class Lane:
         session = self._take_session(sessions)
         try:
             result = form(session)
-            self._reachability.noticed_answer()
+            self._reachability.note_answer()
             return result
         except errors.InvalidSqlStatementName:
             # the server and psycopg disagree about prepared statements until the connection is closed
@@ -269,11 +269,11 @@ class Lane:
     def _take_session(self, sessions: list[ServerSession]) -> ServerSession:
         while self._idle:
             session = self._idle.pop()
-            if session.is_usable() and not self._reachability.is_old(session.timeline):
+            if session.is_usable() and not self._reachability.note_and_compare_timeline(session.timeline):
                 sessions.append(session)
                 return session
             session.close()
-        self._reachability.pause.check()
+        self._reachability.pause.raise_while_paused()
         try:
             session = self._connect_to_newest(sessions)
         except psycopg.Error as error:
@@ -283,7 +283,7 @@ class Lane:
                 else ""
             )
             why = f"the database cannot be reached: {error_line(error)}{hint}"
-            self._reachability.pause.lengthen(why)
+            self._reachability.pause.lengthen_pause(why)
             raise SpoolUnavailable(why) from error
         self._reachability.pause.end_pause()
         return session
@@ -294,7 +294,7 @@ class Lane:
         may keep running.
         """
         if not self._reachability.was_looked_at:
-            self._look_at_each()
+            self._read_timelines()
         failed: psycopg.Error = psycopg.OperationalError(OLD_PRIMARY)
         for index, address in enumerate(self._target.addresses()):
             try:
@@ -307,14 +307,14 @@ class Lane:
             sessions.append(session)
             try:
                 session.read_timeline()
-                if not self._reachability.is_old(session.timeline):
+                if not self._reachability.note_and_compare_timeline(session.timeline):
                     return session
             except psycopg.Error as error:
                 failed = error
             session.close()
         raise failed
 
-    def _look_at_each(self) -> None:
+    def _read_timelines(self) -> None:
         """
         Read the timeline of each configured server once. A new process does not know which server was promoted.
         """
@@ -325,7 +325,7 @@ class Lane:
                 closing(ServerSession(self._target, address, self._task)) as session,
             ):
                 session.read_timeline()
-                self._reachability.is_old(session.timeline)
+                self._reachability.note_and_compare_timeline(session.timeline)
         self._reachability.was_looked_at = True
 
 

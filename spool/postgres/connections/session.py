@@ -25,7 +25,7 @@ from spool.postgres.connections.target import (
     DatabaseTarget,
     Unconfirmed,
     error_line,
-    local_settings,
+    local_settings_sql,
     session_options,
     translate_error,
 )
@@ -42,13 +42,13 @@ class PooledConnection(WatchedConnection):
     settings: Mapping[str, str]
 
     def begin(self, statement: bytes) -> None:
-        super().execute(statement + b"; " + local_settings(self.settings))
+        super().execute(statement + b"; " + local_settings_sql(self.settings))
 
     @contextmanager
     def begin_with_statements(self) -> Iterator[psycopg.Pipeline]:
         with super().pipeline() as pipeline:
             super().execute(READ_COMMITTED)
-            super().execute(local_settings(self.settings))
+            super().execute(local_settings_sql(self.settings))
             yield pipeline
 
     def execute(  # type: ignore[override]  # templates are not used here
@@ -59,17 +59,17 @@ class PooledConnection(WatchedConnection):
         prepare: bool | None = None,
         binary: bool = False,
     ) -> psycopg.Cursor[tuple[Any, ...]]:
-        if not self._stands_alone():
+        if not self._is_outside_transaction():
             return super().execute(query, params, prepare=prepare, binary=binary)
         with self._run_transaction():
             return super().execute(query, params, prepare=prepare, binary=binary)
 
     @contextmanager
     def pipeline(self) -> Iterator[psycopg.Pipeline]:
-        with self._run_transaction() if self._stands_alone() else super().pipeline() as pipeline:
+        with self._run_transaction() if self._is_outside_transaction() else super().pipeline() as pipeline:
             yield pipeline
 
-    def _stands_alone(self) -> bool:
+    def _is_outside_transaction(self) -> bool:
         in_pipeline = self.pgconn.pipeline_status != PipelineStatus.OFF
         return not in_pipeline and self.pgconn.transaction_status == TransactionStatus.IDLE
 
@@ -215,7 +215,7 @@ class ServerSession:
         finally:
             self._roll_back()
 
-    def begin_long(self) -> None:
+    def begin_long_snapshot(self) -> None:
         """
         Begin a snapshot without time limits, for a reader that pauses while it writes the data elsewhere.
         """
@@ -232,7 +232,7 @@ class ServerSession:
         """Cancel the running statement. Called from another thread."""
         self.connection.cancel_safe(timeout=3.0)
 
-    def break_off(self) -> None:
+    def cut_connection(self) -> None:
         """Cut the connection from another thread. The statement that waits for the server then fails."""
         # the server or this process may have closed the connection in the meantime
         with self._lock, suppress(OSError):
@@ -284,7 +284,7 @@ def long_snapshot(target: DatabaseTarget) -> Iterator[Connection]:
     try:
         session = ServerSession(target, target.dsn, "copy")
         try:
-            session.begin_long()
+            session.begin_long_snapshot()
             yield session.connection
         finally:
             session.close()

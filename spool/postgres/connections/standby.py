@@ -84,7 +84,7 @@ def standby_state(answer: psycopg.Cursor[tuple[Any, ...]]) -> StandbyState:
     return StandbyState._make(row)
 
 
-def are_empty(names: psycopg.Cursor[tuple[Any, ...]]) -> bool:
+def has_no_standby_names(names: psycopg.Cursor[tuple[Any, ...]]) -> bool:
     return names.fetchone() == ("",)
 
 

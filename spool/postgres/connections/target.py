@@ -70,7 +70,7 @@ def session_options(settings: Mapping[str, str]) -> str:
     return " ".join(f"-c {name}={value}" for name, value in escaped.items())
 
 
-def local_settings(settings: Mapping[str, str]) -> bytes:
+def local_settings_sql(settings: Mapping[str, str]) -> bytes:
     """Return one statement that sets all settings, because a pipeline cannot send several at once."""
     settings_sql = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
     return f"SELECT {settings_sql}".encode()

@@ -45,12 +45,12 @@ from spool.postgres.deliveries.delivery_rows import (
     DeliveryChoice,
     DeliveryRows,
     PostgresRoutes,
-    fresh_single,
     take_due,
+    take_fresh_single,
     take_suspect,
 )
 from spool.postgres.leases import PostgresLeases
-from spool.postgres.log.entries import highest_accepted, lowest_stored, topic_code
+from spool.postgres.log.entries import highest_accepted_number, lowest_stored_number, topic_code
 from spool.postgres.log.log import PostgresLog
 from spool.record import Record
 from spool.sql import lake
@@ -120,19 +120,21 @@ class PostgresDeliveries(SentDeliveries):
                 for delivery, _ in session.read_deliveries(connection, queries.INTERRUPTED, {"in_hand": []}):
                     if delivery.id in ids:
                         self._check_written(
-                            session.write(connection, transitions.reopen_interrupted(delivery), [delivery])
+                            session.write_change(
+                                connection, transitions.reopen_interrupted(delivery), [delivery]
+                            )
                         )
             for spec in sorted(specs, key=lambda spec: spec.name):
-                highest = highest_accepted(self._database, connection, spec.topic)
-                lowest = lowest_stored(self._database, connection, spec.topic)
+                highest = highest_accepted_number(self._database, connection, spec.topic)
+                lowest = lowest_stored_number(self._database, connection, spec.topic)
                 new = routes.new_route(spec, accepted=highest, oldest=lowest)
                 values = {"name": new.name, "topic": new.topic, "required": new.required, **new.counts}
                 session.execute(connection, queries.DECLARE, values)
             session.execute(connection, queries.ORPHAN, {"names": names, "before": before})
 
-        await self._run_until_unmoved(declare_routes)
+        await self._retry_until_unchanged(declare_routes)
 
-    async def take_due(
+    async def take_due_delivery(
         self, route: str, *, now: float, max_records: int, below: int | None = None
     ) -> Delivery | None:
         async with self._choosing[route]:
@@ -140,17 +142,17 @@ class PostgresDeliveries(SentDeliveries):
                 partial(take_due, at=now, max_records=max_records, below=below), route
             )
 
-    async def take_probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
-        def choose(choice: DeliveryChoice) -> StoredDelivery | None:
+    async def take_probe_delivery(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
+        def choose_probe(choice: DeliveryChoice) -> StoredDelivery | None:
             suspects: int = choice.read_value(queries.SUSPECTS)
-            fresh = fresh_single(choice, at=now) if suspects < max_suspects else None
+            fresh = take_fresh_single(choice, at=now) if suspects < max_suspects else None
             return fresh or take_suspect(choice, at=now)
 
         async with self._choosing[route]:
-            return await self._take_chosen(choose, route)
+            return await self._take_chosen(choose_probe, route)
 
     async def next_due_at(self, route: str) -> float | None:
-        session, where = self._delivery_rows(), self._statement_parameters(route)
+        session, where = self._delivery_rows(), self._renew_statement_parameters(route)
 
         def read_next_due_at(connection: Connection) -> float | None:
             at: float | None = session.execute(connection, queries.NEXT_DUE_AT, where).fetchone()[0]
@@ -164,65 +166,67 @@ class PostgresDeliveries(SentDeliveries):
 
     # -- results of sending ----------------------------------------------------------------------------------
 
-    async def mark(self, delivery: Delivery, mark: str) -> None:
+    async def store_mark(self, delivery: Delivery, mark: str) -> None:
         where = {"id": delivery.id, "fence": delivery.fence, "mark": mark, "state": OPEN}
 
-        def store_mark(transaction: JoinedTransaction) -> int:
+        def write_mark(transaction: JoinedTransaction) -> int:
             writes = self._delivery_rows(transaction)
             return int(writes.execute_alone(transaction.connection, queries.MARK, where).rowcount)
 
-        if not await self._database.pool.run_joined(store_mark):
+        if not await self._database.pool.run_joined(write_mark):
             if self._in_hand[delivery.route].get(delivery.id) == delivery.fence:
                 del self._in_hand[delivery.route][delivery.id]
-            raise self._taken_over(delivery)
+            raise self._report_taken_over(delivery)
 
-    async def reopen_restored(self, *, hold_back: str | None) -> None:
+    async def reopen_after_restore(self, *, hold_back: str | None) -> None:
         session = self._delivery_rows()
 
         def reopen_all(connection: Connection) -> None:
             open_deliveries = session.read_deliveries(connection, queries.EVERY_OPEN)
             session.execute(connection, queries.LOCK_ROUTES)
             for delivery, _ in open_deliveries:
-                change = transitions.reopen_restored(delivery, hold_back=hold_back)
-                self._check_written(session.write(connection, change, [delivery]))
+                change = transitions.reopen_after_restore(delivery, hold_back=hold_back)
+                self._check_written(session.write_change(connection, change, [delivery]))
             for row in (
                 session.execute(connection, queries.EVERY_ROUTE).fetchall() if hold_back is not None else ()
             ):
                 route = delivery_rows.read_route_row(row)
-                highest = highest_accepted(self._database, connection, route.topic)
-                change = transitions.hold_rest(route, accepted=highest, reason=hold_back or "")
-                self._check_written(session.write(connection, change, cut_from=route))
+                highest = highest_accepted_number(self._database, connection, route.topic)
+                change = transitions.hold_unassigned_records(route, accepted=highest, reason=hold_back or "")
+                self._check_written(session.write_change(connection, change, cut_from=route))
 
-        await self._run_until_unmoved(reopen_all)
+        await self._retry_until_unchanged(reopen_all)
 
     async def unknown_deliveries(self) -> Sequence[UnknownDelivery]:
         session = self._delivery_rows()
         deliveries = await self._database.read(
             lambda connection: session.read_deliveries(connection, queries.UNKNOWNS)
         )
-        return [transitions.show_unknown(delivery, route_topic(delivery.route)) for delivery, _ in deliveries]
+        return [
+            transitions.unknown_delivery(delivery, route_topic(delivery.route)) for delivery, _ in deliveries
+        ]
 
     async def settle_unknown(self, id: int, *, sent: bool) -> UnknownDelivery:
-        delivery = await self._change(id, UNKNOWN, partial(transitions.resolve_unknown, sent=sent))
+        delivery = await self._change_delivery(id, UNKNOWN, partial(transitions.resolve_unknown, sent=sent))
         if delivery is None:
             raise NotThere("no delivery with this id waits to be settled by hand")
         await self._leases.wake_tasks(lease_name(delivery.route))
-        return transitions.show_unknown(delivery, route_topic(delivery.route))
+        return transitions.unknown_delivery(delivery, route_topic(delivery.route))
 
     async def unsettled_deliveries(self) -> Sequence[UnsettledDelivery]:
         session = self._delivery_rows()
 
-        def read(connection: Connection) -> list[UnsettledDelivery]:
+        def read_unsettled(connection: Connection) -> list[UnsettledDelivery]:
             return [
                 delivery_rows.read_unsettled_row(row)
                 for row in session.execute(connection, queries.EVERY_UNSETTLED)
             ]
 
-        return await self._database.read(read)
+        return await self._database.read(read_unsettled)
 
     # -- routes ----------------------------------------------------------------------------------------------
 
-    async def set_state(self, route: str, state: str, reason: str | None) -> None:
+    async def set_route_state(self, route: str, state: str, reason: str | None) -> None:
         session = self._delivery_rows()
         values = {"route": route, "state": state, "reason": reason, "now": self._clock.now()}
         await self._database.run(lambda connection: session.execute(connection, queries.SET_STATE, values))
@@ -252,7 +256,7 @@ class PostgresDeliveries(SentDeliveries):
         session, where = self._delivery_rows(), {"route": route}
 
         def drop_route(connection: Connection) -> int:
-            routes.check_drop(session.read_route(connection, route))
+            routes.require_orphaned(session.read_route(connection, route))
             queued = self._routes.route_terms(connection)[route]["queued"]
             session.execute(connection, queries.FORGET_DELIVERIES, where)
             session.execute(connection, queries.FORGET_REFUSALS, where)
@@ -261,7 +265,7 @@ class PostgresDeliveries(SentDeliveries):
                 raise RouteMoved  # another configuration names the route again
             return queued
 
-        return await self._run_until_unmoved(drop_route, is_answered=True)
+        return await self._retry_until_unchanged(drop_route, is_answered=True)
 
     async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
         def store_replay(transaction: JoinedTransaction) -> int:
@@ -277,7 +281,7 @@ class PostgresDeliveries(SentDeliveries):
                 lands=lake.is_lake_route(PostgresConnection(connection, self._database.fill_in_names), route),
             )
             if not dry_run:
-                session.write(connection, change)
+                session.write_change(connection, change)
             return sum(ranges.count_numbers(delivery.span) for delivery in change.added)
 
         replayed = await self._database.pool.run_joined(store_replay)
@@ -291,46 +295,46 @@ class PostgresDeliveries(SentDeliveries):
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
         session = self._delivery_rows()
 
-        def read(connection: Connection) -> list[PartialRefusal]:
-            return delivery_rows.partial_refusals(
+        def read_refusals(connection: Connection) -> list[PartialRefusal]:
+            return delivery_rows.read_refusal_rows(
                 session.execute(connection, queries.REFUSALS, {"route": route})
             )
 
-        return await self._database.read(read)
+        return await self._database.read(read_refusals)
 
     async def dead_letters(self, *, route: str | None = None) -> Sequence[DeadLetter]:
         session = self._delivery_rows()
 
-        def read(connection: Connection) -> list[StoredDeadLetter]:
+        def read_letters(connection: Connection) -> list[StoredDeadLetter]:
             return [
-                delivery_rows.dead_letter(row)
+                delivery_rows.read_dead_letter_row(row)
                 for row in session.execute(connection, queries.DEAD, {"route": route})
             ]
 
-        return await self._database.read(read)
+        return await self._database.read(read_letters)
 
-    async def dead_retry(self, ids: Sequence[int]) -> int:
-        def change(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
+    async def retry_dead_letters(self, ids: Sequence[int]) -> int:
+        def retry_letter(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
             return transitions.retry_dead(letter, route)
 
-        return await self._change_dead(ids, change)
+        return await self._change_dead_letters(ids, retry_letter)
 
-    async def dead_edit(self, id: int, record: Record) -> None:
-        def change(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
+    async def edit_dead_letter(self, id: int, record: Record) -> None:
+        def edit_and_retry_letter(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
             return transitions.retry_dead(transitions.edit_dead([letter], record), route)
 
-        if not await self._change_dead([id], change):
+        if not await self._change_dead_letters([id], edit_and_retry_letter):
             transitions.edit_dead([], record)
 
-    async def dead_discard(self, ids: Sequence[int]) -> int:
-        return await self._change_dead(ids, lambda letter, _: transitions.discard_dead(letter))
+    async def discard_dead_letters(self, ids: Sequence[int]) -> int:
+        return await self._change_dead_letters(ids, lambda letter, _: transitions.discard_dead(letter))
 
     # -- helpers ---------------------------------------------------------------------------------------------
 
     def _delivery_rows(self, transaction: JoinedTransaction | None = None) -> DeliveryRows:
         return DeliveryRows(self._database, self._leases.session, transaction)
 
-    def _statement_parameters(self, route: str) -> dict[str, object]:
+    def _renew_statement_parameters(self, route: str) -> dict[str, object]:
         lease = lease_name(route)
         turn = self._leases.lease_turn(lease)
         if self._turns.get(route) != turn:
@@ -354,7 +358,7 @@ class PostgresDeliveries(SentDeliveries):
         is_behind = self._log.closed_below(route_topic(route)) > closed
         if delivery is None and is_behind and self._clock.monotonic() >= self._closes_at:
             self._closes_at = self._clock.monotonic() + CLOSE_EVERY_S
-            await self._log.close_what_is_due()
+            await self._log.close_due_records()
             delivery, closed = await self._choose_and_commit(choose, route)
             is_behind = self._log.closed_below(route_topic(route)) > closed
         self._behind[route] = delivery is None and is_behind
@@ -371,7 +375,7 @@ class PostgresDeliveries(SentDeliveries):
         loss of this machine, the same records would be put in another delivery and sent under a second key.
         """
         where, unsent, deliveries = (
-            self._statement_parameters(route),
+            self._renew_statement_parameters(route),
             self._unsent[route],
             list[StoredDelivery](),
         )
@@ -406,7 +410,7 @@ class PostgresDeliveries(SentDeliveries):
         self._waits.pop(route, None)
         return chosen
 
-    async def _finish(self, delivery: Delivery, transition: Transition) -> None:
+    async def _apply_transition(self, delivery: Delivery, transition: Transition) -> None:
         """
         Store the result of a delivery without waiting for a standby. The next send waits for one, which then
         also has this result, because results are written in order.
@@ -421,7 +425,10 @@ class PostgresDeliveries(SentDeliveries):
                     return True
                 if stored.delivery.fence != delivery.fence:
                     return False
-                if session.write(connection, transition(stored.delivery), [stored.delivery]) is not None:
+                if (
+                    session.write_change(connection, transition(stored.delivery), [stored.delivery])
+                    is not None
+                ):
                     return True
             raise SpoolUnavailable(
                 f"{delivery.route}: other processes keep changing this delivery; try again"
@@ -429,14 +436,14 @@ class PostgresDeliveries(SentDeliveries):
 
         try:
             if not await self._database.run(write_transition):
-                self._taken_over(delivery)
+                self._report_taken_over(delivery)
             self.version += 1
-            self._log.settled()
+            self._log.note_settled()
         finally:
             if in_hand.get(delivery.id) == delivery.fence:
                 del in_hand[delivery.id]
 
-    async def _change(self, id: int, state: str, transition: Transition) -> StoredDelivery | None:
+    async def _change_delivery(self, id: int, state: str, transition: Transition) -> StoredDelivery | None:
         def write_transition(transaction: JoinedTransaction) -> StoredDelivery | None:
             connection, session = transaction.connection, self._delivery_rows(transaction)
             self._database.check_standby(connection)
@@ -444,7 +451,8 @@ class PostgresDeliveries(SentDeliveries):
                 stored = session.read_delivery(connection, queries.ONE, {"id": id, "state": state})
                 if (
                     stored is None
-                    or session.write(connection, transition(stored.delivery), [stored.delivery]) is not None
+                    or session.write_change(connection, transition(stored.delivery), [stored.delivery])
+                    is not None
                 ):
                     return stored and stored.delivery
             raise SpoolUnavailable(f"other processes keep changing the delivery {id}; try again")
@@ -455,28 +463,30 @@ class PostgresDeliveries(SentDeliveries):
         self.version += 1
         return stored
 
-    async def _change_dead(
+    async def _change_dead_letters(
         self, ids: Sequence[int], change: Callable[[StoredDeadLetter, StoredRoute | None], RouteChange]
     ) -> int:
         session = self._delivery_rows()
 
         def change_letters(connection: Connection) -> list[RouteChange]:
             rows = session.execute(connection, queries.DEAD_LETTERS, {"ids": list(ids)}).fetchall()
-            letters = [delivery_rows.dead_letter(row) for row in rows]
+            letters = [delivery_rows.read_dead_letter_row(row) for row in rows]
             # lock routes in the order of their names, to avoid deadlocks
             letters.sort(key=attrgetter("route"))
             changes = [change(letter, session.find_route(connection, letter.route)) for letter in letters]
             for route_change in changes:
-                self._check_written(session.write(connection, route_change))
+                self._check_written(session.write_change(connection, route_change))
             return changes
 
-        changes = await self._run_until_unmoved(change_letters, is_answered=True)
+        changes = await self._retry_until_unchanged(change_letters, is_answered=True)
         self.dead_version += 1
         for route in sorted({route_change.route for route_change in changes if route_change.added}):
             await self._leases.wake_tasks(lease_name(route))
         return len(changes)
 
-    async def _run_until_unmoved(self, work: Callable[[Connection], T], *, is_answered: bool = False) -> T:
+    async def _retry_until_unchanged(
+        self, work: Callable[[Connection], T], *, is_answered: bool = False
+    ) -> T:
         """
         Repeat the transaction while the rows on which it is based change.
 

@@ -21,7 +21,7 @@ from spool.deliveries.stored import (
     StoredDeadLetter,
     StoredDelivery,
     StoredRoute,
-    is_proven,
+    has_later_acceptance,
 )
 from spool.deliveries.values import PartialRefusal, RouteState, UnsettledDelivery
 from spool.errors import SpoolUnavailable
@@ -31,8 +31,8 @@ from spool.postgres.connections.standby import no_standby_error
 from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.deliveries import queries
 from spool.postgres.log import queries as log_queries
-from spool.postgres.log.entries import highest_accepted, read_committed_at, topic_code
-from spool.record import pack, unpack
+from spool.postgres.log.entries import highest_accepted_number, read_committed_at, topic_code
+from spool.record import pack_records, unpack_records
 from spool.sql.deliveries import DEAD_COLUMNS, REFUSAL_COLUMNS, ROUTE_COLUMNS, UNSETTLED_COLUMNS
 from spool.sql.lake import LANDING
 
@@ -99,7 +99,7 @@ class DeliveryRows(NamedTuple):
         row = self.execute(connection, queries.ROUTE, {"route": name}).fetchone()
         return None if row is None else read_route_row(row)
 
-    def write(
+    def write_change(
         self,
         connection: Connection,
         change: RouteChange,
@@ -127,7 +127,7 @@ class DeliveryRows(NamedTuple):
         }
         if "next" in counts:
             assert cut_from is not None
-            values |= {"was": cut_from.next, "place": topic_code(cut_from.topic) + 1}
+            values |= {"was": cut_from.next_number, "place": topic_code(cut_from.topic) + 1}
         if change.changed is not None:
             values |= {"id": change.changed.id}
             values |= {
@@ -142,12 +142,12 @@ class DeliveryRows(NamedTuple):
         if change.dead is not None:
             letter = {name: getattr(change.dead, name) for name in DEAD_COLUMNS[1:]}
             values |= {f"dead_{name}": value for name, value in letter.items()}
-            values["dead_record"] = pack([change.dead.record])
+            values["dead_record"] = pack_records([change.dead.record])
         if change.landing is not None:
             values |= {
                 f"landed_{name}": value for name, value in LANDING.stored_values(change.landing).items()
             }
-        statement = queries.statement_of_change(
+        statement = queries.change_statement(
             removed=bool(change.removed),
             changed=change.changed is not None,
             added=bool(change.added),
@@ -172,7 +172,7 @@ class DeliveryRows(NamedTuple):
         converted = {
             "owner": self.me if delivery.sending else None,
             "kept_at": None if own_entry is None else own_entry.committed_at,
-            "kept": pack(records) if records else None,
+            "kept": pack_records(records) if records else None,
         }
         return {name: converted[name] if name in converted else getattr(delivery, name) for name in columns}
 
@@ -185,8 +185,10 @@ def _read_delivery_row(row: tuple[Any, ...]) -> ReadDelivery:
     packed = columns.pop("kept")
     own_entry = None
     if packed is not None:
-        own_entry = Entry(topic=topic, first=columns["first"], committed_at=kept_at, records=unpack(packed))
-    proven = is_proven(columns["proof"], acceptances)
+        own_entry = Entry(
+            topic=topic, first=columns["first"], committed_at=kept_at, records=unpack_records(packed)
+        )
+    proven = has_later_acceptance(columns["proof"], acceptances)
     return ReadDelivery(
         StoredDelivery(**columns, kept=own_entry, acceptances=acceptances, proven=proven), owner
     )
@@ -206,16 +208,16 @@ def read_route_row(row: Sequence[Any]) -> StoredRoute:
     )
 
 
-def dead_letter(row: tuple[Any, ...]) -> StoredDeadLetter:
+def read_dead_letter_row(row: tuple[Any, ...]) -> StoredDeadLetter:
     columns: dict[str, Any] = dict(zip(DEAD_COLUMNS, row, strict=True))
-    return StoredDeadLetter(**{**columns, "record": unpack(columns["record"])[0]})
+    return StoredDeadLetter(**{**columns, "record": unpack_records(columns["record"])[0]})
 
 
 def read_unsettled_row(row: tuple[Any, ...]) -> UnsettledDelivery:
     return UnsettledDelivery(**dict(zip(UNSETTLED_COLUMNS, row, strict=True)))
 
 
-def partial_refusals(rows: Iterator[tuple[Any, ...]]) -> list[PartialRefusal]:
+def read_refusal_rows(rows: Iterator[tuple[Any, ...]]) -> list[PartialRefusal]:
     return [PartialRefusal(**dict(zip(REFUSAL_COLUMNS, row, strict=True))) for row in rows]
 
 
@@ -234,7 +236,7 @@ class PostgresRoutes:
         """Return the terms by route. Replays are not part of them."""
         return {
             route.name: routes.route_terms(
-                route, backlog, accepted=highest_accepted(self._database, connection, route.topic)
+                route, backlog, accepted=highest_accepted_number(self._database, connection, route.topic)
             )
             for route, backlog in self._routes_with_backlog(connection)
         }
@@ -244,16 +246,16 @@ class PostgresRoutes:
             routes.route_state(
                 route,
                 backlog,
-                accepted=highest_accepted(self._database, connection, route.topic),
+                accepted=highest_accepted_number(self._database, connection, route.topic),
                 committed_at=read_committed_at(
-                    self._database, connection, route.topic, routes.lowest_unsettled(route, backlog)
+                    self._database, connection, route.topic, routes.lowest_unsettled_number(route, backlog)
                 ),
                 now=now,
             )
             for route, backlog in self._routes_with_backlog(connection)
         ]
 
-    def lowest_needed(self, connection: Connection, topic: str) -> int | None:
+    def lowest_needed_number(self, connection: Connection, topic: str) -> int | None:
         """
         Return the lowest number that a route of the topic needs, NOBODY_NEEDS if all its routes are optional.
         """
@@ -263,7 +265,7 @@ class PostgresRoutes:
         needed: int = min(number for number in (uncut, cut, rules.NOBODY_NEEDS) if number is not None)
         return needed
 
-    def skip_below(self, connection: Connection, numbers: Mapping[str, int]) -> Mapping[str, int]:
+    def skip_records_below(self, connection: Connection, numbers: Mapping[str, int]) -> Mapping[str, int]:
         """
         Return the number of skipped records by topic.
 
@@ -285,7 +287,7 @@ class PostgresRoutes:
         if not any(change.counts.values()) and not change.removed:
             return 0
         is_moved = not locked.issuperset(delivery.id for delivery in below)
-        if is_moved or self._session.write(connection, change, below, cut_from=route) is None:
+        if is_moved or self._session.write_change(connection, change, below, cut_from=route) is None:
             raise SpoolUnavailable(
                 f"{route.name} sent records while its oldest ones were being skipped; try again"
             )
@@ -332,34 +334,34 @@ class DeliveryChoice:
         if found.owner == self.session.me and self.unsent.get(delivery.id) == delivery.fence:
             delivery = replace(delivery, sending=False)
         change = transitions.mark_sending(delivery)
-        return change.changed if self._is_written(change, delivery) is not None else None
+        return change.changed if self._write_if_unchanged(change, delivery) is not None else None
 
-    def cut_delivery(self, *, max_records: int, below: int | None = None) -> StoredDelivery | None:
+    def make_next_delivery(self, *, max_records: int, below: int | None = None) -> StoredDelivery | None:
         """Make a new delivery and take it. Return None if no records remain, or if enough deliveries wait."""
         closed = self.closed_below if below is None else min(self.closed_below, below)
-        if self.route.next >= closed:
+        if self.route.next_number >= closed:
             return None
         waiting = self.read_value(queries.WAITING)
-        change = transitions.cut_delivery(
+        change = transitions.make_next_delivery(
             self.route, waiting=waiting, closed_below=closed, max_records=max_records
         )
         if change is None:
             return None
-        written = self.session.write(self.connection, change, cut_from=self.route, is_closed=True)
+        written = self.session.write_change(self.connection, change, cut_from=self.route, is_closed=True)
         self.has_moved |= written is None
         return written[0] if written else None
 
-    def split_off(self, batch: StoredDelivery) -> StoredDelivery | None:
+    def split_off_last(self, batch: StoredDelivery) -> StoredDelivery | None:
         """Split off the last record of a batch, and take it."""
         change = transitions.split_delivery(batch, batch.last, reason=batch.last_error)
         rest, single = change.added
         added = [rest, replace(single, sending=True, fence=1)]
         change = RouteChange(route=change.route, removed=change.removed, added=added, counts=change.counts)
-        written = self._is_written(change, batch)
+        written = self._write_if_unchanged(change, batch)
         return written[-1] if written else None
 
-    def _is_written(self, change: RouteChange, basis: StoredDelivery) -> list[StoredDelivery] | None:
-        written = self.session.write(self.connection, change, [basis])
+    def _write_if_unchanged(self, change: RouteChange, basis: StoredDelivery) -> list[StoredDelivery] | None:
+        written = self.session.write_change(self.connection, change, [basis])
         self.has_moved |= written is None
         return written
 
@@ -371,19 +373,19 @@ def take_due(
     candidate = choice.find_delivery(queries.DUE, at=at)
     if candidate is not None and not candidate.delivery.replay:
         return choice.take_delivery(candidate)
-    cut = choice.cut_delivery(max_records=max_records, below=below)
+    cut = choice.make_next_delivery(max_records=max_records, below=below)
     return cut if cut is not None or choice.has_moved else choice.take_delivery(candidate)
 
 
-def fresh_single(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
+def take_fresh_single(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
     """Take a single record that was never rejected alone, if necessary from a batch or a new delivery."""
     single = choice.find_delivery(queries.FRESH_SINGLE, at=at)
     if single is not None:
         return choice.take_delivery(single)
     batch = choice.find_delivery(queries.NEWEST_BATCH)
     if batch is not None:
-        return choice.split_off(batch.delivery)
-    return choice.cut_delivery(max_records=1)
+        return choice.split_off_last(batch.delivery)
+    return choice.make_next_delivery(max_records=1)
 
 
 def take_suspect(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:

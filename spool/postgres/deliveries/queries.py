@@ -72,7 +72,8 @@ _FREE_OF_ROUTE = f"{_DELIVERY} AND d.route = %(route)s AND d.state = 'open' AND 
 # Deliveries of the backlog come before replays.
 DUE = f"{_FREE_OF_ROUTE} AND d.not_before <= %(at)s ORDER BY d.replay, d.first LIMIT 1"
 
-# Count the waiting deliveries of the backlog, without those that `StoredDelivery.waits_apart` names.
+# Count the waiting deliveries of the backlog, without those for which
+# `StoredDelivery.is_rejected_or_stuck` is True.
 WAITING = f"""
     SELECT count(*) FROM {{schema}}.deliveries d
      WHERE d.shard = 0 AND d.route = %(route)s AND NOT d.replay AND d.state = 'open' AND {_FREE_BY_LEASE}
@@ -242,7 +243,7 @@ COMMITTED = """
 
 
 @cache
-def statement_of_change(
+def change_statement(
     *,
     removed: bool,
     changed: bool,

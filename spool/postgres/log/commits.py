@@ -32,7 +32,13 @@ from spool.postgres.database import (
 )
 from spool.postgres.log import queries, store
 from spool.postgres.log.folds import Folds
-from spool.postgres.log.memory import DatabaseClock, MemoryIsAhead, NodeMemory, PostgresHorizon, catch_up
+from spool.postgres.log.memory import (
+    DatabaseClock,
+    MemoryIsAhead,
+    NodeMemory,
+    PostgresHorizon,
+    apply_commit_rows,
+)
 from spool.postgres.log.retention import LogRoom
 
 # Beyond these limits, nothing is committed until a standby has confirmed.
@@ -45,7 +51,7 @@ Move = Callable[[Connection, Sequence[Submission]], Callable[[Plan], None]]
 Versions = Callable[[Connection, Sequence[bytes]], Callable[[], Mapping[bytes, int]]]
 
 
-def nothing_moves(connection: Connection, submissions: Sequence[Submission]) -> Callable[[Plan], None]:
+def no_other_writes(connection: Connection, submissions: Sequence[Submission]) -> Callable[[Plan], None]:
     return lambda plan: None
 
 
@@ -117,14 +123,14 @@ class AttemptWriter:
         self._node = node
         self._in_two_steps = in_two_steps
 
-    def write(self, transaction: JoinedTransaction, group: GroupAttempts) -> CommitAttempt | None:
+    def write_attempt(self, transaction: JoinedTransaction, group: GroupAttempts) -> CommitAttempt | None:
         """Write a commit. Return None if `wait` is False and another node holds the head lock."""
         connection = transaction.connection
         following = self._memory.following
         points = sorted({point.series for submission in group.submissions for point in submission.points})
         keys = expected_keys(group.submissions)
         with transaction.begin_with_statements(needs_standby=self.needs_standby):
-            ask = partial(store.ask_head, self._database, connection, following.last)
+            ask = partial(store.lock_and_query_head, self._database, connection, following.last)
             read_head = ask(series=points, wait=group.wait)
             versions = self._versions(connection, keys) if keys else dict
             move = self._move(connection, group.submissions)
@@ -133,19 +139,21 @@ class AttemptWriter:
             return None
         transaction.check_standby()
         known = following.last.id
-        catch_up(following, head.rows)
+        apply_commit_rows(following, head.rows)
         if not head.is_all:
             raise FarBehind
         # the other nodes wait for the head lock
         others_commit = following.last.id != known
-        self._clock.note_time(head.now)
+        self._clock.note_database_time(head.now)
         self._check_unconfirmed()
         group.stands = self._find_committed(connection, group)
         submissions = () if group.stands else group.submissions
         if submissions:
-            self._room.check(connection, following.last.size)
+            self._room.require_room(connection, following.last.size)
         now = following.next_commit_time(head.now)
-        closed = following.closed_at(now, durable=following.durable_number if self._hold_s else inf)
+        closed = following.lowest_open_numbers(
+            now, durable=following.durable_commit_id if self._hold_s else inf
+        )
         reader = store.PostgresPlanReader(
             self._database,
             connection,
@@ -155,7 +163,7 @@ class AttemptWriter:
             series_known_since=head.series_known_since,
             versions=versions(),
         )
-        plan = following.planner.plan(submissions, reader, numbers_by_topic(closed), now)
+        plan = following.planner.plan_group(submissions, reader, numbers_by_topic(closed), now)
         in_two_steps = self._in_two_steps and others_commit
         with transaction.commit_with_statements(in_two_steps=in_two_steps, needs_standby=self.needs_standby):
             row = store.write_plan(
@@ -167,7 +175,7 @@ class AttemptWriter:
                 period=head.period,
                 closed=closed if self._hold_s else None,
                 node=self._node,
-                copies=self._memory.copies_commits(),
+                copies=self._memory.needs_commit_copies(),
             )
             move(plan)
             receipts = [
@@ -233,10 +241,10 @@ class GroupCommits:
         been stored.
         """
         async with self._memory.turn:
-            await self._folds.fold_what_is_due()
+            await self._folds.fold_due_ids()
             return await self._commit_group(GroupAttempts(submissions))
 
-    async def commit_nothing(self, *, wait: bool = True) -> None:
+    async def make_empty_commit(self, *, wait: bool = True) -> None:
         """Make an empty commit. Do nothing if `wait` is False and another node holds the head lock."""
         async with self._memory.turn:
             await self._commit_group(GroupAttempts(wait=wait))
@@ -249,12 +257,14 @@ class GroupCommits:
         """
         async with self._memory.turn:
             newest = self._memory.following.last.id
-            if newest > self._memory.following.durable_number:
+            if newest > self._memory.following.durable_commit_id:
                 with suppress(SpoolUnavailable):
-                    await self._memory.confirm_within(newest, needs_standby=self._writer.needs_standby)
+                    await self._memory.wait_and_note_confirmed(
+                        newest, needs_standby=self._writer.needs_standby
+                    )
                 self._horizon.wake_readers()
 
-    async def close_what_is_due(self) -> None:
+    async def close_due_records(self) -> None:
         """
         Make empty commits that close records whose waiting time has passed. Deliveries and retention rely on
         these rows.
@@ -264,7 +274,7 @@ class GroupCommits:
         """
         for _ in range(2):
             async with self._memory.turn:
-                if not self._horizon.is_overdue():
+                if not self._horizon.needs_empty_commit():
                     return
                 await self._commit_group(GroupAttempts())
 
@@ -277,21 +287,23 @@ class GroupCommits:
         the last one.
         """
         try:
-            return await self._keep_until(group, time.perf_counter())
+            return await self._try_until_committed(group, time.perf_counter())
         finally:
             # a failed attempt may have read rows of other nodes, so readers check again
             self._horizon.wake_readers()
 
-    async def _keep_until(self, group: GroupAttempts, began: float) -> Sequence[Answer]:
+    async def _try_until_committed(self, group: GroupAttempts, began: float) -> Sequence[Answer]:
         until = began + self._wait_s
         while True:
             unknown = len(group.attempts)
             try:
-                attempt = await self._database.append.run_joined(partial(self._writer.write, group=group))
+                attempt = await self._database.append.run_joined(
+                    partial(self._writer.write_attempt, group=group)
+                )
             except MemoryIsAhead as error:
                 await self._memory.load_again(error)
             except FarBehind:
-                await self._memory.follow_within()
+                await self._memory.read_foreign_commits_in_turn()
             except (CommitUnknown, Unconfirmed) as error:
                 _log.warning(
                     "checking a commit with unknown outcome: %s",
@@ -307,7 +319,7 @@ class GroupCommits:
                     error,
                     extra={"action": "head_held"},
                 )
-                await self._end_stopped()
+                await self._end_suspended_sessions()
             except SpoolUnavailable as error:
                 self.last_error = str(error)
                 del group.attempts[unknown:]  # not committed
@@ -334,7 +346,7 @@ class GroupCommits:
     async def _wait_until_confirmed(self, error: TooMuchUnconfirmed) -> None:
         """Wait for a standby. Raises the error if none confirms the commits that exceed the limit."""
         try:
-            await self._memory.confirm_within(error.commit, needs_standby=self._writer.needs_standby)
+            await self._memory.wait_and_note_confirmed(error.commit, needs_standby=self._writer.needs_standby)
         except SpoolUnavailable as away:
             self.last_error = str(error)
             raise error from away
@@ -346,7 +358,7 @@ class GroupCommits:
         except Exception as error:
             raise IndexOutOfStep(stored_attempt.answers) from error
 
-    async def _end_stopped(self) -> None:
+    async def _end_suspended_sessions(self) -> None:
         """End the sessions of suspended processes. Their groups are not committed."""
         seconds = {"seconds": STOPPED_S}
         ended = await self._database.control.read(

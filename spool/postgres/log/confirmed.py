@@ -82,7 +82,7 @@ class ConfirmedCommits:
             self._commits.append(ConfirmedCommit(row.id, row.token, row.at, records))
             self._is_written = False
 
-    async def write(self) -> None:
+    async def write_file(self) -> None:
         """Write the list. If the disk fails, only the new part of the list is missing."""
         if self._is_written:
             return
@@ -98,9 +98,9 @@ class ConfirmedCommits:
         else:
             self._has_failed = False
 
-    async def check(self, database: Database) -> LostCommits | None:
+    async def check_for_losses(self, database: Database) -> LostCommits | None:
         """Log each loss once, and store it in a file for `tollhouse doctor`."""
-        missing = await self._find_missing(database)
+        missing = await self._find_missing_commits(database)
         if not missing:
             return None
         self._commits = deque((commit for commit in self._commits if commit not in missing), maxlen=KEPT)
@@ -128,12 +128,12 @@ class ConfirmedCommits:
         losses = [LostCommits(**loss) for loss in _read_json(self._directory / LOST_FILE, [])]
         missing = [
             loss
-            for loss in await self._find_missing(database)
+            for loss in await self._find_missing_commits(database)
             if not any(lost.has_commit(loss) for lost in losses)
         ]
         return [*losses, _sum_losses(missing)] if missing else losses
 
-    async def _find_missing(self, database: Database) -> Sequence[ConfirmedCommit]:
+    async def _find_missing_commits(self, database: Database) -> Sequence[ConfirmedCommit]:
         commits = list(self._commits)
 
         def read_existing(connection: Connection) -> tuple[int, set[tuple[int, int]]]:

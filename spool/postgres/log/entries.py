@@ -20,7 +20,7 @@ from spool.log.duplicates import decode_place
 from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry, EntryCache
 from spool.log.entries.codec import Damage, EntryBody, log_damaged_amendment
-from spool.log.horizon import check_closed
+from spool.log.horizon import require_closed
 from spool.log.values import Entry
 from spool.packed.native import Native
 from spool.packed.records import packed_records
@@ -68,7 +68,7 @@ def read_entries(
     if first > last:
         return []
     if whole:
-        check_closed(last, highest_accepted(database, connection, topic) + 1)
+        require_closed(last, highest_accepted_number(database, connection, topic) + 1)
     rows, fields = _read_rows_and_fields(database, connection, topic, first, last, (first, last))
     entries = _cached_entries(database, connection, topic, rows, cache)
     result = []
@@ -102,13 +102,13 @@ def read_entries(
     return result
 
 
-def highest_accepted(database: Database, connection: Connection, topic: str) -> int:
+def highest_accepted_number(database: Database, connection: Connection, topic: str) -> int:
     """Return the highest assigned number, or 0."""
     row = connection.execute(database.fill_in_names(queries.NEWEST)).fetchone()
     return numbers_by_topic(row[1])[topic] - 1 if row else 0
 
 
-def lowest_stored(database: Database, connection: Connection, topic: str) -> int:
+def lowest_stored_number(database: Database, connection: Connection, topic: str) -> int:
     """Return the lowest stored number, or the next number if none is stored."""
     row = connection.execute(database.fill_in_names(queries.MARKS)).fetchone()
     assert row is not None
@@ -130,7 +130,7 @@ def _read_rows_and_fields(
         rows = connection.execute(database.fill_in_names(queries.ENTRIES_BETWEEN), where, binary=True)
         where = {"topic": topic_code(topic), "first": around[0], "last": around[1]}
         filled = connection.execute(database.fill_in_names(queries.AMENDMENTS), where, binary=True)
-    return [EntryRow._make(row) for row in rows.fetchall()], unpacked_fields(topic, filled.fetchall())
+    return [EntryRow._make(row) for row in rows.fetchall()], unpack_amendments(topic, filled.fetchall())
 
 
 def _cached_entries(
@@ -155,13 +155,13 @@ def _cached_entries(
 def cache_entry(topic: str, row: EntryRow, data: bytes, cache: EntryCache) -> CachedEntry | EntryUnreadable:
     body = EntryBody(row.version, row.checksum, data)
     try:
-        raws, packed = codec.stored_raws(body, topic, row.first, row.records)
+        raws, packed = codec.unpack_entry(body, topic, row.first, row.records)
     except EntryUnreadable as error:
         return error
-    return cache.put(topic, row.first, raws, packed, checksum=row.checksum)
+    return cache.put_entry(topic, row.first, raws, packed, checksum=row.checksum)
 
 
-def unpacked_fields(topic: str, rows: Sequence[tuple[int, int, bytes]]) -> Mapping[int, dict[str, object]]:
+def unpack_amendments(topic: str, rows: Sequence[tuple[int, int, bytes]]) -> Mapping[int, dict[str, object]]:
     """
     Return the fields of added reports. Damaged fields are skipped, so that their record stays as it was first
     stored.
@@ -174,7 +174,7 @@ def _check_amendments(
 ) -> Iterator[tuple[int, dict[str, object]]]:
     for number, checksum, packed in rows:
         try:
-            yield number, codec.check_fields(topic, number, checksum, packed)
+            yield number, codec.unpack_checked_fields(topic, number, checksum, packed)
         except EntryUnreadable as error:
             log_damaged_amendment(topic, number, error)
 
@@ -269,7 +269,7 @@ class KeptRecords:
                 if not isinstance(entry, EntryUnreadable):
                     for number in wanted_numbers.intersection(range(row.first, row.last + 1)):
                         self._raws[topic, number] = entry.raw_records[number - row.first].copy()
-            for number, fields in unpacked_fields(topic, filled.fetchall()).items():
+            for number, fields in unpack_amendments(topic, filled.fetchall()).items():
                 self.fields[topic, number] = fields
 
         return note_rows

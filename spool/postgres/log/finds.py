@@ -19,7 +19,7 @@ import msgspec
 from spool.log import books, counted_names
 from spool.log.books import Terms
 from spool.log.conflicts import Conflict, Conflicts, Pair
-from spool.log.counted_names import EventSum, EventType, frequent_places
+from spool.log.counted_names import EventSum, EventType, frequent_row_limit
 from spool.log.planning.plan import Plan
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
@@ -58,25 +58,30 @@ class BookedCommit(NamedTuple):
     found: bytes | None
 
 
-def read_unbooked(database: Database, connection: Connection, limit: int = AT_ONCE) -> list[BookedCommit]:
+def read_uncounted_commits(
+    database: Database, connection: Connection, limit: int = AT_ONCE
+) -> list[BookedCommit]:
     rows = connection.execute(database.fill_in_names(queries.UNBOOKED), {"limit": limit}, binary=True)
-    return [BookedCommit(id, at, books.check_terms(terms, sum), finds) for id, at, sum, terms, finds in rows]
+    return [
+        BookedCommit(id, at, books.unpack_checked_terms(terms, sum), finds)
+        for id, at, sum, terms, finds in rows
+    ]
 
 
-async def book_all(database: Database) -> None:
+async def count_all_commits(database: Database) -> None:
     with suppress(BookedMeanwhile):
-        while await database.transaction(partial(book_oldest, database)):
+        while await database.transaction(partial(count_oldest_commits, database)):
             pass
 
 
-def book_oldest(database: Database, connection: Connection) -> bool:
+def count_oldest_commits(database: Database, connection: Connection) -> bool:
     """
     Count the oldest commits that are not counted. Return True if there may be more.
 
     Of several processes that do this at the same time, only one succeeds.
     """
     row = connection.execute(database.fill_in_names(queries.MARKS)).fetchone()
-    commits = read_unbooked(database, connection)
+    commits = read_uncounted_commits(database, connection)
     if not commits or row is None:
         return False
     bounds = {"before": row[0], "after": commits[-1].id}
@@ -94,7 +99,7 @@ def book_oldest(database: Database, connection: Connection) -> bool:
     sums = sum_terms(commits)
     if sums:
         add_term_counts(database, connection, queries.COUNT, sums)
-    _keep_finds(database, connection, commits)
+    _store_finds(database, connection, commits)
     return len(commits) == AT_ONCE
 
 
@@ -149,17 +154,19 @@ def read_event_types(database: Database, connection: Connection) -> list[EventTy
     ]
 
 
-def _keep_finds(database: Database, connection: Connection, commits: Sequence[BookedCommit]) -> None:
+def _store_finds(database: Database, connection: Connection, commits: Sequence[BookedCommit]) -> None:
     finds = [(commit.at, _finds.decode(commit.found)) for commit in commits if commit.found]
     if any(commit_finds.conflicts for _, commit_finds in finds):
-        _keep_conflicts(database, connection, [commit_finds.conflicts for _, commit_finds in finds])
+        _store_conflicts(database, connection, [commit_finds.conflicts for _, commit_finds in finds])
     if any(commit_finds.unrecognised for _, commit_finds in finds):
-        _keep_shapes(database, connection, [(at, commit_finds.unrecognised) for at, commit_finds in finds])
+        _store_shapes(database, connection, [(at, commit_finds.unrecognised) for at, commit_finds in finds])
     if any(commit_finds.event_types for _, commit_finds in finds):
-        _keep_types(database, connection, [(at, commit_finds.event_types) for at, commit_finds in finds])
+        _store_event_types(
+            database, connection, [(at, commit_finds.event_types) for at, commit_finds in finds]
+        )
 
 
-def _keep_conflicts(
+def _store_conflicts(
     database: Database, connection: Connection, finds_by_commit: Sequence[Sequence[tuple[Pair, Conflict]]]
 ) -> None:
     conflicts = read_conflicts(database, connection)
@@ -177,7 +184,7 @@ def _keep_conflicts(
         )
 
 
-def _keep_shapes(
+def _store_shapes(
     database: Database,
     connection: Connection,
     finds_by_commit: Sequence[tuple[float, Sequence[tuple[tuple[str, ...], int]]]],
@@ -195,7 +202,7 @@ def _keep_shapes(
         )
 
 
-def _keep_types(
+def _store_event_types(
     database: Database,
     connection: Connection,
     finds_by_commit: Sequence[tuple[float, Sequence[tuple[str, int, str | None]]]],
@@ -222,7 +229,7 @@ def _keep_types(
 
 
 def _bound_parameters(max_rows: int) -> Mapping[str, int]:
-    return {"often": frequent_places(max_rows), "most": max_rows}
+    return {"often": frequent_row_limit(max_rows), "most": max_rows}
 
 
 def _decode_name(data: bytes) -> str:

@@ -25,7 +25,7 @@ class Folds:
         self._clock = clock
         self._aside = FoldsAside(memory.turn, self._store_fold)
 
-    async def fold_what_is_due(self) -> None:
+    async def fold_due_ids(self) -> None:
         """
         Fold ids if it is due, in the background if the ids can wait. The caller holds the turn lock.
 
@@ -36,13 +36,13 @@ class Folds:
         closed = self._memory.closed_numbers
         index = self._memory.index
         while index.check_fold_due(now, closed):
-            if index.can_wait(now):
+            if index.can_fold_later(now):
                 self._aside.start_fold(lambda: self._memory.index, partial(_ids_to_fold, index, now, closed))
                 return
-            if not await self._run_fold(partial(index.fold, now, closed)):
-                await self._run_fold(partial(index.fold, now))
+            if not await self._run_fold(partial(index.plan_fold, now, closed)):
+                await self._run_fold(partial(index.plan_fold, now))
 
-    async def wait_for_end(self) -> None:
+    async def wait_for_fold(self) -> None:
         await self._aside.wait_for_fold()
 
     async def fold_all(self) -> None:
@@ -52,7 +52,9 @@ class Folds:
             for _ in range(2):
                 if memory.runs_seq is None:
                     await memory.load()
-                await self._run_fold(partial(memory.index.fold, self._clock.now(), memory.closed_numbers))
+                await self._run_fold(
+                    partial(memory.index.plan_fold, self._clock.now(), memory.closed_numbers)
+                )
                 if memory.runs_seq is not None:
                     return
 
@@ -65,15 +67,15 @@ class Folds:
         following = self._memory.following
         seq = self._memory.runs_seq
         if seq is not None:
-            commit, through = following.folded_through(fold.taken)
+            commit, through = following.bounds_after_fold(fold.taken)
             write = partial(
                 store.write_fold, self._database, fold=fold, commit=commit, through=through, seq=seq
             )
             self._memory.runs_seq = seq + 1 if await self._database.transaction(write) else None
         following.index.apply_fold(fold)
-        following.note_fold(fold.taken)
+        following.note_folded_ids(fold.taken)
 
 
 def _ids_to_fold(index: DuplicateIndex, now: float, closed: Mapping[str, int]) -> OldestIds:
-    oldest = index.oldest_to_fold(now, closed)
-    return oldest if oldest.ids else index.oldest_to_fold(now)
+    oldest = index.oldest_ids_to_fold(now, closed)
+    return oldest if oldest.ids else index.oldest_ids_to_fold(now)

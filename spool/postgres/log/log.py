@@ -25,7 +25,7 @@ from spool.log.commits.writer import GroupWriter
 from spool.log.counted_names import EventType
 from spool.log.duplicates import RepeatedIds, Whereabouts
 from spool.log.entries.codec import Damage, log_damage
-from spool.log.horizon import check_closed
+from spool.log.horizon import require_closed
 from spool.log.planning.plan import Answer
 from spool.log.planning.planner import check_submission
 from spool.log.protocols import Observer
@@ -35,9 +35,9 @@ from spool.log.values import Books, Entry, LogStats, Receipt, Submission
 from spool.packed.native import Native
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import finds, queries, store
-from spool.postgres.log.commits import AttemptWriter, GroupCommits, Move, Versions, nothing_moves
+from spool.postgres.log.commits import AttemptWriter, GroupCommits, Move, Versions, no_other_writes
 from spool.postgres.log.confirmed import ConfirmedCommits
-from spool.postgres.log.entries import lowest_stored, read_entries, topic_code
+from spool.postgres.log.entries import lowest_stored_number, read_entries, topic_code
 from spool.postgres.log.folds import Folds
 from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresHorizon
 from spool.postgres.log.recount import LogRoutes, Verification
@@ -72,7 +72,7 @@ class PostgresLog:
         routes: LogRoutes,
         observer: Observer | None = None,
         versions: Versions = lambda connection, keys: dict,
-        move: Move = nothing_moves,
+        move: Move = no_other_writes,
         trim: Trim = nothing_to_trim,
         durability: str = REPLICATED,
         node: UUID | None = None,
@@ -95,7 +95,7 @@ class PostgresLog:
         self._retention = PostgresRetention(
             database,
             routes,
-            set_aside=self._verification.set_damaged_aside,
+            set_aside=self._verification.set_damaged_commits_aside,
             max_bytes=settings.max_bytes,
             retention_s=settings.retention_s,
         )
@@ -196,21 +196,21 @@ class PostgresLog:
         """
         if self._commits.last_error is not None:
             with suppress(SpoolError):
-                await self._commits.commit_nothing()
+                await self._commits.make_empty_commit()
             return self._commits.last_error is not None
         await self._upkeep.begin_period_if_full()
         return False
 
-    async def catch_up(self) -> None:
+    async def read_foreign_commits(self) -> None:
         """Read commits of other nodes, including every commit before this call."""
-        await self._memory.catch_up()
+        await self._memory.read_foreign_commits()
 
     @property
     def commit_problem(self) -> str | None:
         return self._commits.last_error
 
-    async def close_what_is_due(self) -> None:
-        await self._commits.close_what_is_due()
+    async def close_due_records(self) -> None:
+        await self._commits.close_due_records()
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -225,10 +225,10 @@ class PostgresLog:
         packed: Native | None = None,
     ) -> Sequence[Entry]:
         if not with_open and self._memory.closed_numbers[topic] <= min(last, self.closed_below(topic) - 1):
-            await self._commits.close_what_is_due()
+            await self._commits.close_due_records()
         closed = self._memory.closed_numbers[topic]
         if whole:
-            check_closed(last, closed)
+            require_closed(last, closed)
         last = min(last, (self.next_number(topic) if with_open else closed) - 1)
         damage: list[Damage] = []
         entries = await self._database.read(
@@ -245,10 +245,10 @@ class PostgresLog:
             )
         )
         if damage:
-            await self._set_aside(topic, damage)
+            await self._set_entries_aside(topic, damage)
         return entries
 
-    async def _set_aside(self, topic: str, damage: Sequence[Damage]) -> None:
+    async def _set_entries_aside(self, topic: str, damage: Sequence[Damage]) -> None:
         """Set damaged entries aside. The records of each entry are counted and logged only once."""
         log_damage(topic, damage)
         damaged = sorted({damaged_range.first: damaged_range.records for damaged_range in damage}.items())
@@ -269,7 +269,7 @@ class PostgresLog:
         return numbers_by_topic(self._memory.following.last.next)[topic]
 
     async def newest_number(self, topic: str) -> int:
-        await self.catch_up()
+        await self.read_foreign_commits()
         return self.next_number(topic)
 
     def knows_request(self, request: RequestNames) -> bool:
@@ -278,31 +278,33 @@ class PostgresLog:
     def whereabouts(self, id: bytes) -> Whereabouts | None:
         return self._memory.index.whereabouts(id)
 
-    def changes(self, topic: str) -> AsyncIterator[int]:
-        return self._horizon.changes(topic)
+    def watermark_changes(self, topic: str) -> AsyncIterator[int]:
+        return self._horizon.watermark_changes(topic)
 
     async def receipt(self, receipt_id: str) -> Mapping[str, object]:
         return await receipt_view(
             receipt_id,
             self._sealer,
             find=lambda commit: self._database.read(
-                partial(store.read_commit, self._database, commit=commit)
+                partial(store.read_commit_terms, self._database, commit=commit)
             ),
             closed_below=self.closed_below,
-            oldest=lambda topic: self._database.read(partial(lowest_stored, self._database, topic=topic)),
+            oldest=lambda topic: self._database.read(
+                partial(lowest_stored_number, self._database, topic=topic)
+            ),
         )
 
-    async def unrecognised(self) -> Sequence[Mapping[str, object]]:
-        await finds.book_all(self._database)
+    async def unrecognised_items(self) -> Sequence[Mapping[str, object]]:
+        await finds.count_all_commits(self._database)
         return await self._database.read(partial(finds.read_shapes, self._database))
 
     async def event_types(self) -> Sequence[EventType]:
-        await finds.book_all(self._database)
+        await finds.count_all_commits(self._database)
         return await self._database.read(partial(finds.read_event_types, self._database))
 
     async def conflicts(self) -> Sequence[Mapping[str, object]]:
-        await finds.book_all(self._database)
-        return (await self._database.read(partial(finds.read_conflicts, self._database))).rows()
+        await finds.count_all_commits(self._database)
+        return (await self._database.read(partial(finds.read_conflicts, self._database))).json_rows()
 
     # -- accounting ------------------------------------------------------------------------------------------
 
@@ -318,7 +320,7 @@ class PostgresLog:
         async with self._upkeep.lock:
             verified, damage, seen = await self._verification.verify(new_repeats)
         for topic in {topic for topic, _ in damage}:
-            await self._set_aside(
+            await self._set_entries_aside(
                 topic, [damaged_range for damaged_topic, damaged_range in damage if damaged_topic == topic]
             )
         return replace(
@@ -346,7 +348,7 @@ class PostgresLog:
             bytes=used,
             free_bytes=max(0, self._settings.max_bytes - used),
             max_bytes=self._settings.max_bytes,
-            duplicate_window_s=self._memory.index.covers_s(self._clock.now()),
+            duplicate_window_s=self._memory.index.covered_window_s(self._clock.now()),
             duplicate_ids=len(self._memory.index),
             series=self._upkeep.series,
             max_series=self._settings.max_series,
@@ -363,22 +365,22 @@ class PostgresLog:
 
     # -- upkeep ----------------------------------------------------------------------------------------------
 
-    async def repeated_ids(self) -> int:
+    async def count_repeated_ids(self) -> int:
         return await self._repeated.refreshed_count(self._memory.index)
 
-    async def retain(self) -> int:
+    async def run_retention(self) -> int:
         """
         Delete old entries. Database errors are only logged, because the next run repeats the work and
         readiness reports them.
         """
-        return await self._upkeep.retain()
+        return await self._upkeep.run_retention()
 
-    def settled(self) -> None:
+    def note_settled(self) -> None:
         """Do nothing: a settled delivery needs no note here."""
 
     async def close(self) -> None:
         """Close the log. Nothing else is saved, because the commit rows contain the whole state in memory."""
         await self._writer.close()
-        await self._folds.wait_for_end()
+        await self._folds.wait_for_fold()
         await self._follower.close()
         await self._memory.write_confirmed()

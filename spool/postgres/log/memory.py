@@ -34,7 +34,7 @@ class DatabaseClock:
         self._clock = clock
         self._noted = 0.0, clock.monotonic()
 
-    def note_time(self, now: float) -> None:
+    def note_database_time(self, now: float) -> None:
         """Note the database's time. This may be called from any thread."""
         self._noted = now, self._clock.monotonic()
 
@@ -56,9 +56,9 @@ class PostgresHorizon:
         self._clock = clock
         self._following: Following
         self._shown: dict[str, int] = {}
-        self._readers = WaitingReaders(self.closed_below, self._closes_in_s)
+        self._readers = WaitingReaders(self.closed_below, self._next_close_in_s)
 
-    def start_with(self, following: Following) -> None:
+    def use_following(self, following: Following) -> None:
         """Use another state. Earlier watermarks are discarded, so that waiting readers check again."""
         self._following = following
         self._shown = {}
@@ -66,7 +66,7 @@ class PostgresHorizon:
 
     def wake_readers(self) -> None:
         """Wake readers that wait without a timeout, because new commits were read."""
-        self._readers.wake_resting()
+        self._readers.wake_untimed()
 
     def closed_below(self, topic: str) -> int:
         """
@@ -75,16 +75,16 @@ class PostgresHorizon:
         It decreases only when the whole state is read again.
         """
         following = self._following
-        closed = numbers_by_topic(following.closed_at(self._clock.now(), durable=following.durable_number))[
-            topic
-        ]
+        closed = numbers_by_topic(
+            following.lowest_open_numbers(self._clock.now(), durable=following.durable_commit_id)
+        )[topic]
         self._shown[topic] = max(closed, self._shown.get(topic, 1))
         return self._shown[topic]
 
-    def changes(self, topic: str) -> AsyncIterator[int]:
-        return self._readers.changes(topic)
+    def watermark_changes(self, topic: str) -> AsyncIterator[int]:
+        return self._readers.watermark_changes(topic)
 
-    def is_overdue(self) -> bool:
+    def needs_empty_commit(self) -> bool:
         """
         Return whether an empty commit is needed, which closes records whose waiting time has passed and
         confirms earlier commits.
@@ -92,12 +92,12 @@ class PostgresHorizon:
         following = self._following
         now = self._clock.now()
         last = following.last
-        due = following.closed_at(now)
-        is_proven = due == following.closed_at(now, durable=following.durable_number)
+        due = following.lowest_open_numbers(now)
+        is_proven = due == following.lowest_open_numbers(now, durable=following.durable_commit_id)
         return due != last.closed or not is_proven or last.at > now + SOONER_S
 
-    def _closes_in_s(self) -> float | None:
-        closes_at = self._following.closes_at()
+    def _next_close_in_s(self) -> float | None:
+        closes_at = self._following.next_close_at()
         return None if closes_at is None else closes_at - self._clock.now()
 
 
@@ -148,9 +148,9 @@ class NodeMemory:
         self.runs_seq: int | None  # number of the stored runs; None if another node has stored runs since
         self._cache_bytes = cache_bytes
         self._native = native
-        self._new_caches()
+        self._replace_caches()
 
-    def _new_caches(self) -> None:
+    def _replace_caches(self) -> None:
         self.read_cache, self.write_cache = EntryCache(self._cache_bytes), EntryCache(self._cache_bytes)
 
     @property
@@ -162,7 +162,9 @@ class NodeMemory:
         """
         Return the closed numbers by the newest commit row, or by durable commits if records close at once.
         """
-        return numbers_by_topic(self.following.closed_at(-inf, durable=self.following.durable_number))
+        return numbers_by_topic(
+            self.following.lowest_open_numbers(-inf, durable=self.following.durable_commit_id)
+        )
 
     async def load(self) -> None:
         """Read the state. The caller holds the turn lock, unless the log is not in use yet."""
@@ -174,7 +176,7 @@ class NodeMemory:
                 native=self._native,
             )
             loaded = await self._database.snapshot(
-                partial(store.load, self._database, index=index, settings=self._settings)
+                partial(store.load_state, self._database, index=index, settings=self._settings)
             )
             if not loaded.gap:
                 break
@@ -182,15 +184,15 @@ class NodeMemory:
             _log.error(
                 "%s are missing, so their ids are unknown", loaded.gap, extra={"action": "ids_missing"}
             )
-        self._clock.note_time(loaded.now)
-        await self._room.read_freed()
+        self._clock.note_database_time(loaded.now)
+        await self._room.refresh_freed_bytes()
         self.following = loaded.following
         self.runs_seq = loaded.seq
         # readers that still run may write data of the old database to the old caches
-        self._new_caches()
-        self._horizon.start_with(loaded.following)
+        self._replace_caches()
+        self._horizon.use_following(loaded.following)
         if self._confirmed:
-            await self._confirmed.check(self._database)
+            await self._confirmed.check_for_losses(self._database)
 
     async def load_again(self, error: MemoryIsAhead) -> None:
         """
@@ -201,11 +203,11 @@ class NodeMemory:
         _log.warning("%s: reading everything again", error, extra={"action": "memory_reloaded"})
         await self.load()
 
-    async def catch_up(self) -> None:
+    async def read_foreign_commits(self) -> None:
         async with self.turn:
-            await self.follow_within()
+            await self.read_foreign_commits_in_turn()
 
-    async def follow_within(self) -> None:
+    async def read_foreign_commits_in_turn(self) -> None:
         """Follow other nodes' commits. The caller holds the turn lock."""
         try:
             while not await self._read_some_commits():
@@ -218,19 +220,19 @@ class NodeMemory:
         following = self.following
         last = following.last
 
-        def read_and_catch_up(connection: Connection) -> Since:
-            since = store.ask_since(self._database, connection, following.last)()
-            catch_up(following, since.rows)
+        def read_and_apply_commits(connection: Connection) -> Since:
+            since = store.query_commits_since(self._database, connection, following.last)()
+            apply_commit_rows(following, since.rows)
             return since
 
-        since = await self._database.read(read_and_catch_up)
-        self._clock.note_time(since.now)
+        since = await self._database.read(read_and_apply_commits)
+        self._clock.note_database_time(since.now)
         if following.last.id != last.id:
             self._horizon.wake_readers()
         return since.is_all
 
-    def copies_commits(self) -> bool:
-        return self._native is None and self.read_cache.takes_commits
+    def needs_commit_copies(self) -> bool:
+        return self._native is None and self.read_cache.can_take_commits
 
     def apply_commit(self, row: CommitRow, plan: Plan) -> None:
         """
@@ -239,7 +241,7 @@ class NodeMemory:
         The caller holds the turn lock.
         """
         self.following.apply_own_commit(row, plan)
-        self.read_cache.add(plan.entries)
+        self.read_cache.add_committed(plan.entries)
         self.note_confirmed(row.id)
         self._horizon.wake_readers()
 
@@ -250,22 +252,22 @@ class NodeMemory:
     async def write_confirmed(self) -> None:
         """Write the list of confirmed commits, with which a later start compares the database."""
         if self._confirmed:
-            await self._confirmed.write()
+            await self._confirmed.write_file()
 
     def note_confirmed(self, commit: int) -> None:
         self.following.confirmed = max(self.following.confirmed, commit)
 
-    async def confirm_within(self, commit: int, *, needs_standby: bool) -> None:
+    async def wait_and_note_confirmed(self, commit: int, *, needs_standby: bool) -> None:
         """Wait until a commit is confirmed, and note it. The caller holds the turn lock."""
         following = self.following
         await self._database.append.wait_until_confirmed(needs_standby=needs_standby)
-        await self.follow_within()
+        await self.read_foreign_commits_in_turn()
         # the state was read again, perhaps from another database
         if self.following is following:
             self.note_confirmed(commit)
 
 
-def catch_up(following: Following, rows: Iterable[CommitRow]) -> None:
+def apply_commit_rows(following: Following, rows: Iterable[CommitRow]) -> None:
     """Apply commit rows. Raises MemoryIsAhead if the first row is not the row followed last."""
     rows = iter(rows)
     last = following.last

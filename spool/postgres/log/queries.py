@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spool.log.commits.following import change_spans
+from spool.log.commits.following import change_packed_spans
 from spool.sql.erasing import StoredSpans
 
 # -- the head and the commits --------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ SPANS_OF_COMMITS = StoredSpans(
     "SELECT id, ids FROM {schema}.commits WHERE shard = 0 AND id > :after ORDER BY id LIMIT :most",
     "UPDATE {schema}.commits SET ids = :packed WHERE shard = 0 AND id = :key",
     0,
-    change_spans,
+    change_packed_spans,
 )
 
 STANDS = "SELECT 1 FROM {schema}.commits WHERE shard = 0 AND id = %(id)s AND token = %(token)s"

@@ -21,12 +21,12 @@ from spool.log.accepted_twice import RepeatedAcceptances
 from spool.log.commits.following import numbers_by_topic
 from spool.log.entries.cache import EntryCache
 from spool.log.entries.codec import Damage
-from spool.log.retention import log_set_aside
+from spool.log.retention import log_damaged_commits
 from spool.log.values import Books
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
 from spool.postgres.log.entries import read_entries
-from spool.postgres.log.finds import BookedMeanwhile, add_term_counts, read_unbooked, sum_terms
+from spool.postgres.log.finds import BookedMeanwhile, add_term_counts, read_uncounted_commits, sum_terms
 from spool.postgres.log.retention import RouteNeeds
 from spool.record import TOPICS
 
@@ -75,7 +75,7 @@ def read_border(database: Database, connection: Connection, routes: RouteTerms) 
     for topic, term, n, carried in connection.execute(database.fill_in_names(queries.BOOKS)):
         limits.counters[topic, term] = n
         limits.carried[topic, term] = carried
-    limits.counters.update(sum_terms(read_unbooked(database, connection, limit=2**62)))
+    limits.counters.update(sum_terms(read_uncounted_commits(database, connection, limit=2**62)))
     if newest:
         limits.last_commit, limits.next = newest[0], numbers_by_topic(newest[1])
     return limits
@@ -119,7 +119,7 @@ async def recount_log(database: Database, found: Border, twice: RepeatedAcceptan
             )
             first = last + 1
             if twice.is_full or first > end:
-                await asyncio.to_thread(twice.compare, is_last=first > end)
+                await asyncio.to_thread(twice.collect_suspects, is_last=first > end)
     return recounted
 
 
@@ -138,7 +138,7 @@ def _add_commit_terms(
         if commit != expected:
             wrong.append(f"commits {expected} to {commit - 1}: their rows are missing")
         expected = commit + 1
-        terms = books.check_terms(packed, checksum)
+        terms = books.unpack_checked_terms(packed, checksum)
         if terms is None:
             wrong.append(f"commit {commit}: its row is damaged")
             unread[commit] = checksum
@@ -153,7 +153,7 @@ def _add_commit_terms(
     return expected - 1
 
 
-def set_aside(
+def carry_damaged_terms(
     database: Database,
     connection: Connection,
     *,
@@ -251,7 +251,7 @@ class Verification:
         verified = books.check_recount(limits.counters, counted.sums, limits.routes, counted.wrong)
         return verified, counted.damage, seen
 
-    async def set_damaged_aside(self) -> None:
+    async def set_damaged_commits_aside(self) -> None:
         """
         Compute the terms of damaged commit rows from the numbers of stored records, before retention deletes
         the rows.
@@ -269,10 +269,12 @@ class Verification:
         if known is None:
             return
         terms, uncounted = known
-        work = partial(set_aside, self._database, unread=counted.unread, terms=terms, uncounted=uncounted)
+        work = partial(
+            carry_damaged_terms, self._database, unread=counted.unread, terms=terms, uncounted=uncounted
+        )
         with suppress(BookedMeanwhile):
             await self._database.transaction(work)
-            log_set_aside(list(counted.unread))
+            log_damaged_commits(list(counted.unread))
 
     async def _read_border(self) -> Border:
         return await self._database.snapshot(partial(read_border, self._database, routes=self._routes))

@@ -19,12 +19,12 @@ from spool.clock import Clock
 from spool.log import books, retention
 from spool.log.commits.following import numbers_by_topic
 from spool.log.counters import KNOWN_SINCE
-from spool.log.retention import Candidate, DamagedCommits, DrainRate, Progress, carried_sums
+from spool.log.retention import Candidate, DamagedCommits, DrainRate, Progress, sum_carried_terms
 from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.log import queries
-from spool.postgres.log.entries import highest_accepted, lowest_stored, topic_code
+from spool.postgres.log.entries import highest_accepted_number, lowest_stored_number, topic_code
 from spool.postgres.log.finds import add_term_counts
-from spool.postgres.partial_reports import remove_aged
+from spool.postgres.partial_reports import delete_old_rows
 from spool.record import TOPICS
 
 STEP = 256  # entries per transaction
@@ -40,9 +40,9 @@ _log = logging.getLogger(__name__)
 class RouteNeeds(Protocol):
     """Needs of routes, read inside the transaction of retention."""
 
-    def lowest_needed(self, connection: Connection, topic: str) -> int | None: ...
+    def lowest_needed_number(self, connection: Connection, topic: str) -> int | None: ...
 
-    def skip_below(self, connection: Connection, numbers: Mapping[str, int]) -> Mapping[str, int]: ...
+    def skip_records_below(self, connection: Connection, numbers: Mapping[str, int]) -> Mapping[str, int]: ...
 
 
 class LogPeriod(NamedTuple):
@@ -80,7 +80,7 @@ class PostgresRetention:
         self._goal = int(max_bytes * (1 - retention.ROOM))
         self.period_bytes = min(PERIOD_BYTES, max(1, max_bytes // PERIODS))
 
-    async def run(self, now: float, limits: Callable[[], Mapping[str, int]]) -> int:
+    async def remove_entries(self, now: float, limits: Callable[[], Mapping[str, int]]) -> int:
         """
         Return the number of deleted entries.
 
@@ -91,23 +91,25 @@ class PostgresRetention:
             step = STEP
             while step == STEP:
                 limit = limits().get(topic, 1)
-                work = partial(self._remove_old, topic=topic, limit=limit, before=now - self._retention_s)
+                work = partial(
+                    self._remove_old_entries, topic=topic, limit=limit, before=now - self._retention_s
+                )
                 step = await self._database.transaction(work)
                 removed += step
         await self._carry_all(now)
-        await self._drop_periods()
+        await self._drop_finished_periods()
         while await self._database.read(self._excess_bytes) > 0:
             step = await self._database.transaction(partial(self._remove_period, limits=limits()))
             if not step:
                 break
             removed += step
             await self._carry_all(now)
-            await self._drop_periods()
+            await self._drop_finished_periods()
         return removed
 
     # -- periods ---------------------------------------------------------------------------------------------
 
-    async def begin_period(self, now: float) -> bool:
+    async def begin_period_if_full(self, now: float) -> bool:
         """Begin a period if the current one has reached its limit. Return whether one began."""
         full = {"at": now, "bytes": self.period_bytes, "seconds": PERIOD_S}
         query = self._database.fill_in_names(queries.FULL_PERIOD)
@@ -148,7 +150,7 @@ class PostgresRetention:
     def freed_bytes(self, connection: Connection) -> int:
         return self._read_periods(connection)[0].size
 
-    def sender_bytes(self, connection: Connection) -> int:
+    def estimated_sender_bytes(self, connection: Connection) -> int:
         """Estimate the bytes of the remembered senders; see `spool.log.heard`."""
         [rows] = connection.execute(self._database.fill_in_names(queries.HEARD_ROWS)).fetchone() or (0,)
         return int(rows) * HEARD_ROW_BYTES
@@ -157,15 +159,15 @@ class PostgresRetention:
         """Return the used bytes, including the remembered senders."""
         newest = connection.execute(self._database.fill_in_names(queries.NEWEST)).fetchone()
         log = newest[4] - self._read_periods(connection)[0].size if newest else 0
-        return log + self.sender_bytes(connection)
+        return log + self.estimated_sender_bytes(connection)
 
-    def short_of_room(self, connection: Connection) -> bool:
+    def is_short_of_room(self, connection: Connection) -> bool:
         return self._excess_bytes(connection) > 0
 
     def _excess_bytes(self, connection: Connection) -> int:
         return self.used_bytes(connection) - self._goal
 
-    async def _drop_periods(self) -> None:
+    async def _drop_finished_periods(self) -> None:
         for period in await self._database.read(self._finished_periods):
             for table in queries.PARTITIONED:
                 await self._run_query(queries.DROP_PARTITION % {"table": table, "period": period})
@@ -194,9 +196,9 @@ class PostgresRetention:
 
     # -- entries ---------------------------------------------------------------------------------------------
 
-    def _remove_old(self, connection: Connection, topic: str, limit: int, before: float) -> int:
+    def _remove_old_entries(self, connection: Connection, topic: str, limit: int, before: float) -> int:
         """Delete old entries. Return the number of deleted entries, at most STEP."""
-        needed = self._routes.lowest_needed(connection, topic)
+        needed = self._routes.lowest_needed_number(connection, topic)
         if needed is not None:
             limit = min(limit, needed)
         where = {"topic": topic_code(topic), "below": limit, "limit": STEP}
@@ -205,7 +207,7 @@ class PostgresRetention:
         removable = retention.removable_entries(candidates, limit=limit, before=before, excess=0)
         if removable:
             self._skip_undelivered(connection, {topic: removable[-1].last + 1})
-            self._remove_below(
+            self._mark_removed_below(
                 connection, topic, removable[-1].last + 1, entries=len(removable), needed=needed
             )
         return len(removable)
@@ -218,14 +220,14 @@ class PostgresRetention:
         periods = self._read_periods(connection)
         removed = 0
         for after in periods[1:2]:
-            needs = {topic: self._routes.lowest_needed(connection, topic) for topic in TOPICS}
+            needs = {topic: self._routes.lowest_needed_number(connection, topic) for topic in TOPICS}
             for topic, needed in needs.items():
                 limit = limits.get(topic, 1) if needed is None else min(needed, limits.get(topic, 1))
                 if after.firsts[topic] > limit:
                     return 0
             self._skip_undelivered(connection, after.firsts)
             for topic, needed in needs.items():
-                first = lowest_stored(self._database, connection, topic)
+                first = lowest_stored_number(self._database, connection, topic)
                 if first >= after.firsts[topic]:
                     continue
                 between = {"topic": topic_code(topic), "first": first, "below": after.firsts[topic]}
@@ -233,14 +235,16 @@ class PostgresRetention:
                     self._database.fill_in_names(queries.NUMBER_OF_ENTRIES), between
                 ).fetchone()
                 assert row is not None
-                self._remove_below(connection, topic, after.firsts[topic], entries=row[0], needed=needed)
+                self._mark_removed_below(
+                    connection, topic, after.firsts[topic], entries=row[0], needed=needed
+                )
                 removed += row[0]
         return removed
 
-    def _remove_below(
+    def _mark_removed_below(
         self, connection: Connection, topic: str, number: int, *, entries: int, needed: int | None
     ) -> None:
-        first = lowest_stored(self._database, connection, topic)
+        first = lowest_stored_number(self._database, connection, topic)
         mark = {"topic": topic_code(topic), "number": number, "entries": entries, "before": first}
         if connection.execute(self._database.fill_in_names(queries.REMOVED), mark).rowcount != 1:
             raise RemovedMeanwhile
@@ -248,7 +252,7 @@ class PostgresRetention:
         add_term_counts(self._database, connection, queries.COUNT, Counter({(topic, term): number - first}))
 
     def _skip_undelivered(self, connection: Connection, numbers: Mapping[str, int]) -> None:
-        for topic, skipped in self._routes.skip_below(connection, numbers).items():
+        for topic, skipped in self._routes.skip_records_below(connection, numbers).items():
             if skipped:
                 _log.warning(
                     "optional routes skipped their oldest records, because their entries were deleted",
@@ -276,7 +280,7 @@ class PostgresRetention:
         after = now + self._retention_s
         emptied = (
             self._first_commit_with_entries(connection, numbers_by_topic(kept_from))
-            if self.short_of_room(connection)
+            if self.is_short_of_room(connection)
             else 0
         )
         where = {"after": carried, "until": min(booked, newest[0] - 1), "limit": COMMITS}
@@ -288,7 +292,7 @@ class PostgresRetention:
         rows = list(takewhile(lambda row: row[0] < emptied or row[1] < before or row[1] > after, rows))
         if not rows:
             return 0
-        sums = carried_sums(
+        sums = sum_carried_terms(
             ((commit, checksum, packed) for commit, _, checksum, packed in rows), as_they_are=as_they_are
         )
         mark = {"before": carried, "after": rows[-1][0]}
@@ -309,9 +313,9 @@ class PostgresRetention:
         progress = Progress(0, 0)
         for topic in TOPICS:
             progress = progress.with_topic(
-                last=highest_accepted(self._database, connection, topic),
-                oldest=lowest_stored(self._database, connection, topic),
-                needed=self._routes.lowest_needed(connection, topic),
+                last=highest_accepted_number(self._database, connection, topic),
+                oldest=lowest_stored_number(self._database, connection, topic),
+                needed=self._routes.lowest_needed_number(connection, topic),
             )
         return progress
 
@@ -334,7 +338,7 @@ async def remove_old_series(database: Database, now: float, *, most: int) -> Ser
     def read_one(query: str, values: Mapping[str, object]) -> Callable[[Connection], tuple[Any, ...] | None]:
         return lambda connection: connection.execute(database.fill_in_names(query), values).fetchone()
 
-    await remove_aged(database, "series", "seen_at", before=now - retention.SERIES_AGE_S)
+    await delete_old_rows(database, "series", "seen_at", before=now - retention.SERIES_AGE_S)
     [count] = await database.read(read_one(queries.COUNT_SERIES, {})) or (0,)
     if count <= most:
         return SeriesLeft(count, 0)
@@ -345,7 +349,7 @@ async def remove_old_series(database: Database, now: float, *, most: int) -> Ser
     # A commit in between finds either the row or the time.
     keep = database.fill_in_names(queries.KEEP_LATER)
     await database.transaction(lambda connection: connection.execute(keep, fact))
-    pushed_out = await remove_aged(database, "series", "seen_at", before=before)
+    pushed_out = await delete_old_rows(database, "series", "seen_at", before=before)
     return SeriesLeft(count - pushed_out, pushed_out)
 
 
@@ -366,26 +370,28 @@ class LogRoom:
         # bytes before the oldest period, minus the bytes of data outside the log
         self._freed = 0
 
-    async def read_freed(self) -> None:
-        await self._database.read(self._read_freed)
+    async def refresh_freed_bytes(self) -> None:
+        await self._database.read(self._refresh_freed_bytes)
 
-    def _read_freed(self, connection: Connection) -> None:
-        self._freed = self._retention.freed_bytes(connection) - self._retention.sender_bytes(connection)
+    def _refresh_freed_bytes(self, connection: Connection) -> None:
+        self._freed = self._retention.freed_bytes(connection) - self._retention.estimated_sender_bytes(
+            connection
+        )
 
-    def check(self, connection: Connection, size: int) -> None:
+    def require_room(self, connection: Connection, size: int) -> None:
         """
         Raise SpoolFull if a commit does not fit. `size` is the size of the whole log. Runs on the
         connection's thread.
         """
         if size - self._freed >= self._max_bytes:
             # another node may have dropped a period
-            self._read_freed(connection)
+            self._refresh_freed_bytes(connection)
             if size - self._freed >= self._max_bytes:
                 raise self._drain.spool_full()
 
     async def note_removal(self) -> None:
         """Note that entries were deleted, to measure how fast the log drains."""
-        await self.read_freed()
+        await self.refresh_freed_bytes()
         self._drain.add_sample(
             self._clock.monotonic(), await self._database.snapshot(self._retention.sum_progress)
         )

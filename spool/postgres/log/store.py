@@ -20,12 +20,12 @@ from spool.log.commits.following import (
     Following,
     numbers_by_topic,
     numbers_in_topic_order,
-    pack_ids,
+    pack_plan_ids,
 )
 from spool.log.counters import KNOWN_SINCE, SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
 from spool.log.entries import codec
-from spool.log.entries.cache import EntryCache, committed_entries
+from spool.log.entries.cache import EntryCache, build_committed_entries
 from spool.log.partial_reports import NOTHING, SPANS
 from spool.log.planning.plan import Plan
 from spool.log.receipts import CommitTerms
@@ -84,11 +84,11 @@ class PostgresPlanReader(KeptRecords):
     def series_known_since(self) -> float:
         return self._series_known_since
 
-    def partial_report(self, key: bytes) -> int:
+    def partial_report_version(self, key: bytes) -> int:
         return self._versions.get(key, NOTHING)
 
 
-def ask_head(
+def lock_and_query_head(
     database: Database,
     connection: Connection,
     last: CommitRow,
@@ -102,7 +102,7 @@ def ask_head(
     It returns None if `wait` is False and another process holds the lock.
     """
     head = connection.execute(database.fill_in_names(queries.LOCK_HEAD if wait else queries.TRY_HEAD))
-    read_since = ask_since(database, connection, last)
+    read_since = query_commits_since(database, connection, last)
     known: Iterable[tuple[Any, ...]] = ()
     known_since: Iterable[tuple[Any, ...]] = ()
     if series:
@@ -129,7 +129,7 @@ def ask_head(
     return read_head
 
 
-def commit_row(row: Sequence[object]) -> CommitRow:
+def read_commit_row(row: Sequence[object]) -> CommitRow:
     row_values = CommitRow._make(row)
     return row_values._replace(next=tuple(row_values.next), closed=tuple(row_values.closed))
 
@@ -160,7 +160,7 @@ def write_plan(
     amendments = _amendment_rows(plan, reader)
     size += sum(AMENDMENT_BYTES + len(fields) for *_, fields in amendments)
     terms = books.pack_terms(plan.submissions)
-    ids = pack_ids(plan)
+    ids = pack_plan_ids(plan)
     finds = pack_finds(plan)
     size += len(terms) + len(ids) + len(finds or b"")
     numbers = {**numbers_by_topic(last.next), **plan.next_numbers()}
@@ -172,7 +172,7 @@ def write_plan(
         at=plan.at,
         next=ends,
         closed=ends if closed is None else tuple(closed),
-        durable=following.durable_number,
+        durable=following.durable_commit_id,
         entries=last.entries + len(entries),
         size=last.size + size,
         ids=ids,
@@ -202,7 +202,7 @@ def _entry_rows(
     plan: Plan, period: int, topic: str, records: list[Record], *, copies: bool
 ) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
-    for entry in committed_entries(topic, plan.first[topic], records, copies=copies):
+    for entry in build_committed_entries(topic, plan.first[topic], records, copies=copies):
         body = entry.body
         rows.append(
             (
@@ -255,10 +255,10 @@ def _write_series(database: Database, connection: Connection, plan: Plan) -> Non
 # -- commits -------------------------------------------------------------------------------------------------
 
 
-def read_commit(database: Database, connection: Connection, commit: int) -> CommitTerms | None:
+def read_commit_terms(database: Database, connection: Connection, commit: int) -> CommitTerms | None:
     """Return the terms of a commit, or None if it was carried forward."""
     row = connection.execute(database.fill_in_names(queries.COMMIT), {"id": commit}, binary=True).fetchone()
-    return (row[0], books.check_terms(row[2], row[1])) if row else None
+    return (row[0], books.unpack_checked_terms(row[2], row[1])) if row else None
 
 
 class Since(NamedTuple):
@@ -269,7 +269,7 @@ class Since(NamedTuple):
     is_all: bool  # no further rows exist
 
 
-def ask_since(database: Database, connection: Connection, last: CommitRow) -> Callable[[], Since]:
+def query_commits_since(database: Database, connection: Connection, last: CommitRow) -> Callable[[], Since]:
     """Query the rows since `last`. Call the returned function after the pipeline ends."""
     limit = FOLLOWED_AT_ONCE
     where = {"id": last.id, "period": last.period, "limit": limit, "now": database.now_parameter()}
@@ -278,7 +278,7 @@ def ask_since(database: Database, connection: Connection, last: CommitRow) -> Ca
     def read_since() -> Since:
         rows = cursor.fetchall()
         now, *_ = rows[0]
-        commit_rows = [commit_row(row) for _, *row in rows if row[0] is not None]
+        commit_rows = [read_commit_row(row) for _, *row in rows if row[0] is not None]
         return Since(commit_rows, now, is_all=len(commit_rows) < limit)
 
     return read_since
@@ -308,12 +308,12 @@ def write_fold(
         row = (run.key, run.hour, len(run.ids), run.arrived_at, checksum, data)
         connection.execute(database.fill_in_names(queries.ADD_RUN), row)
     removed_places = [
-        places.fact_key(block.run.key) for block in fold.places_before.blocks_missing_in(fold.places)
+        places.block_fact_key(block.run.key) for block in fold.places_before.blocks_missing_in(fold.places)
     ]
     rows = PostgresConnection(connection, database.fill_in_names)
     facts.delete_facts(rows, removed_places)
     for block in fold.places.blocks_missing_in(fold.places_before):
-        facts.store_fact(rows, *places.encode_fact(block))
+        facts.store_fact(rows, *places.encode_block(block))
     return True
 
 
@@ -327,7 +327,7 @@ class Loaded(NamedTuple):
     gap: str
 
 
-def load(
+def load_state(
     database: Database, connection: Connection, index: DuplicateIndex, *, settings: SpoolSettings
 ) -> Loaded:
     """Read the stored runs first, then newer ids from commit rows, in one snapshot."""
@@ -350,9 +350,9 @@ def load(
     stored = connection.execute(
         database.fill_in_names(queries.FACTS_BETWEEN), (places.FIRST, places.AFTER), binary=True
     )
-    index.load(id_runs, covered_since, places.load_blocks(stored, index.native))
+    index.load_runs(id_runs, covered_since, places.load_blocks(stored, index.native))
     following = Following(index, hold_s=settings.hold, max_spans=settings.pending_spans)
-    following.planner.load_spans(partial_reports.read_kind(database, connection, SPANS))
+    following.planner.load_spans(partial_reports.read_reports_of_kind(database, connection, SPANS))
     first = tuple(number + 1 for number in numbers_by_topic(through).values())
     gap = _follow_all(database, connection, following, commit, first)
     return Loaded(following, seq, moment[0], gap)
@@ -371,7 +371,7 @@ def _follow_all(
     ).fetchone()
     if newest is None:
         return ""
-    open_rows = [commit_row(newest)]
+    open_rows = [read_commit_row(newest)]
     closed = open_rows[0].closed
     durable = open_rows[0].durable
     while any(map(int.__gt__, open_rows[-1].next, closed)) or open_rows[-1].id > max(1, durable):
@@ -379,7 +379,7 @@ def _follow_all(
         fetched = connection.execute(
             database.fill_in_names(queries.ROWS_BEFORE), before, binary=True
         ).fetchall()
-        open_rows += map(commit_row, fetched)
+        open_rows += map(read_commit_row, fetched)
         if len(fetched) < AT_ONCE:
             break
     after, gap = commit, ""
@@ -388,7 +388,7 @@ def _follow_all(
         rows = connection.execute(database.fill_in_names(queries.ROWS_AFTER), where, binary=True).fetchall()
         if after == commit and rows and rows[0][0] > commit + 1:
             gap = f"commits {commit + 1} to {rows[0][0] - 1}"
-        learned = [commit_row(row) for row in rows]
+        learned = [read_commit_row(row) for row in rows]
         following.load_unfolded_rows(learned, first, in_runs_in_part=after == commit)
         if len(rows) < AT_ONCE:
             break

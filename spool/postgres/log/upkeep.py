@@ -12,11 +12,11 @@ from functools import partial
 
 from spool.clock import Clock
 from spool.errors import SpoolError, SpoolFull, SpoolUnavailable
-from spool.log.retention import Reader, lowest_needed
+from spool.log.retention import Reader, lowest_needed_number
 from spool.postgres.database import Database
 from spool.postgres.log.commits import GroupCommits
-from spool.postgres.log.entries import lowest_stored
-from spool.postgres.log.finds import book_all
+from spool.postgres.log.entries import lowest_stored_number
+from spool.postgres.log.finds import count_all_commits
 from spool.postgres.log.folds import Folds
 from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresHorizon
 from spool.postgres.log.retention import LogRoom, PostgresRetention, RemovedMeanwhile, remove_old_series
@@ -65,21 +65,21 @@ class LogFollower:
                 write_at = time.monotonic() + WRITE_S
                 await self._memory.write_confirmed()
             try:
-                await self._memory.catch_up()
+                await self._memory.read_foreign_commits()
                 now = time.monotonic()
                 # The sender may have given up the failed group, so only an empty commit shows that commits
                 # work again.
                 has_failed = self._commits.last_error is not None
-                if not (has_failed or self._horizon.is_overdue()):
+                if not (has_failed or self._horizon.needs_empty_commit()):
                     overdue_since = None
                 elif overdue_since is None:
                     overdue_since = now + TICK_S * random.random()
                 elif now > overdue_since:
                     overdue_since = now + TICK_S
-                    await self._commits.commit_nothing(wait=has_failed)
+                    await self._commits.make_empty_commit(wait=has_failed)
                 if now > books_at:
                     books_at = now + BOOK_S * (0.5 + random.random())
-                    await book_all(self._database)
+                    await count_all_commits(self._database)
                 is_away = False
             except SpoolError as error:
                 if not is_away:
@@ -149,7 +149,7 @@ class Upkeep:
         if size - self._period_bytes >= self._retention.period_bytes:
             self._period_bytes = size
             try:
-                await self._retention.begin_period(self._database_clock.now())
+                await self._retention.begin_period_if_full(self._database_clock.now())
             except SpoolUnavailable as error:
                 _log.warning(
                     "a new period could not be started: %s", error, extra={"action": "period_not_begun"}
@@ -172,7 +172,7 @@ class Upkeep:
             self._no_room_at = now
         return removed > 0
 
-    async def retain(self) -> int:
+    async def run_retention(self) -> int:
         """
         Delete old data. Database errors are only logged, because the next run repeats the work and readiness
         reports them.
@@ -189,7 +189,7 @@ class Upkeep:
     async def _run_retention(self) -> int:
         removed = await self._remove_expired()
         now = self._database_clock.now()
-        await self._retention.begin_period(now)
+        await self._retention.begin_period_if_full(now)
         self.series, pushed_out = await remove_old_series(self._database, now, most=self._max_series)
         self.series_pushed_out += pushed_out
         while await self._trim(now):
@@ -198,26 +198,28 @@ class Upkeep:
 
     async def _remove_expired(self) -> int:
         """Delete what may be deleted. The caller holds the lock."""
-        await self._memory.catch_up()
-        await self._commits.close_what_is_due()
-        await book_all(self._database)
+        await self._memory.read_foreign_commits()
+        await self._commits.close_due_records()
+        await count_all_commits(self._database)
         now = self._database_clock.now()
-        if await self._database.read(self._retention.short_of_room):
-            await self._retention.begin_period(now)
+        if await self._database.read(self._retention.is_short_of_room):
+            await self._retention.begin_period_if_full(now)
             # The newest row always stays. An empty commit puts it into the new period, so that the old period
             # can be dropped.
-            await self._commits.commit_nothing()
+            await self._commits.make_empty_commit()
             await self._folds.fold_all()
-            await book_all(self._database)
+            await count_all_commits(self._database)
         elif self._memory.index.reaches_back_to(now - self._retention_s):
             await self._folds.fold_all()
-        removed = await self._retention.run(now, self._removal_limits)
-        kept_from = await self._database.read(partial(lowest_stored, self._database, topic=AI_TELEMETRY))
-        self._memory.index.removed_below(kept_from)
+        removed = await self._retention.remove_entries(now, self._removal_limits)
+        kept_from = await self._database.read(
+            partial(lowest_stored_number, self._database, topic=AI_TELEMETRY)
+        )
+        self._memory.index.note_removed_below(kept_from)
         await self._room.note_removal()
         return removed
 
     def _removal_limits(self) -> dict[str, int]:
         """Return the numbers from which on records must stay: open records, and those that a reader needs."""
         closed = self._memory.closed_numbers
-        return {topic: lowest_needed(topic, closed[topic], self._readers) for topic in TOPICS}
+        return {topic: lowest_needed_number(topic, closed[topic], self._readers) for topic in TOPICS}

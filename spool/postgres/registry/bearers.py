@@ -45,36 +45,36 @@ _HOLD = """
 _HEAD = "SELECT shard FROM {schema}.heads WHERE shard = 0 FOR KEY SHARE"
 
 
-def add_bearers(database: Database, versions: Versions) -> Versions:
+def with_key_versions(database: Database, versions: Versions) -> Versions:
     """Return `versions`, extended by which keys are valid."""
 
-    def ask_versions(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
-        good = _ask_good(connection, database.fill_in_names, keys, now=database.now_parameter())
+    def query_versions(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
+        good = _query_valid_keys(connection, database.fill_in_names, keys, now=database.now_parameter())
         rest = [key for key in keys if not key.startswith(bearers.BEARERS)]
         other_versions = versions(connection, rest) if rest else dict
         return lambda: {**good(), **other_versions()}
 
-    return ask_versions
+    return query_versions
 
 
-def check_bearers(
+def require_valid_keys(
     connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation], *, now: float | None
 ) -> None:
     """Raise KeyEnded if a key is not valid. The transaction must hold the registry's head lock."""
-    if ended_bearers(connection, sql, expects, now=now):
+    if ended_keys(connection, sql, expects, now=now):
         raise KeyEnded("the key of this request has ended, so nothing was stored")
 
 
-def ended_bearers(
+def ended_keys(
     connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation], *, now: float | None
 ) -> Collection[Expectation]:
     if not expects:
         return ()
-    good = _ask_good(connection, sql, [expectation.key for expectation in expects], now=now)()
+    good = _query_valid_keys(connection, sql, [expectation.key for expectation in expects], now=now)()
     return {bearer for bearer in expects if good.get(bearer.key) != bearer.version}
 
 
-def hold_keys(connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation]) -> None:
+def lock_keys(connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation]) -> None:
     """Lock keys, so that none ends before this transaction, which has no head lock of the registry."""
     keys = [expectation.key for expectation in expects]
     lock_values = {"digests": bearers.key_digests(keys), "numbers": bearers.key_numbers(keys)}
@@ -82,7 +82,7 @@ def hold_keys(connection: Connection, sql: Callable[[str], Any], expects: Collec
         connection.execute(sql(_HOLD), lock_values)
 
 
-async def outlast_commits(database: Database) -> None:
+async def wait_for_running_commits(database: Database) -> None:
     for attempt in range(1, WAITS + 1):
         try:
             await database.transaction(lambda connection: connection.execute(database.fill_in_names(_HEAD)))
@@ -93,7 +93,7 @@ async def outlast_commits(database: Database) -> None:
             return
 
 
-def _ask_good(
+def _query_valid_keys(
     connection: Connection, sql: Callable[[str], Any], keys: Sequence[bytes], *, now: float | None
 ) -> Callable[[], Mapping[bytes, int]]:
     """Query the valid keys. The returned function reads the results."""
@@ -107,11 +107,11 @@ def _ask_good(
     good_devices = connection.execute(sql(_DEVICES), parameters) if devices else ()
     good_tokens = connection.execute(sql(_TOKENS), {"tokens": tokens}) if tokens else ()
 
-    def read_good() -> Mapping[bytes, int]:
+    def read_valid_keys() -> Mapping[bytes, int]:
         good = dict(bearers.key_is_good(digest) for (digest,) in secrets)
         good.update(bearers.number_is_good(id) for (id,) in good_numbers)
         good.update(bearers.device_is_good(id, generation) for id, generation in good_devices)
         good.update(bearers.token_is_good(id) for (id,) in good_tokens)
         return good
 
-    return read_good
+    return read_valid_keys

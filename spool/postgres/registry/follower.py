@@ -64,7 +64,7 @@ class Follower:
         runs = {
             "registry": self._read_changes_periodically(),
             "devices": self._read_owed_changes(),
-            "streams": self._run_rest(),
+            "streams": self._read_unannounced_periodically(),
         }
         self._tasks = [asyncio.create_task(run, name=f"follow {kind}") for kind, run in runs.items()]
 
@@ -73,7 +73,7 @@ class Follower:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def read_changes(self) -> None:
+    async def read_registry_changes(self) -> None:
         """Raises SpoolError."""
         changes = await self._shared.registry.catch_up()
         devices = changes.changed_ids(DEVICES)
@@ -83,7 +83,7 @@ class Follower:
         if self._devices is None or self._devices or self._clusters:
             self._is_owed.set()
 
-    async def read_changed(self) -> None:
+    async def read_changed_rows(self) -> None:
         """Read the changed rows. If this raises SpoolError, they are read again later."""
         self._is_owed.clear()
         devices, self._devices = self._devices, set()
@@ -91,19 +91,21 @@ class Follower:
         try:
             # rows that were written since, then known rows that were deleted
             if devices is None:
-                await self._shared.devices.catch_up(None)
-                await self._shared.devices.catch_up([device.id for device in self._shared.devices.all()])
+                await self._shared.devices.read_foreign_changes(None)
+                await self._shared.devices.read_foreign_changes(
+                    [device.id for device in self._shared.devices.all()]
+                )
             elif devices:
-                await self._shared.devices.catch_up(devices)
+                await self._shared.devices.read_foreign_changes(devices)
             devices = set()
             if clusters:
-                await self._shared.clusters.catch_up()
+                await self._shared.clusters.read_foreign_changes()
                 clusters = False
         finally:
             self._devices = None if devices is None or self._devices is None else self._devices | devices
             self._clusters |= clusters
 
-    async def read_rest(self) -> None:
+    async def read_unannounced(self) -> None:
         """
         Read data that have no notices of changes.
 
@@ -115,7 +117,7 @@ class Follower:
             steps += [
                 self._follow_heard,
                 shared.registry.keys.follow_accesses,
-                shared.container_files.catch_up,
+                shared.container_files.read_foreign_changes,
             ]
         self._rests += 1
         failed: SpoolError | None = None
@@ -128,7 +130,7 @@ class Follower:
             raise failed
 
     async def _follow_heard(self) -> None:
-        await self._shared.devices.catch_up(None)
+        await self._shared.devices.read_foreign_changes(None)
 
     async def _follow_streams(self) -> None:
         self._shared.book.replace_known(await self._shared.streams.streams())
@@ -136,19 +138,19 @@ class Follower:
     async def _read_changes_periodically(self) -> None:
         while True:
             await asyncio.sleep(self._look_s)
-            await self._try_read("the registry", self.read_changes)
+            await self._try_read("the registry", self.read_registry_changes)
 
     async def _read_owed_changes(self) -> None:
         while True:
             await self._is_owed.wait()
-            if not await self._try_read("devices and clusters", self.read_changed):
+            if not await self._try_read("devices and clusters", self.read_changed_rows):
                 await asyncio.sleep(self._look_s)
                 self._is_owed.set()
 
-    async def _run_rest(self) -> None:
+    async def _read_unannounced_periodically(self) -> None:
         while True:
             await asyncio.sleep(STREAMS_EVERY * self._look_s)
-            await self._try_read("streams and the last use of devices and keys", self.read_rest)
+            await self._try_read("streams and the last use of devices and keys", self.read_unannounced)
 
     async def _try_read(self, what: str, read: Callable[[], Awaitable[None]]) -> bool:
         """Return True after success. Log the same error once, and let no error end the task."""

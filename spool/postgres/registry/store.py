@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from spool.errors import NotAllowed, NotThere, RegistryDamaged, RowDamaged
 from spool.postgres.database import Connection, Database, PostgresConnection
-from spool.postgres.registry.bearers import check_bearers, outlast_commits
+from spool.postgres.registry.bearers import require_valid_keys, wait_for_running_commits
 from spool.registry.following import NAMED, RegistryNews
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
@@ -31,7 +31,7 @@ class Barrier:
         self._running: asyncio.Task[None] | None = None
         self._next: asyncio.Task[None] | None = None
 
-    async def wait(self) -> None:
+    async def wait_until_confirmed(self) -> None:
         """
         Wait until changes are confirmed. Raises the error of the wait if commits before this call are not.
         """
@@ -97,7 +97,7 @@ class PostgresRegistryRows(SqlRegistryRows):
 
     def check_actor(self, actor: Actor) -> None:
         if actor.expects:
-            check_bearers(*self._bearers_on, actor.expects, now=self._now)
+            require_valid_keys(*self._bearers_on, actor.expects, now=self._now)
 
     def _before_write(self) -> None:
         self.has_written = True
@@ -160,7 +160,7 @@ class PostgresRegistry:
         database = self._database
 
         def change_and_announce(connection: Connection) -> _Changed[T]:
-            lock_head(connection, database)
+            lock_registry_head(connection, database)
             if is_long:
                 connection.execute(LONG_PAUSE)
             rows = PostgresRegistryRows(connection, database.fill_in_names, now=database.now_parameter())
@@ -170,7 +170,7 @@ class PostgresRegistry:
             # Disabling a key must work without a standby, but the caller then gets no confirmation.
             if is_answered and not rows.shuts_key:
                 database.check_standby(connection)
-            seq = note_changes(connection, database, rows.changed) if rows.changed else None
+            seq = announce_changes(connection, database, rows.changed) if rows.changed else None
             # A response to a request that changed nothing depends on rows that other processes wrote.
             needs_standby = database.needs_standby and (is_answered or not rows.has_written)
             return _Changed(result=result, seq=seq, ends_keys=rows.ends_keys, needs_standby=needs_standby)
@@ -196,15 +196,15 @@ class PostgresRegistry:
         return ""
 
     async def wait_until_durable(self) -> None:
-        await self._barrier.wait()
+        await self._barrier.wait_until_confirmed()
 
-    async def outlast_commits(self) -> None:
+    async def wait_for_running_commits(self) -> None:
         """Wait for running commits. One wait serves all callers that asked before it began."""
         target_wait = self._waits + 1
         async with self._outlasting:
             if self._outlasted < target_wait:
                 self._waits = begun = self._waits + 1
-                await outlast_commits(self._database)
+                await wait_for_running_commits(self._database)
                 self._outlasted = begun
 
     async def read(self, work: Callable[[RegistryRows], T]) -> T:
@@ -255,12 +255,12 @@ class PostgresRegistry:
             raise RegistryDamaged(message) from error
 
 
-def lock_head(connection: Connection, database: Database) -> None:
+def lock_registry_head(connection: Connection, database: Database) -> None:
     """Call this before any change of rows."""
     connection.execute(database.fill_in_names(_LOCK_HEAD))
 
 
-def note_changes(connection: Connection, database: Database, changed: Collection[tuple[str, str]]) -> int:
+def announce_changes(connection: Connection, database: Database, changed: Collection[tuple[str, str]]) -> int:
     """
     Announce changes in the transaction that makes them and holds the head lock.
 

@@ -18,7 +18,7 @@ from spool.errors import NotAllowed
 from spool.ledger import money
 from spool.ledger.sums import MONEY
 from spool.log import places
-from spool.log.commits.following import fact_key, numbers_by_topic, pack_names, unpack_ids
+from spool.log.commits.following import names_fact_key, numbers_by_topic, pack_names, unpack_ids
 from spool.log.commits.unfolded import FoldedIds
 from spool.log.conflicts import Conflict
 from spool.log.counters import KNOWN_SINCE
@@ -28,7 +28,7 @@ from spool.postgres.address import open_database, read_secret
 from spool.postgres.database import LIVE, Connection, Database
 from spool.postgres.log import finds
 from spool.postgres.log.queries import FACTS_BETWEEN
-from spool.postgres.migrations import VERSION, usable_schema
+from spool.postgres.migrations import VERSION, read_usable_schema
 from spool.record import TOPICS
 from spool.storage import StorageOptions
 from spool.transfer.tables import (
@@ -80,7 +80,7 @@ _NUMBERED = """
      WHERE table_schema = %s AND is_identity = 'YES' ORDER BY table_name"""
 
 
-def kept_tables(database: Database, connection: Connection) -> dict[str, str]:
+def tables_to_copy(database: Database, connection: Connection) -> dict[str, str]:
     """Return the tables to copy. Partitions are read through their parent table."""
     names = (name for (name,) in connection.execute(_TABLES, (database.schema,)))
     return {KEPT_NAMES.get(name, name): name for name in names if name not in OF_NODES}
@@ -144,7 +144,7 @@ class PostgresTables:
         self._database = database
         self._connection = connection
         self._cursors = 0
-        self._own = kept_tables(database, connection)
+        self._own = tables_to_copy(database, connection)
         self.names: Sequence[str] = (*sorted(self._own.keys() - WITH_OTHERS), NEWEST_NUMBERS)
 
     def table(self, name: str) -> KeptTable:
@@ -158,7 +158,9 @@ class PostgresTables:
             statement = _STATEMENTS.get(name) or f"SELECT * FROM {{schema}}.{self._own[name]}"
         columns, rows = self._read_in_steps(statement)
         if name == "conflicts":
-            return KeptTable(columns=(*columns, "count"), rows=map(partial(_add_count, columns), rows))
+            return KeptTable(
+                columns=(*columns, "count"), rows=map(partial(_with_conflict_count, columns), rows)
+            )
         if name == "heard":  # a row may have several senders in the portable form
             packed = (
                 (id, at, "", 1, pack_senders([sender])) for id, (sender, at) in enumerate(rows, start=1)
@@ -189,11 +191,11 @@ class PostgresTables:
         ).fetchall()
         folded = FoldedIds(through=numbers_by_topic(through), covered_since=covered_since)
         yield "ids", msgspec.msgpack.encode(folded)
-        yield from self._names_apart(commit)
+        yield from self._names_of_earlier_commits(commit)
         _, recent = self._read_in_steps(FACTS_BETWEEN, places.FIRST, places.AFTER)
         yield from recent
 
-    def _names_apart(self, folded: int) -> Iterator[tuple[str, bytes]]:
+    def _names_of_earlier_commits(self, folded: int) -> Iterator[tuple[str, bytes]]:
         """
         Yield names from earlier commits that are not in runs.
 
@@ -203,9 +205,9 @@ class PostgresTables:
         _, rows = self._read_in_steps(_IDS_SINCE, folded)
         for id, at, ends, ids in rows:
             new = zip(*unpack_ids(ids), strict=True)
-            names = [name_row for name_row in new if _is_before(before, name_row[1])]
+            names = [name_row for name_row in new if _is_place_before(before, name_row[1])]
             if names and id > folded:
-                yield fact_key(id), pack_names(at, names)
+                yield names_fact_key(id), pack_names(at, names)
             before = numbers_by_topic(ends)
 
 
@@ -216,7 +218,7 @@ async def tables_opener(options: StorageOptions) -> OpenTables:
     """
     database = open_database(options.storage, options.clock)
     try:
-        found = await usable_schema(database)
+        found = await read_usable_schema(database)
         if not found.version:
             raise NotAllowed(f"the schema {database.name} does not exist, so there is nothing to copy")
         if found.version > VERSION:
@@ -225,7 +227,7 @@ async def tables_opener(options: StorageOptions) -> OpenTables:
                 f"version {VERSION}: copy it with the release that upgraded it"
             )
         await database.read(partial(_check_unused, database))
-        await finds.book_all(database)
+        await finds.count_all_commits(database)
     finally:
         await database.close()
     return partial(_open_tables, options)
@@ -256,7 +258,7 @@ def fetch_in_steps(cursor: Any) -> Iterator[tuple[Any, ...]]:
             at_once = max(1, min(2 * at_once, AT_ONCE, BYTES_AT_ONCE // largest))
 
 
-def _add_count(columns: list[str], row: tuple[Any, ...]) -> tuple[Any, ...]:
+def _with_conflict_count(columns: list[str], row: tuple[Any, ...]) -> tuple[Any, ...]:
     """Add the number of conflicts to a row, because the stored row has it only inside the packed sums."""
     return (*row, _conflict.decode(row[columns.index("sums")]).count)
 
@@ -276,7 +278,7 @@ def _split_money(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTab
     return KeptTable(columns=(*other_columns, *limbs), rows=map(split_row, rows))
 
 
-def _is_before(numbers: Mapping[str, int], place: int) -> bool:
+def _is_place_before(numbers: Mapping[str, int], place: int) -> bool:
     """Return whether a record comes before these numbers. Unknown numbers count as later."""
     topic, number = decode_place(place)
     return not numbers or number < numbers[topic]

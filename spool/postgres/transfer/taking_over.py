@@ -27,13 +27,19 @@ import msgspec
 
 from spool.clock import Clock
 from spool.errors import EntryUnreadable, NotAllowed, SpoolDamaged, SpoolUnavailable
-from spool.installation import derive_secret, make_secret
+from spool.installation import derive_secret, store_secret
 from spool.ledger import money
 from spool.ledger.sums import MONEY, Dimensions
 from spool.log import books, duplicates, places, runs
 from spool.log.amendments import replace_fields
 from spool.log.books import Terms
-from spool.log.commits.following import UNKNOWN_TOKEN, NewIds, names_in, numbers_in_topic_order, pack_new_ids
+from spool.log.commits.following import (
+    UNKNOWN_TOKEN,
+    NewIds,
+    names_from_facts,
+    numbers_in_topic_order,
+    pack_new_ids,
+)
 from spool.log.commits.unfolded import FoldedIds
 from spool.log.counters import KNOWN_SINCE
 from spool.log.duplicates import DuplicateIndex
@@ -44,12 +50,12 @@ from spool.log.partial_reports import PartialReport, report_kind, report_version
 from spool.log.runs import NO_IDS, IdRun
 from spool.postgres.address import open_database, read_or_store_facts, read_secret
 from spool.postgres.database import LIVE, Connection, Database
-from spool.postgres.ledger import dimensions_digest, storable_value, tag_values
+from spool.postgres.ledger import dimensions_digest, storable_value, tags_json
 from spool.postgres.log.entries import topic_code
 from spool.postgres.log.store import ROW_BYTES
-from spool.postgres.migrations import found_version, migrate_schema
+from spool.postgres.migrations import migrate_schema, read_schema_version
 from spool.postgres.transfer import tables, unfinished
-from spool.postgres.transfer.unfinished import check_standby, tell_while_it_waits
+from spool.postgres.transfer.unfinished import report_standby_wait, require_confirming_standby
 from spool.record import AI_TELEMETRY, NS, TOPICS, Inference
 from spool.settings import StorageSettings
 from spool.storage import StorageOptions
@@ -61,8 +67,8 @@ from spool.transfer.tables import (
     MadeCopy,
     OpenTables,
     Progress,
-    check_known,
     newest_numbers,
+    require_known_tables,
     split_rows,
 )
 
@@ -92,10 +98,10 @@ async def take_over(options: StorageOptions, opened: OpenTables, progress: Progr
     if no standby would confirm the copy.
     """
     settings = options.storage
-    await asyncio.to_thread(_make_secret, settings, opened)
+    await asyncio.to_thread(_store_and_check_secret, settings, opened)
     secret = read_secret(settings)
     async with _open_database(settings, options.clock) as database:
-        await check_standby(database)
+        await require_confirming_standby(database)
         await _create_marked_schema(database)
         try:
             await read_or_store_facts(database, secret, options.settings)
@@ -132,17 +138,17 @@ async def _fill_schema(
         def copy_tables(connection: Connection) -> None:
             is_written.clear()
             with opened() as tables:
-                _TakingOver(patient, connection, tables, secret, progress).run()
+                _TakingOver(patient, connection, tables, secret, progress).copy_everything()
             is_written.set()
 
         writing = patient.transaction(copy_tables, takes_long=True)
-        await tell_while_it_waits(database, writing, is_written, progress)
+        await report_standby_wait(database, writing, is_written, progress)
 
 
-def _make_secret(settings: StorageSettings, opened: OpenTables) -> None:
+def _store_and_check_secret(settings: StorageSettings, opened: OpenTables) -> None:
     with opened() as tables:
         if settings.secret_file is not None and not settings.secret_file.exists():
-            make_secret(settings.secret_file, tables.secret)
+            store_secret(settings.secret_file, tables.secret)
         if read_secret(settings) != tables.secret:
             raise NotAllowed(
                 f"storage.secret_file: {settings.secret_file} differs from the secret of the storage to copy"
@@ -151,9 +157,9 @@ def _make_secret(settings: StorageSettings, opened: OpenTables) -> None:
 
 async def _create_marked_schema(database: Database) -> None:
     """Create an empty schema with the mark. If an unfinished copy is left, delete it first."""
-    if await found_version(database):
+    if await read_schema_version(database):
         await database.read(partial(_check_unused, database))
-    if await unfinished.is_marked(database):
+    if await unfinished.is_marked_unfinished(database):
         await _drop_schema(database)
     await migrate_schema(database, for_copy=True)
 
@@ -161,7 +167,7 @@ async def _create_marked_schema(database: Database) -> None:
         # locked, so that no node begins a session
         connection.execute(database.fill_in_names("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
         _check_unused(database, connection)
-        for table in tables.kept_tables(database, connection).values():
+        for table in tables.tables_to_copy(database, connection).values():
             if table not in _BEGUN and _read_value(
                 database, connection, f"SELECT EXISTS (SELECT FROM {{schema}}.{table})"
             ):
@@ -216,7 +222,7 @@ class _TakingOver:
         self._secret = secret
         self._progress = progress
 
-    def run(self) -> None:
+    def copy_everything(self) -> None:
         # The copy has no time limit, because no sender waits for it. It may pause between two statements to
         # read rows of the source.
         self._connection.execute(b"SET LOCAL statement_timeout = 0")
@@ -227,8 +233,8 @@ class _TakingOver:
             if name in facts:
                 self._write_rows("facts", [{"name": name, "value": facts[name]}], replace="name")
         newest = newest_numbers(self._tables)
-        own = tables.kept_tables(self._database, self._connection)
-        check_known(self._tables, own.keys() | _APART)
+        own = tables.tables_to_copy(self._database, self._connection)
+        require_known_tables(self._tables, own.keys() | _APART)
         for name in sorted(own.keys() - _APART - tables.WITH_OTHERS):
             self._write_rows(own[name], map(MAKERS.get(name, dict), self._read_rows(name)))
         self._write_rows("secrets", self._read_secrets())
@@ -238,9 +244,9 @@ class _TakingOver:
             newest.get("keys", 0),
             newest.get("comments", 0),
         )
-        self._take_log(facts)
-        self._take_ledger()
-        self._take_contents()
+        self._copy_log(facts)
+        self._copy_ledger_state()
+        self._copy_contents()
         numbered = tables.numbered_tables(self._database, self._connection)
         for name, number in newest.items():
             if name in numbered:
@@ -248,14 +254,18 @@ class _TakingOver:
                     f"ALTER TABLE {{schema}}.{name} ALTER COLUMN id RESTART WITH {int(number) + 1}"
                 )
 
-    def _take_log(self, facts: Mapping[str, bytes]) -> None:
+    def _copy_log(self, facts: Mapping[str, bytes]) -> None:
         """
         Copy the log. Then add a new commit row with the current numbers, because earlier rows may be incomplete.
         """
         folded = msgspec.msgpack.decode(facts["ids"], type=FoldedIds) if "ids" in facts else FoldedIds()
         through = {topic: folded.first_unfolded_number(topic) - 1 for topic in TOPICS}
         newest = NewestIds(
-            self._secret, through, names_in(facts), self._read_rows("amendments"), self._read_rows("id_runs")
+            self._secret,
+            through,
+            names_from_facts(facts),
+            self._read_rows("amendments"),
+            self._read_rows("id_runs"),
         )
         size = entries = 0
         oldest = dict.fromkeys(TOPICS, 0)
@@ -270,7 +280,7 @@ class _TakingOver:
                 upto[topic] = max(upto[topic], first + row["count"])
                 size += ROW_BYTES + len(row["body"])
                 entries += 1
-                newest.read(row)
+                newest.add_entry_ids(row)
                 yield {**row, "at": row["committed_at"]}
 
         self._write_rows("entries", entry_rows())
@@ -284,7 +294,7 @@ class _TakingOver:
         def read_commits() -> Iterator[dict[str, Any]]:
             nonlocal first_commit, last, at, folded_commit
             for row in self._read_rows("commits"):
-                terms = books.check_terms(row["terms"], row["checksum"])
+                terms = books.unpack_checked_terms(row["terms"], row["checksum"])
                 if terms is None:
                     raise SpoolDamaged(
                         f"commit {row['id']} cannot be read: run tollhouse doctor to see what to do"
@@ -299,7 +309,7 @@ class _TakingOver:
                 first_commit, last, at = first_commit or row["id"], row["id"], max(at, row["committed_at"])
                 contents = (row["terms"], row["checksum"], ids)
                 token = row.get("token", UNKNOWN_TOKEN)
-                yield commit_row(
+                yield build_commit_row(
                     row["id"],
                     at,
                     numbers_in_topic_order(numbers),
@@ -317,7 +327,7 @@ class _TakingOver:
         terms = books.pack_terms([])
         contents = (terms, zlib.crc32(terms), newest.pack_remaining_ids())
         token = secrets.randbits(63)
-        final = commit_row(
+        final = build_commit_row(
             last + 1,
             at,
             numbers_in_topic_order(numbers),
@@ -355,7 +365,7 @@ class _TakingOver:
         closed[AI_TELEMETRY] = max(closed[AI_TELEMETRY], state.get("reach", 1))
         return closed
 
-    def _take_contents(self) -> None:
+    def _copy_contents(self) -> None:
         for file_count, content in enumerate(self._tables.contents(), start=1):
             draft = secrets.token_hex(16)
             at = self._database.now_parameter() or time.time()
@@ -364,7 +374,7 @@ class _TakingOver:
                 self._run_statement(_ADD_PIECE, draft, n, piece)
             self._progress("container files", file_count)
 
-    def _take_ledger(self) -> None:
+    def _copy_ledger_state(self) -> None:
         self._write_rows("ledger_state", self._read_rows("ledger_state"), replace="name")
         newest = self._read_value("SELECT COALESCE(max(id), 0) + 1 FROM {schema}.ledger_keys")
         self._run_statement(f"ALTER TABLE {{schema}}.ledger_keys ALTER COLUMN id RESTART WITH {int(newest)}")
@@ -438,7 +448,7 @@ def column_value(row: Mapping[str, Any], name: str, kind: str) -> Any:
     return value
 
 
-def commit_row(
+def build_commit_row(
     id: int,
     at: float,
     ends: Sequence[int],
@@ -477,7 +487,7 @@ def partial_report_row(row: Mapping[str, Any]) -> dict[str, Any]:
 def ledger_key_row(row: Mapping[str, Any]) -> dict[str, Any]:
     dimensions = Dimensions(*(row[name] for name in Dimensions._fields))
     texts = {name: storable_value(value) for name, value in row.items()}
-    return {**texts, "digest": dimensions_digest(dimensions), "tag_values": tag_values(dimensions.tags)}
+    return {**texts, "digest": dimensions_digest(dimensions), "tag_values": tags_json(dimensions.tags)}
 
 
 def ledger_sum_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -520,7 +530,7 @@ class NewestIds:
         id_runs: Iterable[Mapping[str, Any]],
     ) -> None:
         self._index = DuplicateIndex(secret, window_s=0.0, max_ids=1)
-        self._index.load(_read_runs(id_runs), 0.0)
+        self._index.load_runs(_read_runs(id_runs), 0.0)
         self._through = through
         self._apart = list(apart)
         self._known: set[int] = set()
@@ -531,12 +541,12 @@ class NewestIds:
             if number > through.get(topic, 0):
                 # a damaged added report is skipped, so its record stays as it was first stored
                 with suppress(EntryUnreadable):
-                    self._fields[topic, number] = codec.check_fields(
+                    self._fields[topic, number] = codec.unpack_checked_fields(
                         topic, number, row["checksum"], row["fields"]
                     )
         self._found: defaultdict[str, dict[int, list[tuple[int, int, int]]]] = defaultdict(dict)
 
-    def read(self, entry: Mapping[str, Any]) -> None:
+    def add_entry_ids(self, entry: Mapping[str, Any]) -> None:
         """Add the ids of an entry's records. If the entry is unreadable, its ids are unknown."""
         topic = entry["topic"]
         first = entry["first"]
@@ -545,7 +555,7 @@ class NewestIds:
             return
         body = EntryBody(entry["version"], entry["checksum"], entry["body"])
         try:
-            raws, _ = codec.stored_raws(body, topic, first, count)
+            raws, _ = codec.unpack_entry(body, topic, first, count)
             records = map(codec.decode_record, raws)
             for number, record in enumerate(records, first):
                 if number > self._through.get(topic, 0):
@@ -553,7 +563,7 @@ class NewestIds:
                     if fields and isinstance(record, Inference):
                         record = replace_fields(record, fields)
                     self._add_names(
-                        topic, number, duplicates.filed_names(record, int(entry["committed_at"] * NS))
+                        topic, number, duplicates.names_with_hours(record, int(entry["committed_at"] * NS))
                     )
         except EntryUnreadable:
             return
@@ -561,7 +571,7 @@ class NewestIds:
     def _add_names(self, topic: str, number: int, names: Iterable[tuple[bytes, int]]) -> None:
         new_ids = self._found[topic].setdefault(number, [])
         for name, hour in names:
-            id = self._index.id_of(name)
+            id = self._index.short_id(name)
             if id not in self._known and not self._index.is_in_runs(id, hour):
                 self._known.add(id)
                 new_ids.append((id, duplicates.encode_place(topic, number), hour))

@@ -25,7 +25,7 @@ def mark_unfinished(database: Database, connection: Connection) -> None:
     facts.add_fact(PostgresConnection(connection, database.fill_in_names), UNFINISHED, b"")
 
 
-async def is_marked(database: Database) -> bool:
+async def is_marked_unfinished(database: Database) -> bool:
     def read_mark(connection: Connection) -> bool:
         if connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.facts",)).fetchone() == (None,):
             return False
@@ -34,8 +34,8 @@ async def is_marked(database: Database) -> bool:
     return await database.read(read_mark)
 
 
-async def check_finished(database: Database) -> None:
-    if await is_marked(database):
+async def require_finished(database: Database) -> None:
+    if await is_marked_unfinished(database):
         raise UnfinishedCopy(f"the schema {database.name} {NOT_FINISHED}, or drop the schema")
 
 
@@ -80,7 +80,7 @@ async def wait_until_confirmed(database: Database) -> None:
     await database.pool.wait_until_confirmed(needs_standby=database.needs_standby)
 
 
-async def check_standby(database: Database) -> None:
+async def require_confirming_standby(database: Database) -> None:
     """
     Raise SpoolUnavailable if the standby confirms no commits now, because the copy would wait for it at its end.
     """
@@ -95,7 +95,7 @@ async def check_standby(database: Database) -> None:
         raise SpoolUnavailable(message) from error
 
 
-async def tell_while_it_waits(
+async def report_standby_wait(
     database: Database, writing: Coroutine[object, object, None], is_written: Event, progress: Progress
 ) -> None:
     """

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from spool.errors import AlreadyThere, Invalid
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.changes import Changes
 from spool.registry.document_table import DocumentTable, draft_fields
 from spool.registry.documents import DocumentKind, replace_fields, row_version
@@ -145,7 +145,7 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
         sealed = seal(drafted, secret, None)
         row = KeptChannel(
             sealed=sealed,
-            secret_since=moment(now) if secret else "",
+            secret_since=utc_iso(now) if secret else "",
             created=now,
             last_updated=now,
             **draft_fields(drafted, ChannelFields),
@@ -171,7 +171,7 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
         def edit(before: KeptChannel) -> KeptChannel:
             drafted = check_channel(self._changed_draft(before, changes))
             sealed = seal(drafted, secret, before)
-            since = before.secret_since if sealed == before.sealed else moment(now)
+            since = before.secret_since if sealed == before.sealed else utc_iso(now)
             return replace_fields(before, **draft_fields(drafted), sealed=sealed, secret_since=since)
 
         return await self._edit(name, edit, version=version, actor=actor)

@@ -70,8 +70,8 @@ class PersonTable:
             [tuple(erasure.names.values()) for erasure in self.erasures if erasure.names]
         )
         if links is not persons.links or erased != persons.names_of_erased:
-            persons.put(links, erased)
-        persons.change(*change)
+            persons.set_links(links, erased)
+        persons.change_links(*change)
 
     def _read_links(
         self, rows: RegistryRows, ids: Collection[str] | None
@@ -92,7 +92,7 @@ class PersonTable:
 
     def relink(self) -> None:
         """Use the links again after a change of `privacy.emails`."""
-        self._people.persons.note_change()
+        self._people.persons.notify_watchers()
 
     async def link(self, people: Iterable[LinkedPerson], *, most: int, actor: Actor) -> int:
         """
@@ -225,7 +225,7 @@ class PersonTable:
         await self._changes.change(store_altered, keep_in_memory)
 
     def _apply_people_change(self, change: PeopleChange) -> None:
-        self._people.persons.change(*change)
+        self._people.persons.change_links(*change)
 
 
 class PeopleChange(NamedTuple):

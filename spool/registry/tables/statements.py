@@ -77,7 +77,7 @@ class StatementTable:
         self._changes = changes
 
     async def put(self, statement: Statement, *, actor: Actor, dry_run: bool = False) -> StatementOutcome:
-        statements.check(statement)
+        statements.check_statement(statement)
         now = self._changes.now()
 
         def store_statement(rows: RegistryRows) -> StatementOutcome:
@@ -157,10 +157,10 @@ class StatementTable:
 
         await self._changes.change(delete_statement)
 
-    async def pull_state(self, name: str) -> Mapping[str, Any] | None:
+    async def read_pull_state(self, name: str) -> Mapping[str, Any] | None:
         return await self._changes.read(lambda rows: rows.document(PULL_KIND, name))
 
-    async def keep_pull_state(self, name: str, state: Mapping[str, Any]) -> None:
+    async def store_pull_state(self, name: str, state: Mapping[str, Any]) -> None:
         await self._changes.change(lambda rows: rows.put_document(PULL_KIND, name, state))
 
 
@@ -343,7 +343,7 @@ def _describe_month(id: str, month: _Month) -> StatementMonth:
         days=len(entries),
         settled=sum(entry.settled and entry.whole for entry in entries),
         rows=sum(entry.rows for entry in entries),
-        billed=statements.normalize_amount(statements.add_amounts(entry.billed for entry in entries)),
+        billed=statements.normalize_amount(statements.sum_amounts(entry.billed for entry in entries)),
         name=month.name,
         read_at=max((entry.read_at for entry in entries), default=0.0),
         imported_at=max((entry.imported_at for entry in entries), default=0.0),

@@ -37,13 +37,13 @@ class Note:
     progress: Mapping[str, int] = field(default_factory=dict)
 
 
-def is_marked(directory: Path) -> bool:
+def is_marked_damaged(directory: Path) -> bool:
     return (directory / MARKER).exists()
 
 
 def mark_damaged(directory: Path, error: BaseException) -> None:
     """Mark the file as damaged. The next start salvages a marked file."""
-    if not is_marked(directory):
+    if not is_marked_damaged(directory):
         write_durably(directory / MARKER, "")
         message = "spool.sqlite is damaged (%s): restart to salvage what can be read"
         _log.error(message, error, extra={"action": "spool_damaged"})
@@ -54,7 +54,7 @@ def unmark_damaged(directory: Path) -> None:
     flush_directory(directory)
 
 
-def name_aside(directory: Path) -> str:
+def read_name_aside(directory: Path) -> str:
     """Return the name under which the damaged file is moved aside, or "" if none has been chosen."""
     try:
         name = (directory / MARKER).read_text()
@@ -65,7 +65,7 @@ def name_aside(directory: Path) -> str:
 
 def choose_name_aside(directory: Path, at: float) -> str:
     """Store the name before any file is moved, so that every attempt uses the same name."""
-    name = name_aside(directory)
+    name = read_name_aside(directory)
     if not name:
         existing = {path.name for path in directory.iterdir()}
         first = f"{ASIDE}{int(at)}"

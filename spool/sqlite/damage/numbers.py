@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from spool.deliveries import routes
-from spool.deliveries.rules import TERMS, new_key
+from spool.deliveries.rules import TERMS, new_idempotency_key
 from spool.deliveries.values import RouteSpec
 from spool.log import books
 from spool.record import TOPICS
@@ -23,7 +23,7 @@ from spool.sqlite.deliveries import delivery_rows
 from spool.sqlite.deliveries import queries as delivery_queries
 from spool.sqlite.deliveries.delivery_rows import route_terms
 from spool.sqlite.log import queries
-from spool.sqlite.log.entries import highest_accepted, lowest_stored
+from spool.sqlite.log.entries import highest_accepted_number, lowest_stored_number
 
 # a counter with a greater difference is itself damaged
 MOST_UNKNOWN = 1 << 24
@@ -33,20 +33,20 @@ _log = logging.getLogger(__name__)
 _Terms = Counter[tuple[str, str]]
 
 
-def do_not_meet(connection: sqlite3.Connection) -> str:
+def find_contradiction(connection: sqlite3.Connection) -> str:
     """
     Return a contradiction in the log, or "": an unknown counter, a counter that disagrees with the entries of
     its topic, or an impossible size.
     """
     counters = _read_counters(connection)
     for topic, term in counters:
-        if topic not in TOPICS or not books.is_term(term):
+        if topic not in TOPICS or not books.is_counter_name(term):
             return f"the counter {term!r} of {topic!r} is unknown"
     for topic in TOPICS:
         deleted = counters[topic, books.EXPIRED] + counters[topic, books.RETIRED]
         accepted_count = counters[topic, books.ACCEPTED]
         end = connection.execute(queries.NEXT_NUMBER, (topic,)).fetchone()
-        if lowest_stored(connection, topic) != deleted + 1 or (
+        if lowest_stored_number(connection, topic) != deleted + 1 or (
             end is not None and end[0] != accepted_count + 1
         ):
             return f"the counters of {topic} contradict its entries"
@@ -55,11 +55,11 @@ def do_not_meet(connection: sqlite3.Connection) -> str:
     return ""
 
 
-def count_missing(connection: sqlite3.Connection, noted: Mapping[str, int]) -> int:
-    return sum(max(0, noted.get(topic, 0) - highest_accepted(connection, topic)) for topic in TOPICS)
+def count_missing_numbers(connection: sqlite3.Connection, noted: Mapping[str, int]) -> int:
+    return sum(max(0, noted.get(topic, 0) - highest_accepted_number(connection, topic)) for topic in TOPICS)
 
 
-def settle(connection: sqlite3.Connection, note: Note) -> dict[str, int]:
+def balance_after_loss(connection: sqlite3.Connection, note: Note) -> dict[str, int]:
     """
     Balance the counters and the routes. Return the number of lost numbers by topic.
 
@@ -76,7 +76,7 @@ def settle(connection: sqlite3.Connection, note: Note) -> dict[str, int]:
     for topic in TOPICS:
         _balance_received(connection, topic)
     _restore_routes(connection, note)
-    settle_routes(connection)
+    balance_routes(connection)
     return {topic: n for topic, n in lost.items() if n}
 
 
@@ -90,7 +90,7 @@ def _restore_routes(connection: sqlite3.Connection, note: Note) -> None:
         topic = books.route_topic(name)
         if topic not in TOPICS:
             continue
-        progress = min(noted, highest_accepted(connection, topic) + 1)
+        progress = min(noted, highest_accepted_number(connection, topic) + 1)
         if delivery_rows.find_route(connection, name) is None:
             delivery_rows.add_route(
                 connection, routes.new_route(RouteSpec(name=name, topic=topic), accepted=0, oldest=1)
@@ -104,7 +104,7 @@ def _restore_routes(connection: sqlite3.Connection, note: Note) -> None:
         connection.execute("UPDATE routes SET delivered = delivered + ? WHERE name = ?", (behind, name))
 
 
-def settle_routes(connection: sqlite3.Connection) -> bool:
+def balance_routes(connection: sqlite3.Connection) -> bool:
     """
     Balance the routes. Return True if any term had to change. Records of lost deliveries are sent again.
 
@@ -113,7 +113,7 @@ def settle_routes(connection: sqlite3.Connection) -> bool:
     mended = False
     for name, terms in route_terms(connection).items():
         topic = books.route_topic(name)
-        last_number = highest_accepted(connection, topic)
+        last_number = highest_accepted_number(connection, topic)
         if sum(terms.values()) == last_number and terms["queued"] >= 0:
             continue
         mended = True
@@ -128,7 +128,7 @@ def settle_routes(connection: sqlite3.Connection) -> bool:
             extra={"action": "route_mended", "route": name, "records": missing},
         )
         if missing > 0:
-            missing -= _send_again(connection, name, upto, missing)
+            missing -= _resend_missing(connection, name, upto, missing)
         for term in ("damaged", *TERMS):
             (n,) = connection.execute(f"SELECT {term} FROM routes WHERE name = ?", (name,)).fetchone()
             change = max(missing, -n)
@@ -137,18 +137,18 @@ def settle_routes(connection: sqlite3.Connection) -> bool:
     return mended
 
 
-def _send_again(connection: sqlite3.Connection, route: str, upto: int, missing: int) -> int:
+def _resend_missing(connection: sqlite3.Connection, route: str, upto: int, missing: int) -> int:
     spans = "SELECT first, last FROM deliveries WHERE route = ? AND NOT replay ORDER BY last DESC"
     spans_held: list[tuple[int, int]] = [
         (upto, upto),
         *connection.execute(spans, (route,)),
-        (0, lowest_stored(connection, books.route_topic(route)) - 1),
+        (0, lowest_stored_number(connection, books.route_topic(route)) - 1),
     ]
     resent_count = 0
     for (above, _), (_, below) in pairwise(spans_held):
         first = max(below + 1, above - (missing - resent_count))
         if first < above:
-            row = (route, first, above - 1, new_key())
+            row = (route, first, above - 1, new_idempotency_key())
             connection.execute(
                 "INSERT INTO deliveries (route, first, last, idempotency_key, passed) VALUES (?, ?, ?, ?, 0)",
                 row,
@@ -168,7 +168,7 @@ def _fill_holes(connection: sqlite3.Connection, topic: str, known: int, noted: i
     )
     for term, n in ((books.ACCEPTED, last_number), (books.RETIRED, deleted - counters[topic, books.EXPIRED])):
         if n != counters[topic, term]:
-            _count(connection, topic, term, n - counters[topic, term])
+            _add_to_counter(connection, topic, term, n - counters[topic, term])
     connection.execute("DELETE FROM entries WHERE topic = ? AND damaged", (topic,))
     holes = []
     expected = deleted + 1
@@ -181,9 +181,9 @@ def _fill_holes(connection: sqlite3.Connection, topic: str, known: int, noted: i
             connection.execute(queries.MARK_DAMAGED, (topic, expected))
         expected, committed_at = max(expected, first + count), at or committed_at
     before = [(first, first + count - 1) for first, count, _, damaged in rows if damaged]
-    lost: int = sum(last - first + 1 for first, last in holes) - _shared_count(holes, before)
+    lost: int = sum(last - first + 1 for first, last in holes) - _count_overlap(holes, before)
     if lost:
-        _count(connection, topic, books.DAMAGED, lost)
+        _add_to_counter(connection, topic, books.DAMAGED, lost)
     return lost
 
 
@@ -210,7 +210,7 @@ def _deleted_and_assigned(
     return deleted, accepted_count
 
 
-def _shared_count(holes: list[tuple[int, int]], before: list[tuple[int, int]]) -> int:
+def _count_overlap(holes: list[tuple[int, int]], before: list[tuple[int, int]]) -> int:
     return sum(
         max(0, min(last, end) - max(first, begin) + 1) for first, last in holes for begin, end in before
     )
@@ -223,7 +223,7 @@ def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
     for topic, last in connection.execute(ends):
         highest[topic] = last
     for _, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (0, 1 << 62, -1)):
-        for terms in books.check_terms(packed, checksum) or ():
+        for terms in books.unpack_checked_terms(packed, checksum) or ():
             if terms.accepted:
                 highest[terms.topic] = max(highest[terms.topic], terms.last_number)
     return highest
@@ -232,7 +232,7 @@ def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
 def _sum_commit_terms(connection: sqlite3.Connection) -> _Terms:
     explained: _Terms = Counter()
     for _, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (0, 1 << 62, -1)):
-        explained.update(books.sum_terms(books.check_terms(packed, checksum) or ()))
+        explained.update(books.sum_terms(books.unpack_checked_terms(packed, checksum) or ()))
     return explained
 
 
@@ -249,7 +249,7 @@ def _carry_lost_commits(connection: sqlite3.Connection, explained: _Terms) -> No
         n, carried = counters.get((topic, term), (0, 0))
         missing = n - carried - explained[topic, term]
         if not 0 <= missing <= MOST_UNKNOWN and term not in (books.ACCEPTED, books.PENDING):
-            _count(connection, topic, term, -missing)
+            _add_to_counter(connection, topic, term, -missing)
         elif missing:
             _log.warning(
                 "commit rows are lost; their counts are carried forward",
@@ -267,7 +267,7 @@ def _balance_received(connection: sqlite3.Connection, topic: str) -> None:
     went += sum(n for term, n in terms.items() if term.startswith(("ignored.", "rejected.")))
     missing = went - terms.get(books.RECEIVED, 0) - terms.get(books.SPLIT, 0)
     if missing:
-        _count(connection, topic, books.RECEIVED, missing)
+        _add_to_counter(connection, topic, books.RECEIVED, missing)
         connection.execute(queries.CARRY, {"topic": topic, "term": books.RECEIVED, "n": missing})
 
 
@@ -275,5 +275,5 @@ def _read_counters(connection: sqlite3.Connection) -> _Terms:
     return Counter({(topic, term): n for topic, term, n, _ in connection.execute(queries.BOOKS)})
 
 
-def _count(connection: sqlite3.Connection, topic: str, term: str, n: int) -> None:
+def _add_to_counter(connection: sqlite3.Connection, topic: str, term: str, n: int) -> None:
     connection.execute(queries.COUNT, {"topic": topic, "term": term, "n": n})

@@ -20,17 +20,17 @@ from pathlib import Path
 from spool.clock import Clock
 from spool.deliveries import ranges, rules
 from spool.errors import NotAllowed
-from spool.log.brought import import_submission, imported_ranges, note_key
+from spool.log.brought import build_import_submission, imported_ranges, imported_ranges_key
 from spool.log.partial_reports import RECOVERED, PartialReport
 from spool.record import TOPICS, Record
 from spool.settings import SpoolSettings
 from spool.sqlite import recovery
 from spool.sqlite.damage.notes import Note
-from spool.sqlite.damage.salvage import salvage
+from spool.sqlite.damage.salvage import salvage_rows
 from spool.sqlite.database import Database, damage_error
-from spool.sqlite.deliveries.delivery_rows import lowest_needed
+from spool.sqlite.deliveries.delivery_rows import lowest_needed_number
 from spool.sqlite.directory import SPOOL
-from spool.sqlite.log.entries import highest_accepted, lowest_stored, read_entries
+from spool.sqlite.log.entries import highest_accepted_number, lowest_stored_number, read_entries
 from spool.sqlite.spool import SqliteSpool, open_spool
 from spool.storage import Recovered
 
@@ -38,22 +38,22 @@ DIRECTORY = "recover.tmp"
 STEP = 500  # records per commit
 
 
-async def recover(directory: Path, settings: SpoolSettings, clock: Clock, file: Path) -> Recovered:
+async def recover_records(directory: Path, settings: SpoolSettings, clock: Clock, file: Path) -> Recovered:
     """
     Add every record of the file that the log does not have.
 
     Raises NotAllowed for the log's own file, and for a file without readable rows. Raises SpoolFull if there
     is no space. The records added before stay, and the next run continues after them.
     """
-    _check(file, directory)
+    _require_other_file(file, directory)
     spool = await open_spool(directory, settings=settings, clock=clock)
     scratch = directory / DIRECTORY
     try:
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(mode=0o700)
-        database = await _read(scratch / SPOOL, file)
+        database = await _salvage_into_scratch(scratch / SPOOL, file)
         try:
-            return await _Recovery(spool, database, clock).run()
+            return await _Recovery(spool, database, clock).import_missing_records()
         finally:
             await database.close()
     finally:
@@ -61,19 +61,19 @@ async def recover(directory: Path, settings: SpoolSettings, clock: Clock, file: 
         await spool.close()
 
 
-def _check(file: Path, directory: Path) -> None:
+def _require_other_file(file: Path, directory: Path) -> None:
     if not file.is_file():
         raise NotAllowed(f"{file} does not exist")
     if file.resolve() == (directory / SPOOL).resolve():
         raise NotAllowed(f"{file} is the current log, which is salvaged automatically when it is opened")
 
 
-async def _read(scratch: Path, file: Path) -> Database:
+async def _salvage_into_scratch(scratch: Path, file: Path) -> Database:
     def prepare_database(connection: sqlite3.Connection) -> None:
         recovery.migrate_spool(connection)
         connection.execute("BEGIN IMMEDIATE")
         with closing(recovery.empty_database()) as fresh:
-            salvaged = salvage(connection, file, fresh, Note())
+            salvaged = salvage_rows(connection, file, fresh, Note())
         connection.execute("COMMIT")
         if not salvaged.read:
             raise damage_error("it has no readable row")
@@ -92,20 +92,20 @@ class _Recovery:
         self._counts: Counter[str] = Counter()
         self._ids = array("Q")
 
-    async def run(self) -> Recovered:
+    async def import_missing_records(self) -> Recovered:
         incarnation = await self._source.read(recovery.read_incarnation)
         noted_by_key = {report.key: imported_ranges(report) for report in await self._read_recovered()}
         for topic in TOPICS:
-            key = note_key(incarnation, topic)
+            key = imported_ranges_key(incarnation, topic)
             restored = noted_by_key.get(key, [])
             skipped = await self._source.read(partial(_settled_below, topic=topic))
             if incarnation == self._spool.incarnation:
-                skipped = await self._spool.database.read(partial(lowest_stored, topic=topic)) - 1
-            last = await self._source.read(partial(highest_accepted, topic=topic))
-            first = await self._source.read(partial(lowest_stored, topic=topic))
+                skipped = await self._spool.database.read(partial(lowest_stored_number, topic=topic)) - 1
+            last = await self._source.read(partial(highest_accepted_number, topic=topic))
+            first = await self._source.read(partial(lowest_stored_number, topic=topic))
             self._counts["settled"] += max(0, min(skipped, last) - first + 1)
             is_own = incarnation == self._spool.incarnation
-            self._ids = await self._ids_there(topic) if is_own else array("Q")
+            self._ids = await self._stored_short_ids(topic) if is_own else array("Q")
             for begin in range(max(first, skipped + 1), last + 1, STEP):
                 end = min(last, begin + STEP - 1)
                 restored = await self._import_records(topic, begin, end, restored, key, is_own=is_own)
@@ -120,11 +120,11 @@ class _Recovery:
     async def _import_records(
         self, topic: str, begin: int, end: int, done: list[ranges.Range], key: bytes, *, is_own: bool
     ) -> list[ranges.Range]:
-        known_numbers = set(_numbers_in(ranges.clip_ranges(done, (begin, end))))
+        known_numbers = set(_numbers_of_ranges(ranges.clip_ranges(done, (begin, end))))
         if is_own:
             known_numbers |= set(dict(await self._read_records(self._spool.database, topic, begin, end)))
         source_records = await self._read_records(self._source, topic, begin, end)
-        known_numbers |= {number for number, record in source_records.items() if self._is_there(record)}
+        known_numbers |= {number for number, record in source_records.items() if self._is_stored(record)}
         new = {number: record for number, record in source_records.items() if number not in known_numbers}
         self._counts["known"] += len(known_numbers)
         self._counts["unreadable"] += end - begin + 1 - len(known_numbers | set(source_records))
@@ -134,7 +134,7 @@ class _Recovery:
         before = await self._accepted_count(topic)
         # A duplicate check would find the ids of the log's own records even if those records are damaged.
         records = list(new.values())
-        submission = import_submission(
+        submission = build_import_submission(
             topic, records, note=key, done=done, at=self._clock.now(), certain=not is_own
         )
         await self._spool.log.append(submission)
@@ -143,12 +143,12 @@ class _Recovery:
         self._counts["known"] += len(new) - added
         return done
 
-    async def _ids_there(self, topic: str) -> array[int]:
+    async def _stored_short_ids(self, topic: str) -> array[int]:
         """Return the short ids of the stored records, sorted. Only readable records have one."""
         ids = array("Q")
         last = await self._accepted_count(topic)
         for begin in range(
-            await self._spool.database.read(partial(lowest_stored, topic=topic)), last + 1, STEP
+            await self._spool.database.read(partial(lowest_stored_number, topic=topic)), last + 1, STEP
         ):
             records = await self._read_records(
                 self._spool.database, topic, begin, min(last, begin + STEP - 1)
@@ -156,7 +156,7 @@ class _Recovery:
             ids.extend(_short_id(record) for record in records.values())
         return array("Q", sorted(ids))
 
-    def _is_there(self, record: Record) -> bool:
+    def _is_stored(self, record: Record) -> bool:
         at = bisect_left(self._ids, _short_id(record))
         return at < len(self._ids) and self._ids[at] == _short_id(record)
 
@@ -168,7 +168,7 @@ class _Recovery:
         return {number: record for number, record in numbered if record is not None}
 
     async def _accepted_count(self, topic: str) -> int:
-        return await self._spool.database.read(partial(highest_accepted, topic=topic))
+        return await self._spool.database.read(partial(highest_accepted_number, topic=topic))
 
 
 def _short_id(record: Record) -> int:
@@ -176,10 +176,10 @@ def _short_id(record: Record) -> int:
 
 
 def _settled_below(connection: sqlite3.Connection, topic: str) -> int:
-    needed = lowest_needed(connection, topic)
+    needed = lowest_needed_number(connection, topic)
     return 0 if needed is None or needed == rules.NOBODY_NEEDS else needed - 1
 
 
-def _numbers_in(number_ranges: Iterator[ranges.Range]) -> Iterator[int]:
+def _numbers_of_ranges(number_ranges: Iterator[ranges.Range]) -> Iterator[int]:
     for first, last in number_ranges:
         yield from range(first, last + 1)

@@ -15,7 +15,7 @@ from typing import Any
 
 from spool.sqlite.damage import numbers, write_ahead_log
 from spool.sqlite.damage.notes import Note
-from spool.sqlite.damage.soundness import RowCheck, stop_at_repeats
+from spool.sqlite.damage.soundness import RowCheck, raise_at_endless_repeats
 from spool.sqlite.database import PAGE, damage_error, is_corrupt
 
 # -- opening a damaged file so that as much as possible can be read -------------------------------------------
@@ -44,7 +44,7 @@ def open_damaged(damaged: Path, fresh: sqlite3.Connection) -> Iterator[sqlite3.C
 @contextmanager
 def _open_readable(damaged: Path, copy: Path, fresh: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     log = _log_path(damaged)
-    if write_ahead_log.is_whole(log, PAGE):
+    if write_ahead_log.is_undamaged(log, PAGE):
         with closing(_connect_read_only(damaged)) as connection:
             if _has_tables(connection, fresh):
                 yield connection
@@ -54,7 +54,7 @@ def _open_readable(damaged: Path, copy: Path, fresh: sqlite3.Connection) -> Iter
         if _has_tables(connection, fresh):
             yield connection
             return
-    _lay_first_page(copy, fresh)
+    _replace_first_page(copy, fresh)
     with closing(_connect_read_only(copy)) as connection:
         yield connection
 
@@ -104,7 +104,7 @@ def _copy_with_log(damaged: Path, copy: Path, log: Path) -> None:
         file.truncate(-(-file.seek(0, 2) // PAGE) * PAGE)
 
 
-def _lay_first_page(copy: Path, fresh: sqlite3.Connection) -> None:
+def _replace_first_page(copy: Path, fresh: sqlite3.Connection) -> None:
     """
     Replace the first page, which leads to every table, by the first page of a new file.
 
@@ -149,7 +149,9 @@ class Salvaged:
     lost: dict[str, int] = field(default_factory=dict)
 
 
-def salvage(connection: sqlite3.Connection, damaged: Path, fresh: sqlite3.Connection, note: Note) -> Salvaged:
+def salvage_rows(
+    connection: sqlite3.Connection, damaged: Path, fresh: sqlite3.Connection, note: Note
+) -> Salvaged:
     """
     Copy the rows within the caller's transaction. `fresh` is an empty database of this version.
 
@@ -158,7 +160,7 @@ def salvage(connection: sqlite3.Connection, damaged: Path, fresh: sqlite3.Connec
     salvaged = Salvaged()
     check = RowCheck(fresh)
     with open_damaged(damaged, fresh) as old:
-        _make_tables(connection, old)
+        _create_missing_tables(connection, old)
         for table in _table_names(connection):
             for row in _read_rows(old, table):
                 problem = check.find_problem(table, row) or _copy_row(connection, table, row, check)
@@ -170,7 +172,7 @@ def salvage(connection: sqlite3.Connection, damaged: Path, fresh: sqlite3.Connec
         _log.warning(
             "damaged rows were left out", extra={"action": "rows_lost", "table": table, "rows": count}
         )
-    salvaged.lost.update(numbers.settle(connection, note))
+    salvaged.lost.update(numbers.balance_after_loss(connection, note))
     return salvaged
 
 
@@ -186,7 +188,7 @@ def _copy_row(connection: sqlite3.Connection, table: str, row: Sequence[Any], ch
     return ""
 
 
-def _make_tables(connection: sqlite3.Connection, old: sqlite3.Connection) -> None:
+def _create_missing_tables(connection: sqlite3.Connection, old: sqlite3.Connection) -> None:
     known = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     schema = "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' ORDER BY type DESC"
     for name, statement in _read_until_damage(old, schema):
@@ -221,7 +223,7 @@ def _read_rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]
         for direction in ("ASC", "DESC"):
             yield from _read_until_damage(old, f"SELECT * FROM {table} ORDER BY {key} {direction}")
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        _check(error)
+        _raise_unless_damage(error)
         yield from _read_past_damage(old, table)
     else:
         yield from _read_past_damage(old, table)
@@ -229,9 +231,9 @@ def _read_rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]
 
 def _read_until_damage(old: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
     try:
-        yield from stop_at_repeats(old.execute(query))
+        yield from raise_at_endless_repeats(old.execute(query))
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        _check(error)
+        _raise_unless_damage(error)
 
 
 def _read_past_damage(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
@@ -265,7 +267,7 @@ def _read_past_damage(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any
                 leap = 1
                 yield tuple(row)
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-            _check(error)
+            _raise_unless_damage(error)
             found_row = _first_row(old, f"{upwards} LIMIT 1", (last,)) if leap == 1 else None
             if found_row and found_row[0] > last:
                 begin = last = found_row[0]
@@ -281,12 +283,12 @@ def _first_row(old: sqlite3.Connection, query: str, values: tuple[int, ...]) -> 
     try:
         row: tuple[Any, ...] | None = old.execute(query, values).fetchone()
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        _check(error)
+        _raise_unless_damage(error)
         return None
     return row
 
 
-def _check(error: sqlite3.DatabaseError | UnicodeDecodeError) -> None:
+def _raise_unless_damage(error: sqlite3.DatabaseError | UnicodeDecodeError) -> None:
     if isinstance(error, UnicodeDecodeError):
         return
     if not is_corrupt(error) and not str(error).startswith(("no such", "malformed", "database schema")):

@@ -26,7 +26,7 @@ from spool.log.conflicts import Conflict
 from spool.log.counters import KNOWN_SINCE
 from spool.log.entries import codec
 from spool.log.heard import unpack_senders
-from spool.record import TOPICS, unpack
+from spool.record import TOPICS, unpack_records
 from spool.sqlite.database import damage_error
 
 # rows of one table that may be repeated; a damaged page can lead back to earlier pages, so that reading never
@@ -121,14 +121,14 @@ def _is_sound_amendment(row: Row) -> bool:
     return codec.entry_checksum(row["fields"], codec.amendment_place(row["topic"], row["number"])) == checksum
 
 
-def _commit(row: Row) -> bool:
+def _is_sound_commit(row: Row) -> bool:
     checksum: int = row["checksum"]
     books.unpack_terms(row["terms"])
     return zlib.crc32(row["terms"]) == checksum
 
 
 def _is_sound_counter(row: Row) -> bool:
-    is_known = row["topic"] in TOPICS and books.is_term(row["term"])
+    is_known = row["topic"] in TOPICS and books.is_counter_name(row["term"])
     return is_known and abs(row["n"]) < LARGEST and abs(row["carried"]) < LARGEST
 
 
@@ -147,7 +147,7 @@ def _is_sound_series(row: Row) -> bool:
 
 def _is_sound_conflict(row: Row) -> bool:
     msgspec.msgpack.decode(row["sums"], type=Conflict)
-    return _count(row)
+    return _is_sound_count(row)
 
 
 def _is_sound_route(row: Row) -> bool:
@@ -158,12 +158,12 @@ def _is_sound_route(row: Row) -> bool:
 
 def _is_sound_delivery(row: Row) -> bool:
     if row["kept"] is not None:
-        unpack(row["kept"])
+        unpack_records(row["kept"])
     return row["state"] in (OPEN, UNKNOWN) and 0 < row["first"] <= row["last"] < LARGEST
 
 
-def _dead_letter(row: Row) -> bool:
-    return row["topic"] in TOPICS and len(unpack(row["record"])) == 1
+def _is_sound_dead_letter(row: Row) -> bool:
+    return row["topic"] in TOPICS and len(unpack_records(row["record"])) == 1
 
 
 def _is_sound_device(row: Row) -> bool:
@@ -184,19 +184,19 @@ def _is_sound_total(row: Row) -> bool:
     return isinstance(json.loads(row["dimensions"]), dict) and Decimal(row["value"]).is_finite()
 
 
-def _hour_rows(row: Row) -> bool:
+def _is_sound_hour_rows(row: Row) -> bool:
     size: int = row["bytes"]
     return len(zlib.decompress(row["body"])) == size
 
 
-def _count(row: Row) -> bool:
+def _is_sound_count(row: Row) -> bool:
     count: int = row["count"]
     return 0 <= count < LARGEST
 
 
-def _event_type(row: Row) -> bool:
+def _is_sound_event_type(row: Row) -> bool:
     amount: str | None = row["amount"]
-    return _count(row) and (amount is None or Decimal(amount).is_finite())
+    return _is_sound_count(row) and (amount is None or Decimal(amount).is_finite())
 
 
 _FACTS: Mapping[str, Callable[[bytes], object]] = {
@@ -209,27 +209,27 @@ _CHECKS: Mapping[str, Callable[[Row], bool]] = {
     "facts": _is_sound_fact,
     "entries": _is_sound_entry,
     "amendments": _is_sound_amendment,
-    "commits": _commit,
+    "commits": _is_sound_commit,
     "books": _is_sound_counter,
     "id_runs": _is_sound_ids,
     "heard": _is_sound_heard,
     "series": _is_sound_series,
     "conflicts": _is_sound_conflict,
-    "unrecognised": _count,
-    "event_types": _event_type,
+    "unrecognised": _is_sound_count,
+    "event_types": _is_sound_event_type,
     "routes": _is_sound_route,
     "deliveries": _is_sound_delivery,
-    "dead": _dead_letter,
+    "dead": _is_sound_dead_letter,
     "devices": _is_sound_device,
-    "unenrolled": _count,
+    "unenrolled": _is_sound_count,
     "clusters": _is_sound_cluster,
     "streams": _is_sound_stream,
     "stream_totals": _is_sound_total,
-    "billing_rows": _hour_rows,
+    "billing_rows": _is_sound_hour_rows,
 }
 
 
-def stop_at_repeats(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+def raise_at_endless_repeats(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
     """Yield the rows. Raises a damage error if they repeat endlessly."""
     seen: set[int] = set()
     repeats = 0

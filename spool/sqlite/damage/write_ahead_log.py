@@ -52,7 +52,10 @@ def read_frames(path: Path, page_size: int) -> Sequence[Frame]:
     for at in places:
         page, pages_after, *marks, first, second = FRAME.unpack_from(data, at)
         content = memoryview(data)[at + FRAME.size : at + step]
-        computed = {_add(_add(checksum, data[at : at + 8], order), content, order) for checksum in sums}
+        computed = {
+            _add_to_checksum(_add_to_checksum(checksum, data[at : at + 8], order), content, order)
+            for checksum in sums
+        }
         is_own = tuple(marks) == salts
         is_sound = is_own and (first, second) in computed
         sums = {(first, second)} if is_sound else {(first, second), *computed}
@@ -62,19 +65,19 @@ def read_frames(path: Path, page_size: int) -> Sequence[Frame]:
     return read[:last]
 
 
-def is_whole(path: Path, page_size: int) -> bool:
+def is_undamaged(path: Path, page_size: int) -> bool:
     """Return whether the log has no damage. A missing log has none."""
     if not path.exists() or path.stat().st_size < HEADER.size:
         return True
     with path.open("rb") as log:
         head = log.read(HEADER.size)
     order = {LITTLE: "<", BIG: ">"}.get(HEADER.unpack(head)[0])
-    if order is None or _add((0, 0), head[:24], order) != HEADER.unpack(head)[6:]:
+    if order is None or _add_to_checksum((0, 0), head[:24], order) != HEADER.unpack(head)[6:]:
         return False
     return all(frame.is_sound for frame in read_frames(path, page_size))
 
 
-def count_marked(path: Path, page_size: int) -> int:
+def count_frames(path: Path, page_size: int) -> int:
     """Return the number of frames, by their headers only."""
     step = FRAME.size + page_size
     count = 0
@@ -91,7 +94,7 @@ def count_marked(path: Path, page_size: int) -> int:
     return count
 
 
-def newest_page(path: Path, page_size: int, number: int) -> bytes:
+def read_newest_page(path: Path, page_size: int, number: int) -> bytes:
     """Return the newest version of a page, or b"" if the log does not have it. Checksums are not verified."""
     step = FRAME.size + page_size
     if not path.exists():
@@ -114,7 +117,7 @@ def newest_page(path: Path, page_size: int, number: int) -> bytes:
         return log.read(page_size) if committed else b""
 
 
-def count_seen(shared: Path) -> int:
+def count_frames_read(shared: Path) -> int:
     """Return the number of frames that SQLite read, by its shared index. 0 if there is none."""
     try:
         head = shared.read_bytes()[: SHARED.size]
@@ -158,14 +161,14 @@ def _read_header(data: bytes) -> tuple[str, tuple[int, ...], set[_Sums]]:
     """Return byte order, salts and possible checksums. If the header is damaged, the first frame has the salts."""
     magic, *_, first_salt, second_salt, first, second = HEADER.unpack_from(data)
     order = {LITTLE: "<", BIG: ">"}.get(magic, "<" if sys.byteorder == "little" else ">")
-    computed = _add((0, 0), data[:24], order)
+    computed = _add_to_checksum((0, 0), data[:24], order)
     if computed == (first, second):
         return order, (first_salt, second_salt), {computed}
     _, _, *salts, _, _ = FRAME.unpack_from(data, HEADER.size)
     return order, tuple(salts), {(first, second), computed}
 
 
-def _add(sums: _Sums, data: bytes | memoryview, order: str) -> _Sums:
+def _add_to_checksum(sums: _Sums, data: bytes | memoryview, order: str) -> _Sums:
     first, second = sums
     words = struct.unpack(f"{order}{len(data) // 4}I", data)
     for even, odd in zip(words[::2], words[1::2], strict=True):

@@ -37,7 +37,7 @@ from spool.sql import lake
 from spool.sqlite.database import Database, SqliteConnection
 from spool.sqlite.deliveries import delivery_rows, queries
 from spool.sqlite.deliveries.delivery_rows import route_states, route_terms
-from spool.sqlite.log.entries import highest_accepted, lowest_stored
+from spool.sqlite.log.entries import highest_accepted_number, lowest_stored_number
 from spool.sqlite.log.log import SqliteLog
 
 T = TypeVar("T")
@@ -66,8 +66,8 @@ class SqliteDeliveries(SentDeliveries):
                 if spec.name in known:
                     connection.execute(queries.REDECLARE, (spec.required, spec.name))
                 else:
-                    highest = highest_accepted(connection, spec.topic)
-                    lowest = lowest_stored(connection, spec.topic)
+                    highest = highest_accepted_number(connection, spec.topic)
+                    lowest = lowest_stored_number(connection, spec.topic)
                     delivery_rows.add_route(
                         connection, routes.new_route(spec, accepted=highest, oldest=lowest)
                     )
@@ -75,15 +75,15 @@ class SqliteDeliveries(SentDeliveries):
             connection.executemany(queries.ORPHAN, [(name,) for name in orphaned])
             if at_start:
                 for delivery in list(delivery_rows.read_deliveries(connection, queries.INTERRUPTED)):
-                    delivery_rows.write(connection, transitions.reopen_interrupted(delivery))
+                    delivery_rows.write_change(connection, transitions.reopen_interrupted(delivery))
                 connection.execute(queries.TRY_AT_ONCE)
 
-        await self._write(declare_routes)
+        await self._run_write(declare_routes)
         if at_start:
             self._in_hand.clear()
         self._note_change()
 
-    async def take_due(
+    async def take_due_delivery(
         self, route: str, *, now: float, max_records: int, below: int | None = None
     ) -> Delivery | None:
         async with self._choosing[route]:
@@ -94,8 +94,10 @@ class SqliteDeliveries(SentDeliveries):
             if quiet_at == closed and now < quiet_until:
                 return None
 
-            def take_due(connection: sqlite3.Connection) -> tuple[StoredDelivery | None, float | None]:
-                delivery = _due_or_cut(
+            def take_or_make_delivery(
+                connection: sqlite3.Connection,
+            ) -> tuple[StoredDelivery | None, float | None]:
+                delivery = _take_due_or_make(
                     connection, route, in_hand, now=now, closed=closed, max_records=max_records
                 )
                 next_at = None
@@ -108,12 +110,12 @@ class SqliteDeliveries(SentDeliveries):
                 return delivery, next_at
 
             changes = self._changes
-            delivery, next_at = await self._write(take_due)
+            delivery, next_at = await self._run_write(take_or_make_delivery)
             if delivery is None and changes == self._changes:
                 self._quiet[route] = closed, inf if next_at is None else next_at
             return self._note_in_hand(delivery)
 
-    async def take_probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
+    async def take_probe_delivery(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
         async with self._choosing[route]:
             in_hand = frozenset(self._in_hand[route])
             where = _statement_parameters(route, in_hand, now=now)
@@ -121,89 +123,98 @@ class SqliteDeliveries(SentDeliveries):
 
             def take_suspect(connection: sqlite3.Connection) -> StoredDelivery | None:
                 (suspects,) = connection.execute(queries.SUSPECTS, (route,)).fetchone()
-                fresh = _fresh_single(connection, where, in_hand, closed) if suspects < max_suspects else None
+                fresh = (
+                    _take_fresh_single(connection, where, in_hand, closed)
+                    if suspects < max_suspects
+                    else None
+                )
                 return fresh or delivery_rows.mark_sending(
                     connection, delivery_rows.read_delivery(connection, queries.SUSPECT, where)
                 )
 
             # the choice may have split a delivery
-            return self._note_in_hand(await self._change(take_suspect))
+            return self._note_in_hand(await self._write_and_note_change(take_suspect))
 
     async def next_due_at(self, route: str) -> float | None:
         if route in self._quiet:
             _, quiet_until = self._quiet[route]
             return None if quiet_until == inf else quiet_until
         where = _statement_parameters(route, self._in_hand[route].keys(), now=0.0)
-        return await self._read(lambda connection: _read_next_due_at(connection, where))
+        return await self._run_read(lambda connection: _read_next_due_at(connection, where))
 
     # -- results of sending ----------------------------------------------------------------------------------
 
-    async def mark(self, delivery: Delivery, mark: str) -> None:
+    async def store_mark(self, delivery: Delivery, mark: str) -> None:
         values = (mark, delivery.id, delivery.fence)
-        if not await self._write(lambda connection: connection.execute(queries.MARK, values).rowcount):
+        if not await self._run_write(lambda connection: connection.execute(queries.MARK, values).rowcount):
             if self._in_hand[delivery.route].get(delivery.id) == delivery.fence:
                 del self._in_hand[delivery.route][delivery.id]
-            raise self._taken_over(delivery)
+            raise self._report_taken_over(delivery)
 
-    async def reopen_restored(self, *, hold_back: str | None) -> None:
+    async def reopen_after_restore(self, *, hold_back: str | None) -> None:
         def reopen_all(connection: sqlite3.Connection) -> None:
             for delivery in list(delivery_rows.read_deliveries(connection, queries.EVERY_OPEN)):
-                delivery_rows.write(connection, transitions.reopen_restored(delivery, hold_back=hold_back))
+                delivery_rows.write_change(
+                    connection, transitions.reopen_after_restore(delivery, hold_back=hold_back)
+                )
             for row in connection.execute(queries.EVERY_ROUTE).fetchall() if hold_back is not None else ():
                 route = delivery_rows.read_route_row(row)
-                highest = highest_accepted(connection, route.topic)
-                delivery_rows.write(
-                    connection, transitions.hold_rest(route, accepted=highest, reason=hold_back or "")
+                highest = highest_accepted_number(connection, route.topic)
+                delivery_rows.write_change(
+                    connection,
+                    transitions.hold_unassigned_records(route, accepted=highest, reason=hold_back or ""),
                 )
 
-        await self._change(reopen_all)
+        await self._write_and_note_change(reopen_all)
 
     async def unknown_deliveries(self) -> Sequence[UnknownDelivery]:
-        def read(connection: sqlite3.Connection) -> list[StoredDelivery]:
+        def read_unknown(connection: sqlite3.Connection) -> list[StoredDelivery]:
             return list(delivery_rows.read_deliveries(connection, queries.UNKNOWNS))
 
-        deliveries = await self._read(read)
-        return [transitions.show_unknown(delivery, route_topic(delivery.route)) for delivery in deliveries]
+        deliveries = await self._run_read(read_unknown)
+        return [
+            transitions.unknown_delivery(delivery, route_topic(delivery.route)) for delivery in deliveries
+        ]
 
     async def settle_unknown(self, id: int, *, sent: bool) -> UnknownDelivery:
         def store_resolution(connection: sqlite3.Connection) -> StoredDelivery:
             delivery = delivery_rows.read_delivery(connection, queries.ONE, (id, UNKNOWN))
             if delivery is None:
                 raise NotThere("no delivery with this id waits to be settled by hand")
-            delivery_rows.write(connection, transitions.resolve_unknown(delivery, sent=sent))
+            delivery_rows.write_change(connection, transitions.resolve_unknown(delivery, sent=sent))
             return delivery
 
-        delivery = await self._change(store_resolution)
-        return transitions.show_unknown(delivery, route_topic(delivery.route))
+        delivery = await self._write_and_note_change(store_resolution)
+        return transitions.unknown_delivery(delivery, route_topic(delivery.route))
 
     async def unsettled_deliveries(self) -> Sequence[UnsettledDelivery]:
-        def read(connection: sqlite3.Connection) -> list[UnsettledDelivery]:
+        def read_unsettled(connection: sqlite3.Connection) -> list[UnsettledDelivery]:
             return [
                 delivery_rows.read_unsettled_row(row) for row in connection.execute(queries.EVERY_UNSETTLED)
             ]
 
-        return await self._read(read)
+        return await self._run_read(read_unsettled)
 
     # -- routes ----------------------------------------------------------------------------------------------
 
-    async def set_state(self, route: str, state: str, reason: str | None) -> None:
+    async def set_route_state(self, route: str, state: str, reason: str | None) -> None:
         values = {"route": route, "state": state, "reason": reason, "now": self._clock.now()}
-        await self._write(lambda connection: connection.execute(queries.SET_STATE, values))
+        await self._run_write(lambda connection: connection.execute(queries.SET_STATE, values))
 
     async def routes(self) -> Sequence[RouteState]:
         now = self._clock.now()
-        return await self._read(lambda connection: route_states(connection, now))
+        return await self._run_read(lambda connection: route_states(connection, now))
 
     async def delete_route(self, route: str) -> int:
         def drop_route(connection: sqlite3.Connection) -> int:
-            routes.check_drop(delivery_rows.read_route(connection, route))
+            routes.require_orphaned(delivery_rows.read_route(connection, route))
             queued = route_terms(connection)[route]["queued"]
             lake.delete_landings(SqliteConnection(connection), route)
             for statement in (queries.FORGET_DELIVERIES, queries.FORGET_REFUSALS, queries.FORGET_ROUTE):
                 connection.execute(statement, (route,))
             return queued
 
-        return await self._change(drop_route)
+        return await self._write_and_note_change(drop_route)
 
     async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
         def store_replay(connection: sqlite3.Connection) -> int:
@@ -215,63 +226,65 @@ class SqliteDeliveries(SentDeliveries):
                 lands=lake.is_lake_route(SqliteConnection(connection), route),
             )
             if not dry_run:
-                delivery_rows.write(connection, change)
+                delivery_rows.write_change(connection, change)
             return sum(ranges.count_numbers(delivery.span) for delivery in change.added)
 
-        return await self._change(store_replay)
+        return await self._write_and_note_change(store_replay)
 
     # -- rejected records ------------------------------------------------------------------------------------
 
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
-        def read(connection: sqlite3.Connection) -> list[PartialRefusal]:
+        def read_refusals(connection: sqlite3.Connection) -> list[PartialRefusal]:
             return [
-                delivery_rows.partial_refusal(row) for row in connection.execute(queries.REFUSALS, (route,))
+                delivery_rows.read_refusal_row(row) for row in connection.execute(queries.REFUSALS, (route,))
             ]
 
-        return await self._read(read)
+        return await self._run_read(read_refusals)
 
     async def dead_letters(self, *, route: str | None = None) -> Sequence[DeadLetter]:
-        def read(connection: sqlite3.Connection) -> list[StoredDeadLetter]:
-            return [delivery_rows.dead_letter(row) for row in connection.execute(queries.DEAD, (route,))]
+        def read_letters(connection: sqlite3.Connection) -> list[StoredDeadLetter]:
+            return [
+                delivery_rows.read_dead_letter_row(row) for row in connection.execute(queries.DEAD, (route,))
+            ]
 
-        return await self._read(read)
+        return await self._run_read(read_letters)
 
-    async def dead_retry(self, ids: Sequence[int]) -> int:
+    async def retry_dead_letters(self, ids: Sequence[int]) -> int:
         def retry_letters(connection: sqlite3.Connection) -> int:
-            letters = _dead_letters(connection, ids)
+            letters = _read_dead_letters(connection, ids)
             for letter in letters:
                 known = delivery_rows.find_route(connection, letter.route)
-                delivery_rows.write(connection, transitions.retry_dead(letter, known))
+                delivery_rows.write_change(connection, transitions.retry_dead(letter, known))
             return len(letters)
 
-        retried = await self._change(retry_letters)
+        retried = await self._write_and_note_change(retry_letters)
         self.dead_version += 1
         return retried
 
-    async def dead_edit(self, id: int, record: Record) -> None:
+    async def edit_dead_letter(self, id: int, record: Record) -> None:
         def edit_and_retry(connection: sqlite3.Connection) -> None:
-            letter = transitions.edit_dead(_dead_letters(connection, [id]), record)
-            delivery_rows.write(
+            letter = transitions.edit_dead(_read_dead_letters(connection, [id]), record)
+            delivery_rows.write_change(
                 connection, transitions.retry_dead(letter, delivery_rows.find_route(connection, letter.route))
             )
 
-        await self._change(edit_and_retry)
+        await self._write_and_note_change(edit_and_retry)
         self.dead_version += 1
 
-    async def dead_discard(self, ids: Sequence[int]) -> int:
+    async def discard_dead_letters(self, ids: Sequence[int]) -> int:
         def discard_letters(connection: sqlite3.Connection) -> int:
-            letters = _dead_letters(connection, ids)
+            letters = _read_dead_letters(connection, ids)
             for letter in letters:
-                delivery_rows.write(connection, transitions.discard_dead(letter))
+                delivery_rows.write_change(connection, transitions.discard_dead(letter))
             return len(letters)
 
-        discarded = await self._write(discard_letters)
+        discarded = await self._run_write(discard_letters)
         self.dead_version += 1
         return discarded
 
     # -- helpers ---------------------------------------------------------------------------------------------
 
-    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _run_write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` in a transaction. Raises SpoolUnavailable if the file cannot be written now."""
         try:
             result = await self._database.transaction(work)
@@ -280,7 +293,7 @@ class SqliteDeliveries(SentDeliveries):
         except sqlite3.Error as error:
             raise SpoolUnavailable(f"the deliveries cannot be written: {error}") from error
 
-    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _run_read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
             return await self._database.read(work)
         except sqlite3.Error as error:
@@ -294,19 +307,19 @@ class SqliteDeliveries(SentDeliveries):
             self._in_hand[delivery.route][delivery.id] = delivery.fence
         return delivery
 
-    async def _finish(self, delivery: Delivery, transition: Transition) -> None:
+    async def _apply_transition(self, delivery: Delivery, transition: Transition) -> None:
         def write_transition(connection: sqlite3.Connection) -> bool:
             stored = delivery_rows.read_delivery(connection, queries.ONE, (delivery.id, OPEN))
             if stored is not None and stored.fence != delivery.fence:
                 return False
             if stored is not None:
-                delivery_rows.write(connection, transition(stored))
+                delivery_rows.write_change(connection, transition(stored))
             return True
 
         in_hand = self._in_hand[delivery.route]
         try:
-            if not await self._write(write_transition):
-                self._taken_over(delivery)
+            if not await self._run_write(write_transition):
+                self._report_taken_over(delivery)
             self._noted()
         finally:
             if in_hand.get(delivery.id) == delivery.fence:
@@ -314,9 +327,9 @@ class SqliteDeliveries(SentDeliveries):
             self._changes += 1
             self._quiet.pop(delivery.route, None)
 
-    async def _change(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _write_and_note_change(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            return await self._write(work)
+            return await self._run_write(work)
         finally:
             self._note_change()
 
@@ -334,7 +347,7 @@ def _read_next_due_at(connection: sqlite3.Connection, where: dict[str, Any]) -> 
     return at
 
 
-def _due_or_cut(
+def _take_due_or_make(
     connection: sqlite3.Connection, name: str, in_hand: Set[int], *, now: float, closed: int, max_records: int
 ) -> StoredDelivery | None:
     waiting = 0
@@ -347,11 +360,13 @@ def _due_or_cut(
             )
         waiting += not is_apart
     route = delivery_rows.read_route(connection, name)
-    change = transitions.cut_delivery(route, waiting=waiting, closed_below=closed, max_records=max_records)
-    return None if change is None else delivery_rows.write(connection, change)[0]
+    change = transitions.make_next_delivery(
+        route, waiting=waiting, closed_below=closed, max_records=max_records
+    )
+    return None if change is None else delivery_rows.write_change(connection, change)[0]
 
 
-def _fresh_single(
+def _take_fresh_single(
     connection: sqlite3.Connection, where: dict[str, Any], in_hand: Set[int], closed: int
 ) -> StoredDelivery | None:
     """
@@ -363,13 +378,13 @@ def _fresh_single(
         return delivery_rows.mark_sending(connection, single)
     batch = delivery_rows.read_delivery(connection, queries.NEWEST_BATCH, where)
     if batch is None:
-        return _due_or_cut(connection, where["route"], in_hand, now=-inf, closed=closed, max_records=1)
-    _, single = delivery_rows.write(
+        return _take_due_or_make(connection, where["route"], in_hand, now=-inf, closed=closed, max_records=1)
+    _, single = delivery_rows.write_change(
         connection, transitions.split_delivery(batch, batch.last, reason=batch.last_error)
     )
     return delivery_rows.mark_sending(connection, single)
 
 
-def _dead_letters(connection: sqlite3.Connection, ids: Sequence[int]) -> list[StoredDeadLetter]:
+def _read_dead_letters(connection: sqlite3.Connection, ids: Sequence[int]) -> list[StoredDeadLetter]:
     rows = [connection.execute(queries.DEAD_LETTER, (id,)).fetchone() for id in dict.fromkeys(ids)]
-    return [delivery_rows.dead_letter(row) for row in rows if row is not None]
+    return [delivery_rows.read_dead_letter_row(row) for row in rows if row is not None]

@@ -19,16 +19,16 @@ from spool.deliveries.stored import (
     StoredDeadLetter,
     StoredDelivery,
     StoredRoute,
-    is_proven,
+    has_later_acceptance,
 )
 from spool.deliveries.values import PartialRefusal, RouteState, UnsettledDelivery
 from spool.log.values import Entry
-from spool.record import pack, unpack
+from spool.record import pack_records, unpack_records
 from spool.sql import lake
 from spool.sql.deliveries import DEAD_COLUMNS, REFUSAL_COLUMNS, ROUTE_COLUMNS, UNSETTLED_COLUMNS
 from spool.sqlite.database import SqliteConnection
 from spool.sqlite.deliveries import queries
-from spool.sqlite.log.entries import highest_accepted
+from spool.sqlite.log.entries import highest_accepted_number
 
 Values = Mapping[str, object] | tuple[object, ...]
 
@@ -80,7 +80,7 @@ def _read_delivery_row(row: tuple[Any, ...]) -> StoredDelivery:
     ) = row
     entry = None
     if packed is not None:
-        entry = Entry(topic=topic, first=first, committed_at=kept_at, records=unpack(packed))
+        entry = Entry(topic=topic, first=first, committed_at=kept_at, records=unpack_records(packed))
     return StoredDelivery(
         id=id,
         route=route,
@@ -105,7 +105,7 @@ def _read_delivery_row(row: tuple[Any, ...]) -> StoredDelivery:
         same_answers=same_answers,
         kept=entry,
         acceptances=acceptances,
-        proven=is_proven(proof, acceptances),
+        proven=has_later_acceptance(proof, acceptances),
     )
 
 
@@ -115,7 +115,7 @@ def mark_sending(connection: sqlite3.Connection, delivery: StoredDelivery | None
         return None
     change = transitions.mark_sending(delivery)
     if delivery.sending:
-        write(connection, change)
+        write_change(connection, change)
     connection.execute(queries.TAKE, (delivery.id,))
     return change.changed
 
@@ -149,9 +149,9 @@ def add_route(connection: sqlite3.Connection, new: StoredRoute) -> None:
     connection.execute(queries.DECLARE, {**values, **new.counts})
 
 
-def dead_letter(row: tuple[Any, ...]) -> StoredDeadLetter:
+def read_dead_letter_row(row: tuple[Any, ...]) -> StoredDeadLetter:
     columns: dict[str, Any] = dict(zip(DEAD_COLUMNS, row, strict=True))
-    record = unpack(columns.pop("record"))[0]
+    record = unpack_records(columns.pop("record"))[0]
     replay = bool(columns.pop("replay"))
     return StoredDeadLetter(**columns, record=record, replay=replay)
 
@@ -161,20 +161,20 @@ def read_unsettled_row(row: tuple[Any, ...]) -> UnsettledDelivery:
     return UnsettledDelivery(**{**columns, "replay": bool(columns["replay"])})
 
 
-def partial_refusal(row: tuple[Any, ...]) -> PartialRefusal:
+def read_refusal_row(row: tuple[Any, ...]) -> PartialRefusal:
     return PartialRefusal(**dict(zip(REFUSAL_COLUMNS, row, strict=True)))
 
 
-def write(connection: sqlite3.Connection, change: RouteChange) -> list[StoredDelivery]:
+def write_change(connection: sqlite3.Connection, change: RouteChange) -> list[StoredDelivery]:
     """Write a change. Return the added deliveries with their ids."""
     for removed in change.removed:
         connection.execute(queries.REMOVE, (removed,))
     if change.changed is not None:
         connection.execute(queries.CHANGE, _changed(change.changed))
-    added = [_insert(connection, delivery) for delivery in change.added]
+    added = [_insert_delivery(connection, delivery) for delivery in change.added]
     counts = {name: n for name, n in change.counts.items() if n}
     if counts:
-        connection.execute(queries.count(tuple(counts)), (*counts.values(), change.route))
+        connection.execute(queries.count_statement(tuple(counts)), (*counts.values(), change.route))
     if change.refusal is not None:
         values = {name: getattr(change.refusal, name) for name in REFUSAL_COLUMNS}
         connection.execute(queries.REFUSED, values)
@@ -183,17 +183,17 @@ def write(connection: sqlite3.Connection, change: RouteChange) -> list[StoredDel
         lake.add_landing(SqliteConnection(connection), change.landing)
     if change.dead is not None:
         values = {name: getattr(change.dead, name) for name in DEAD_COLUMNS}
-        connection.execute(queries.SET_ASIDE, {**values, "record": pack([change.dead.record])})
+        connection.execute(queries.SET_ASIDE, {**values, "record": pack_records([change.dead.record])})
     if change.no_longer_dead is not None:
         connection.execute(queries.NO_LONGER_DEAD, (change.no_longer_dead,))
     return added
 
 
-def _insert(connection: sqlite3.Connection, delivery: StoredDelivery) -> StoredDelivery:
+def _insert_delivery(connection: sqlite3.Connection, delivery: StoredDelivery) -> StoredDelivery:
     own_entry = delivery.kept
     records = [] if own_entry is None else [record for record in own_entry.records if record is not None]
     kept_at = None if own_entry is None else own_entry.committed_at
-    values = (*_columns(delivery), kept_at, pack(records) if records else None)
+    values = (*_columns(delivery), kept_at, pack_records(records) if records else None)
     inserted = connection.execute(queries.INSERT, values).lastrowid
     assert inserted is not None
     return replace(delivery, id=inserted)
@@ -204,7 +204,9 @@ def _insert(connection: sqlite3.Connection, delivery: StoredDelivery) -> StoredD
 
 def route_terms(connection: sqlite3.Connection) -> dict[str, dict[str, int]]:
     return {
-        route.name: routes.route_terms(route, backlog, accepted=highest_accepted(connection, route.topic))
+        route.name: routes.route_terms(
+            route, backlog, accepted=highest_accepted_number(connection, route.topic)
+        )
         for route, backlog in _routes_with_backlog(connection)
     }
 
@@ -214,15 +216,17 @@ def route_states(connection: sqlite3.Connection, now: float) -> Sequence[RouteSt
         routes.route_state(
             route,
             backlog,
-            accepted=highest_accepted(connection, route.topic),
-            committed_at=_read_committed_at(connection, route.topic, routes.lowest_unsettled(route, backlog)),
+            accepted=highest_accepted_number(connection, route.topic),
+            committed_at=_read_committed_at(
+                connection, route.topic, routes.lowest_unsettled_number(route, backlog)
+            ),
             now=now,
         )
         for route, backlog in _routes_with_backlog(connection)
     ]
 
 
-def lowest_needed(connection: sqlite3.Connection, topic: str) -> int | None:
+def lowest_needed_number(connection: sqlite3.Connection, topic: str) -> int | None:
     """
     Return the lowest number that routes of the topic need: None if it has no route, and NOBODY_NEEDS if all
     its routes are optional.
@@ -234,20 +238,20 @@ def lowest_needed(connection: sqlite3.Connection, topic: str) -> int | None:
     return needed
 
 
-def cut_below(connection: sqlite3.Connection, topic: str) -> int:
+def first_unassigned_number(connection: sqlite3.Connection, topic: str) -> int:
     """Return the number below which records are in deliveries. The records of a delivery never change."""
     number: int = connection.execute(queries.CUT_BELOW, (topic,)).fetchone()[0]
     return number
 
 
-def skip_below(connection: sqlite3.Connection, topic: str, number: int) -> int:
+def skip_records_below(connection: sqlite3.Connection, topic: str, number: int) -> int:
     """Give up records of optional routes below a number. Return their number, summed over the routes."""
     total = 0
     for row in connection.execute(queries.OPTIONAL, (topic,)).fetchall():
         skipping = read_route_row(row)
         below = list(read_deliveries(connection, queries.BELOW, (skipping.name, number)))
         change = transitions.skip_records(skipping, below, number)
-        write(connection, change)
+        write_change(connection, change)
         total += change.counts["skipped"]
     return total
 

@@ -45,7 +45,7 @@ INSERTED = (
 DELIVERY_COLUMNS = ("id", *INSERTED, "kept_at", "kept")
 
 
-def _insert(table: str, columns: Iterable[str]) -> str:
+def _insert_statement(table: str, columns: Iterable[str]) -> str:
     names = list(columns)
     return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(f':{name}' for name in names)})"
 
@@ -61,8 +61,8 @@ _FREE_OF_ROUTE = f"""{_DELIVERY}
      WHERE d.route = :route AND d.state = 'open' AND d.id NOT IN (SELECT value FROM json_each(:in_hand))"""
 
 # Select the open deliveries of a route without replays, oldest first, and whether
-# `StoredDelivery.waits_apart` is True for each. Deliveries that are being sent are included, because it would
-# be slower to exclude them by id. After a crash, a route finds the same row again. So no repair is needed,
+# `StoredDelivery.is_rejected_or_stuck` is True for each. Deliveries that are being sent are included, because it
+# would be slower to exclude them by id. After a crash, a route finds the same row again. So no repair is needed,
 # and the retry has the same records and key.
 BACKLOG = f"""
     SELECT id, not_before, first = last AND (refusals > 0 OR server_errors >= {STUCK_AFTER}) FROM deliveries
@@ -153,7 +153,7 @@ NEEDED = """
 
 CUT_BELOW = "SELECT coalesce(max(next), 1) FROM routes WHERE topic = ?"
 
-DECLARE = _insert("routes", ROUTE_COLUMNS)
+DECLARE = _insert_statement("routes", ROUTE_COLUMNS)
 REDECLARE = "UPDATE routes SET required = ?, orphaned = 0 WHERE name = ?"
 ORPHAN = "UPDATE routes SET orphaned = 1 WHERE name = ?"
 SET_STATE = f"""
@@ -169,7 +169,7 @@ FORGET_ROUTE = "DELETE FROM routes WHERE name = ?"
 
 
 @cache
-def count(counts: tuple[str, ...]) -> str:
+def count_statement(counts: tuple[str, ...]) -> str:
     """
     Return a statement that counts. The parameters are the amounts in the order of `counts`, then the route.
     """
@@ -178,12 +178,12 @@ def count(counts: tuple[str, ...]) -> str:
 
 # -- rejected records ----------------------------------------------------------------------------------------
 
-SET_ASIDE = _insert("dead", DEAD_COLUMNS[1:])
+SET_ASIDE = _insert_statement("dead", DEAD_COLUMNS[1:])
 DEAD = f"SELECT {', '.join(DEAD_COLUMNS)} FROM dead WHERE route = coalesce(?, route) ORDER BY id"
 DEAD_LETTER = f"SELECT {', '.join(DEAD_COLUMNS)} FROM dead WHERE id = ?"
 NO_LONGER_DEAD = "DELETE FROM dead WHERE id = ?"
 
-REFUSED = _insert("refusals", REFUSAL_COLUMNS)
+REFUSED = _insert_statement("refusals", REFUSAL_COLUMNS)
 REFUSALS = f"""
     SELECT {", ".join(REFUSAL_COLUMNS)} FROM refusals WHERE route = coalesce(?, route) ORDER BY id DESC"""
 

@@ -17,7 +17,7 @@ from spool.errors import EntryUnreadable
 from spool.log.amendments import replace_fields
 from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry, EntryCache
-from spool.log.entries.codec import Damage, EntryBody, check_fields, log_damaged_amendment
+from spool.log.entries.codec import Damage, EntryBody, log_damaged_amendment, unpack_checked_fields
 from spool.log.values import Entry
 from spool.packed.native import Native
 from spool.record import TOPICS, Inference, Record
@@ -56,7 +56,7 @@ def read_entries(
     """
     if first > last:
         return []
-    rows = entry_rows(connection, topic, first, last)
+    rows = read_entry_rows(connection, topic, first, last)
     amendments = _read_amendments(connection, topic, first, last) if rows else {}
     cache = EntryCache(0) if cache is None else cache
     entries = []
@@ -71,7 +71,7 @@ def read_entries(
     return entries
 
 
-def entry_rows(connection: sqlite3.Connection, topic: str, first: int, last: int) -> list[EntryRow]:
+def read_entry_rows(connection: sqlite3.Connection, topic: str, first: int, last: int) -> list[EntryRow]:
     """Leave out bodies."""
     cursor = connection.execute(queries.ENTRIES_BETWEEN, {"topic": topic, "first": first, "last": last})
     rows = list(map(EntryRow._make, cursor))
@@ -92,7 +92,7 @@ def read_record(
     try:
         row = last_rows.get(topic)
         if row is None or not row.first <= number < row.first + row.records:
-            rows = entry_rows(connection, topic, number, number)
+            rows = read_entry_rows(connection, topic, number, number)
             if not rows:
                 return None
             row = last_rows[topic] = rows[0]
@@ -101,7 +101,7 @@ def read_record(
         )
         amendment = connection.execute(queries.AMENDMENT, (topic, number)).fetchone()
         if amendment and isinstance(record, Inference):
-            record = replace_fields(record, check_fields(topic, number, *amendment))
+            record = replace_fields(record, unpack_checked_fields(topic, number, *amendment))
         return record
     except EntryUnreadable:
         return None
@@ -111,18 +111,18 @@ def read_record(
     return None
 
 
-def highest_accepted(connection: sqlite3.Connection, topic: str) -> int:
+def highest_accepted_number(connection: sqlite3.Connection, topic: str) -> int:
     row = connection.execute(queries.TERM, (topic, "accepted")).fetchone()
     return row[0] if row else 0
 
 
-def lowest_stored(connection: sqlite3.Connection, topic: str) -> int:
+def lowest_stored_number(connection: sqlite3.Connection, topic: str) -> int:
     row = connection.execute(queries.OLDEST_NUMBER, (topic,)).fetchone()
-    return highest_accepted(connection, topic) + 1 if row[0] is None else row[0]
+    return highest_accepted_number(connection, topic) + 1 if row[0] is None else row[0]
 
 
-def forget_removed(connection: sqlite3.Connection, cache: EntryCache) -> None:
-    cache.forget_below({topic: lowest_stored(connection, topic) for topic in TOPICS})
+def forget_removed_entries(connection: sqlite3.Connection, cache: EntryCache) -> None:
+    cache.forget_below({topic: lowest_stored_number(connection, topic) for topic in TOPICS})
 
 
 def _cached_entry(
@@ -135,7 +135,7 @@ def _cached_entry(
     entry = None if row.damaged else cache.find(topic, row.first, row.checksum)
     if entry is None:
         raws, packed = _read_raws(connection, topic, row)
-        entry = cache.put(topic, row.first, raws, packed, checksum=row.checksum)
+        entry = cache.put_entry(topic, row.first, raws, packed, checksum=row.checksum)
     return entry
 
 
@@ -148,7 +148,9 @@ def _read_raws(connection: sqlite3.Connection, topic: str, row: EntryRow) -> tup
         raise EntryUnreadable(str(error)) from error
     if body_row is None or not isinstance(body_row[0], bytes):
         raise EntryUnreadable("the entry has no body")
-    return codec.stored_raws(EntryBody(row.version, row.checksum, body_row[0]), topic, row.first, row.records)
+    return codec.unpack_entry(
+        EntryBody(row.version, row.checksum, body_row[0]), topic, row.first, row.records
+    )
 
 
 def _packed_entry(
@@ -208,7 +210,7 @@ def _read_amendments(
     fields_by_number = {}
     for number, checksum, packed in connection.execute(queries.AMENDMENTS, (topic, first, last)):
         try:
-            fields_by_number[number] = check_fields(topic, number, checksum, packed)
+            fields_by_number[number] = unpack_checked_fields(topic, number, checksum, packed)
         except EntryUnreadable as error:
             log_damaged_amendment(topic, number, error)
     return fields_by_number

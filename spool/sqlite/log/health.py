@@ -78,7 +78,7 @@ class LogHealth:
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         if self.is_well:
             _log.error("a commit failed: %s", error, extra={"action": "commit_failed", "code": name})
-        self._disk_full = disks.says_full(error) or self._reserve.disk_is_full()
+        self._disk_full = disks.is_caused_by_full_disk(error) or self._reserve.is_disk_full()
         self.last_error = DISK_FULL if self._disk_full else f"{error} ({name})"
         try:
             # this is a defect, because valid data cannot violate a constraint of the tables
@@ -87,7 +87,7 @@ class LogHealth:
             ):
                 notes.mark_damaged(self._database.path.parent, error)
             if self._disk_full:
-                self._reserve.give_up()
+                self._reserve.release()
         except OSError as further:
             # no file descriptor is left, or the mount is read-only
             _log.error(
@@ -97,7 +97,7 @@ class LogHealth:
             return self._disk_full_error()
         return SpoolUnavailable(f"the last commit failed: {self.last_error}")
 
-    async def recover(self) -> None:
+    async def run_test_commit(self) -> None:
         """Run a test commit. Raises SpoolFull or SpoolUnavailable."""
         now = str(self._clock.now()).encode()
         try:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from spool.clock import Clock, SteadyClock, settled_now
+from spool.clock import Clock, SteadyClock, deletion_time
 from spool.disks import FSYNC, Mount
 from spool.errors import EntryUnreadable, SpoolDamaged, SpoolError, SpoolFull, SpoolUnavailable
 from spool.identity import RequestNames
@@ -25,13 +25,13 @@ from spool.log.counted_names import EventType
 from spool.log.duplicates import DuplicateIndex, Fold, RepeatedIds, Whereabouts
 from spool.log.entries.cache import EntryCache
 from spool.log.entries.codec import Damage, log_damage
-from spool.log.horizon import Horizon, OpenRecords, check_closed
+from spool.log.horizon import Horizon, OpenRecords, require_closed
 from spool.log.partial_reports import SPANS
 from spool.log.planning.plan import Answer, Plan
 from spool.log.planning.planner import Planner, check_submission
 from spool.log.protocols import Observer, notify_observer
 from spool.log.receipts import Sealer, receipt_view
-from spool.log.retention import ROOM, DrainRate, Reader, log_set_aside, lowest_needed
+from spool.log.retention import ROOM, DrainRate, Reader, log_damaged_commits, lowest_needed_number
 from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
 from spool.packed.native import Native
 from spool.record import AI_TELEMETRY, TOPICS
@@ -40,22 +40,29 @@ from spool.sqlite import partial_reports
 from spool.sqlite.damage import notes
 from spool.sqlite.database import WAL_BYTES, Database, is_corrupt
 from spool.sqlite.log import queries, store
-from spool.sqlite.log.entries import forget_removed, lowest_stored, read_entries
+from spool.sqlite.log.entries import forget_removed_entries, lowest_stored_number, read_entries
 from spool.sqlite.log.health import LogHealth
-from spool.sqlite.log.recount import Border, TermCounter, read_border, recount_commits, recount_log, set_aside
+from spool.sqlite.log.recount import (
+    Border,
+    TermCounter,
+    carry_damaged_terms,
+    read_border,
+    recount_commits,
+    recount_log,
+)
 from spool.sqlite.log.rest import Rest
 from spool.sqlite.log.retention import (
     Retention,
     RouteNeeds,
     Space,
+    drop_excess_series,
     drop_old_series,
     measure_space,
-    push_out_series,
     uses_at_least,
 )
 from spool.sqlite.reserve import SIZE as RESERVE
 from spool.sqlite.reserve import Reserve
-from spool.sqlite.streams import delete_some_settled
+from spool.sqlite.streams import delete_some_old_totals
 
 # decoded entries for readers, about nine thousand records; at most twice as much memory
 CACHE_BYTES = 16 << 20
@@ -109,7 +116,7 @@ class SqliteLog:
         )
         # held by a commit or a fold, because each reads and changes the known ids
         self._turn = asyncio.Lock()
-        self._folds = FoldsAside(self._turn, self._keep_fold_aside)
+        self._folds = FoldsAside(self._turn, self._store_background_fold)
         # held by retention or a recount, so that no entry is deleted while it is counted
         self._upkeep = asyncio.Lock()
         self._no_room_at = float("-inf")
@@ -127,11 +134,11 @@ class SqliteLog:
                 "the data directory: %s", self._mount.warning, extra={"action": "storage_not_durable"}
             )
         self._health.restore_reserve()
-        numbers, newest = await self._database.run(self._load)
+        numbers, newest = await self._database.run(self._load_state)
         self._planner.set_next_numbers(numbers)
-        self._horizon.begin(numbers, newest)
+        self._horizon.set_start_state(numbers, newest)
         self._writer = GroupWriter(
-            self._commit,
+            self._commit_group,
             self._try_recovery,
             gather_s=self._settings.commit_gather,
             wait_s=self._settings.commit_wait,
@@ -139,12 +146,12 @@ class SqliteLog:
         )
         self._rest.start_writing()
 
-    def _load(self, connection: sqlite3.Connection) -> tuple[Mapping[str, int], Sequence[OpenRecords]]:
+    def _load_state(self, connection: sqlite3.Connection) -> tuple[Mapping[str, int], Sequence[OpenRecords]]:
         last = connection.execute(queries.LAST_COMMITTED_AT).fetchone()
         if last and isinstance(self._clock, SteadyClock):
-            self._clock.begin(last[0])
+            self._clock.begin_after_commit(last[0])
         self._unfolded, self._names = store.load_ids(connection, self._index)
-        self._planner.load_spans(partial_reports.find(connection, (), under=[SPANS]).values())
+        self._planner.load_spans(partial_reports.find_reports(connection, (), under=[SPANS]).values())
         now, hold = self._clock.now(), self._settings.hold
         newest = store.open_commits(connection, self._routes, now - hold, now + hold)
         return store.next_numbers(connection), newest
@@ -157,7 +164,9 @@ class SqliteLog:
         """
         self.readers.append(reader)
         for topic in TOPICS:
-            self._horizon.close(topic, min(reader(topic) or 1, self._planner.next_numbers.get(topic, 1)))
+            self._horizon.close_below(
+                topic, min(reader(topic) or 1, self._planner.next_numbers.get(topic, 1))
+            )
 
     # -- appending -------------------------------------------------------------------------------------------
 
@@ -165,26 +174,26 @@ class SqliteLog:
         check_submission(submission)
         return self._writer.append(submission)
 
-    async def _commit(self, group: Sequence[Submission]) -> Sequence[Answer]:
+    async def _commit_group(self, group: Sequence[Submission]) -> Sequence[Answer]:
         if self._health.files_gone:
             self._health.check_files()
         if self._health.last_error is not None:
-            await self._health.recover()
+            await self._health.run_test_commit()
         try:
             return await self._commit_once(group)
         except SpoolFull:
             if not await self._make_room():
                 raise
             if not self._health.is_well:
-                await self._health.recover()
+                await self._health.run_test_commit()
             return await self._commit_once(group)
 
     async def _commit_once(self, group: Sequence[Submission]) -> Sequence[Answer]:
         with self._translate_write_errors():
             async with self._turn:
                 now = self._clock.now()
-                if self._index.can_be_due(now):
-                    await self._fold_what_is_due()
+                if self._index.can_fold_be_due(now):
+                    await self._fold_due_ids()
                     now = self._clock.now()
                 answers = await self._store_group(group, now)
                 self._health.check_files()
@@ -192,15 +201,15 @@ class SqliteLog:
 
     async def _store_group(self, group: Sequence[Submission], now: float) -> Sequence[Answer]:
         began = time.perf_counter()
-        closed_below = self._horizon.freeze()
+        closed_below = self._horizon.freeze_watermarks()
         # the compiled module reads packed records, which need no copies
-        copies = self._native is None and self._read_cache.takes_commits
+        copies = self._native is None and self._read_cache.can_take_commits
         try:
             plan, answers = await self._database.transaction(
-                partial(self._write, group=group, closed_below=closed_below, now=now, copies=copies)
+                partial(self._write_group, group=group, closed_below=closed_below, now=now, copies=copies)
             )
         except BaseException:
-            self._horizon.thaw()
+            self._horizon.thaw_watermarks()
             raise
         try:
             numbers = self._planner.apply_plan(plan)
@@ -209,10 +218,10 @@ class SqliteLog:
                 self._names += 1
                 first[store.NAMES] = self._names
             self._unfolded.note_commit(len(plan.ids), first)
-            self._horizon.thaw(numbers)
+            self._horizon.thaw_watermarks(numbers)
         except Exception as error:
             raise IndexOutOfStep(answers) from error
-        self._read_cache.add(plan.entries)
+        self._read_cache.add_committed(plan.entries)
         self._rest.note_change()
         if self._observer:
             seconds, flush_seconds = time.perf_counter() - began, self._database.flush_seconds
@@ -221,7 +230,7 @@ class SqliteLog:
             )
         return answers
 
-    def _write(
+    def _write_group(
         self,
         connection: sqlite3.Connection,
         group: Sequence[Submission],
@@ -235,8 +244,8 @@ class SqliteLog:
             raise self._drain.spool_full()
         reader = store.SqlitePlanReader(connection, self._write_cache)
         check = self._check_overtaken if self._writer.may_give_way else None
-        plan = self._planner.plan(group, reader, closed_below, now, check)
-        commit = store.write(connection, plan, self._names + 1, check, copies=copies)
+        plan = self._planner.plan_group(group, reader, closed_below, now, check)
+        commit = store.write_plan(connection, plan, self._names + 1, check, copies=copies)
         receipts = [
             terms.build_receipt(self._sealer.seal(commit, index), self._durability)
             for index, terms in enumerate(plan.submissions)
@@ -260,27 +269,27 @@ class SqliteLog:
             return False
         with suppress(SpoolError):  # the error is already logged, and the next call tries again
             try:
-                await self._health.recover()
+                await self._health.run_test_commit()
             except SpoolFull:
                 await self._make_room()
         return not self._health.is_well
 
-    async def _fold_what_is_due(self) -> None:
+    async def _fold_due_ids(self) -> None:
         """Fold ids that are due, in the background if they can wait. The caller holds the turn lock."""
-        now = settled_now(self._clock)
+        now = deletion_time(self._clock)
         while self._index.check_fold_due(now, self._horizon.closed_watermarks()):
-            if self._index.can_wait(now):
-                self._folds.start_fold(lambda: self._index, partial(self._index.oldest_to_fold, now))
+            if self._index.can_fold_later(now):
+                self._folds.start_fold(lambda: self._index, partial(self._index.oldest_ids_to_fold, now))
                 return
-            await self._keep_fold(self._index.fold(now))
+            await self._store_fold(self._index.plan_fold(now))
 
-    async def _fold_closed(self, *, but_newest: bool = False) -> None:
+    async def _fold_closed_ids(self, *, but_newest: bool = False) -> None:
         """Fold closed ids. Planning may take long, so commits continue during it."""
         is_kept = False
         while not is_kept:
             async with self._turn:
-                now = settled_now(self._clock)
-                oldest = self._index.oldest_to_fold(
+                now = deletion_time(self._clock)
+                oldest = self._index.oldest_ids_to_fold(
                     now, self._horizon.closed_watermarks(), but_newest=but_newest
                 )
             fold = await asyncio.to_thread(oldest.plan_fold)
@@ -288,26 +297,28 @@ class SqliteLog:
                 # another fold has moved some of these ids
                 is_kept = self._index.folds == oldest.folds
                 if is_kept:
-                    await self._keep_fold(fold)
+                    await self._store_fold(fold)
 
-    async def _keep_fold(self, fold: Fold) -> None:
-        names = self._unfolded.first_left(fold.taken).get(store.NAMES)
-        write = partial(store.write_fold, fold=fold, first=self._first_kept(fold.taken), names=names)
+    async def _store_fold(self, fold: Fold) -> None:
+        names = self._unfolded.first_unfolded_numbers(fold.taken).get(store.NAMES)
+        write = partial(
+            store.write_fold, fold=fold, first=self._first_open_or_unfolded(fold.taken), names=names
+        )
         await self._database.transaction(write)
         self._index.apply_fold(fold)
         self._unfolded.note_fold(fold.taken)
 
-    def _first_kept(self, taken: int = 0) -> dict[str, int]:
+    def _first_open_or_unfolded(self, taken: int = 0) -> dict[str, int]:
         closed = self._horizon.closed_watermarks()
-        first_unfolded = self._unfolded.first_left(taken)
+        first_unfolded = self._unfolded.first_unfolded_numbers(taken)
         return {
             topic: min(closed.get(topic, 1), first_unfolded.get(topic, closed.get(topic, 1)))
             for topic in TOPICS
         }
 
-    async def _keep_fold_aside(self, fold: Fold) -> None:
+    async def _store_background_fold(self, fold: Fold) -> None:
         with self._translate_write_errors():
-            await self._keep_fold(fold)
+            await self._store_fold(fold)
 
     async def _make_room(self) -> bool:
         """
@@ -319,25 +330,27 @@ class SqliteLog:
             return False
         async with self._upkeep:
             with self._translate_write_errors():
-                removed = await self._remove(wanted=0 if self._health.is_well else RESERVE)
+                removed = await self._remove_entries(wanted=0 if self._health.is_well else RESERVE)
         if not removed:
             self._no_room_at = now
         return removed > 0
 
-    async def _remove(self, *, wanted: int = 0) -> int:
-        now = settled_now(self._clock)
-        short = wanted or await self._database.read(self._retention.short_of_room)
+    async def _remove_entries(self, *, wanted: int = 0) -> int:
+        now = deletion_time(self._clock)
+        short = wanted or await self._database.read(self._retention.is_short_of_room)
         if wanted:  # only the runs need space
-            self._index.removed_below(self.next_number(AI_TELEMETRY))
+            self._index.note_removed_below(self.next_number(AI_TELEMETRY))
         if short or self._index.reaches_back_to(now - self._settings.retention_s):
             # an entry may be deleted only when its ids are in runs
-            await self._fold_closed()
-        removed = await self._retention.run(now, self._removal_limits, wanted=wanted)
+            await self._fold_closed_ids()
+        removed = await self._retention.remove_entries(now, self._removal_limits, wanted=wanted)
         if wanted or removed:
-            self._index.removed_below(await self._database.read(partial(lowest_stored, topic=AI_TELEMETRY)))
+            self._index.note_removed_below(
+                await self._database.read(partial(lowest_stored_number, topic=AI_TELEMETRY))
+            )
         if removed:
-            await self._database.read(partial(forget_removed, cache=self._read_cache))
-            await self._database.run(partial(forget_removed, cache=self._write_cache))
+            await self._database.read(partial(forget_removed_entries, cache=self._read_cache))
+            await self._database.run(partial(forget_removed_entries, cache=self._write_cache))
         progress = await self._database.read(self._retention.sum_progress)
         self._drain.add_sample(self._clock.monotonic(), progress)
         await self._rest.write_note()
@@ -349,7 +362,8 @@ class SqliteLog:
         those that a reader needs.
         """
         return {
-            topic: lowest_needed(topic, first, self.readers) for topic, first in self._first_kept().items()
+            topic: lowest_needed_number(topic, first, self.readers)
+            for topic, first in self._first_open_or_unfolded().items()
         }
 
     def _retry_after_s(self) -> int:
@@ -370,7 +384,7 @@ class SqliteLog:
         with self._translate_errors():
             closed = self.closed_below(topic)
             if whole:
-                check_closed(last, closed)
+                require_closed(last, closed)
             last = min(last, (self.next_number(topic) if with_open else closed) - 1)
             damage: list[Damage] = []
             entries = await self._database.read(
@@ -385,10 +399,10 @@ class SqliteLog:
                 )
             )
             if damage:
-                await self._set_aside(topic, damage)
+                await self._set_entries_aside(topic, damage)
             return entries
 
-    async def _set_aside(self, topic: str, damage: Sequence[Damage]) -> None:
+    async def _set_entries_aside(self, topic: str, damage: Sequence[Damage]) -> None:
         log_damage(topic, damage)
 
         def mark_damaged(connection: sqlite3.Connection) -> None:
@@ -417,20 +431,20 @@ class SqliteLog:
     def whereabouts(self, id: bytes) -> Whereabouts | None:
         return self._index.whereabouts(id)
 
-    def changes(self, topic: str) -> AsyncIterator[int]:
-        return self._horizon.changes(topic)
+    def watermark_changes(self, topic: str) -> AsyncIterator[int]:
+        return self._horizon.watermark_changes(topic)
 
     async def receipt(self, receipt_id: str) -> Mapping[str, object]:
         with self._translate_errors():
             return await receipt_view(
                 receipt_id,
                 self._sealer,
-                find=lambda commit: self._database.read(partial(store.read_commit, commit=commit)),
+                find=lambda commit: self._database.read(partial(store.read_commit_terms, commit=commit)),
                 closed_below=self.closed_below,
-                oldest=lambda topic: self._database.read(partial(lowest_stored, topic=topic)),
+                oldest=lambda topic: self._database.read(partial(lowest_stored_number, topic=topic)),
             )
 
-    async def unrecognised(self) -> Sequence[Mapping[str, object]]:
+    async def unrecognised_items(self) -> Sequence[Mapping[str, object]]:
         with self._translate_errors():
             rows = await self._database.read(lambda connection: connection.execute(queries.SHAPES).fetchall())
             return [counted_names.shape_row(*row) for row in rows]
@@ -447,7 +461,7 @@ class SqliteLog:
 
     async def conflicts(self) -> Sequence[Mapping[str, object]]:
         with self._translate_errors():
-            return (await self._database.read(store.read_conflicts)).rows()
+            return (await self._database.read(store.read_conflicts)).json_rows()
 
     # -- accounting ------------------------------------------------------------------------------------------
 
@@ -455,7 +469,10 @@ class SqliteLog:
         """Read the counts of all topics and routes in one transaction, so that they agree."""
         with self._translate_errors():
             limits, kept_counts = await self._database.transaction(
-                lambda connection: (read_border(connection, self._routes), store.kept_counts(connection))
+                lambda connection: (
+                    read_border(connection, self._routes),
+                    store.count_stored_records(connection),
+                )
             )
             return books.check_equations(
                 books.terms_by_topic({**limits.counters, **kept_counts}), limits.routes
@@ -477,7 +494,7 @@ class SqliteLog:
             if not is_set_aside and (wrong or (verified.imbalances and not damage)):
                 notes.mark_damaged(self._database.path.parent, EntryUnreadable(verified.imbalances[0]))
             for topic in {topic for topic, _ in damage}:
-                await self._set_aside(
+                await self._set_entries_aside(
                     topic,
                     [damaged_range for damaged_topic, damaged_range in damage if damaged_topic == topic],
                 )
@@ -486,7 +503,7 @@ class SqliteLog:
 
     async def _set_damaged_aside(self) -> None:
         limits, kept_counts = await self._database.transaction(
-            lambda connection: (read_border(connection, self._routes), store.kept_counts(connection))
+            lambda connection: (read_border(connection, self._routes), store.count_stored_records(connection))
         )
         sums, wrong, unread = await recount_commits(self._database, limits)
         await self._set_terms_aside(limits, Counter({**sums, **kept_counts}), unread, wrong)
@@ -500,7 +517,9 @@ class SqliteLog:
         if known is None:
             return False
         try:
-            await self._database.transaction(lambda connection: set_aside(connection, commits, *known))
+            await self._database.transaction(
+                lambda connection: carry_damaged_terms(connection, commits, *known)
+            )
         except sqlite3.Error as error:
             _log.error(
                 "damaged commits could not be excluded: %s",
@@ -508,10 +527,10 @@ class SqliteLog:
                 extra={"action": "commits_not_set_aside"},
             )
             return False
-        log_set_aside(commits)
+        log_damaged_commits(commits)
         return True
 
-    def watch(self, name: str, is_in_place: Callable[[], bool]) -> None:
+    def watch_file(self, name: str, is_in_place: Callable[[], bool]) -> None:
         """Watch a file. Nothing is stored unless it is in its place."""
         self._health.files[name] = is_in_place
 
@@ -537,7 +556,7 @@ class SqliteLog:
                 bytes=used,
                 free_bytes=max(0, self._settings.max_bytes - used),
                 max_bytes=self._settings.max_bytes,
-                duplicate_window_s=self._index.covers_s(self._clock.now()),
+                duplicate_window_s=self._index.covered_window_s(self._clock.now()),
                 duplicate_ids=len(self._index),
                 series=self._series,
                 max_series=self._settings.max_series,
@@ -556,10 +575,10 @@ class SqliteLog:
 
     # -- upkeep ----------------------------------------------------------------------------------------------
 
-    async def repeated_ids(self) -> int:
+    async def count_repeated_ids(self) -> int:
         return await self._repeated.refreshed_count(self._index)
 
-    async def retain(self) -> int:
+    async def run_retention(self) -> int:
         """
         Delete old entries. Disk errors are only logged, because the next run repeats the work and readiness
         reports them.
@@ -577,16 +596,16 @@ class SqliteLog:
                 return 0
 
     async def _run_retention(self) -> int:
-        now = settled_now(self._clock)
-        removed = await self._remove()
-        await self._forget_series(now)
+        now = deletion_time(self._clock)
+        removed = await self._remove_entries()
+        await self._delete_old_series(now)
         while await self._database.transaction(
-            partial(delete_some_settled, now=now, settings=self._settings)
+            partial(delete_some_old_totals, now=now, settings=self._settings)
         ):
             pass
         return removed
 
-    async def _forget_series(self, now: float) -> None:
+    async def _delete_old_series(self, now: float) -> None:
         while await self._database.transaction(partial(drop_old_series, now=now)):
             pass
         count = await self._database.read(
@@ -594,7 +613,7 @@ class SqliteLog:
         )
         self._series = count[0]
         while (excess := self._series - self._settings.max_series) > 0:
-            pushed_out = await self._database.transaction(partial(push_out_series, now=now, excess=excess))
+            pushed_out = await self._database.transaction(partial(drop_excess_series, now=now, excess=excess))
             self._series -= pushed_out
             self._series_pushed_out += pushed_out
 
@@ -640,7 +659,7 @@ class SqliteLog:
                 self._rest.write_note()
                 # the remaining steps may find damage, and the next start needs the note
             )
-            await self._fold_closed(but_newest=True)
+            await self._fold_closed_ids(but_newest=True)
         except sqlite3.Error as error:  # the next start reads the ids from the entries
             _log.warning(
                 "known ids were not saved in runs: %s",

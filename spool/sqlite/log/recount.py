@@ -22,7 +22,7 @@ from spool.log.entries.codec import Damage
 from spool.record import TOPICS
 from spool.sqlite.database import Database, is_corrupt
 from spool.sqlite.log import queries
-from spool.sqlite.log.entries import entry_rows, read_entries
+from spool.sqlite.log.entries import read_entries, read_entry_rows
 from spool.sqlite.log.retention import RouteNeeds
 
 COMMITS = 2048  # rows per slice
@@ -89,11 +89,11 @@ async def recount_log(
         while first <= end:
             first = await database.read(partial(counted, first=first))
             if twice.is_full or first > end:
-                await asyncio.to_thread(twice.compare, is_last=first > end)
+                await asyncio.to_thread(twice.collect_suspects, is_last=first > end)
     return sums, wrong, damage, unread
 
 
-def set_aside(
+def carry_damaged_terms(
     connection: sqlite3.Connection, commits: Sequence[int], terms: TermCounter, uncounted: TermCounter
 ) -> None:
     """Carry forward the counts of damaged commit rows."""
@@ -116,7 +116,7 @@ def _add_commit_terms(
 ) -> int:
     for commit, checksum, packed in _commit_rows(connection, begin, border, wrong):
         begin = max(begin, commit)
-        terms = books.check_terms(packed, checksum)
+        terms = books.unpack_checked_terms(packed, checksum)
         if terms is None:
             wrong.append(f"commit {commit}: its row is damaged")
             unread.append(commit)
@@ -165,7 +165,7 @@ def _count_records(
     end = border.counters[topic, books.ACCEPTED]
     last = min(end, first + NUMBERS - 1)
     try:
-        rows = entry_rows(connection, topic, first, last)
+        rows = read_entry_rows(connection, topic, first, last)
     except sqlite3.DatabaseError as error:
         if not is_corrupt(error):
             raise

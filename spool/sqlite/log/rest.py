@@ -36,7 +36,7 @@ class Rest:
         self._writing = threading.Lock()
 
     def start_writing(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="note of changes")
+        self._task = asyncio.create_task(self._write_notes_forever(), name="note of changes")
 
     def note_change(self) -> None:
         self._changes.set()
@@ -46,13 +46,13 @@ class Rest:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _run(self) -> None:
+    async def _write_notes_forever(self) -> None:
         while True:
             await self._changes.wait()
             try:
                 await self.write_note()
                 await asyncio.sleep(NOTE_EVERY_S)
-                if not await self._comes_within(AT_REST_S):
+                if not await self._wait_for_change(AT_REST_S):
                     await self._database.run(lambda connection: connection.execute(CHECKPOINT).fetchall())
             except Exception:  # noqa: BLE001 - commits go on; the next change is noted again
                 _log.exception(
@@ -60,7 +60,7 @@ class Rest:
                 )
                 await asyncio.sleep(AT_REST_S)
 
-    async def _comes_within(self, seconds: float) -> bool:
+    async def _wait_for_change(self, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
                 return await self._changes.wait()
@@ -72,20 +72,20 @@ class Rest:
         self._changes.clear()
         note = await self._database.read(_read_note)
         try:
-            await asyncio.to_thread(self._write, note)
+            await asyncio.to_thread(self._write_note_file, note)
         except OSError as error:
             _log.warning(
                 "the note of stored records was not written: %s", error, extra={"action": "note_not_written"}
             )
 
-    def _write(self, note: Note) -> None:
+    def _write_note_file(self, note: Note) -> None:
         with self._writing:
             write_note(self._database.path.parent, note)
 
 
 def _read_note(connection: sqlite3.Connection) -> Note:
     return Note(
-        kept={topic: n for (topic, _), n in store.kept_counts(connection).items()},
+        kept={topic: n for (topic, _), n in store.count_stored_records(connection).items()},
         accepted={topic: number - 1 for topic, number in store.next_numbers(connection).items()},
         progress=dict(connection.execute(PROGRESS).fetchall()),
     )

@@ -15,12 +15,12 @@ from typing import NamedTuple, Protocol
 
 from spool.log import books, retention
 from spool.log.counters import KNOWN_SINCE
-from spool.log.retention import Candidate, DamagedCommits, Progress, carried_sums
+from spool.log.retention import Candidate, DamagedCommits, Progress, sum_carried_terms
 from spool.record import TOPICS
 from spool.sql import facts
 from spool.sqlite.database import PAGE, Database, SqliteConnection
 from spool.sqlite.log import queries
-from spool.sqlite.log.entries import highest_accepted, lowest_stored
+from spool.sqlite.log.entries import highest_accepted_number, lowest_stored_number
 
 STEP = 64  # entries per transaction
 COMMITS = 512  # commit rows per transaction
@@ -38,11 +38,11 @@ class RouteNeeds(Protocol):
 
     def route_terms(self, connection: sqlite3.Connection) -> dict[str, dict[str, int]]: ...
 
-    def lowest_needed(self, connection: sqlite3.Connection, topic: str) -> int | None: ...
+    def lowest_needed_number(self, connection: sqlite3.Connection, topic: str) -> int | None: ...
 
-    def skip_below(self, connection: sqlite3.Connection, topic: str, number: int) -> int: ...
+    def skip_records_below(self, connection: sqlite3.Connection, topic: str, number: int) -> int: ...
 
-    def cut_below(self, connection: sqlite3.Connection, topic: str) -> int: ...
+    def first_unassigned_number(self, connection: sqlite3.Connection, topic: str) -> int: ...
 
 
 class Space(NamedTuple):
@@ -94,7 +94,9 @@ class Retention:
         self._max_bytes = max_bytes
         self._retention_s = retention_s
 
-    async def run(self, now: float, limits: Callable[[], Mapping[str, int]], *, wanted: int = 0) -> int:
+    async def remove_entries(
+        self, now: float, limits: Callable[[], Mapping[str, int]], *, wanted: int = 0
+    ) -> int:
         """
         Delete entries by age. Return their number. If the disk is full, `wanted` bytes are freed.
 
@@ -117,7 +119,7 @@ class Retention:
     def _goal_bytes(self) -> int:
         return int(self._max_bytes * (1 - retention.ROOM))
 
-    def short_of_room(self, connection: sqlite3.Connection) -> bool:
+    def is_short_of_room(self, connection: sqlite3.Connection) -> bool:
         return measure_space(connection).used > self._goal_bytes
 
     def _remove_step(
@@ -126,13 +128,15 @@ class Retention:
         removed = 0
         for topic in TOPICS:
             excess = max(0, measure_space(connection).used - goal)
-            removed += self._remove(connection, topic, limits.get(topic, 1), now - self._retention_s, excess)
+            removed += self._remove_from_topic(
+                connection, topic, limits.get(topic, 1), now - self._retention_s, excess
+            )
         return removed
 
-    def _remove(
+    def _remove_from_topic(
         self, connection: sqlite3.Connection, topic: str, limit: int, before: float, excess: int
     ) -> int:
-        needed = self._routes.lowest_needed(connection, topic)
+        needed = self._routes.lowest_needed_number(connection, topic)
         if needed is not None:
             limit = min(limit, needed)
         rows = connection.execute(queries.OLDEST_ENTRIES, (topic, limit, STEP))
@@ -141,7 +145,7 @@ class Retention:
         if not removable:
             return 0
         last = removable[-1].last
-        skipped = self._routes.skip_below(connection, topic, last + 1)
+        skipped = self._routes.skip_records_below(connection, topic, last + 1)
         if skipped:
             _log.warning(
                 "optional routes skipped their oldest records, because their entries were deleted",
@@ -166,7 +170,7 @@ class Retention:
 
     def _carry_commits(self, connection: sqlite3.Connection, now: float, *, as_they_are: bool = False) -> int:
         before = now - self._retention_s
-        if self.short_of_room(connection):
+        if self.is_short_of_room(connection):
             oldest = [
                 connection.execute(queries.OLDEST_COMMITTED_AT, (topic,)).fetchone() for topic in TOPICS
             ]
@@ -176,7 +180,7 @@ class Retention:
         # later rows forever.
         after = now + self._retention_s
         rows = list(takewhile(lambda row: row[1] < before or row[1] > after, rows))
-        sums = carried_sums(
+        sums = sum_carried_terms(
             ((commit, checksum, packed) for commit, _, checksum, packed in rows), as_they_are=as_they_are
         )
         carried = [{"topic": topic, "term": term, "n": n} for (topic, term), n in sums.items()]
@@ -188,9 +192,9 @@ class Retention:
         progress = Progress(0, 0)
         for topic in TOPICS:
             progress = progress.with_topic(
-                last=highest_accepted(connection, topic),
-                oldest=lowest_stored(connection, topic),
-                needed=self._routes.lowest_needed(connection, topic),
+                last=highest_accepted_number(connection, topic),
+                oldest=lowest_stored_number(connection, topic),
+                needed=self._routes.lowest_needed_number(connection, topic),
             )
         return progress
 
@@ -198,7 +202,7 @@ class Retention:
         """Return empty pages to the disk. With `everything`, the write-ahead log is shortened as well."""
         keep = 0 if everything else FREE_PAGES
 
-        def give_back_some(connection: sqlite3.Connection) -> bool:
+        def release_some(connection: sqlite3.Connection) -> bool:
             free: int = connection.execute("PRAGMA freelist_count").fetchone()[0]
             if free <= keep:
                 return False
@@ -206,7 +210,7 @@ class Retention:
             free_pages: int = connection.execute("PRAGMA freelist_count").fetchone()[0]
             return free_pages < free
 
-        while await self._database.run(give_back_some):
+        while await self._database.run(release_some):
             pass
         if everything:
             await self._database.run(lambda connection: connection.execute(CHECKPOINT).fetchall())
@@ -216,7 +220,7 @@ def drop_old_series(connection: sqlite3.Connection, now: float) -> int:
     return connection.execute(queries.REMOVE_OLD_SERIES, (now - retention.SERIES_AGE_S, SERIES)).rowcount
 
 
-def push_out_series(connection: sqlite3.Connection, now: float, excess: int) -> int:
+def drop_excess_series(connection: sqlite3.Connection, now: float, excess: int) -> int:
     """Delete series. Store when they were last reported, and return their number."""
     number = min(excess, SERIES)
     (newest,) = connection.execute(queries.NEWEST_OF_OLDEST_SERIES, (number,)).fetchone()

@@ -21,11 +21,11 @@ from spool.log import conflicts as conflict_pairs
 from spool.log.commits import following
 from spool.log.commits.unfolded import FoldedIds, UnfoldedCommits
 from spool.log.conflicts import OTHER, Conflict, Conflicts, Pair, overflow_pair
-from spool.log.counted_names import frequent_places
+from spool.log.counted_names import frequent_row_limit
 from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
 from spool.log.entries import codec
-from spool.log.entries.cache import EntryCache, committed_entries
+from spool.log.entries.cache import EntryCache, build_committed_entries
 from spool.log.horizon import OpenRecords
 from spool.log.partial_reports import report_version
 from spool.log.planning.plan import Plan
@@ -37,7 +37,7 @@ from spool.sql import billing, facts
 from spool.sqlite import partial_reports, streams
 from spool.sqlite.database import SqliteConnection, is_corrupt
 from spool.sqlite.log import queries
-from spool.sqlite.log.entries import EntryRow, lowest_stored, read_entries, read_record
+from spool.sqlite.log.entries import EntryRow, lowest_stored_number, read_entries, read_record
 from spool.sqlite.log.retention import RouteNeeds, series_known_since
 
 _log = logging.getLogger(__name__)
@@ -70,11 +70,11 @@ class SqlitePlanReader:
             self._series_known_since = series_known_since(self._connection)
         return self._series_known_since
 
-    def partial_report(self, key: bytes) -> int:
-        return report_version(partial_reports.find(self._connection, [key]).get(key))
+    def partial_report_version(self, key: bytes) -> int:
+        return report_version(partial_reports.find_reports(self._connection, [key]).get(key))
 
 
-def write(
+def write_plan(
     connection: sqlite3.Connection,
     plan: Plan,
     names: int,
@@ -104,12 +104,12 @@ def write(
     if check is not None:
         check()
     if plan.heard:
-        partial_reports.follow_heard(connection, plan)
+        partial_reports.write_heard(connection, plan)
     if plan.series:
         _write_series(connection, plan)
     if plan.apart:
         packed = following.pack_names(plan.at, plan.apart)
-        facts.store_fact(SqliteConnection(connection), following.fact_key(names), packed)
+        facts.store_fact(SqliteConnection(connection), following.names_fact_key(names), packed)
     if plan.conflicts:
         _write_conflicts(connection, plan.conflicts)
     if plan.unrecognised:
@@ -127,7 +127,7 @@ def write(
 def _write_entries(
     connection: sqlite3.Connection, plan: Plan, topic: str, records: list[Record], *, copies: bool
 ) -> None:
-    for entry in committed_entries(topic, plan.first[topic], records, copies=copies):
+    for entry in build_committed_entries(topic, plan.first[topic], records, copies=copies):
         body = entry.body
         connection.execute(
             queries.ADD_ENTRY,
@@ -140,7 +140,7 @@ def _write_entries(
 def _write_amendments(connection: sqlite3.Connection, plan: Plan) -> None:
     for (topic, number), fields in plan.amendments.items():
         before = connection.execute(queries.AMENDMENT, (topic, number)).fetchone()
-        merged = {**codec.check_fields(topic, number, *before), **fields} if before else fields
+        merged = {**codec.unpack_checked_fields(topic, number, *before), **fields} if before else fields
         packed = codec.pack_fields(merged)
         checksum = codec.entry_checksum(packed, codec.amendment_place(topic, number))
         connection.execute(queries.AMEND, (topic, number, checksum, packed))
@@ -178,7 +178,7 @@ def _write_shapes(connection: sqlite3.Connection, plan: Plan) -> None:
             queries.COUNT_SHAPE, {"names": counted_names.shape_key(names), "n": n, "now": plan.at}
         )
     connection.execute(
-        queries.BOUND_SHAPES, (frequent_places(counted_names.MAX_SHAPES), counted_names.MAX_SHAPES)
+        queries.BOUND_SHAPES, (frequent_row_limit(counted_names.MAX_SHAPES), counted_names.MAX_SHAPES)
     )
 
 
@@ -198,13 +198,13 @@ def _write_event_types(connection: sqlite3.Connection, plan: Plan) -> None:
         }
         connection.execute(queries.COUNT_EVENT_TYPE, event_row)
     connection.execute(
-        queries.BOUND_EVENT_TYPES, (frequent_places(counted_names.MAX_TYPES), counted_names.MAX_TYPES)
+        queries.BOUND_EVENT_TYPES, (frequent_row_limit(counted_names.MAX_TYPES), counted_names.MAX_TYPES)
     )
 
 
-def read_commit(connection: sqlite3.Connection, commit: int) -> CommitTerms | None:
+def read_commit_terms(connection: sqlite3.Connection, commit: int) -> CommitTerms | None:
     row = connection.execute(queries.COMMIT, (commit,)).fetchone()
-    return (row[0], books.check_terms(row[2], row[1])) if row else None
+    return (row[0], books.unpack_checked_terms(row[2], row[1])) if row else None
 
 
 def read_conflicts(connection: sqlite3.Connection) -> Conflicts:
@@ -232,13 +232,14 @@ def write_fold(
     ids = FoldedIds(through=through, covered_since=fold.covered_since)
     rows = SqliteConnection(connection)
     facts.store_fact(rows, "ids", msgspec.msgpack.encode(ids))
-    end = following.AFTER if names is None else following.fact_key(names)
+    end = following.AFTER if names is None else following.names_fact_key(names)
     connection.execute(queries.FORGET_FACTS_BETWEEN, (following.FIRST, end))
     facts.delete_facts(
-        rows, [places.fact_key(block.run.key) for block in fold.places_before.blocks_missing_in(fold.places)]
+        rows,
+        [places.block_fact_key(block.run.key) for block in fold.places_before.blocks_missing_in(fold.places)],
     )
     for block in fold.places.blocks_missing_in(fold.places_before):
-        facts.store_fact(rows, *places.encode_fact(block))
+        facts.store_fact(rows, *places.encode_block(block))
 
 
 class _Arrived(NamedTuple):
@@ -267,7 +268,7 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unf
     folded = facts.read_fact(SqliteConnection(connection), "ids")
     state = _ids.decode(folded) if folded else FoldedIds()
     recent = connection.execute(queries.FACTS_BETWEEN, (places.FIRST, places.AFTER))
-    index.load(id_runs, state.covered_since, places.load_blocks(recent, index.native))
+    index.load_runs(id_runs, state.covered_since, places.load_blocks(recent, index.native))
     unfolded = UnfoldedCommits()
     names = 0
     by_topic_arrivals = [
@@ -277,10 +278,10 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unf
         new: dict[int, int] = {}
         hours = []
         for id, place, hour in arrived.ids:
-            if id not in new and not index.knows(id) and not index.is_in_runs(id, hour):
+            if id not in new and not index.is_among_newest(id) and not index.is_in_runs(id, hour):
                 new[id] = place
                 hours.append(hour)
-        index.add(new, hours, arrived.at)
+        index.add_ids(new, hours, arrived.at)
         unfolded.note_commit(len(new), arrived.first)
         names = max(names, arrived.first.get(NAMES, 0))
     return unfolded, names
@@ -307,8 +308,8 @@ def _entry_ids(index: DuplicateIndex, entry: Entry) -> Iterator[tuple[int, int, 
     for number, record in enumerate(entry.records, entry.first):
         if record is not None:
             place = duplicates.encode_place(entry.topic, number)
-            for name, hour in duplicates.filed_names(record, now_ns):
-                yield index.id_of(name), place, hour
+            for name, hour in duplicates.names_with_hours(record, now_ns):
+                yield index.short_id(name), place, hour
 
 
 def _read_undamaged_rows(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
@@ -354,7 +355,7 @@ def open_commits(
     commits = []
     try:
         for topic in TOPICS:
-            cut_below = routes.cut_below(connection, topic)
+            cut_below = routes.first_unassigned_number(connection, topic)
             for at, first, count in connection.execute(queries.NEWEST_ENTRIES, (topic,)):
                 if not since < at <= until or first + count <= cut_below:
                     break
@@ -366,9 +367,9 @@ def open_commits(
     return commits
 
 
-def kept_counts(connection: sqlite3.Connection) -> Counter[tuple[str, str]]:
+def count_stored_records(connection: sqlite3.Connection) -> Counter[tuple[str, str]]:
     """Return the number of stored records, computed from the numbers. Only `verify` decodes the records."""
     sums: Counter[tuple[str, str]] = Counter()
     for topic, next_number in next_numbers(connection).items():
-        sums[topic, books.KEPT] = next_number - lowest_stored(connection, topic)
+        sums[topic, books.KEPT] = next_number - lowest_stored_number(connection, topic)
     return sums

@@ -48,11 +48,11 @@ class Writer:
             return await self._append(job["group"], job["seconds"])
         assert isinstance(self._log, PostgresLog)
         if "fold" in job:
-            await self._log.close_what_is_due()
+            await self._log.close_due_records()
             await self._log._upkeep._folds.fold_all()
             return {}
         before, used = self._log.next_number(AI_TELEMETRY), time.process_time()
-        await self._log.catch_up()
+        await self._log.read_foreign_commits()
         return {"cpu_s": time.process_time() - used, "records": self._log.next_number(AI_TELEMETRY) - before}
 
     async def _append(self, group: int, seconds: float) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def probe(body: bytes, seconds: float) -> dict[str, float]:
     from gateway.normalise.otlp import normalise_otlp
     from gateway.normalise.outcome import Options
     from spool.ledger.sums import HourlySums
-    from spool.log.entries.codec import slice_records
+    from spool.log.entries.codec import pack_in_slices
     from spool.log.values import Entry
 
     book, encoder = PriceBook.load(), SpanEncoder()
@@ -60,12 +60,12 @@ def probe(body: bytes, seconds: float) -> dict[str, float]:
     steps: dict[str, Callable[[], Any]] = {
         "read": read,
         "price": price,
-        "pack": lambda: list(slice_records(records)),
+        "pack": lambda: list(pack_in_slices(records)),
         "count": count,
         "send": lambda: encoder.encode_request(pairs),
     }
     found = {name: best(step, seconds / len(steps)) / SPANS * 1e6 for name, step in steps.items()}
-    packed = sum(len(part) for _, part in slice_records(records)) / SPANS
+    packed = sum(len(part) for _, part in pack_in_slices(records)) / SPANS
     return {**found, "all": sum(found.values()), "bytes": packed}
 
 

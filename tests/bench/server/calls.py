@@ -51,8 +51,8 @@ OF_REQUEST = {
         web.RequestHandler.start,
         Connection.data_received,
         PlainRequests._answer_request,
-        GroupWriter._run,
-        SqliteLog._write,
+        GroupWriter._commit_until_closed,
+        SqliteLog._write_group,
     )
 }
 OF_ROUTE = {code.__code__ for code in (RouteLoop._run_worker, RouteLoop._wake_on_changes)}

@@ -94,7 +94,7 @@ def no_archive_directory_sync() -> None:
 
 
 def unsynced_secret() -> None:
-    spool.installation.new_file = lambda path: path.open("xb")  # type: ignore[assignment, attr-defined, return-value]
+    spool.installation.create_flushed_file = lambda path: path.open("xb")  # type: ignore[assignment, attr-defined, return-value]
 
 
 def unsynced_marker() -> None:
@@ -113,12 +113,12 @@ def _without_sync() -> SimpleNamespace:
 
 
 def registry_not_durable() -> None:
-    real = spool.sqlite.database._connect
+    real = spool.sqlite.database._connect_to_write
 
     def connect(path: Path, *, durable: bool) -> sqlite3.Connection:
         return real(path, durable=durable and path.name != "registry.sqlite")
 
-    spool.sqlite.database._connect = connect
+    spool.sqlite.database._connect_to_write = connect
 
 
 MUTANTS: dict[str, Callable[[], None]] = {

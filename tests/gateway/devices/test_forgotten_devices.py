@@ -227,7 +227,7 @@ async def test_an_admitted_device_that_comes_late_needs_a_reset_for_its_key(flee
 async def test_a_deleted_device_does_not_come_back_by_a_touch(fleet: Fleet) -> None:
     """An update from before the deletion of a device is not stored."""
     device, _ = await fleet.enrol("laptop")
-    fleet.table.change_soon(device.id, lambda known: replace(known, last_seen=known.last_seen + 1))
+    fleet.table.change_and_write_soon(device.id, lambda known: replace(known, last_seen=known.last_seen + 1))
     await fleet.rules.delete_device("laptop", ADA)
     await fleet.table.flush()
     assert set() == fleet.ids()
@@ -239,7 +239,7 @@ class HeardElsewhere(SqliteDevices):
     is_shared = True
     heard: Device | None = None
 
-    async def rows_of_others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
+    async def rows_changed_elsewhere(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
         return {} if self.heard is None else {self.heard.id: self.heard}
 
 

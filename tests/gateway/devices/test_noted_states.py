@@ -93,7 +93,7 @@ async def test_no_change_is_missed(lifecycle: DeviceLifecycle, seed: int) -> Non
         now = clock.now()
         for device in lifecycle.table.all():
             if dice.random() < 0.1:
-                lifecycle.table.change_soon(device.id, partial(replace, last_seen=now))
+                lifecycle.table.change_and_write_soon(device.id, partial(replace, last_seen=now))
             if dice.random() < 0.05:
                 lifecycle.table._put_in_memory(device.id, None)
         for number in range(dice.randrange(4)):
@@ -137,7 +137,7 @@ async def test_quiet_devices_are_not_computed_again(
     monkeypatch.setattr(lifecycle, "machine_state", counted)
     await lifecycle.store_changed_states()
     assert [] == computed
-    lifecycle.table.change_soon("laptop-7", lambda known: replace(known, hostname="another"))
+    lifecycle.table.change_and_write_soon("laptop-7", lambda known: replace(known, hostname="another"))
     await lifecycle.store_changed_states()
     assert ["laptop-7"] == computed
     lifecycle._clock.move(RECENT_S + 1)  # type: ignore[attr-defined]

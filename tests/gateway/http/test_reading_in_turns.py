@@ -30,7 +30,7 @@ class HeldTurns(FairTurns):
         self.jobs: list[Callable[[], None]] = []
         self.came = asyncio.Event()
         for name, used_s in (("heavy", 100.0), ("light", 0.0)):
-            party = self.active_party(name)
+            party = self.find_or_add_party(name)
             party.charge_time(used_s)
             self.note_submission(party)
         self.are_shared = True
@@ -243,7 +243,7 @@ async def test_small_chunks_wait_for_turns(stand: Stand, client: Client) -> None
     many = 3 * LINES_A_TURN
     request = raw.chunked("/v1/traces", many * [b"x"], "Party: heavy")
     client.writer.write(request)
-    heavy, turns = stand.turns.active_party("heavy"), 0
+    heavy, turns = stand.turns.find_or_add_party("heavy"), 0
     while len(stand.read) < 2:
         job = await stand.turns.job()
         assert len(stand.read) == 1

@@ -121,9 +121,9 @@ async def test_slices_of_who_is_alone_stay_on_the_loop(
     monkeypatch.setattr(http_turns, "ALONE_S", 60.0)
     fair = FairTurns()
     for number in range(others):
-        fair.note_request(fair.active_party(f"other {number}"))
+        fair.note_request(fair.find_or_add_party(f"other {number}"))
     with fair.new_request("own") as work:
-        await work.set_party()
+        await work.set_party_in_turn()
         assert places == await places_of(3)
 
 
@@ -274,7 +274,7 @@ async def test_a_job_is_charged_to_its_party() -> None:
 
     async def request(name: str) -> float:
         with turns.new_request(name) as work:
-            await work.set_party()
+            await work.set_party_in_turn()
             assert work.party is not None
             before = work.party.used
             await together.run(job())
@@ -283,7 +283,7 @@ async def test_a_job_is_charged_to_its_party() -> None:
     assert 0.01 <= await asyncio.create_task(request("alone"))
     assert [None] == ran_in
     with turns.new_request("other") as work:
-        await work.set_party()
+        await work.set_party_in_turn()
         task = asyncio.create_task(request("alone"))
         await task
     assert [None, task] == ran_in

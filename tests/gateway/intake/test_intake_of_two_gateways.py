@@ -135,7 +135,7 @@ async def test_who_told_calls(two: tuple[Gateway, Gateway], clock: MovedClock) -
     a, b = two
     began = clock.now()
     await a.intake.take(counters(CLAUDE_CODE, 1, began), ALICE)
-    assert (found := await b.storage.partial_reports.count(COUNTERS))[0] == 1
+    assert (found := await b.storage.partial_reports.count_reports_and_bytes(COUNTERS))[0] == 1
     assert found[1] > 0
     await b.intake.take(call(CLAUDE_CODE, 1, began), ALICE)
     await a.intake.take(counters(CLAUDE_CODE, 2, began), ALICE)
@@ -171,5 +171,5 @@ async def test_a_new_conversation_is_one_row(two: tuple[Gateway, Gateway], clock
     await a.intake.take(together, ALICE)
     asked = [caller_digest("session", f"s{number}") for number in range(100)]
     others = [caller_digest("user", "u1"), caller_digest("service", "svc")]
-    assert 102 == len(await a.storage.heard.find([*asked, *others]))
+    assert 102 == len(await a.storage.heard.find_callers([*asked, *others]))
     assert 102 == await a.storage.heard.delete_old(clock.now() + 1)

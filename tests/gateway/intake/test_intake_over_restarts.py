@@ -81,7 +81,7 @@ async def test_records_need_not_be_kept_for_their_counters(tmp_path: Path) -> No
     await running.start()
     await running.take_calls(1, 1)
     running.clock.move(WINDOW_S / 2)
-    await running.spool.log.retain()
+    await running.spool.log.run_retention()
     await running.restart()
     assert await running.is_repeat("s1")
     assert not await running.is_repeat("s2")

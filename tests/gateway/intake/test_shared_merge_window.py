@@ -163,7 +163,7 @@ async def test_a_trace_is_kept_as_long_as_its_calls_come() -> None:
     assert ["u-1", "u-1"] == [record.user for record in await both.records()]
     both.clock.move(WINDOW_S)
     assert 1 == await both.a.release()
-    assert (0, 0) == await both.reports.count(PARTS)
+    assert (0, 0) == await both.reports.count_reports_and_bytes(PARTS)
     await both.assert_sound()
 
 
@@ -183,11 +183,11 @@ async def test_what_waited_in_vain_is_released_once() -> None:
         (one.user, one.team) for one in await both.records()
     }
     assert 3 == len(await both.records())
-    assert (0, 0) == await both.reports.count(PARTS)
+    assert (0, 0) == await both.reports.count_reports_and_bytes(PARTS)
     both.clock.move(WINDOW_S)
     await both.a.release()
-    assert await both.reports.count(TOLD) == (0, 0)
-    assert await both.reports.count(TOLD_OF) == (0, 0)
+    assert await both.reports.count_reports_and_bytes(TOLD) == (0, 0)
+    assert await both.reports.count_reports_and_bytes(TOLD_OF) == (0, 0)
     await both.assert_sound()
 
 
@@ -233,9 +233,9 @@ async def test_no_more_calls_on_record_are_known_than_reports_may_wait() -> None
     for number in range(5):
         await take(both.a, create(f"g-{number}"), update(f"g-{number}"))
         both.clock.move(1)
-    assert 5 == (await both.reports.count(TOLD))[0]
+    assert 5 == (await both.reports.count_reports_and_bytes(TOLD))[0]
     await both.b.release()
-    assert [2, 2] == [(await both.reports.count(kind))[0] for kind in (TOLD, TOLD_OF)]
+    assert [2, 2] == [(await both.reports.count_reports_and_bytes(kind))[0] for kind in (TOLD, TOLD_OF)]
     assert 5 == len(await both.records())
     await both.assert_sound()
 

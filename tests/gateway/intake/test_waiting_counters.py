@@ -635,7 +635,7 @@ def test_calls_that_arrive_during_a_look_let_no_counter_overtake_an_older_one(
             if calls:
                 await running.take(calls.pop())
 
-        monkeypatch.setattr(waiting_counters, "pause", pause)
+        monkeypatch.setattr(waiting_counters, "pause_for_others", pause)
         await running.counters.release()
         await running.counters.release()
         assert 0 == await running.pending()
@@ -666,7 +666,7 @@ def test_a_request_above_the_limit_does_not_wait_for_a_look(monkeypatch: pytest.
             await may_go_on.wait()
 
         with monkeypatch.context() as patched:
-            patched.setattr(waiting_counters, "pause", pause)
+            patched.setattr(waiting_counters, "pause_for_others", pause)
             releasing = asyncio.ensure_future(running.counters.release())
             await looking.wait()
             patched.undo()

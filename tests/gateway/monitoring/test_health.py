@@ -56,7 +56,7 @@ class HealthSources(SoleNode):
     def monotonic(self) -> float:
         return self.time
 
-    async def run(
+    async def run_while_leased(
         self,
         name: str,
         work: Work,
@@ -66,7 +66,7 @@ class HealthSources(SoleNode):
     ) -> None:
         raise AssertionError
 
-    async def nodes(self) -> Sequence[NodeState]:
+    async def node_states(self) -> Sequence[NodeState]:
         if isinstance(self.states, SpoolUnavailable):
             raise self.states
         return self.gateways

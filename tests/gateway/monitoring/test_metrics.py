@@ -81,8 +81,8 @@ def test_a_commit_moves_the_counters_by_topic_and_source() -> None:
         ("ai-telemetry", "pending", ""): -1,
         ("ai-telemetry", "left_out", ""): 7,
     }
-    metrics.committed(Commit(seconds=0.004, flush_seconds=0.002, terms=terms))
-    metrics.committed(Commit(seconds=0.004, flush_seconds=0.002, terms=terms))
+    metrics.note_commit(Commit(seconds=0.004, flush_seconds=0.002, terms=terms))
+    metrics.note_commit(Commit(seconds=0.004, flush_seconds=0.002, terms=terms))
     read = samples(metrics.render(Snapshot(stats=STATS)))
     topic = ("topic", "ai-telemetry")
     assert 20 == read["tollhouse_records_received_total", (topic,)]
@@ -100,7 +100,7 @@ def test_no_series_tells_when_a_counter_was_made() -> None:
     No counter or histogram of Tollhouse has a `_created` series. Other registries of the process keep theirs.
     """
     metrics = Metrics()
-    metrics.committed(Commit(seconds=0.1, flush_seconds=0.1, terms={("ai-telemetry", "received", ""): 1}))
+    metrics.note_commit(Commit(seconds=0.1, flush_seconds=0.1, terms={("ai-telemetry", "received", ""): 1}))
     metrics.requests("otlp/traces", 200)
     shown = [name for name, _ in samples(metrics.render(Snapshot(stats=STATS)))]
     assert "tollhouse_requests_total" in shown
@@ -115,7 +115,7 @@ def test_sources_that_senders_name_are_bounded() -> None:
     metrics = Metrics()
     for number in range(2 * MAX_DETAILS):
         terms = {("ai-telemetry", "accepted", f"source-{number}"): 1}
-        metrics.committed(Commit(seconds=0.1, flush_seconds=0.1, terms=terms))
+        metrics.note_commit(Commit(seconds=0.1, flush_seconds=0.1, terms=terms))
     read = samples(metrics.render(Snapshot(stats=STATS)))
     counted = {
         labels: n for (name, labels), n in read.items() if name == "tollhouse_records_accepted_total" and n
@@ -135,7 +135,7 @@ def test_made_up_sources_leave_those_of_tollhouse_their_series() -> None:
         ("ai-telemetry", "rejected", "malformed"): 5,
     }
     for terms in (made_up, own):
-        metrics.committed(Commit(seconds=0.1, flush_seconds=0.1, terms=terms))
+        metrics.note_commit(Commit(seconds=0.1, flush_seconds=0.1, terms=terms))
     read = samples(metrics.render(Snapshot(stats=STATS)))
     told = {dict(labels).get("source") or dict(labels).get("reason"): n for (_, labels), n in read.items()}
     assert told["litellm"] == 3
@@ -346,7 +346,7 @@ async def test_loop_lag_sees_a_loop_that_was_held(monkeypatch: pytest.MonkeyPatc
     lag, turns = Metrics().lag, FairTurns()
     task = asyncio.create_task(lag.run(turns.wait_for_activity))
     await asyncio.sleep(0)
-    turns.active_party("first request")
+    turns.find_or_add_party("first request")
     for _ in range(3):
         await asyncio.sleep(0)
     loop = asyncio.get_running_loop()

@@ -136,7 +136,7 @@ async def test_reports_pay_for_states_that_fall_due(fleet: Fleet) -> None:
     for _ in range(20):
         fleet.clock.move(INTERVAL_S)
         for device in fleet.table.all():
-            fleet.table.change_soon(device.id, last_seen_updater(fleet.clock.now()))
+            fleet.table.change_and_write_soon(device.id, last_seen_updater(fleet.clock.now()))
     assert await calls_of(fleet, []) < 1.2 * counted
 
 

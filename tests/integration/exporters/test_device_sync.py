@@ -145,11 +145,13 @@ async def test_a_device_that_only_pings(site: DeviceSite) -> None:
     await site.table.replace_row(device("d1").with_changes(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat))
     async with site.syncing() as sync:
         await site.until(lambda: sync.state().queued == 0)
-        site.table.change_soon("d1", lambda known: replace(known, last_seen=2.0 + device_sync.ALIVE_S - 1))
+        site.table.change_and_write_soon(
+            "d1", lambda known: replace(known, last_seen=2.0 + device_sync.ALIVE_S - 1)
+        )
         assert 0 == sync.state().queued
         for number in (1, 2):
             alive = partial(replace, last_seen=2.0 + number * device_sync.ALIVE_S)
-            site.table.change_soon("d1", alive)
+            site.table.change_and_write_soon("d1", alive)
             await site.upstream.until(partial(has_accepted, site, 2 + number))
         await site.until(lambda: sync.state().queued == 0)
     assert ["enroll", "heartbeat", "heartbeat", "heartbeat"] == [stream for stream, _ in site.told()]

@@ -261,7 +261,7 @@ async def test_who_looks_while_a_route_parks_sends_nothing(
     await site.server.add(calls(1, 10))
     site.upstream.answers.append(Reply(401, b"who?", "text/plain"))
     deliveries, given_back, looks = site.server.deliveries, asyncio.Event(), count(1)
-    due, retry = deliveries.take_due, deliveries.retry
+    due, retry = deliveries.take_due_delivery, deliveries.retry
 
     async def due_late(*args: Any, **named: Any) -> Delivery | None:
         look = next(looks)
@@ -278,7 +278,7 @@ async def test_who_looks_while_a_route_parks_sends_nothing(
         for _ in range(50):
             await site.server.state()
 
-    monkeypatch.setattr(deliveries, "take_due", due_late)
+    monkeypatch.setattr(deliveries, "take_due_delivery", due_late)
     monkeypatch.setattr(deliveries, "retry", retry_with_others)
     async with site.forwarding():
         state = await site.until(lambda state: state.state == "parked")
@@ -490,7 +490,7 @@ async def test_a_dead_letter_can_be_sent_when_its_entry_is_gone(site: Site) -> N
         )
         site.upstream.judge = lambda request: None
         (letter,) = await site.server.deliveries.dead_letters()
-        assert 1 == await site.server.deliveries.dead_retry([letter.id])
+        assert 1 == await site.server.deliveries.retry_dead_letters([letter.id])
         routes.retry_now()
         await site.until_settled()
     assert [record_id(2).hex()] == site.upstream.accepted[-1].ids

@@ -30,7 +30,7 @@ from gateway.devices.agent.probe.folders import GuardedFolder, replace_file
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, assistant_and_policy_states
 from gateway.devices.fleet.facts import hash_serial
 from gateway.devices.fleet.uses import UseMemory
-from spool.record import moment
+from spool.record import utc_iso
 from tests.integration.fleet import history
 from tests.integration.fleet.history import ASSISTANTS, USERS, Call, History, Key
 from tests.integration.payloads import json_span
@@ -224,7 +224,7 @@ class Laptop:
     async def _report(self) -> Mapping[str, object]:
         self.told_offset_s = self.past.offset_s(self._clock.now())
         return {
-            "sent_at": moment(self._local()),
+            "sent_at": utc_iso(self._local()),
             "spool": {"records": len(self._waiting), "oldest_age_s": self._oldest_s()},
             **self._numbers.number_next_heartbeat(),
         }
@@ -273,7 +273,7 @@ class Laptop:
         ended = int((call.ended + self.past.offset_s(call.ended)) * 1e9)
         begun = ended - 1_000_000
         if key.assistant == "gemini-cli":
-            facts = {**GEMINI, "prompt_id": f"{self.name} {call.at}", "event.timestamp": moment(ended / 1e9)}
+            facts = {**GEMINI, "prompt_id": f"{self.name} {call.at}", "event.timestamp": utc_iso(ended / 1e9)}
             item = {"timeUnixNano": str(ended), "attributes": _otlp_attributes(facts)}
             return _request("resourceLogs", "scopeLogs", "logRecords", "gemini-cli", item)
         span = json_span(startTimeUnixNano=str(begun), endTimeUnixNano=str(ended))

@@ -17,7 +17,7 @@ from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, assistant_and_policy_states
 from gateway.devices.fleet.uses import UseMemory
-from spool.record import NS, Inference, moment
+from spool.record import NS, Inference, utc_iso
 from spool.registry.scopes import ENROLL, HEARTBEAT
 from tests.clients import capture
 from tests.clients.test_managed_policy import OTHER as OTHER_WINS
@@ -92,7 +92,7 @@ class Desk:
         found = assistant_and_policy_states(
             machine, link, ("user", "use"), now=self.clock.now(), memories=self._memories
         )
-        sent = {"sent_at": moment(self.clock.now()), "user": "ada", "spool": {"records": 0}}
+        sent = {"sent_at": utc_iso(self.clock.now()), "user": "ada", "spool": {"records": 0}}
         await self._post("heartbeat", self.key, **sent, **found)
         lifecycle = self.server.app.services.operators.senders.require_devices()
         device = lifecycle.table.find("laptop")

@@ -25,7 +25,7 @@ from gateway.money.insights.detectors import fleet as detectors
 from gateway.money.insights.facts import Facts
 from gateway.people.authentication.bearer import Bearer
 from spool.devices.device import Device
-from spool.record import moment
+from spool.record import utc_iso
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 
@@ -90,7 +90,7 @@ class Site:
     async def _beat(self, number: int, *, waits: bool) -> None:
         now = self.clock.now()
         facts = {
-            "sent_at": moment(now),
+            "sent_at": utc_iso(now),
             "spool": {"records": 9 if waits else 0, "oldest_age_s": OUTAGE_S if waits else 0.0},
             "assistants": claims(number, waits=waits),
         }

@@ -306,10 +306,10 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing_ever(self: BudgetEvaluator) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(Follower, "read_changes", nothing)
-    monkeypatch.setattr(Follower, "read_rest", nothing)
+    monkeypatch.setattr(Follower, "read_registry_changes", nothing)
+    monkeypatch.setattr(Follower, "read_unannounced", nothing)
     monkeypatch.setattr(changes, "LOOKED_S", 1e9)  # the gateway behaves as if it had just read the changes
-    monkeypatch.setattr(HeldTasks, "run", never)
+    monkeypatch.setattr(HeldTasks, "run_while_leased", never)
     monkeypatch.setattr(BudgetEvaluator, "run", nothing_ever)
 
 
@@ -379,7 +379,7 @@ async def test_a_device_that_is_named_under_such_a_key(
         DeviceReport(id="laptop", want_key=True), bearers["fleet"], ""
     )
     assert own_key is not None
-    await other.app.services.storage.devices.catch_up(["laptop"])
+    await other.app.services.storage.devices.read_foreign_changes(["laptop"])
     for name in keys:
         await registry.keys.delete(name, confirm=name, actor=ADA)
     await lifecycle.reset_device("laptop", ADA)

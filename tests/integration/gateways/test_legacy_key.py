@@ -39,7 +39,7 @@ async def started(serve: Serve, config: Config, file: Path) -> Serving:
     one = await serve(config=named(config, "gateway-1"), api_key_file=file)
 
     async def is_seen() -> bool:
-        return any(node.is_live for node in await one.app.services.storage.leases.nodes())
+        return any(node.is_live for node in await one.app.services.storage.leases.node_states())
 
     await until(is_seen)
     return one

@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from gateway.core.errors import Refusal
 from gateway.people.authentication.access import GUESSES, Access
-from spool.postgres.registry.bearers import ended_bearers
+from spool.postgres.registry.bearers import ended_keys
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
@@ -160,7 +160,7 @@ async def test_what_comes_without_the_secret_ends_with_the_key(new_schema: Calla
 
         async def ended(at: float) -> int:
             asking = database.transaction(
-                lambda connection: len(ended_bearers(connection, database.fill_in_names, expects, now=at))
+                lambda connection: len(ended_keys(connection, database.fill_in_names, expects, now=at))
             )
             return await asking
 

@@ -22,7 +22,7 @@ from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import RouteState
 from spool.engines import open_storage
 from spool.identity import Identity
-from spool.installation import FILE, make_secret, public_id
+from spool.installation import FILE, public_id, store_secret
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, Record
 from spool.settings import SpoolSettings, StorageSettings
@@ -127,7 +127,7 @@ def configured(directory: Path, *, spool: str = "", **fields: object) -> Path:
 def begin_copy(data: Path, original: Storage) -> None:
     """Create a data directory with another installation's identity, as in its backup."""
     data.mkdir()
-    make_secret(data / FILE, original.secret)
+    store_secret(data / FILE, original.secret)
 
 
 def query(lake: Path, text: str) -> list[tuple[Any, ...]]:

@@ -59,7 +59,7 @@ async def forget(directory: Path, clock: MovedClock) -> None:
     async with opened(directory / "data", clock) as house:
         await house.add([call(31, start_time=int(clock.now()) * NS, cost="1000", cost_source="reported")])
         await house.storage.ledger.catch_up(house.storage.log)
-        await house.storage.log.retain()
+        await house.storage.log.run_retention()
         assert [31] == [entry.first for entry in await house.storage.log.read("ai-telemetry", 1, 31)]
 
 

@@ -14,7 +14,7 @@ from exporters.errors import Retryable
 from exporters.lake import watch
 from exporters.lake.stores import FolderStore, Store, StoredObject
 from exporters.lake.watch import AGAIN_S, RETRY_S, LakeWatch, check_lake_files
-from spool.deliveries.protocols import kept_verdict
+from spool.deliveries.protocols import read_lake_verdict
 from tests.exporters.spools import StoppedClock, calls
 from tests.integration.lake.lakes import ROUTE, House, opened
 
@@ -94,7 +94,7 @@ async def test_it_looks_when_it_is_time(tmp_path: Path) -> None:
         look = watch_of(house, FolderStore(lake))
 
         async def seen() -> float:
-            verdict = await kept_verdict(look.verdicts, ROUTE)
+            verdict = await read_lake_verdict(look.verdicts, ROUTE)
             assert verdict is not None
             return verdict.at
 
@@ -126,9 +126,9 @@ async def test_it_runs_beside_the_route(tmp_path: Path, monkeypatch: pytest.Monk
             await house.add(calls(1, 10))
             await house.until(queued=0)
             assert not [task for task in asyncio.all_tasks() if task.get_name() == f"beside {ROUTE}"]
-        assert await kept_verdict(verdicts, ROUTE) is None
+        assert await read_lake_verdict(verdicts, ROUTE) is None
         async with house.forwarding(path=tmp_path / "lake"), asyncio.timeout(60):
-            while (verdict := await kept_verdict(verdicts, ROUTE)) is None:  # noqa: ASYNC110
+            while (verdict := await read_lake_verdict(verdicts, ROUTE)) is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert verdict.files == 1
         assert verdict.rows == 10

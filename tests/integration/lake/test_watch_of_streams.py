@@ -22,7 +22,7 @@ from exporters.settings import DestinationSettings
 from gateway.cli.doctor import doctor
 from gateway.configuration.sections import Config
 from gateway.service.assembly.lakes import lake_states
-from spool.deliveries.protocols import LakeVerdict, kept_verdict, stored_landing_time
+from spool.deliveries.protocols import LakeVerdict, read_lake_verdict, read_landing_time
 from spool.deliveries.values import Delivery, Settlement
 from spool.errors import SpoolUnavailable
 from spool.log.values import Entry
@@ -39,7 +39,7 @@ async def seen(house: House, wanted: Mapping[str, int], words: str = "") -> Lake
     assert verdicts is not None
     async with asyncio.timeout(60):
         while True:  # poll, because a check sends no event
-            verdict = await kept_verdict(verdicts, ROUTE)
+            verdict = await read_lake_verdict(verdicts, ROUTE)
             if verdict is not None and verdict.differences == wanted and words in verdict.words:
                 return verdict
             await asyncio.sleep(OFTEN_S)
@@ -166,7 +166,7 @@ async def test_a_landing_is_noted_once_a_minute(tmp_path: Path, monkeypatch: pyt
                 yield
 
             assert 9 == (await landings.land(delivery, none(), keep)).delivered
-            return await stored_landing_time(verdicts, ROUTE)
+            return await read_landing_time(verdicts, ROUTE)
 
         began = clock.now()
         assert began == await landed()
@@ -174,7 +174,7 @@ async def test_a_landing_is_noted_once_a_minute(tmp_path: Path, monkeypatch: pyt
         assert began == await landed()
         clock.move(1)
         with monkeypatch.context() as patch:
-            patch.setattr(verdicts, "keep_pull_state", AsyncMock(side_effect=SpoolUnavailable("away")))
+            patch.setattr(verdicts, "store_pull_state", AsyncMock(side_effect=SpoolUnavailable("away")))
             assert began == await landed()
         clock.move(NOTED_EVERY_S)
         assert began + 2 * NOTED_EVERY_S == await landed()

@@ -732,7 +732,7 @@ async def _delivered(directory: Path) -> None:
     spool = await open_spool(directory, settings=SpoolSettings(hold=0), clock=SystemClock())
     await spool.deliveries.set_routes([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
     await add(spool.log, *[call(number) for number in range(3)])
-    delivery = await spool.deliveries.take_due(
+    delivery = await spool.deliveries.take_due_delivery(
         "upstream/ai-telemetry", now=SystemClock().now(), max_records=10
     )
     assert delivery is not None

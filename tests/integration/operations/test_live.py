@@ -52,9 +52,9 @@ async def test_it_says_what_changed_and_nothing_more(server: OperatorServer) -> 
         await add(server.services.spool.log, call(1))
         assert ("changed", {"what": ["records", "ledger", "routes"]}) == await stream.event()
         deliveries = server.services.spool.deliveries
-        await deliveries.set_state(ROUTE, "parked", "403")
+        await deliveries.set_route_state(ROUTE, "parked", "403")
         assert ("changed", {"what": ["routes"]}) == await stream.event()
-        delivery = await deliveries.take_due(ROUTE, now=server.clock.now(), max_records=1)
+        delivery = await deliveries.take_due_delivery(ROUTE, now=server.clock.now(), max_records=1)
         assert delivery is not None
         assert ("changed", {"what": ["routes"]}) == await stream.event()
         await deliveries.set_aside(delivery, error="no such model", status="400")

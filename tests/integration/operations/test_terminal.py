@@ -124,7 +124,7 @@ async def test_top_shows_rates_and_routes(serve: Serve) -> None:
     serving = await serve()
     storage = serving.app.services.storage
     await storage.deliveries.set_routes([RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY)])
-    await storage.deliveries.set_state("archive/ai-telemetry", "parked", "403: no scope")
+    await storage.deliveries.set_route_state("archive/ai-telemetry", "parked", "403: no scope")
     await add(storage.log, call(1), call(2), call(3, source="litellm"))
     async with command(serving, "top", "--once") as process:
         output, _ = await process.communicate()

@@ -186,7 +186,7 @@ async def test_a_file_over_its_limit_is_refused(serve: Serve) -> None:
 
     async with server.client.put(given["over"], data=pieces()) as response:
         assert 413 == response.status
-    assert 4096 == kept(server).sums.size
+    assert 4096 == kept(server).sums.total_bytes
 
 
 async def test_a_full_disk_of_files_answers_503(serve: Serve) -> None:
@@ -264,7 +264,7 @@ async def test_a_replay_is_handed_on(serve: Serve) -> None:
     other = await server.make_key("other agent", scopes=agent.SCOPES)
     assert [200] == await agent.ship(server, {"one": b"metrics"}, key)
     [file] = await kept(server).due_files(FILE, limit=1)
-    await kept(server).set_damaged(file, "gone")
+    await kept(server).mark_damaged(file, "gone")
     assert "X-CloudZero-Replay" not in (await agent.announce(server, ["x"], other)).headers
     answer = await agent.announce(server, ["two"], key)
     [asked] = json.loads(answer.headers["X-CloudZero-Replay"])
@@ -370,7 +370,7 @@ async def test_an_upload_that_breaks_off_leaves_nothing(serve: Serve) -> None:
     writer.close()
     while list(directory.glob("*.part")):  # noqa: ASYNC110 - another task removes it
         await asyncio.sleep(0.01)
-    assert kept(server).sums.size == 0
+    assert kept(server).sums.total_bytes == 0
     assert await waiting(server) == {}
     assert 200 == (await agent.put(server, url, b"metrics")).status
 

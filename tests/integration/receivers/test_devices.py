@@ -613,10 +613,10 @@ async def test_offline_is_a_link_and_no_state(serve: Serve) -> None:
         await ask(serving, "heartbeat", {"device_id": id}, key)
     now, table = time.time(), devices.table
     calls = {"codex": now - 4 * 3600}
-    table.change_soon(
+    table.change_and_write_soon(
         "asleep", lambda known: replace(known, last_seen=now - 3 * 3600 - 1, newest_calls=calls)
     )
-    table.change_soon("well", lambda known: replace(known, newest_calls=calls))
+    table.change_and_write_soon("well", lambda known: replace(known, newest_calls=calls))
     states = {device.id: devices.machine_state(device)[:2] for device in table.all()}
     assert {
         "well": ("reporting", "online"),

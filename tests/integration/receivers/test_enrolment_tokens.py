@@ -183,7 +183,7 @@ async def test_a_token_does_not_touch_other_devices(serve: Serve) -> None:
     token = await make(server, 1)
     assert 200 == (await enrol(server, fleet, "laptop-1", fingerprint="", want_key=False)).status
     before = device(server, "laptop-1")
-    server.app.services.topics.devices.table.change_soon(
+    server.app.services.topics.devices.table.change_and_write_soon(
         "laptop-1", lambda known: known.with_changes(enrolled_at=1.0)
     )
     assert (409, "another_fingerprint") == error(await enrol(server, token, "laptop-1", user="eve"))
@@ -262,7 +262,7 @@ async def test_two_gateways_share_the_count(
     assert 50 == sum(not outcome for outcome in outcomes.values())
     assert {"", "token_used_up"} == set(outcomes.values())
     for server in pair:
-        await server.app.services.topics.devices.table.catch_up(None)
+        await server.app.services.topics.devices.table.read_foreign_changes(None)
         assert 50 == len(server.app.services.topics.devices.table.all())
     began = time.monotonic()
     assert (1, 50) == await one.app.services.topics.devices.revoke_token("jamf", ACTOR, devices=True)

@@ -25,7 +25,7 @@ from gateway.people.authentication.bearer import Bearer
 from gateway.service.app import App
 from spool import erasing
 from spool.errors import SpoolUnavailable
-from spool.people import ERASED, HASH, People, hash_under
+from spool.people import ERASED, HASH, People, hash_address_with_key
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
 from spool.settings import SpoolSettings
 from tests.exporters.upstream import FakeUpstream, Received, Reply
@@ -309,7 +309,7 @@ async def test_only_agents_and_named_gateways_may_tell(serve: Serve) -> None:
     ):
         assert 400 == (await told(serving, "addresses", wrong, site)).status
     stored = b"".join(contents_of(serving.app.config.data_dir).values())
-    assert hash_under(bytes.fromhex("ab" * 32), "ada@example.com").encode() in stored
+    assert hash_address_with_key(bytes.fromhex("ab" * 32), "ada@example.com").encode() in stored
     assert b"ada@example.com" not in stored
 
 

@@ -86,7 +86,9 @@ async def test_a_machine_that_was_installed_again(serving: Serving) -> None:
     assert (401, "dead_device_key") == error(refused)
     assert [] == await found(serving)
     earlier = device(serving, "laptop-1")
-    lifecycle.table.change_soon("laptop-1", lambda known: replace(earlier, state="enrolled", replaced_by=""))
+    lifecycle.table.change_and_write_soon(
+        "laptop-1", lambda known: replace(earlier, state="enrolled", replaced_by="")
+    )
     assert "key" in said(await enrol(serving, again, "laptop-2", hardware_id=MACHINE))
     assert REPLACED == state(serving, "laptop-1")
     assert ("device.replace", "laptop-1") in await actions(serving)
@@ -221,15 +223,15 @@ async def test_words_at_two_gateways(new_schema: Callable[[], Schema], serve: Se
     key = said(await enrol(pair[0], await make(pair[0]), "laptop-1"))["key"]
     async with asyncio.timeout(60):
         while pair[1].app.services.topics.devices.table.find("laptop-1") is None:
-            await pair[1].app.services.topics.devices.table.catch_up(None)
+            await pair[1].app.services.topics.devices.table.read_foreign_changes(None)
     word, copied = "", ""
     for n in range(1, 13):
         answer = await beat(pair[n % 2], key, seq=n, next=word)
         word = word if n % 4 == 0 else answer["next"]  # every fourth answer is lost
         copied = word if n == 6 else copied
     for server in pair:
-        await server.app.services.topics.devices.table.catch_up(None)
+        await server.app.services.topics.devices.table.read_foreign_changes(None)
         assert "enrolled" == state(server, "laptop-1")
     await beat(pair[0], key, seq=7, next=copied)
-    await pair[1].app.services.topics.devices.table.catch_up(None)
+    await pair[1].app.services.topics.devices.table.read_foreign_changes(None)
     assert [COPIED] * 2 == [state(server, "laptop-1") for server in pair]

@@ -19,7 +19,7 @@ import pytest
 
 from gateway.configuration.sections import Assignment, AttributionRule, Config, Match, PrivacySettings
 from spool.people import DROP, HASH, KEEP, USER_EMAIL, People
-from spool.record import Inference, UsageMetric, pack
+from spool.record import Inference, UsageMetric, pack_records
 from spool.settings import SpoolSettings
 from tests.integration.conftest import Serve
 from tests.integration.receivers.test_work_canaries import requests
@@ -109,7 +109,7 @@ async def test_no_address_is_on_disk(
     storage = serving.app.services.storage
     await storage.ledger.catch_up(storage.log)
     records = [each for each in await serving.records() if isinstance(each, Inference | UsageMetric)]
-    assert_hidden([pack(records), *contents_of(serving.app.config.data_dir).values(), *outside()])
+    assert_hidden([pack_records(records), *contents_of(serving.app.config.data_dir).values(), *outside()])
     named = Counter(
         each.source
         for each in records

@@ -43,5 +43,5 @@ async def start(tmp_path: Path, clock: MovedClock, observed: Observed) -> AsyncI
 
     yield starter
     for one in started:
-        if one.lock.held:
+        if one.lock.is_held:
             await one.close()

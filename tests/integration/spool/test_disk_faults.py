@@ -167,7 +167,7 @@ async def test_a_note_that_cannot_be_written_stops_nothing(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("spool.sqlite.log.rest.write_note", full)
-    assert 1 == await spool.log.retain()
+    assert 1 == await spool.log.run_retention()
     await spool.close()
 
 
@@ -202,7 +202,10 @@ async def test_a_full_disk_refuses_and_comes_back(start: Starter, monkeypatch: p
         assert (await spool.log.stats()).writable is False
         assert (await spool.log.stats()).last_error == "the disk is full"
         assert kept == len(await everything(spool.log))
-        assert await spool.deliveries.take_due("upstream/ai-telemetry", now=NOON, max_records=5) is not None
+        assert (
+            await spool.deliveries.take_due_delivery("upstream/ai-telemetry", now=NOON, max_records=5)
+            is not None
+        )
 
     await add(spool.log, wide(kept))
 
@@ -288,7 +291,7 @@ async def test_a_start_on_a_full_disk_has_room_for_what_sqlite_needs(
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.EROFS, errno.EIO], ids=errno.errorcode.get)
-@pytest.mark.parametrize("step", ["restore", "give_up"])
+@pytest.mark.parametrize("step", ["restore", "release"])
 async def test_a_reserve_that_cannot_be_reached_is_a_refusal(
     start: Starter, monkeypatch: pytest.MonkeyPatch, code: int, step: str
 ) -> None:

@@ -17,7 +17,7 @@ from spool.log.entries.cache import (
     CachedEntry,
     CommittedEntry,
     EntryCache,
-    committed_entries,
+    build_committed_entries,
 )
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, TOPICS, USAGE_EVENTS, Inference, Record
@@ -54,7 +54,7 @@ async def test_entries_that_retention_removed_are_let_go(
     await add(spool.log, call(10, at=clock.now()))
     assert 11 == len(await everything(spool.log))
     assert 11 == max(len(cache) for cache in caches)
-    assert 10 == await spool.log.retain()
+    assert 10 == await spool.log.run_retention()
     assert 1 == len(await everything(spool.log))
     assert [0, 1] == sorted(len(cache) for cache in caches)
     assert [0, 1] == sorted(cache.bytes > 0 for cache in caches)
@@ -83,12 +83,12 @@ async def test_what_had_to_go_before_it_was_decoded_takes_no_room(removed: str) 
     The counted bytes equal those of the cached entries, even if an entry is dropped before its records are decoded.
     """
     record, _ = call(1)
-    ((_, packed),) = codec.slice_records([record])
+    ((_, packed),) = codec.pack_in_slices([record])
     cache = EntryCache(0 if removed == "for room" else 1 << 20)
-    entries = [cache.put(TOPICS[0], first, codec.split_records(packed), packed) for first in range(6)]
+    entries = [cache.put_entry(TOPICS[0], first, codec.split_records(packed), packed) for first in range(6)]
     if removed == "for the same anew":
         for first in range(6):
-            cache.put(TOPICS[0], first, codec.split_records(packed), packed)
+            cache.put_entry(TOPICS[0], first, codec.split_records(packed), packed)
     before = cache.bytes
     for entry in entries[:-1]:
         assert [record] == cache.decode_records(entry, 0, 1)
@@ -149,7 +149,7 @@ async def test_the_memory_of_what_was_read_is_bounded(
 
 def committed(first: int, records: int = 100) -> list[CommittedEntry]:
     calls: list[Record] = [call(number)[0] for number in range(first, first + records)]
-    return list(committed_entries(AI_TELEMETRY, first, calls, copies=True))
+    return list(build_committed_entries(AI_TELEMETRY, first, calls, copies=True))
 
 
 def firsts(cache: EntryCache) -> list[int]:
@@ -168,11 +168,11 @@ async def test_unread_entries_have_a_share_of_the_cache_and_are_not_replaced() -
     size = max(entry.cached.size for entry in entries)
     cache = EntryCache(int(4.5 * size / UNREAD_SHARE))
     find(cache, entries[0])
-    cache.add(entries[:6])
+    cache.add_committed(entries[:6])
     assert not find(cache, entries[4])
     assert not find(cache, entries[5])
     assert all(find(cache, entry) is entry.cached for entry in entries[:4])
-    cache.add(entries[4:8])
+    cache.add_committed(entries[4:8])
     assert 7 == len(cache)
     assert not find(cache, entries[0])  # read first
     assert find(cache, entries[6])  # entries 4 and 5 are left out
@@ -184,11 +184,11 @@ async def test_a_cache_that_nobody_reads_takes_no_commits() -> None:
     """A gateway that neither delivers nor counts, because another one does, stores no entries for readers."""
     entries = committed(1)
     cache = EntryCache(1 << 20)
-    assert not cache.takes_commits
-    cache.add(entries)
+    assert not cache.can_take_commits
+    cache.add_committed(entries)
     assert 0 == len(cache)
     cache.find(USAGE_EVENTS, 1, 0)
-    cache.add(entries)  # nobody reads this topic
+    cache.add_committed(entries)  # nobody reads this topic
     assert 0 == len(cache) == cache.bytes
 
 
@@ -200,7 +200,7 @@ async def test_an_entry_is_found_only_if_the_storage_has_the_same_bytes() -> Non
     (entry,), (other,) = committed(1), committed(1, records=99)
     cache = EntryCache(1 << 20)
     assert not find(cache, entry)
-    cache.add([entry])
+    cache.add_committed([entry])
     assert find(cache, entry) is entry.cached
     assert not find(cache, other)
 

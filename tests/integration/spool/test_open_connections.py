@@ -52,7 +52,7 @@ async def test_a_part_that_does_not_close_keeps_nothing_open(
         patched.setattr(DeviceTable, "close", fails)
         with pytest.raises(SpoolUnavailable):
             await spool.close()
-    assert not spool.lock.held
+    assert not spool.lock.is_held
     with pytest.raises(ValueError, match="closed"):
         await spool.log.stats()
     again = await open_spool(tmp_path, settings=SpoolSettings(), clock=SystemClock())

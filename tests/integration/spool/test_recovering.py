@@ -14,7 +14,7 @@ from gateway.configuration.sections import Config
 from gateway.service.assembly.storage import open_storage
 from spool.clock import SystemClock
 from spool.deliveries.values import RouteSpec, Settlement
-from spool.engines import recover_file
+from spool.engines import import_damaged_file
 from spool.erasure import new_erasure
 from spool.errors import NotAllowed
 from spool.record import AI_TELEMETRY
@@ -48,7 +48,7 @@ async def test_a_log_that_was_begun_anew_gets_back_what_it_lacks(
     first = await start()
     await first.deliveries.set_routes([ROUTE])
     await fill(first)
-    done = await first.deliveries.take_due(ROUTE.name, now=1e12, max_records=10)
+    done = await first.deliveries.take_due_delivery(ROUTE.name, now=1e12, max_records=10)
     assert done is not None
     await first.deliveries.settle(done, Settlement(delivered=10))
     await first.close()
@@ -59,10 +59,10 @@ async def test_a_log_that_was_begun_anew_gets_back_what_it_lacks(
     await fill(second, 35, 45)
     await second.close()
 
-    assert Recovered(added=25, known=5, settled=10, unreadable=0) == await recover_file(
+    assert Recovered(added=25, known=5, settled=10, unreadable=0) == await import_damaged_file(
         options(first.directory, clock), aside
     )
-    again = await recover_file(options(first.directory, clock), aside)
+    again = await import_damaged_file(options(first.directory, clock), aside)
 
     assert Recovered(added=0, known=30, settled=10, unreadable=0) == again
     spool = await start()
@@ -90,10 +90,10 @@ async def test_the_same_log_gets_back_what_was_damaged(
     assert 2 == (await everything(spool.log)).count(None)
     await spool.close()
 
-    assert Recovered(added=2, known=38, settled=0, unreadable=0) == await recover_file(
+    assert Recovered(added=2, known=38, settled=0, unreadable=0) == await import_damaged_file(
         options(first.directory, clock), better
     )
-    assert Recovered(added=0, known=40, settled=0, unreadable=0) == await recover_file(
+    assert Recovered(added=0, known=40, settled=0, unreadable=0) == await import_damaged_file(
         options(first.directory, clock), better
     )
 
@@ -115,7 +115,7 @@ async def test_what_cannot_be_recovered_is_said(start: Starter, clock: MovedCloc
         (noise, "nothing in"),
     ):
         with pytest.raises(NotAllowed, match=words):
-            await recover_file(options(first.directory, clock), file)
+            await import_damaged_file(options(first.directory, clock), file)
     assert not (first.directory / "recover.tmp").exists()
 
 

@@ -144,7 +144,7 @@ async def test_what_was_read_is_closed_whatever_the_clock_says(
     await first.deliveries.set_routes([RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY)])
     await add(first.log, call(1))
     clock.move(11)
-    assert await first.deliveries.take_due("archive/ai-telemetry", now=clock.now(), max_records=10)
+    assert await first.deliveries.take_due_delivery("archive/ai-telemetry", now=clock.now(), max_records=10)
     for number in (2, 3):
         await add(first.log, call(number))
     clock.set_back(8)
@@ -198,14 +198,18 @@ async def test_receipts_conflicts_and_shapes_stay(start: Starter, again: Starter
     first = await start()
     receipt = await add(first.log, call(1), unrecognised=[("llm.x",)])
     await add(first.log, call(1, source="kong", input_tokens=7))
-    shown = await first.log.receipt(receipt.id), await first.log.conflicts(), await first.log.unrecognised()
+    shown = (
+        await first.log.receipt(receipt.id),
+        await first.log.conflicts(),
+        await first.log.unrecognised_items(),
+    )
 
     second = await again(first)
 
     after = (
         await second.log.receipt(receipt.id),
         await second.log.conflicts(),
-        await second.log.unrecognised(),
+        await second.log.unrecognised_items(),
     )
     assert shown == after
     assert first.incarnation == second.incarnation
@@ -343,7 +347,7 @@ async def test_a_start_with_a_clock_that_is_ahead_forgets_no_ids(tmp_path: Path)
     await spool.close()
     machine.move(30 * 86_400)
     spool = await opened()
-    await spool.log.retain()
+    await spool.log.run_retention()
     await spool.close()
     machine.move(-30 * 86_400)
     spool = await opened()

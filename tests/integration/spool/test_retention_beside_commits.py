@@ -35,7 +35,7 @@ async def test_commits_go_on_while_retention_plans_runs_of_ids(
         return plan(oldest)
 
     monkeypatch.setattr(OldestIds, "plan_fold", slow)
-    retention = asyncio.create_task(spool.log.retain())
+    retention = asyncio.create_task(spool.log.run_retention())
     try:
         assert await asyncio.to_thread(is_planning.wait, WAIT_S)
         async with asyncio.timeout(WAIT_S):

@@ -246,7 +246,7 @@ async def test_acknowledged_commits_that_the_log_lost_are_counted(
     )
     for number in range(10):
         await add(first.log, call(number))
-    await first.log.retain()  # this call writes the note
+    await first.log.run_retention()  # this call writes the note
     directory = killed(first.directory, tmp_path / "damaged")
     log = directory / "spool.sqlite-wal"
     if damage == "cut":
@@ -361,10 +361,10 @@ async def test_deliveries_that_are_lost_are_sent_again(start: Starter) -> None:
     await first.deliveries.set_routes([ROUTE])
     for number in range(10):
         await add(first.log, call(number))
-    done = await first.deliveries.take_due(ROUTE.name, now=1e12, max_records=4)
+    done = await first.deliveries.take_due_delivery(ROUTE.name, now=1e12, max_records=4)
     assert done is not None
     await first.deliveries.settle(done, Settlement(delivered=4))
-    assert await first.deliveries.take_due(ROUTE.name, now=1e12, max_records=4)
+    assert await first.deliveries.take_due_delivery(ROUTE.name, now=1e12, max_records=4)
     await first.close()
     with sqlite3.connect(first.directory / "spool.sqlite") as connection:
         connection.execute("DELETE FROM deliveries")
@@ -373,7 +373,7 @@ async def test_deliveries_that_are_lost_are_sent_again(start: Starter) -> None:
     spool = await start()
     await spool.deliveries.set_routes([ROUTE])
 
-    again = await spool.deliveries.take_due(ROUTE.name, now=1e12, max_records=4)
+    again = await spool.deliveries.take_due_delivery(ROUTE.name, now=1e12, max_records=4)
     assert again is not None
     assert again.first == 5
     assert again.last == 8
@@ -398,10 +398,10 @@ async def test_a_route_whose_row_is_lost_goes_on_where_it_was(start: Starter, lo
     await first.deliveries.set_routes([ROUTE])
     for number in range(10):
         await add(first.log, call(number))
-    done = await first.deliveries.take_due(ROUTE.name, now=1e12, max_records=4)
+    done = await first.deliveries.take_due_delivery(ROUTE.name, now=1e12, max_records=4)
     assert done is not None
     await first.deliveries.settle(done, Settlement(delivered=4))
-    assert await first.deliveries.take_due(ROUTE.name, now=1e12, max_records=4)
+    assert await first.deliveries.take_due_delivery(ROUTE.name, now=1e12, max_records=4)
     await first.close()  # this call writes the note
     with sqlite3.connect(first.directory / "spool.sqlite") as connection:
         connection.executescript(lost)
@@ -411,7 +411,7 @@ async def test_a_route_whose_row_is_lost_goes_on_where_it_was(start: Starter, lo
     spool = await start()
     await spool.deliveries.set_routes([ROUTE])
 
-    again = await spool.deliveries.take_due(ROUTE.name, now=1e12, max_records=100)
+    again = await spool.deliveries.take_due_delivery(ROUTE.name, now=1e12, max_records=100)
     assert again is not None
     assert 5 == again.first
     (route,) = await spool.deliveries.routes()
@@ -579,7 +579,7 @@ async def test_a_damaged_row_of_a_commit_that_nobody_counted_again_goes_with_its
     )
     clock.move(8 * 86_400)
     await add(spool.log, call(10))
-    assert 10 == await spool.log.retain()
+    assert 10 == await spool.log.run_retention()
     await assert_books_balance(spool.log)
     assert 11 == (await spool.log.verify()).topics[AI_TELEMETRY]["accepted"]
 

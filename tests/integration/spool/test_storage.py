@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spool.clock import SystemClock
-from spool.engines import open_storage, recover_file
+from spool.engines import import_damaged_file, open_storage
 from spool.errors import OtherSchema, SpoolLocked
 from spool.registry.operators import Actor
 from spool.registry.scopes import INGEST
@@ -77,7 +77,7 @@ async def test_what_another_build_wrote_is_not_touched(
         with pytest.raises(OtherSchema, match=message):
             await open_storage(options(left))
         with pytest.raises(OtherSchema, match=message):
-            await recover_file(options(left), tmp_path / "spool.sqlite")
+            await import_damaged_file(options(left), tmp_path / "spool.sqlite")
         with pytest.raises(OtherSchema, match=message):
             await ENGINE.tables(options(left))
     assert before == contents(left)

@@ -147,7 +147,7 @@ def append_as(
 
     async def append() -> Receipt:
         with turns.new_request(name) as work:
-            await work.set_party()
+            await work.set_party_in_turn()
             calls = [call(first + number, source=name) for number in range(records)]
             return await writer.append(replace(submission(calls), pending=waiting))
 
@@ -161,7 +161,7 @@ async def test_one_party_does_not_fill_a_group_while_others_wait() -> None:
     """
     turns, groups = FairTurns(), HeldGroups()
     writer = GroupWriter(groups.commit, groups.between)
-    turns.active_party("busy").charge_time(10.0)
+    turns.find_or_add_party("busy").charge_time(10.0)
     appended = [append_as(writer, turns, "busy", 1)]
     await asyncio.wait_for(groups.began.wait(), 60)
     appended += [append_as(writer, turns, "busy", 40, first=1000 * number) for number in range(1, 26)]
@@ -177,12 +177,12 @@ async def test_many_parties_that_used_little_share_a_group() -> None:
     """Requests of 100 records under 40 keys share one commit in their order, like those of one key."""
     turns, groups = FairTurns(), HeldGroups()
     writer = GroupWriter(groups.commit, groups.between)
-    turns.active_party("first").charge_time(0.01)
+    turns.find_or_add_party("first").charge_time(0.01)
     appended = [append_as(writer, turns, "first", 1)]
     await asyncio.wait_for(groups.began.wait(), 60)
     names = [f"key {number}" for number in range(40)]
     for number, name in enumerate(names):
-        turns.active_party(name).charge_time((40 - number) / 1000)
+        turns.find_or_add_party(name).charge_time((40 - number) / 1000)
         appended.append(append_as(writer, turns, name, 100, first=1000 * number))
     await groups.let_go(writer, appended)
     assert [{"first": 1}, dict.fromkeys(names, 100)] == groups.groups
@@ -197,7 +197,7 @@ async def test_little_of_a_busy_party_goes_with_one_that_used_less(*, is_waiting
     """
     turns, groups = FairTurns(), HeldGroups()
     writer = GroupWriter(groups.commit, groups.between)
-    turns.active_party("busy").charge_time(10.0)
+    turns.find_or_add_party("busy").charge_time(10.0)
     appended = [append_as(writer, turns, "busy", 1)]
     await asyncio.wait_for(groups.began.wait(), 60)
     waiting = 31 if is_waiting else 0
@@ -239,7 +239,7 @@ async def test_behind_a_group_of_one_that_used_far_more_others_have_their_turn()
     turns, groups = FairTurns(), HeldGroups()
     groups.go_on.set()
     writer = GroupWriter(groups.commit, groups.between)
-    turns.active_party("busy").charge_time(10.0)
+    turns.find_or_add_party("busy").charge_time(10.0)
     async with asyncio.timeout(60):
         await append_as(writer, turns, "small", 1)
         await append_as(writer, turns, "busy", 1)
@@ -262,7 +262,7 @@ async def test_who_used_little_waits_for_nobody() -> None:
     turns, groups = FairTurns(), HeldGroups()
     groups.go_on.set()
     writer = GroupWriter(groups.commit, groups.between)
-    turns.active_party("small").charge_time(0.05)
+    turns.find_or_add_party("small").charge_time(0.05)
     async with asyncio.timeout(60):
         await append_as(writer, turns, "newcomer", 1)
         for number in range(3):
@@ -280,7 +280,7 @@ async def test_behind_a_small_party_another_need_not_rest_longer() -> None:
     turns, groups = FairTurns(), HeldGroups()
     groups.go_on.set()
     writer = GroupWriter(groups.commit, groups.between)
-    turns.active_party("busy").charge_time(10.0)
+    turns.find_or_add_party("busy").charge_time(10.0)
     async with asyncio.timeout(60):
         for number in range(3):
             await append_as(writer, turns, "small", 1, first=number)
@@ -299,7 +299,7 @@ async def test_parties_that_used_alike_do_not_rest_for_each_other() -> None:
     groups.go_on.set()
     writer = GroupWriter(groups.commit, groups.between)
     for name, used_s in (("one", 10.0), ("other", 6.0)):
-        turns.active_party(name).charge_time(used_s)
+        turns.find_or_add_party(name).charge_time(used_s)
     async with asyncio.timeout(60):
         for number in range(4):
             await append_as(writer, turns, ("one", "other")[number % 2], 1, first=number)
@@ -326,7 +326,7 @@ async def test_a_running_group_of_a_busy_party_gives_way_once() -> None:
     """
     turns, groups = FairTurns(), OvertakenGroups()
     groups.writer = writer = GroupWriter(groups.commit, groups.between)
-    turns.active_party("busy").charge_time(10.0)
+    turns.find_or_add_party("busy").charge_time(10.0)
     appended = [append_as(writer, turns, "busy", 40)]
     await asyncio.wait_for(groups.began.wait(), 60)
     appended.append(append_as(writer, turns, "small", 1))
@@ -351,8 +351,8 @@ async def test_a_running_group_gives_way_to_far_less_alone(used_s: float) -> Non
     """A running group does not give way if its own party used little, or not much more than the new one."""
     turns, groups = FairTurns(), OvertakenGroups()
     groups.writer = writer = GroupWriter(groups.commit, groups.between)
-    turns.active_party("one").charge_time(0.15 if used_s < 1 else 10.0)
-    turns.active_party("other").charge_time(used_s if used_s > 1 else 0.0)
+    turns.find_or_add_party("one").charge_time(0.15 if used_s < 1 else 10.0)
+    turns.find_or_add_party("other").charge_time(used_s if used_s > 1 else 0.0)
     first = append_as(writer, turns, "one", 40)
     await asyncio.wait_for(groups.began.wait(), 60)
     behind = append_as(writer, turns, "other", 1)
@@ -372,8 +372,8 @@ async def test_of_a_group_that_gave_way_nothing_is_kept_twice(
     it.
     """
     spool, turns = await start(), FairTurns()
-    turns.active_party("busy").charge_time(10.0)
-    began, goes_on, plan = threading.Event(), threading.Event(), Planner.plan
+    turns.find_or_add_party("busy").charge_time(10.0)
+    began, goes_on, plan = threading.Event(), threading.Event(), Planner.plan_group
 
     def held(*args: Any) -> Any:
         planned = plan(*args)
@@ -383,10 +383,10 @@ async def test_of_a_group_that_gave_way_nothing_is_kept_twice(
 
     async def append(name: str, *records: tuple[Record, Identity]) -> Receipt:
         with turns.new_request(name) as work:
-            await work.set_party()
+            await work.set_party_in_turn()
             return await add(spool.log, *records)
 
-    monkeypatch.setattr(Planner, "plan", held)
+    monkeypatch.setattr(Planner, "plan_group", held)
     busy = asyncio.create_task(append("busy", *map(call, range(40)), unidentified(40)))
     await asyncio.to_thread(began.wait, 60)
     small = asyncio.create_task(append("small", call(99)))
@@ -551,7 +551,7 @@ def unidentified(number: int) -> tuple[Record, Identity]:
 
 
 @pytest.mark.parametrize(
-    "fails", [Planner.apply_plan, DuplicateIndex.add], ids=lambda method: method.__qualname__
+    "fails", [Planner.apply_plan, DuplicateIndex.add_ids], ids=lambda method: method.__qualname__
 )
 async def test_what_is_on_disk_is_never_committed_again(
     start: Starter,

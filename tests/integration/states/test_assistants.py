@@ -19,7 +19,7 @@ from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome,
 from gateway.devices.agent.probe.places import PLACES
 from gateway.devices.fleet.uses import UseMemory
 from gateway.people.authentication.bearer import Bearer
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
 from spool.registry.tables.inventory import Machine
@@ -74,7 +74,7 @@ class Laptop:
         link = AgentLink(forward=forward, oldest_at=now - LOOK_S if forward else None, calls=self._calls)
         found = assistant_and_policy_states(machine, link, ("user", "use"), now=now, memories=self._memories)
         spool = {"records": int(bool(forward)), "oldest_age_s": LOOK_S if forward else 0.0}
-        return {"device_id": self.assistant, "sent_at": moment(now), "spool": spool, **found}
+        return {"device_id": self.assistant, "sent_at": utc_iso(now), "spool": spool, **found}
 
 
 class Site:

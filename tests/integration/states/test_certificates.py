@@ -21,7 +21,7 @@ from gateway.cli import main
 from gateway.configuration.certificates import certificate_ends, certificate_troubles
 from gateway.configuration.sections import Config, OidcSettings, ServerSettings
 from spool.engines import POSTGRES
-from spool.record import moment
+from spool.record import utc_iso
 from spool.settings import StorageSettings
 from tests.acceptance.conftest import ARCHIVE, Tollhouse
 from tests.integration.states import faces
@@ -228,7 +228,7 @@ def test_all_faces_agree(tmp_path: Path) -> None:
         assert 1 == code
         for setting, (days, severity) in planted.items():
             at = (NOW + timedelta(days=days)).timestamp()
-            title = f"The certificate of {setting} expires on {moment(at)}"
+            title = f"The certificate of {setting} expires on {utc_iso(at)}"
             assert severity == causes[title]["severity"] == insights[title]["severity"]
             status = "problem" if severity == "critical" else "warning"
             assert [status] == [mark for mark, words in said if words.startswith(title)]

@@ -16,7 +16,7 @@ import pytest
 from gateway.configuration.reader import load
 from gateway.service.assembly.storage import open_storage
 from spool.clock import SystemClock
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.operators import Actor
 from spool.registry.scopes import AI_HUB, INGEST
 from tests.acceptance.conftest import ARCHIVE, Tollhouse
@@ -50,7 +50,7 @@ class PlantedKey:
     @property
     def title(self) -> str:
         text = (
-            f"The API key {self.name} {'expired' if self.tries else 'expires'} on {moment(self.expires_at)}"
+            f"The API key {self.name} {'expired' if self.tries else 'expires'} on {utc_iso(self.expires_at)}"
         )
         return f"{text} and is still used" if self.tries else text
 
@@ -121,7 +121,7 @@ def test_each_sender_reads_the_state_of_its_key(site: Site) -> None:
         assert (200 if key.state == "Enabled" else 401) == status, name
         assert (key.state == "Disabled") == ("is disabled" in text), name
         assert (key.state == "Expired") == ("expired on" in text), name
-    assert f"expired on {moment(BY_NAME['over'].expires_at)}" in site.answers["over"][1]
+    assert f"expired on {utc_iso(BY_NAME['over'].expires_at)}" in site.answers["over"][1]
     status, text = faces.send(site.house, site.secrets["over"][:-1] + "!")
     assert (401, True) == (status, "this API key is unknown or was deleted" in text)
 

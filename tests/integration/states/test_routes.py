@@ -72,7 +72,9 @@ async def test_a_path_that_cannot_be_written(serve: Serve, tmp_path: Path, type:
     faces = await faces_of(await serve(config=config), tmp_path / "data-0")
     storage = faces.server.app.services.storage
     if type == "file":  # a lake writes only full files, and those of past hours
-        await storage.deliveries.set_state(f"archive/{AI_TELEMETRY}", PARKED, f"{path}: Not a directory")
+        await storage.deliveries.set_route_state(
+            f"archive/{AI_TELEMETRY}", PARKED, f"{path}: Not a directory"
+        )
     await add(storage.log, call(1))
     route = await _stopped(faces, f"archive/{AI_TELEMETRY}")
     assert PARKED == route.state

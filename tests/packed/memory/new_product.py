@@ -49,11 +49,11 @@ def compared() -> dict[str, object]:
     from gateway.normalise.memory.pace import AT_ONCE
     from gateway.normalise.memory.spans import SpanMemory
     from gateway.normalise.outcome import Options
-    from spool.packed.native import load
+    from spool.packed.native import load_native
     from spool.record import Inference
     from tests.packed.memory.both_ways import by_rules, run
 
-    memory, different, calls = SpanMemory(load(), AT_ONCE), 0, list[Inference]()
+    memory, different, calls = SpanMemory(load_native(), AT_ONCE), 0, list[Inference]()
     for number in range(SENT):
         if number == LEARNED:
             memory.spans.clear()

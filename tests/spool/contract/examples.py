@@ -25,7 +25,7 @@ class Observed:
     def __init__(self) -> None:
         self.commits: list[Commit] = []
 
-    def committed(self, commit: Commit) -> None:
+    def note_commit(self, commit: Commit) -> None:
         self.commits.append(commit)
 
     @property

@@ -23,7 +23,7 @@ async def begun(spooled: Spooled, count: int) -> None:
 
 
 async def due(spooled: Spooled, *, max_records: int = 100, route: str = ROUTE) -> Delivery | None:
-    return await spooled.deliveries.take_due(route, now=spooled.clock.now(), max_records=max_records)
+    return await spooled.deliveries.take_due_delivery(route, now=spooled.clock.now(), max_records=max_records)
 
 
 async def taken(spooled: Spooled, *, max_records: int = 100, route: str = ROUTE) -> Delivery:
@@ -58,7 +58,7 @@ async def test_numbers_above_a_border_are_left_for_later(spooled: Spooled) -> No
     now = spooled.clock.now()
 
     async def cut(below: int) -> Delivery | None:
-        return await spooled.deliveries.take_due(ROUTE, now=now, max_records=10, below=below)
+        return await spooled.deliveries.take_due_delivery(ROUTE, now=now, max_records=10, below=below)
 
     first = await cut(13)
     assert first is not None
@@ -94,7 +94,7 @@ async def test_what_waits_in_a_restored_copy_keeps_its_keys(spooled: Spooled) ->
     """
     await begun(spooled, 20)
     before = await taken(spooled, max_records=10)
-    await spooled.deliveries.reopen_restored(hold_back=None)
+    await spooled.deliveries.reopen_after_restore(hold_back=None)
     await spooled.deliveries.set_routes([SPEC])
     after = await taken(spooled, max_records=10)
     assert before.idempotency_key == after.idempotency_key
@@ -110,7 +110,7 @@ async def test_what_is_held_back_is_settled_by_hand(spooled: Spooled) -> None:
     await begun(spooled, 30)
     await deliver(spooled, await taken(spooled, max_records=10))
     await taken(spooled, max_records=10)
-    await spooled.deliveries.reopen_restored(hold_back="of a backup")
+    await spooled.deliveries.reopen_after_restore(hold_back="of a backup")
     await spooled.deliveries.set_routes([SPEC])
     assert None is await due(spooled)
     assert {"delivered": 10, "unknown": 20} == await spooled.terms()
@@ -269,7 +269,7 @@ async def test_what_was_in_hand_at_the_end_is_ambiguous(
     waiting, in_hand = await taken(spooled, max_records=10), await taken(spooled, max_records=10)
     await spooled.deliveries.retry(waiting, reason="503", not_before=0, answer="503")
     if mark is not None:
-        await spooled.deliveries.mark(in_hand, mark)
+        await spooled.deliveries.store_mark(in_hand, mark)
     await spooled.deliveries.set_routes([SPEC])
     again = [await taken(spooled) for _ in range(2)]
     assert [False, ambiguous] == [one.ambiguous for one in again]
@@ -299,11 +299,11 @@ async def test_who_took_it_before_changes_nothing(spooled: Spooled, verb: str) -
     shown = await spooled.deliveries.unsettled_deliveries()
     await VERBS[verb](spooled.deliveries, before)
     with pytest.raises(TakenOver):
-        await spooled.deliveries.mark(before, "7 42")
+        await spooled.deliveries.store_mark(before, "7 42")
     assert spooled.deliveries.fenced == 2
     assert await spooled.deliveries.unsettled_deliveries() == shown
     assert await due(spooled) is None
-    await spooled.deliveries.mark(now, "7 43")
+    await spooled.deliveries.store_mark(now, "7 43")
     await deliver(spooled, now)
     assert {"delivered": 2} == await spooled.terms()
     assert spooled.deliveries.fenced == 2
@@ -320,7 +320,7 @@ async def test_an_ambiguous_batch_is_no_source_of_probes(spooled: Spooled) -> No
     single = await taken(spooled, max_records=1)
     await spooled.deliveries.retry(batch, reason="no answer", not_before=0, ambiguous=True)
     await spooled.deliveries.retry(single, reason="400", not_before=0, answer="400", refused_at=1.0)
-    probe = await spooled.deliveries.take_probe(ROUTE, now=spooled.clock.now(), max_suspects=16)
+    probe = await spooled.deliveries.take_probe_delivery(ROUTE, now=spooled.clock.now(), max_suspects=16)
     assert probe is not None
     assert span(batch) == span(probe)
     assert batch.idempotency_key == probe.idempotency_key
@@ -371,7 +371,7 @@ async def test_a_dead_letter_goes_again_with_its_record(spooled: Spooled) -> Non
     await spooled.deliveries.set_aside(await taken(spooled, max_records=1), error="400", status="400")
     await deliver(spooled, await taken(spooled))
     (letter,) = await spooled.deliveries.dead_letters()
-    assert 1 == await spooled.deliveries.dead_retry([letter.id, 999])
+    assert 1 == await spooled.deliveries.retry_dead_letters([letter.id, 999])
     assert {"delivered": 1, "queued": 1} == await spooled.terms()
     assert 3 == (await spooled.state()).progress
     again = await taken(spooled)
@@ -392,8 +392,8 @@ async def test_a_dead_letter_goes_again_with_another_record(spooled: Spooled) ->
     (letter,) = await spooled.deliveries.dead_letters()
     edited = replace(call(1), request_model="gpt-5")
     with pytest.raises(NotThere):
-        await spooled.deliveries.dead_edit(letter.id + 99, edited)
-    await spooled.deliveries.dead_edit(letter.id, edited)
+        await spooled.deliveries.edit_dead_letter(letter.id + 99, edited)
+    await spooled.deliveries.edit_dead_letter(letter.id, edited)
     assert {"queued": 1} == await spooled.terms()
     again = await taken(spooled)
     assert again.kept is not None and [edited] == list(again.kept.records)
@@ -407,7 +407,7 @@ async def test_a_discarded_letter_is_counted(spooled: Spooled) -> None:
     await begun(spooled, 1)
     await spooled.deliveries.set_aside(await taken(spooled), error="400", status="400")
     (letter,) = await spooled.deliveries.dead_letters()
-    assert [1, 0] == [await spooled.deliveries.dead_discard([letter.id]) for _ in range(2)]
+    assert [1, 0] == [await spooled.deliveries.discard_dead_letters([letter.id]) for _ in range(2)]
     assert {"discarded": 1} == await spooled.terms()
 
 
@@ -503,7 +503,7 @@ async def test_a_probe_is_far_from_what_was_refused(spooled: Spooled) -> None:
     await spooled.deliveries.retry(batch, reason="400", not_before=0, answer="400")
     probes = []
     for _ in range(4):
-        probe = await spooled.deliveries.take_probe(ROUTE, now=0, max_suspects=2)
+        probe = await spooled.deliveries.take_probe_delivery(ROUTE, now=0, max_suspects=2)
         assert probe is not None
         probes.append(span(probe))
         await spooled.deliveries.retry(probe, reason="400", not_before=0, answer="400", refused_at=1.0)
@@ -515,7 +515,7 @@ async def test_a_probe_is_far_from_what_was_refused(spooled: Spooled) -> None:
 async def test_a_probe_of_an_uncut_backlog_is_one_record(spooled: Spooled) -> None:
     """If no delivery exists yet, a probe creates one with a single record."""
     await begun(spooled, 10)
-    assert (1, 1) == span(await spooled.deliveries.take_probe(ROUTE, now=0, max_suspects=1))
+    assert (1, 1) == span(await spooled.deliveries.take_probe_delivery(ROUTE, now=0, max_suspects=1))
 
 
 async def test_start_now_leaves_out_what_is_there(spooled: Spooled) -> None:
@@ -564,7 +564,7 @@ async def test_declaring_takes_everything_out_of_hand(spooled: Spooled, clock: M
 async def test_a_mark_comes_back_with_its_delivery(spooled: Spooled) -> None:
     """After a crash, a file destination finds what it has to undo."""
     await begun(spooled, 1)
-    await spooled.deliveries.mark(await taken(spooled), "8:42:1000")
+    await spooled.deliveries.store_mark(await taken(spooled), "8:42:1000")
     await spooled.deliveries.set_routes([SPEC])
     assert "8:42:1000" == (await taken(spooled)).mark
 
@@ -587,7 +587,7 @@ async def test_an_unknown_delivery_is_settled_once(spooled: Spooled, sent: bool)
     await spooled.deliveries.set_routes([SPEC])
     await spooled.add(calls(1, 2))
     delivery = await taken(spooled)
-    await spooled.deliveries.mark(delivery, "0")
+    await spooled.deliveries.store_mark(delivery, "0")
     await spooled.deliveries.mark_unknown(delivery, reason="no answer")
     assert await due(spooled) is None
     (unknown,) = await spooled.deliveries.unknown_deliveries()
@@ -652,7 +652,9 @@ async def test_a_retried_letter_may_become_unknown(spooled: Spooled) -> None:
     """
     await begun(spooled, 1)
     await spooled.deliveries.set_aside(await taken(spooled), error="400", status="400")
-    await spooled.deliveries.dead_retry([letter.id for letter in await spooled.deliveries.dead_letters()])
+    await spooled.deliveries.retry_dead_letters(
+        [letter.id for letter in await spooled.deliveries.dead_letters()]
+    )
     await spooled.deliveries.mark_unknown(await taken(spooled), reason="no answer")
     (unknown,) = await spooled.deliveries.unknown_deliveries()
     assert unknown.kept is not None
@@ -673,9 +675,9 @@ async def test_a_letter_of_a_dropped_route_can_only_be_discarded(spooled: Spoole
     await spooled.deliveries.delete_route(other.name)
     letters = [letter.id for letter in await spooled.deliveries.dead_letters()]
     with pytest.raises(NotAllowed, match=other.name):
-        await spooled.deliveries.dead_retry(letters)
+        await spooled.deliveries.retry_dead_letters(letters)
     assert letters == [letter.id for letter in await spooled.deliveries.dead_letters()]
-    assert 2 == await spooled.deliveries.dead_discard(letters)
+    assert 2 == await spooled.deliveries.discard_dead_letters(letters)
     assert {"discarded": 1} == await spooled.terms()
 
 
@@ -715,7 +717,7 @@ async def test_routes_do_not_see_each_other(spooled: Spooled) -> None:
 async def test_the_state_of_a_route_is_kept(spooled: Spooled, clock: MovedClock) -> None:
     """Operators see the state, its reason, the queue and the age of the oldest record."""
     await begun(spooled, 10)
-    await spooled.deliveries.set_state(ROUTE, "parked", "403 key disabled")
+    await spooled.deliveries.set_route_state(ROUTE, "parked", "403 key disabled")
     clock.move(90)
     state = await spooled.state()
     assert state.state == "parked"
@@ -736,7 +738,7 @@ async def test_a_route_says_since_when_it_stands(spooled: Spooled, clock: MovedC
         ("parked", "401", parked), ("parked", "403", parked), ("refusing", "422", parked + 180),
         ("running", None, None), ("running", "503", None), ("parked", "401", parked + 450),
     ):  # fmt: skip
-        await spooled.deliveries.set_state(ROUTE, state, reason)
+        await spooled.deliveries.set_route_state(ROUTE, state, reason)
         found = await spooled.state()
         assert found.state == state
         assert found.reason == reason
@@ -748,7 +750,7 @@ async def test_a_route_says_since_when_it_stands(spooled: Spooled, clock: MovedC
 
 async def test_an_unknown_route_is_named(spooled: Spooled) -> None:
     with pytest.raises(NotThere, match="nowhere/usage-events"):
-        await spooled.deliveries.take_due(f"nowhere/{USAGE_EVENTS}", now=0, max_records=1)
+        await spooled.deliveries.take_due_delivery(f"nowhere/{USAGE_EVENTS}", now=0, max_records=1)
 
 
 async def test_a_delivery_that_was_dropped_while_in_hand_changes_nothing(spooled: Spooled) -> None:
@@ -775,7 +777,7 @@ async def test_what_could_not_be_said_of_a_delivery(spooled: Spooled) -> None:
     first = await taken(spooled)
     assert isinstance(spooled.deliveries, SentDeliveries)
     with pytest.raises(SpoolUnavailable):
-        await spooled.deliveries._finish(first, fail)
+        await spooled.deliveries._apply_transition(first, fail)
     second = await taken(spooled)
     assert span(second) == (1, 10)
     assert first.idempotency_key == second.idempotency_key
@@ -796,7 +798,7 @@ async def test_a_delivery_that_is_given_back(spooled: Spooled) -> None:
     now = spooled.clock.now()
     await spooled.deliveries.retry(answered, reason="429", not_before=now, answer="429")
     for delivery in (given, answered):
-        await spooled.deliveries.give_back(delivery, reason="away", not_before=now + 60)
+        await spooled.deliveries.requeue_as_ambiguous(delivery, reason="away", not_before=now + 60)
     again = await taken(spooled)
     assert span(again) == (11, 20)
     assert again.ambiguous is False
@@ -814,4 +816,4 @@ async def test_what_somebody_else_has_settled_is_not_sent(spooled: Spooled) -> N
     delivery = await taken(spooled)
     await deliver(spooled, delivery)
     with pytest.raises(TakenOver):
-        await spooled.deliveries.mark(delivery, "7 42")
+        await spooled.deliveries.store_mark(delivery, "7 42")

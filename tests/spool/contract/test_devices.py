@@ -64,14 +64,14 @@ class Counted:
         self.writes.append(len(wanted.devices))
         return await self.rows.write(wanted)
 
-    async def outlast_commits(self) -> None:
-        await self.rows.outlast_commits()
+    async def wait_for_running_commits(self) -> None:
+        await self.rows.wait_for_running_commits()
 
     async def failed_expectations(self, wanted: DeviceWrite) -> Expectations:
         return await self.rows.failed_expectations(wanted)
 
-    async def rows_of_others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
-        return await self.rows.rows_of_others(ids)
+    async def rows_changed_elsewhere(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
+        return await self.rows.rows_changed_elsewhere(ids)
 
     async def unenrolled_names(self) -> Sequence[Unenrolled]:
         return await self.rows.unenrolled_names()
@@ -85,11 +85,11 @@ class EndedSlowly(Counted):
         self.waits, self.may_end = asyncio.Event(), asyncio.Event()
         self.changed: dict[str, Device | None] = {}
 
-    async def outlast_commits(self) -> None:
+    async def wait_for_running_commits(self) -> None:
         self.waits.set()
         await self.may_end.wait()
 
-    async def rows_of_others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
+    async def rows_changed_elsewhere(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
         return self.changed
 
 
@@ -186,7 +186,7 @@ async def test_a_touched_device_waits_for_a_working_disk(rows: Counted) -> None:
     table = await DeviceTable.open(rows)
     await table.replace_row(device())
     rows.broken = True
-    table.change_soon("laptop-1", lambda known: replace(known, last_telemetry=9.0))
+    table.change_and_write_soon("laptop-1", lambda known: replace(known, last_telemetry=9.0))
     await table.flush()
     rows.broken = False
     await table.close()
@@ -276,7 +276,7 @@ async def test_a_deleted_device_is_gone_for_good(rows: Counted) -> None:
     """
     table = await DeviceTable.open(rows)
     await asyncio.gather(*(table.replace_row(device(id)) for id in ("gone", "touched", "back", "stays")))
-    table.change_soon("touched", lambda known: replace(known, last_seen=5.0))
+    table.change_and_write_soon("touched", lambda known: replace(known, last_seen=5.0))
     change = AuditedChange(actor=ACTOR, action="device.delete", target="gone")
     deleting = asyncio.create_task(table.delete(["gone", "touched", "back", "unknown"], [change]))
     await asyncio.sleep(0)
@@ -312,7 +312,7 @@ async def test_a_change_is_a_function_of_the_row(rows: Counted) -> None:
     )
     with pytest.raises(NotThere):
         await table.update("other", require_known(lambda known: replace(known, user="ada")))
-    table.change_soon("other", lambda known: replace(known, user="ada"))
+    table.change_and_write_soon("other", lambda known: replace(known, user="ada"))
     await table.close()
     assert [device(hostname="mill", user="ada")] == (await DeviceTable.open(rows)).all()
 
@@ -349,7 +349,7 @@ async def test_what_others_write_while_a_key_ends_is_not_changed_again() -> None
     )
     await rows.waits.wait()
     rows.changed = dict(again)
-    await table.catch_up(["revoked", "deleted"])
+    await table.read_foreign_changes(["revoked", "deleted"])
     rows.may_end.set()
     await ending
     assert again == {id: table.find(id) for id in again}

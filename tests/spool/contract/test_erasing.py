@@ -15,7 +15,7 @@ import pytest
 
 from gateway.devices.states import device_revoker
 from spool.deliveries.values import RouteSpec
-from spool.erasing import AGAIN_AFTER_S, erase_from_storage, follow_once
+from spool.erasing import AGAIN_AFTER_S, continue_due_erasures, erase_from_storage
 from spool.erasure import MAX_FILE_BYTES, Erasure, erasures_to_json, new_erasure, read_erasures
 from spool.errors import Invalid, NotAllowed
 from spool.identity import Identity
@@ -192,16 +192,16 @@ async def test_an_interrupted_erasure_is_finished(storage: Storage, clock: Moved
     await store(storage, [call(id=b"1" * 16, user="ada", start_time=int(NOON - 60) * NS)])
     erasure = erasure_of(people, ["ada"], NOON)
     await storage.registry.erase(erasure, (), ROOT)
-    assert 1 == await follow_once(storage, clock, device_revoker(""))
+    assert 1 == await continue_due_erasures(storage, clock, device_revoker(""))
     [pseudonym] = erasure.names.values()
     assert {pseudonym: 1} == await stored_users(storage)
-    assert 0 == await follow_once(storage, clock, device_revoker(""))
+    assert 0 == await continue_due_erasures(storage, clock, device_revoker(""))
     for second, id in ((-30, b"2"), (30, b"3")):
         await store(storage, [call(id=id * 16, user="ada", start_time=int(NOON + second) * NS)])
     clock.move(AGAIN_AFTER_S + 1)
-    assert 1 == await follow_once(storage, clock, device_revoker(""))
+    assert 1 == await continue_due_erasures(storage, clock, device_revoker(""))
     assert {pseudonym: 2, "ada": 1} == await stored_users(storage)
-    assert 0 == await follow_once(storage, clock, device_revoker(""))
+    assert 0 == await continue_due_erasures(storage, clock, device_revoker(""))
 
 
 async def test_limits_of_enforcers_have_no_name(storage: Storage) -> None:
@@ -353,12 +353,12 @@ async def test_a_changed_delivery_has_a_new_key(storage: Storage, clock: MovedCl
     people = use_people(storage)
     await store(storage, [call(user="ada")])
     await storage.deliveries.set_routes([RouteSpec(name=ROUTE, topic=AI_TELEMETRY, required=True)])
-    first = await storage.deliveries.take_due(ROUTE, now=clock.now(), max_records=10)
+    first = await storage.deliveries.take_due_delivery(ROUTE, now=clock.now(), max_records=10)
     assert first is not None
     done = await erased(storage, erasure_of(people, ["ada"], NOON + 1))
     assert 1 == done.records.deliveries
     await storage.deliveries.retry(first, reason="unreachable", not_before=clock.now())
-    second = await storage.deliveries.take_due(ROUTE, now=clock.now() + 60, max_records=10)
+    second = await storage.deliveries.take_due_delivery(ROUTE, now=clock.now() + 60, max_records=10)
     assert second is not None and second.idempotency_key != first.idempotency_key
 
 

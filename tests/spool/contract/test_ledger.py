@@ -26,7 +26,7 @@ from spool.ledger.ledger_rows import LedgerRows, LedgerStore
 from spool.ledger.queries import CostQuery, CostRow, Derived
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import WIDTH, Dimensions
-from spool.log.planning.corrections import taken_back
+from spool.log.planning.corrections import take_back_correction
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry, Submission
 from spool.record import AI_TELEMETRY, NS, Correction, Inference, Record, UsageMetric
@@ -495,7 +495,7 @@ async def test_a_call_that_was_taken_back_counts_nothing(ledgers: Ledgers) -> No
     log.add([counted, failed, large])
     log.add(
         [
-            taken_back(each, 0, counted.id, counted, now_ns=int((BEGIN + 5 * HOUR) * NS))
+            take_back_correction(each, 0, counted.id, counted, now_ns=int((BEGIN + 5 * HOUR) * NS))
             for each in (failed, large)
         ],
         at=BEGIN + 5 * HOUR,

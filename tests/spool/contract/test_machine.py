@@ -181,7 +181,7 @@ class Engines(RuleBasedStateMachine):
 
     @rule()
     def retention(self) -> None:
-        assert self.run(self.memory.log.retain()) == self.run(self.disk.log.retain())
+        assert self.run(self.memory.log.run_retention()) == self.run(self.disk.log.run_retention())
 
     @rule()
     def a_route_is_declared(self) -> None:
@@ -196,9 +196,11 @@ class Engines(RuleBasedStateMachine):
         sent = []
         for one in self.both:
             if probes:
-                delivery = self.run(one.deliveries.take_probe(ROUTE.name, now=now, max_suspects=2))
+                delivery = self.run(one.deliveries.take_probe_delivery(ROUTE.name, now=now, max_suspects=2))
             else:
-                delivery = self.run(one.deliveries.take_due(ROUTE.name, now=now, max_records=records))
+                delivery = self.run(
+                    one.deliveries.take_due_delivery(ROUTE.name, now=now, max_records=records)
+                )
             sent.append(delivery and visible(delivery))
             if delivery:
                 self.run(outcome(one.deliveries, delivery))
@@ -210,7 +212,7 @@ class Engines(RuleBasedStateMachine):
         for one in self.both:
             letters = self.run(one.deliveries.dead_letters())
             if letters:
-                decide = one.deliveries.dead_retry if again else one.deliveries.dead_discard
+                decide = one.deliveries.retry_dead_letters if again else one.deliveries.discard_dead_letters
                 assert 1 == self.run(decide([letters[choice % len(letters)].id]))
             unknowns = self.run(one.deliveries.unknown_deliveries())
             if unknowns:

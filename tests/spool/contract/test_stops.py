@@ -91,7 +91,9 @@ class Installation:
         if stop == RESTORED:
             backup = self._root / f"backup-{self._lives}"
             await backups.back_up(self._open[-1].copy, backup, version="1", made_at="", records={})
-            backups.put_in_place(backups.unpack(backup, backups.check(backup), place), place)
+            backups.put_in_place(
+                backups.unpack_backup(backup, backups.read_checked_manifest(backup), place), place
+            )
         elif stop == KILLED and self._options.storage.engine == SQLITE:
             killed(self._options.directory, place)
         elif stop == KILLED:
@@ -222,7 +224,7 @@ async def test_what_a_stop_knew_the_start_knows(
         await installation.stop_and_start(ends[1])
         await assert_all_is_known(installation.log, reports)
     clock.move(RETENTION_S + 1)
-    while await installation.log.retain():
+    while await installation.log.run_retention():
         pass
     await assert_all_is_known(installation.log, reports)
     await installation.stop_and_start(ends[1])
@@ -311,7 +313,7 @@ async def test_whatever_came_before_a_stop_is_known_after_it(
         elif kind == "time":
             clock.move(chance.choice([1, HOLD_S + 1, RETENTION_S // 2]))
         elif kind == "retention":
-            await installation.log.retain()
+            await installation.log.run_retention()
         elif kind == "stop":
             await installation.stop_and_start(chance.choice([CLOSED, KILLED]))
             before = await accepted(installation.log)

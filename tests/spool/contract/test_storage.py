@@ -42,10 +42,10 @@ async def test_retention_waits_for_the_ledger(storage: Storage, clock: MovedCloc
         Submission(topic=AI_TELEMETRY, received=1, records=[call(id=identity.id)], identities=[identity])
     )
     clock.move(30 * 86400)
-    await storage.log.retain()
+    await storage.log.run_retention()
     assert 1 == len(await storage.log.read(AI_TELEMETRY, 1, 1))
     await storage.ledger.catch_up(storage.log)
-    await storage.log.retain()
+    await storage.log.run_retention()
     assert [] == list(await storage.log.read(AI_TELEMETRY, 1, 1))
     assert 1 == (await storage.ledger.state()).rows
 

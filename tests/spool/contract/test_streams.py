@@ -141,11 +141,11 @@ async def test_settled_totals_make_room_and_begin_anew(open_spool: Opener, clock
     spool = await open_spool(max_stream_bytes=8000)
     hours = [operation(n, start_time=(NOON + n * HOUR) * NS) for n in range(1, 31)]
     await add(spool, *hours)
-    await spool.log.retain()
+    await spool.log.run_retention()
     assert 30 == len(await spool.streams.totals("calls"))
     clock.move(8 * 86_400)
     await add(spool, operation(31, element_name="new"))
-    await spool.log.retain()
+    await spool.log.run_retention()
     left = await spool.streams.totals("calls")
     gone = 31 - len(left)
     assert 10 < gone < 30
@@ -164,10 +164,10 @@ async def test_totals_older_than_their_retention_go(open_spool: Opener, clock: M
     spool = await open_spool(stream_retention=30 * 86_400)
     await add(spool, operation(1), operation(2, start_time=(NOON + 10 * 86_400) * NS))
     clock.move(29 * 86_400)
-    await spool.log.retain()
+    await spool.log.run_retention()
     assert 2 == len(await spool.streams.totals("calls"))
     clock.move(2 * 86_400)
-    await spool.log.retain()
+    await spool.log.run_retention()
     assert 1 == len(await spool.streams.totals("calls"))
 
 

@@ -23,7 +23,7 @@ def test_a_quota_that_the_disk_does_not_know_makes_no_reserve_flap(tmp_path: Pat
     turns = 0
     for _ in range(2400):  # every 0.1 s, a commit fails, and then the test commit succeeds
         turns += reserve.restore() and (tmp_path / FILE).exists()
-        reserve.give_up()
+        reserve.release()
         clock.move(0.1)
     assert 2 < turns <= 12
     clock.move(MOST_WAIT_S)
@@ -33,7 +33,7 @@ def test_a_quota_that_the_disk_does_not_know_makes_no_reserve_flap(tmp_path: Pat
 def test_it_comes_back_at_once_where_there_is_room_again(tmp_path: Path) -> None:
     reserve = Reserve(tmp_path, MovedClock())
     assert reserve.restore()
-    reserve.give_up()
+    reserve.release()
     assert not (tmp_path / FILE).exists()
     assert reserve.restore()
     assert (tmp_path / FILE).stat().st_size == SIZE

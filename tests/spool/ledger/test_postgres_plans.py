@@ -72,13 +72,13 @@ async def test_numbers_of_a_filter_are_read_in_three_ways(
         derived={even.name: even},
     )
     statements = list[str]()
-    ask = PostgresLedgerRows._run_once_used
+    ask = PostgresLedgerRows._run_unprepared
 
     def noted(self: PostgresLedgerRows, statement: str, parameters: StatementParameters) -> Any:
         statements.append(statement)
         return ask(self, statement, parameters)
 
-    monkeypatch.setattr(PostgresLedgerRows, "_run_once_used", noted)
+    monkeypatch.setattr(PostgresLedgerRows, "_run_unprepared", noted)
     found = []
     for most_looked_up, most_listed in ((10_000, 50_000), (0, 50_000), (0, 0)):
         monkeypatch.setattr("spool.postgres.ledger.MOST_LOOKED_UP", most_looked_up)

@@ -36,7 +36,7 @@ from spool.log.planning.corrections import (
     late_report_correction,
     merge_correction,
     placement_correction,
-    taken_back,
+    take_back_correction,
 )
 from spool.record import NS, Correction, Inference, Record, UsageMetric
 from tests.spool.ledger.engines import MEMORY, POSTGRES, SQLITE, Ledgers
@@ -258,7 +258,7 @@ class Calls:
         now = int(self.clock.at) * NS
         fields = {"input_tokens": later.call.input_tokens}
         change = merge_correction(first.call, first.corrections, later.call, fields, now_ns=now)
-        gone = taken_back(later.call, later.corrections, first.call.id, later.call, now_ns=now)
+        gone = take_back_correction(later.call, later.corrections, first.call.id, later.call, now_ns=now)
         if change is not None:
             first.call, first.corrections = change.after, first.corrections + 1
         self.calls.remove(later)

@@ -27,10 +27,10 @@ class NoRoutes:
     def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]:
         return {}
 
-    def lowest_needed(self, connection: Connection, topic: str) -> int | None:
+    def lowest_needed_number(self, connection: Connection, topic: str) -> int | None:
         return None
 
-    def skip_below(self, connection: Connection, numbers: Mapping[str, int]) -> Mapping[str, int]:
+    def skip_records_below(self, connection: Connection, numbers: Mapping[str, int]) -> Mapping[str, int]:
         return {}
 
 

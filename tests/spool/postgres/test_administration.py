@@ -13,10 +13,10 @@ import pytest
 from spool.errors import NotAllowed, SpoolError
 from spool.postgres.address import address_problems, open_database, read_or_store_facts, read_secret
 from spool.postgres.administration import (
-    bring_up_to_date,
     change_shared_settings,
     create_storage,
     describe_database,
+    upgrade_schema,
 )
 from spool.postgres.database import Unconfirmed
 from spool.postgres.migrations import VERSION
@@ -35,7 +35,7 @@ def storage(unmade_schema: Schema, tmp_path: Path) -> StorageSettings:
 async def test_what_is_there_stays_as_it_is(storage: StorageSettings) -> None:
     """Secret, schema and facts are created once. The `init` of a second node finds them."""
     with pytest.raises(NotAllowed, match="tollhouse storage init"):
-        await bring_up_to_date(storage)
+        await upgrade_schema(storage)
     first = await create_storage(storage, SETTINGS)
     assert first["secret_made"] is True
     assert first["version_before"] == 0
@@ -46,7 +46,7 @@ async def test_what_is_there_stays_as_it_is(storage: StorageSettings) -> None:
     assert again["version_before"] == VERSION
     assert again["incarnation"] == first["incarnation"]
     assert read_secret(storage) == secret
-    assert await bring_up_to_date(storage) == {
+    assert await upgrade_schema(storage) == {
         "schema": storage.schema, "version_before": VERSION, "version": VERSION
     }  # fmt: skip
 
@@ -57,7 +57,7 @@ async def test_a_migration_is_done_once_the_standby_has_it(storage: StorageSetti
     """
     await create_storage(storage, SETTINGS)
     with pytest.raises(Unconfirmed, match="standby"):
-        await bring_up_to_date(replace(storage, durability=REPLICATED))
+        await upgrade_schema(replace(storage, durability=REPLICATED))
 
 
 async def test_another_secret_is_not_of_this_installation(storage: StorageSettings, tmp_path: Path) -> None:

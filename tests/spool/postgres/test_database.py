@@ -287,7 +287,7 @@ async def test_a_server_that_answers_is_waited_for_again(
     monkeypatch.setattr(lane, "LOOK_S", 0.1)
     monkeypatch.setattr(database.pool, "_target", replace(database._target, commit_timeout_s=0.1))
     monkeypatch.setattr(database.pool, "_silent_s", 0.2)
-    database._reachability.noticed_silence()
+    database._reachability.note_silence()
     await database.control.read(lambda connection: connection.execute("SELECT 1"))
     await database.read(lambda connection: connection.execute("SELECT pg_sleep(1)"))
 
@@ -311,7 +311,7 @@ async def test_an_old_primary_is_passed_over(cluster: Server, monkeypatch: pytes
 
     monkeypatch.setattr(ServerSession, "read_timeline", read_timeline)
     for one in (database, alone):
-        assert not one._reachability.is_old(2)
+        assert not one._reachability.note_and_compare_timeline(2)
     assert ("localhost", 2) == await asked(database)
     begins = Database(dsn)
     assert ("localhost", 2) == await asked(
@@ -386,7 +386,7 @@ async def test_a_disk_that_is_full_passes(database: Database, monkeypatch: pytes
     async def work() -> None:
         await database.run(lambda connection: connection.execute(statements.pop(0).encode()))
 
-    await held.run("retention", work)
+    await held.run_while_leased("retention", work)
     assert [] == statements
 
 

@@ -36,7 +36,7 @@ class Node(Spooled):
     follow: Callable[[], Awaitable[None]]
 
     async def take(self, *, max_records: int = 10) -> Delivery | None:
-        return await self.deliveries.take_due(ROUTE, now=self.clock.now(), max_records=max_records)
+        return await self.deliveries.take_due_delivery(ROUTE, now=self.clock.now(), max_records=max_records)
 
     async def taken(self, *, max_records: int = 10) -> Delivery:
         delivery = await self.take(max_records=max_records)
@@ -48,7 +48,7 @@ class Node(Spooled):
 
     async def hold(self) -> asyncio.Task[None]:
         """Run a task under the route's lease. From now on only the test renews sessions."""
-        task = asyncio.create_task(self.leases.run(ROUTE, forever))
+        task = asyncio.create_task(self.leases.run_while_leased(ROUTE, forever))
         await asyncio.sleep(0)
         assert self.leases._keeper is not None
         self.leases._keeper.cancel()
@@ -117,7 +117,7 @@ async def node(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[Opener]
             stack.push_async_callback(log.close)
             deliveries = PostgresDeliveries(database, log=log, leases=leases, clock=clock)
             opened = Node(log=log, deliveries=deliveries, clock=clock)
-            opened.database, opened.leases, opened.follow = database, leases, log.catch_up
+            opened.database, opened.leases, opened.follow = database, leases, log.read_foreign_commits
             return opened
 
         yield opener
@@ -144,7 +144,7 @@ async def test_what_a_dead_gateway_had_in_hand_is_sent_by_another_one(
     assert again.ambiguous is True
     await first.deliver(lost)
     with pytest.raises(TakenOver):
-        await first.deliveries.mark(lost, "7 42")
+        await first.deliveries.store_mark(lost, "7 42")
     assert await first.terms() == {"queued": 10}
     assert first.deliveries.fenced == 2
     await second.deliver(again)
@@ -306,9 +306,9 @@ class Verbs:
     async def send(self) -> None:
         table, now = self.node.deliveries, self.clock.now()
         if self.random.random() < 0.3:
-            delivery = await table.take_probe(ROUTE, now=now, max_suspects=2)
+            delivery = await table.take_probe_delivery(ROUTE, now=now, max_suspects=2)
         else:
-            delivery = await table.take_due(ROUTE, now=now, max_records=self.random.randint(1, 5))
+            delivery = await table.take_due_delivery(ROUTE, now=now, max_records=self.random.randint(1, 5))
         if delivery is None:
             return
         outcome = self.random.randrange(6)
@@ -329,7 +329,7 @@ class Verbs:
         table = self.node.deliveries
         letters, unknowns = await table.dead_letters(), await table.unknown_deliveries()
         if letters:
-            decision = self.random.choice([table.dead_retry, table.dead_discard])
+            decision = self.random.choice([table.retry_dead_letters, table.discard_dead_letters])
             await decision([each.id for each in self.random.sample(letters, min(2, len(letters)))])
         if unknowns:
             with suppress(NotThere):  # another worker may have been faster
@@ -405,13 +405,13 @@ async def test_what_an_operator_asks_of_one_gateway_the_others_see(node: Opener)
     await first.deliver(await first.taken(max_records=1))
     (letter,) = await second.deliveries.dead_letters()
     (unknown,) = await second.deliveries.unknown_deliveries()
-    assert 1 == await second.deliveries.dead_retry([letter.id])
+    assert 1 == await second.deliveries.retry_dead_letters([letter.id])
     await second.deliveries.settle_unknown(unknown.id, sent=False)
     assert 1 == await second.deliveries.replay(ROUTE, since=0, until=2e9, dry_run=False)
     for _ in range(3):
         await first.deliver(await first.taken())
     assert {"delivered": 3} == await second.terms()
-    await second.deliveries.set_state(ROUTE, "parked", "401")
+    await second.deliveries.set_route_state(ROUTE, "parked", "401")
     assert {ROUTE: "parked"} == await first.routes()
     assert [] == list((await first.log.verify()).imbalances)
 
@@ -455,7 +455,7 @@ async def test_locks_are_taken_in_one_order(
         table = f"{fresh_schema.name}.dead"
         other.execute(f"SELECT 1 FROM {table} WHERE id = (SELECT max(id) FROM {table}) FOR UPDATE".encode())
         ids = [letter.id for letter in await one.deliveries.dead_letters()]
-        several = asyncio.create_task(one.deliveries.dead_retry(ids))
+        several = asyncio.create_task(one.deliveries.retry_dead_letters(ids))
         waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND pid <> pg_backend_pid()"
         while look.execute(waiting).fetchone() is None:  # noqa: ASYNC110 - the server tells nobody
             await asyncio.sleep(0.01)

@@ -45,8 +45,8 @@ class Node:
 
     async def looks(self, times: int) -> None:
         for _ in range(times):
-            await self.follower.read_changes()
-            await self.follower.read_changed()
+            await self.follower.read_registry_changes()
+            await self.follower.read_changed_rows()
 
 
 async def opened(database: Database, clock: MovedClock) -> Node:
@@ -136,10 +136,10 @@ async def test_the_definitions_of_streams(nodes: tuple[Node, Node]) -> None:
     await here.database.transaction(put)
     with there.shared.book.claim(Stream(name="seats", type=ALLOCATION)):
         pass
-    await there.follower.read_rest()
+    await there.follower.read_unannounced()
     assert ["calls", "seats"] == [stream.name for stream in there.shared.book.all()]
     await here.database.transaction(drop)
-    await there.follower.read_rest()
+    await there.follower.read_unannounced()
     assert ["seats"] == [stream.name for stream in there.shared.book.all()]
 
 
@@ -153,7 +153,7 @@ async def test_the_rest_is_known_within_seconds(nodes: tuple[Node, Node]) -> Non
     await here.devices.replace_row(DEVICE)
     await nodes[1].looks(1)
     await here.registry.keys.store_accesses({key.id: MovedClock().now()})
-    here.devices.change_soon("laptop-1", lambda known: replace(known, last_seen=9.0))
+    here.devices.change_and_write_soon("laptop-1", lambda known: replace(known, last_seen=9.0))
     await here.devices.flush()
     await here.container_files.announce(
         ClusterIdentity("1", "eu", "mill"),
@@ -162,7 +162,7 @@ async def test_the_rest_is_known_within_seconds(nodes: tuple[Node, Node]) -> Non
         expires_at=9e9,
     )
     for _ in range(REST_EVERY):
-        await nodes[1].follower.read_rest()
+        await nodes[1].follower.read_unannounced()
     assert [MovedClock().now()] == [each.last_accessed for each in there.registry.keys.all()]
     assert [9.0] == [each.last_seen for each in there.devices.all()]
     assert 1 == there.container_files.sums.row_count
@@ -181,7 +181,7 @@ async def test_a_look_that_fails_is_made_up_for(
         raise SpoolUnavailable("the database is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(PostgresDevices, "rows_of_others", fails)
+        patch.setattr(PostgresDevices, "rows_changed_elsewhere", fails)
         with pytest.raises(SpoolUnavailable):
             await nodes[1].looks(1)
     assert [DEVICE] == there.devices.all()
@@ -214,7 +214,7 @@ async def test_a_row_that_cannot_be_read_ends_nothing(
         raise ValueError("no JSON")
 
     with monkeypatch.context() as patch:
-        patch.setattr(PostgresDevices, "rows_of_others", damaged)
+        patch.setattr(PostgresDevices, "rows_changed_elsewhere", damaged)
         there.follower.start()
         await here.shared.devices.replace_row(DEVICE)
         async with asyncio.timeout(30):
@@ -232,12 +232,12 @@ async def test_keys_are_known_while_every_connection_for_questions_is_busy(nodes
     released = threading.Event()
     questions = [asyncio.ensure_future(there.database.read(lambda _: released.wait(30))) for _ in range(POOL)]
     there.follower.start()
-    rest = asyncio.ensure_future(there.follower.read_rest())
+    rest = asyncio.ensure_future(there.follower.read_unannounced())
     seen = there.shared.registry.version
     await here.shared.registry.note_change(ACTOR, "test", "nothing")
     try:
         async with asyncio.timeout(30):
-            await there.follower.read_changes()
+            await there.follower.read_registry_changes()
             assert not rest.done()
             assert seen == there.shared.registry.version
             assert there.shared.registry.is_fresh
@@ -254,7 +254,7 @@ async def test_a_device_that_went_before_the_first_look(nodes: tuple[Node, Node]
     """
     here, there = nodes[0].shared, nodes[1].shared
     await here.devices.replace_row(DEVICE)
-    await there.devices.catch_up(None)
+    await there.devices.read_foreign_changes(None)
     await here.devices.delete(["laptop-1"], [])
     await there.registry.catch_up()  # this call sets the position from which the registry reads changes
     await nodes[1].looks(1)

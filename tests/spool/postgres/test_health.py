@@ -141,7 +141,7 @@ async def test_gateways_and_their_leases_are_counted(database: Database) -> None
     await migrate_schema(database)
     clock = SystemClock()
     leases = PostgresLeases(database, clock, name="a", version="1")
-    running = asyncio.create_task(leases.run("retention", asyncio.Event().wait))  # type: ignore[arg-type]
+    running = asyncio.create_task(leases.run_while_leased("retention", asyncio.Event().wait))  # type: ignore[arg-type]
     found = await reaches(database, lambda one: one.leases_held == 1)
     assert found.nodes == 1
     assert found.leases_free == 0
@@ -162,8 +162,8 @@ async def test_gateways_and_their_leases_are_counted(database: Database) -> None
 
 async def test_attempts_to_connect_that_failed_are_counted() -> None:
     database = Database("host=127.0.0.1 port=1 dbname=none sslmode=disable")
-    assert 0 == database.failed_connections
+    assert 0 == database.failed_connection_count
     with pytest.raises(SpoolUnavailable):
         await read_health(database, LOCAL)
-    assert 1 == database.failed_connections
+    assert 1 == database.failed_connection_count
     await database.close()

@@ -43,7 +43,9 @@ class Node:
 
     async def begin(self, *names: str) -> None:
         """Start tasks. From now on only the test renews the session."""
-        self.tasks += [asyncio.create_task(self.leases.run(name, self.work(name))) for name in names]
+        self.tasks += [
+            asyncio.create_task(self.leases.run_while_leased(name, self.work(name))) for name in names
+        ]
         await asyncio.sleep(0)
         assert self.leases._keeper is not None
         self.leases._keeper.cancel()
@@ -99,7 +101,7 @@ async def test_a_gateway_alone_runs_everything(node: Opener) -> None:
     alone = node("a")
     await alone.begin(*TASKS)
     assert set(TASKS) == alone.running
-    (shown,) = await alone.leases.nodes()
+    (shown,) = await alone.leases.node_states()
     assert shown.name == "a"
     assert shown.version == "1.2.3"
     assert shown.is_live is True
@@ -151,7 +153,9 @@ async def test_what_a_dead_gateway_ran_is_taken_over(node: Opener, clock: MovedC
     clock.move(0.2)
     await second.look()
     assert set(TASKS) == second.running
-    assert [("a", False), ("b", True)] == [(one.name, one.is_live) for one in await second.leases.nodes()]
+    assert [("a", False), ("b", True)] == [
+        (one.name, one.is_live) for one in await second.leases.node_states()
+    ]
 
 
 async def test_a_gateway_that_was_frozen_begins_a_new_session(node: Opener, clock: MovedClock) -> None:
@@ -174,7 +178,7 @@ async def test_what_an_operator_asks_elsewhere_wakes_the_holder(node: Opener) ->
     """An operator may use any gateway. The gateway that runs the route checks within a second, once."""
     first, second = node("a"), node("b")
     woken: list[str] = []
-    run = first.leases.run("up/a", first.work("up/a"), wake=lambda: woken.append("up/a"))
+    run = first.leases.run_while_leased("up/a", first.work("up/a"), wake=lambda: woken.append("up/a"))
     first.tasks.append(asyncio.create_task(run))
     await first.begin("ledger")
     await second.leases.wake_tasks("up/a")
@@ -199,11 +203,13 @@ async def test_a_stop_hands_over_at_once(node: Opener) -> None:
 async def test_a_stop_during_the_first_look_hands_over_at_once(node: Opener) -> None:
     """A session that the database already has, but whose answer was not awaited, ends with the stop."""
     first, second = node("a"), node("b")
-    first.tasks += [asyncio.create_task(first.leases.run(name, first.work(name))) for name in TASKS]
+    first.tasks += [
+        asyncio.create_task(first.leases.run_while_leased(name, first.work(name))) for name in TASKS
+    ]
     for _ in range(5):  # the look is on its thread now, and its answer cannot have arrived
         await asyncio.sleep(0)
     await first.leases.close()
-    assert not any(found.is_live for found in await second.leases.nodes() if found.name == "a")
+    assert not any(found.is_live for found in await second.leases.node_states() if found.name == "a")
     await second.begin(*TASKS)
     assert set(TASKS) == second.running
 
@@ -213,7 +219,9 @@ async def test_without_the_database_nothing_runs_for_long(
 ) -> None:
     """Without the database, a gateway's tasks soon end, because it cannot know which gateway has them by now."""
     cut_off = node("a")
-    cut_off.tasks.append(asyncio.create_task(cut_off.leases.run("ledger", cut_off.work("ledger"))))
+    cut_off.tasks.append(
+        asyncio.create_task(cut_off.leases.run_while_leased("ledger", cut_off.work("ledger")))
+    )
     await cut_off.until_running("ledger")
 
     @asynccontextmanager
@@ -240,7 +248,7 @@ async def test_a_database_that_does_not_answer_ends_the_session_in_time(
     task ends before the database answers, and starts again afterwards.
     """
     alone, is_asked, answers = node("a"), asyncio.Event(), asyncio.Event()
-    alone.tasks.append(asyncio.create_task(alone.leases.run("ledger", alone.work("ledger"))))
+    alone.tasks.append(asyncio.create_task(alone.leases.run_while_leased("ledger", alone.work("ledger"))))
     await alone.until_running("ledger")
     run = alone.database.control.run
 
@@ -277,7 +285,7 @@ async def test_what_is_let_go_ends_with_the_session(node: Opener, clock: MovedCl
     A task whose lease is given back may end in good order, but must end before another gateway may start it.
     """
     first, second = node("a"), node("b")
-    run = first.leases.run("up/a", first.work("up/a"), finish=lambda: None)
+    run = first.leases.run_while_leased("up/a", first.work("up/a"), finish=lambda: None)
     first.tasks.append(asyncio.create_task(run))
     await first.begin("up/b")
     await second.begin("up/a", "up/b")
@@ -305,17 +313,19 @@ async def test_settings_that_differ_are_told(node: Opener, clock: MovedClock) ->
     began = clock.now()
     for each in (one, other, silent):
         await each.begin("ledger")
-    assert () == tuple(await one.leases.settings())
+    assert () == tuple(await one.leases.node_settings())
     clock.move(2)
     # the other gateway still has the earlier settings
     other.leases.publish_settings({"hold": "x1", "prices": "y1"})
     one.leases.publish_settings({"hold": "x2", "prices": "y1"})
     for each in (one, other, silent):
         await each.look()
-    found = [(told.name, told.since - began, told.digests["hold"]) for told in await silent.leases.settings()]
+    found = [
+        (told.name, told.since - began, told.digests["hold"]) for told in await silent.leases.node_settings()
+    ]
     assert [("one", 2, "x2"), ("other", 0, "x1")] == found
     clock.move(SESSION_S - 1)
     await other.look()
     clock.move(2)
     await other.look()
-    assert () == tuple(await other.leases.settings())
+    assert () == tuple(await other.leases.node_settings())

@@ -19,9 +19,9 @@ from spool.log.protocols import Log
 from spool.log.values import Submission
 from spool.postgres.database import CommitUnknown, Connection, JoinedTransaction, Unconfirmed
 from spool.postgres.log import store
-from spool.postgres.log.finds import book_all
+from spool.postgres.log.finds import count_all_commits
 from spool.postgres.log.log import PostgresLog
-from spool.postgres.log.memory import catch_up
+from spool.postgres.log.memory import apply_commit_rows
 from spool.postgres.log.queries import LOCK_HEAD
 from spool.postgres.log.recount import Border, read_border
 from spool.postgres.log.retention import PERIOD_S
@@ -54,7 +54,7 @@ async def test_nodes_share_numbers_and_ids(open_log: LogOpener, clock: MovedCloc
 
     expected = [call(1, user="ada")[0], call(2)[0], call(3, team="search")[0]]
     for log in (one, other):
-        await log.catch_up()
+        await log.read_foreign_commits()
         assert expected == await everything(log)
         terms = await topic_terms(log)
         assert terms["accepted"] == 3
@@ -68,7 +68,7 @@ async def test_a_reader_at_rest_hears_of_what_another_node_committed(
 ) -> None:
     """A waiting reader wakes even if this node learns of the other node's commit during its own append."""
     one, other = await open_log(hold=10), await open_log(hold=10)
-    news = other.changes(AI_TELEMETRY)
+    news = other.watermark_changes(AI_TELEMETRY)
     assert 1 == await anext(news)
 
     async def following() -> int:
@@ -108,16 +108,16 @@ async def test_verbs_dealt_to_two_nodes_do_what_one_log_does(
         elif action < 0.85:
             clock.move(chance.choice([1, 11, 1900, 4000]))
         elif action < 0.92:
-            await node.close_what_is_due()
+            await node.close_due_records()
         else:
             if action < 0.96:
-                assert await memory.retain() == await node.retain()
+                assert await memory.run_retention() == await node.run_retention()
             for node in list(nodes):  # all processes end, and new processes replace them
                 await node.close()
                 nodes.remove(node)
                 nodes.append(await open_log(**settings))
         for node in nodes:  # a real node follows the others ten times a second
-            await node.catch_up()
+            await node.read_foreign_commits()
         if turn % 4 == 0:
             await _answer_alike(nodes, memory)
     await _answer_alike(nodes, memory)
@@ -129,7 +129,7 @@ async def test_verbs_dealt_to_two_nodes_do_what_one_log_does(
 async def _answer_alike(nodes: Sequence[PostgresLog], memory: Log) -> None:
     """Assert equal results, after each node has confirmed commits of other nodes."""
     for node in nodes:
-        await node.close_what_is_due()
+        await node.close_due_records()
     logs: Sequence[Log] = [*nodes, memory]
     assert 1 == len({log.next_number(AI_TELEMETRY) for log in logs})
     answers = [
@@ -166,7 +166,7 @@ async def test_nodes_append_at_once(open_log: LogOpener) -> None:
     )
     found = [record for record in await everything(nodes[0]) if record is not None]
     assert 31 == len(found) == len({record.id for record in found})
-    await nodes[1].catch_up()
+    await nodes[1].read_foreign_commits()
     assert found == await everything(nodes[1])
     await assert_books_balance(nodes[2])
 
@@ -227,8 +227,8 @@ async def test_a_lost_answer_is_looked_up(
 
     assert receipt.records == 2
     assert (await log.receipt(receipt.id))["new"] == 2
-    await other.catch_up()
-    await other.close_what_is_due()
+    await other.read_foreign_commits()
+    await other.close_due_records()
     for node in (log, other):
         assert [record, call(2)[0]] == await everything(node)
         await assert_books_balance(node)
@@ -264,7 +264,7 @@ async def test_a_node_that_is_ahead_of_the_database_reads_everything_again(open_
     log = await open_log(hold=0)
     await add(log, call(1))
     await add(log, call(2))
-    await log.catch_up()
+    await log.read_foreign_commits()
 
     def lose(connection: Connection) -> None:
         for statement in (
@@ -273,7 +273,7 @@ async def test_a_node_that_is_ahead_of_the_database_reads_everything_again(open_
         ):  # fmt: skip
             connection.execute(log._database.fill_in_names(statement))
 
-    await book_all(log._database)
+    await count_all_commits(log._database)
     await log._database.transaction(lose)
 
     await add(log, call(2), call(3))
@@ -294,7 +294,7 @@ async def test_damaged_terms_stop_no_books(open_log: LogOpener, caplog: pytest.L
         )
     )
     await add(log, call(2), call(3))
-    await book_all(log._database)
+    await count_all_commits(log._database)
     assert 2 == (await topic_terms(log))["accepted"]
     assert "the terms of a commit are damaged" in caplog.text
     assert "commit 1: its row is damaged" in (await log.verify()).imbalances
@@ -323,7 +323,7 @@ async def test_a_damaged_row_that_nobody_counted_again_goes_with_its_age(
     await log._follower.close()
     await add(log, call(1), call(2), ignored={"not_ai": 1})
     if is_counted:
-        await book_all(log._database)
+        await count_all_commits(log._database)
     await log._database.run(
         lambda one: one.execute(
             log._database.fill_in_names("UPDATE {schema}.commits SET terms = 'x' WHERE id = 1")
@@ -331,7 +331,7 @@ async def test_a_damaged_row_that_nobody_counted_again_goes_with_its_age(
     )
     clock.move(1000)
     await add(log, call(3))
-    await log.retain()
+    await log.run_retention()
     await assert_books_balance(log)
     assert (await topic_terms(log))["accepted"] == 3
     assert (await topic_terms(log))["expired"] == 2
@@ -364,18 +364,18 @@ async def test_a_node_that_is_far_behind_follows_in_parts(
 
     def noted(following: Following, rows: Sequence[CommitRow]) -> None:
         parts.append(len(rows))
-        catch_up(following, rows)
+        apply_commit_rows(following, rows)
 
     for module in ("commits", "memory"):
-        monkeypatch.setattr(f"spool.postgres.log.{module}.catch_up", noted)
+        monkeypatch.setattr(f"spool.postgres.log.{module}.apply_commit_rows", noted)
     one, appends, follows = [await open_log(hold=0) for _ in range(3)]
     for node in (appends, follows):
         await node._follower.close()
     for number in range(10):
         await add(one, call(number))
     await add(appends, call(3), call(10))
-    await follows.catch_up()
-    await follows.close_what_is_due()
+    await follows.read_foreign_commits()
+    await follows.close_due_records()
     assert 3 == max(parts)
     for node in (appends, follows):
         assert [call(number)[0] for number in range(11)] == await everything(node)
@@ -445,7 +445,7 @@ async def test_reports_at_several_nodes_are_bridged(open_log: LogOpener, clock: 
         await add(nodes[number], call(1, team=team))
     clock.move(11)
     for node in nodes:
-        await node.catch_up()
+        await node.read_foreign_commits()
         first, second = await everything(node)
         assert call(0, user="ada", team="search", also=names[0] + call(2)[0].id)[0] == first
         assert isinstance(second, Inference)
@@ -477,7 +477,7 @@ async def test_nested_reports_at_two_nodes_are_one_call(
         await add(node, report)
     clock.move(11)
     for node in (one, other):
-        await node.catch_up()
+        await node.read_foreign_commits()
         assert [first[0].id, stranger[0].id] == [record.id for record in await everything(node) if record]
     await assert_books_balance(one)
 
@@ -493,7 +493,7 @@ async def test_a_name_told_after_the_hold_is_known_to_every_node(
     record, known_as = call(1)
     await add(one, (record, known_as))
     clock.move(11)
-    await one.close_what_is_due()
+    await one.close_due_records()
     if is_folded:
         await one._folds.fold_all()
     await add(other, (record, known_as._replace(also=(b"told later......",))))
@@ -502,7 +502,7 @@ async def test_a_name_told_after_the_hold_is_known_to_every_node(
         later, own = call(number)
         await add(node, (later, own._replace(also=(b"told later......",))))
     clock.move(11)
-    await started.catch_up()
+    await started.read_foreign_commits()
     assert [record] == await everything(started)
     assert 3 == (await topic_terms(started))["duplicates"]
     await assert_books_balance(started)
@@ -518,14 +518,14 @@ async def test_a_start_under_which_a_period_goes_knows_its_calls(
     settings = {"hold": 0, "retention": 60}
     log = await open_log(**settings)
     await add(log, call(1), call(2))
-    assert await log._retention.begin_period(time.time() + 2 * PERIOD_S)
+    assert await log._retention.begin_period_if_full(time.time() + 2 * PERIOD_S)
     await add(log, call(3))
     loop, follow_all = asyncio.get_running_loop(), store._follow_all
     removed: list[int] = []
 
     async def remove() -> None:
         clock.move(100_000)
-        removed.append(await log.retain())
+        removed.append(await log.run_retention())
 
     def after_removal(*arguments: Any) -> str:
         if not removed:
@@ -596,7 +596,7 @@ async def test_a_reader_at_rest_hears_of_what_a_refused_append_followed(
     """A failed append has already read the earlier commits of other nodes."""
     one, other = await open_log(hold=0), await open_log(hold=0)
     other._follower._task.cancel()
-    news = other.changes(AI_TELEMETRY)
+    news = other.watermark_changes(AI_TELEMETRY)
     assert 1 == await anext(news)
 
     async def following() -> int:
@@ -605,7 +605,7 @@ async def test_a_reader_at_rest_hears_of_what_a_refused_append_followed(
     def full(connection: Connection, size: int) -> None:
         raise SpoolFull("no room", retry_after_s=1)
 
-    monkeypatch.setattr(other._upkeep._room, "check", full)
+    monkeypatch.setattr(other._upkeep._room, "require_room", full)
     waiting = asyncio.create_task(following())
     await asyncio.sleep(0)
     await add(one, call(1))
@@ -633,11 +633,11 @@ async def test_a_node_at_rest_finds_out_that_commits_work_again(
     with monkeypatch.context() as patch:
         patch.setattr(log._database.append, "run_joined", fail)
         with pytest.raises(SpoolUnavailable):
-            await log.close_what_is_due()
+            await log.close_due_records()
         assert not (await log.stats()).writable
-        await other.catch_up()
-        await other.close_what_is_due()
-        await log.catch_up()
+        await other.read_foreign_commits()
+        await other.close_due_records()
+        await log.read_foreign_commits()
     async with asyncio.timeout(60):
         while not (await log.stats()).writable:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.02)
@@ -675,8 +675,8 @@ async def test_retention_outlives_a_full_disk(open_log: LogOpener, monkeypatch: 
         raise SpoolFull("the disk of the database is full", retry_after_s=60)
 
     with monkeypatch.context() as patch:
-        patch.setattr(log._retention, "run", full)
-        assert 0 == await log.retain()
+        patch.setattr(log._retention, "remove_entries", full)
+        assert 0 == await log.run_retention()
 
 
 async def test_a_count_under_which_records_go_says_nothing_wrong(

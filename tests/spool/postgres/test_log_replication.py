@@ -36,7 +36,7 @@ async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
         await _let_go(pair, patient)
         # The node may have read its state while the server named no standby, so read it again.
         while not (await one.stats()).writable:
-            await one.catch_up()
+            await one.read_foreign_commits()
         pair.standby.stop()
         with pytest.raises(SpoolUnavailable):
             await add(one, call(2))
@@ -57,7 +57,7 @@ async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
         assert 1 == (await alone.receipt(receipt.id))["new"]
         assert [call(number)[0] for number in (1, 0, 2, 3)] == await everything(alone)
         await assert_books_balance(alone)
-        await one.catch_up()
+        await one.read_foreign_commits()
         # This node cannot know yet whether the standby has the newest record.
         assert 4 == one.closed_below(AI_TELEMETRY)
         found = await one.read(AI_TELEMETRY, 1, 4, with_open=True)
@@ -132,7 +132,7 @@ async def test_a_commit_that_waits_for_the_standby_holds_up_nobody(pair: Pair) -
 
 async def until_known(log: PostgresLog, count: int) -> None:
     while log.next_number(AI_TELEMETRY) <= count:
-        await log.catch_up()
+        await log.read_foreign_commits()
 
 
 async def send(log: PostgresLog, begin: int, answered: list[int]) -> None:

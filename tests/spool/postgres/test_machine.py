@@ -54,7 +54,7 @@ class Nodes(Engines):
         Return the node for this step, after it has followed the other one, as each does ten times a second.
         """
         node = self.chance.choice(self.nodes)
-        self.run(node.log.catch_up())
+        self.run(node.log.read_foreign_commits())
         return node
 
     @rule()

@@ -27,8 +27,8 @@ from spool.postgres.migrations import (
     VERSION,
     VERSIONS,
     Migration,
-    found_version,
     migrate_schema,
+    read_schema_version,
 )
 from spool.postgres.transfer.tables import tables_opener
 from spool.settings import POSTGRES, SpoolSettings
@@ -69,9 +69,9 @@ async def test_a_database_with_another_encoding_is_refused(cluster: Server, tmp_
 async def test_several_processes_begin_at_once(unmade_schema: Schema) -> None:
     """If several processes start at the same time, the first one creates the schema, and the others find it."""
     databases = [unmade_schema.database() for _ in range(4)]
-    assert await found_version(databases[0]) == 0
+    assert await read_schema_version(databases[0]) == 0
     await asyncio.gather(*(migrate_schema(database) for database in databases))
-    assert [await found_version(database) for database in databases] == [VERSION] * 4
+    assert [await read_schema_version(database) for database in databases] == [VERSION] * 4
     for database in databases:
         await database.close()
 
@@ -125,7 +125,7 @@ async def test_whoever_comes_second_waits_as_long_as_it_takes(
             await open_storage(options, engine=POSTGRES)
         assert not second.done()
     await second
-    assert VERSION == await found_version(database)
+    assert VERSION == await read_schema_version(database)
     logger.removeHandler(heard)
     await database.close()
 
@@ -159,7 +159,7 @@ async def test_a_node_works_beside_the_next_version_alone(
             await migrate_schema(database)
     else:
         await migrate_schema(database)
-        assert await found_version(database) == version
+        assert await read_schema_version(database) == version
 
 
 async def test_a_schema_of_another_build_is_refused(
@@ -192,7 +192,7 @@ async def test_a_schema_of_another_build_is_refused(
             open_storage(options, engine=POSTGRES),
             tables_opener(options),
             administration.create_storage(storage, SpoolSettings()),
-            administration.bring_up_to_date(storage),
+            administration.upgrade_schema(storage),
             administration.change_shared_settings(storage, {"hold": 1.0}),
             administration.describe_losses(storage, tmp_path),
         ):
@@ -231,7 +231,7 @@ async def test_the_next_version_is_added_once(database: Database) -> None:
     await migrate_schema(database)
     await asyncio.gather(*(migrate_schema(database, [*VERSIONS, ADDS]) for _ in range(3)))
     await migrate_schema(database)
-    assert await found_version(database) == VERSION + 1
+    assert await read_schema_version(database) == VERSION + 1
     columns = database.fill_in_names(
         "SELECT more FROM {schema}.commits UNION ALL SELECT NULL FROM {schema}.more"
     )
@@ -251,10 +251,10 @@ async def test_no_node_is_left_behind(
     await older.set_routes([])
     with pytest.raises(NotAllowed, match=rf"cellar \(Tollhouse 1.2.3, version {VERSION}\)"):
         await migrate_schema(database, [*VERSIONS, *versions])
-    assert await found_version(database) == VERSION
+    assert await read_schema_version(database) == VERSION
     await older.close()
     await migrate_schema(database, [*VERSIONS, *versions])
-    assert await found_version(database) == VERSION + len(versions)
+    assert await read_schema_version(database) == VERSION + len(versions)
     with pytest.raises(OtherSchema, match=rf"version {VERSION + len(versions)} .* version {VERSION}"):
         await older.set_routes([])
 
@@ -270,7 +270,7 @@ async def test_a_node_that_was_left_behind_stops(database: Database, clock: Move
     clock.move(SESSION_S + 1)
     await migrate_schema(database, [*VERSIONS, NARROWS])
     with pytest.raises(OtherSchema):
-        await asyncio.wait_for(node.run("retention", forever), 30)
+        await asyncio.wait_for(node.run_while_leased("retention", forever), 30)
     await node.close()
 
 

@@ -14,8 +14,8 @@ from spool.postgres.streams import (
     PostgresStreamRows,
     PostgresStreams,
     SettledTotals,
+    deletable_totals,
     remove_totals,
-    settled_totals,
 )
 from spool.record import NS, BillingDrop, UnitCostOperation
 from spool.settings import SpoolSettings
@@ -70,7 +70,7 @@ async def test_totals_are_those_of_memory(fresh_schema: Schema) -> None:
 
             def commit(connection: Connection, operations: list[UnitCostOperation] = operations) -> None:
                 rows = PostgresStreamRows(connection, database)
-                rows.ask_rows(operations)()
+                rows.query_rows(operations)()
                 streams.apply_operations(rows, operations, now=1.0, since=0.0)
                 rows.flush()
 
@@ -126,7 +126,7 @@ async def test_settled_totals_go_after_their_time(fresh_schema: Schema) -> None:
         for at, gone in ((float(NOON), False), (late, True), (late, False)):
 
             def settled(connection: Connection, at: float = at) -> SettledTotals | None:
-                return settled_totals(connection, database, now=at, settings=settings, oldest_at=None)
+                return deletable_totals(connection, database, now=at, settings=settings, oldest_at=None)
 
             totals = await database.read(settled)
             assert gone == (totals is not None)
@@ -177,8 +177,8 @@ async def test_drops_are_those_of_memory(fresh_schema: Schema) -> None:
                     connection, month, [0]
                 )
         assert await memory.stored_bytes() == await kept.stored_bytes()
-        assert await memory.last_drop_by_connection() == await kept.last_drop_by_connection()
+        assert await memory.last_drop_at_by_connection() == await kept.last_drop_at_by_connection()
         assert await memory.delete_old_months("2026-11") == await kept.delete_old_months("2026-11")
         await kept.delete_connection("a")
-        assert {"b"} >= set(await kept.last_drop_by_connection())
+        assert {"b"} >= set(await kept.last_drop_at_by_connection())
         assert {} == await SqlBillingHours(PostgresTransactions(database)).sent_hours("a", 0, 10)

@@ -17,7 +17,7 @@ import pytest
 from spool.errors import Invalid, SpoolUnavailable
 from spool.postgres.connections.target import LIMITS, PROMISES
 from spool.postgres.database import Connection, Database, Unconfirmed
-from spool.postgres.migrations import VERSION, found_version, migrate_schema
+from spool.postgres.migrations import VERSION, migrate_schema, read_schema_version
 from tests.spool.postgres_cluster import Schema, Server
 
 
@@ -28,7 +28,7 @@ async def test_verbs_work_behind_a_pooler(pooler: str, unmade_schema: Schema) ->
     """
     database = Database(pooler, schema=unmade_schema.name, pooled=True)
     await migrate_schema(database)
-    assert await found_version(database) == VERSION
+    assert await read_schema_version(database) == VERSION
 
     def add(connection: Connection, place: int) -> list[tuple[str]]:
         keep = database.fill_in_names("INSERT INTO {schema}.facts (name, value) VALUES (%s, %s)")

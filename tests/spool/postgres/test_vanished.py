@@ -12,7 +12,7 @@ from spool.errors import NotClosed
 from spool.ledger.ledger import Ledger
 from spool.postgres.database import Connection
 from spool.postgres.ledger import PostgresLedger
-from spool.postgres.log.finds import book_all
+from spool.postgres.log.finds import count_all_commits
 from spool.postgres.log.log import PostgresLog
 from spool.record import AI_TELEMETRY
 from tests.moved_clock import MovedClock
@@ -36,7 +36,7 @@ async def lose_newest(log: PostgresLog) -> None:
         ):
             connection.execute(log._database.fill_in_names(statement))
 
-    await book_all(log._database)
+    await count_all_commits(log._database)
     await log._database.transaction(lose)
 
 
@@ -49,10 +49,10 @@ async def followed(open_log: LogOpener, clock: MovedClock, *, hold: int) -> Post
         await node._follower.close()
     await add(reads, call(1))
     clock.move(hold)
-    await reads.close_what_is_due()
-    await makes.catch_up()
+    await reads.close_due_records()
+    await makes.read_foreign_commits()
     await add(makes, call(2))
-    await reads.catch_up()
+    await reads.read_foreign_commits()
     clock.move(hold)
     return reads
 
@@ -90,7 +90,7 @@ async def test_proof_closes_what_another_node_committed(
     assert 2 == log.closed_below(AI_TELEMETRY)
     with pytest.raises(NotClosed):
         await log.read(AI_TELEMETRY, 1, 2, whole=True)
-    await log.close_what_is_due()
+    await log.close_due_records()
     assert 3 == log.closed_below(AI_TELEMETRY)
     assert [2] == [len(await everything(log))]
 
@@ -104,7 +104,7 @@ async def test_a_reader_hears_of_numbers_that_come_again(open_log: LogOpener, cl
     await add(log, call(1))
     await add(log, call(2))
     clock.move(10)
-    news = log.changes(AI_TELEMETRY)
+    news = log.watermark_changes(AI_TELEMETRY)
     assert 3 == await anext(news)
     await log._follower.close()
     await lose_newest(log)

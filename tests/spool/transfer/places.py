@@ -171,17 +171,17 @@ class Places:
         open_receipt = await add(log, call(5, at=self.clock.now(), user="u1"), call(6, at=self.clock.now()))
         assert open_receipt.records == 2
         now = self.clock.now()
-        sent = await deliveries.take_due(ROUTE, now=now, max_records=1)
+        sent = await deliveries.take_due_delivery(ROUTE, now=now, max_records=1)
         assert sent is not None
         await deliveries.settle(sent, Settlement(delivered=1))
-        refused = await deliveries.take_due(ROUTE, now=now, max_records=1)
+        refused = await deliveries.take_due_delivery(ROUTE, now=now, max_records=1)
         assert refused is not None
         await deliveries.set_aside(refused, error="no such field", status="400")
-        in_hand = await deliveries.take_due(ROUTE, now=now, max_records=2)
+        in_hand = await deliveries.take_due_delivery(ROUTE, now=now, max_records=2)
         assert in_hand is not None
         self.idempotency_key = in_hand.idempotency_key
         await deliveries.retry(in_hand, reason="away", not_before=now + 5, answer="503", ambiguous=True)
-        lost = await deliveries.take_due(OTHER, now=now, max_records=3)
+        lost = await deliveries.take_due_delivery(OTHER, now=now, max_records=3)
         assert lost is not None
         await deliveries.mark_unknown(lost, reason="cut off")
         await storage.ledger.catch_up(log)
@@ -256,7 +256,7 @@ async def shown(storage: Storage) -> dict[str, Any]:
         "books": books_of(await log.verify()),
         "known ids": (await log.stats()).duplicate_ids,
         "conflicts": await log.conflicts(),
-        "unrecognised": await log.unrecognised(),
+        "unrecognised": await log.unrecognised_items(),
         "event types": await log.event_types(),
         "routes": await deliveries.routes(),
         "unsettled": await deliveries.unsettled_deliveries(),

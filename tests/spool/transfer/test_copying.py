@@ -68,7 +68,7 @@ async def test_who_told_calls_is_copied(places: Places, receipt: str) -> None:
     for source, target in pairwise(["files", "postgres", "other files"]):
         await places.copy(source, target)
         storage = await places.open(target)
-        found = await storage.heard.find([CALLER])
+        found = await storage.heard.find_callers([CALLER])
         await storage.close()
         assert set(HEARD) == {sender for sender, _ in found}
         assert all(0 < places.clock.now() - at < KEPT_S for _, at in found)
@@ -89,7 +89,7 @@ async def test_a_series_that_was_forgotten_for_want_of_room_does_not_count_whole
     for name in names:
         await add(storage.log, points=[point(100, at=began + 1, since=began, series=name)])
         places.clock.move(10)
-    await storage.log.retain()
+    await storage.log.run_retention()
     await storage.close()
     for name, (source, target) in zip(names, pairwise(["files", "postgres", "other files"]), strict=False):
         await places.copy(source, target)
@@ -115,14 +115,14 @@ async def _works(storage: Storage, places: Places, receipt: str) -> None:
     assert view["duplicates"] == 2
     assert view["amended"] == 1
     clock.move(3600)
-    due = await deliveries.take_due(ROUTE, now=clock.now(), max_records=9)
+    due = await deliveries.take_due_delivery(ROUTE, now=clock.now(), max_records=9)
     assert due is not None
     assert due.first == 3
     assert places.idempotency_key == due.idempotency_key
     [unknown] = await deliveries.unknown_deliveries()
     assert OTHER == (await deliveries.settle_unknown(unknown.id, sent=False)).route
     [letter] = await deliveries.dead_letters()
-    assert 1 == await deliveries.dead_retry([letter.id])
+    assert 1 == await deliveries.retry_dead_letters([letter.id])
     assert storage.registry is not None
     made, _ = await storage.registry.keys.create(name="new", use_cases=["Send AI Telemetry"], actor=ACTOR)
     assert 3 == made.id  # the number of a deleted key is not used again
@@ -177,7 +177,7 @@ async def test_what_a_database_did_itself_is_copied(places: Places, receipt: str
         for route in (ROUTE, OTHER):
             await deliveries.delete_route(route)
         places.clock.move(8 * 86400)
-        assert await log.retain()
+        assert await log.run_retention()
         await add(log, call(9, at=places.clock.now()), call(9, at=places.clock.now(), source="kong"))
         assert 1 < (await log.books()).topics[AI_TELEMETRY]["expired"]
     finally:
@@ -284,7 +284,7 @@ async def test_numbers_whose_records_are_gone_never_come_again(places: Places, r
     try:
         places.clock.move(8 * 86400)
         await add(storage.log, call(9, at=places.clock.now()))
-        assert await storage.log.retain()
+        assert await storage.log.run_retention()
     finally:
         await storage.close()
     before = await places.said("files")

@@ -14,11 +14,11 @@ from spool.errors import NotAllowed
 from spool.postgres.address import open_database
 from spool.postgres.database import PostgresConnection
 from spool.postgres.migrations import VERSION, migrate_schema
-from spool.postgres.transfer.tables import OF_NODES, fetch_in_steps, kept_tables, tables_opener
+from spool.postgres.transfer.tables import OF_NODES, fetch_in_steps, tables_opener, tables_to_copy
 from spool.sql import facts
 from spool.sqlite.recovery import empty_database
 from spool.sqlite.transfer import COUNTED, PREPARE, TABLES
-from spool.transfer.tables import BYTES_AT_ONCE, kept_name
+from spool.transfer.tables import BYTES_AT_ONCE, portable_table_name
 from tests.spool.postgres_cluster import Schema, first_state
 from tests.spool.transfer.places import Places
 
@@ -31,7 +31,7 @@ async def test_every_table_of_a_schema_is_copied(new_schema: Callable[[], Schema
     schema = new_schema()
     database = open_database(schema.settings(tmp_path))
     await migrate_schema(database)
-    found = await database.read(partial(kept_tables, database))
+    found = await database.read(partial(tables_to_copy, database))
     await database.close()
     made, _ = first_state(schema.name)
     assert made - {"commits_1", "entries_1", "amendments_1"} == {*found.values(), *OF_NODES}
@@ -65,7 +65,7 @@ async def test_a_schema_gives_every_table_of_a_file(file: str, places: Places) -
     opened = await tables_opener(options)
     with opened() as given:
         for name, columns in needed.items():
-            assert set() == columns - set(given.table(kept_name(file, name)).columns), name
+            assert set() == columns - set(given.table(portable_table_name(file, name)).columns), name
 
 
 async def test_a_schema_of_a_later_release_is_no_source(places: Places) -> None:

@@ -18,7 +18,7 @@ from spool.turns.fair_turns import (
     Party,
     WorkInHand,
     current_work,
-    pause,
+    pause_for_others,
     run_in_background,
 )
 
@@ -26,17 +26,17 @@ from spool.turns.fair_turns import (
 def parties(turns: FairTurns, **used_s: float) -> list[Party]:
     found = []
     for name, seconds in used_s.items():
-        found.append(turns.active_party(name))
+        found.append(turns.find_or_add_party(name))
         found[-1].charge_time(seconds)
     return found
 
 
 async def work(turns: FairTurns, name: str, steps: int, order: list[str]) -> None:
     with turns.new_request(name) as one:
-        await one.set_party()
+        await one.set_party_in_turn()
         for _ in range(steps):
             order.append(name)
-            await pause()
+            await pause_for_others()
 
 
 async def passes_until(condition: Callable[[], bool]) -> None:
@@ -51,7 +51,7 @@ async def passes_until(condition: Callable[[], bool]) -> None:
 async def test_a_party_that_is_alone_works_as_it_comes() -> None:
     """A single party's work neither waits nor is scheduled."""
     turns, order = FairTurns(), list[str]()
-    turns.active_party("busy").charge_time(100.0)
+    turns.find_or_add_party("busy").charge_time(100.0)
     await asyncio.wait_for(work(turns, "busy", 3, order), 60)
     assert order == ["busy"] * 3
     assert turns.are_shared is False
@@ -65,14 +65,14 @@ async def test_who_had_something_to_commit_is_there_between_requests(commits: bo
     """
     now = 0.0
     turns = FairTurns(lambda: now)
-    sender = turns.active_party("sender")
+    sender = turns.find_or_add_party("sender")
     sender.charge_time(LITTLE_S / 2)
     if commits:
         turns.note_submission(sender)
     now = 1.0
-    turns.active_party("reads").charge_time(100.0)
+    turns.find_or_add_party("reads").charge_time(100.0)
     now = 2.0
-    turns.active_party("reads")
+    turns.find_or_add_party("reads")
     assert are_shared == turns.are_shared
 
 
@@ -87,9 +87,9 @@ async def test_many_parties_that_used_little_wait_for_nobody() -> None:
 
     async def request(name: str) -> None:
         with turns.new_request(name) as one:
-            await one.set_party()
+            await one.set_party_in_turn()
             begun.append(name)
-            await pause()
+            await pause_for_others()
 
     requests = [asyncio.create_task(request(name)) for name in names]
     await asyncio.sleep(0)
@@ -119,7 +119,7 @@ async def test_a_request_that_stands_still_holds_nobody_up_for_long() -> None:
 
     async def stand() -> None:
         with turns.new_request("slow") as one:
-            await one.set_party()
+            await one.set_party_in_turn()
             await is_over.wait()
 
     standing = asyncio.create_task(stand())
@@ -143,15 +143,15 @@ async def test_what_is_done_for_nobody_waits_for_who_used_little(used_s: float, 
 
     async def count() -> None:
         for _ in range(steps):
-            await pause()
+            await pause_for_others()
             order.append("background")
 
     with turns.new_request("other") as other, turns.new_request("one") as one:
-        await other.set_party()
-        await one.set_party()
+        await other.set_party_in_turn()
+        await one.set_party_in_turn()
         counting = asyncio.create_task(run_in_background(turns, count()))
         for _ in range(steps):
-            await one.pause()
+            await one.pause_for_others()
             order.append("request")
     await asyncio.wait_for(counting, 60)
     assert steps == order.count("background") == order.count("request")
@@ -214,16 +214,16 @@ async def test_each_step_is_charged_to_whose_request_it_is() -> None:
     async def job(one: WorkInHand) -> str:
         assert current_work() is one
         sum(range(100_000))
-        await one.set_party("key a")
+        await one.set_party_in_turn("key a")
         await asyncio.sleep(0)
         return "done"
 
     with turns.new_request("address b") as one:
-        assert "done" == await one.run(job(one))
-    assert turns.active_party("key a").used > 0
-    assert 0 == turns.active_party("address b").used
+        assert "done" == await one.run_and_charge(job(one))
+    assert turns.find_or_add_party("key a").used > 0
+    assert 0 == turns.find_or_add_party("address b").used
     assert current_work() is None
-    assert turns.active_party("key a").in_hand == 0
+    assert turns.find_or_add_party("key a").in_hand == 0
 
     async def failing() -> None:
         await asyncio.sleep(0)
@@ -234,7 +234,7 @@ async def test_each_step_is_charged_to_whose_request_it_is() -> None:
 
 
 async def run(one: WorkInHand, job: Coroutine[Any, Any, None]) -> None:
-    await one.run(job)
+    await one.run_and_charge(job)
 
 
 async def test_a_turn_is_given_back_for_a_request_that_came_with_it() -> None:
@@ -246,10 +246,10 @@ async def test_a_turn_is_given_back_for_a_request_that_came_with_it() -> None:
     parties(turns, busy=10.0, small=0.0)
     loop = asyncio.get_running_loop()
     with turns.new_request("other") as other:
-        await other.set_party()  # this request runs first, so that the busy party waits for its turn
+        await other.set_party_in_turn()  # this request runs first, so that the busy party waits for its turn
         busy = asyncio.create_task(work(turns, "busy", 2, order))
-        await passes_until(lambda: bool(turns.active_party("busy").waiting))
-    await passes_until(lambda: not turns.active_party("busy").waiting)
+        await passes_until(lambda: bool(turns.find_or_add_party("busy").waiting))
+    await passes_until(lambda: not turns.find_or_add_party("busy").waiting)
     small = loop.create_task(work(turns, "small", 1, order))
     await asyncio.gather(busy, small)
     assert order == ["small", "busy", "busy"]
@@ -298,16 +298,16 @@ async def test_a_check_waits_while_there_are_no_requests() -> None:
     await asyncio.sleep(0)
     assert not check.done()
     with turns.new_request("a key") as request:
-        await request.set_party()
+        await request.set_party_in_turn()
         await asyncio.wait_for(check, 60)
         now += 50.0
         await asyncio.wait_for(turns.wait_for_activity(), 60)
-        turns.active_party("another")
+        turns.find_or_add_party("another")
     now += QUIET_S / 2
     await asyncio.wait_for(turns.wait_for_activity(), 60)
     now += QUIET_S
     checks = [asyncio.create_task(turns.wait_for_activity()) for _ in range(2)]
     await asyncio.sleep(0)
     assert not any(check.done() for check in checks)
-    turns.active_party("a key")
+    turns.find_or_add_party("a key")
     await asyncio.wait_for(asyncio.gather(*checks), 60)

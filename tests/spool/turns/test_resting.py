@@ -50,7 +50,7 @@ async def enrolments() -> tuple[Callable[[], Awaitable[object]], Callable[[], in
         await table.replace_row(device("second"))
         await first
 
-    rows.rows.outlast_commits = lambda: asyncio.sleep(0)  # type: ignore[method-assign]
+    rows.rows.wait_for_running_commits = lambda: asyncio.sleep(0)  # type: ignore[method-assign]
     return work, lambda: len(rows.writes)
 
 
@@ -80,12 +80,12 @@ async def test_who_used_far_more_rests(begin: Twice, used_s: float, monkeypatch:
         monkeypatch.setattr(module, "MOST_REST_S", 3600.0)
     turns = FairTurns()
     work, done = await begin()
-    turns.active_party("busy").charge_time(used_s)
-    turns.note_submission(turns.active_party("small"))
+    turns.find_or_add_party("busy").charge_time(used_s)
+    turns.note_submission(turns.find_or_add_party("small"))
 
     async def as_busy() -> None:
         with turns.new_request("busy") as one:
-            await one.set_party()
+            await one.set_party_in_turn()
             await work()
 
     working = asyncio.create_task(as_busy())

@@ -28,7 +28,7 @@ from gateway.bills.statements.values import (
     require_value,
     text,
 )
-from spool.statements import COVERED, EXACT, PURCHASE, REFUND, UNUSED, RowAmounts, add_amounts
+from spool.statements import COVERED, EXACT, PURCHASE, REFUND, UNUSED, RowAmounts, sum_amounts
 
 PROVIDER = "aws.bedrock"
 _EDITION = "(Amazon Bedrock Edition)"
@@ -264,7 +264,7 @@ def _unused_fee(row: Row, bucket: Bucket) -> Decimal | None:
         return None if whole is None or used is None else EXACT.subtract(whole, used)
     names = ("unused_amortized_upfront_fee_for_billing_period", "unused_recurring_fee")
     parts = [first_number(row, f"reservation_net_{name}", f"reservation_{name}") for name in names]
-    return None if None in parts else add_amounts(part for part in parts if part is not None)
+    return None if None in parts else sum_amounts(part for part in parts if part is not None)
 
 
 def _add_refund(row: Row, bucket: Bucket, usage_type: str, cells: Cells) -> None:

@@ -65,7 +65,7 @@ from gateway.devices.agent.probe.telemetry import (
 )
 from gateway.devices.fleet.facts import MAX_TEXT, NOT_INSTALLED
 from gateway.devices.fleet.uses import OWN_CALL_S, UseMemory
-from spool.record import moment
+from spool.record import utc_iso
 
 HOUR_S: Final = 3600
 # bytes; programs create smaller session files when they are opened, before any prompt
@@ -176,7 +176,7 @@ class _Policy:
     lacking: frozenset[str]
 
     def heartbeat_fields(self) -> dict[str, object]:
-        found: dict[str, object] = {"applied_at": moment(int(self.applied_at))}
+        found: dict[str, object] = {"applied_at": utc_iso(int(self.applied_at))}
         if self.record.number:
             found["number"] = self.record.number
         if re.fullmatch(r"[0-9a-f]{64}", self.record.manifest):
@@ -522,7 +522,7 @@ def _settings_layer_of_file(
 
 
 def _format_hour_of_time(at: float) -> str | None:
-    return moment(at // HOUR_S * HOUR_S)
+    return utc_iso(at // HOUR_S * HOUR_S)
 
 
 def _is_version_number(text: str) -> bool:

@@ -17,7 +17,7 @@ from gateway.money.insights.findings import (
     printable_name,
     sort_by_impact,
 )
-from spool.identity import nested_times, possible_inputs
+from spool.identity import possible_input_counts, times_from_names
 from spool.record import NS, Inference, further_names
 from spool.registry.insights import LOW, MEDIUM, Concerned, Finding
 
@@ -147,13 +147,13 @@ def _source_name(call: Inference) -> str:
 
 
 def _is_sdk_span_without_gateway(call: Inference) -> bool:
-    inner, outer = (nested_times(further_names(call), is_inner=is_inner) for is_inner in (True, False))
+    inner, outer = (times_from_names(further_names(call), is_inner=is_inner) for is_inner in (True, False))
     return bool(inner) and not outer
 
 
 def _possible_input_tokens(call: Inference) -> set[int | None]:
     """Return the input of a call. A framework may report an SDK's input without the cache."""
-    return {call.input_tokens, *(possible_inputs(call) if _is_sdk_span_without_gateway(call) else ())}
+    return {call.input_tokens, *(possible_input_counts(call) if _is_sdk_span_without_gateway(call) else ())}
 
 
 def _start(call: Inference) -> int:

@@ -22,7 +22,7 @@ from gateway.money.insights.facts import DAY_S, Facts, mark_unplantable
 from gateway.money.insights.findings import MAX_FINDINGS, build_finding, format_rows, printable_name
 from spool.devices.device import ENROLLED
 from spool.printable import csv_lines
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.insights import LOW, Finding
 
 CSV_COLUMNS = ("id", "state", "user", "team", "os", "last_seen")
@@ -242,14 +242,14 @@ def _list_machines(rows: Sequence[FleetRow], *, with_time: bool = False) -> str:
     """Format the machines with their users. A single machine is named by the title, so only its user is added."""
     lines = []
     for row in rows:
-        last = f", last report {moment(row.last_seen)}" if with_time and row.last_seen else ""
+        last = f", last report {utc_iso(row.last_seen)}" if with_time and row.last_seen else ""
         lines.append(f"{printable_name(row.id)}: {printable_name(row.user, 'no known user')}{last}")
     return format_rows(lines) if len(lines) > 1 else f" It belongs to {lines[0].partition(': ')[2]}."
 
 
 def _machines_csv(rows: Sequence[FleetRow]) -> str:
     lines = (
-        (row.id, row.state, row.user, row.team, row.os, moment(row.last_seen)) for row in rows[:MAX_CSV_ROWS]
+        (row.id, row.state, row.user, row.team, row.os, utc_iso(row.last_seen)) for row in rows[:MAX_CSV_ROWS]
     )
     return csv_lines([CSV_COLUMNS, *lines])
 

@@ -29,7 +29,7 @@ from gateway.money.insights.key_troubles import (
 )
 from gateway.money.insights.rhythms import SOURCE, Stop, stopped_senders
 from spool.clusters import Cluster
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.insights import LOW, Concerned, Finding
 from spool.registry.keys import ENABLED, Key
 from spool.registry.scopes import (
@@ -83,7 +83,7 @@ def _stopped_sender_finding(stop: Stop) -> Finding:
         (stop.kind, stop.name),
         title=f"The {subject} has stopped sending",
         seen=(
-            f"Its last records arrived at {moment(stop.last)}. Since then, it has been silent for "
+            f"Its last records arrived at {utc_iso(stop.last)}. Since then, it has been silent for "
             f"{stop.rhythm.patience:.0f} or more of the hours in which it usually sends. In the six weeks before, its "
             f"longest usual silence was {usual} of these hours. It sent with these {other_kind}: {others}."
         ),

@@ -48,7 +48,7 @@ from spool.clock import elapsed_s
 from spool.identity import Identity
 from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, PendingChange, report_kind
 from spool.record import AiRecord, Inference
-from spool.shares import HeldByKey, Holdings, fullest_first
+from spool.shares import HeldByKey, Holdings, entries_to_remove
 
 
 class RecordedGeneration(NamedTuple):
@@ -361,7 +361,9 @@ class Merger:
         def size_of_report(key: bytes) -> int:
             return len(self._waiting[key].facts) if by_bytes else 1
 
-        return fullest_first(held, partial(self._keys_in_release_order, busy=busy), size_of_report, gone=gone)
+        return entries_to_remove(
+            held, partial(self._keys_in_release_order, busy=busy), size_of_report, gone=gone
+        )
 
     def _keys_in_release_order(self, name: str, busy: Container[bytes]) -> Iterator[bytes]:
         for kind in (TRACE, GENERATION):
@@ -493,16 +495,16 @@ class Merger:
         self._waiting[key] = report
         self._bytes += len(report.facts)
         self._of_key.setdefault(report.sender.name, OrderedDict())[key] = report
-        self._held_items.add(report.sender.name, 1)
-        self._held_bytes.add(report.sender.name, len(report.facts))
+        self._held_items.add_use(report.sender.name, 1)
+        self._held_bytes.add_use(report.sender.name, len(report.facts))
 
     def _drop_waiting_report(self, key: bytes) -> None:
         report = self._waiting.pop(key, None)
         if report is not None:
             self._bytes -= len(report.facts)
             name = report.sender.name
-            self._held_items.add(name, -1)
-            self._held_bytes.add(name, -len(report.facts))
+            self._held_items.add_use(name, -1)
+            self._held_bytes.add_use(name, -len(report.facts))
             del self._of_key[name][key]
             if not self._of_key[name]:
                 del self._of_key[name]

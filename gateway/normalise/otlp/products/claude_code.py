@@ -22,7 +22,7 @@ from gateway.normalise.otlp.product import (
     accept_everything,
 )
 from gateway.normalise.reading import operations, values
-from spool.identity import AS_EVENT, AS_SPAN, call_id_name, end_links
+from spool.identity import AS_EVENT, AS_SPAN, call_id_name, end_time_links
 from spool.record import Inference
 
 SOURCE = "claude_code"
@@ -97,7 +97,7 @@ def _has_prompt_id(attributes: Attributes) -> bool:
 
 
 def _links_to_span_unless_named(attributes: Attributes, call: Inference) -> Links:
-    return () if _has_request_id(attributes) else end_links(call, own=AS_EVENT, other=AS_SPAN)
+    return () if _has_request_id(attributes) else end_time_links(call, own=AS_EVENT, other=AS_SPAN)
 
 
 def _links_of_error(attributes: Attributes, call: Inference) -> Links:

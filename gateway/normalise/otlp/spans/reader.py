@@ -78,17 +78,17 @@ from spool.identity import (
     BELOW_STREAM,
     Nesting,
     Relay,
-    add_names,
-    add_span_above,
-    add_trace_names,
     build_nesting,
     build_relay,
     call_identity,
     call_links,
-    end_links,
-    is_sealed,
+    end_time_links,
+    is_sealed_id,
     provider_request_names,
     stream_links,
+    with_names,
+    with_span_above,
+    with_trace_names,
 )
 from spool.log.pending_spans import BESIDE, run_fields
 from spool.record import Inference
@@ -318,7 +318,7 @@ class SpanReader:
         # Client and gateway may share no id of a call that failed, has no id, or has an id that a gateway sealed.
         # A framework around the provider's own span may know no id either.
         if status == "error" or (
-            status == "ok" and (response_id is None or is_sealed(response_id) or call.is_of_provider)
+            status == "ok" and (response_id is None or is_sealed_id(response_id) or call.is_of_provider)
         ):
             self._has_links = call.is_linked = True
         if self._outcome.why is not None:
@@ -429,7 +429,7 @@ class SpanReader:
         )
         is_linked, chosen = call.is_linked, call.response_id or call.shared_id
         if identity.scope is not None and chosen is not None and call.scope is not None:
-            identity, is_linked = add_trace_names(identity, record, chosen, call.scope.name), True
+            identity, is_linked = with_trace_names(identity, record, chosen, call.scope.name), True
         stream: tuple[tuple[bytes, bytes], ...] = ()
         if parent is not None or call.reports_stream:
             stream = _links_of_stream(call, parent, tree)
@@ -446,8 +446,8 @@ class SpanReader:
         if also or call.links or call.joins or is_linked or call.is_logged or relay or stream or nesting:
             links = call.links + (_links_of_report(call, parent, tree) if is_linked else ()) + stream
             if call.is_logged:
-                links += end_links(record, own=AS_SPAN, other=AS_EVENT)
-            identity = add_names(identity, also, links, call.joins, nesting, relay)
+                links += end_time_links(record, own=AS_SPAN, other=AS_EVENT)
+            identity = with_names(identity, also, links, call.joins, nesting, relay)
         if call.guesses_cost:
             identity = identity._replace(is_guess=True)
         elif call.relayed_session is not None and record.status == "ok" and call.relay_side == AS_GATEWAY:
@@ -456,7 +456,7 @@ class SpanReader:
             # siblings have the same parent span, also if the request has it
             link = BESIDE + parent[1] if call.is_beside and not call.has_id else parent[1]
         if link is not None and record.span_id is not None:
-            identity = add_span_above(identity, link)
+            identity = with_span_above(identity, link)
         version = self._senders.sender_version(call.resource, call.scope)
         self._outcome.add_record(record, identity, call.why, device=call.device, version=version)
 

@@ -26,10 +26,10 @@ from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.errors import Invalid
 from spool.ledger.work import UNITS
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.texts import check_one_of, unknown_dimension
-from spool.seen import save_seen
+from spool.seen import save_viewings
 
 _WARNINGS_BYTES = 2000  # maximum bytes of the header, because proxies reject long headers
 
@@ -61,7 +61,7 @@ async def focus(request: OperatorRequest[MoneyServices, None]) -> Result:
         async with send_in_pieces(request.http, response) as send, aclosing(export.pieces()) as pieces:
             # read the first rows before the response begins, so that an error gets its own status
             head = await anext(pieces) + await anext(pieces, b"")
-            await save_seen()
+            await save_viewings()
             await send(head)
             async for piece in pieces:
                 for start in range(0, len(piece), SLICE_BYTES):
@@ -124,7 +124,7 @@ async def _response_headers(request: OperatorRequest[MoneyServices, None], span:
     headers = {**UNCACHED, "Content-Type": CSV, "Content-Disposition": f'attachment; filename="{name}"'}
     whole_since = await request.whole_ledger.whole_since()
     if span.since.timestamp() < whole_since:
-        headers[WHOLE_SINCE] = moment(whole_since) or ""
+        headers[WHOLE_SINCE] = utc_iso(whole_since) or ""
     return headers
 
 

@@ -15,7 +15,7 @@ from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_BILLING
 
@@ -113,7 +113,7 @@ async def rebuild(request: OperatorRequest[MoneyServices, Rebuild]) -> Result:
             "periods": done.periods,
             "kept": done.kept,
             "first": done.first,
-            "border": done.border and moment(done.border.timestamp()),
+            "border": done.border and utc_iso(done.border.timestamp()),
         }
     }
 
@@ -139,13 +139,13 @@ async def freeze_rates(request: OperatorRequest[MoneyServices, FreezeRates]) -> 
     now = request.now()
     month = _parse_month(request.body.month)
     if month.end > now:
-        raise Invalid(f"{month.name} is not over; its exchange rates can be frozen from {moment(month.end)}")
+        raise Invalid(f"{month.name} is not over; its exchange rates can be frozen from {utc_iso(month.end)}")
     rates = ExchangeRates(services.currency())
     table = await asyncio.to_thread(rates.table)
     if rates.problem is not None:
         raise Invalid(f"currency.rates_file: {rates.problem}")
     days = await asyncio.to_thread(collect_rates_by_day, table, month.days)
-    shown = {"frozen_at": moment(now), "frozen_by": request.actor.name, "digest": rates_digest(days)}
+    shown = {"frozen_at": utc_iso(now), "frozen_by": request.actor.name, "digest": rates_digest(days)}
     await request.registry.frozen_rates.add(
         month.name, {**shown, "days": days}, actor=request.actor, action="ledger.freeze_rates"
     )

@@ -41,7 +41,7 @@ from gateway.operations.requests.requests import OperatorRequest
 from spool.ledger.queries import CostQuery
 from spool.ledger.work import TREES, UNITS
 from spool.printable import csv_pieces
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.streams import METRIC
@@ -291,7 +291,7 @@ async def _last_records(services: MoneyServices, by: Sequence[str]) -> dict[str,
     if hours is None or tuple(by) not in (("source",), ("sender",)):
         return {}
     newest = await (hours.newest_by_source() if by[0] == "source" else hours.newest_by_key())
-    return {"last_records": {name: moment(at) for name, at in newest.items()}}
+    return {"last_records": {name: utc_iso(at) for name, at in newest.items()}}
 
 
 def _span_fields(query: CostQuery) -> dict[str, str]:

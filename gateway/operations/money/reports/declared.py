@@ -25,7 +25,7 @@ from gateway.money.costs.measures import COMPARED_KINDS, REAL_COST
 from gateway.operations.files.declared import InFiles
 from gateway.operations.managed import SHOW, Answer, Asker, ByPeople, ManagedResource
 from spool.errors import Invalid, NotAllowed
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
 from spool.registry.documents import DocumentKind, replace_fields, row_version
 from spool.registry.field_notes import Option, example, example_id, words
@@ -321,8 +321,8 @@ def _report_item(row: tuple[ScheduledReport, str | None, float]) -> Answer:
         ScheduledReportItem,
         report,
         view_name=view,
-        next=moment(report.next_due(now)),
-        last=moment(report.done) if sent else None,
+        next=utc_iso(report.next_due(now)),
+        last=utc_iso(report.done) if sent else None,
         problem=report.problem or None,
     )
 

@@ -30,7 +30,7 @@ from gateway.normalise.reading.repositories import unify_work_tags
 from gateway.operations.files.declared import NotInFiles
 from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
 from spool.errors import AlreadyThere, Invalid, NotAllowed, SpoolError
-from spool.identity import is_unique
+from spool.identity import is_unique_id
 from spool.ledger.sums import DAY_S
 from spool.ledger.work import (
     NONE,
@@ -55,7 +55,7 @@ from spool.ledger.work_links import (
     UnitLink,
     UnitLinks,
 )
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.document_table import ManagedTable, Sees, field_names
 from spool.registry.document_table import draft_fields as drafted
 from spool.registry.documents import DocumentKind, replace_fields, row_version
@@ -203,7 +203,7 @@ def check_link(draft: NewWorkLink) -> NewWorkLink:
 
 def _unit_digest(digests: Digests, name: str, text: str) -> str:
     unit = DIGESTS[name]
-    if unit == RUN and not is_digest(unit, text) and not is_unique(text):
+    if unit == RUN and not is_digest(unit, text) and not is_unique_id(text):
         raise Invalid(
             f"{name} must be the digest that costs show, because this id may be unique only within its session"
         )
@@ -330,7 +330,9 @@ def all_links(registry: Registry | None) -> UnitLinks:
 
 
 def _describe_link(row: WorkLink) -> Answer:
-    return build_answer(WorkLinkItem, row, created=moment(row.created), last_updated=moment(row.last_updated))
+    return build_answer(
+        WorkLinkItem, row, created=utc_iso(row.created), last_updated=utc_iso(row.last_updated)
+    )
 
 
 def _name_filter(name: str) -> Filter[WorkLink]:
@@ -376,7 +378,7 @@ class WorkLinkResource(ManagedResource[WorkLink]):
         if None in carried.values():
             raise Invalid('privacy.emails is "drop", so no call has an e-mail address as a unit')
         if branch := carried.get(BRANCH):
-            carried[BRANCH] = people.carried_branch(branch, asking.shared.branches())
+            carried[BRANCH] = people.recorded_branch(branch, asking.shared.branches())
             if carried[BRANCH] is None:
                 raise Invalid('work.branch is "drop", so no call has a branch. Link a session or a commit')
         return carried

@@ -28,7 +28,7 @@ from spool.billing import (
     SUM,
     HourRows,
     MonthSize,
-    month_text,
+    month_json,
     split_by_hour,
 )
 from spool.engines import MEMORY, open_storage
@@ -74,7 +74,7 @@ class Drops:
         self.kept.setdefault(connection, {})[month] = split_by_hour(json.dumps({"data": rows}).encode())
         self.at += 1
 
-    async def last_drop_by_month(self, connection: str) -> Mapping[str, float]:
+    async def last_drop_at_by_month(self, connection: str) -> Mapping[str, float]:
         return dict.fromkeys(self.kept.get(connection, {}), self.at)
 
     async def month_hours(self, connection: str, month: str) -> Sequence[HourRows]:
@@ -356,7 +356,7 @@ async def test_random_drops_come_to_a_recount_of_their_month(tmp_path: Path) -> 
             await add(storage.log, (sent_drop, Identity(sent_drop.id)), topic=BILLING_DATA)
         if number % 12 == 11:
             await book.look()
-            stored_rows = json.loads(b"".join(month_text(await drops.month_hours("c-1", "2026-10"))))
+            stored_rows = json.loads(b"".join(month_json(await drops.month_hours("c-1", "2026-10"))))
             for by, column in (
                 ("service", "resource/service"),
                 ("team", "resource/tag:owner"),

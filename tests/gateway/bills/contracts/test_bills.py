@@ -9,7 +9,7 @@ import pytest
 
 from gateway.bills.contracts.bills import replace_by_bills
 from gateway.bills.contracts.declared import Contract, Term
-from spool.currencies import Converter, no_rate_known
+from spool.currencies import Converter, find_no_rate
 from spool.ledger.money import UNIT
 from spool.record import CURRENCY
 from spool.statements import ACCRUED, USD, StatementRow
@@ -50,7 +50,7 @@ def replaced_total(contracts: list[Contract], *lines: StatementRow) -> tuple[int
         for each in contracts
         for team, amount in (("search", 4), ("", 1))
     }
-    converter = Converter(no_rate_known, CURRENCY)
+    converter = Converter(find_no_rate, CURRENCY)
     charged = replace_by_bills(parts, contracts, {"openai": lines}, converter)
     return sum(parts.values()), {name for name, _ in charged}
 

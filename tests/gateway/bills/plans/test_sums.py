@@ -13,7 +13,7 @@ import pytest
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.declared import AssistantPlan, Seat
 from gateway.bills.plans.sums import AskedDays, SeatMonth, SeatUse, Uses, billing_cycles, months_of_seats
-from spool.currencies import Converter, no_rate_known
+from spool.currencies import Converter, find_no_rate
 from spool.ledger import money
 from spool.record import CURRENCY
 from spool.statements import DAY_S, day_text, parse_day
@@ -65,7 +65,7 @@ def plan(*seats: Seat, **fields: Any) -> AssistantPlan:
 
 def asked(month: str) -> AskedDays:
     days = CalendarMonth.of(month).days
-    return AskedDays(days=days, begun=len(days), converter=Converter(no_rate_known, CURRENCY))
+    return AskedDays(days=days, begun=len(days), converter=Converter(find_no_rate, CURRENCY))
 
 
 def uses_of(by_day: dict[str, dict[int, SeatUse]]) -> Uses:

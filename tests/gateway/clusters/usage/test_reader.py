@@ -92,7 +92,7 @@ async def test_every_sample_counts_once(cluster: Cluster) -> None:
     await cluster.send((0, 10.0), (60, 12.0))
     await cluster.send((60, 12.0), (120, 15.0))
     files = cluster.storage.container_files
-    await files.settle(await files.due_files(REMOTE_WRITE, limit=10))
+    await files.mark_delivered(await files.due_files(REMOTE_WRITE, limit=10))
     assert 5_000_000 == await cluster.used()
     cluster.reader = cluster.another()
     assert 5_000_000 == await cluster.used()

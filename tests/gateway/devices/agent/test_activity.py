@@ -28,11 +28,11 @@ async def test_a_full_disk_is_logged_and_tried_again(
     missing = tmp_path / "missing"
     recorder = ActivityRecorder(missing, now=lambda: 1_790_000_000.0)
     with caplog.at_level(logging.WARNING):
-        recorder.committed(commit("codex"))
+        recorder.note_commit(commit("codex"))
         await _written()
     assert ["the activity of the sources could not be written"] == [each.message for each in caplog.records]
     missing.mkdir()
-    recorder.committed(commit("claude_code"))
+    recorder.note_commit(commit("claude_code"))
     await _written()
     assert {"codex", "claude_code"} == read_activity(missing).keys()
     await recorder.stop()

@@ -20,7 +20,7 @@ from gateway.devices.fleet.assistant_states import (
 from gateway.devices.fleet.facts import CAUSES, assistant_of_source
 from gateway.devices.fleet.uses import RECENT_S
 from spool.devices.device import Device
-from spool.record import moment
+from spool.record import utc_iso
 
 NOW = 1_800_000_000.0  # 08:00
 DAY, HOUR, MINUTE = 86_400.0, 3600.0, 60.0
@@ -121,7 +121,7 @@ class Laptop:
         """Send a heartbeat, as an agent does that rounds the time of a use. Return the state."""
         claim = {"state": state, **({"cause": cause} if cause else {})}
         if used is not None:
-            claim["used_at"] = moment(int((NOW + used) // HOUR * HOUR)) or ""
+            claim["used_at"] = utc_iso(int((NOW + used) // HOUR * HOUR)) or ""
         heartbeat = json.dumps({"assistants": {"codex": claim}}).encode()
         now = NOW + at
         uses = updated_memories_json(self.device, heartbeat, now=now)
@@ -190,7 +190,7 @@ class Sender(Laptop):
     def state_calls(self, at: float, heard: float, *, waiting: int | None = 0, offset_s: float = 0.0) -> str:
         is_moved = offset_s != (self.device.clock_offset_s or 0.0)
         self.device = replace(self.device, clock_offset_s=offset_s)
-        stated = moment((NOW + heard + offset_s) // HOUR * HOUR)
+        stated = utc_iso((NOW + heard + offset_s) // HOUR * HOUR)
         claim = {"state": "reporting", "use": "heard", "heard_at": stated}
         spool = {} if waiting is None else {"spool": {"records": waiting}}
         heartbeat = json.dumps({"assistants": {"codex": claim}, **spool}).encode()

@@ -18,7 +18,7 @@ from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.people.authentication.bearer import Bearer
 from spool.devices.device import Device
 from spool.devices.table import DeviceTable
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.tables.inventory import Inventory, Machine
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL
@@ -153,7 +153,7 @@ async def test_a_reused_row_equals_a_new_one(table: DeviceTable) -> None:
         id = f"S{chosen.randrange(6)}"
         known = table.find(id)
         state = chosen.choice(list(CAUSES))
-        claim = {"state": state, "used_at": moment(clock.now() - chosen.choice((0.0, HOUR, 30 * HOUR)))}
+        claim = {"state": state, "used_at": utc_iso(clock.now() - chosen.choice((0.0, HOUR, 30 * HOUR)))}
         match chosen.randrange(6):
             case 0:
                 await table.replace_row(device(id, clock, codex=claim))

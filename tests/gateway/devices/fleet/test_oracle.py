@@ -18,7 +18,7 @@ from gateway.devices.fleet.assistant_states import to_gateway_time, updated_memo
 from gateway.devices.fleet.uses import LOSING, LOSSES_OF_A_DAY, UseLook, UseMemory, memory_after_probe
 from gateway.devices.machine_state import COVERED, Evidence, evaluate_machine_state
 from spool.devices.device import Device
-from spool.record import moment
+from spool.record import utc_iso
 
 MINUTE, HOUR, LOOK_S = 60.0, 3600.0, 300.0
 START = 1_800_000_000.0
@@ -114,7 +114,7 @@ def looks(past: History, *, is_old: bool) -> Iterator[tuple[float, Device]]:
         )
         claim: dict[str, object] = {"state": setting if is_bad else "unused"}
         if used is not None:
-            claim["used_at"] = moment((used + past.offset_s) // HOUR * HOUR)
+            claim["used_at"] = utc_iso((used + past.offset_s) // HOUR * HOUR)
         if not is_old:
             claim["use"] = memory.use_state(now=now)
         heartbeat = json.dumps({"assistants": {"codex": claim}}).encode()

@@ -18,7 +18,7 @@ from spool.ledger import money
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.repricing import TokenSum
 from spool.listing import ListQuery, SortField
-from spool.record import NS, Correction, Inference, moment
+from spool.record import NS, Correction, Inference, utc_iso
 from spool.registry.documents import replace_fields
 from spool.registry.insights import Insight
 from spool.registry.views import ViewConnections
@@ -269,7 +269,7 @@ async def test_a_silence_notes_and_does_not_send() -> None:
     """Until the silence ends, crossings are shown but not sent."""
     house = await opened()
     budget = await house.budget(
-        await house.view(), silence=Silence(until=moment(NOW + DAY), reason="migration")
+        await house.view(), silence=Silence(until=utc_iso(NOW + DAY), reason="migration")
     )
     house.clock.at = NOW
     house.spend("85")

@@ -28,7 +28,7 @@ from gateway.money.insights.detectors.fleet import (
 from gateway.money.insights.detectors.machines import reinstalled_device
 from gateway.money.insights.facts import DAY_S, Facts
 from spool.devices.device import REVOKED_UPSTREAM, Device
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.insights import Finding
 from spool.registry.tables.inventory import Machine
 
@@ -152,7 +152,7 @@ def test_machines_that_were_installed_again() -> None:
 
 
 def with_policy(id: str, number: int, days: float, team: str = "", offset_s: float = 0.0) -> FleetRow:
-    policy = {"number": number, "applied_at": moment(NOW - days * DAY_S + offset_s)}
+    policy = {"number": number, "applied_at": utc_iso(NOW - days * DAY_S + offset_s)}
     heartbeat = json.dumps({"policy": policy, "assistants": {}}).encode()
     return row(id, team=team, heartbeat=heartbeat, clock_offset_s=offset_s)
 

@@ -55,9 +55,9 @@ async def test_a_week_is_counted(table: LateReportTable) -> None:
     clock = MovedClock(1_790_000_000)
     counter = LateReportCounter(clock)
     stored_reports = KeptLateReports(counter, table)
-    counter.committed(commit(kong__uncompared=2, kong__duplicates=9, otel__corrected=1))
+    counter.note_commit(commit(kong__uncompared=2, kong__duplicates=9, otel__corrected=1))
     clock.move(3 * DAY_S)
-    counter.committed(commit(kong__amended_late=1))
+    counter.note_commit(commit(kong__amended_late=1))
     assert [LateReports("kong", 1, 2)] == await stored_reports.recent()
     clock.move(5 * DAY_S)
     assert [LateReports("kong", 1, 0)] == await stored_reports.recent()
@@ -70,7 +70,7 @@ async def test_names_of_senders_are_bounded(table: LateReportTable) -> None:
     counter = LateReportCounter(MovedClock(1_790_000_000))
     stored_reports = KeptLateReports(counter, table)
     for number in range(MAX_SOURCES + 10):
-        counter.committed(commit(**{f"s{number}__uncompared": 1}))
+        counter.note_commit(commit(**{f"s{number}__uncompared": 1}))
         if number == MAX_SOURCES // 2:
             await stored_reports.keep()
     recent = await stored_reports.recent()
@@ -83,7 +83,7 @@ async def test_a_restart_and_another_gateway_count_on(table: LateReportTable) ->
     clock = MovedClock(1_790_000_000)
     counters = [LateReportCounter(clock), LateReportCounter(clock)]
     for counter in counters:
-        counter.committed(commit(kong__uncompared=2))
+        counter.note_commit(commit(kong__uncompared=2))
     running = asyncio.create_task(KeptLateReports(counters[0], table).run())
     await asyncio.sleep(0)
     running.cancel()

@@ -21,7 +21,7 @@ from gateway.normalise import any_format
 from gateway.normalise.formats.langfuse.merger import complete_without_waiting, count_incomplete_generations
 from gateway.normalise.formats.list import FORMAT_NAMES, recognise_format_or_refuse
 from gateway.normalise.outcome import Options, Outcome
-from spool.record import Inference, UsageMetric, pack, record_to_json
+from spool.record import Inference, UsageMetric, pack_records, record_to_json
 from tests.gateway.normalise.formats.payloads import assert_balanced, cases, run
 from tests.gateway.normalise.reading import test_content as content_names
 from tests.rounds import examples, part
@@ -120,7 +120,7 @@ def taken(format: str | None, body: bytes) -> Outcome | None:
 
 def assert_sound(outcome: Outcome) -> None:
     """Check that every record can be stored and shown, and that its values are possible."""
-    pack(outcome.records)
+    pack_records(outcome.records)
     for record in outcome.records:
         assert isinstance(record, Inference | UsageMetric)
         json.dumps(record_to_json(record))
@@ -217,7 +217,7 @@ def test_content_never_leaves_a_decoder(format: str, data: st.DataObject) -> Non
     outcome = taken(format, json.dumps(payload).encode())
     if outcome is None:
         return
-    assert CANARY.encode() not in pack(outcome.records)
+    assert CANARY.encode() not in pack_records(outcome.records)
     assert CANARY not in repr(outcome.rejects)
 
 

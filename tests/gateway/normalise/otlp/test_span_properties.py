@@ -18,7 +18,7 @@ from gateway.normalise.otlp import semconv, shapes
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.reading import values
-from spool.record import AMENDABLE, Inference, pack, record_to_json, unpack
+from spool.record import AMENDABLE, Inference, pack_records, record_to_json, unpack_records
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, in_json, in_protobuf, normalised, span, traces
 
 CASES = Path(__file__).parents[3] / "cases/otlp"
@@ -86,7 +86,7 @@ def assert_sensible(outcome: Outcome) -> None:
         assert record.id == identity.id
         assert 16 == len(record.id)
         assert all(isinstance(value, str) for value in row["tags"].values())
-    assert unpack(pack(outcome.records)) == outcome.records
+    assert unpack_records(pack_records(outcome.records)) == outcome.records
 
 
 @given(st.lists(st.tuples(ATTRIBUTES, st.none() | st.integers(1, 5)), max_size=5), SCOPES, ATTRIBUTES)

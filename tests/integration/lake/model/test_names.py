@@ -165,7 +165,7 @@ class Model:
         shutil.copytree(self._directory / "backup", self._directory / "data")
         await self._open()
         storage = self.house.storage
-        await storage.deliveries.reopen_restored(hold_back=None)
+        await storage.deliveries.reopen_after_restore(hold_back=None)
         await storage.small.open_table(LANDINGS).begin_edition()
         work = self._directory / "adoption"
         work.mkdir(exist_ok=True)
@@ -190,7 +190,7 @@ class Model:
 
     async def _due(self) -> Delivery | None:
         deliveries = self.house.storage.deliveries
-        return await deliveries.take_due(ROUTE, now=self._clock.now() + 1e9, max_records=self._most)
+        return await deliveries.take_due_delivery(ROUTE, now=self._clock.now() + 1e9, max_records=self._most)
 
     async def _send(self, exporter: LakeExporter, delivery: Delivery) -> None:
         """Send like the route's loop. No failure of the store may park the route."""
@@ -211,7 +211,7 @@ class Model:
 
     async def _keep_mark(self, delivery: Delivery, mark: str) -> None:
         self._may_die()
-        await self.house.storage.deliveries.mark(delivery, mark)
+        await self.house.storage.deliveries.store_mark(delivery, mark)
         self._may_die()
 
     async def _pieces(self, delivery: Delivery) -> AsyncIterator[Entry]:

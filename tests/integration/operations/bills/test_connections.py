@@ -323,7 +323,7 @@ async def test_a_month_that_is_read_counts_in_the_bytes_in_hand(serving: Serving
     await manager.drop("c-1", rows)
     drops = services.operators.money.billing_connections.drops
     size, hours = await drops.month_size("c-1", "2026-11"), await drops.month_hours("c-1", "2026-11")
-    assert size.held == sum(len(hour.body) for hour in hours) + len(hours[0].text)
+    assert size.held == sum(len(hour.body) for hour in hours) + len(hours[0].json_rows)
     inflight = services.receivers.inflight
     inflight.reserve.limit = 0
     by_key = manager.month_asked("c-1")
@@ -428,7 +428,7 @@ async def test_drops_that_wait_outlive_their_connection(serve: Serve, tmp_path: 
     await serving.app.services.operators.spool.wake("upstream/billing-data")
     async with asyncio.timeout(60):
         drops = site.app.services.storage.small.open_table(BILLING_DROPS)
-        while set(await drops.last_drop_by_connection()) != {"there-1", "there-2"}:  # noqa: ASYNC110
+        while set(await drops.last_drop_at_by_connection()) != {"there-1", "there-2"}:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 

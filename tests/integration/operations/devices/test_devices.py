@@ -49,8 +49,10 @@ async def test_the_list(server: OperatorServer) -> None:
     server.clock.move(200)
     now = server.clock.now()
     heard: dict[str, Any] = {"last_seen": now, "last_heartbeat": now, "newest_calls": {"codex": now}}
-    lifecycle(server).table.change_soon("d2", lambda known: replace(known, **heard))
-    lifecycle(server).table.change_soon("d0", lambda known: replace(known, last_heartbeat=known.last_seen))
+    lifecycle(server).table.change_and_write_soon("d2", lambda known: replace(known, **heard))
+    lifecycle(server).table.change_and_write_soon(
+        "d0", lambda known: replace(known, last_heartbeat=known.last_seen)
+    )
     for state, expected in (("unknown", ["d0"]), ("revoked", ["d1"]), ("reporting", ["d2"])):
         assert expected == await listed(server, state=state)
     assert [["d0"], ["d2"]] == [await listed(server, link=link) for link in ("offline", "online")]

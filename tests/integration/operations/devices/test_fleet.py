@@ -84,7 +84,7 @@ async def test_coverage_of_an_inventory(server: OperatorServer) -> None:
     await beat(server, "laptop", serial="S0", assistants={"codex": {"state": "unused"}}, os="macOS 26.2")
     await beat(server, "h1", assistants={"codex": {"state": "not_configured", "cause": "no_policy"}})
     await beat(server, "stranger")
-    lifecycle(server).table.change_soon(
+    lifecycle(server).table.change_and_write_soon(
         "laptop", lambda known: replace(known, newest_calls={"codex": server.clock.now()})
     )
     found = await coverage(server)
@@ -128,7 +128,9 @@ async def test_machines_that_are_silent_for_long(server: OperatorServer) -> None
     await server.ask("PUT", "/fleet/inventory", b"serial,hostname\nS0,h0\nS1,h1\n", source="jamf")
     await beat(server, "h0", serial="S0")
     begin = server.clock.now()
-    lifecycle(server).table.change_soon("h0", lambda known: replace(known, newest_calls={"codex": begin}))
+    lifecycle(server).table.change_and_write_soon(
+        "h0", lambda known: replace(known, newest_calls={"codex": begin})
+    )
     server.clock.move(3 * 86400 - 1)
     await server.ask("POST", "/devices", {"id": "new"})
     await beat(server, "h2")

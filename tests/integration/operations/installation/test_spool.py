@@ -14,7 +14,7 @@ import pytest_asyncio
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.identity import Identity
 from spool.log.values import Books, Entry, Submission
-from spool.record import AI_TELEMETRY, USAGE_EVENTS, UsageEvent, moment
+from spool.record import AI_TELEMETRY, USAGE_EVENTS, UsageEvent, utc_iso
 from tests.integration.operations.server import ADA, OperatorServer, operator_server
 from tests.spool.contract.examples import add, call, submission
 
@@ -35,7 +35,9 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 
 async def due(server: OperatorServer) -> Delivery:
-    delivery = await server.services.spool.deliveries.take_due(ROUTE, now=server.clock.now(), max_records=1)
+    delivery = await server.services.spool.deliveries.take_due_delivery(
+        ROUTE, now=server.clock.now(), max_records=1
+    )
     assert delivery is not None
     return delivery
 
@@ -52,7 +54,7 @@ async def bury(server: OperatorServer, count: int) -> None:
 async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> None:
     """The status has topics, routes with state and reason, space, duplicate_window_s and native."""
     await add(server.services.spool.log, call(1), call(2))
-    await server.services.spool.deliveries.set_state(ROUTE, "parked", "403: the key lacks the scope")
+    await server.services.spool.deliveries.set_route_state(ROUTE, "parked", "403: the key lacks the scope")
     status = (await server.ask("GET", "/status")).payload
     assert {"topics", "routes", "space", "duplicate_window_s", "native", "nodes", "lakes"} == set(status)
     words = {"on": False, "version": None, "words": "off: no server runs", "spans": None, "known_spans": None}
@@ -80,7 +82,7 @@ async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> N
         "refusal",
         "trouble",
     } == set(route)
-    assert moment(server.clock.now()) == route["since"]
+    assert utc_iso(server.clock.now()) == route["since"]
     assert route["route"] == ROUTE
     assert route["state"] == "parked"
     assert route["reason"] == "403: the key lacks the scope"
@@ -135,7 +137,7 @@ async def test_a_route_tries_now(server: OperatorServer) -> None:
     When an operator lets a route try now, only that route tries, and the audit names the actor. A route
     without a destination cannot try.
     """
-    await server.services.spool.deliveries.set_state(ROUTE, "parked", "401: unknown key")
+    await server.services.spool.deliveries.set_route_state(ROUTE, "parked", "401: unknown key")
     answer = (await server.ask("POST", f"/routes/{ROUTE}/try", {})).payload
     assert {"route": ROUTE, "next": 1} == answer
     assert [ROUTE] == server.woken
@@ -219,7 +221,10 @@ async def test_replay_counts_first_and_then_sends(server: OperatorServer) -> Non
     assert dry["records"] == 2
     assert dry["dry_run"] is True
     assert (
-        await server.services.spool.deliveries.take_due(ROUTE, now=server.clock.now(), max_records=10) is None
+        await server.services.spool.deliveries.take_due_delivery(
+            ROUTE, now=server.clock.now(), max_records=10
+        )
+        is None
     )
     assert 2 == (await server.ask("POST", "/replay", body)).payload["replay"]["records"]
     assert (await due(server)).replay

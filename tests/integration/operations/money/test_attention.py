@@ -55,7 +55,7 @@ async def critical(server: OperatorServer, title: str) -> str:
 
 
 async def pause(server: OperatorServer) -> None:
-    await server.services.spool.deliveries.set_state(ROUTE, "parked", KEY)
+    await server.services.spool.deliveries.set_route_state(ROUTE, "parked", KEY)
 
 
 async def test_nothing_needs_attention(server: OperatorServer) -> None:
@@ -118,7 +118,7 @@ async def test_routes_that_stopped_for_other_reasons_are_other_causes(server: Op
     names = [f"lake/{topic}" for topic in (AI_TELEMETRY, UNIT_COST)]
     await deliveries.set_routes([RouteSpec(name=name, topic=route_topic(name)) for name in names])
     for name, reason in zip(names, (KEY, "404: no such path"), strict=True):
-        await deliveries.set_state(name, "parked", reason)
+        await deliveries.set_route_state(name, "parked", reason)
     assert names == [
         cause["subject"] for cause in (await needs(server))["causes"] if cause["subject"] in names
     ]
@@ -262,7 +262,7 @@ async def test_problems_without_an_insight(server: OperatorServer, monkeypatch: 
     spool = server.services.spool
     await add(spool.log, *[call(number) for number in range(3)])
     for _ in range(2):
-        delivery = await spool.deliveries.take_due(ROUTE, now=server.clock.now(), max_records=1)
+        delivery = await spool.deliveries.take_due_delivery(ROUTE, now=server.clock.now(), max_records=1)
         assert delivery is not None
         await spool.deliveries.set_aside(delivery, error="no such model", status="400")
     monkeypatch.setattr(attention, "NEARLY_FULL", 0.0)

@@ -31,7 +31,7 @@ from spool.clusters import ReportedCluster
 from spool.container_files.values import STATUS, ClusterIdentity, ContainerSender
 from spool.deliveries.protocols import LakeRepairs
 from spool.deliveries.values import RouteSpec
-from spool.record import AI_TELEMETRY, moment
+from spool.record import AI_TELEMETRY, utc_iso
 from spool.registry.insights import Draft
 from spool.registry.scopes import ENROLL
 from spool.registry.views import NewView
@@ -150,7 +150,7 @@ async def test_every_change_is_audited(app: App, monkeypatch: pytest.MonkeyPatch
         await operators.change("delete_device", "DELETE", "/devices/d1?confirm=d1")
         imported = await operators.ask("PUT", "/fleet/inventory?source=csv", data=b"serial\nA1\n")
         await operators.audited("replace_inventory", imported)
-        token = {"name": "jamf", "expires_at": moment(time.time() + 60)}
+        token = {"name": "jamf", "expires_at": utc_iso(time.time() + 60)}
         await operators.change("create_tokens", "POST", "/fleet/tokens", token)
         await operators.change("revoke_tokens", "POST", "/fleet/tokens/jamf/revoke", {})
         mill = ReportedCluster(account="1", region="eu", name="mill")
@@ -391,7 +391,7 @@ async def deliveries(operators: Operators) -> None:
     await operators.change("try_route", "POST", f"/routes/{ROUTE}/try", {})
     await add(services.spool.log, *[call(number) for number in range(4)])
     for number in range(4):
-        delivery = await table.take_due(ROUTE, now=services.installation.clock.now(), max_records=1)
+        delivery = await table.take_due_delivery(ROUTE, now=services.installation.clock.now(), max_records=1)
         assert delivery is not None
         if number:
             await table.set_aside(delivery, error="no such model", status="400")

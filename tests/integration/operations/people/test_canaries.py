@@ -44,9 +44,9 @@ from gateway.intake.attribution import Attribution
 from gateway.normalise.formats.list import FORMATS
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from gateway.service.assembly.statements import statement_puller
-from spool.erasing import AGAIN_AFTER_S, follow_once
+from spool.erasing import AGAIN_AFTER_S, continue_due_erasures
 from spool.people import ERASED, HASH, KEEP, USER_EMAIL, People, is_address
-from spool.record import pack
+from spool.record import pack_records
 from spool.registry.operators import Person
 from spool.registry.scopes import CREATE_EVENT, ENROLL
 from spool.settings import SpoolSettings
@@ -261,7 +261,7 @@ def marked(texts: Mapping[str, str]) -> Collection[str]:
 async def places(world: World, outside: Callable[[], Iterator[bytes]]) -> Collection[str]:
     """Return what is stored around each canary: in files, rows of the database and unpacked records."""
     contents = contents_of(world.serving.app.config.data_dir)
-    everything = {**contents, "records": pack([*await world.serving.records()])}
+    everything = {**contents, "records": pack_records([*await world.serving.records()])}
     everything |= {f"row {number}": row for number, row in enumerate(outside())}
     return [
         f"{name}: {content[max(0, found.start() - 60) : found.end() + 30]!r}"
@@ -367,7 +367,7 @@ async def test_no_name_is_left_anywhere(
     clock.move(AGAIN_AFTER_S + 1)
 
     async def is_clean() -> bool:
-        await follow_once(storage, clock, device_revoker(""))
+        await continue_due_erasures(storage, clock, device_revoker(""))
         return not await places(world, outside)
 
     await until(is_clean)
@@ -424,7 +424,7 @@ async def test_a_call_that_was_counted_under_the_name_is_counted_again(
     persons = storage.registry.persons
 
     async def is_over() -> bool:
-        await follow_once(storage, clock, device_revoker(""))
+        await continue_due_erasures(storage, clock, device_revoker(""))
         return all(each.passes == 2 for each in persons.erasures)
 
     await until(is_over)
@@ -433,7 +433,7 @@ async def test_a_call_that_was_counted_under_the_name_is_counted_again(
     assert before == await whole(world)
     assert 200 == (await world.serving.send("/v1/traces", json_traces(span))).status
     await storage.ledger.catch_up(storage.log)
-    await follow_once(storage, clock, device_revoker(""))
+    await continue_due_erasures(storage, clock, device_revoker(""))
     assert {ERASED: 2, "bob": 1, LOGIN: 1} == {
         name: calls for name, (calls, _) in (await lines(world)).items()
     }

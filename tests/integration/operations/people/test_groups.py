@@ -340,13 +340,13 @@ async def trouble(there: Attack, route: str, person: str) -> None:
     settings = [RouteSpec(name=name, topic=AI_TELEMETRY) for name in (route, f"gone/{AI_TELEMETRY}")]
     await deliveries.set_routes(settings)
     await deliveries.set_routes(settings[:1])
-    first = await deliveries.take_due(route, now=now, max_records=1)
+    first = await deliveries.take_due_delivery(route, now=now, max_records=1)
     assert first is not None
     await deliveries.settle(first, Settlement(delivered=0, refused=1, words=words))
-    second = await deliveries.take_due(route, now=now, max_records=1)
+    second = await deliveries.take_due_delivery(route, now=now, max_records=1)
     assert second is not None
     await deliveries.retry(second, reason=f"503: {words}", not_before=now + 60)
-    await deliveries.set_state(route, "parked", f"403: {words}")
+    await deliveries.set_route_state(route, "parked", f"403: {words}")
 
 
 async def test_deliveries_and_the_clock_have_no_figures_of_people(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from gateway.cli import main
 from gateway.configuration.sections import Config
 from spool.people import ERASED
-from spool.record import pack
+from spool.record import pack_records
 from tests.integration.conftest import Serve
 from tests.integration.payloads import json_span, json_traces
 from tests.integration.receivers.test_second_names import storage_of as storage_of
@@ -48,7 +48,7 @@ async def stored(world: World, outside: Callable[[], Iterator[bytes]]) -> bytes:
     """Return everything that is stored: files, rows of the database, and the records in entries."""
     records = [each for each in await world.serving.records() if each is not None]
     contents = contents_of(world.serving.app.config.data_dir)
-    return b"\0".join([pack(records), *contents.values(), *outside()])
+    return b"\0".join([pack_records(records), *contents.values(), *outside()])
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -47,7 +47,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
         deliveries = server.services.spool.deliveries
         await deliveries.set_routes([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
         await add(server.services.spool.log, call(1, request_model="gpt-4o"))
-        delivery = await deliveries.take_due(ROUTE, now=server.clock.now(), max_records=1)
+        delivery = await deliveries.take_due_delivery(ROUTE, now=server.clock.now(), max_records=1)
         assert delivery is not None
         await deliveries.set_aside(delivery, error="no such model", status="400")
         yield server
@@ -73,7 +73,9 @@ async def test_an_edited_letter_is_sent_again(server: OperatorServer) -> None:
     assert answer.payload["edited"]["record"]["request_model"] == "gpt-5"
     assert [] == (await server.ask("GET", "/dead")).payload["dead"]
     assert [ROUTE] == server.woken
-    delivery = await server.services.spool.deliveries.take_due(ROUTE, now=server.clock.now(), max_records=1)
+    delivery = await server.services.spool.deliveries.take_due_delivery(
+        ROUTE, now=server.clock.now(), max_records=1
+    )
     assert delivery is not None and delivery.kept is not None
     assert [call(1, request_model="gpt-5")[0]] == list(delivery.kept.records)
     [row] = (await server.ask("GET", "/audit", action="dead.edit")).payload["audit"]

@@ -96,8 +96,8 @@ class SharedGateways:
         self._clock.move(seconds)
         if seconds:
             for node in self._nodes:
-                await node.spool.log.catch_up()
-            await self._nodes[0].spool.log.close_what_is_due()
+                await node.spool.log.read_foreign_commits()
+            await self._nodes[0].spool.log.close_due_records()
         await self._nodes[0].counters.release()
 
     async def judged(self) -> Judged:

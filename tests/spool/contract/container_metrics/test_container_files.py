@@ -141,7 +141,7 @@ async def test_a_file_is_announced_uploaded_and_delivered(files: ContainerFiles)
     [due] = await files.due_files(FILE, limit=10)
     assert await content(files, due.id) == b"metrics"
     assert hashlib.sha256(b"metrics").hexdigest() == due.sha256
-    await files.settle([due])
+    await files.mark_delivered([due])
     assert DELIVERED == await state(files, file.id)
     assert [] == list(await files.due_files(FILE, limit=10))
     assert files.sums.sum_term(REFERENCES, FILE) == 1
@@ -181,7 +181,7 @@ async def test_two_uploads_of_one_file_are_one(files: ContainerFiles) -> None:
         await first.finish()
     await first.discard_upload()
     assert b"second" == await content(files, file.id)
-    assert files.sums.size == 6
+    assert files.sums.total_bytes == 6
     assert await balanced(files) is True
 
 
@@ -196,7 +196,7 @@ async def test_a_file_must_be_what_was_announced(files: ContainerFiles) -> None:
     both = AnnouncedFile(reference="both", size=7, sha256=right.upper())
     [file] = await files.announce(CLUSTER, [both], AGENT, expires_at=1e12)
     assert await send(files, file.id, b"metrics")
-    assert 7 == files.sums.size
+    assert 7 == files.sums.total_bytes
 
 
 async def test_only_what_was_not_uploaded_can_be_abandoned(files: ContainerFiles) -> None:
@@ -224,12 +224,12 @@ async def test_a_replay_is_served_from_what_is_kept(files: ContainerFiles) -> No
     counts as delivered again.
     """
     id = await put(files, "one.parquet", b"metrics")
-    await files.settle(await files.due_files(FILE, limit=10))
+    await files.mark_delivered(await files.due_files(FILE, limit=10))
     await files.request_again(CLUSTER, ["one.parquet", "one.parquet"], AGENT)
     [due] = await files.due_files(FILE, limit=10)
     assert due.id == id
     assert await content(files, due.id) == b"metrics"
-    await files.settle([due])
+    await files.mark_delivered([due])
     assert list(await files.due_files(FILE, limit=10)) == []
     assert files.sums.sum_term(REPLAYED, FILE) == 1
     assert await balanced(files)
@@ -244,10 +244,10 @@ async def test_a_replay_of_what_is_gone_is_asked_of_the_sender(
     """
     for name in ("first", "second"):
         await put(files, name, b"metrics")
-    await files.settle(await files.due_files(FILE, limit=10))
+    await files.mark_delivered(await files.due_files(FILE, limit=10))
     clock.move(8 * 24 * HOUR)
     await files.delete_expired(has_upstream=True)
-    assert 0 == files.sums.size
+    assert 0 == files.sums.total_bytes
     await files.request_again(CLUSTER, ["first", "second"], AGENT)
     missing = await files.missing_files(CLUSTER, key="agent", limit=10)
     assert {"first", "second"} == {file.reference for file in missing}
@@ -282,7 +282,7 @@ async def test_a_damaged_file_is_asked_of_its_sender(files: ContainerFiles) -> N
     """A received file whose bytes are damaged is requested from its sender again. They take up no more space."""
     id = await put(files, "one.parquet", b"metrics")
     [due] = await files.due_files(FILE, limit=1)
-    await files.set_damaged(due, "another checksum")
+    await files.mark_damaged(due, "another checksum")
     with pytest.raises(FileNotFoundError):
         await content(files, id)
     assert await state(files, id) == DAMAGED
@@ -305,8 +305,8 @@ async def test_a_body_of_remote_write_is_known_by_its_sum(files: ContainerFiles)
     [due] = await files.due_files(REMOTE_WRITE, limit=10)
     assert due.request == '{"type": "x"}'
     assert await content(files, due.id) == b"samples"
-    await files.settle([due])
-    assert files.sums.size == 0
+    await files.mark_delivered([due])
+    assert files.sums.total_bytes == 0
     assert files.sums.sum_term(DELIVERED, REMOTE_WRITE) == 1
     assert await balanced(files)
 
@@ -320,7 +320,7 @@ async def test_a_delivered_body_stays_where_usage_is_read(open_files: Opener) ->
     await upload.write(b"samples")
     await upload.finish()
     [due] = await files.due_files(REMOTE_WRITE, limit=10)
-    await files.settle([due])
+    await files.mark_delivered([due])
     assert b"samples" == await content(files, due.id)
     found = await files.rows.select_files(container_rows.READABLE, now=0.0, limit=9)
     assert [each.state for each in found] == [DELIVERED]
@@ -335,10 +335,10 @@ async def test_the_newest_status_takes_the_place_of_the_one_before(files: Contai
     await files.put_status(CLUSTER, "status", AGENT, request="", body=b"started")
     old = await files.due_files(STATUS, limit=10)
     await files.put_status(CLUSTER, "status", AGENT, request="", body=b"ok")
-    await files.settle(old)
+    await files.mark_delivered(old)
     [due] = await files.due_files(STATUS, limit=10)
     assert b"ok" == due.body
-    await files.settle([due])
+    await files.mark_delivered([due])
     assert files.sums.sum_term(SUPERSEDED, STATUS) == 1
     assert files.sums.sum_term(DELIVERED, STATUS) == 1
     taken = [await files.has_newest_status(CLUSTER, key=key) for key in ("agent", "another")]
@@ -356,14 +356,14 @@ async def test_a_file_of_the_largest_size_is_taken(open_files: Opener) -> None:
     [file] = await announce(files, "over")
     with pytest.raises(FileTooLarge, match=r"container\.max_file_bytes"):
         await send(files, file.id, b"x" * 1025)
-    assert 1024 == files.sums.size
+    assert 1024 == files.sums.total_bytes
 
 
 async def test_delivered_files_of_a_cluster_make_room_and_waiting_ones_do_not(open_files: Opener) -> None:
     """At the limit, the oldest delivered files are deleted. Waiting files are never deleted."""
     files = (await open_files(max_cluster_bytes=2048)).container_files
     first = await put(files, "first", b"x" * 1024)
-    await files.settle(await files.due_files(FILE, limit=1))
+    await files.mark_delivered(await files.due_files(FILE, limit=1))
     second, third = [await put(files, name, b"x" * 1024) for name in ("second", "third")]
     assert [False, True, True] == await kept(files, first, second, third)
     [file] = await announce(files, "fourth")
@@ -378,7 +378,7 @@ async def test_a_key_whose_files_wait_leaves_room_for_those_of_another(open_file
     """Delivered files are deleted before an upload is refused for the total limit."""
     files = (await open_files(max_bytes=4096)).container_files
     spent = await put(files, "spent", b"x" * 1024)
-    await files.settle(await files.due_files(FILE, limit=1))
+    await files.mark_delivered(await files.due_files(FILE, limit=1))
     await put(files, "waits", b"x" * 2047)
     await put(files, "fits", b"x")
     [file] = await announce(files, "over")
@@ -391,8 +391,12 @@ async def test_a_key_whose_files_wait_leaves_room_for_those_of_another(open_file
     await put(files, "of a third", b"x" * 512, by=ContainerSender(key="third"))
     assert [False] == await kept(files, spent)
     again = await ContainerSums.read(files.rows, files.settings)  # read the sums again, as after a restart
-    assert {"agent": 2048, "stranger": 1024, "third": 512} == files.sums.waiting_bytes == again.waiting_bytes
-    assert 3584 == files.sums.size == again.size
+    assert (
+        {"agent": 2048, "stranger": 1024, "third": 512}
+        == files.sums.waiting_bytes_by_key
+        == again.waiting_bytes_by_key
+    )
+    assert 3584 == files.sums.total_bytes == again.total_bytes
     assert await balanced(files)
 
 
@@ -405,10 +409,10 @@ async def test_the_fullest_key_makes_room(open_files: Opener, clock: MovedClock)
     older = await put(files, "older", b"x" * 1024, by=STRANGER)
     clock.move(1)
     first = await put(files, "first", b"x" * 1024)
-    await files.settle(await files.due_files(FILE, limit=9))
+    await files.mark_delivered(await files.due_files(FILE, limit=9))
     clock.move(1)
     second = await put(files, "second", b"x" * 1024)
-    await files.settle(await files.due_files(FILE, limit=9))
+    await files.mark_delivered(await files.due_files(FILE, limit=9))
     await put(files, "new", b"x" * 1500, by=STRANGER)
     assert [True, False, True] == await kept(files, older, first, second)
 
@@ -446,14 +450,14 @@ async def test_without_an_upstream_files_are_kept_for_their_time(
     assert UPLOADED == await state(files, id)
     await files.delete_expired(has_upstream=False)
     assert await state(files, id) == EXPIRED
-    assert files.sums.size == 0
+    assert files.sums.total_bytes == 0
     assert await balanced(files)
 
 
 async def test_an_operator_discards_what_waits(files: ContainerFiles) -> None:
     id = await put(files, "one.parquet", b"metrics")
     assert DISCARDED == (await files.discard(id)).state
-    assert files.sums.size == 0
+    assert files.sums.total_bytes == 0
     assert list(await files.due_files(FILE, limit=1)) == []
     assert await send(files, id, b"metrics") is False
     with pytest.raises(NotAllowed):
@@ -503,7 +507,7 @@ async def test_rows_are_found_by_everything_that_is_asked_of_them(files: Contain
     assert file is not None
     for since, shown in ((file.uploaded_at or 0.0, [file]), (file.announced_at + HOUR, [])):
         assert shown == list(await stored.select_files(container_rows.READABLE, now=since, limit=9))
-    assert {(FILE, UPLOADED): 1} == await stored.count()
+    assert {(FILE, UPLOADED): 1} == await stored.counts_by_state()
     held = HeldFiles(identity=CLUSTER, key="agent", open=1, bytes=7, waiting_bytes=7)
     assert [held] == await stored.held_files()
     waiting = WaitingFiles(files=1, bytes=7, oldest=file.uploaded_at)
@@ -515,7 +519,7 @@ async def test_rows_are_found_by_everything_that_is_asked_of_them(files: Contain
     assert [cluster] == list(await files.cluster_files())
     query = ListQuery(sort=SortField("announced_at"), order=ASCENDING, identity="id", limit=5)
     assert [file] == (await stored.page(query)).rows == (await files.page(query)).rows
-    await files.settle([file])
+    await files.mark_delivered([file])
     assert [replace(held, open=0, waiting_bytes=0)] == await stored.held_files()
     spent = {
         key: await stored.select_files(container_rows.SPENT, now=1e12, key=key, limit=9)
@@ -562,9 +566,9 @@ async def test_a_backup_holds_the_files_that_wait(tmp_path: Path, clock: MovedCl
     await backups.back_up(storage.copy, backup, version="1", made_at="now", records={})
     await storage.close()
 
-    manifest = backups.check(backup)
+    manifest = backups.read_checked_manifest(backup)
     restored = tmp_path / "restored"
-    backups.put_in_place(backups.unpack(backup, manifest, restored), restored)
+    backups.put_in_place(backups.unpack_backup(backup, manifest, restored), restored)
     storage = await open_storage(replace(options, directory=restored), engine="sqlite")
     files = storage.container_files
     assert [id] == [file.id for file in await files.due_files(FILE, limit=10)]

@@ -34,7 +34,7 @@ async def one_due(storage: Storage) -> Delivery:
 
 
 async def next_due(storage: Storage) -> Delivery:
-    delivery = await storage.deliveries.take_due(ROUTE, now=0.0, max_records=2)
+    delivery = await storage.deliveries.take_due_delivery(ROUTE, now=0.0, max_records=2)
     assert delivery is not None
     return delivery
 
@@ -53,7 +53,7 @@ async def test_a_manifest_is_kept_with_its_settlement(closed_storage: Storage) -
     assert [landing(delivery, b"one")] == await landings.landings_after(ROUTE, after=0, most=10)
     assert landing(delivery, b"one") == await landings.landing_before(ROUTE, delivery.last + 1)
     assert await landings.landing_before(ROUTE, delivery.first) is None
-    assert [(ROUTE, 1)] == await landings.routes_with_counts()
+    assert [(ROUTE, 1)] == await landings.landed_counts_by_route()
 
 
 async def test_whoever_lost_a_delivery_keeps_no_manifest(closed_storage: Storage) -> None:
@@ -114,4 +114,4 @@ async def test_a_dropped_route_forgets_its_manifests(closed_storage: Storage) ->
     await storage.deliveries.settle(delivery, Settlement(delivered=2, landing=landing(delivery)))
     await storage.deliveries.set_routes([])
     await storage.deliveries.delete_route(ROUTE)
-    assert [] == await storage.small.open_table(LANDINGS).routes_with_counts()
+    assert [] == await storage.small.open_table(LANDINGS).landed_counts_by_route()

@@ -427,7 +427,7 @@ async def test_a_receipt_says_what_became_of_a_submission(open_spool: Opener, cl
     clock.move(11)
     assert {**expected, "state": "kept"} == await log.receipt(receipt.id)
     clock.move(200)
-    await log.retain()
+    await log.run_retention()
     with pytest.raises(NotThere, match="retention"):
         await log.receipt(receipt.id)
 
@@ -456,10 +456,10 @@ async def test_unrecognised_shapes_are_counted_and_bounded(log: Log) -> None:
     await add(log, unrecognised=[("llm.model", "llm.tokens")], ignored={"unrecognised_ai": 1})
 
     assert [{"names": ["llm.model", "llm.tokens"], "count": 2, "last_seen": NOON}] == list(
-        await log.unrecognised()
+        await log.unrecognised_items()
     )
     await add(log, unrecognised=[(f"x.{number}",) for number in range(5000)])
-    assert len(await log.unrecognised()) <= 1000
+    assert len(await log.unrecognised_items()) <= 1000
 
 
 async def test_types_of_usage_events_are_counted_and_bounded(open_spool: Opener) -> None:
@@ -519,7 +519,7 @@ async def test_made_up_names_push_out_made_up_names(log: Log, clock: MovedClock)
     assert types["in use"] == 3
     assert types["first"] == 1
     assert len(types) == MAX_TYPES
-    shapes = {str(row["names"]): row["count"] for row in await log.unrecognised()}
+    shapes = {str(row["names"]): row["count"] for row in await log.unrecognised_items()}
     assert shapes["['in use']"] == 3
     assert shapes["['first']"] == 1
     assert len(shapes) == MAX_SHAPES
@@ -557,7 +557,7 @@ async def test_a_failing_observer_undoes_nothing(
         raise RuntimeError("no such label")
 
     log = (await open_spool()).log
-    monkeypatch.setattr(observed, "committed", fails)
+    monkeypatch.setattr(observed, "note_commit", fails)
     records = [call(number)[0] for number in range(3)]
     alone = [(record, Identity(record.id, certain=False)) for record in records]
 

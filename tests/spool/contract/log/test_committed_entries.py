@@ -24,13 +24,13 @@ from tests.spool.test_native import module
 def count_bodies(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets the place of each entry whose stored body is read."""
     places: list[str] = []
-    check = codec.check_entry
+    check = codec.decompress_entry
 
     def counted(body: EntryBody, place: str) -> bytes:
         places.append(place)
         return check(body, place)
 
-    monkeypatch.setattr(codec, "check_entry", counted)
+    monkeypatch.setattr(codec, "decompress_entry", counted)
     return places
 
 

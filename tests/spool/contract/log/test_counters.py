@@ -129,10 +129,10 @@ async def test_a_series_is_forgotten_a_month_after_its_last_point(
     clock.move(20 * 86_400)
     await add(log, points=[point(101, at=NOON + 2)])
     clock.move(20 * 86_400)
-    await log.retain()
+    await log.run_retention()
     again = [point(5, at=NOON + 3, series=bytes([name]) * 16) for name in b"tuvwxy"]
     await add(log, points=[point(103, at=NOON + 3), *again])
-    await log.retain()
+    await log.run_retention()
     assert [2, 5, 5, 5, 5, 5, 5] == [shown(record)[0] for record in await everything(log)]
 
 
@@ -151,7 +151,7 @@ async def test_a_series_that_was_forgotten_for_want_of_room_never_counts_whole_a
     for name in names[:2]:
         await add(log, points=[point(100, at=NOON + 1, series=name)])
         clock.move(10)
-    await log.retain()
+    await log.run_retention()
     stats = await log.stats()
     assert stats.series == 2
     assert stats.max_series == 2
@@ -161,7 +161,7 @@ async def test_a_series_that_was_forgotten_for_want_of_room_never_counts_whole_a
     for name in names[2:]:
         await add(log, points=[point(100, at=NOON + 1, series=name)])
         clock.move(10)
-    await log.retain()
+    await log.run_retention()
     stats = await log.stats()
     assert stats.series == 2
     assert stats.max_series == 2
@@ -187,7 +187,7 @@ async def test_room_that_was_short_long_ago_says_nothing_of_a_series(
     await add(log, points=[point(100, at=NOON + 1)])
     clock.move(10)
     await add(log, points=[point(100, at=NOON + 1, series=b"t" * 16)])
-    await log.retain()
+    await log.run_retention()
     clock.move(31 * 86_400)
     await add(log, points=[point(9, at=NOON + 2, series=b"u" * 16)])
     assert [100, 100, 9] == [shown(record)[0] for record in await everything(log)]

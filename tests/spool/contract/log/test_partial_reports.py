@@ -102,7 +102,7 @@ async def test_reports_are_found_by_key_and_by_kind(open_spool: Opener) -> None:
     assert [told[1], told[2], told[0]] == list(await spool.partial_reports.oldest(TOLD, before=3.0, most=9))
     assert [OLD] == list(await spool.partial_reports.oldest(PARTS, before=2.0, most=9))
     for kind, sizes in ((PARTS, (2, 15)), (TOLD, (4, 261)), (COUNTERS, (0, 0))):
-        assert sizes == await spool.partial_reports.count(kind)
+        assert sizes == await spool.partial_reports.count_reports_and_bytes(kind)
 
 
 async def test_what_was_made_from_an_old_report_is_not_kept(open_spool: Opener) -> None:

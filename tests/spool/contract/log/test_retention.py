@@ -33,7 +33,7 @@ async def deliver(spool: Spool, route: str, clock: MovedClock, records: int = 10
     """Settle everything that is due on a route and return the number of records."""
     delivered = 0
     while (
-        delivery := await spool.deliveries.take_due(route, now=clock.now(), max_records=records)
+        delivery := await spool.deliveries.take_due_delivery(route, now=clock.now(), max_records=records)
     ) is not None:
         await spool.deliveries.settle(delivery, Settlement(delivered=delivery.count))
         delivered += delivery.count
@@ -60,10 +60,10 @@ async def test_without_a_route_entries_live_for_retention(open_spool: Opener, cl
     await add(spool.log, call(1), call(2), ignored={"not_ai": 1})
     clock.move(60)
     await add(spool.log, call(3))
-    assert 0 == await spool.log.retain()
+    assert 0 == await spool.log.run_retention()
     clock.move(60)
 
-    assert 1 == await spool.log.retain()
+    assert 1 == await spool.log.run_retention()
 
     assert 1 == (await spool.log.stats()).entries
     assert [call(3)[0]] == await everything(spool.log)
@@ -85,7 +85,7 @@ async def test_a_clock_that_was_ahead_keeps_no_commit_for_ever(open_spool: Opene
     clock.move(120)
     await add(spool.log, call(3))
 
-    await spool.log.retain()
+    await spool.log.run_retention()
 
     with pytest.raises(NotThere):
         await spool.log.receipt(receipt.id)
@@ -100,11 +100,11 @@ async def test_what_a_required_route_needs_is_never_deleted(open_spool: Opener, 
     await spool.deliveries.set_routes([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
     await add(spool.log, call(1))
     clock.move(1000)
-    assert 0 == await spool.log.retain()
+    assert 0 == await spool.log.run_retention()
 
     assert 1 == await deliver(spool, "upstream/ai-telemetry", clock)
     await add(spool.log, call(2))
-    assert 1 == await spool.log.retain()
+    assert 1 == await spool.log.run_retention()
 
     assert [call(2)[0]] == await everything(spool.log)
     assert 1 == (await topic_terms(spool.log))["retired"]
@@ -120,10 +120,10 @@ async def test_retention_never_outruns_a_further_reader(open_spool: Opener, cloc
     spool.log.readers.append(needed.get)
     clock.move(1000)
 
-    assert 1 == await spool.log.retain()
+    assert 1 == await spool.log.run_retention()
     assert [2, 3] == [entry.first for entry in await entries(spool.log)]
     needed[AI_TELEMETRY] = 4
-    assert 2 == await spool.log.retain()
+    assert 2 == await spool.log.run_retention()
 
 
 async def test_full_is_refused_and_comes_back_by_itself(open_spool: Opener, clock: MovedClock) -> None:
@@ -184,7 +184,7 @@ async def test_known_ids_outlive_their_entries(open_spool: Opener, clock: MovedC
     spool = await open_spool(retention=100, late_window=0)
     await add(spool.log, call(1))
     clock.move(1000)
-    assert 1 == await spool.log.retain()
+    assert 1 == await spool.log.run_retention()
 
     receipt = await add(spool.log, call(1))
 
@@ -199,7 +199,7 @@ async def test_records_without_an_identity_go_too(open_spool: Opener, clock: Mov
     for _ in range(3):
         await add(spool.log, (record, Identity(record.id, certain=False)))
     clock.move(1000)
-    assert 3 == await spool.log.retain()
+    assert 3 == await spool.log.run_retention()
     assert 0 == (await topic_terms(spool.log))["kept"]
 
 
@@ -216,5 +216,5 @@ async def test_ids_that_came_again_beyond_a_lookup_are_counted(open_spool: Opene
     assert 7 == (await topic_terms(spool.log))["accepted"]
     clock.move(2 * 86_400)
     await add(spool.log, call(100, at=NOON + 53 * 3600))
-    await spool.log.retain()
-    assert 1 == await spool.log.repeated_ids()
+    await spool.log.run_retention()
+    assert 1 == await spool.log.count_repeated_ids()

@@ -13,7 +13,7 @@ from spool.postgres.deliveries.deliveries import PostgresDeliveries
 from spool.postgres.deliveries.delivery_rows import PostgresRoutes
 from spool.record import AI_TELEMETRY, USAGE_EVENTS
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
-from spool.sqlite.deliveries.delivery_rows import lowest_needed, skip_below
+from spool.sqlite.deliveries.delivery_rows import lowest_needed_number, skip_records_below
 from tests.exporters.spools import Spooled, calls
 
 REQUIRED = RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)
@@ -37,21 +37,23 @@ async def needs(spooled: Spooled) -> Needs:
         database = deliveries._database
 
         async def needed(topic: str) -> int | None:
-            return await database.transaction(lambda connection: lowest_needed(connection, topic))
+            return await database.transaction(lambda connection: lowest_needed_number(connection, topic))
 
         async def skip(topic: str, number: int) -> int:
-            return await database.transaction(lambda connection: skip_below(connection, topic, number))
+            return await database.transaction(
+                lambda connection: skip_records_below(connection, topic, number)
+            )
 
     else:
         assert isinstance(deliveries, PostgresDeliveries)
         shared, routes = deliveries._database, PostgresRoutes(deliveries._database)
 
         async def needed(topic: str) -> int | None:
-            return await shared.transaction(lambda connection: routes.lowest_needed(connection, topic))
+            return await shared.transaction(lambda connection: routes.lowest_needed_number(connection, topic))
 
         async def skip(topic: str, number: int) -> int:
             skipped = await shared.transaction(
-                lambda connection: routes.skip_below(connection, {topic: number})
+                lambda connection: routes.skip_records_below(connection, {topic: number})
             )
             return skipped[topic]
 
@@ -59,7 +61,7 @@ async def needs(spooled: Spooled) -> Needs:
 
 
 async def taken(needs: Needs, spec: RouteSpec, max_records: int) -> Delivery:
-    delivery = await needs.spooled.deliveries.take_due(spec.name, now=0, max_records=max_records)
+    delivery = await needs.spooled.deliveries.take_due_delivery(spec.name, now=0, max_records=max_records)
     assert delivery is not None
     return delivery
 
@@ -93,7 +95,7 @@ async def test_a_dead_letter_needs_no_entry(needs: Needs) -> None:
     await needs.spooled.deliveries.set_routes([REQUIRED])
     await needs.spooled.deliveries.set_aside(await taken(needs, REQUIRED, 1), error="400", status="400")
     (letter,) = await needs.spooled.deliveries.dead_letters()
-    assert 1 == await needs.spooled.deliveries.dead_retry([letter.id])
+    assert 1 == await needs.spooled.deliveries.retry_dead_letters([letter.id])
     assert 2 == await needs.lowest_needed(AI_TELEMETRY)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spool.sqlite.in_memory
-from spool.identity import add_span_above
+from spool.identity import with_span_above
 from spool.ledger.sums import Dimensions, HourlySums
 from spool.log import duplicates
 from spool.log.pending_spans import RUN
@@ -293,7 +293,7 @@ async def test_a_late_span_of_an_agent_gives_its_run_to_a_closed_call(
     log = (await open_spool(hold=hold)).log
     trace, agent = f"{1:032x}", f"{2:016x}"
     record, known_as = call(1, trace_id=trace, span_id=f"{3:016x}")
-    await add(log, (record, add_span_above(known_as, agent)), heard_by="key")
+    await add(log, (record, with_span_above(known_as, agent)), heard_by="key")
     clock.move(hold + 1)
     for _ in range(2):
         await add(log, heard_by="key", steps=[(trace, agent, None, RUN, None)])

@@ -54,7 +54,7 @@ async def close_and_fold(spool: Spool, clock: MovedClock) -> None:
     clock.move(HOUR_S + HOLD_S)
     await add(spool.log, first())
     clock.move(HOLD_S + 1)
-    await spool.log.retain()
+    await spool.log.run_retention()
 
 
 @pytest.mark.parametrize("brings", BRINGS)
@@ -70,7 +70,7 @@ async def test_a_late_report_after_retention_is_applied(
     clock.move(5)
     await add(spool.log, late(**BRINGS[brings]))
     clock.move(HOUR_S - 10)
-    await spool.log.retain()
+    await spool.log.run_retention()
     await add(spool.log, late(input_tokens=7))
     await add(spool.log, late(input_tokens=7))
     clock.move(HOLD_S + 1)
@@ -90,7 +90,7 @@ async def test_what_changes_no_figure_is_counted_after_a_fold(
     clock.move(HOUR_S + HOLD_S)
     await add(spool.log, call(1))
     clock.move(HOLD_S + 1)
-    await spool.log.retain()
+    await spool.log.run_retention()
     fields: list[dict[str, Any]] = [{"user": "ada"}, {"team": "search"}, {"device": "laptop"}]
     for each in fields:
         await add(spool.log, call(1, source="kong", **each))
@@ -130,7 +130,7 @@ async def test_a_report_of_a_removed_record_is_counted(
     await add(spool.log, first())
     clock.move(2 * HOUR_S)
     await add(spool.log, call(2))
-    assert 1 == await spool.log.retain()
+    assert 1 == await spool.log.run_retention()
     await add(spool.log, late())
     assert 1 == observed.terms["uncompared", "kong"]
     assert 1 == (await topic_terms(spool.log))["duplicates"]
@@ -150,7 +150,7 @@ async def test_a_record_that_went_for_want_of_room_is_counted(
             await add(spool.log, (record, known_as))
             number += 1
     clock.move(HOLD_S + 1)
-    assert 0 < await spool.log.retain()
+    assert 0 < await spool.log.run_retention()
     for each in range(number):
         await add(spool.log, late(each))
     made, missed = observed.terms["corrected", "kong"], observed.terms["uncompared", "kong"]
@@ -248,7 +248,7 @@ async def test_gateways_that_fold_in_turns_know_the_calls_of_each_other(
         for number in range(4):
             await add(nodes[number % 2].log, first(number))
             clock.move(HOLD_S + 1)
-            await nodes[number // 2].log.retain()
+            await nodes[number // 2].log.run_retention()
         for number in range(4):
             await add(nodes[(number + 1) % 2].log, late(number))
         clock.move(HOLD_S + 1)

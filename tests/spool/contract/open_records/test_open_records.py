@@ -220,7 +220,7 @@ async def test_readers_are_woken_when_records_close(open_spool: Opener, clock: M
     seen: asyncio.Queue[int] = asyncio.Queue()
 
     async def watch() -> None:
-        async with aclosing(log.changes(AI_TELEMETRY)) as changes:  # type: ignore[type-var]
+        async with aclosing(log.watermark_changes(AI_TELEMETRY)) as changes:  # type: ignore[type-var]
             async for closed in changes:
                 seen.put_nowait(closed)
 
@@ -239,7 +239,7 @@ async def test_many_readers_wait_without_a_hold(open_spool: Opener) -> None:
     log = (await open_spool(hold=0)).log
 
     async def until(number: int) -> int:
-        async for closed in log.changes(AI_TELEMETRY):
+        async for closed in log.watermark_changes(AI_TELEMETRY):
             if closed > number:
                 return closed
         raise AssertionError("changes never ends")

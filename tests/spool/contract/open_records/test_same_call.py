@@ -230,7 +230,7 @@ async def test_a_record_that_is_too_old_to_be_read_is_not_joined(
     clock.move(2 * 86_400.0)
     await add(log, report(2, MSG))
     clock.move(HOLD_S + 1)
-    await log.retain()
+    await log.run_retention()
     await add(
         log,
         report(2, MSG, REQ, source="claude_platform")
@@ -374,7 +374,7 @@ async def test_gateways_that_share_a_database_count_one_call(
                 node = nodes[turns % 2]
                 await add(node.log, report(10 * number + place, *own, **({} if place else NO_TOKENS)))
                 clock.move(HOLD_S + 1)
-                await nodes[turns // 2 % 2].log.retain()
+                await nodes[turns // 2 % 2].log.run_retention()
                 turns += 1
         for node in nodes:
             found = await totals(node.log)

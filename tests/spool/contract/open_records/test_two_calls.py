@@ -14,12 +14,12 @@ import pytest
 from spool.identity import (
     AS_ASSISTANT,
     AS_GATEWAY,
-    add_names,
     build_nesting,
     build_relay,
     call_identity,
     link_names,
     provider_request_names,
+    with_names,
 )
 from spool.record import NS, Correction, Inference
 from tests.moved_clock import MovedClock
@@ -54,13 +54,13 @@ def of_gateway(order: int, number: int, *, names_request: bool = False, **fields
         return record, call_identity(record, response_id=record.request_id)._replace(relay=relay)
     record.request_id = f"call {order} of an attempt {number}"
     also = provider_request_names(record, _id("req_", order, number))
-    return record, add_names(call_identity(record, shared_id=record.request_id), also, (), (), relay=relay)
+    return record, with_names(call_identity(record, shared_id=record.request_id), also, (), (), relay=relay)
 
 
 def of_provider(order: int, number: int) -> Report:
     record = _call(order, request_id=_id("msg_", order, number), source="claude_platform")
     also = provider_request_names(record, _id("req_", order, number))
-    return record, add_names(call_identity(record, response_id=record.request_id), also, (), ())
+    return record, with_names(call_identity(record, response_id=record.request_id), also, (), ())
 
 
 def named(one: Report, id: bytes) -> Report:
@@ -140,7 +140,7 @@ async def test_equal_calls_of_a_trace_stay_apart(
                 )
                 identity = call_identity(record, response_id=record.request_id, span=True)
                 pair = (answerer, maker) if is_inner else (maker, answerer)
-                reports.append((record, add_names(identity, (), (pair,), (), nesting)))
+                reports.append((record, with_names(identity, (), (pair,), (), nesting)))
         await _told(log, clock, [reports[number] for number in numbers], wait_s)
         clock.move(11)
         assert 2 <= await calls(log) - before <= 3, numbers

@@ -10,7 +10,7 @@ from itertools import chain
 import pytest
 
 from spool.errors import Invalid, NotAllowed, NotThere
-from spool.people import KEEP, hash_under
+from spool.people import KEEP, hash_address_with_key
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.tables.persons import MAX_LINKED, LinkedPerson
@@ -165,7 +165,7 @@ async def test_every_form_of_a_linked_address_names_the_person(registry: Registr
 async def test_who_watches_links_hears_each_change(registry: Registry) -> None:
     """A change of a label alone changes no link."""
     changes: list[list[tuple[str, ...]]] = []
-    registry.people.persons.watch(lambda: changes.append(linked(registry)))
+    registry.people.persons.add_watcher(lambda: changes.append(linked(registry)))
     await link(registry, ("a", "b"))
     await link(registry, ("a",), label="Ann")
     await registry.persons.split_name("b", actor=ROOT)
@@ -216,15 +216,15 @@ async def test_hashes_of_one_address_are_joined_once(open_registry: RegistryOpen
     people, ann = registry.people, "ann@example.com"
     ours, laptop, site = (
         people.linked_form(ann),
-        hash_under(b"a" * 32, ann),
-        hash_under(b"b" * 32, " ANN@example.com "),
+        hash_address_with_key(b"a" * 32, ann),
+        hash_address_with_key(b"b" * 32, " ANN@example.com "),
     )
     assert 3 == len({ours, laptop, site})
     join = partial(registry.persons.join_forms, actor=ROOT)
     assert 1 == await join([(ours, laptop)], most=4)
     assert 1 == await join([(ours, laptop, site)], most=4)
     assert 0 == await join([(ours, site), (laptop, ours)], most=4)
-    other, others = people.linked_form("bob@example.com"), hash_under(b"a" * 32, "bob@example.com")
+    other, others = people.linked_form("bob@example.com"), hash_address_with_key(b"a" * 32, "bob@example.com")
     assert 0 == await join([(other, others)], most=4), "a fifth name"
     await registry.close()
     registry = await open_registry()
@@ -235,14 +235,14 @@ async def test_hashes_of_one_address_are_joined_once(open_registry: RegistryOpen
     assert [(ours, site)] == linked(registry)
     await link(registry, (ours, laptop))
     assert 3 == len(registry.people.linked_names(ann))
-    many = [hash_under(bytes([number]) * 32, ann) for number in range(MAX_LINKED)]
+    many = [hash_address_with_key(bytes([number]) * 32, ann) for number in range(MAX_LINKED)]
     assert 0 == await registry.persons.join_forms([(ours, *many)], most=1000, actor=ROOT)
     assert [(ours, site, laptop)] == linked(registry)
 
 
 async def test_an_address_that_records_keep_is_joined(registry: Registry) -> None:
     registry.set_emails(KEEP)
-    people, hashed = registry.people, hash_under(b"a" * 32, "ann@example.com")
+    people, hashed = registry.people, hash_address_with_key(b"a" * 32, "ann@example.com")
     assert 1 == await registry.persons.join_forms(
         [(people.linked_form("ann@example.com"), hashed)], most=9, actor=ROOT
     )

@@ -193,11 +193,11 @@ async def test_how_far_a_pull_came_outlives_the_process(open_registry: RegistryO
     progress.
     """
     registry = await open_registry()
-    await registry.statements.keep_pull_state("costs", {"cursor": "4", "start": FIRST})
+    await registry.statements.store_pull_state("costs", {"cursor": "4", "start": FIRST})
     await registry.close()
     again = (await open_registry()).statements
-    assert {"cursor": "4", "start": FIRST} == await again.pull_state("costs")
-    assert await again.pull_state("other") is None
+    assert {"cursor": "4", "start": FIRST} == await again.read_pull_state("costs")
+    assert await again.read_pull_state("other") is None
 
 
 @pytest.mark.parametrize(

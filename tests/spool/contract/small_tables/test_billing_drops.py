@@ -19,7 +19,7 @@ from spool.billing import (
     REPLACE_HOURLY,
     SUM,
     MonthSize,
-    month_text,
+    month_json,
 )
 from spool.identity import Identity
 from spool.listing import ListQuery, SortField
@@ -59,7 +59,7 @@ async def take(storage: Storage, *drops: BillingDrop) -> None:
 
 async def read(storage: Storage, month: str = MONTH, connection: str = "c") -> list[Row]:
     found: list[Row] = orjson.loads(
-        b"".join(month_text(await storage.small.open_table(BILLING_DROPS).month_hours(connection, month)))
+        b"".join(month_json(await storage.small.open_table(BILLING_DROPS).month_hours(connection, month)))
     )
     return found
 
@@ -157,7 +157,7 @@ async def test_what_is_known_of_connections(storage: Storage, clock: MovedClock)
     await take(storage, drop(2, SUM, [row(1)]), drop(3, SUM, [row(1)], connection="other"))
     assert (
         dict.fromkeys(("c", "other"), clock.now())
-        == await storage.small.open_table(BILLING_DROPS).last_drop_by_connection()
+        == await storage.small.open_table(BILLING_DROPS).last_drop_at_by_connection()
     )
     assert await storage.small.open_table(BILLING_DROPS).has_drop("c", MONTH, record_id(2).hex())
     assert not await storage.small.open_table(BILLING_DROPS).has_drop("other", MONTH, record_id(2).hex())
@@ -172,11 +172,11 @@ async def test_months_and_connections_go(storage: Storage) -> None:
     assert await read(storage) == []
     assert await read(storage, "2026-12") == december
     assert await read(storage, connection="other") == []
-    assert {"c"} == set(await storage.small.open_table(BILLING_DROPS).last_drop_by_connection())
+    assert {"c"} == set(await storage.small.open_table(BILLING_DROPS).last_drop_at_by_connection())
     await storage.small.open_table(BILLING_DROPS).delete_connection("c")
     drops = storage.small.open_table(BILLING_DROPS)
     assert await listed(storage) == []
-    assert await drops.last_drop_by_connection() == {}
+    assert await drops.last_drop_at_by_connection() == {}
     assert await drops.stored_bytes() == 0
 
 
@@ -202,7 +202,7 @@ async def test_rows_are_shown_as_they_came(storage: Storage) -> None:
     }
     await take(storage, BillingDrop(**record, body=b'{"data": [' + raw + b" ]}"))
     (hour,) = await storage.small.open_table(BILLING_DROPS).month_hours("c", MONTH)
-    assert hour.text == raw
+    assert hour.json_rows == raw
     assert hour.hour == 1_793_491_200 + 8 * HOUR_S
 
 
@@ -213,6 +213,6 @@ async def test_months_that_have_rows_are_known_by_their_connection(storage: Stor
     later = [{"time/usage_start": "2026-10-05T10:00:00Z", "cost/cost": "1"}]
     await take(storage, drop(1, SUM, rows, month="2026-09"), drop(2, SUM, later, month="2026-10"))
     await take(storage, drop(3, SUM, rows, month="2026-09", connection="other"))
-    newest = await billing_drops.last_drop_by_connection()
-    assert {"2026-09": newest["c"], "2026-10": newest["c"]} == await billing_drops.last_drop_by_month("c")
-    assert {} == await billing_drops.last_drop_by_month("nobody")
+    newest = await billing_drops.last_drop_at_by_connection()
+    assert {"2026-09": newest["c"], "2026-10": newest["c"]} == await billing_drops.last_drop_at_by_month("c")
+    assert {} == await billing_drops.last_drop_at_by_month("nobody")

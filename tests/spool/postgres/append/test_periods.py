@@ -27,7 +27,9 @@ async def test_of_several_that_begin_a_period_one_does(open_log: LogOpener) -> N
         await add(nodes[0], call(number))
         [(at,)] = await rows(nodes[0], NEWEST)
         for expected in (1, 0):
-            begun = await asyncio.gather(*[node._retention.begin_period(at + PERIOD_S) for node in nodes])
+            begun = await asyncio.gather(
+                *[node._retention.begin_period_if_full(at + PERIOD_S) for node in nodes]
+            )
             assert expected == sum(begun)
     assert [(1,), (2,), (3,), (4,)] == await rows(nodes[1], PERIODS)
     assert [(4,)] == await rows(nodes[1], HEAD)
@@ -44,8 +46,8 @@ async def test_partitions_that_were_left_are_used(open_log: LogOpener) -> None:
     await add(log, call(1))
     await log._database.transaction(partial(log._retention._make_partitions, number=2))
     [(at,)] = await rows(log, NEWEST)
-    assert not await log._retention.begin_period(at + PERIOD_S - 1)
-    assert await log._retention.begin_period(at + PERIOD_S)
+    assert not await log._retention.begin_period_if_full(at + PERIOD_S - 1)
+    assert await log._retention.begin_period_if_full(at + PERIOD_S)
     await add(log, call(2))
     assert [(1, 1), (2, 2)] == await rows(log, ENTRIES)
 
@@ -59,7 +61,7 @@ async def test_a_period_that_is_gone_does_not_come_back(open_log: LogOpener) -> 
     for number in (1, 2):
         await add(log, call(number))
         [(at,)] = await rows(log, NEWEST)
-        assert await log._retention.begin_period(at + PERIOD_S)
+        assert await log._retention.begin_period_if_full(at + PERIOD_S)
     await add(log, call(3))
     for table in queries.PARTITIONED:
         await log._retention._run_query(queries.DROP_PARTITION % {"table": table, "period": 2})

@@ -106,8 +106,8 @@ async def test_no_verbs_wait_for_each_other(
         for gateway in gateways:
             log = gateway.storage.log
             assert isinstance(log, PostgresLog)
-            await log.catch_up()
-            await log.close_what_is_due()  # this commit confirms the newest commit before it
+            await log.read_foreign_commits()
+            await log.close_due_records()  # this commit confirms the newest commit before it
             assert log.next_number(AI_TELEMETRY) == log.closed_below(AI_TELEMETRY)
             await gateway.storage.ledger.catch_up(log)
             await assert_books_balance(log)

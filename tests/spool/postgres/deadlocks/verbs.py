@@ -147,14 +147,14 @@ async def append(gateway: Gateway, topic: str, records: Sequence[UnitCostOperati
 
 
 async def retain(gateway: Gateway) -> None:
-    await gateway.storage.log.retain()
+    await gateway.storage.log.run_retention()
 
 
 async def read_books(gateway: Gateway) -> None:
     books = await gateway.storage.log.books()
     assert [] == list(books.imbalances)
     await gateway.storage.log.conflicts()
-    await gateway.storage.log.unrecognised()
+    await gateway.storage.log.unrecognised_items()
 
 
 async def forget_heard(gateway: Gateway) -> None:
@@ -174,22 +174,22 @@ async def send(gateway: Gateway) -> None:
     chance, deliveries, route, now = gateway.chance, gateway.storage.deliveries, gateway.route, time.time()
     delivery: Delivery | None
     if chance.random() < 0.3:
-        delivery = await deliveries.take_probe(route, now=now, max_suspects=2)
+        delivery = await deliveries.take_probe_delivery(route, now=now, max_suspects=2)
     else:
-        delivery = await deliveries.take_due(route, now=now, max_records=chance.randint(1, 20))
+        delivery = await deliveries.take_due_delivery(route, now=now, max_records=chance.randint(1, 20))
     if delivery is None:
         return
     if chance.random() < 0.3:
-        await deliveries.mark(delivery, f"mark {delivery.id}")
+        await deliveries.store_mark(delivery, f"mark {delivery.id}")
     name, answer = chance.choice(OUTCOMES), chance.choice([None, "503"])
     await outcome_of(name, at=now, answer=answer, ambiguous=chance.random() < 0.5)(deliveries, delivery)
 
 
 async def give_back(gateway: Gateway) -> None:
     deliveries, now = gateway.storage.deliveries, time.time()
-    delivery = await deliveries.take_due(gateway.route, now=now, max_records=3)
+    delivery = await deliveries.take_due_delivery(gateway.route, now=now, max_records=3)
     if delivery is not None:
-        await deliveries.give_back(delivery, reason="stopped", not_before=now)
+        await deliveries.requeue_as_ambiguous(delivery, reason="stopped", not_before=now)
 
 
 async def decide_on_dead_letters(gateway: Gateway) -> None:
@@ -197,11 +197,11 @@ async def decide_on_dead_letters(gateway: Gateway) -> None:
     letters = [letter for letter in await deliveries.dead_letters() if chance.random() < 0.5]
     chance.shuffle(letters)
     if letters and chance.random() < 0.3:
-        await deliveries.dead_edit(letters[0].id, letters[0].record)
+        await deliveries.edit_dead_letter(letters[0].id, letters[0].record)
     elif chance.random() < 0.5:
-        await deliveries.dead_retry([letter.id for letter in letters])
+        await deliveries.retry_dead_letters([letter.id for letter in letters])
     else:
-        await deliveries.dead_discard([letter.id for letter in letters])
+        await deliveries.discard_dead_letters([letter.id for letter in letters])
 
 
 async def resolve(gateway: Gateway) -> None:
@@ -217,11 +217,11 @@ async def replay(gateway: Gateway) -> None:
 
 async def set_state(gateway: Gateway) -> None:
     state = gateway.chance.choice([RUNNING, PARKED])
-    await gateway.storage.deliveries.set_state(gateway.route, state, "said so")
+    await gateway.storage.deliveries.set_route_state(gateway.route, state, "said so")
 
 
 async def restore(gateway: Gateway) -> None:
-    await gateway.storage.deliveries.reopen_restored(hold_back=None)
+    await gateway.storage.deliveries.reopen_after_restore(hold_back=None)
 
 
 async def drop_route(gateway: Gateway) -> None:
@@ -302,7 +302,7 @@ async def change_devices(gateway: Gateway) -> None:
     elif what == 1:
         for n in gateway.some(5):
             expects = gateway.expects
-            devices.change_soon(
+            devices.change_and_write_soon(
                 f"device {n}", lambda known: replace(known, last_seen=time.time()), expects=expects
             )
             devices.note_unenrolled(f"name {n}", key="key", now=time.time(), expects=expects)
@@ -340,7 +340,7 @@ async def keep_container_files(gateway: Gateway) -> None:
         upload = await files.begin_upload(rows[0].id)
         await upload.write(b"metrics")
         await upload.finish()
-        await files.settle(rows)
+        await files.mark_delivered(rows)
         await files.delete_expired(has_upstream=True)
 
 

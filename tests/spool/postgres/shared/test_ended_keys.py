@@ -20,7 +20,7 @@ from spool.log.values import Receipt, Submission
 from spool.postgres.database import Connection
 from spool.postgres.log.queries import LOCK_HEAD
 from spool.postgres.registry import bearers, store
-from spool.postgres.registry.bearers import ended_bearers, hold_keys
+from spool.postgres.registry.bearers import ended_keys, lock_keys
 from spool.postgres.registry.store import PostgresRegistry, PostgresRegistryRows
 from spool.postgres.storage import PostgresSpool
 from spool.record import AI_TELEMETRY
@@ -124,8 +124,8 @@ async def test_a_key_ends_after_what_is_being_kept(
     good, sql = expected(there, secret), node.database.fill_in_names
     with psycopg.connect(cluster.dsn) as keeping, psycopg.connect(cluster.dsn, autocommit=True) as looking:
         if holds == "another transaction":
-            hold_keys(keeping, sql, [good])
-            assert () == tuple(ended_bearers(keeping, sql, [good], now=None))
+            lock_keys(keeping, sql, [good])
+            assert () == tuple(ended_keys(keeping, sql, [good], now=None))
         else:
             keeping.execute(sql(LOCK_HEAD))
         ending = asyncio.create_task(here.keys.delete("one", confirm="one", actor=ACTOR))
@@ -134,7 +134,7 @@ async def test_a_key_ends_after_what_is_being_kept(
             await asyncio.sleep(0)
         keeping.commit()
         await ending
-        assert {good} == ended_bearers(looking, sql, [good], now=None)
+        assert {good} == ended_keys(looking, sql, [good], now=None)
     with pytest.raises(KeyEnded):
         await node.log.append(submission(1, good))
 
@@ -171,7 +171,7 @@ async def test_who_ends_one_holds_up_nobody_here(
             ):
                 assert not ending.done()
             await here.catch_up()
-            await node.devices.catch_up(["d"])
+            await node.devices.read_foreign_changes(["d"])
         assert not ending.done()
         keeping.commit()
         await ending
@@ -189,9 +189,9 @@ async def test_many_who_end_keys_wait_on_one_connection(monkeypatch: pytest.Monk
         begun += 1
         await goes_on.acquire()
 
-    monkeypatch.setattr(store, "outlast_commits", outlast)
+    monkeypatch.setattr(store, "wait_for_running_commits", outlast)
     registry = PostgresRegistry(None)  # type: ignore[arg-type]
-    waiting = [asyncio.create_task(registry.outlast_commits()) for _ in range(5)]
+    waiting = [asyncio.create_task(registry.wait_for_running_commits()) for _ in range(5)]
     await asyncio.sleep(0)
     assert 1 == begun
     goes_on.release()
@@ -221,8 +221,8 @@ async def test_a_key_that_was_only_edited_is_good(
         rows.put_key(replace(key, description="new"))
 
         def keeps(connection: Connection) -> Collection[Expectation]:
-            hold_keys(connection, database.fill_in_names, [good])
-            return ended_bearers(connection, database.fill_in_names, [good], now=database.now_parameter())
+            lock_keys(connection, database.fill_in_names, [good])
+            return ended_keys(connection, database.fill_in_names, [good], now=database.now_parameter())
 
         keeping = asyncio.create_task(database.transaction(keeps))
         while looking.execute(WAITING, (editing.info.backend_pid,)).fetchone() == (0,):

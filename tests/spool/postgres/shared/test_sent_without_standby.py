@@ -78,7 +78,7 @@ async def test_nothing_is_cut_or_taken(node: Node, strict: Database) -> None:
     with pytest.raises(SpoolUnavailable, match=GONE):
         await node.take()
     with pytest.raises(SpoolUnavailable, match=GONE):
-        await node.deliveries.take_probe(ROUTE, now=node.clock.now(), max_suspects=1)
+        await node.deliveries.take_probe_delivery(ROUTE, now=node.clock.now(), max_suspects=1)
     assert (0, 0) == await cut(strict)
     assert f"waits: {GONE}: synchronous_standby_names is empty" == (await node.state()).reason
     strict.needs_standby = False
@@ -99,8 +99,8 @@ async def test_an_operator_is_told_of_nothing_that_may_be_lost(node: Node, stric
     refused: list[Callable[[], Awaitable[object]]] = [
         lambda: deliveries.settle_unknown(unknown.id, sent=True),
         lambda: deliveries.settle_unknown(10**6, sent=True),
-        lambda: deliveries.dead_retry([dead.id]),
-        lambda: deliveries.dead_discard([10**6]),
+        lambda: deliveries.retry_dead_letters([dead.id]),
+        lambda: deliveries.discard_dead_letters([10**6]),
         lambda: deliveries.replay(ROUTE, since=0.0, until=1e12, dry_run=False),
     ]
     for ask in refused:
@@ -141,7 +141,7 @@ async def test_what_was_taken_while_the_standby_went_is_not_sent(
     strict.needs_standby = True
     # The delivery cannot be sent again before the standby confirms the position of its bytes.
     with pytest.raises(Unconfirmed, match=GONE):
-        await node.deliveries.mark(delivery, "7")
+        await node.deliveries.store_mark(delivery, "7")
     # The settlement is not refused. If an unconfirmed position is lost, the delivery is sent again under
     # the same key.
     await node.deliveries.settle(delivery, Settlement(delivered=10))

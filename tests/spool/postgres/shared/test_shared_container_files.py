@@ -131,5 +131,5 @@ async def test_no_more_files_than_may_be_on_all_together(fresh_schema: Schema) -
         )
         assert [None] * 8 == [one for one in outcomes if one is None]
         assert 2 == sum(isinstance(one, TooManyFiles) for one in outcomes)
-        assert 8 == sum((await rows.count()).values())
+        assert 8 == sum((await rows.counts_by_state()).values())
         assert () == (await nodes[0].verify()).imbalances

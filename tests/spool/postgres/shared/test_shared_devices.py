@@ -49,7 +49,7 @@ class Node:
     async def follow(self) -> None:
         news = await self.registry.changes_since(self.seq)
         self.seq = news.seq
-        await self.table.catch_up(news.changed_ids(DEVICES))
+        await self.table.read_foreign_changes(news.changed_ids(DEVICES))
 
 
 @pytest.fixture
@@ -77,7 +77,9 @@ async def test_both_change_one_device(nodes: tuple[Node, Node]) -> None:
         node.table.update("laptop-1", labelled(n)) for n, node in zip("abcdef", nodes * 3, strict=True)
     ]
     await asyncio.gather(*changes)
-    await asyncio.gather(here.table.catch_up(["laptop-1"]), there.table.catch_up(["laptop-1"]))
+    await asyncio.gather(
+        here.table.read_foreign_changes(["laptop-1"]), there.table.read_foreign_changes(["laptop-1"])
+    )
     found = here.table.find("laptop-1")
     assert found is not None and found == there.table.find("laptop-1")
     assert dict(zip("abcdef", "abcdef", strict=True)) == found.labels
@@ -183,7 +185,7 @@ async def test_a_revocation_and_a_deletion_are_told_of(nodes: tuple[Node, Node])
     await there.follow()
     await here.table.update("revoked", require_known(lambda known: replace(known, state="revoked")))
     await here.table.delete(["deleted"], [])
-    there.table.change_soon("deleted", lambda known: replace(known, last_seen=9.0))
+    there.table.change_and_write_soon("deleted", lambda known: replace(known, last_seen=9.0))
     await there.table.flush()
     await there.follow()
     assert {"revoked": "revoked"} == {each.id: each.state for each in there.table.all()}
@@ -203,9 +205,11 @@ async def test_what_others_wrote_is_read_while_a_change_is_audited(nodes: tuple[
     async def audit(changes: Sequence[AuditedChange]) -> None:
         for id in ("revoked", "deleted"):
             if there.table.find(id) is not None:
-                there.table.change_soon(id, lambda known: replace(known, last_seen=known.last_seen + 1.0))
+                there.table.change_and_write_soon(
+                    id, lambda known: replace(known, last_seen=known.last_seen + 1.0)
+                )
         await there.table.flush()
-        await here.table.catch_up(None)
+        await here.table.read_foreign_changes(None)
 
     here.table.auditor = audit
     change = AuditedChange(actor=ACTOR, action="device.revoke", target="revoked")
@@ -228,13 +232,13 @@ async def test_a_name_stays_while_its_device_is_refused(nodes: tuple[Node, Node]
     here, there = nodes
     here.table.note_unenrolled("mill", key="k", now=5.0)
     await here.table.flush()
-    await there.table.catch_up(None)
+    await there.table.read_foreign_changes(None)
     with pytest.raises(KeyEnded):
         await there.table.update(
             "mill", lambda known: known or device("mill"), expects=[key_is_good(b"no such key")]
         )
     for node in nodes:
-        await node.table.catch_up(None)
+        await node.table.read_foreign_changes(None)
         assert ["mill"] == [one.name for one in node.table.unenrolled_names()]
 
 
@@ -243,12 +247,12 @@ async def test_when_it_was_heard_is_taken_in_later(nodes: tuple[Node, Node]) -> 
     here, there = nodes
     await here.table.replace_row(device())
     await there.follow()
-    here.table.change_soon("laptop-1", lambda known: replace(known, last_seen=9.0))
+    here.table.change_and_write_soon("laptop-1", lambda known: replace(known, last_seen=9.0))
     here.table.note_unenrolled("mill", key="k", now=5.0)
     await here.table.flush()
     await there.follow()
     assert [1.0] == [each.last_seen for each in there.table.all()]
-    await there.table.catch_up(None)
+    await there.table.read_foreign_changes(None)
     assert [9.0] == [each.last_seen for each in there.table.all()]
     assert ["mill"] == [each.name for each in there.table.unenrolled_names()]
     assert () == (await there.registry.changes_since(there.seq)).changed
@@ -321,7 +325,7 @@ async def test_both_processes_share_the_uses_of_a_token(nodes: tuple[Node, Node]
     for node in nodes:
         await node.follow()
         assert kept == sorted(one.id for one in node.table.all())
-        assert 7 == node.table.count_uses("t")
+        assert 7 == node.table.count_token_uses("t")
     changed = require_known(lambda known: replace(known, user="ada"))
     assert "ada" == (await nodes[0].table.update(kept[0], changed, token=("t", 7))).user
     other = device("other", token="")
@@ -367,8 +371,8 @@ async def test_what_a_key_that_has_ended_would_change(nodes: tuple[Node, Node]) 
     await there.table.update("a", require_known(lambda known: replace(known, user="ada")), expects=expects)
     await registry.keys.delete("one", confirm="one", actor=ACTOR)
     change = AuditedChange(actor=ACTOR, action="device.enrol", target="c")
-    there.table.change_soon("a", lambda known: replace(known, last_seen=9.0), expects=expects)
-    there.table.change_soon("b", lambda known: replace(known, last_seen=9.0))
+    there.table.change_and_write_soon("a", lambda known: replace(known, last_seen=9.0), expects=expects)
+    there.table.change_and_write_soon("b", lambda known: replace(known, last_seen=9.0))
     there.table.note_unenrolled("mill", key="one", now=5.0, expects=expects)
     there.table.note_unenrolled("loom", key="two", now=5.0)
     outcomes = await asyncio.gather(
@@ -381,7 +385,7 @@ async def test_what_a_key_that_has_ended_would_change(nodes: tuple[Node, Node]) 
     )
     assert [KeyEnded, Device, KeyEnded] == [type(one) for one in outcomes]
     assert [] == audited
-    await here.table.catch_up(None)
+    await here.table.read_foreign_changes(None)
     for node in nodes:
         rows = {one.id: (one.user, one.platform, one.hostname, one.last_seen) for one in node.table.all()}
         assert {"a": ("ada", "linux", "", 1.0), "b": ("", "", "", 9.0)} == rows

@@ -11,7 +11,7 @@ from gateway.bills.contracts.declared import price_terms
 from gateway.intake.prices import PriceBook
 from spool import identity
 from spool.engines import POSTGRES, SQLITE
-from spool.installation import FILE, make_secret
+from spool.installation import FILE, store_secret
 from tests.gateway.bills.reconciliation.simulator import AZURE, OPENAI, book, month, record
 from tests.integration.lake.lakes import House
 from tests.integration.operations.bills.contracts.test_capacity_month import NOW
@@ -47,7 +47,7 @@ async def outcome_of(
 ) -> dict[str, Any]:
     """Return the bytes of each file of the lakes, and the responses of the server."""
     directory.mkdir()
-    make_secret(directory / FILE, b"s" * 32)
+    store_secret(directory / FILE, b"s" * 32)
     stored = request.getfixturevalue("new_schema")().settings(directory) if engine == POSTGRES else None
     clock = MovedClock(NOW.timestamp())
     async with operator_server(directory, engine=engine, clock=clock, stored=stored) as server:

@@ -14,7 +14,7 @@ import pytest
 
 from gateway.configuration.sections import Config
 from spool.errors import KeyEnded
-from spool.record import moment
+from spool.record import utc_iso
 from spool.registry.scopes import INGEST
 from spool.settings import SpoolSettings
 from tests.gateway.http import raw
@@ -65,7 +65,7 @@ async def test_it_is_refused_on_open_connections(serve: Serve) -> None:
         assert 200 == (await kept_alive(secret))[0]
         assert b"" == await export(b"", metadata=(("authorization", secret),))
         clock.move(0.001)
-        words = {secret: f"expired on {moment(clock.now())}", "th_unknown": "unknown or was deleted"}
+        words = {secret: f"expired on {utc_iso(clock.now())}", "th_unknown": "unknown or was deleted"}
         for key, reason in words.items():
             status, body = await kept_alive(key)
             assert 401 == status
@@ -117,7 +117,7 @@ async def test_the_operator_api_takes_and_shows_it(tmp_path: Path) -> None:
         assert (
             "2027-03-01T12:00:00.000Z" == (await edit({"expires_at": "2027-03-01T12:00:00Z"}))["expires_at"]
         )
-        for wrong in ("2001-01-01", moment(server.clock.now()), "soon", "2999-01-01"):
+        for wrong in ("2001-01-01", utc_iso(server.clock.now()), "soon", "2999-01-01"):
             assert "expires_at" in str((await edit({"expires_at": wrong}, 400))["message"])
         listed = (await server.ask("GET", "/keys", sort_key="expires_at", sort_order="desc")).payload["keys"]
         assert {"lasting", "until"} == {row["name"] for row in listed}
