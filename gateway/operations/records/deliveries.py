@@ -146,13 +146,23 @@ class GatewayNode(msgspec.Struct, kw_only=True):
     leases: Annotated[list[str], words("The tasks that only this gateway does.")]
 
 
+class LakeVerdict(msgspec.Struct, kw_only=True):
+    at: Annotated[str, words("When the files were compared.")]
+    files: Annotated[int, words("The number of compared files.")]
+    rows: Annotated[int, words("The number of rows in these files.")]
+    differences: Annotated[dict[str, int], words("The numbers of differences by kind; empty if all is well.")]
+    words: Annotated[str, words("Why the files could not be compared, or empty.")]
+
+
 class LakeOfRoute(msgspec.Struct, kw_only=True):
     route: Annotated[str, words("The route that sends the records."), example("lake/ai-telemetry")]
     landed_at: Annotated[
         str | None, words("When the last file was written."), example("2026-11-27T01:44:55.094Z")
     ]
     verified: Annotated[
-        str | None, words("When the files were last compared with the accounting, or null."), example(None)
+        LakeVerdict | None,
+        words("The last comparison of the files with the accounting, or null."),
+        example(None),
     ]
 
 
