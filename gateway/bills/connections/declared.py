@@ -8,9 +8,9 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.core.fields import KEPT, item_struct, single_item_struct, struct_of_change
+from gateway.core.fields import KEPT_IN_SECONDS, item_struct, single_item_struct, struct_of_change
 from spool.registry.connections import MAX_NAME, MAX_TEXT
-from spool.registry.field_notes import Option, words
+from spool.registry.field_notes import Option, example, example_id, words
 
 
 class BucketInfo(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -30,11 +30,13 @@ class NewConnection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         words(
             f"A name that no other connection has, regardless of case: 1 to {MAX_NAME} printable characters."
         ),
+        example("Vector database"),
     ]
     cloud_provider: Annotated[
         str,
         words(f"Provider of the billing data: 1 to {MAX_TEXT} printable characters."),
         Option("--provider", help="The provider of the bill, such as MongoDB."),
+        example("MongoDB"),
     ]
     expected_ingest_rate: Annotated[
         float | None,
@@ -42,7 +44,9 @@ class NewConnection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             "Expected rate of rows, a note for the cost service, from 0 to 1e15. Tollhouse only stores and shows it."
         ),
     ] = None
-    is_enabled: Annotated[bool, words("Accept hourly files."), Option(is_by_hand=True)] = True
+    is_enabled: Annotated[
+        bool, words("Accept hourly files."), Option(is_by_hand=True), example(True, changed=False)
+    ] = True
     s3_bucket_info: Annotated[
         BucketInfo | None, words("Location of the provider's files; stored and shown only, never read.")
     ] = None
@@ -69,23 +73,41 @@ ConnectionChanges = struct_of_change(
     once=("connection_id",),
     has_version=False,
 )
+_ID = example_id("connection")
 ConnectionItem = item_struct(
     NewConnection,
     "A stored connection. Times are epoch seconds as text.",
-    types={"connection_id": str},
-    answered={
-        "connection_name": Annotated[str, words("The name of the connection.")],
-        "connection_type": Annotated[str, words("The kind of connection.")],
-        "capabilities": Annotated[list[str], words("What the connection accepts.")],
-        "is_draft": Annotated[bool, words("Whether the connection is a draft.")],
-        "state": Annotated[str, words("Whether the connection is enabled and has received an hourly file.")],
-        "created": KEPT["created"],
-        "creation_date": KEPT["created"],
-        "in_costs": Annotated[bool, words("Whether billed costs include the rows.")],
-        "in_costs_reason": Annotated[
-            str | None, words("Reason why its rows would count twice; null in lists, or if they would not.")
+    types={
+        "connection_id": Annotated[str, words("The id of the connection."), example(_ID)],
+        "upstream_connection_id": Annotated[
+            str, words("The connection's id at your cost service."), example(_ID)
         ],
-        "last_updated": KEPT["last_updated"],
+    },
+    answered={
+        "connection_name": Annotated[
+            str,
+            words("The name of the connection."),
+            example("Vector database"),
+        ],
+        "connection_type": Annotated[str, words("The kind of connection."), example("external")],
+        "capabilities": Annotated[
+            list[str], words("What the connection accepts."), example(["billing_drops"])
+        ],
+        "is_draft": Annotated[bool, words("Whether the connection is a draft."), example(False)],
+        "state": Annotated[
+            str,
+            words("Whether the connection is enabled and has received an hourly file."),
+            example("Pending Data", changed="Disabled"),
+        ],
+        "created": KEPT_IN_SECONDS["created"],
+        "creation_date": KEPT_IN_SECONDS["created"],
+        "in_costs": Annotated[bool, words("Whether billed costs include the rows."), example(True)],
+        "in_costs_reason": Annotated[
+            str | None,
+            words("Reason why its rows would count twice; null in lists, or if they would not."),
+            example(None),
+        ],
+        "last_updated": KEPT_IN_SECONDS["last_updated"],
     },
 )
 OneConnection = single_item_struct(NewConnection, ConnectionItem)

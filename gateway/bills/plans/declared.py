@@ -16,7 +16,7 @@ from spool.people import People
 from spool.registry.changes import Changes
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
 from spool.registry.documents import DocumentKind, replace_fields, row_version
-from spool.registry.field_notes import Option, words
+from spool.registry.field_notes import Option, example, example_id, words
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_one_of, check_optional_unsigned, check_text, optional_text
 from spool.registry.views import NO_VIEW, STORED_VIEW, VIEWS
@@ -49,6 +49,7 @@ class NewPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     name: Annotated[
         str,
         words(f"A name that no other plan has, regardless of case: 1 to {MAX_NAME} printable characters."),
+        example("Assistants"),
     ]
     view: Annotated[
         str,
@@ -57,6 +58,7 @@ class NewPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             "are covered."
         ),
         STORED_VIEW,
+        example(example_id("view")),
     ]
     fee: Annotated[
         str,
@@ -64,11 +66,13 @@ class NewPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             "Fee per seat and billing cycle; charged by the day for a seat that is held for part of a cycle."
         ),
         Option(metavar="AMOUNT"),
+        example("25", changed="30"),
     ] = "0"
     included: Annotated[
         str,
         words("Usage that a seat includes per billing cycle, in the unit; empty for unlimited."),
         Option(metavar="QUANTITY"),
+        example("40"),
     ] = ""
     unit: Annotated[
         Unit,
@@ -84,7 +88,10 @@ class NewPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Option(metavar="DAY"),
     ] = 1
     overage_price: Annotated[
-        str, words("Price of each unit above the included usage."), Option(metavar="AMOUNT")
+        str,
+        words("Price of each unit above the included usage."),
+        Option(metavar="AMOUNT"),
+        example("1"),
     ] = "0"
     currency: Annotated[
         str,
@@ -107,6 +114,7 @@ class NewPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             f"{MAX_SEATS}."
         ),
         Option(is_by_hand=True),
+        example([{"user": "ada@example.com", "since": "2026-10-01", "until": "", "team": "search"}]),
     ] = ()
 
 
@@ -249,7 +257,9 @@ PlanItem = item_struct(
     NewPlan,
     "A stored plan. Times are RFC 3339.",
     answered={
-        "view_name": Annotated[str | None, words("Name of the view; null if the view was deleted.")],
+        "view_name": Annotated[
+            str | None, words("Name of the view; null if the view was deleted."), example("Search")
+        ],
         **KEPT,
     },
 )

@@ -18,12 +18,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.core.fields import KEPT, item_struct, single_item_struct, struct_of_change
+from gateway.core.fields import KEPT_IN_SECONDS, item_struct, single_item_struct, struct_of_change
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.changes import Changes
 from spool.registry.document_table import ManagedTable
 from spool.registry.documents import DocumentKind, replace_fields, stamp_edit
-from spool.registry.field_notes import words
+from spool.registry.field_notes import example, words
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import Subject
 from spool.registry.operators import Actor
@@ -62,10 +62,14 @@ class NewNamespace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A new namespace. If `name` is missing, the id is the name."""
 
     name: Annotated[
-        str | None, words(f"The displayed name, 1 to {MAX_NAME} characters. Default: the id.")
+        str | None,
+        words(f"The displayed name, 1 to {MAX_NAME} characters. Default: the id."),
+        example("Models"),
     ] = None
     description: Annotated[
-        str, words(f"The purpose of the namespace, at most {MAX_DESCRIPTION} printable characters.")
+        str,
+        words(f"The purpose of the namespace, at most {MAX_DESCRIPTION} printable characters."),
+        example("Groups of models", changed="Model families by team"),
     ] = ""
 
 
@@ -176,7 +180,9 @@ def newest_by_namespace(versions: Sequence[DefinitionVersion]) -> Mapping[str, D
 
 class NewNamespaceOfId(NewNamespace, frozen=True):
     id: Annotated[
-        str, words("1 to 64 lowercase letters, digits, _ and -, beginning with a letter. Not `default`.")
+        str,
+        words("1 to 64 lowercase letters, digits, _ and -, beginning with a letter. Not `default`."),
+        example("models"),
     ]
 
 
@@ -190,13 +196,13 @@ NamespaceItem = item_struct(
     NewNamespace,
     "A namespace in a response. `version` is the newest version; `broken` is the reason why that "
     "version is not in force.",
-    types={"name": str},
+    types={"id": Annotated[str, words("The id of the namespace."), example("models")], "name": str},
     answered={
-        "version": Annotated[str | None, words("The newest version of its definition.")],
-        "dimensions": Annotated[list[str], words("The dimensions of the namespace.")],
-        "broken": Annotated[str | None, words("Why its newest version is not in force.")],
-        "created": KEPT["created"],
-        "last_updated": KEPT["last_updated"],
+        "version": Annotated[str | None, words("The newest version of its definition."), example(None)],
+        "dimensions": Annotated[list[str], words("The dimensions of the namespace."), example([])],
+        "broken": Annotated[str | None, words("Why its newest version is not in force."), example(None)],
+        "created": KEPT_IN_SECONDS["created"],
+        "last_updated": KEPT_IN_SECONDS["last_updated"],
         "definition": Annotated[
             str | msgspec.UnsetType | None, words("The text of the newest version, if one namespace is read.")
         ],

@@ -146,7 +146,7 @@ class GatewayNode(msgspec.Struct, kw_only=True):
     leases: Annotated[list[str], words("The tasks that only this gateway does.")]
 
 
-class LakeVerdict(msgspec.Struct, kw_only=True):
+class LakeComparison(msgspec.Struct, kw_only=True):
     at: Annotated[str, words("When the files were compared.")]
     files: Annotated[int, words("The number of compared files.")]
     rows: Annotated[int, words("The number of rows in these files.")]
@@ -160,7 +160,7 @@ class LakeOfRoute(msgspec.Struct, kw_only=True):
         str | None, words("When the last file was written."), example("2026-11-27T01:44:55.094Z")
     ]
     verified: Annotated[
-        LakeVerdict | None,
+        LakeComparison | None,
         words("The last comparison of the files with the accounting, or null."),
         example(None),
     ]
