@@ -83,7 +83,7 @@ def missing_fields(first: Inference, later: Inference) -> dict[str, Any]:
         added_tags.remove(USER_EMAIL)  # another person's address
     if added_tags:
         fields["tags"] = {**first.tags, **{name: later.tags[name] for name in added_tags}}
-    counts_more = completes_input or _has_more_counts(first, later)
+    counts_more = completes_input or _has_additional_counts(first, later)
     if later.estimated_cost is not None and (first.estimated_cost is None or counts_more):
         fields["estimated_cost"] = later.estimated_cost
         fields["price_book"] = later.price_book
@@ -230,7 +230,7 @@ def _stated_count(first: Inference, later: Inference, name: str) -> int | None:
     return count
 
 
-def _has_more_counts(first: Inference, later: Inference) -> bool:
+def _has_additional_counts(first: Inference, later: Inference) -> bool:
     return (
         _stated_count_names(first) < _stated_count_names(later)
         and not _has_contradiction(first, later, TOKENS)

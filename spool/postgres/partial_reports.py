@@ -170,7 +170,7 @@ class PostgresHeard:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def write_heard(self, connection: Connection, plan: Plan) -> None:
+    def store_senders(self, connection: Connection, plan: Plan) -> None:
         if plan.heard:
             senders = set[bytes]().union(*plan.heard.values())
             connection.execute(self._database.fill_in_names(_NOTE), (plan.at, sorted(senders)))

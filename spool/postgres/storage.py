@@ -45,7 +45,7 @@ from spool.postgres.registry.store import PostgresRegistry
 from spool.postgres.streams import PostgresStreams
 from spool.postgres.transfer.tables import tables_opener
 from spool.postgres.transfer.taking_over import take_over
-from spool.postgres.transfer.unfinished import require_finished
+from spool.postgres.transfer.unfinished import require_finished_copy
 from spool.record import UNIT_COST
 from spool.registry.registry import Registry
 from spool.settings import REPLICATED, ContainerSettings, SpoolSettings
@@ -112,7 +112,7 @@ async def open_spool(
                 follow_streams(plan)
             billing.apply_commit(PostgresConnection(connection, database.fill_in_names), plan)
             reports.write_changes(connection, plan)
-            heard.write_heard(connection, plan)
+            heard.store_senders(connection, plan)
 
         return write_other_tables
 
@@ -195,7 +195,7 @@ async def open_storage(options: StorageOptions) -> Storage:
         stack.push_async_callback(database.close)
         await try_to_migrate(database)
         if not options.is_unfinished_copy:
-            await require_finished(database)
+            await require_finished_copy(database)
         facts = await read_or_store_facts(database, secret, options.settings)
         leases = PostgresLeases(
             database,

@@ -86,7 +86,7 @@ def _make_private(directory: Path) -> None:
 MARK = "unfinished-copy"
 
 
-def require_finished(directory: Path) -> None:
+def require_finished_copy(directory: Path) -> None:
     """Raise UnfinishedCopy if the directory is marked, or SpoolUnavailable if it cannot be accessed."""
     try:
         is_marked = (directory / MARK).exists()
@@ -96,7 +96,7 @@ def require_finished(directory: Path) -> None:
         raise UnfinishedCopy(f"{directory} {NOT_FINISHED}, or remove the directory")
 
 
-def require_free(directory: Path) -> None:
+def require_free_for_copy(directory: Path) -> None:
     """Raise NotAllowed if the directory has files that do not belong to an unfinished copy."""
     if not directory.exists() or (directory / MARK).exists():
         return
@@ -106,7 +106,7 @@ def require_free(directory: Path) -> None:
 
 def begin_copy(directory: Path) -> None:
     """Empty the directory and mark it. The caller holds its lock."""
-    require_free(directory)
+    require_free_for_copy(directory)
     (directory / MARK).touch(mode=0o600)
     flush_directory(directory)
     _remove_files(directory, but=(MARK, LOCK_FILE))

@@ -154,7 +154,7 @@ class SqliteHeard:
         return forgotten
 
 
-def write_heard(connection: sqlite3.Connection, plan: Plan) -> None:
+def store_senders(connection: sqlite3.Connection, plan: Plan) -> None:
     """Store from which senders a commit has calls, in the same transaction."""
     rows = [
         (plan.at, key, len(senders), pack_senders(sorted(senders))) for key, senders in plan.heard.items()

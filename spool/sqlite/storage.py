@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
-from spool.sqlite.directory import SPOOL, require_finished
+from spool.sqlite.directory import SPOOL, require_finished_copy
 from spool.sqlite.ledger import open_ledger
 from spool.sqlite.log.log import CACHE_BYTES
 from spool.sqlite.migrations import VERSIONS, check_schema, read_statements
@@ -46,7 +46,7 @@ async def _copy_directory(directory: Path, into: Path) -> None:
 
 async def _open(options: StorageOptions) -> Storage:
     if not options.is_unfinished_copy:
-        require_finished(options.directory)
+        require_finished_copy(options.directory)
     await asyncio.to_thread(_check_schemas, options.directory)
     async with AsyncExitStack() as stack:
         spool = await open_spool(
@@ -117,7 +117,7 @@ async def _open_registry(options: StorageOptions, spool: SqliteSpool) -> Registr
 async def _recover_records(options: StorageOptions, file: Path) -> Recovered:
     from spool.sqlite.damage.recovering import recover_records
 
-    require_finished(options.directory)
+    require_finished_copy(options.directory)
     await asyncio.to_thread(_check_schemas, options.directory)
     return await recover_records(options.directory, options.settings, options.clock, file)
 

@@ -29,7 +29,7 @@ from spool.sqlite.directory import (
     discard_copy,
     finish_copy,
     lock_directory,
-    require_free,
+    require_free_for_copy,
 )
 from spool.sqlite.ledger import migrate_ledger as prepare_ledger
 from spool.sqlite.log.queries import RECOUNT_ENTRIES
@@ -145,7 +145,7 @@ async def take_over(options: StorageOptions, opened: OpenTables, progress: Progr
     SpoolLocked while another process fills it.
     """
     directory = options.directory
-    require_free(directory)
+    require_free_for_copy(directory)
     lock = lock_directory(directory)
     try:
         await asyncio.to_thread(begin_copy, directory)

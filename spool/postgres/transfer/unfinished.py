@@ -34,7 +34,7 @@ async def is_marked_unfinished(database: Database) -> bool:
     return await database.read(read_mark)
 
 
-async def require_finished(database: Database) -> None:
+async def require_finished_copy(database: Database) -> None:
     if await is_marked_unfinished(database):
         raise UnfinishedCopy(f"the schema {database.name} {NOT_FINISHED}, or drop the schema")
 

@@ -238,7 +238,7 @@ def lowest_needed_number(connection: sqlite3.Connection, topic: str) -> int | No
     return needed
 
 
-def first_unassigned_number(connection: sqlite3.Connection, topic: str) -> int:
+def first_number_outside_deliveries(connection: sqlite3.Connection, topic: str) -> int:
     """Return the number below which records are in deliveries. The records of a delivery never change."""
     number: int = connection.execute(queries.CUT_BELOW, (topic,)).fetchone()[0]
     return number

@@ -104,7 +104,7 @@ def write_plan(
     if check is not None:
         check()
     if plan.heard:
-        partial_reports.write_heard(connection, plan)
+        partial_reports.store_senders(connection, plan)
     if plan.series:
         _write_series(connection, plan)
     if plan.apart:
@@ -355,7 +355,7 @@ def open_commits(
     commits = []
     try:
         for topic in TOPICS:
-            cut_below = routes.first_unassigned_number(connection, topic)
+            cut_below = routes.first_number_outside_deliveries(connection, topic)
             for at, first, count in connection.execute(queries.NEWEST_ENTRIES, (topic,)):
                 if not since < at <= until or first + count <= cut_below:
                     break
