@@ -165,7 +165,6 @@ async def _keep_gateway_link(
     verdicts = KeptVerdicts(time.time)
 
     async def queue_depth_and_age() -> tuple[int, float]:
-        """Return the number of records that wait, and the age of the oldest."""
         routes = await app.services.storage.deliveries.routes()
         ages = [route.oldest_age_s for route in routes if route.oldest_age_s is not None]
         return sum(route.queued for route in routes), max(ages, default=0.0)

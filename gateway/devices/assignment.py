@@ -112,7 +112,7 @@ class DeviceAssignment:
             and (named_device := self._table.find(bearer.named))
             and _is_revoked_by_another(named_device, bearer)
         ):
-            raise self._lifecycle.note_revoked_sender(named_device, bearer)
+            raise self._lifecycle.note_and_refuse_revoked(named_device, bearer)
         for name in names:
             if self._table.find(name) is None:
                 await self._lifecycle.enrol_or_list_device(name, bearer)
@@ -124,7 +124,7 @@ class DeviceAssignment:
         if device is None:
             return _Verdict(None)
         if _is_revoked_by_another(device, bearer):
-            self._lifecycle.note_revoked_sender(device, bearer)
+            self._lifecycle.note_and_refuse_revoked(device, bearer)
             return _Verdict(None, revoked=True)
         if device.has_key:
             return _Verdict(None, claimed=True)

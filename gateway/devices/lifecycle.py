@@ -242,7 +242,7 @@ class DeviceLifecycle:
         labels = self._people.recorded_values(report.labels)
         return replace(report, user=user or "", labels=labels)
 
-    def note_revoked_sender(self, device: Device, bearer: Bearer) -> Refusal:
+    def note_and_refuse_revoked(self, device: Device, bearer: Bearer) -> Refusal:
         """Note that a revoked device still sends, so that it is not deleted as offline."""
         now = self._clock.now()
         if elapsed_s(device.last_seen, now) >= HEARD_EVERY_S:
@@ -258,7 +258,7 @@ class DeviceLifecycle:
         if device is None:
             raise reports.unknown_device()
         if device.state == REVOKED:
-            raise self.note_revoked_sender(device, bearer)
+            raise self.note_and_refuse_revoked(device, bearer)
         now = self._clock.now()
 
         def device_after_ping(newest: Device) -> Device:
@@ -460,7 +460,7 @@ class DeviceLifecycle:
                 audited,
             )
         if device_before.state == REVOKED:
-            raise self.note_revoked_sender(device_before, bearer)
+            raise self.note_and_refuse_revoked(device_before, bearer)
         if has_other_fingerprint(device_before, report):
             await self._flag_second_fingerprint(device_before, bearer, address)
         return require_known(lambda newest: self._device_after_report(newest, report, bearer)), None
@@ -643,12 +643,12 @@ class DeviceLifecycle:
                 "only an OpAMP agent has a key that reports for it; other devices have keys of their own"
             )
 
-        def approved_by_operator(device: Device) -> Device:
+        def device_after_approval(device: Device) -> Device:
             if device.state == ENROLLED and device.copied_at is None and not key:
                 raise NotAllowed(f"the device {id} is already enrolled")
             return replace(states.approved_device(device, now), enrolled_by=key or device.enrolled_by)
 
-        return await self._change_with_audit(id, approved_by_operator, "device.approve", actor)
+        return await self._change_with_audit(id, device_after_approval, "device.approve", actor)
 
     async def revoke_device(self, id: str, actor: Actor) -> Device:
         """Revoke a device. Its key becomes invalid at once, and its records stay."""

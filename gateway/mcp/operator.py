@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.http.lists import List, MemoryRows, Sort, yes_no
 from gateway.http.requests import Result
-from gateway.mcp.messages import calls_slow_method
+from gateway.mcp.messages import is_slow_call
 from gateway.mcp.protocol import answer_message
 from gateway.mcp.tool import Asking
 from gateway.mcp.tools.list import TOOLS, is_tool_enabled
@@ -30,8 +30,8 @@ class McpLine(RequestBody):
     line: str
 
 
-def calls_slow_method_on_stdio(mcp_line: McpLine) -> bool:
-    return calls_slow_method(_message_bytes(mcp_line))
+def is_slow_call_on_stdio(mcp_line: McpLine) -> bool:
+    return is_slow_call(_message_bytes(mcp_line))
 
 
 class RelayMcpAnswer(msgspec.Struct, kw_only=True):
@@ -72,7 +72,7 @@ class OneAssistantTool(msgspec.Struct, kw_only=True):
     in_turn=True,
     shows=SLICED,
     asks_cost_type=True,
-    asks_much=calls_slow_method_on_stdio,
+    asks_much=is_slow_call_on_stdio,
     answers=RelayMcpAnswer,
 )
 async def relay_mcp(request: OperatorRequest[OperatorServices, McpLine]) -> Result:

@@ -52,7 +52,7 @@ def work() -> None:
 @click.option("--to", "until", metavar="DAY", help="Last day (inclusive), or a time; default: now.")
 @as_json
 @with_client
-def show_unit_cost(client: OperatorClient, as_json: bool, unit: str, id: str, **given: str | None) -> None:
+def show_cost_of_unit(client: OperatorClient, as_json: bool, unit: str, id: str, **given: str | None) -> None:
     """
     Show the cost of one session, run, pull request or other unit, and of its agent runs.
 
@@ -104,7 +104,7 @@ def show_unit_cost(client: OperatorClient, as_json: bool, unit: str, id: str, **
 @work.command("status")
 @as_json
 @with_client
-def show_unit_counts(client: OperatorClient, as_json: bool) -> None:
+def show_numbers_of_units(client: OperatorClient, as_json: bool) -> None:
     """
     Show how many units of work are listed this month, and how many are no longer listed.
 

@@ -52,7 +52,6 @@ class ActivityRecorder:
                 self._count_records(source, n if term == "accepted" else 0, now)
 
     def record_call_ends(self, ends: Mapping[str, float]) -> None:
-        """Record when the newest calls of coding assistants ended."""
         newer = newer_call_ends(self._calls, ends, now=self._now())
         if newer:
             self._calls.update(newer)
@@ -124,6 +123,5 @@ def describe_activity(seen: SourceActivity, today: str) -> dict[str, object]:
 
 
 def day_in_local_time(at: float) -> str:
-    """Return the day in the machine's time zone."""
     day: date = datetime.fromtimestamp(at).astimezone().date()
     return day.isoformat()

@@ -16,7 +16,7 @@ from gateway.normalise.memory.contexts import Context, EncodedResource
 from gateway.normalise.memory.forms import SpanForm, Varying, weighted_sum
 from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, fill_caller, merge_callers
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.senders import sender_version_of
+from gateway.normalise.otlp.senders import version_of_sender
 from gateway.normalise.otlp.spans.reader import ReadSpan, SpanReader, read_span_alone
 from gateway.normalise.outcome import Options, Outcome, Stated, stated_fields
 from gateway.normalise.payload.body_limits import SliceClock
@@ -295,7 +295,7 @@ def build_call_alone(
         return None
     kind = LearnedKind(form, found)
     holds = all(
-        gives_same_record(kind, span, slots, options) for span, slots in zip(spans, varying, strict=True)
+        gives_same_outcome(kind, span, slots, options) for span, slots in zip(spans, varying, strict=True)
     )
     return found if holds else None
 
@@ -356,10 +356,10 @@ def _learned_result_with_call(form: SpanForm, call: SpanCall, scope: str) -> Cal
     )
 
 
-def gives_same_record(
+def gives_same_outcome(
     kind: LearnedKind, span: Span, slots: Varying, options: Options, id: bytes | None = None
 ) -> bool:
-    """Return True if the span reader would book the same record. `id` is the hash from the span's row."""
+    """Return True if the span reader would give the same outcome. `id` is the hash from the span's row."""
     resource, scope = span.resource, span.scope
     by_rules, found = Outcome(keep_tags=options.keep_tags), Outcome(keep_tags=options.keep_tags)
     reader = SpanReader(by_rules, options)
@@ -369,5 +369,5 @@ def gives_same_record(
         pass
     SpanReader(found, options).enter_resource_and_scope(resource, scope)
     row = (0, False, slots.counts, id, *slots.all_values)
-    add_rows_to_outcome((kind,), (row,), found, sender_version_of(resource, scope))
+    add_rows_to_outcome((kind,), (row,), found, version_of_sender(resource, scope))
     return by_rules == found

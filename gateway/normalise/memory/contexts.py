@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from gateway.normalise.memory.slots import OF_RESOURCE, varying_resource_texts
 from gateway.normalise.otlp.decoding import protobuf_decoder
 from gateway.normalise.otlp.model import Resource, Scope
-from gateway.normalise.otlp.senders import Senders, sender_version_of
+from gateway.normalise.otlp.senders import Senders, version_of_sender
 from gateway.normalise.outcome import Options, Outcome
 from spool.caches import make_room
 from spool.packed.native import ItemMemory
@@ -107,7 +107,7 @@ class Contexts:
             decoded = resource.decoded_resource
             decoded_scope = protobuf_decoder.decode_scope(scope)
             number, texts = self.find_or_assign_context_number(decoded, decoded_scope)
-            version = sender_version_of(decoded, decoded_scope)
+            version = version_of_sender(decoded, decoded_scope)
             known = _Known(number, texts, _count_left_out_of_resource(decoded, options), version)
             if len(self._known) >= MOST_CONTEXTS:
                 make_room(self._known)

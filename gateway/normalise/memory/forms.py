@@ -79,7 +79,7 @@ def values_by_path(read: ReadSpan) -> dict[Path, Any] | None:
         found |= {("tag", name): value for name, value in record.tags.items()}
         found |= {("call", name): getattr(call, name) for name in _CALL}
         found |= {("token", place): value for place, value in enumerate(call.tokens)}
-        if not _fills_same_counts(record, call.tokens):
+        if not _is_same_with_counts(record, call.tokens):
             return None
     if node is not None:
         if node.call is not call or node.parent != read.parent or (call and node.caller is not call.caller):
@@ -93,7 +93,7 @@ def values_by_path(read: ReadSpan) -> dict[Path, Any] | None:
     return found
 
 
-def _fills_same_counts(record: Inference, tokens: Tokens) -> bool:
+def _is_same_with_counts(record: Inference, tokens: Tokens) -> bool:
     again = _copied_record(record)
     set_token_counts(again, tokens)
     return again == record

@@ -21,7 +21,7 @@ from gateway.normalise.memory.alone import (
     ID_PLACE,
     LearnedKind,
     build_call_alone,
-    gives_same_record,
+    gives_same_outcome,
 )
 from gateway.normalise.memory.forms import SpanForm, Varying, derive_common_form, values_by_path
 from gateway.normalise.memory.slots import (
@@ -32,7 +32,7 @@ from gateway.normalise.memory.slots import (
     class_of_counts,
     has_class_of_counts,
     may_be_tag,
-    slot_of_attribute,
+    slot_number_of_attribute,
 )
 from gateway.normalise.otlp import semconv, shapes
 from gateway.normalise.otlp.model import Attributes, Resource, Span
@@ -108,7 +108,7 @@ def _with_varied_attributes(
     found: Attributes = {}
     at = 0
     for name, value in attributes.items():
-        slot = slot_of_attribute(name)
+        slot = slot_number_of_attribute(name)
         # a tag that is not plain does not vary; its text differs from all texts that vary
         if (slot >= FIRST_TEXT or name in tags) and at < len(texts) and value == texts[at]:
             found[name] = new_texts[at]
@@ -309,7 +309,7 @@ def learn_kind(
         varied.append(other)
         yield
     form = derive_common_form(found, varying) if len(found) > LEAST else None
-    if form is None or not _does_form_hold(form, found, varying):
+    if form is None or not _is_form_confirmed(form, found, varying):
         return Learned(reads, asked, of_resource, None)
     yield
     alone = build_call_alone(form, varied, varying, options)
@@ -355,7 +355,7 @@ def _has_equal_values(one: ReadSpan, other: ReadSpan) -> bool:
     )
 
 
-def _does_form_hold(form: SpanForm, found: Sequence[ReadSpan], varying: Sequence[Varying]) -> bool:
+def _is_form_confirmed(form: SpanForm, found: Sequence[ReadSpan], varying: Sequence[Varying]) -> bool:
     return all(
         _has_equal_values(form.read_span(slots.all_values, slots.counts), read)
         for slots, read in zip(varying, found, strict=True)
@@ -378,18 +378,18 @@ def differing_fields(
         one, other = values_by_path(read) or {}, values_by_path(by_form) or {}
         paths = {path for path in one.keys() | other.keys() if one.get(path) != other.get(path)}
         return tuple(sorted([f"{kind} {name}" for kind, name in paths])) or ("ids",)
-    is_same = kind.alone is None or gives_same_record(kind, span, varying, options, row[ID_PLACE])
+    is_same = kind.alone is None or gives_same_outcome(kind, span, varying, options, row[ID_PLACE])
     return () if is_same else ("booked",)
 
 
 def _has_token_counts(span: Span) -> bool:
-    return any(0 < slot_of_attribute(name) <= len(COUNTS) for name in span.attributes)
+    return any(0 < slot_number_of_attribute(name) <= len(COUNTS) for name in span.attributes)
 
 
 def _has_figure_outside_counts(span: Span, reads: set[str]) -> bool:
     for name in reads - _APART:
         value = span.attributes.get(name)
-        if slot_of_attribute(name) or value is None or type(value) is bool:
+        if slot_number_of_attribute(name) or value is None or type(value) is bool:
             continue
         if type(value) is not str or _FIGURE.fullmatch(value):
             return type(value) is not list

@@ -79,7 +79,7 @@ _NAMED: Final = frozenset(
 _NO_TAGS: Final = (*NO_METADATA, *QUOTED_METADATA)
 
 
-def slot_of_attribute(name: str) -> int:
+def slot_number_of_attribute(name: str) -> int:
     """Return the slot number of an attribute, or 0 if its value is part of the kind."""
     return _SLOTS.get(name, 0)
 
@@ -99,7 +99,7 @@ def may_be_tag(name: str, keep: frozenset[str]) -> bool:
     return not is_doubtful_name(key)
 
 
-def rule_number_of(name: str) -> int:
+def rule_number_of_attribute(name: str) -> int:
     """Return the rule for an attribute, as a number of the compiled module."""
     return _RULES[RULES[name]]
 

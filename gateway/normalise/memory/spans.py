@@ -251,8 +251,8 @@ class SpanMemory:
                 return found
         for part in found:
             for place in range(len(part.rows)):
-                if not self._count_and_check_if_known(part, place):
-                    if not self._verify_or_reject_known_span(part, place, selected.times):
+                if not self._accept_or_demand_check(part, place):
+                    if not self._compare_or_prepare_span(part, place, selected.times):
                         return None
                     if clock.is_over():
                         yield
@@ -281,13 +281,13 @@ class SpanMemory:
         in_vain = len(seen) + len(unknown) // 4 + 1
         self._trials.note_lookup_result(selected.sender, in_vain=in_vain, is_hopeless=is_hopeless)
 
-    def _count_and_check_if_known(self, part: LookedUp, place: int) -> bool:
+    def _accept_or_demand_check(self, part: LookedUp, place: int) -> bool:
         if part.kinds[place] is None:
             return False
         self._hits -= 1
         return self._hits > 0 and not part.rows[place][1]
 
-    def _verify_or_reject_known_span(self, part: LookedUp, place: int, times: int) -> bool:
+    def _compare_or_prepare_span(self, part: LookedUp, place: int, times: int) -> bool:
         """
         Compare a known span with the rules.
 
@@ -378,11 +378,11 @@ class SpanMemory:
         """Add names. `tags` are the names of which the texts are only tags."""
         for name in names:
             self._names.add(name)
-            slot = slots.slot_of_attribute(name)
+            slot = slots.slot_number_of_attribute(name)
             if name in tags:
                 self._tags.add(name)
                 slot = slots.TAG
-            self._memory.name(name.encode(), slots.rule_number_of(name), slot)
+            self._memory.name(name.encode(), slots.rule_number_of_attribute(name), slot)
 
     def _make_room(self) -> bool:
         if self._is_below_limits(1):

@@ -24,7 +24,7 @@ from gateway.normalise.otlp.senders import Senders, product_of_sender
 from gateway.normalise.otlp.shapes import find_or_build_shape
 from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Options, Outcome
 from gateway.normalise.reading import values
-from gateway.normalise.reading.ai_names import is_model_name, is_usage_word_of_other_meaning
+from gateway.normalise.reading.ai_names import is_model_attribute, is_usage_word_of_other_meaning
 from gateway.normalise.reading.token_metrics import TOKEN_USAGE
 from spool.identity import Identity, point_id, random_identity
 from spool.log.values import CounterPoint
@@ -319,7 +319,7 @@ class PointReader:
         elif point.cannot_count and find_metric_family(name) is not None:
             self._ignore_as_unrecognised(point, point.cannot_count)
         elif is_probably_usage(
-            point.name, point.unit, names_a_model=any(map(is_model_name, point.attributes))
+            point.name, point.unit, names_a_model=any(map(is_model_attribute, point.attributes))
         ):
             self._ignore_as_unrecognised(point, *filter(None, [point.cannot_count]))
         else:

@@ -485,7 +485,6 @@ def _is_in_dollars(attributes: Attributes, name: str) -> bool:
 
 
 def is_known_currency_code(stated: str) -> bool:
-    """Return True if the text is the code of a known currency."""
     from spool.currencies import DECIMALS  # imported late, because few payloads state a currency
 
     return stated in DECIMALS

@@ -73,7 +73,7 @@ def product_of_sender(resource: Resource, scope: Scope) -> Product:
     return _SERVICES.get(service, OTEL)
 
 
-def sender_version_of(resource: Resource, scope: Scope) -> str:
+def version_of_sender(resource: Resource, scope: Scope) -> str:
     """Return the version of a sender, or "" if neither its resource nor its scope states one."""
     stated = semconv.first_text(resource.attributes, semconv.SENDER_VERSION)
     return (stated or scope.version)[:LONGEST_VERSION]
@@ -130,7 +130,7 @@ class Senders:
         read_resource, read_scope = self._versioned
         if resource is not read_resource or scope is not read_scope:
             self._versioned = (resource, scope)
-            self._version = "" if resource is None or scope is None else sender_version_of(resource, scope)
+            self._version = "" if resource is None or scope is None else version_of_sender(resource, scope)
         return self._version
 
     def enter_resource(self, resource: Resource) -> None:

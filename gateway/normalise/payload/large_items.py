@@ -85,12 +85,12 @@ def _reduce_value(text: bytes, begin: int, end: int, rule: _FieldRule) -> msgspe
 def _field_rules(type: type[msgspec.Struct]) -> dict[str, _FieldRule]:
     fields = msgspec.structs.fields(type)
     return {
-        field.encode_name: _FieldRule(struct_in_annotation(field.type), _takes_any_keys(field.type))
+        field.encode_name: _FieldRule(struct_in_annotation(field.type), _is_any_or_dict(field.type))
         for field in fields
     }
 
 
-def _takes_any_keys(annotation: Any) -> bool:
+def _is_any_or_dict(annotation: Any) -> bool:
     return annotation is Any or get_origin(annotation) is dict
 
 

@@ -40,14 +40,14 @@ _LONGEST_NOTHING = max(map(len, _NOTHING))
 def is_ai_name(name: str) -> bool:
     if _AI_PARTS.search(name) is None and not name.startswith(CONVENTION_BEGINNINGS):
         return False
-    return bool(_CONVENTION.match(name) or is_model_name(name) or is_usage_name(name))
+    return bool(_CONVENTION.match(name) or is_model_attribute(name) or is_usage_name(name))
 
 
 def is_usage_name(name: str) -> bool:
     return _USAGE.search(name) is not None and not is_usage_word_of_other_meaning(name)
 
 
-def is_model_name(name: str) -> bool:
+def is_model_attribute(name: str) -> bool:
     return _MODEL.search(name) is not None
 
 

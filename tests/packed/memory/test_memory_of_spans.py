@@ -278,12 +278,12 @@ def _no_sums(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _a_model_varies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break the memory: it treats a name that decides a rule as a text that varies."""
-    known = slots.slot_of_attribute
+    known = slots.slot_number_of_attribute
 
     def slot_of(name: str) -> int:
         return slots.TEXTS["session"] if name == "gen_ai.request.model" else known(name)
 
-    monkeypatch.setattr(slots, "slot_of_attribute", slot_of)
+    monkeypatch.setattr(slots, "slot_number_of_attribute", slot_of)
 
 
 def _no_class(monkeypatch: pytest.MonkeyPatch) -> None:

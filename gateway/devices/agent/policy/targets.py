@@ -78,7 +78,6 @@ class ManagedAssistant:
         return not self.has_endpoint or bool(destination.key and not self.has_header)
 
     def settings_text(self, destination: Destination) -> str:
-        """Return the text of the settings file."""
         text = ""
         for path, value in self.keys(destination).items():
             text = self.editor.put(text, path, value)

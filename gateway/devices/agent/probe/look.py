@@ -148,7 +148,7 @@ def assistant_and_policy_states(
     assistants = {
         name: _Look(
             machine, link, policy, MANAGED[name], places, READERS[name], now, memories
-        ).assistant_fields(list(zip(machine.homes, variables, strict=True)), common, report)
+        ).heartbeat_fields_of_assistant(list(zip(machine.homes, variables, strict=True)), common, report)
         for name, places in PLACES.items()
     }
     found: dict[str, Any] = {"assistants": assistants}
@@ -239,7 +239,7 @@ class _Look:
         self._endpoint = ""  # address of another endpoint that was seen last
         self._is_unreadable = False  # whether the user of the home seen last may not read the policy
 
-    def assistant_fields(
+    def heartbeat_fields_of_assistant(
         self, homes: Sequence[tuple[UserHome, Variables]], common: Variables, report: Sequence[str]
     ) -> dict[str, Any]:
         is_on_machine = self._is_installed_for_all()

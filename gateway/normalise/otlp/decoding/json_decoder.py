@@ -111,7 +111,7 @@ def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Sp
     read = _build_item_reader(schema.SPAN, _build_span)
     for part in _decode_pieces(body, schema.TRACES, names, read, allowance or Allowance(), ends):
         if ends is not None:
-            ends.note_traces_that_end(part)
+            ends.mark_ended_traces(part)
         yield part
 
 

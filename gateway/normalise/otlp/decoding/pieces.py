@@ -57,7 +57,7 @@ class TraceEnds:
     def count_span(self, trace_id: bytes) -> None:
         self._to_come[trace_id] += 1
 
-    def note_traces_that_end(self, part: Piece[Any]) -> None:
+    def mark_ended_traces(self, part: Piece[Any]) -> None:
         ended: list[str] = []
         for trace, count in Counter(
             span.trace_id for _, span in part.items if span.trace_id is not None

@@ -335,7 +335,7 @@ def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Sp
         ends = yield from _count_spans_of_traces(body, allowance)
     for part in _decode_pieces(body, wire.TracesRequest, _decode_spans, _PATH, allowance):
         if ends is not None:
-            ends.note_traces_that_end(part)
+            ends.mark_ended_traces(part)
         yield part
 
 

@@ -112,14 +112,14 @@ class TraceTree:
                 yield trace, span, None if parent is None else parent[1], PLAIN, given
             elif node.is_run:
                 link = self.values_from_above(parent).link_to_runs
-                yield trace, span, link, RUN, self._values_beyond_link(trace, span, link)
+                yield trace, span, link, RUN, self._values_missing_at_link(trace, span, link)
             elif node.call is None or node.call.place in dropped:
                 link = self.values_from_above(parent).link_to_runs
-                given = None if node is ROOT else self._values_beyond_link(trace, span, link)
+                given = None if node is ROOT else self._values_missing_at_link(trace, span, link)
                 is_linked = (link or given) is not None and (node.is_ai or node.call is not None)
                 yield trace, span, link, STEP if is_linked else PLAIN, given
 
-    def _values_beyond_link(self, trace: str, span: str, link: str | None) -> GivenValues | None:
+    def _values_missing_at_link(self, trace: str, span: str, link: str | None) -> GivenValues | None:
         above = self.values_from_above((trace, span))
         if (
             link is not None

@@ -13,7 +13,7 @@ from gateway.normalise.reading.ai_names import (
     _CONVENTION,
     ai_names_with_values,
     is_ai_name,
-    is_model_name,
+    is_model_attribute,
     is_usage_name,
 )
 from tests.rounds import examples
@@ -50,7 +50,7 @@ def test_the_test_for_parts_of_names_loses_no_name(seed: int) -> None:
     for _ in range(examples(20_000)):
         parts = [chance.choice(WORDS) + chance.choice("._:x") for _ in range(chance.randrange(1, 5))]
         name = "".join(parts)[: chance.choice((-1, 60))]
-        found = [bool(_CONVENTION.match(name)), is_model_name(name), is_usage_name(name)]
+        found = [bool(_CONVENTION.match(name)), is_model_attribute(name), is_usage_name(name)]
         assert any(found) == is_ai_name(name), name
 
 
