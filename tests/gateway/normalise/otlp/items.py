@@ -85,8 +85,8 @@ def _read(reader: Any, items: Iterable[Any], options: Options) -> Outcome:
     taking = reader(outcome, options)
     for place, item in enumerate(items):
         outcome.received += 1
-        taking.take(place, item)
-    for _ in taking.finish() or ():
+        taking.read_item(place, item)
+    for _ in taking.add_remaining_items() or ():
         pass
     assert_balanced(outcome)
     return outcome
