@@ -79,7 +79,7 @@ class DestinationCheck:
     type: str
     topics: Sequence[str]
     to: str  # address without the path, which may contain a secret
-    status: str  # of a Probe
+    status: str  # status of a Probe
     words: str | None = None
 
 
@@ -299,7 +299,7 @@ def _unused_reason(stream: str, settings: UpstreamSettings, paths: Paths) -> str
             "spool.retention and not sent"
         )
     if STREAMS[stream].telemetry and paths.url_template(stream) is None:
-        return "its path is empty: its records are not sent, and counted as unmapped"
+        return "the path of this stream is empty: its records are not sent, and counted as unmapped"
     return None
 
 

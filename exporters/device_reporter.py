@@ -28,7 +28,7 @@ from spool.errors import SpoolError
 INTERVAL_S = 60.0
 LONGEST_INTERVAL_S = 3600.0
 REFUSED_S = 600.0
-HEARTBEAT_S = 900.0  # without a change
+HEARTBEAT_S = 900.0  # seconds between heartbeats without a change
 CHECK_S = 5.0  # seconds between checks for a change
 GONE = 410
 
@@ -162,7 +162,7 @@ class DeviceReporter:
 
     async def _send_enrolment(self) -> float:
         if self._enrolment_key is None:
-            message = "this device has no key, and no enrolment key to get one with"
+            message = "this device has neither a key of its own nor an enrolment key with which to get one"
             raise Misconfigured(message, answered=False)
         body = {**self._facts(), "want_key": True}
         answer = await self._post_and_decode("enroll", body, self._enrolment_key.value())

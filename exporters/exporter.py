@@ -19,7 +19,7 @@ _DIGEST: Final = "digest="  # prefix of the digest in a mark
 class Exporter(Protocol):
     """A destination. Methods raise exporters.errors. After a cancelled `send`, the outcome is unknown."""
 
-    in_flight: int  # deliveries at once
+    in_flight: int  # maximum deliveries sent at the same time
     max_records: int  # per delivery
 
     async def prepare_and_mark(self, delivery: Delivery) -> str | None:
@@ -79,7 +79,7 @@ class RouteConfig:
     stamps: Callable[[], Sequence[object]] = tuple
     backoff: Backoff = field(default_factory=Backoff)
     linger_s: float = 0.0  # seconds that a record waits for others
-    # whether the exporter is a LandingExporter, for which `linger_s` counts from the commit
+    # whether it is a LandingExporter, for which `linger_s` counts from the commit
     lands: bool = False
     # a task for the route's lifetime, which must not fail
     beside: Callable[[], Coroutine[Any, Any, None]] | None = None

@@ -1,9 +1,8 @@
 """
 A test call of zero tokens that shows whether a destination accepts AI telemetry.
 
-It is sent like the records of a route. Another Tollhouse recognizes the call by its id. It applies the rules
-for forwarded records to the call and then ignores it, so the call appears in no total. Any other receiver
-counts one call.
+It is sent like the records of a route. Another Tollhouse recognizes it by its id, applies the rules for forwarded
+records, and then ignores it, so the call appears in no total. Any other receiver counts one call.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ async def probe_with_test_call(
         )
         check_not_web_page(answer)
     except Rejected as error:
-        return Probe(status=REFUSED, words=f"it rejects the test call: {error}")
+        return Probe(status=REFUSED, words=f"the service rejects the test call: {error}")
     except SendError as error:
         return error_probe(error)
     return _response_probe(answer)
@@ -88,12 +87,15 @@ def _response_probe(answer: HttpAnswer) -> Probe:
     if count:
         reason = f": {message}" if message else ""
         return Probe(
-            status=REFUSED, words=f"it responds with {answer.status}, but rejects the test call{reason}"
+            status=REFUSED,
+            words=f"the service responds with {answer.status}, but rejects the test call{reason}",
         )
     receipt = answer.headers.get(RECEIPT)
     if receipt is None:
         empty = response_probe(answer)
-        message = empty.words or "it accepted the test call and may count it as one call of zero tokens"
+        message = (
+            empty.words or "the service accepted the test call and may count it as one call of zero tokens"
+        )
         return Probe(status=empty.status, words=message)
     id = _RECEIPT_ID.search(receipt)
     shown = f" (receipt {id[1]} there)" if id else ""

@@ -21,7 +21,7 @@ from spool.deliveries.values import PARKED, REFUSING, RUNNING, Delivery
 from spool.log.protocols import Log
 from spool.turns.fair_turns import TokenBucket
 
-# seconds; the longest accepted Retry-After, because a later date comes from a wrong clock
+# seconds; longest accepted Retry-After, because a later date comes from a wrong clock
 LONGEST_HINT_S = 86_400.0
 
 # While a destination rejects every record, the route tries up to this number of single records and more

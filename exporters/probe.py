@@ -21,7 +21,7 @@ UNVERIFIED = "unverified"  # no problem was found, but no request can test it
 UNUSED = "unused"  # nothing is sent to the destination
 
 _OTLP = (PROTOBUF, "application/protobuf", "application/json")
-NO_TRACE = "it responds, but no request can test the key without leaving data there"
+NO_TRACE = "the service responds, but no request can test the key without leaving data there"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ async def probe_with_empty_export(
 def response_probe(answer: HttpAnswer) -> Probe:
     """Return the result for a successful response to an empty export."""
     if answer.body and answer.media_type not in _OTLP:
-        return Probe(status=UNVERIFIED, words=f"it responds with {answer.status}, but not in OTLP")
+        return Probe(status=UNVERIFIED, words=f"the service responds with {answer.status}, but not in OTLP")
     return Probe(status=OK)
 
 
@@ -111,6 +111,6 @@ def error_probe(error: SendError) -> Probe:
     If only the empty export is rejected, the key and the address are valid.
     """
     if isinstance(error, Rejected):
-        return Probe(status=UNVERIFIED, words=f"it rejects an empty export: {error}")
+        return Probe(status=UNVERIFIED, words=f"the service rejects an empty export: {error}")
     status = UNAVAILABLE if isinstance(error, Retryable) else REFUSED
     return Probe(status=status, words=str(error), problem=reach_problem(error))

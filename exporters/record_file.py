@@ -1,10 +1,9 @@
 """
-A file of lines, which are appended and flushed before their delivery is settled. All file destinations use
-it.
+A file of lines, which are appended and flushed before their delivery is settled. All file destinations use it.
 
-Before a delivery is written, its mark stores the file's identity and size. A repeated delivery searches for
-its lines after that position, even if a rotation renamed the file within the directory. So it writes only the
-missing lines: no line is written twice, and the lines of other deliveries in between are never changed.
+Before a delivery is written, its mark stores the file's identity and size. A repeated delivery searches for its
+lines after that position, even if a rotation renamed the file within the directory, and writes only the missing
+lines. So no line is written twice, and lines of other deliveries in between never change.
 """
 
 from __future__ import annotations

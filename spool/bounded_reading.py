@@ -14,8 +14,8 @@ from spool.errors import Invalid
 
 MAX_ROW: Final = 1024 * 1024  # characters
 MAX_ROWS: Final = 5_000_000  # per file
-MAX_TABLE_ROWS: Final = 100_000  # of people or machines
-SEPARATORS: Final = (",", ";", "\t")  # as spreadsheets write them
+MAX_TABLE_ROWS: Final = 100_000  # rows of a table of people or machines
+SEPARATORS: Final = (",", ";", "\t")  # column separators that spreadsheets write
 # bytes of a JSON text with its objects
 MAX_DECODED: Final = 160 * 1024 * 1024
 _SMALL: Final = 256 * 1024  # shorter JSON texts are not checked

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 K = TypeVar("K")
 V = TypeVar("V")
 
-LONGEST: Final = 256  # characters of a remembered text
+LONGEST: Final = 256  # maximum characters of a remembered text
 MOST_SEEN: Final = 8192
 
 

@@ -88,7 +88,7 @@ class SteadyClock:
         wall = self._source.now()
         began = timer()
         self._was_set = wall >= EARLIEST  # otherwise the time is a guess
-        # reported time minus timer
+        # reported time minus the timer's time
         self._offset = max(wall, EARLIEST) - began
         self._wall_offset = wall - began
         self._step_s = 0.0
@@ -117,7 +117,7 @@ class SteadyClock:
         was_moved = abs(offset - before) > self._step_limit_s
         if not self._was_set and was_moved and wall >= EARLIEST:
             self._delay_deletion(timer)
-            return self._set_to_wall_clock(timer, wall, "it was not set before")
+            return self._set_to_wall_clock(timer, wall, "the clock was not set before")
         if self._stepped_at is None or abs(step - self._step_s) > self._step_limit_s:
             self._stepped_at = timer
             text = (
@@ -190,7 +190,7 @@ class SteadyClock:
             return
         if abs(wall - timer - agreed_offset) <= NEAR_S:
             self._delay_deletion(timer)
-            self._set_to_wall_clock(timer, wall, "arriving calls agree with it")
+            self._set_to_wall_clock(timer, wall, "arriving calls agree with the clock")
         elif not self._was_set and abs(agreed_offset - self._offset) > self._step_limit_s:
             _log.warning(
                 "the clock is wrong, so the time is taken from arriving calls",
@@ -205,7 +205,7 @@ class SteadyClock:
         wall = self._source.now()
         timer = self._timer()
         self._settled_until = float("-inf")
-        self._set_to_wall_clock(timer, wall, "an operator accepted it")
+        self._set_to_wall_clock(timer, wall, "an operator accepted the clock")
         return wall - before
 
     def _delay_deletion(self, timer: float) -> None:

@@ -52,7 +52,7 @@ class ReportedCluster:
     account: str
     region: str
     name: str
-    # in the agent's words: init_started, init_ok, init_failed, pod_started or pod_stopping
+    # the agent's word: init_started, init_ok, init_failed, pod_started or pod_stopping
     state: str = ""
     chart_version: str = ""
     agent_version: str = ""
@@ -101,7 +101,7 @@ class Cluster:
         return self.account, self.region, self.name
 
 
-# as in `ConfiguredCluster`
+# fields from the settings, as in `ConfiguredCluster`
 FROM_SETTINGS = (*SET_FIELDS, "updated_at", "updated_by")
 
 
@@ -140,7 +140,7 @@ class ClusterTable:
         self._clusters: dict[str, Cluster] = {}
         # the key that first reported each cluster, for clusters that are new since the start
         self._brought: dict[str, str] = {}
-        # held from reading a row until its replacement is written
+        # lock held from reading a row until its replacement is written
         self._writing = asyncio.Lock()
         self.max = MAX_CLUSTERS
         self.settings: ClusterSettingsTable | None = None
@@ -154,7 +154,7 @@ class ClusterTable:
 
     @property
     def version(self) -> int:
-        """A number that grows with every change of the table."""
+        """A number that grows with every change of the table of clusters."""
         return self._version + (0 if self.settings is None else self.settings.version)
 
     def all(self) -> list[Cluster]:

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 FSYNC, MEMORY = "fsync", "memory"
 REPLACE_S = 2.0
-MOUNTS = Path("/proc/self/mountinfo")  # only on Linux
+MOUNTS = Path("/proc/self/mountinfo")  # list of mounts, only on Linux
 
 _MEMORY = {"tmpfs", "ramfs"}
 _CONTAINER = {"overlay", "aufs", "fuse.fuse-overlayfs"}
@@ -225,5 +225,5 @@ def make_directory(directory: Path, mode: int = 0o777) -> None:
     missing = [ancestor for ancestor in (directory, *directory.parents) if not ancestor.exists()]
     directory.mkdir(mode=mode, parents=True, exist_ok=True)
     for created in missing:
-        with suppress(PermissionError):  # files that can be written but not read cannot be flushed
+        with suppress(PermissionError):  # a file that can be written but not read cannot be flushed
             flush_directory(created.parent)

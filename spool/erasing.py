@@ -40,8 +40,8 @@ class ErasureResult:
 
     rows: ErasedRows = field(default_factory=ErasedRows)
     records: RenamedRecords = NO_RECORDS
-    sums: int = 0  # sets of dimensions
-    devices: Sequence[str] = ()  # of the person
+    sums: int = 0  # sets of dimensions that were renamed
+    devices: Sequence[str] = ()  # devices of the person
     below: Sequence[str] = ()  # agents and gateways of lower levels that must erase the person as well
     remains: Sequence[str] = ()
 
@@ -91,7 +91,7 @@ async def _finish_erasure(
         named = partial(find_pseudonym, registry.people, pseudonyms_by_digest([erasure]))
         await _rename_labels(storage, named, actor)
     remains = await overwrite_deleted(storage) if overwrites else ()
-    await registry.persons.note_pass(erasure)  # last, so that a start after a crash repeats everything
+    await registry.persons.note_pass(erasure)  # noted last, so that a start after a crash repeats everything
     return ErasureResult(records=renamed, sums=sums, remains=remains)
 
 

@@ -18,7 +18,7 @@ from spool.errors import Invalid
 from spool.people import ERASED, LATEST, USER_EMAIL, Pseudonyms, can_be_second_name, is_pseudonym
 from spool.record import CONTRACT_MARK, NS, Correction, Inference, Record, UsageEvent, UsageMetric
 
-FORMAT = 1  # of a file
+FORMAT = 1  # version of the file of erasures
 MAX_FILE_BYTES = 64 << 20
 # Times of calls that state none: of stored calls before an erasure, of arriving calls after all erasures.
 EVER, NEVER = 0, LATEST

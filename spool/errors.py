@@ -8,7 +8,7 @@ class SpoolError(Exception):
 
 
 class SpoolFull(SpoolError):
-    """The sender repeats the request after `retry_after_s`."""
+    """Raised if the storage is full. The sender repeats the request after `retry_after_s`."""
 
     def __init__(self, message: str, *, retry_after_s: int) -> None:
         super().__init__(message)
@@ -27,11 +27,11 @@ class BeingMigrated(SpoolUnavailable):
 
 
 class Stale(SpoolUnavailable):
-    """A submission's data have changed. Nothing was stored; read them again."""
+    """Raised if the data of a submission have changed. Nothing was stored; read them again."""
 
 
 class KeyEnded(Stale):
-    """A submission's key has ended. Nothing was stored, and a repeat cannot succeed."""
+    """Raised if the key of a submission has ended. Nothing was stored, and a repeat cannot succeed."""
 
 
 class KeyReused(Stale):
@@ -43,7 +43,9 @@ class NotClosed(SpoolUnavailable):
 
 
 class SpoolDamaged(SpoolUnavailable):
-    """The damage is noted on disk, and the next opening salvages readable data."""
+    """
+    Raised if the spool's file is damaged. The damage is noted on disk, and the next opening salvages readable data.
+    """
 
 
 class LedgerLost(SpoolUnavailable):
@@ -59,7 +61,7 @@ class SpoolLocked(SpoolError):
 
 
 class NotCertain(SpoolUnavailable):
-    """A commit is stored, may be lost, or never happened. Read the rows."""
+    """Raised if a commit is stored, may be lost, or never happened. Read the rows to find out."""
 
 
 class OtherSchema(SpoolError):
@@ -80,7 +82,7 @@ class EntryUnreadable(SpoolError):
 
 
 class NotThere(SpoolError):
-    """The named object does not exist."""
+    """Raised if the named object does not exist."""
 
 
 class NotAllowed(SpoolError):
@@ -88,15 +90,15 @@ class NotAllowed(SpoolError):
 
 
 class Managed(NotAllowed):
-    """A file manages the object: change and apply the file."""
+    """Raised if a file manages the object: change and apply the file instead."""
 
 
 class TokenEnded(NotAllowed):
-    """A provider's token outlived its session."""
+    """Raised if a provider's token outlived its session."""
 
 
 class Invalid(NotAllowed):
-    """A value breaks a rule that the message states."""
+    """Raised if a value breaks a rule, which the message states."""
 
 
 class NotKept(Invalid):
@@ -108,11 +110,11 @@ class AskedTooMuch(SpoolError):
 
 
 class AlreadyThere(NotAllowed):
-    """The name is in use."""
+    """Raised if the name of a new object is in use."""
 
 
 class RowDamaged(SpoolError):
-    """The bytes of a row are damaged, or another program changed them."""
+    """Raised if the bytes of a row are damaged, or another program changed them."""
 
 
 class RegistryDamaged(SpoolError):

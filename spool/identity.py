@@ -21,7 +21,7 @@ from spool.record import NS, Inference
 _PREFIX = re.compile(r"[A-Za-z]+[-_]")
 # Copying a prepared hash takes half the time.
 _HASHES = {rule: blake2b(digest_size=16, person=b"tollhouse-%d" % rule) for rule in range(1, 12)}
-RESPONSE_PERSON = b"tollhouse-2"  # person of `response_call_id`, for the compiled module
+RESPONSE_PERSON = b"tollhouse-2"  # BLAKE2b parameter of `response_call_id`, for the compiled module
 STAND_IN = b"tollhouse-span"
 # characters after the prefix; a shorter id may be a local server's counter
 LONG_ENOUGH = 16
@@ -120,7 +120,7 @@ class Identity(NamedTuple):
 
 
 class RequestNames(NamedTuple):
-    """The names of a request: by the idempotency key, and with the body."""
+    """The names of a request with an idempotency key: by the key alone, and with the body."""
 
     key: bytes
     body: bytes

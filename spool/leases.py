@@ -55,7 +55,7 @@ class NodeSettings:
 
 
 class Leases(Protocol):
-    """The leases of this gateway."""
+    """The leases of this gateway, each of which lets it run one task."""
 
     async def run_while_leased(
         self,
@@ -93,7 +93,7 @@ class Leases(Protocol):
 
 
 class SoleNode:
-    """The only process holds all leases."""
+    """The leases of an installation with one process, which holds all of them."""
 
     def __init__(self) -> None:
         self._wakes: dict[str, list[Callable[[], None]]] = {}
@@ -134,7 +134,7 @@ class _Run:
     finish: Callable[[], None] | None
     wake: Callable[[], None] | None
     task: asyncio.Task[None] | None = None
-    is_asked: bool = False  # requested to end
+    is_asked: bool = False  # True if the lease was requested to end
 
 
 class HeldTasks:

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-MAX_NAMES = 127  # of one person
+MAX_NAMES = 127  # maximum names of one person
 _PARTS = 256  # tables of hashes: a change lets only one of them grow, so no change takes long
 _FREE, _LEFT = 0, 1  # marks of a slot that was never used, and of a slot whose name was removed
 _MARKS = 254  # other marks, which are a part of a name's hash
@@ -40,7 +40,7 @@ class LinkedNames:
         self, identity: Callable[[str], str], people: Iterable[Sequence[str]] = (), *, size: int = 0
     ) -> None:
         self._identity = identity
-        self._people = bytearray()  # for each person, the number of names, and the packed names
+        self._people = bytearray()  # for each person: the number of names, and the packed names
         self._tables = [_table_for(size // _PARTS) for _ in range(_PARTS)]
         self._used = [0] * _PARTS  # slots that are in use or were used
         self._removed_bytes = 0
@@ -170,7 +170,7 @@ def _insert_mark(table: _Table, number: int, place: int) -> None:
     while marks[slot] > _LEFT:
         slot = slot + 1 if slot + 1 < len(marks) else 0
     places[slot] = place
-    marks[slot] = mark  # last, because other threads read the slot
+    marks[slot] = mark  # written last, because other threads read the slot
 
 
 def _pack_name(name: str) -> bytes:

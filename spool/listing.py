@@ -20,7 +20,7 @@ Row = TypeVar("Row")
 SortValue = str | int | float | None
 
 ASCENDING, DESCENDING = "asc", "desc"
-MOST_KNOWN = 200  # a filter with more values offers none
+MOST_KNOWN = 200  # maximum values that a filter offers
 # range that contains all letters that have capital and small forms
 _FIRST_CASED, _PAST_CASED = ord("A"), 0x1E944
 

@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 
 from spool.record import Inference, decimal_text
 
-Quantity = int | str  # decimal text for fractions
+Quantity = int | str  # a quantity; decimal text if it has a fraction
 
 TOKENS: Final = "tokens"
 SECONDS: Final = "seconds"
 MODALITIES: Final = ("audio", "image", "video")
 MOST: Final = 16  # per record
-DECIMALS: Final = 6  # of a quantity
+DECIMALS: Final = 6  # decimal places of a quantity
 SCALE: Final = 10**DECIMALS
 _MOST_TOKENS: Final = 10**9
 _MOST_UNITS: Final = 10**9  # so that a day's millionths fit 64 bits

@@ -321,7 +321,7 @@ def _cached_hashes(secret: bytes) -> CachedResults[str | None]:
     """Return the hash of each address by the text that states it. A person makes many calls."""
 
     def hash_of(text: str) -> str | None:
-        address = _parse_address(text)  # not the cached one, because this result is cached
+        address = _parse_address(text)  # parsed again, because this result is cached
         return None if address is None else _hash_address(address, secret)
 
     return CachedResults(hash_of, MAX_REMEMBERED)

@@ -20,7 +20,7 @@ class Provider(NamedTuple):
     """
 
     name: str
-    card: str  # in rate cards
+    card: str  # name in rate cards
     display: str = ""  # name on bills; "" means `name`
     spellings: tuple[str, ...] = ()
     standard: bool = True
@@ -55,7 +55,7 @@ PROVIDERS = (
     Provider("openai", "openai", "OpenAI", ("openai-native", "text-completion-openai")),
     Provider("perplexity", "perplexity", "Perplexity", ("perplexity-ai",)),
     Provider("x_ai", "x-ai", "xAI", ("grok", "xai")),
-    # unknown to OpenTelemetry
+    # not among OpenTelemetry's names
     Provider("cloudflare", "cloudflare", spellings=("workers-ai",), standard=False),
     Provider(CURSOR, "cursor", "Cursor", standard=False),
     Provider("fireworks", "fireworks", spellings=("fireworks-ai",), standard=False),

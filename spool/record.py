@@ -28,7 +28,8 @@ NS = 1_000_000_000
 MAX_TAGS = 32  # per record
 # `sender_key` of reports from devices, which add only who made a call that a server reported.
 DEVICE_KEYS = "keys of devices"
-CONTRACT_MARK = "+contract:"  # stands in a price book before the name of the contract that decided the price
+# mark in a price book's name before the name of the contract that decided the price
+CONTRACT_MARK = "+contract:"
 _EXACT = Context(prec=100)
 
 
@@ -73,7 +74,7 @@ class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
     also: bytes | None = None
     # the part of cache_write_tokens cached for an hour, if reported
     cache_write_1h_tokens: int | None = None
-    # where the call was processed, in the provider's notation, if reported
+    # region where the call was processed, in the provider's notation, if reported
     region: str | None = None
     # Record that counts the call. It is set on a duplicate kept for reference that was a call of its own
     # until a report matched both.
@@ -161,10 +162,10 @@ class UnitCostOperation(msgspec.Struct, array_like=True, tag=4, kw_only=True, gc
     id: bytes
     source: str = "unit-cost"
     stream: str
-    stream_type: str  # allocation or metric
-    operation: str  # sum, replace or delete a record; create or drop the stream
+    stream_type: str  # type of the stream: allocation or metric
+    operation: str  # operation: sum, replace or delete a record; create or drop the stream
     start_time: int | None = None
-    granularity: str | None = None  # HOURLY, DAILY or MONTHLY
+    granularity: str | None = None  # granularity: HOURLY, DAILY or MONTHLY
     element_name: str | None = None
     dimensions: dict[str, list[str]] = {}
     value: str | None = None
@@ -209,7 +210,7 @@ class Correction(msgspec.Struct, array_like=True, tag=7, kw_only=True, gc=False)
     id: bytes
     source: str  # source of the late report
     corrects: bytes  # record id
-    reason: str  # late_usage, final_cost, not_billed, same_call or late_run
+    reason: str  # reason: late_usage, final_cost, not_billed, same_call or late_run
     known_at: int
     start_time: int
     before: Inference

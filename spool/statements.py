@@ -152,10 +152,10 @@ class StatementOutcome:
 
 
 MAX_DAYS = 400
-MAX_DIGITS = 60  # of an amount
+MAX_DIGITS = 60  # maximum digits of an amount
 MAX_DECIMALS = 27  # decimals of an amount, as in the totals
 MAX_TEXT = 300
-MAX_DAY_ROWS = 50_000  # cells per source, account and day
+MAX_DAY_ROWS = 50_000  # maximum cells per source, account and day
 
 EXACT = Context(prec=200, traps=[Inexact])
 _CELL = (

@@ -45,7 +45,7 @@ class StorageOptions:
 
     settings: SpoolSettings
     clock: Clock
-    directory: Path = Path()  # the data directory, for engines with files
+    directory: Path = Path()  # data directory of engines with files
     observer: Observer | None = None
     cache_bytes: int | None = None
     ledger_tags: Sequence[str] = ("service",)
@@ -67,7 +67,7 @@ class Standby:
 
     name: str
     is_synchronous: bool
-    lag_bytes: int  # not flushed yet
+    lag_bytes: int  # bytes that are not flushed yet
     lag_s: float
 
 
@@ -86,15 +86,15 @@ class DatabaseHealth:
     standby_wait_s: float
     head_waits: int  # nodes that wait for the commit of another node
     head_wait_s: float
-    # of any client
+    # age of the oldest transaction of any client
     oldest_transaction_s: float | None
-    connections: int  # of all clients
+    connections: int  # connections of all clients
     max_connections: int
-    failed_connections: int  # of this node
+    failed_connections: int  # failed connections of this node
     nodes: int  # running
     leases_held: int
     leases_free: int  # leases that a running node needs and no node holds
-    reporters: int  # rows of `Heard`
+    reporters: int  # number of rows of `Heard`
 
 
 async def no_database() -> DatabaseHealth | None:

@@ -34,7 +34,7 @@ def assert_harmless(text: str, *, rows: int) -> None:
     """
     for ends in _ROW_ENDS:
         lines = [line for line in ends.split(text) if line]
-        if ends.pattern != "\r":  # a reader that ends rows only at CR sees one line
+        if ends.pattern != "\r":  # a program that ends rows only at CR sees one line
             assert rows + 1 == len(lines), lines
         cells = [
             cell.strip() for row in csv.reader(io.StringIO("\n".join(lines), newline="")) for cell in row

@@ -32,7 +32,7 @@ _STRING = rf"(?i:[bfru]|[bf]r|r[bf])?(?:{_TRIPLE}|{_SINGLE})"
 _TOKEN = re.compile(rf"#[^\n]*|\\\n|\s+|({_STRING}|{tokenize.Number}|\w+|{tokenize.Special})")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-Place = tuple[int, int]  # a line and a column
+Place = tuple[int, int]  # a place in a source file: line and column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Figures:
     code_lines: int
     tokens: int
     type_tokens: int  # number of tokens in annotations
-    functions: Sequence[int]  # number of lines of each function
+    functions: Sequence[int]  # number of lines of each function in the file
     classes: int
     docstrings: int  # number of functions with a docstring
     clauses: Sequence[str]  # functions with a docstring that begins with one of CLAUSES

@@ -16,7 +16,7 @@ class Contents(NamedTuple):
     modules: list[str]
     members: list[str]
     texts: list[str]
-    inner_texts: list[str]  # texts within function bodies
+    inner_texts: list[str]  # texts within the bodies of functions
     classes: list[str]  # only the classes at the top level
 
 

@@ -33,8 +33,8 @@ FENCE = re.compile(r"^( *)(```+|~~~+)[^\n]*\n(.*?)^\1\2", re.MULTILINE | re.DOTA
 INDENTED = re.compile(r"^ {4}(.*)$", re.MULTILINE)
 INLINE = re.compile(r"`(tollhouse [^`]+)`|<code>(tollhouse [^<]+)</code>")
 CALL = re.compile(r"(?<![\w./@-])tollhouse ((?:[^|;&()#>\n'\"`]|'[^']*'|\"[^\"]*\"|\\\n)*)")
-VIEWS = ("Search",)  # the views in quoted reports
-DEFINED = "User:Defined:"  # prefix of dimensions that the page defines
+VIEWS = ("Search",)  # names of the views in quoted reports
+DEFINED = "User:Defined:"  # prefix of dimensions that the page itself defines
 TAGS = re.compile(r"^tags = \[(.*)\]|`(\w+)` to `\[ledger\] tags`", re.MULTILINE)
 SOURCES = sorted(
     path

@@ -78,7 +78,7 @@ class _InsertBody:
     """The body of an insert. Its lines are in memory only compressed."""
 
     def __init__(self, edition: str, leave_out: Sequence[str]) -> None:
-        self.rows: set[tuple[int, str]] = set()  # number and id
+        self.rows: set[tuple[int, str]] = set()  # number and id of each row
         self._edition = edition
         self._left_out = LeftOutColumns(leave_out)
         self._digest = RowDigest()

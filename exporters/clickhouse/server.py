@@ -17,7 +17,7 @@ from spool.clock import Clock
 
 T = TypeVar("T")
 TIMEOUT_S: Final = 120.0
-_ROW_BYTES: Final = 256  # of a response
+_ROW_BYTES: Final = 256  # estimated bytes of a response row
 _ANSWER_BYTES: Final = 1024 * 1024
 _CODE: Final = re.compile(r"Code: (\d+)")
 # Error codes about columns, settings and rights. The server answers them with 500, although waiting does not

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Build = Callable[[DestinationSettings, SecretSource | None, Clock], Exporter]
 BuildByLines = Callable[[DestinationSettings, SecretSource | None, Clock, "LinesOf"], Exporter]
 BuildLake = Callable[[DestinationSettings, SecretSource | None, Clock, "LakeContext"], LandingExporter]
-# function that returns a task for as long as the route runs, or None
+# function that returns a task for the route's lifetime, or None
 Beside = Callable[
     [DestinationSettings, SecretSource | None, Clock, "LakeContext"],
     Callable[[], Coroutine[Any, Any, None]] | None,
@@ -49,7 +49,7 @@ class DestinationType:
     build_with_price_lines: BuildByLines | None = None
     probe: ProbeFunction
     topics: tuple[str, ...] = TOPICS
-    reads_packed: bool = False  # as in RouteConfig
+    reads_packed: bool = False  # whether the exporter accepts packed records, as in RouteConfig
     build_lake: BuildLake | None = None
     beside: Beside | None = None
     problems: Problems | None = None

@@ -75,7 +75,7 @@ class WebhookExporter:
                 secrets=[*headers.values(), *secrets_in_query(self._url)],
             )
         except Retryable as error:
-            # a 2xx of which the body broke off is a success
+            # a 2xx whose body broke off is a success
             if error.status is None or error.status >= 300:
                 raise
         return batch.settlement_unless_all_rejected()

@@ -3,17 +3,16 @@ FOCUS rows of a report by hour or day, of assistants' plans, and of bills that w
 
 A report row with price lines becomes a charge with them, and a charge for the rest.
 
-The fee of a seat is a purchase: it is billed and has no effective cost. The calls that the seat covers are
-not billed. Each of these calls has a part of the fee as its effective cost, in proportion to its value. So
-the sum of each column equals the amount that was paid. If no call uses a fee, the fee is the effective cost
-of a row of its own.
+The fee of a seat is a purchase: it is billed and has no effective cost. The calls that the seat covers are not
+billed, and each has a part of the fee as its effective cost, in proportion to its value. So the sum of each column
+is the amount that was paid. If no call uses a fee, it is the effective cost of a row of its own.
 
-The capacity of a contract is a purchase as well, and its effective cost is in a row of each team that used
-it, and in one of the unused part.
+The capacity of a contract is a purchase as well, and its effective cost is in a row of each team that used it, and
+in one of the unused part.
 
-Bills become one row per day, set of dimensions and kind of charge. BilledCost includes discounts in the usage
-to which they apply, so the rows of an invoice add up to the invoice. EffectiveCost includes fees in the calls
-that they cover. Billed amounts that belong to no call are rows without a team.
+Bills become one row per day, set of dimensions and kind of charge. BilledCost includes discounts in the usage to
+which they apply, so the rows of an invoice add up to the invoice. EffectiveCost includes fees in the calls that
+they cover. Billed amounts that belong to no call are rows without a team.
 """
 
 from __future__ import annotations

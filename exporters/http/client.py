@@ -35,7 +35,7 @@ MAX_FIELD_BYTES = 256 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings:
-    proxy: str = field(default="", repr=False)  # may contain credentials
+    proxy: str = field(default="", repr=False)  # proxy address, which may contain credentials
     ca_file: Path | None = None
     cert_file: Path | None = None  # certificate with its chain; needs `key_file`
     key_file: Path | None = None
@@ -81,7 +81,7 @@ class Client:
         settings = self._settings
         sent_headers = {"Content-Type": content_type, **(headers or {})}
         if authorization is not None:
-            sent_headers["Authorization"] = authorization  # without a scheme
+            sent_headers["Authorization"] = authorization  # the value is sent without a scheme
         if idempotency_key is not None:
             sent_headers[settings.idempotency_header] = idempotency_key
         if is_compressed:
@@ -225,7 +225,7 @@ async def _read_beginning(response: aiohttp.ClientResponse, max_bytes: int) -> b
             message = f"{response.status}, but the response broke off"
             raise Retryable(message, status=response.status, answered=False, ambiguous=True) from error
         return b""
-    response.close()  # the rest of the response is not read
+    response.close()  # close instead of reading the rest of the response
     return bytes(answer)
 
 

@@ -71,7 +71,7 @@ _CONTAINER: Final = "http://169.254.170.2"
 _ROLES: Final = "/latest/meta-data/iam/security-credentials/"
 _SESSION: Final = "x-aws-ec2-metadata-token"
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-TOKEN_LIFETIME_S: Final = 900  # of a token
+TOKEN_LIFETIME_S: Final = 900  # lifetime of a token in seconds
 _ALGORITHM: Final = "AWS4-HMAC-SHA256"
 _SERVICE: Final = "kafka-cluster"
 
@@ -293,7 +293,7 @@ class AwsKeys(NamedTuple):
     key_id: str
     secret: str
     session: str = ""
-    expires_at: float = 0.0  # epoch seconds, 0 without expiry
+    expires_at: float = 0.0  # expiry in epoch seconds, 0 without
 
 
 class _ServiceKeys(msgspec.Struct, frozen=True, rename="pascal"):

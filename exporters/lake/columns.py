@@ -20,13 +20,13 @@ VERSION: Final = 1
 TABLE: Final = "ai_telemetry"
 
 TEXT = "text"
-WORD = "word"  # few different values
+WORD = "word"  # column type for text with few different values
 COUNT = "count"  # 64 bits
 TRUTH = "truth"
-TIME = "time"  # microseconds since 1970, UTC
+TIME = "time"  # column type: microseconds since 1970, UTC
 MONEY = "money"  # units of spool.ledger.money: 38 digits, 27 decimals
-TAGS = "tags"  # names to texts
-METERS = "meters"  # names to millionths
+TAGS = "tags"  # column type: map from names to texts
+METERS = "meters"  # column type: map from names to millionths
 
 # the columns that begin every table
 FIRST: Final[Mapping[str, str]] = {
@@ -206,11 +206,11 @@ def _call_values(
         None,
         None,
         None,
-        None,  # columns of counters
+        None,  # None for the columns of counters
         [(name, quantity_in_millionths(quantity)) for name, quantity in meters.items()] if meters else None,
         None,
         None,
-        None,  # columns of corrections
+        None,  # None for the columns of corrections
     )
 
 

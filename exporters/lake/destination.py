@@ -23,7 +23,7 @@ LINGER_S: Final = 15 * 60.0
 USUAL_RECORDS: Final = 250_000
 MOST_RECORDS: Final = 1_000_000  # limit of records, because a file is in memory while it is sent
 SCHEMES: Final = {"s3": "s3", "gcs": "gs", "azure": "az"}
-WITH_FILES: Final = (*SCHEMES, "file")  # they write files
+WITH_FILES: Final = (*SCHEMES, "file")  # types of destinations that write files
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 

@@ -374,6 +374,6 @@ class LandingRecorder:
     async def _store_landing_time(self) -> None:
         try:
             await store_landing_time(self._verdicts, self._route, self._clock.now())
-        except SpoolError as error:  # the delivery has landed
+        except SpoolError as error:  # only the storing failed, because the delivery has landed
             extra = {"action": "landing_not_noted", "route": self._route}
             _log.warning("cannot store when %s last landed: %s", self._route, error, extra=extra)

@@ -99,7 +99,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     edition: str
     first: int
     last: int
-    manifest: str  # of the delivery
+    manifest: str  # name of the delivery's manifest
     adopted_at: str
     brought: int
     known: int

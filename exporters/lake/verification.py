@@ -1,9 +1,9 @@
 """
 Compares a data lake with its manifests, and the manifests with the accounting. It changes nothing.
 
-The level LISTING checks that each file exists with its size, that there are no other files, and that record
-numbers have no gaps. FOOTERS also reads the end of each file. DATA reads every byte and computes every sum
-again. Every level lists the files only once.
+The level LISTING checks that each file exists with its size, that no others exist, and that record numbers have no
+gaps. FOOTERS also reads the end of each file. DATA reads every byte and computes every sum again. Every level lists
+the files only once.
 """
 
 from __future__ import annotations

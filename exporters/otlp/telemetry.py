@@ -1,17 +1,17 @@
 """
 AI telemetry as OTLP over HTTP: inference records become spans, usage metrics become delta sums.
 
-One delivery is one request. A delivery with both kinds of records is first split into two deliveries with
-their own idempotency keys. With one key for two requests, one request could be accepted and the other fail.
-The failure would lead to a new key, with which the accepted request would be sent again.
+One delivery is one request. A delivery with both kinds of records is first split into two with their own
+idempotency keys. If one key stood for two requests and only one was accepted, the failure of the other would lead
+to a new key, with which the accepted request would be sent again.
 
-Points of usage metrics have the same `tollhouse.*` attributes as spans. A metric that reverts an earlier
-record has a negative value, so it is in a separate sum that is not monotonic. A correction of a call
-becomes such sums of the differences, with names that begin with `tollhouse.correction.`, because spans
-cannot be reverted. For a call that no longer counts, one of them is -1 call.
+Points of usage metrics have the same `tollhouse.*` attributes as spans. A metric that reverts an earlier record has
+a negative value, so it is in a separate sum that is not monotonic. A correction of a call becomes such sums of the
+differences, with names that begin with `tollhouse.correction.`, because spans cannot be reverted. For a call that
+no longer counts, one of them is -1 call.
 
-Money is sent as a double, as OTLP requires, and exactly in `tollhouse.value`. Equal records always
-become equal bytes.
+Money is sent as a double, as OTLP requires, and exactly in `tollhouse.value`. Equal records always become equal
+bytes.
 """
 
 from __future__ import annotations

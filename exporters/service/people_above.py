@@ -3,7 +3,7 @@ The people of this Tollhouse at the Tollhouse above: addresses, so that both kno
 
 A hash of an address is different at each installation. So an address travels once, with the keys of the hashes that
 stand for it, and the upstream links the hashes. Addresses are in memory only until the upstream has them. A lost
-address is sent again with the next call of the person.
+one is sent again with the person's next call.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 Forwarding of unit-cost operations: unchanged to another Tollhouse, and without double counting to the cost service.
 
 Another Tollhouse knows the ids of operations, so any operation may be repeated. The service cannot recognize
-repeated sums. If only this Tollhouse writes a stream and has its whole history, records are sent as `replace`
-with their totals, which may be repeated. Any other sum is sent only once. If no answer arrives, an operator
-decides whether the sum arrived. `replace` and `delete` may be repeated in their order.
+repeated sums. If only this Tollhouse writes a stream and has its whole history, records are sent as `replace` with
+their totals, which may be repeated. Any other sum is sent only once; if no answer arrives, an operator decides
+whether it arrived. `replace` and `delete` may be repeated in their order.
 """
 
 from __future__ import annotations

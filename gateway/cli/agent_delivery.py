@@ -32,7 +32,7 @@ NOT_REACHED: Final = frozenset({DNS, TLS, NO_ANSWER, BUSY})
 
 
 class DeliveryResult(NamedTuple):
-    """The result for one assistant. `cause` is a closed word, and `words` say more."""
+    """The result of a test call for one assistant. `cause` is a closed word, and `words` say more."""
 
     assistant: str
     arrived: bool

@@ -368,7 +368,8 @@ def apply_policy_bundle(bundle: Path, public_key: Path, root: Path, older: bool)
         if file is None:
             continue
         click.echo(f"{target} exists, so it was not replaced", err=True)
-        if checked.manifest.mode == DIRECT:  # the fragment has the key, and MDMs store the output of scripts
+        # the fragment contains the key, so it must not be printed: MDMs store the output of scripts
+        if checked.manifest.mode == DIRECT:
             click.echo(f"add the fragment {bundle / file.path}", err=True)
         else:
             click.echo(f"add this fragment:\n{checked.contents[file.path].decode()}", err=True)

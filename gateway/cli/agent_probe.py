@@ -163,7 +163,7 @@ def _telemetry_setup_state(name: str, endpoint: str) -> str:
 
 
 class ProbeSettings(NamedTuple):
-    """The settings that a look needs."""
+    """The settings that a look of the agent's probe needs."""
 
     data_dir: Path
     listen: str

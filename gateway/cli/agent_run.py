@@ -234,7 +234,11 @@ def _number_next_heartbeat(numbers: HeartbeatNumbers) -> Mapping[str, object]:
     try:
         return numbers.number_next_heartbeat()
     except OSError as error:
-        _log.warning("a heartbeat has no number: %s", error, extra={"action": "heartbeat_not_numbered"})
+        _log.warning(
+            "a heartbeat is sent without a number, because the next number cannot be stored: %s",
+            error,
+            extra={"action": "heartbeat_not_numbered"},
+        )
         return {}
 
 
@@ -243,7 +247,9 @@ def _store_heartbeat_word(numbers: HeartbeatNumbers, word: str) -> None:
         numbers.store_word(word)
     except OSError as error:  # if the new word of a heartbeat cannot be stored, the previous word stays valid
         _log.warning(
-            "the word of a heartbeat cannot be stored: %s", error, extra={"action": "word_not_stored"}
+            "the word that a gateway returned for a heartbeat cannot be stored: %s",
+            error,
+            extra={"action": "word_not_stored"},
         )
 
 

@@ -34,7 +34,7 @@ def require_data_directory(settings: Config, config: Path | None, data: Path | N
     try:
         if socket_path(
             directory
-        ).exists():  # a server is running, and most commands then need only its socket
+        ).exists():  # a socket means that a server is running, and most commands then need nothing else
             return
 
         # imported late, because this import loads the prices

@@ -113,7 +113,8 @@ def demo(
     from gateway.service.demo.month import Period
     from gateway.service.demo.samples import SetClock
 
-    # a month that ended earlier is stored and checked as of its end, because detectors look at recent days
+    # data of a month that ended earlier is checked as of the end of that month, because detectors look at
+    # recent days
     clock = SystemClock() if until is None else SetClock(until.replace(tzinfo=UTC).timestamp())
     end = int(clock.now())
     period = Period(end=end, days=days, records=records)

@@ -214,7 +214,9 @@ def _diagnose_flush_times(directory: Path) -> Diagnosis:
     try:
         times = measure_flush_times(nearest_existing_path(directory))
     except OSError as error:
-        return Diagnosis(about="flush", status=PROBLEM, words=f"cannot be measured: {error.strerror}")
+        return Diagnosis(
+            about="flush", status=PROBLEM, words=f"the time of a flush cannot be measured: {error.strerror}"
+        )
     worst = max(times)
     middle = statistics.median(times)
     message = f"a flush takes {middle * 1000:.1f} ms, the slowest of {len(times)} took {worst * 1000:.0f} ms"
@@ -315,7 +317,9 @@ def diagnose_installation(config: Config, state: State, trouble: str) -> Iterato
     for problem in problems:
         yield Diagnosis(about="configuration", status=PROBLEM, words=problem)
     if not problems:
-        yield Diagnosis(about="configuration", status=OK, words="every file that it names is readable")
+        yield Diagnosis(
+            about="configuration", status=OK, words="every file that the configuration names is readable"
+        )
     if trouble:
         yield Diagnosis(about="storage", status=PROBLEM, words=trouble)
     if "/status" in state:
@@ -326,7 +330,7 @@ def diagnose_installation(config: Config, state: State, trouble: str) -> Iterato
             state["/attention"]["attention"]["causes"], is_writable=_is_writable(state)
         )
     if "/clock" in state and (step_s := state["/clock"]["clock"]["step_s"]):
-        message = f"it jumped by {step_s:+,.0f} s and is not trusted (tollhouse spool accept-clock)"
+        message = f"the clock jumped by {step_s:+,.0f} s and is not trusted (accept it: tollhouse spool accept-clock)"
         yield Diagnosis(about="server clock", status=PROBLEM, words=message)
     if "/verify" in state:
         yield _diagnose_accounting(state["/verify"])
@@ -377,7 +381,8 @@ def fetch_api_responses(config: Config) -> tuple[State, str]:
         if status >= 400:
             return state, str(payload["error"]["message"])
         state[path] = payload
-    if not client.has_running_server():  # without a server, every laptop is silent
+    # without a running server, no device can report, so every laptop would look silent
+    if not client.has_running_server():
         causes = state["/attention"]["attention"]["causes"]
         state["/attention"] = {
             "attention": {"causes": [each for each in causes if each["kind"] != "devices"]}
@@ -443,7 +448,7 @@ def diagnose_receivers(config: Config, state: State) -> Iterator[Diagnosis]:
         )
     if config.oidc.issuer:
         problem = asyncio.run(oidc_provider_problem(config))
-        message = problem or "its addresses and keys were found"
+        message = problem or "the provider's addresses and keys were found"
         yield Diagnosis(
             about=f"sign-in {config.oidc.issuer}", status=PROBLEM if problem else OK, words=message
         )

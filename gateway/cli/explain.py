@@ -246,7 +246,7 @@ def _repeats_within_payload(records: Sequence[Record], outcome: Outcome) -> Iter
         first = next((known[name] for name in names if name in known), None)
         if first is None:
             continue
-        rule = "they are the same point of one series"
+        rule = "both are the same point of one metric series"
         if isinstance(first, Inference):
             rule = "both have another id in common, or are the client and server side of one call in a trace"
             if first.id == record.id:

@@ -112,7 +112,8 @@ def serve_until_stopped(settings: Config, **options: Any) -> NoReturn:
         )
     except ConfigError as error:
         fail("; ".join(error.problems), code=2)
-    except (OtherSchema, UnfinishedCopy) as error:  # a restart would fail for the same reason
+    # exit code 2, because a restart would fail for the same reason
+    except (OtherSchema, UnfinishedCopy) as error:
         fail(str(error), code=2)
     except (SpoolError, OSError) as error:
         fail(describe_stop(error))
@@ -343,7 +344,8 @@ def program_name() -> str:
     called = Path(sys.argv[0])
     if called.name != "tollhouse" or shutil.which("tollhouse"):
         return "tollhouse"
-    with suppress(ValueError):  # the program is outside the current directory
+    # relative_to raises ValueError if the program is outside of the current directory
+    with suppress(ValueError):
         return str(called.absolute().relative_to(Path.cwd()))
     return str(called)
 

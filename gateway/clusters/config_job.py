@@ -70,7 +70,7 @@ class FoundConfig:
 
 
 class ConfigSource(Protocol):
-    """The place where the configuration is set."""
+    """The place where a cluster's wanted configuration is set."""
 
     def ask(self, *, applied: str, failed: str = "") -> GivenConfig:
         """
@@ -80,7 +80,9 @@ class ConfigSource(Protocol):
 
 
 class ConfigTarget(Protocol):
-    """The ConfigMap and the workload. Raises JobProblem if the cluster refuses."""
+    """
+    The ConfigMap and the workload to which a configuration is applied. Raises JobProblem if the cluster refuses.
+    """
 
     def read(self) -> FoundConfig: ...
 

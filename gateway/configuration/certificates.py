@@ -17,7 +17,8 @@ from spool.settings import DATABASE_AUTHORITIES, DAY_S
 
 SOON_S = 14 * DAY_S
 CRITICAL_S = 3 * DAY_S
-OWN, AUTHORITIES = "cert_file", "ca_file"  # endings of the names of these settings
+# endings of the settings with a certificate file, and with a file of trusted authorities
+OWN, AUTHORITIES = "cert_file", "ca_file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,7 +69,7 @@ def settings_in_effect(config: Config, given: Mapping[str, str] | None = None) -
 
 
 def _shown_value(field: Field[Any], kind: Any, value: Any) -> object:
-    if not field.repr:  # fields without `repr` are secrets; see spool.settings.setting
+    if not field.repr:  # a field without `repr` has a secret, so it is not shown; see spool.settings.setting
         return dict.fromkeys(value, _SET) if isinstance(value, Mapping) else _SET if value else None
     if kind in (Size, Duration):
         return format_quantity(kind, value)

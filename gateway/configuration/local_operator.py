@@ -26,7 +26,8 @@ def local_address(config: Config) -> str:
     for candidate in _possible_addresses(config):
         try:
             return check_email(candidate)
-        except Invalid:  # the name of the user or of the machine cannot be part of an email address
+        # the name of the user or of the machine cannot be part of an email address, so try the next one
+        except Invalid:
             continue
     raise AssertionError("unreachable: the last candidate is an address")
 

@@ -65,7 +65,7 @@ def _changed_defaults(tree: Mapping[str, Any]) -> Mapping[str, Any]:
     changed = {}
     for name, value in WORKS_COUNCIL.items():
         section, _, setting = name.partition(".")
-        # the problem is reported when the section is read
+        # a section of the wrong type is reported when the section is read
         is_bad = section in tree and section not in sections
         if not is_bad and setting not in sections.get(section, {}):
             changed[name] = value

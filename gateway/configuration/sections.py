@@ -1,10 +1,10 @@
 """
 The configuration: one frozen dataclass per section, with a default for every key.
 
-A section's method `problems` checks its own values; `problems.py` has the rules between sections. The module
-gateway.configuration.reader reads the configuration at the start, and every other module gets its own
-section. Sizes and durations are in bytes and seconds. Packages below this one define their own sections,
-which are imported here.
+A section's method `problems` checks its own values; `problems.py` has the rules between sections.
+gateway.configuration.reader reads the configuration at the start, and every other module gets its own section.
+Sizes and durations are in bytes and seconds. Packages below this one define their own sections, which are imported
+here.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ PUBLISHED_MEASURES = ("cost", "calls", "tokens", "input_tokens", "output_tokens"
 
 
 class ConfigError(Exception):
-    """The configuration cannot run. `problems` lists every reason, with the names of the settings."""
+    """Raised if the configuration cannot run. `problems` lists every reason, with the names of the settings."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))

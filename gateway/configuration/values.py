@@ -103,7 +103,7 @@ def parse_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 
 
 class Networks:
-    """A set of addresses and networks."""
+    """A set of addresses and networks, in which an address can be looked up."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._networks = [parse_network(name) for name in names]

@@ -18,7 +18,7 @@ FIRST = "app.mjs"  # name of the script file that every page loads
 # frequently opened pages, whose modules are part of the first file
 _OFTEN = ("pages/overview.mjs", "pages/costs.mjs")
 _MANY = 6  # a module that at least this number of files need is part of the first file
-# At the beginning of a line, or after a statement. Texts that contain code have neither.
+# Matches an import at the beginning of a line or after a statement. Texts that contain code have neither.
 _IMPORT = re.compile(r'import(?<![^\n]import) ?(\w+|\{[^}]*\}) ?from ?"(\.[^"]+)";')
 _EXPORTS = re.compile(r'export(?<![^\n;}]export) ?\{([^}]*)\}(?: from "(\.[^"]+)")?;')
 _EXPORT = re.compile(

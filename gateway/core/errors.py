@@ -34,7 +34,7 @@ class Refusal(Exception):
 
 
 class BadPayload(Refusal):
-    """The body does not match its headers or its address."""
+    """Raised if the body of a request does not match its headers or its address."""
 
     def __init__(self, message: str) -> None:
         super().__init__(400, "bad_payload", message)

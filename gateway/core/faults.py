@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 Path: TypeAlias = "tuple[str | int, ...]"
-# After repairing these, the user sees the remaining ones.
+# Maximum faults in one response. After repairing these, the user sees the remaining ones.
 MAX_FAULTS = 100
 _SHOWN = 100  # maximum characters of a value that a message quotes
 

@@ -13,7 +13,8 @@ T = TypeVar("T")
 
 TRIES, PAUSE_S = 20, 0.1
 _imported: dict[str, ModuleType] = {}
-# Two threads that import parts of one package could each see an unfinished module.
+# With this lock, threads import one at a time. Otherwise, a thread could see a module that is only half
+# imported.
 _one_at_a_time = threading.Lock()
 
 
@@ -28,7 +29,8 @@ async def import_in_thread(name: str) -> ModuleType:
         try:
             return await asyncio.to_thread(import_here, name)
         except (OSError, ImportError):
-            invalidate_caches()  # a folder that could not be listed is remembered as empty
+            # Python remembers a folder that could not be listed as empty, so forget that before the retry
+            invalidate_caches()
             await asyncio.sleep(PAUSE_S)
     return await asyncio.to_thread(import_here, name)
 

@@ -14,12 +14,12 @@ CONSOLE = "/console"
 OPERATOR_API = "/console/api"  # path of the operator API, also on the operator socket
 # A CSV response has these headers for the fields that a JSON response has in its body.
 WHOLE_SINCE = "Tollhouse-Whole-Since"  # field `whole_since`
-# field `cut_periods`, separated by commas; a column would change the CSV
+# header with the field `cut_periods`, separated by commas; a column would change the CSV
 CUT_PERIODS = "Tollhouse-Cut-Periods"
 OTHER_UNITS = "Tollhouse-Other-Units"  # header with the field `other_units`: calls and cost
 REASON = "X-Tollhouse-Reason"  # header with the reason for looking at figures of a person
 REASON_COOKIE = "tollhouse_reason"  # cookie with the same reason, which the console sets
-WARNINGS = "Tollhouse-Warnings"  # JSON list of sentences about what a file lacks
+WARNINGS = "Tollhouse-Warnings"  # header with a JSON list of sentences that say what the file lacks
 AS = "X-Tollhouse-As"  # header with the person who sends a request on the operator socket
 
 

@@ -76,7 +76,7 @@ def _start_reader(name: str, file: BinaryIO, what: str, most: int) -> Iterator[I
 def _read_lines(name: str, process: subprocess.Popen[bytes]) -> Iterator[list[Any]]:
     """Yield what a reader process returns. If it fails, raises Invalid with its message."""
     assert process.stdout is not None and process.stderr is not None
-    count = -1  # the first line has the column names
+    count = -1  # -1, because the first line has the column names and is no row
     for line in process.stdout:
         yield json.loads(line)
         count += 1

@@ -16,7 +16,8 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, Final
 
-MEMORY_BYTES: Final = 160 * 1024 * 1024  # Python and the library use about a quarter
+# limit for the process that reads Parquet; Python and the library alone use about a quarter of it
+MEMORY_BYTES: Final = 160 * 1024 * 1024
 WRONG: Final = 2  # exit code: not Parquet, or damaged
 TOO_LARGE: Final = 3  # exit code: more memory, rows or bytes than allowed
 _BATCH_ROWS: Final = 64  # rows that exist as Python objects at the same time
@@ -69,7 +70,7 @@ def _bound_memory() -> None:
 
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     except (ImportError, OSError, ValueError):
-        return  # the limits on bytes and rows still apply
+        return  # without this limit on memory, the limits on bytes and rows still apply
 
 
 def _print_refusal(message: str) -> int:

@@ -21,7 +21,7 @@ class PlainText(str):
 
 
 Node: TypeAlias = "str | list[Node] | dict[str, Node] | None"
-# Line and column, both from 1. A value in a mapping has the place of its key.
+# path in a document -> line and column, both from 1. A value in a mapping has the place of its key.
 Places: TypeAlias = "dict[Path, tuple[int, int]]"
 MAX_DEPTH = 24  # maximum levels of nested mappings and lists
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -52,7 +52,7 @@ def _build_document(events: Iterator[yaml.Event], faults: Faults, places: Places
     root: list[Node] = []
     # mappings and lists that are not complete yet, from the root down
     open_nodes: list[tuple[list[Node] | dict[str, Node], Path]] = []
-    keys: list[str | None] = []  # by incomplete node: the key that waits for its value
+    keys: list[str | None] = []  # for each of these nodes: the key whose value comes next, or None
     for event in events:
         if isinstance(event, yaml.DocumentStartEvent) and root:
             raise _unreadable_yaml("only one YAML document is allowed", event)

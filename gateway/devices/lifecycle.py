@@ -70,7 +70,8 @@ NOTE_EVERY_S = 60.0  # seconds between two searches for devices with a changed s
 DEVICES_PER_TURN = 200  # number of devices after which other work gets a turn
 # with each further 2,000 devices, the interval of reports is a minute longer
 DEVICES_PER_STEP, STEP_S = 2000, 60.0
-CLOCK_MOVED_S = 60.0  # seconds; a larger change between two heartbeats was no slow request
+# seconds; a larger change of the offset between two heartbeats is a changed clock, and not a slow request
+CLOCK_MOVED_S = 60.0
 GRACE_S = 3600.0  # seconds after a start in which no device is deleted
 
 _log = logging.getLogger(__name__)
@@ -169,7 +170,7 @@ class DeviceLifecycle:
             may_have_key = report.want_key and self._may_receive_key(newest or device, report)
             if not may_have_key:
                 return device
-            # without a token, the device was known before
+            # a device that has a key and no token was already known, so it gets no token
             token = device.token or ("" if device.has_key else bearer.token or "")
             return replace(device, has_key=True, token=token, left_at=None)
 
@@ -479,7 +480,7 @@ class DeviceLifecycle:
         reports.require_may_report_for(device, bearer)
         if (
             is_collector(device.id) and not device.last_seen
-        ):  # an operator admitted the device, so its first key is its own
+        ):  # an operator admitted this collector, so the key with which it first reports becomes its own
             device = replace(device, enrolled_by=bearer.name)
         device = states.last_seen_updater(self._clock.now())(device)
         if (device.fingerprint or device.has_key) and not is_from_device(device, report, bearer):
@@ -570,7 +571,7 @@ class DeviceLifecycle:
         if not after_s or self._clock.monotonic() - self._began < min(GRACE_S, after_s):
             return 0
         if self.table.is_shared:
-            # another gateway may have received a report in the meantime
+            # read changes first, because another gateway may have received a report in the meantime
             await self.table.read_foreign_changes(None)
         silent_since = self._clock.now() - after_s
         silent = [device for device in self.table.all() if device.last_contact_at < silent_since]
@@ -673,7 +674,7 @@ class DeviceLifecycle:
         if not devices:
             return len(ids), 0
         if self.table.is_shared:
-            # another gateway may have enrolled a device just before
+            # read changes first, because another gateway may have enrolled the device just before
             await self.table.read_foreign_changes(None)
         enrolled = [device for device in self.table.all() if device.token in ids and device.state != REVOKED]
         await asyncio.gather(

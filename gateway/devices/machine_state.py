@@ -43,8 +43,9 @@ MISSING = "missing"  # state: the inventory expects the machine, but it never re
 AGENT_STOPPED = "agent_stopped"  # state: the MDM still sees the machine, but its agent no longer reports
 AT_RISK = "at_risk"  # state: with its present settings, the machine will lose calls
 UNHEALTHY = "unhealthy"  # state: an OpAMP agent or the agent of a cluster reports a problem
-COLLECTOR = "collector"  # an OpAMP agent or the agent of a cluster, which has no coding assistants
-# the first word that applies is shown
+# state of an OpAMP agent or of the agent of a cluster, which have no coding assistants
+COLLECTOR = "collector"
+# states in order of precedence: the first that applies is shown
 WORDS = (
     REPLACED, REVOKED, LEFT, PENDING, COPIED, MISSING, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, DELAYED, REPORTING,
     UNUSED, UNHEALTHY, COLLECTOR,
@@ -58,11 +59,11 @@ FAILING = frozenset({COPIED, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, UNHEALTHY}
 
 ONLINE, OFFLINE = "online", "offline"
 LINKS = (ONLINE, OFFLINE, UNKNOWN)
-MISSED = 3  # intervals after which a device is offline
+MISSED = 3  # number of missed report intervals after which a device is offline
 # seconds between the last report and a check-in at the MDM, after which the agent counts as stopped
 STOPPED_AFTER_S = 3600.0
 STOPPED_INTERVALS = 6
-UNHEALTHY_S = 900.0  # an agent that was not heard may be healthy again
+UNHEALTHY_S = 900.0  # seconds; an agent that was not heard for longer may be healthy again
 
 
 class _Spool(msgspec.Struct):
@@ -70,7 +71,7 @@ class _Spool(msgspec.Struct):
 
 
 class _Heartbeat(msgspec.Struct):
-    """The part that says how long calls wait."""
+    """The part of a heartbeat that says how long calls wait."""
 
     spool: _Spool | None = None
 
@@ -97,7 +98,7 @@ class Evidence(NamedTuple):
 
 
 class AssistantStates(NamedTuple):
-    """The states hold until `until` if nothing new is reported."""
+    """The states of a device's assistants. They hold until `until` if nothing new is reported."""
 
     each: tuple[AssistantState, ...]
     until: float

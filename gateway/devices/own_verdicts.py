@@ -25,7 +25,7 @@ class OwnVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class OwnVerdicts(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows of a device and its person. A missing row means within."""
+    """The verdicts about a device and its person, as rows. A missing row means within."""
 
     valid_until: str
     rows: list[OwnVerdict]

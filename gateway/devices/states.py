@@ -16,7 +16,7 @@ from spool.devices.device import ENROLLED, REVOKED, Device
 NOT_EXPECTED = "not_expected"  # cause of a pending device that is not in the inventory
 SAME_HARDWARE = "same_hardware"  # cause of a pending device if another device has the same hardware id
 REMOVED, UNENROLLED = "removed", "unenrolled"  # how an agent was removed; UNENROLLED also ends its key
-# seconds after leaving in which the key works for an agent installed again
+# seconds for which the key of a removed agent still works, in case it is installed again
 KEY_AFTER_LEAVING_S = 7 * 86_400.0
 LEAVINGS = frozenset({REMOVED, UNENROLLED})
 STATE_CHANGES = 50  # maximum stored state changes per device

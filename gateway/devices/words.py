@@ -1,8 +1,8 @@
 """
 Words that rotate with the heartbeats of a device, so that a copy of its disk is noticed.
 
-Each answer to a heartbeat has the next word, and the device returns it with its next heartbeat. Valid are the last
-issued word and the last returned word, because an answer can be lost. If two machines use one disk, one of them soon
+Each answer to a heartbeat has the next word, which the device returns with its next heartbeat. The last issued and
+the last returned word are valid, because an answer can be lost. If two machines use one disk, one of them soon
 returns an older word. A word is a number with its HMAC. So the gateway recognizes a word that is newer than its own
 row: then its storage was restored from a backup, and the word is valid.
 """
@@ -60,7 +60,7 @@ class DeviceWords:
         if report.seq is None and not report.word:
             return WordTurn(before)
         seq = before.seq if report.seq is None else report.seq
-        # a heartbeat may arrive twice, and nobody waits for the second answer
+        # a heartbeat that arrives twice gets the same word, because nobody reads the second response
         is_repeat = report.seq is not None and report.seq <= before.seq
         number = self._verify_number(device.id, report.word)
         if number is None:
@@ -71,7 +71,8 @@ class DeviceWords:
                 if is_repeat
                 else WordTurn(WordNumbers(before.issued + 1, 0, seq), is_next=True)
             )
-        if number > before.issued:  # the storage of this gateway is older than the word
+        # the device has a newer word, so the storage of this gateway was restored from an older copy
+        if number > before.issued:
             return WordTurn(WordNumbers(number + 1, number, seq), is_next=True)
         if number == before.issued:
             return WordTurn(WordNumbers(before.issued + 1, number, seq), is_next=True)

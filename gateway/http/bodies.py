@@ -44,7 +44,7 @@ SUPPORTED = "gzip, deflate, zstd"
 
 
 class Inflater(Protocol):
-    """One content coding."""
+    """A decompressor for one content coding."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yield pieces of at most PIECE. Raises BadPayload for another coding."""
@@ -290,7 +290,7 @@ class _Blocks:
 
 
 class _Pace:
-    """A large body must keep a minimum rate, but may lag by SLACK_S."""
+    """The pace of a request body. A large body must keep a minimum rate, but may lag by SLACK_S."""
 
     def __init__(self, now: float, min_rate: int) -> None:
         self._last = now

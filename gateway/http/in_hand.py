@@ -64,7 +64,10 @@ MESSAGES = 4
 
 
 class ReceivingSlots:
-    """A key may hold at most as many slots as are still free."""
+    """
+    The slots for gRPC messages that are received at the same time. A key may hold at most as many slots as are
+    still free.
+    """
 
     def __init__(self, limit: int = MESSAGES, *, wait_s: float = WAIT_S) -> None:
         self.limit = limit

@@ -1,12 +1,12 @@
 """
 Memory for request bodies, shared fairly between keys.
 
-While memory is free, one key may use all of `server.max_inflight_bytes`. Otherwise each key is entitled to an
-equal share, at most half. Uploads of keys above it are cut off, the largest excess first. A complete body is
-never cut off.
+While memory is free, one key may use all of `server.max_inflight_bytes`. Otherwise each key is entitled to an equal
+share, at most half. Uploads of keys above it are cut off, the largest excess first. A complete body is never cut
+off.
 
-Small bodies may use a reserve when the general pool is full. There a key may use at most as many bytes as are
-free, so others always find space.
+Small bodies may use a reserve when the general pool is full. A key may use at most as much of it as is free, so
+others always find space.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Pool:
 
 
 class InflightBytes:
-    """The bytes of bodies in progress, in the general pool and in the reserve."""
+    """The bytes of request bodies in progress, in the general pool and in the reserve."""
 
     def __init__(self, limit: int, *, reserve: int = 0, small: int = 0) -> None:
         """Let requests of up to `small` bytes use the reserve."""

@@ -129,7 +129,7 @@ class PageQuery:
 
 
 class Rows(Protocol[Row]):
-    """The rows of a list. A page is a snapshot."""
+    """The rows of a list of the operator API. A page is a snapshot."""
 
     async def page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]: ...
 

@@ -27,7 +27,7 @@ from spool.turns.threads import lower_priority
 
 T = TypeVar("T")
 LARGE: Final = 256 * 1024  # bytes; a larger body is decoded on the thread
-# Seconds without a pause. The pause is earlier if a lighter party waits.
+# maximum seconds of work without a pause; a lighter party that waits gets its turn earlier
 STINT_S: Final = 0.02
 # one thread for all large bodies, so that only one slice needs memory at a time
 _THREAD = ThreadPoolExecutor(1, thread_name_prefix="large-bodies", initializer=lower_priority)

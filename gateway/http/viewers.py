@@ -64,7 +64,8 @@ async def record_viewings(answer: Awaitable[T], viewer: Viewer, registry: Regist
         viewings = list(_viewings_of_people(seen, viewer, registry.people))
         try:
             await registry.viewings.add(viewings, viewer.at)
-        except SpoolError:  # a full disk must not close the pages that show it
+        # if the view cannot be stored on a full disk, still show the page, because it may show the full disk
+        except SpoolError:
             _log.exception("who looked could not be stored", extra={"action": "viewing_lost"})
 
     def check(seen: Seen, named: Collection[str]) -> None:

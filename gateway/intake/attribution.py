@@ -30,7 +30,8 @@ from spool.people import (
 )
 from spool.record import AiRecord, Inference, UsageEvent
 
-_OPENCODE, _NOBODY = "opencode", "unknown"  # user of each call of opencode, unless its settings name one
+# user name that opencode sends with each call if its settings name no user
+_OPENCODE, _NOBODY = "opencode", "unknown"
 _IDS = ("user", "api_key", "session", "team", "run", "parent_run")
 
 

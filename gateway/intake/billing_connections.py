@@ -37,7 +37,7 @@ RETRY_S: Final = 300
 _CREATE = "Use an existing connection id, or let the operator create it: tollhouse connections create --id."
 _ENABLE = "Let the operator enable it: tollhouse connections enable."
 
-# function that returns None if the upstream does not answer
+# function that validates a body at the upstream; None means that the upstream did not answer
 Validate = Callable[[bytes], Awaitable["list[str] | None"]]
 
 _log = logging.getLogger(__name__)
@@ -140,10 +140,10 @@ class BillingConnections:
     async def put_in_costs(self, id: str, wanted: bool, *, actor: Actor) -> None:
         """
         Include a connection in costs or not. Raises NotAllowed for the one that receives hourly AI cost,
-        because its rows are the cost of calls that are already counted.
+        because the rows of this connection are the cost of calls that are already counted.
         """
         if wanted and id == self._configured:
-            raise NotAllowed("its rows are the cost of calls that are already counted")
+            raise NotAllowed("the rows of this connection are the cost of calls that are already counted")
         if self._registry is None or wanted == (id in self._registry.connections_in_costs.all()):
             return
         self._registry.file_owners.check("connection", id)

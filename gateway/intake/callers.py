@@ -18,8 +18,9 @@ import msgspec
 
 from spool.shares import Shared
 
-WINDOW_S = 3600.0  # a counter repeats calls reported in this time before it
-KNOWN_S = WINDOW_S + 60.0  # seconds that a caller is known, longer than the window because counters wait
+WINDOW_S = 3600.0  # seconds before a counter's time; calls reported in them may be repeated by the counter
+# seconds for which a caller is known, a minute more than WINDOW_S because counters wait before they count
+KNOWN_S = WINDOW_S + 60.0
 # A caller is stored at most once in this interval. So after a start, a caller may be forgotten up to this
 # much too early.
 KEEP_EVERY_S = 600.0

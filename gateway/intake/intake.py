@@ -26,7 +26,7 @@ from spool.meters import remove_unfitting_meters
 from spool.record import AiRecord, Inference
 from spool.turns.fair_turns import current_work, pause_when_due
 
-# imported only for types, because `tollhouse explain` has neither
+# imported only for type checkers, because `tollhouse explain` does not need these modules
 if TYPE_CHECKING:
     from gateway.devices.assignment import DeviceAssignment
     from gateway.intake.sender_fields import SenderFieldCounter
@@ -108,7 +108,8 @@ class Intake:
             change = pending if part.is_last else None
             receipts.append(await self._store_part(part, bearer, change, earlier_receipts))
             if not part.is_last:
-                late_rejects += part.rejects  # items of devices whose enrolment was revoked
+                # number of items from devices that were revoked while the request was handled
+                late_rejects += part.rejects
         outcome.rejects += late_rejects
         return Receipt(
             id=receipts[-1].id,

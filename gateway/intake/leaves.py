@@ -1,10 +1,10 @@
 """
 The price of calls that use more than text. Each unit is charged once, at the most specific price that fits it.
 
-If a model has prices for nested units, the more specific quantity is subtracted from the more general one.
-For example, cached audio is subtracted from audio and from the cache, and audio is subtracted from the input.
-A part without its own price has the price of the whole that contains it. All numbers are exact integers.
-Prices are linear, so the price of a sum of calls equals the sum of the prices of the calls.
+If a model has prices for nested units, the more specific quantity is subtracted from the more general one: cached
+audio from audio and from the cache, and audio from the input. A part without its own price has the price of the
+whole that contains it. All numbers are exact integers. Prices are linear, so the price of a sum of calls equals the
+sum of their prices.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Dimensions = frozenset[tuple[str, str]]
 
 
 class Unit(NamedTuple):
-    """A unit of a price: `per` units have the listed price."""
+    """A unit in which a price is stated: `per` units have the listed price."""
 
     words: str
     dimensions: Dimensions
@@ -142,7 +142,7 @@ class PartRate(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """A quantity in millionths that is charged at one price."""
+    """A quantity of usage, in millionths, that is charged at one price."""
 
     unit: str
     quantity: int

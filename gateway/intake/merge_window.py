@@ -50,7 +50,7 @@ from spool.turns.fair_turns import pause_for_others
 
 LOOK_S = 5.0
 
-_Turn = asyncio.Future[None]  # a future that is done when the turn is over
+_Turn = asyncio.Future[None]  # a future that is done when the turn of a merge has ended
 
 _log = logging.getLogger(__name__)
 
@@ -197,7 +197,7 @@ class Turns:
         turn.set_result(None)
 
 
-ATTEMPTS = 8  # attempts to store a batch before the sender must repeat the request
+ATTEMPTS = 8  # attempts to store a batch, after which the sender gets an error and must repeat the request
 AT_ONCE = 500  # maximum waiting reports that are released together
 
 
@@ -208,8 +208,8 @@ class SharedMergeWindow:
     """
     The merge window of several processes on one log. It keeps no reports in memory.
 
-    A batch reads the reports it needs by their keys. It is stored only if these reports are unchanged.
-    Otherwise it is merged again. Usually one process releases at a time, but two at the same time do no harm.
+    A batch reads the reports it needs by their keys, and is stored only if they are unchanged. Otherwise it is
+    merged again. Usually one process releases at a time, but two at the same time do no harm.
     """
 
     def __init__(

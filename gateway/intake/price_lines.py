@@ -20,7 +20,7 @@ from spool.record import Inference, decimal_text
 
 
 class PriceLine(NamedTuple):
-    """A line of an estimate: `per` units have this price."""
+    """A line of a cost estimate: `per` units have this price."""
 
     of: str
     quantity: int | str

@@ -87,7 +87,7 @@ def _have_common(models: Sequence[str], others: Sequence[str]) -> bool:
 
 
 class CallTerms(NamedTuple):
-    """The terms of a call, at most one of each kind."""
+    """The contract terms that apply to a call, at most one of each kind."""
 
     discount: PriceTerm | None = None
     tier_price: PriceTerm | None = None

@@ -37,7 +37,8 @@ NEWER: Final = "newer"  # merge rule: the newer list's prices apply from a day o
 REPLACE: Final = "replace"  # merge rule: the newer list's prices apply to all days
 FILL: Final = "fill"  # merge rule: the newer list fills in missing prices, as if they had always been known
 KEEP: Final = "keep"
-_ROUNDING: Final = 1000  # a smaller difference than one part in this number is rounding
+# prices that differ by less than one part in this number are equal except for rounding
+_ROUNDING: Final = 1000
 _NOON_NS: Final = 12 * 3600 * NS
 
 
@@ -329,8 +330,8 @@ def update_card(card: Card, newer: Card, *, since: str) -> Card:
 # Limits beyond which a list is refused. A source that changes so much has another unit, another currency or a fault.
 LEAST_SHARE: Final = Decimal("0.8")  # minimum share of the previous list's models that a new list must have
 LEAST_MODELS: Final = 1000  # minimum models of a LiteLLM list if no such list is in use yet
-LARGEST_JUMP: Final = 100  # factor between two prices of a unit
-WIDE_JUMP: Final = 2  # factor that may apply only to a share of the models
+LARGEST_JUMP: Final = 100  # maximum factor between the old and the new price of a unit
+WIDE_JUMP: Final = 2  # a price change by this factor may apply only to a share of the models
 WIDE_SHARE: Final = Decimal("0.2")
 _COMPARED: Final = ("input", "output")
 

@@ -81,7 +81,7 @@ _NOTHING_MISSING = Missing("", is_1h=False, regional=None)
 
 
 class _OnTop(msgspec.Struct, frozen=True):
-    """The prices on top of a list, as recalculations store them."""
+    """The prices on top of a price list, as recalculations store them."""
 
     overrides: Sequence[PriceOverride] = ()
     terms: Sequence[PriceTerm] = ()
@@ -196,7 +196,7 @@ class PriceBook:
             record.cache_write_1h_tokens or 0,
         )
         if not (amount or input_tokens or record.output_tokens) and record.status == "ok":
-            return None, quote  # the call used something that its source does not report
+            return None, quote  # no price, because the call used something that its source does not report
         return decimal_text_of_total(amount, rate.digits), quote
 
     def quote(self, record: Inference) -> Quote:
@@ -343,7 +343,7 @@ class PriceBook:
         override = _override_in_force(overriding, mode, time, is_unlisted=bool(missing_mode))
         if override is not None:
             row, id, apart = price_with_override(override, row), override.model, ()
-            listed_model = None  # an own price applies in every region
+            listed_model = None  # a configured price applies in every region, so no regional price is needed
             missing_mode = "" if override.tier else missing_mode
         of_call = terms_in_force(terms, time)
         if terms:
@@ -460,7 +460,7 @@ def _part_estimate(parts: tuple[tuple[int, PartRate], ...], record: Inference) -
     if isinstance(charged, Unpriced):
         return None
     if not charged and not rate.per_request and record.status == "ok":
-        return None  # the call used something that its source does not report
+        return None  # no price, because the call used something that its source does not report
     return leaves.total_amount(rate, charged)
 
 
@@ -474,7 +474,7 @@ def _estimate_sum_by_parts(parts: tuple[tuple[int, PartRate], ...], total: Token
 
 def _rate_for_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> PartRate | None:
     if not all(is_size(above) for above, _ in parts if above >= 0):
-        return None  # the ledger does not separate these tiers
+        return None  # no price, because the sums of the ledger do not distinguish these price tiers
     return next((rate for above, rate in parts if total.beyond >= above), None)
 
 

@@ -90,7 +90,9 @@ class Publisher:
         for operation in operations:
             total = totals.get((rule.stream, operation_key(operation)))
             if total is not None and (operation.start_time or 0) < complete_since * NS:
-                continue  # skip this value, because the ledger no longer has all records that were published
+                # do not publish this value again, because the ledger no longer has all records that it summed
+                # up
+                continue
             if operation.operation == DELETE:
                 if total is not None:
                     changed.append(operation)

@@ -20,7 +20,7 @@ from spool.ledger.sums import SIZES
 from spool.meters import FEES
 from spool.processing import STANDARD
 
-NO_TIME = 2**62  # later than any record, so that a call without a time gets the newest price
+NO_TIME = 2**62  # time of a call that states none; it is later than any record, so the newest price applies
 
 
 class Rate(NamedTuple):

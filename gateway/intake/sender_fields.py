@@ -27,7 +27,7 @@ from spool.registry.tables.sender_fields import (
 MAX_SEEN = 1024  # maximum kinds of calls held before they are added to the counts of their senders
 MAX_SENDERS = 2 * MAX_SOURCES * MAX_VERSIONS  # maximum senders of a day held in memory
 
-_Seen = tuple[int, float, float]  # number of calls, first and last arrival
+_Seen = tuple[int, float, float]  # counts of a kind of calls: number, first arrival and last arrival
 
 
 def sender_name(outcome: Outcome, bearer: Bearer) -> str:

@@ -66,7 +66,8 @@ KINDS_OF_CALLS = 16_384  # maximum cached combinations of source, service and mo
 
 # Source of spans -> source of the counters of the same library. Some libraries mark only their spans.
 _COUNTERS = {"openllmetry": "otel", "openinference": "envoy_ai_gateway"}
-# Source of the summed calls by source and operation of the agent's span. The Claude Agent SDK runs Claude Code.
+# Source and operation of an agent's span -> source of the calls that the span sums up. The Claude Agent SDK
+# runs Claude Code.
 _SUMMED_UP = {(source, "invoke_agent"): "claude_code" for source in ("openinference", "pydantic_ai")}
 SUMMING = frozenset([operation for _, operation in _SUMMED_UP])
 _RUN_SOURCES = frozenset(_SUMMED_UP.values())
@@ -280,7 +281,7 @@ class Shadows:
         self._heard = heard
         self._second = 0.0
         self._known: dict[_Sender, Kind] = {}
-        # by key: callers to store with its next submission
+        # by key: callers that are stored with the next data that the key sends
         self._unkept: dict[str, dict[str, Collection[Kind]]] = {}
 
     def __len__(self) -> int:
@@ -479,7 +480,9 @@ class Shadows:
                 await log.append(Submission(topic=AI_TELEMETRY, received=0, heard=senders))
             except (
                 SpoolError
-            ) as error:  # an error such as a full disk; the callers then stay in memory until the next start
+                # if the callers cannot be stored, for example on a full disk, they stay only in memory until the
+                # next start
+            ) as error:
                 _log.warning(
                     "senders of calls cannot be stored: %s", error, extra={"action": "senders_not_kept"}
                 )

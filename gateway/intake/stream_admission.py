@@ -27,7 +27,7 @@ RETRY_S: Final = 300
 
 
 class StreamAdmission:
-    """The admission of streams. Only a key that exceeds its share is refused."""
+    """The admission of new unit-cost streams. Only a key that exceeds its share is refused."""
 
     def __init__(self, reader: StreamReader, book: StreamBook, clock: Clock, settings: SpoolSettings) -> None:
         self._reader = reader

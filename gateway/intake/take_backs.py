@@ -1,11 +1,11 @@
 """
-Reversal of counters that already count but turn out to repeat calls. This happens if the calls of the same
-sender arrive after the counters.
+Reversal of counters that already count but turn out to repeat calls, because the calls of the same sender arrived
+later.
 
-A reversal is a record with the negative value and the same series, time and dimensions. So the sums in the
-ledger, in archives and upstream become the same as if the counter had been a shadow. Counters of the last
-hour are stored by their ids, in the commit that counted them. The commit of a reversal replaces that entry,
-so a reversal happens only once, even after restarts.
+A reversal is a record with the negative value and the same series, time and dimensions. So the sums in the ledger,
+in archives and upstream become the same as if the counter had been a shadow. Counters of the last hour are stored
+by their ids, in the commit that counted them. The commit of a reversal replaces that entry, so a reversal happens
+only once, even after restarts.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Counted(msgspec.Struct, array_like=True):
     after: int  # lowest possible record number
     reporters: set[Reporter] = set()
     ids: set[bytes] = set()
-    # (series, time) of cumulative counters, whose ids the log creates
+    # (series, time) of cumulative counters; the log creates the ids of their records
     points: set[tuple[bytes, int]] = set()
     last: int = 0  # highest possible record number, or 0 if it is unknown
     key: str = ""  # name of the sender's key
@@ -69,7 +69,7 @@ class Counted(msgspec.Struct, array_like=True):
 
 
 class _Members:
-    """The ids of points are computed once per time span."""
+    """The records of a counted entry, found by id. The ids of points are computed once per time span."""
 
     def __init__(self, counted: Counted) -> None:
         self._ids = counted.ids

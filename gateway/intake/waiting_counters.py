@@ -1,10 +1,10 @@
 """
 Counters that wait for calls of the same program before they are counted.
 
-A coding assistant reports the same tokens as events and as counters, in any order. If a program has not
-reported calls yet, its counters wait. If a call arrives before the waiting time ends, they become shadows.
-Otherwise they count. An agent's span that sums up another program waits in the same way. Waiting counters are
-stored in the commit of their submission and deleted in the commit of their records.
+A coding assistant reports the same tokens as events and as counters, in any order. If a program has not reported
+calls yet, its counters wait. If a call arrives before the waiting time ends, they become shadows. Otherwise they
+count. An agent's span that sums up another program waits in the same way. Waiting counters are stored in the commit
+of their submission and deleted in that of their records.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class WaitingGroup(msgspec.Struct, frozen=True, gc=False):
     items: int
     body: bytes
     key: str = ""  # name of the sender's key
-    # the group must stay in order, because a point after a later point of its series is lost
+    # True if the group must stay in order, because a cumulative point is lost if a later point was counted
+    # first
     has_points: bool = False
     version: int = 0  # version of the group when it was read, because other processes may release it as well
 
@@ -91,10 +92,10 @@ class WaitingGroup(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Waits(msgspec.Struct, gc=False):
-    """The waiting groups of one combination of reporters."""
+    """The waiting groups of counters of one combination of reporters."""
 
     groups: int = 0
-    queue: str | None = None  # key whose queue holds their points; None if no points waited yet
+    queue: str | None = None  # name of the key in whose queue the points wait; None if none waited yet
 
 
 class WaitingGroups(dict[bytes, WaitingGroup]):
@@ -205,14 +206,15 @@ class WaitingCounters:
         self._waiting = WaitingGroups()
         self._last_key = 0
         self._one_pass_at_a_time = asyncio.Lock()
-        # held while waiting counters are recorded or counted ones are reversed
+        # lock that is held while waiting counters are recorded or counted ones are reversed
         self._one_commit_at_a_time = asyncio.Lock()
         self._take_backs = TakeBacks(
             log, shadows, clock, max_items=max_items, one_commit_at_a_time=self._one_commit_at_a_time
         )
         self._shared: PartialReports | None = None
         self._hold_s = 0.0
-        # number by key at the last read, if several processes share the storage
+        # number of waiting counters by key when they were last counted, if several processes share the
+        # storage
         self._counted: Mapping[str, int] = {}
 
     def __len__(self) -> int:
@@ -294,7 +296,8 @@ class WaitingCounters:
         appending = asyncio.ensure_future(self._log.append(rest))
         appending.add_done_callback(lambda task: self._add_after_commit(task, waiting))
         receipt = await asyncio.shield(appending)
-        if self._is_over_full:  # `shield` keeps a cancelled request from interrupting the release
+        # shield() lets the release finish even if the request that waits for it is cancelled
+        if self._is_over_full:
             await asyncio.shield(asyncio.ensure_future(self._release_or_wait(self._make_room())))
         return receipt
 
@@ -432,7 +435,8 @@ class WaitingCounters:
     async def _groups_to_decide(self, *, everything: bool) -> dict[bytes, WaitingGroup]:
         now = self._clock.now()
         due_groups: dict[bytes, WaitingGroup] = {}
-        held_back: set[Reporters] = set()  # reporters with an older group that must wait longer
+        # reporters with an older group that still waits, so their later groups must wait as well
+        held_back: set[Reporters] = set()
         for count, (key, group) in enumerate(list(self._waiting.items()), start=1):
             # while this pauses, other tasks may add groups and record the oldest ones
             if count % LOOKED_AT == 0:

@@ -45,7 +45,7 @@ Filters = Annotated[
 ]
 
 ZONE = "UTC"
-# ranges whose words differ for assistants; all others have the same word
+# names of periods that are different for assistants; all other periods have the same name
 RANGE_WORDS = {
     "last_7d": "last_7_days",
     "last_30d": "last_30_days",

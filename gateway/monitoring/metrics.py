@@ -30,7 +30,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CACHE_S = 1.0
 # seconds to wait for the storage; Prometheus waits ten seconds for the whole response by default
 ANSWER_S = 5.0
-LAG_EVERY_S = 0.1  # seconds between two measurements while requests arrive
+LAG_EVERY_S = 0.1  # seconds between two measurements of the event loop's lag while requests arrive
 # seconds for which the worst lag is shown; longer than the usual scrape interval, so that every peak is scraped
 LAG_WINDOW_S = 15.0
 

@@ -1,9 +1,9 @@
 """
 Cost and tokens on `/metrics`, from the ledger's totals: few series, and counters that only rise.
 
-A reading adds to each counter the growth of the totals of this month and the previous month. If totals fall,
-for example after a correction, the counter does not rise until the totals exceed the counted value. The gauge
-for the month is exact, even after a restart, and may fall.
+A reading adds to each counter the growth of the totals of this and the previous month. If totals fall, for example
+after a correction, the counter does not rise until they exceed the counted value. The gauge for the month is exact,
+even after a restart, and may fall.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ _anything = msgspec.json.Decoder()
 
 
 class BadEvent(Exception):
-    """An event that cannot be counted. The message names a field, never a value."""
+    """Raised for a usage event that cannot be counted. The message names a field, never a value."""
 
 
 @dataclass(slots=True)

@@ -18,11 +18,11 @@ from spool.log.pending_spans import SpanStep
 from spool.log.values import CounterPoint
 from spool.record import AI_TELEMETRY, AiRecord, Inference
 
-MALFORMED = "malformed"  # reason: not readable as the item that it claims to be
-# Negative or impossibly large counts, or a cache count above the input, are never billed.
+MALFORMED = "malformed"  # reason for a rejection: the item cannot be read as what it claims to be
+# Reason: negative or impossibly large counts, or a cache count above the input. Such counts are never billed.
 IMPLAUSIBLE = "implausible"
 NOT_AI = "not_ai"  # reason: the item was understood, but is not an AI call
-UNRECOGNISED_AI = "unrecognised_ai"  # names of models or tokens that no dialect reads
+UNRECOGNISED_AI = "unrecognised_ai"  # reason: the item has names of models or tokens that no rule reads
 MERGED = "merged"  # reason: another item of the payload describes the same call
 DUPLICATE = "duplicate"
 GUARD = "guard"  # reason: a guardrail without a model; if it calls a model, that call has its own span
@@ -133,7 +133,7 @@ class Outcome(msgspec.Struct):
     steps: list[SpanStep] = []  # spans that may link calls of other payloads to the runs of agents
     keep_tags: frozenset[str] = frozenset()  # copy of `Options.keep_tags`, for code that reads single items
     stated: dict[Stated, int] = {}  # what calls state -> their number, before any record is changed
-    agent: str = ""  # product of the User-Agent, the version of senders that state none
+    agent: str = ""  # product of the User-Agent header, used as the version of senders that state none
 
     def add_record(
         self,

@@ -36,12 +36,13 @@ from spool.streams import (
 
 MAX_BYTES: Final = 5 * 1024**2
 MAX_RECORDS: Final = 3000
-# three per record, and some extra because brackets in texts count as well
+# maximum lists and objects in a body: three per record, and some more, because brackets in texts count as
+# well
 MAX_CONTAINERS: Final = 100_000
 MAX_KEYS: Final = 5
 MAX_VALUES: Final = 20
 MAX_TEXT: Final = 1024  # maximum characters of a name or a value
-# Clocks and time zones do not explain more than a day.
+# Seconds by which a time may be in the future. Clocks and time zones explain no more than a day.
 FUTURE_S: Final = 86_400
 SHOWN: Final = 5  # maximum invalid records that a refusal lists
 TOLLHOUSE_ID: Final = "tollhouse_id"  # record id that another Tollhouse assigned
@@ -65,7 +66,7 @@ Find = Callable[[str], Stream | None]
 
 
 class _Bad(Exception):
-    """A record that breaks a rule. The message names the field, never a value."""
+    """Raised for a unit-cost record that breaks a rule. The message names the field, never a value."""
 
 
 @dataclass(slots=True)

@@ -1,9 +1,9 @@
 """
 The handover of a server's listening sockets to its successor, so that no connection is refused.
 
-Both processes share the sockets. A connection that waits in a socket belongs to neither process. The process
-that accepts next gets it. Opening the sockets again with SO_REUSEPORT would not work: when a listening socket
-is closed, Linux resets the connections that wait in it.
+Both processes share the sockets. A connection that waits in a socket belongs to neither; the process that accepts
+next gets it. Opening the sockets again with SO_REUSEPORT would not work, because Linux resets the connections that
+wait in a listening socket when it is closed.
 """
 
 from __future__ import annotations

@@ -26,10 +26,10 @@ DUE = "due"  # files of `kind` that are to be sent at `now`
 UNTOLD = "untold"  # files whose final state the cost service does not know yet
 MISSING = "missing"  # files of `cluster` and `key` that are requested again and not stored
 OVERDUE = "overdue"  # announced files whose upload address expired before `now`
-UNSENT = "unsent"  # uploaded before `now`
+UNSENT = "unsent"  # files uploaded before `now` and not sent
 # files delivered before `now` whose bytes are still stored; `cluster` and `key` are optional
 SPENT = "spent"
-FORGETTABLE = "forgettable"  # finished, without bytes
+FORGETTABLE = "forgettable"  # finished files whose bytes are deleted
 READABLE = "readable"  # stored metrics files uploaded since `now`
 SELECTIONS = (DUE, UNTOLD, MISSING, OVERDUE, UNSENT, SPENT, FORGETTABLE, READABLE)
 

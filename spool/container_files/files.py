@@ -111,7 +111,7 @@ class ContainerUpload:
         self.size = 0
         self.sha256 = ""
         self._room = room
-        self._place = (file.identity, file.key)  # the cluster and key for which space is reserved
+        self._place = (file.identity, file.key)  # cluster and key for which space is reserved
         self._take = take
         self._sum = hashlib.sha256()
 

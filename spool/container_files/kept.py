@@ -212,7 +212,7 @@ class ContainerSums:
 
 
 RETRY_AFTER_S = 60
-MANY = 500  # rows per step
+MANY = 500  # rows deleted per step
 
 
 class KeptFiles:

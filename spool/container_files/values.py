@@ -12,21 +12,21 @@ FILE, REMOTE_WRITE, STATUS = "file", "remote-write", "status"
 KINDS = (FILE, REMOTE_WRITE, STATUS)
 
 # States of a file.
-ANNOUNCED = "announced"  # an upload address was issued
-UNUSED = "unused"  # the address expired without an upload
-UPLOADED = "uploaded"  # stored, and waits for delivery
+ANNOUNCED = "announced"  # state: an upload address was issued
+UNUSED = "unused"  # state: the address expired without an upload
+UPLOADED = "uploaded"  # state: stored, and waits for delivery
 DELIVERED = "delivered"
-# the sender no longer has the file, or the cost service requested an unknown file
+# state: the sender no longer has the file, or the cost service requested an unknown file
 ABANDONED = "abandoned"
-DAMAGED = "damaged"  # the bytes are lost, so the sender is asked again
-EXPIRED = "expired"  # deleted after the retention because no cost service received it
-DISCARDED = "discarded"  # given up by an operator before delivery
+DAMAGED = "damaged"  # state: the bytes are lost, so the sender is asked again
+EXPIRED = "expired"  # state: deleted after the retention because no cost service received it
+DISCARDED = "discarded"  # state: given up by an operator before delivery
 STATES = (ANNOUNCED, UNUSED, UPLOADED, DELIVERED, ABANDONED, DAMAGED, EXPIRED, DISCARDED)
 OPEN_STATES = (ANNOUNCED, UPLOADED)
 
 # Further accounting terms.
 REFERENCES = "references"  # all files ever named: those in each state, and `superseded`
-SUPERSEDED = "superseded"  # statuses that a newer one replaced before delivery
+SUPERSEDED = "superseded"  # term: statuses that a newer one replaced before delivery
 REPLAYED = "replayed"  # delivered again on request; not part of REFERENCES
 SUMMED = (*STATES, SUPERSEDED)
 
@@ -90,7 +90,7 @@ class ContainerFile:
     done_at: float | None = None
     not_before: float = 0.0
     problem: str | None = None  # why the file was not sent yet, or why it is abandoned
-    body: bytes = field(default=b"", repr=False)  # of a status
+    body: bytes = field(default=b"", repr=False)  # content of a status
 
     @property
     def identity(self) -> ClusterIdentity:

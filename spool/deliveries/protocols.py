@@ -35,8 +35,8 @@ class Deliveries(Protocol):
     return. A result with an older fence changes nothing, and is counted in `fenced`.
     """
 
-    version: int  # of the tables of routes and deliveries
-    dead_version: int  # of rejected records
+    version: int  # version of the tables of routes and deliveries
+    dead_version: int  # version of the table of rejected records
     fenced: int  # results ignored because another worker had taken the delivery
 
     async def set_routes(self, routes: Sequence[RouteSpec], *, at_start: bool = True) -> None:

@@ -12,8 +12,8 @@ STUCK_AFTER = 8
 SUSPECT_AFTER = 3
 # A destination that repeats a response this number of times under one key probably remembers the response.
 SAME_ANSWERS = 3
-REPLAY_RECORDS = 1000  # records per delivery of a replay
-KEPT_REFUSALS = 1000  # partial rejections kept per route
+REPLAY_RECORDS = 1000  # maximum records per delivery of a replay
+KEPT_REFUSALS = 1000  # partial rejections stored per route
 
 LAKE_MARK = "lake1;"  # mark of a delivery that may already be in a data lake
 

@@ -66,7 +66,7 @@ class SentDeliveries(ABC):
         number = delivery.first
         entries = [delivery.kept] if delivery.kept else await self._log.read(topic, number, number)
         record = entries[0].records[0] if entries else None
-        if record is None:  # nothing to set aside
+        if record is None:  # the record cannot be read, so nothing can be set aside
             await self.settle(delivery, Settlement(delivered=0, damaged=1))
             return
         transition = partial(

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from spool.deliveries.rules import STUCK_AFTER, TERMS, new_idempotency_key
 from spool.deliveries.values import OPEN, RUNNING, DeadLetter, Delivery, Landing, PartialRefusal
 
-NOT_STORED = 0  # until the engine assigns an id
+NOT_STORED = 0  # id until the engine assigns one
 
 # Counters that only increase: the first number in no delivery, accepted deliveries (which order responses
 # without a clock), replayed and ambiguous records, and the terms.
@@ -18,7 +18,7 @@ COUNTS = ("next", "acceptances", "replayed", "ambiguous", *TERMS)
 
 
 class StoredDelivery(Delivery, frozen=True, kw_only=True):
-    """A delivery with the fields that only the rules use."""
+    """A delivery as it is stored, with the fields that only the rules use."""
 
     id: int = NOT_STORED
     attempts: int = 0
@@ -32,7 +32,7 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
     # the route's count of accepted deliveries at the last 5xx, or when this delivery was made
     passed: int
     proof: int | None = None  # the same count when the record was first rejected
-    # the same count when this row was read; not a column
+    # acceptances when this row was read; not a column
     acceptances: int = 0
 
     @property
@@ -60,7 +60,7 @@ class StoredDeadLetter(DeadLetter):
 
 
 class StoredRoute(Struct, frozen=True, kw_only=True):
-    """A route without its deliveries. `counts` has all names of COUNTS."""
+    """A route as it is stored, without its deliveries. `counts` has all names of COUNTS."""
 
     name: str
     topic: str
@@ -90,11 +90,11 @@ class RouteChange(Struct, frozen=True, kw_only=True):
     """
 
     route: str
-    removed: Sequence[int] = ()  # ids to delete
+    removed: Sequence[int] = ()  # ids of deliveries to delete
     changed: StoredDelivery | None = None
     added: Sequence[StoredDelivery] = ()
-    counts: Mapping[str, int] = field(default_factory=dict)  # amounts to add
+    counts: Mapping[str, int] = field(default_factory=dict)  # amounts to add to the route's counters
     refusal: PartialRefusal | None = None
-    dead: StoredDeadLetter | None = None  # a rejected record to store
+    dead: StoredDeadLetter | None = None  # rejected record to store
     landing: Landing | None = None  # a delivery written to a data lake
     no_longer_dead: int | None = None  # id of a rejected record to delete

@@ -34,8 +34,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     server_errors: int = 0  # 5xx responses while other deliveries were accepted
     refusals: int = 0  # how often this record was rejected when it was sent alone
     refused_at: float | None = None  # time of the first such rejection
-    proven: bool = False  # another record was accepted since the rejection
-    # an earlier attempt may have been accepted under the same key
+    proven: bool = False  # whether another record was accepted since the rejection
+    # whether an earlier attempt may have been accepted under the same key
     ambiguous: bool = False
     last_error: str | None = None
     mark: str | None = None
@@ -96,7 +96,7 @@ class RouteState:
     required: bool
     state: str  # of ROUTE_STATES
     reason: str | None
-    progress: int  # lowest number that is not settled
+    progress: int  # lowest record number that is not settled
     queued: int
     oldest_age_s: float | None
     delivered: int

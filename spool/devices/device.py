@@ -13,7 +13,7 @@ from spool.errors import NotAllowed, NotThere, SpoolUnavailable
 from spool.log.partial_reports import Expectation
 
 PENDING, ENROLLED, REVOKED = "pending", "enrolled", "revoked"
-HEARD_EVERY_S = 15.0  # precision of the time of the last telemetry
+HEARD_EVERY_S = 15.0  # seconds; precision of the time of the last telemetry
 REVOKED_UPSTREAM = "the upstream revoked this device; an operator there can approve it again"
 
 _ID = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
@@ -34,7 +34,7 @@ class Device:
     """
 
     id: str
-    state: str = ENROLLED  # gateway.devices.machine_state computes others
+    state: str = ENROLLED  # gateway.devices.machine_state computes the other states
     hostname: str = ""
     platform: str = ""
     agent_version: str = ""
@@ -57,7 +57,7 @@ class Device:
     # JSON by coding assistant; see gateway.devices.fleet.assistant_states. Objects would take 2 KiB per device.
     uses: str = "{}"
     heartbeat: bytes = b""  # device-specific part of the newest heartbeat, as JSON
-    clock_offset_s: float | None = None  # device minus server
+    clock_offset_s: float | None = None  # clock of the device minus clock of the server
     flagged_at: float | None = None  # when another machine's fingerprint tried to use this id
     version: int = 1
     facts_version: int = 1
@@ -206,7 +206,7 @@ class DevicesRefused(SpoolUnavailable):
 class DeviceRows(Protocol):
     @property
     def is_shared(self) -> bool:
-        """Whether other processes write the rows."""
+        """Whether other processes write the rows of devices as well."""
         ...
 
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]: ...

@@ -38,7 +38,7 @@ from spool.turns.fair_turns import current_work
 
 @dataclass(eq=False, kw_only=True)
 class DeviceUpdate:
-    """A change that is not durable yet. `device` is the row after the change."""
+    """A change of a device that is not durable yet. `device` is the row after the change."""
 
     change: DeviceChange
     device: Device
@@ -73,7 +73,7 @@ class DeviceUpdate:
 
 
 class DeviceBatch:
-    """The changes that one transaction writes."""
+    """The changes of devices that one transaction writes."""
 
     def __init__(self) -> None:
         self.updates: dict[str, list[DeviceUpdate]] = {}
@@ -183,7 +183,7 @@ class DeviceTable:
         self._task: asyncio.Task[None] | None = None
         self._flusher: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
-        self._turn = asyncio.Lock()  # held while rows are written or other processes' rows are read
+        self._turn = asyncio.Lock()  # lock held while rows are written or other processes' rows are read
         self._closing = False
         self.version = 0  # a number that grows with every write
         self.auditor: Auditor | None = None

@@ -35,8 +35,8 @@ from spool.meters import quantity_from_millionths
 Read = Callable[[Callable[[LedgerRows], Any]], Awaitable[Any]]
 Place = tuple[int, int]  # width and start of a period
 MAX_TOLD = 80
-PAGE = 5000  # sums of units of work per read
-_MEMO = 50_000  # sets of dimensions and of units in memory
+PAGE = 5000  # sums of units of work read at once
+_MEMO = 50_000  # maximum sets of dimensions and of units in memory
 MEASURES = (*COUNTS, *MONEY, *LATENCY)
 MOST_SUMS_TOLD, MOST_MEASURES_TOLD = 3, 4  # sums of a period, measures of a sum
 WHOLE = ComparedParts()
@@ -44,7 +44,7 @@ _LOST = Dimensions._make([*[""] * 13, 0, "", ""])
 
 
 class SumsMoved(Exception):
-    """The totals changed so that earlier reads are not comparable. Start again."""
+    """Raised if the totals changed so that earlier reads are not comparable. Start again."""
 
 
 def comparison_state(rows: LedgerRows) -> Mapping[str, int]:

@@ -30,7 +30,7 @@ _ESTIMATED = len(COUNTS) + MONEY.index("estimated")
 _NO_MEASURES: Measures = []
 _NO_METERS: MeterSums = {}
 _PRIME = (1 << 89) - 1
-_MEMO = 50_000  # sets of dimensions in memory
+_MEMO = 50_000  # maximum sets of dimensions in memory
 
 
 class CheckedSum(NamedTuple):

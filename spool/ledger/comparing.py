@@ -53,13 +53,13 @@ from spool.log.values import Entry
 from spool.record import AI_TELEMETRY
 from spool.turns.fair_turns import has_other_parties, pause_for_others
 
-STEP = 512  # record numbers that one read covers
+STEP = 512  # record numbers per read
 AT_ONCE = 100  # records added up without a pause
 AT_ONCE_BESIDE = 25  # the same limit while other requests are running
 # if not urgent, a pause lasts this many times as long as the slice of work before
 REST = 4
 TRIES = 3  # attempts, if the totals change at the same time
-NAMES_AT_ONCE = 5000  # names and sets that one read covers
+NAMES_AT_ONCE = 5000  # names and sets per read
 MOST_TOLD = 10  # periods that a message lists
 MEND = "run `tollhouse ledger rebuild` to count the stored records again"
 
@@ -516,7 +516,7 @@ def _is_kept(
 # -- repair: periods that lack records are counted again from the log ----------------------------------------
 
 
-LOOK_S = 60.0  # how often to check whether a comparison is due
+LOOK_S = 60.0  # seconds between checks whether a comparison is due
 EVERY_S = DAY_S
 # per period counted again, because all are held in memory
 MOST_SUMS = 100_000
@@ -590,7 +590,7 @@ def replace_period(rows: LedgerRows, placement: Placement, recount: PeriodRecoun
         return False
     width, start = recount.place
     day = start // DAY_S * DAY_S
-    # the sum of the day was made from its hours
+    # whether the sum of the day was made from its hours
     has_day = width == HOUR_S and day < state["daily"]
     for table_width, begin in [(width, start), *([(DAY_S, day)] if has_day else [])]:
         rows.remove(table_width, [(begin, number) for number in rows.numbers_in_period(table_width, begin)])

@@ -78,7 +78,7 @@ _COUNTED = ("_charges", "_unconverted", "_meters")
 ALIKE = 1000
 # number of groups to read: at least MANY, at most MANY_OF_TOP times the number of groups shown
 MANY, MANY_OF_TOP = 100, 5
-MOST_SPANS = 100  # spans that one statement contains; SQLite allows 500
+MOST_SPANS = 100  # maximum spans per statement; SQLite allows 500
 
 
 def query_costs(
@@ -337,7 +337,7 @@ class _Total:
     _sums: Sequence[int] = ()
     _cost = _reported = _estimated = _saved = 0
     _errors = _cached = 0
-    priced = free = unpriced = without_usage = 0  # calls by KINDS
+    priced = free = unpriced = without_usage = 0  # number of calls by KINDS
     _cached_input = _cached_output = _metered = 0
     _is_multiplied = False
     _converted = 0
@@ -488,7 +488,8 @@ _ByPeriod = dict[datetime, dict[Group, _Total]]
 
 
 def _build_converter(rates: Rates | None, currency: str) -> Converter:
-    from spool.currencies import Converter, find_no_rate  # most queries convert nothing
+    # imported here, because most queries convert nothing
+    from spool.currencies import Converter, find_no_rate
 
     return Converter(rates or find_no_rate, currency)
 

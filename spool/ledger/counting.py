@@ -34,18 +34,18 @@ WIDTHS = (HOUR_S, DAY_S)
 # Dimensions dropped in periods with too many sums: first OWNERS and the tags, then WORK.
 OWNERS = ("user", "device", "api_key")
 WORK = ("source", "provider", "model", "request_model", "team", "region", "sender")
-CHANGED_BY = "changed_by"  # the key, in the state, of a mark of the process that made the last change
-# key, in the state, of the mark of the billing connections' rows, whose tags are dimensions
+CHANGED_BY = "changed_by"  # state key: mark of the process that made the last change
+# state key: mark of the billing connections' rows, whose tags are dimensions
 ROW_TAGS = "row_tags"
-# keys, in the state, of the marks of changes that may affect any month
+# state keys: marks of changes that may affect any month
 EVERY, EVERY_BILLED = "changed", "billed"
-RECALCULATED = "recalculated"  # key, in the state, of the mark of the stored recalculations; 0 without any
-MAX_TEXT = 256  # characters of a dimension's value
-MOST_NUMBERS = 100_000  # dimension numbers in memory
+RECALCULATED = "recalculated"  # state key: mark of the stored recalculations; 0 without any
+MAX_TEXT = 256  # maximum characters of a dimension's value
+MOST_NUMBERS = 100_000  # maximum dimension numbers in memory
 # Nearly full periods whose sets of dimensions are in memory, as a set of hashes and as an array. Reading a
 # set from the database takes 70 times as long as making a set of an array.
 MOST_PRESENT, MOST_PACKED = 16, 512
-MOST_PERIODS = 10_000  # periods with a known upper bound on their sums
+MOST_PERIODS = 10_000  # maximum periods with a known upper bound on their sums
 
 _NO_METERS: Mapping[DimensionValues, MeterSums] = {}
 _NO_WORK: Mapping[DimensionValues, Mapping[Units, Measures]] = {}
@@ -122,7 +122,8 @@ class Placement:
         # Hashes of the sets in nearly full periods. If two are equal, one set may lose its owner too early or
         # exceed the limit; the sums stay right.
         self._present: OrderedDict[tuple[int, int], set[int]] = OrderedDict()
-        self._packed: OrderedDict[tuple[int, int], array[int]] = OrderedDict()  # not in `_present`
+        # arrays of the periods that are not in `_present`
+        self._packed: OrderedDict[tuple[int, int], array[int]] = OrderedDict()
         self._most: dict[tuple[int, int], int] = {}  # upper bound of the number of sums in the other periods
 
     def begin_transaction(self, rows: LedgerRows) -> None:

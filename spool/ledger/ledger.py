@@ -66,8 +66,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CHUNK = 8192  # record numbers per transaction, a quarter of a second under full load
 STEP = 512  # record numbers per read
-PACKED_STEP = 4096  # if records stay packed
-# between transactions, so that an idle ledger writes once a second, not once per commit
+PACKED_STEP = 4096  # record numbers per read if records stay packed
+# seconds between transactions, so that an idle ledger writes once a second, not once per commit
 PAUSE_S = 1.0
 RETRY_S = 10.0
 # Pause after a run, as a multiple of the run's duration, and the longest pause in seconds. The flush of each
@@ -75,7 +75,7 @@ RETRY_S = 10.0
 REST, MOST_REST_S = 8.0, 0.03
 # Attempts, and seconds between them, to read records that other processes are about to close.
 TRIES, RETRY_CLOSED_S = 5, 0.05
-# after the end of a day, when most late records have arrived
+# seconds after the end of a day, when most late records have arrived
 LATE_S = 6 * HOUR_S
 ROLL_REST = 4  # pause between rollups, as a multiple of the last rollup's duration
 ROLL_WAIT_S = 30.0  # seconds until the next check if no rollup is missing
@@ -86,7 +86,7 @@ MOST_VALUES = 1000  # per dimension
 MOST_UNLISTED = 5000
 _PERSON = "(person)"  # internal derived dimension, which no query can use
 _YES = "yes"  # value of a derived dimension that filters by both names of a person
-MAX_ROWS = 5000  # sets of dimensions in one period; further calls are added to "(other)"
+MAX_ROWS = 5000  # maximum sets of dimensions per period; further calls are added to "(other)"
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class LedgerState:
     damaged: int
     absurd: int
     rows: int  # number of stored sums, 0 if they were not counted
-    # older sums are stored by day; None if all hours are stored
+    # older sums are by day; None if all hours are stored
     hourly_since: datetime | None
     whole_since: datetime | None  # hours before this may lack missed records; None if no record is missed
 
@@ -181,8 +181,8 @@ class Ledger:
         self.books = RecalculationBooks()
         self._recalculated = Recalculations()
         self._tag_lists = TagLists()
-        self.digests = Digests(b"")  # replaced when the storage is opened
-        self.people: People | None = None  # known names of people in filters
+        self.digests = Digests(b"")  # placeholder until the storage is opened
+        self.people: People | None = None  # known names of people, for filters
         self._person: tuple[int, Derived] | None = (
             None  # version of the links, and the derived dimension of people
         )
@@ -280,7 +280,7 @@ class Ledger:
             while self._reach < (below := min(limit, log.closed_below(AI_TELEMETRY))):
                 try:
                     await self._count_records(log, below)
-                except NotClosed:  # the watermark has fallen
+                except NotClosed:  # wait, because the watermark has fallen
                     if (tries := tries + 1) == TRIES:
                         raise
                     await asyncio.sleep(RETRY_CLOSED_S)
@@ -738,7 +738,7 @@ class Ledger:
     def _prepare_queries(self, queries: Sequence[CostQuery], now: float) -> list[CostQuery]:
         prepared = []
         for query in queries:
-            if not query.stated_names:  # names are stated only for files and rules, not for a page
+            if not query.stated_names:  # read stated names only for files and rules, not for a page
                 note_viewed_people(query.include, query.group_by)
             if self.people is not None and (query.include or query.exclude):
                 matched = self.people.expand_filter

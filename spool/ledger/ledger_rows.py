@@ -323,7 +323,7 @@ class LedgerRows(Protocol):
         """Apply the recalculations only to records below `reach`."""
         ...
 
-    def price_lists(self) -> Mapping[str, bytes]: ...  # compressed, by digest
+    def price_lists(self) -> Mapping[str, bytes]: ...  # price lists, compressed, by digest
 
     def add_price_list(self, digest: str, content: bytes) -> None: ...
 
@@ -406,7 +406,8 @@ class LedgerRows(Protocol):
 
     def drop_billed(self, day: int, provider: str) -> None: ...
 
-    def billed_days(self, since: int, until: int) -> Sequence[BilledDay]: ...  # by day and provider
+    # billed days, sorted by day and provider
+    def billed_days(self, since: int, until: int) -> Sequence[BilledDay]: ...
 
     def billed_starts(self, since: int, until: int) -> Sequence[int]: ...
 
@@ -424,7 +425,8 @@ class LedgerRows(Protocol):
         """Return name and value of each tag, and whether calls and billing rows have it."""
         ...
 
-    def values(self, dimension: str | Derived, limit: int) -> Sequence[str]: ...  # of calls, sorted
+    # sorted values of a dimension of calls
+    def values(self, dimension: str | Derived, limit: int) -> Sequence[str]: ...
 
     def combinations(self, dimensions: Sequence[str]) -> Iterator[Sequence[tuple[str, ...]]]:
         """Yield combinations of values in calls, many at a time, some repeatedly."""

@@ -309,7 +309,7 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_tokens: int
     # the part of cache_write_tokens cached for an hour, if reported
     cache_write_1h_tokens: int
-    # tokens of calls that a gateway's cache answered: included above, but no provider bills them
+    # tokens of calls that a gateway's cache answered, included above but billed by no provider
     cached_input_tokens: int
     cached_output_tokens: int
     latency_ms: int
@@ -369,7 +369,7 @@ def check_dimension(name: str) -> None:
 # -----------------------------------------------------------------------------------------
 
 
-CHECK_EVERY = 1000  # sums between two checks of the time
+CHECK_EVERY = 1000  # sums added between two checks of the time
 
 _INSTEAD = (
     "Choose a shorter time range, longer periods or fewer dimensions to group by, or filter by one of them"

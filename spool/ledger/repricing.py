@@ -233,6 +233,6 @@ def join_lines(one: Sequence[SumLine], other: Sequence[SumLine]) -> tuple[SumLin
 
 
 def _priced_meters(meters: Mapping[str, int]) -> Mapping[str, int]:
-    from spool.currencies import without_charges  # only if there are meters
+    from spool.currencies import without_charges  # imported only if there are meters
 
     return without_charges(meters)

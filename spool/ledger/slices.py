@@ -37,9 +37,9 @@ from spool.registry.roles import IS, LedgerSlice, RoleFilter
 
 _YES = "yes"
 _MEMO = 10_000
-# combinations of included values for which derived values are computed
+# maximum combinations of included values for which derived values are computed
 _MOST_COMBINATIONS = 1000
-_MOST_FOUND = 10_000  # values in a search result
+_MOST_FOUND = 10_000  # maximum values in a search result
 
 
 class SlicedLedger:
@@ -224,7 +224,7 @@ class SlicedLedger:
         sources = (*sorted({"source", "user"}.union(*(part.sources for part in self._parts))),)
         places = {name: index for index, name in enumerate(sources)}
 
-        @lru_cache(_MEMO)  # few distinct values occur
+        @lru_cache(_MEMO)  # cached, because few distinct values occur
         def value(values: tuple[str, ...]) -> str:
             return _YES if self.has_call(lambda name: values[places[name]]) else ""
 

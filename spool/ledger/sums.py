@@ -35,7 +35,7 @@ HOUR_S = 3600
 DAY_S = 24 * HOUR_S
 END_OF_TIME = 1 << 62
 WEEK_S, FOUR_WEEKS_S = 7 * DAY_S, 28 * DAY_S
-BILLED_ROLLUPS = 100  # their first number
+BILLED_ROLLUPS = 100  # number of the first rollup of billed costs
 ROLLUP_WIDTHS = (FOUR_WEEKS_S, WEEK_S, DAY_S)  # of spool.ledger.days.rollups
 # first Monday after the epoch: weeks of rollups and queries begin on the same day
 MONDAY_S = 4 * DAY_S
@@ -98,7 +98,7 @@ class Dimensions(NamedTuple):
     user: str
     device: str
     api_key: str
-    tags: str  # as JSON, "" for none
+    tags: str  # tags as JSON, "" for none
     status: str
     cost_source: str
     mode: str
@@ -186,9 +186,9 @@ class HourlySums:
         self.hours: dict[int, dict[DimensionValues, Measures]] = {}
         # only for rows that have meters
         self.meters: dict[int, dict[DimensionValues, MeterSums]] = {}
-        # by hour, dimensions and units
+        # sums by hour, dimensions and units
         self.work: dict[int, dict[DimensionValues, dict[Units, Measures]]] = {}
-        self.work_names: dict[int, str] = {}  # by the units' numbers
+        self.work_names: dict[int, str] = {}  # names of units by their numbers
         self.work_edges: set[Units] = set()  # runs above the calls, each with its starter
         self.first: dict[int, int] = {}  # the lowest record number counted in each hour
         self.damaged = 0
@@ -201,7 +201,7 @@ class HourlySums:
         self._texts_of = defaultdict[tuple[str, ...], dict[tuple[str | None, ...], str]](dict)
         self._choose_tags(self.tags)
         self._units: dict[tuple[str | None, ...], Units] = {}
-        self._chains: set[tuple[str | None, str | None, str]] = set()  # those in `work_edges`
+        self._chains: set[tuple[str | None, str | None, str]] = set()  # chains that `work_edges` already has
 
     def add(self, entries: Iterable[Entry]) -> None:
         """Count every record, except those to `skip`."""
@@ -319,7 +319,7 @@ class HourlySums:
 
     def _take_back(self, hour: int, call: Inference) -> None:
         alone = HourlySums(self._chosen_tags)
-        alone._count_call(hour, call)  # if the call is too large to count, it has no row
+        alone._count_call(hour, call)  # a call that is too large to count has no row
         for _, key, measures in alone.rows():
             row = self._find_or_add_row(hour, key)
             for index, amount in enumerate(measures):

@@ -17,7 +17,7 @@ MOST_LISTS = 100
 
 
 class TagLists:
-    """The lists at one moment, oldest first. `mark` is theirs in the state."""
+    """The lists of chosen tags at one moment, oldest first. `mark` is theirs in the state."""
 
     def __init__(self, mark: int = 0, lists: Sequence[TagList] = ()) -> None:
         self.mark = mark

@@ -57,7 +57,7 @@ def usages_by_group(
 ) -> Iterator[Usages]:
     """Yield the groups of queries that differ only in their times. The errors are those of `query_costs`."""
     known: dict[int, _Known] = {}
-    texts: dict[str | None, str | None] = {}  # each text only once
+    texts: dict[str | None, str | None] = {}  # each text is kept only once
     state = read_state(rows)
     for query in queries:
         query = validated_query(rows, replace(query, granularity=TOTAL, measures=MEASURES))

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple, TypeVar
 from spool.identity import is_unique_id
 from spool.installation import derive_secret
 
-REST, NONE = 0, -1  # the id of all unlisted units of a kind, and the id of no unit
+REST, NONE = 0, -1  # ids for all unlisted units of a kind, and for no unit
 EDGE = -2  # in place of the ticket, in a set without sums that only states who started a run
-OTHER = "(other)"  # REST in results
+OTHER = "(other)"  # REST as results show it
 _BITS = 63  # engines store signed 64-bit integers
 
 
@@ -96,12 +96,12 @@ UNITS: Mapping[str, WorkUnit] = {
     "pull_request": WorkUnit(6, "the pull request that the call worked on"),
     "ticket": WorkUnit(7, "the ticket that the call worked on"),
 }
-TAGS = tuple(name for name in UNITS if name not in (SESSION, RUN))  # a call has them as tags
+TAGS = tuple(name for name in UNITS if name not in (SESSION, RUN))  # units that a call has as tags
 # people choose these names, so views may use them
 BOUNDED = ("repository", "pull_request", "ticket")
 TREES = (SESSION, RUN)  # their runs can start other runs, so they have an aggregated cost
 OF_PEOPLE = ("user", "device")  # dimensions that WorkLimits.people keeps apart from TREES
-MAX_LEVELS = 100  # counted runs above one call
+MAX_LEVELS = 100  # maximum counted runs above one call
 # units of each kind, in the order of UNITS, and the run that started the call's run
 Units = tuple[int, ...]
 KINDS = (*(unit.number for unit in UNITS.values()), UNITS[RUN].number)  # the kind of each unit in `Units`

@@ -65,8 +65,8 @@ class UnitLinks:
     def __init__(self, links: Iterable[UnitLink] = (), kept: Iterable[tuple[str, int]] = ()) -> None:
         self.kept = frozenset(kept)
         self._by_place: defaultdict[tuple[str, str, int, int], list[UnitLink]] = defaultdict(list)
-        self._parents: dict[tuple[str, int], int] = {}  # of sessions and runs
-        tops = dict[tuple[str, int], tuple[str, int]]()  # for a session or run, one that is further up
+        self._parents: dict[tuple[str, int], int] = {}  # parents of sessions and runs
+        tops = dict[tuple[str, int], tuple[str, int]]()  # for each session or run, one further up in the tree
         for link in links:
             child = (link.target, link.id)
             if link.target in TREES and _topmost_unit(tops, (link.target, link.target_number)) == child:

@@ -21,8 +21,8 @@ from spool.log.runs import repeated_ids
 from spool.log.values import AcceptedTwice, Entry
 from spool.record import NS
 
-CHUNK = 16_384  # ids to sort at a time, a few milliseconds
-SHOWN = 10  # record numbers in the report of a topic
+CHUNK = 16_384  # ids sorted at a time, in a few milliseconds
+SHOWN = 10  # maximum record numbers in the report of a topic
 MAX_SUSPECTS = 100_000  # limit of repeated ids per topic; further repeated ids are not judged
 NUMBERS = 4096  # records per read of the second step
 

@@ -73,14 +73,14 @@ def missing_fields(first: Inference, later: Inference) -> dict[str, Any]:
             fields[name] = getattr(later, name)
     if first.status == "ok" != later.status:
         fields["status"] = later.status
-    if fields:  # a report that only repeats fills nothing
+    if fields:  # nothing to amend, because the report only repeats
         _drop_contradictions(fields, first, later)
     if later.meters and later.meters != first.meters and (filled := _merged_meters(first, later, fields)):
         fields["meters"] = filled
     room = max(0, MAX_TAGS - len(first.tags))
     added_tags = [name for name in later.tags if name not in first.tags][:room]
     if USER_EMAIL in added_tags and first.user not in (None, later.user):
-        added_tags.remove(USER_EMAIL)  # another person's address
+        added_tags.remove(USER_EMAIL)  # do not add another person's address
     if added_tags:
         fields["tags"] = {**first.tags, **{name: later.tags[name] for name in added_tags}}
     counts_more = completes_input or _has_additional_counts(first, later)

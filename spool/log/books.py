@@ -34,14 +34,14 @@ LEFT_OUT = "left_out"  # counts left-out tags, not records, so it is in no equat
 # Only for metrics.
 UNCOMPARED = "uncompared"  # repeated reports whose record could not be read
 METER_TOO_LARGE = "meter_too_large"
-CORRECTED = "corrected"  # changes of a closed record
+CORRECTED = "corrected"  # term: changes of a closed record
 UNPLACED = "unplaced"  # arrived before the spans between the call and the agent's run
-PLACED = "placed"  # an unplaced call that got its run
+PLACED = "placed"  # term: unplaced calls that got their run
 # These terms change only by retention and damage.
 EXPIRED = "expired"  # deleted while the topic had no required route
 RETIRED = "retired"  # deleted after every required route had finished
-DAMAGED = "damaged"  # stored but unreadable
-KEPT = "kept"  # records in stored entries, computed when needed
+DAMAGED = "damaged"  # term: records stored but unreadable
+KEPT = "kept"  # term: records in stored entries, computed when needed
 BY_KEEPING = (EXPIRED, RETIRED, DAMAGED)
 
 BY_SUBMISSION = (
@@ -76,7 +76,7 @@ ROUTE_TERMS = (
 
 _by_submission = attrgetter(*BY_SUBMISSION)
 
-TermSums = Mapping[tuple[str, str], int]  # by topic and term
+TermSums = Mapping[tuple[str, str], int]  # numbers by topic and term
 
 
 def is_counter_name(term: str) -> bool:

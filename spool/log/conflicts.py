@@ -13,7 +13,7 @@ from spool.turns.threads import prepare_types
 
 
 class ReportedSum(msgspec.Struct, array_like=True):
-    """The sums that one source reported. None means that it reported no value."""
+    """The sums that one source reported for a call. None means that it reported no value."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None

@@ -1,12 +1,11 @@
 """
 The duplicate window: the ids of recent records, eight bytes each.
 
-A dict has the newest ids and the places (topic and number in one integer) of their records. A fold moves the
-oldest of them into runs, sorted lists of ids whose calls started in the same hour. Runs of the same hour are
-merged.
+A dict has the newest ids and the places (topic and number in one integer) of their records. A fold moves the oldest
+of them into runs, sorted lists of ids whose calls started in the same hour. Runs of one hour are merged.
 
-A run never changes, so other threads may read it, and a plan of new runs can be dropped if its transaction
-fails. The newest ids in runs keep their calls' places for late reports (`spool.log.places`).
+A run never changes, so other threads may read it, and a plan of new runs can be dropped if its transaction fails.
+The newest ids in runs keep their calls' places for late reports (`spool.log.places`).
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ class DuplicateIndex:
                 return place
             for hour in hours:
                 for run in self._runs.get(hour, ()):
-                    at = id & run.mask  # inlined, because a call would cost as much as the check saves
+                    at = id & run.mask  # inlined, because a call would cost as much as it saves
                     is_marked = run.marks[at >> 3] >> (at & 7) & 1
                     if is_marked and id in run and run.arrived_at > now - self._window_s:
                         return self._places.find_place(id) or IN_A_RUN
@@ -386,7 +385,7 @@ class OldestIds:
 
 
 class _Plan:
-    """The runs after a fold."""
+    """A plan of a fold of known ids: the runs after it."""
 
     def __init__(self, index: DuplicateIndex) -> None:
         self._runs = index.runs_by_hour()

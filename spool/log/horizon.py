@@ -29,7 +29,7 @@ class OpenRecords(NamedTuple):
     at: float  # epoch seconds
     topic: str
     first: int
-    next: int  # number after the last record
+    next: int  # number of the next record
 
 
 def require_closed(last: int, closed_below: int) -> None:
@@ -105,7 +105,7 @@ class Horizon:
         young = sorted(recent for recent in newest if recent.at > now - self._hold_s)
         for recent in young:
             self._closed_below[recent.topic] = min(recent.first, self._closed_below.get(recent.topic, 1))
-            # at most the whole time, because the wall clock may have been set back
+            # at most the whole waiting time, because the wall clock may have been set back
             left_s = min(self._hold_s, recent.at + self._hold_s - now)
             self._open.append((timer + left_s, {recent.topic: recent.next}))
 

@@ -91,7 +91,7 @@ _KINDS = (COUNTERS, COUNTED, RECOVERED, TOLD, TOLD_OF, SPANS)
 # -- versions: a submission is refused if its reports have changed ------------------------------------------
 
 
-NOTHING = 0  # version if there is no report
+NOTHING = 0  # version that stands for no report
 
 
 class Expecting(Protocol):

@@ -27,12 +27,12 @@ from spool.log.partial_reports import SPANS, PartialReport
 from spool.record import MAX_TAGS, RUNS, Inference
 
 KEPT_S: Final = 86400.0  # long, because an agent may work for hours
-MOST_RUNS: Final = 32  # runs above a call that its record contains
-MOST_PLACED: Final = 10_000  # calls that one span may link
-LONGEST_GIVEN: Final = 512  # characters of a value from a span; longer values are not remembered
+MOST_RUNS: Final = 32  # maximum runs above a call that its record contains
+MOST_PLACED: Final = 10_000  # maximum calls that one span may link
+LONGEST_GIVEN: Final = 512  # maximum characters of a value from a span; longer values are not remembered
 BESIDE: Final = "beside "  # marks the span above a call that a sibling of another scope may report as well
 PLAIN, STEP, RUN = 0, 1, 2  # kinds of spans: without a sign of AI, around AI calls, the run of an agent
-MANY: Final = 32  # a trace with this number of items gets an index
+MANY: Final = 32  # number of items at which a trace gets an index
 AGE_EVERY_S: Final = 60.0
 
 ROW: Final = Struct(">16s8s8sq")  # packed fields: trace, span, span above, place
@@ -190,7 +190,7 @@ class _Sender:
         self.traces: dict[str, _Trace] = {}
         self.rows: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()
         self.count = 0
-        # Values by number. Later values replace those of forgotten spans.
+        # Values by number, of which those of forgotten spans are replaced.
         self.given: list[GivenValues] = [NOTHING_GIVEN]
         self._numbers: dict[GivenValues, int] = {}
         self._uses: Counter[int] = Counter()

@@ -47,7 +47,7 @@ class PlaceBlock:
 
 
 class _StoredBlock(msgspec.Struct, array_like=True):
-    """The encoding is positional: add new fields only at the end."""
+    """A block of places as it is stored. The encoding is positional: add new fields only at the end."""
 
     arrived_at: float
     ids: bytes

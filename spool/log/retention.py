@@ -29,7 +29,7 @@ def lowest_needed_number(topic: str, limit: int, readers: Iterable[Reader]) -> i
 
 
 class Candidate(NamedTuple):
-    """One of a topic's oldest entries."""
+    """One of a topic's oldest entries, which retention may delete."""
 
     first: int
     records: int
@@ -107,7 +107,7 @@ _log = logging.getLogger(__name__)
 
 
 class DamagedCommits(Exception):
-    """A commit row to delete is unreadable."""
+    """Raised if a commit row that retention would delete is unreadable."""
 
 
 def log_damaged_commits(commits: Sequence[int]) -> None:

@@ -19,7 +19,7 @@ from spool.packed.native import Native
 SPACE = 2**64  # ids are spread evenly over it
 SLICES = 64  # slices of a merge, so that no step blocks other threads for long
 SLICE = 16_384  # ids to compare in a step, for the same reason
-NO_IDS = array("Q")  # ids of a damaged run; its row expires like any other
+NO_IDS = array("Q")  # ids of a damaged run, which expires like any other
 EVERY_ID = b"\xff"  # marks that exclude no id, used after a read from disk
 
 
@@ -33,7 +33,7 @@ class IdRun:
 
     key: int  # key of the stored row
     hour: int
-    arrived_at: float  # arrival of the newest id
+    arrived_at: float  # arrival time of the newest id
     ids: array[int]
     marks: bytes = EVERY_ID
     mask: int = 0  # selects the low end of an id

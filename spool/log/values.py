@@ -18,7 +18,7 @@ from spool.record import Inference, Record, UsageMetric
 
 
 class CounterPoint(msgspec.Struct, frozen=True, gc=False):
-    """A cumulative point. The commit computes the increase and fills in `template`."""
+    """A cumulative point of a counter. The commit computes the increase and fills in `template`."""
 
     series: bytes  # a 16-byte digest of resource, scope, name, unit, attributes and start time
     start_time: int  # 0 if unknown; a first point is then only a base
@@ -46,7 +46,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     pending: int = 0
     # reports that replace the waiting report with their key
     keep: Sequence[PartialReport] = ()
-    forget: Sequence[bytes] = ()  # keys to delete
+    forget: Sequence[bytes] = ()  # keys of reports to delete
     # if one of these versions has changed, the submission is refused with Stale
     expects: Sequence[Expectation] = ()
     heard: Sequence[bytes] = ()  # keys of senders (spool.log.heard)
@@ -88,7 +88,7 @@ class Entry:
     topic: str
     first: int
     committed_at: float  # epoch seconds
-    records: Sequence[Record | None]  # None for a damaged record, which keeps its number and is counted
+    records: Sequence[Record | None]  # records; None for a damaged one, which keeps its number and is counted
 
     @property
     def last(self) -> int:
@@ -140,7 +140,7 @@ class LogStats:
     writable: bool
     last_error: str | None
     alive: bool = True  # False if the committing task has ended; nothing is stored until a restart
-    mount: Mount | None = None  # file system of the files
+    mount: Mount | None = None  # file system that has the files
     wal_bytes: int = 0  # bytes of the write-ahead log, which is moved into the database later
     wal_problem: str = ""  # why the write-ahead log cannot be moved
     commit_s: float = 0.0  # seconds that the running commit or upkeep has taken

@@ -142,7 +142,7 @@ class ItemMemory(Protocol):
 
 
 class NativeFault(Exception):
-    """The module cannot process the input, so Python must do it."""
+    """Raised if the compiled module cannot process the input, so Python must do it."""
 
 
 class Native:

@@ -54,7 +54,7 @@ class PackedSums:
             except self._native.panic as error:
                 self._native.count_fault(error)
                 raise NativeFault from error
-            if at < end:  # Python must add this record
+            if at < end:  # a record that Python must add
                 self._sums.add([_single_record_entry(entry, at - records.begin)])
                 at, done = at + 1, done + 1
                 if done % records_at_once() == 0:

@@ -217,7 +217,9 @@ async def read_incarnation(database: Database) -> str:
 
 
 async def change_settings(database: Database, changes: Mapping[str, float]) -> dict[str, float]:
-    """Each node applies the changes at its next start."""
+    """
+    Change settings that all nodes share, and return all settings. Each node applies the changes at its next start.
+    """
 
     def change_stored_settings(connection: Connection) -> dict[str, float]:
         database.check_standby(connection)

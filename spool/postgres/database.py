@@ -43,7 +43,7 @@ __all__ = [
     "UniqueViolation",
 ]
 
-# for ordinary work; appends and urgent work have one further connection each
+# connections for ordinary work; appends and urgent work have one more each
 POOL = 4
 STATEMENT_S = 35.0  # time limit in seconds for ordinary statements; the server's own limit is shorter
 NOW = "coalesce(%(now)s::float8, extract(epoch FROM clock_timestamp())::float8)"
@@ -72,7 +72,7 @@ class Database:
         self._target = target = DatabaseTarget(dsn=dsn, pooled=pooled, commit_timeout_s=commit_timeout_s)
         self._reachability = Reachability()
         self.name = schema
-        self.schema = quote_name(schema)  # quoted for SQL
+        self.schema = quote_name(schema)  # name of the schema, quoted for SQL
         self._clock = clock
         self._texts: dict[str, bytes] = {}
         lane = partial(Lane, reachability=self._reachability)

@@ -1,10 +1,9 @@
 """
 This gateway's session on a shared database, and the leases that it holds.
 
-A session is a row that is renewed every second. If it is not renewed for SESSION_S, other gateways take
-over its leases and deliveries. This gateway stops its tasks earlier, by its own timer. If the process is
-suspended at that moment, other gateways take its deliveries. When it continues, its results have old fences
-and are ignored.
+A session is a row that is renewed every second. After SESSION_S without a renewal, other gateways take over its
+leases and deliveries. This gateway stops its tasks earlier, by its own timer. If the process is suspended at that
+moment, others take its deliveries; when it continues, its results have old fences and are ignored.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from spool.postgres.migrations import MAY_JOIN, VERSION, accepted_version_parame
 # seconds after the start of a renewal for which this gateway trusts its session; other gateways end it later
 TRUST_S = 4.0
 LOOK_S = 1.0
-WATCH_S = 0.25  # between time checks while the database does not respond
+WATCH_S = 0.25  # seconds between time checks while the database does not respond
 # seconds between two leases that this gateway gives up for an even share
 LET_GO_S = 10.0
 SHOWN_S = 3600.0  # seconds for which ended sessions remain in the list
@@ -192,7 +191,7 @@ class PostgresLeases:
         return await self._database.read(read_nodes)
 
     def publish_settings(self, digests: Mapping[str, str]) -> None:
-        """A running session writes the digests with its next renewal."""
+        """Publish the digests of this node's settings. A running session writes them with its next renewal."""
         if self._told is None or digests != self._told.digests:
             self._told = _Told(digests=dict(digests), since=self._clock.now())
             self._is_written = False

@@ -140,7 +140,7 @@ _OF_CALLS = f"WHERE k.kind <> '{BILLED}'"
 _NONE_FOUND: tuple[str, Mapping[str, Any], int, Sequence[int]] = ("", {}, 0, ())
 # for more sums, a scan of the whole time range is faster than lookups
 MOST_LOOKED_UP = 10_000
-MOST_LISTED = 50_000  # sets of dimensions in a statement
+MOST_LISTED = 50_000  # maximum sets of dimensions in a statement
 
 _LOCK = "SELECT FROM {schema}.ledger_state WHERE name = 'reach' FOR UPDATE"
 
@@ -487,7 +487,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         if "key" in group_columns or chosen or rollup:
             table = billed.sums_source(self.prefix, width, rollup)
             within = self._filtered_sums_sql(table, width, since, until, chosen, parameters)
-        else:  # sums per day are stored
+        else:  # use the sums per day
             within = f"({billed.kept_sums(self.prefix, parameters.add(since), parameters.add(until))}) h WHERE TRUE"
         of_bills = [
             f"arranged & {parameters.add(query.arranged)} <> 0",

@@ -47,7 +47,7 @@ class Changes:
         self._changed = asyncio.Event()
         self._must_load = False  # True if memory lacks the newest commit of `change_any_table`
         self.news: RegistryNews | None = (
-            None  # the changes that tables load now, None while they load everything
+            None  # changes that tables load now, or None while they load everything
         )
 
     def derive_secret(self, use: str) -> bytes:

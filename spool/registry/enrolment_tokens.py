@@ -33,7 +33,7 @@ STATES = (ACTIVE, USED_UP, EXPIRED, REVOKED)
 MAX_USES = 1_000_000
 MAX_LIFE_S = 366 * 86_400.0
 MAX_SERIAL = 64
-KEPT_S = 90 * 86_400.0  # seconds after which an ended token leaves the list
+KEPT_S = 90 * 86_400.0  # seconds for which an ended token stays in the list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

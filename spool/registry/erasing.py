@@ -30,8 +30,8 @@ PEOPLE = frozenset(
 )
 AUTHORS = frozenset(("author", "actor", "account", "assignee"))
 MEMBERS = "members"  # field with the e-mail addresses of a role's members
-FINDING = "finding"  # column of insights
-MAX_PLACES = 1000  # texts that a report lists
+FINDING = "finding"  # column that identifies an insight
+MAX_PLACES = 1000  # maximum texts that a report lists
 
 
 class TextPlace(NamedTuple):

@@ -94,7 +94,7 @@ class Insight:
     found_at: float | None
     present: bool
     touched: bool
-    concerns: str = ""  # as JSON, "" for None
+    concerns: str = ""  # filter as JSON, "" for None
     severity: str = ""
 
     @property

@@ -45,7 +45,7 @@ FAILING_TOO_LONG_S = 900.0  # after this time, a failing channel counts as down
 MAX_WAITING = 1_000  # per channel
 # stored finished notifications of all channels
 MAX_OVER = 10_000
-KEPT_S = 30 * 86400.0  # of finished notifications
+KEPT_S = 30 * 86400.0  # seconds for which finished notifications are stored
 MAX_TITLE = 256
 MAX_TEXT = 4096
 MAX_FIELDS = 32
@@ -56,7 +56,7 @@ MAX_CSV = 128 * 1024  # bytes; a longer list loses its last rows
 
 NOT_ARRIVING = "delivery"  # category of critical insights
 _WARNINGS = frozenset({"budget", "reliability", "spend"})
-_DEAR = Decimal(100)  # dollars of cost impact from which on an insight is a warning
+_DEAR = Decimal(100)  # dollars of cost impact above which an insight is a warning
 
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _KIND = re.compile(r"[a-z_]{1,64}(\.[a-z_]{1,64})?")

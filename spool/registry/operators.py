@@ -64,7 +64,7 @@ class Operator:
     password: bytes = field(repr=False)
     disabled: bool = False  # the operator cannot sign in by any method
     issuer: str = ""  # OpenID provider, "" for a Tollhouse account
-    subject: str = ""  # id at the provider
+    subject: str = ""  # id of the account at the provider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,11 +99,11 @@ class Session:
     address: str  # at sign-in
     ends_at: float  # time at which the session ends even if it is in use
     issuer: str = ""  # OpenID provider, "" for a password or a link
-    subject: str = ""  # id at the provider
+    subject: str = ""  # id of the person at the provider
     # id by which the provider can end the session
     provider_session: str = ""
     groups: str = "[]"  # groups at the provider, a JSON list
-    refreshes: bool = False  # as in Person
+    refreshes: bool = False  # as in `Person`: whether Tollhouse asks the provider again
 
     @property
     def id(self) -> str:

@@ -98,7 +98,8 @@ class Registry:
         self.inventory = InventoryTable(changes)
         self.recommendations = RecommendationTable(changes)
         self.statements: Statements = StatementTable(changes)
-        self.frozen_rates = PlainDocuments(changes, "frozen_rates", unaudited=("days",))  # rates by month
+        # exchange rates by month
+        self.frozen_rates = PlainDocuments(changes, "frozen_rates", unaudited=("days",))
         self.billed_invoices = PlainDocuments(changes, "billed_invoice")
         # cells of spool.ledger.groups
         self.group_costs = PlainDocuments(changes, "group_costs", unaudited=("cells",))

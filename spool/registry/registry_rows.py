@@ -34,7 +34,7 @@ Rewriting = Callable[[str, str, Mapping[str, Any]], Mapping[str, Any]]
 class RegistryRows(DocumentRows, Protocol):
     """The rows within one transaction. `put...` replaces the row with the same id (see ROW_IDS)."""
 
-    def all(self, kind: type[T]) -> Sequence[T]: ...  # ordered by id
+    def all(self, kind: type[T]) -> Sequence[T]: ...  # all rows of a kind, ordered by id
 
     def find(self, kind: type[T], id: str | bytes) -> T | None: ...
 
@@ -107,7 +107,7 @@ class RegistryRows(DocumentRows, Protocol):
 
     def insight_page(self, query: ListQuery) -> ListPage[Insight]: ...
 
-    def comments(self, insight: str) -> Sequence[Comment]: ...  # ordered by id
+    def comments(self, insight: str) -> Sequence[Comment]: ...  # comments ordered by id
 
     def add_comment(self, comment: Comment) -> Comment:
         """Add a comment. Return it with its new id, which is never reused."""

@@ -46,7 +46,7 @@ from spool.registry.permission_sets import (
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_dimensions, check_one_of, check_text, optional_text, storable_text
 
-COUNTED_TYPES = tuple(COST_TYPES)  # of counted costs
+COUNTED_TYPES = tuple(COST_TYPES)  # names of the counted cost types
 ROLE_COST_TYPES = (*COUNTED_TYPES, *BILLED_TYPES)
 
 
@@ -466,7 +466,7 @@ def _visible_parts(role: Role) -> Iterator[tuple[RoleFilter, ...]]:
         yield role.filters
 
 
-EVERYTHING = Roles(()).person_rights("", base=ADMIN)  # of an Admin
+EVERYTHING = Roles(()).person_rights("", base=ADMIN)  # rights of an Admin
 
 
 def check_role_draft(draft: NewRole, limits: RoleLimits) -> NewRole:

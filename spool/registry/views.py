@@ -28,7 +28,7 @@ from spool.registry.texts import check_dimensions, check_one_of, check_text, sto
 
 MAX_NAME = 200
 MAX_VALUE = 256  # characters of a value, as in the ledger
-MAX_VALUES = 1000  # in a filter
+MAX_VALUES = 1000  # maximum values in a filter
 MAX_GROUPS = 8
 MAX_CHANNELS = 50  # channels per kind of connection
 MAX_PERCENT = 1_000_000
@@ -158,7 +158,7 @@ class Anomalies(AnomalySettings, frozen=True, kw_only=True, forbid_unknown_field
     threshold_type: str = AUTOMATIC  # also a type of a newer release
 
 
-# they name dimensions
+# fields that name dimensions
 DIMENSIONAL = frozenset(("filter", "principal_dimension", "group_by"))
 
 

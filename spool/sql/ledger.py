@@ -64,7 +64,7 @@ def among_dearest(
 
 
 TABLES = {HOUR_S: "hours", DAY_S: "days"}
-METERS = "meters"  # for all widths
+METERS = "meters"  # table of the meters of sums of all widths
 # tables of rollups, and of the marks of existing rollups
 ROLLUPS, ROLLED = "rollups", "rolled"
 # names of amounts in other currencies begin with "charge.", so they sort between these texts

@@ -76,7 +76,7 @@ def lineage_sql(sets: str, column: str, *, has_below: bool, seen: str = "") -> s
     names = {"sets": sets, "rest": REST, **_seen_parts(seen)}
     and_below = _AND_BELOW.format(**names) if has_below else ""
     own = f"(SELECT unit_run FROM {sets} WHERE {column} IN :numbers) s"
-    if seen:  # all visible sets are read, because the time would reveal whether a hidden set has the unit
+    if seen:  # read all visible sets, because the time would reveal whether a hidden set has the unit
         own = f"(SELECT s.unit_run FROM seen v JOIN {sets} s ON s.id = v.id WHERE s.{column} + 0 * v.id IN :numbers) s"
     return _LINEAGE.format(own=own, and_below=and_below, **names)
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 WORK, SETS, NAMES, UNLISTED = "work", "work_units", "work_names", "work_unlisted"
 _COLUMNS = {name: f"unit_{name}" for name in UNITS}
 _PARENT = "parent_run"
-_SET = (*_COLUMNS.values(), _PARENT)  # of a set
+_SET = (*_COLUMNS.values(), _PARENT)  # columns of a set of units
 _NAMES = ", ".join(_SET)
 _RUN = _SET.index(_COLUMNS[RUN])
 # Columns of a place in the trees of runs. The parent matters only for an unlisted run.
@@ -67,7 +67,7 @@ class SqlWorkRows(ABC):
     shown: ClassVar[Sequence[str]]
     about: ClassVar[str]
     prefix: ClassVar[str]
-    cast: ClassVar[Mapping[str, str]] = {}  # if not bigint
+    cast: ClassVar[Mapping[str, str]] = {}  # column types other than bigint
     listed: ClassVar[str]  # query for numbers, which replace {} as a list with commas
     hexadecimal: ClassVar[str]  # expression of {} as 16 hexadecimal digits
     _tables: SqlConnection

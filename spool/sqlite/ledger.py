@@ -269,8 +269,8 @@ class SqliteLedgerRows(SqlLedgerRows):
         columns = ", ".join(
             ["h.start" if by_start else "0", "k.status", "k.cost_source", *names, *needed_columns.sums]
         )
-        # Names come first in GROUP BY. Status and cost source come last, because most rows have the same two
-        # values, which therefore separate few rows.
+        # Names come first in GROUP BY, and status and cost source last, because most rows have the same two
+        # values.
         places = (*self._group_terms(query, 4), *range(1 if by_start else 2, 4))
         grouped = ", ".join(map(str, places))
         width, since, until, _ = spans[0]
@@ -394,7 +394,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         terms, wanted = filter_condition(query.without_units() if query.unit else query)
         exist = f"SELECT EXISTS (SELECT 1 FROM keys k WHERE ({others}){terms})"
         [has_others] = self._connection.execute(exist, (*newest_outcome, *wanted)).fetchone()
-        if not has_others:  # in most cases
+        if not has_others:  # the usual case: all sets have the most frequent outcome
             return ()
         within, values = self._span_sums_sql(span, query)
         others_sql = f"{within} AND key IN (SELECT id FROM keys k WHERE {others})"
@@ -565,7 +565,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         if "key" in group_columns or of_keys or rollup:
             table = billed.sums_source(self.prefix, width, rollup).replace("{schema}.", "")
             within, values = self._filtered_sums_sql(table, width, since, until, of_keys, keys)
-        else:  # sums per day are stored
+        else:  # use the sums per day
             within = f"({billed.kept_sums(self.prefix, '?1', '?2')}) h WHERE TRUE".replace("{schema}.", "")
             values = (since, until)
         # Joining the dimensions to each row would cost more than adding up the rows first.

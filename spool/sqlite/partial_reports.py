@@ -84,7 +84,7 @@ def write_changes(connection: sqlite3.Connection, changes: Mapping[bytes, Partia
 # -- senders that reported calls -----------------------------------------------------------------------------
 
 
-STEP = 500  # deleted per transaction
+STEP = 500  # reports deleted per transaction
 
 _NOTE = "INSERT INTO heard (at, key, count, senders) VALUES (?, ?, ?, ?)"
 _HEARD = "SELECT at, senders FROM heard WHERE at >= ? ORDER BY id"

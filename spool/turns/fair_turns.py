@@ -32,7 +32,7 @@ LEAST_STEP_S: Final = 0.00005
 # length of a step if no other party is active
 ALONE_S: Final = 0.004
 MEMORY_S: Final = 2.0  # time constant of past use, which counts half after 1.4 s
-# a party that committed within this time may commit more at any moment
+# seconds; a party that committed within them may commit more at any moment
 LATELY_S: Final = 2.0
 # while a party committed within this time, no other party counts as alone
 RECENT_S: Final = 10.0
@@ -49,7 +49,7 @@ REST: Final = 4.0
 FAR_LESS: Final = 2.0
 # Weighted use, a tenth of the time. A party with less use waits for nobody.
 HEAVY_S: Final = 0.2
-# parties that are searched for a lighter one
+# maximum parties that are searched for a lighter one
 MOST_LOOKED_AT: Final = 64
 _RENEW_S: Final = 0.1  # seconds between updates of the weight
 QUIET_S: Final = 1.0  # seconds after the last request until the process counts as quiet
@@ -88,8 +88,8 @@ class FairTurns:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.weight = 1.0
-        self.are_shared = False  # several are active
-        self.commits_are_shared = False  # several committed recently
+        self.are_shared = False  # True if several parties are active
+        self.commits_are_shared = False  # True if several parties committed recently
         # whether a lighter party than the holder of the thread for long jobs has a request
         self.is_wanted = False
         self.aside: Party | None = None  # holder of the thread for long jobs
@@ -98,11 +98,11 @@ class FairTurns:
         self._renew_at = self._forget_at = 0.0
         self._parties: dict[str, Party] = {}
         self._in_hand: dict[str, Party] = {}
-        # who committed recently
+        # parties that committed recently
         self._submitting: dict[str, Party] = {}
         self._waiting: dict[str, Party] = {}
         self._is_looking = False  # whether the next pass of the event loop runs `_let_waiting_continue`
-        self._left_s = STEP_S  # in this pass
+        self._left_s = STEP_S  # seconds left in this pass of the event loop
         self._timer: asyncio.TimerHandle | None = None
         self._for_thread: list[tuple[Party, asyncio.Future[None]]] = []
         self.last_step_s = 0.0

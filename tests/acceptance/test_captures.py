@@ -43,7 +43,7 @@ COUNTER_WAIT_S = 2.0
 # While sending, nothing closes, because later reports depend on order by design. The stop closes everything.
 # After a start, counters wait until the calls that were open before it are known.
 WHILE_SENDING, AFTERWARDS = "10h", "0s"
-SETTLED_S = 300.0  # how long the test waits until sums of counters are reversed
+SETTLED_S = 300.0  # how many seconds the test waits until sums of counters are reversed
 CONFIG = """
 [server]
 listen = "127.0.0.1:0"
@@ -64,7 +64,7 @@ path = "records.ndjson"
 """
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
-Posted = tuple[str, SentRequest]  # the product family and the request
+Posted = tuple[str, SentRequest]  # a request that was sent: the product family and the request
 Counted = tuple[str, ...]  # the outcome and the tokens of one call; an unknown number of tokens is 0
 
 
@@ -99,9 +99,9 @@ def is_counter(posted: Posted) -> bool:
 class Order:
     name: str
     requests: Callable[[], list[Posted]]
-    # how the server ends, by the number of tenths of the requests that were sent before
+    # how the server ends, by the number of tenths of the requests that were sent before the end
     ends: Mapping[int, int] = field(default_factory=dict)
-    counters_first: bool = False  # send counters, and wait until they are decided, before everything else
+    counters_first: bool = False  # whether counters are sent, and decided, before everything else
 
 
 # In `make test`, each order has two properties, because a replay takes six seconds of processor time.
@@ -140,7 +140,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     )
     (tollhouse.directory / "upstream.key").write_text("upstream-secret\n")
     use_case = ("--use-case", SEND_AI_TELEMETRY)
-    tollhouse.start()  # commands are faster with a running server
+    tollhouse.start()  # commands are faster if a server runs
     keys = {family: tollhouse.key(family, *use_case, "--label", f"team={family}") for family in FAMILIES}
     tollhouse.stop()
     return tollhouse.directory, keys
@@ -161,7 +161,7 @@ def replayed(
     try:
         tollhouse.start()
         _send(tollhouse, keys, request.param)
-        tollhouse.stop()  # a stop closes open records
+        tollhouse.stop()  # a stop of the server closes open records
         tollhouse.config.write_text(CONFIG.format(upstream=upstream.url, hold=AFTERWARDS))
         tollhouse.start()
         wait_for(lambda: _waiting(tollhouse) == 0, 300, "every counter is decided")
@@ -190,7 +190,7 @@ def _send(tollhouse: Tollhouse, keys: Mapping[str, str], order: Order) -> None:
     for place, how in places:
         _post_all(tollhouse, keys, requests[begin:place])
         _end_while_sending(tollhouse, how, keys, requests[place : place + 20])
-        begin = place  # send the interrupted requests again, as senders would
+        begin = place  # send the interrupted requests again, as senders would do
     _post_all(tollhouse, keys, requests[begin:])
 
 

@@ -86,7 +86,7 @@ def test_kill_9_while_devices_enrol(installations: Any) -> None:
             sent[rng.randrange(len(sent))].result()
             gateway.kill()
         answers |= {name: answer for name, answer in (task.result() for task in sent) if answer}
-        # every device repeats its first enrolment, as if its answer had been lost
+        # every device repeats its first enrolment under the token, as if its answer had been lost
         gateway.start()
     answers = {name: answer or "" for name, answer in map(enrol, waiting)}
     keys = [answer for answer in answers.values() if answer.startswith("thd_")]

@@ -108,7 +108,7 @@ def test_each_laptop_that_does_not_report_is_named_with_its_cause(installations:
     }
     first = next(pages(house, "state=losing&sort_key=id"))
     assert ("down-0", "is used while the agent is stopped") == (first["id"], first["causes"][0]["words"])
-    # no call arrived from the laptops whose agents claim that they report
+    # no call arrived from the laptops whose agents claim that an assistant reports
     assert {"unused"} == {
         row["state"] for row in pages(house, "state=unused") if row["id"] in laptops("liar")
     }
@@ -133,7 +133,7 @@ def test_each_laptop_that_does_not_report_is_named_with_its_cause(installations:
         ("reporting", 180),
     ):
         assert f'tollhouse_fleet_assistants{{assistant="copilot",state="{state}"}} {number}.0' in text
-    # the insights: one per cause and team
+    # the insights about the fleet: one per cause and team
     found = house.json("insights", "check") and house.json("insights", "list", "--limit", "100")["insights"]
     titles = {row["title"] for row in found}
     assert {

@@ -11,7 +11,7 @@ import pytest
 
 WINDOWS = 60  # single windows may contain work that follows a start
 WINDOW_S = 1.0
-MOST_PER_S = 5.0  # one task that wakes ten times a second exceeds this
+MOST_PER_S = 5.0  # a process with one task that wakes ten times a second exceeds this number
 
 
 def wakeups(pid: int) -> int:

@@ -32,9 +32,10 @@ MODELS = ("gpt-4o", "gpt-4o-mini", "claude-sonnet-4-5", "acme-large")
 TEAMS = ("search", "support", "")
 SHADOWS = "[sources.openrouter]\ncount = false"
 TRACES = "/v1/traces"
-EACH_ROUND = {"accepted": 80, "duplicates": 8, "amended": 3}  # each round has at least these counts
+# each round of the month has at least these counts of requests
+EACH_ROUND = {"accepted": 80, "duplicates": 8, "amended": 3}
 
-Sent = tuple[str, bytes]  # the path and the body of a request
+Sent = tuple[str, bytes]  # a sent request: its path and body
 Group = tuple[str, ...]
 Sums = tuple[int, int, int, int, Decimal, Decimal, Decimal]
 

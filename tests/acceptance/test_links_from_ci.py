@@ -101,7 +101,7 @@ def test_github_links_branch_and_merge_commit(runner: Runner) -> None:
     assert [linked] == runner.links()
     wait_for(lambda: runner.calls() == {PULL_REQUEST: 1, None: 2}, 60, "the linked branch")
     merged = {**GITHUB_EVENT, "github.event.pull_request.closed_at": "2100-01-01T00:00:00Z", MERGED: COMMIT}
-    for _ in range(2):  # a job may run again
+    for _ in range(2):  # a CI job may run again, so link the pull request twice
         runner.run(step["run"], of_github(merged, runner))
     commit = {"commit": COMMIT, "pull_request": PULL_REQUEST, "author": "ci-links"}
     assert [{**linked, "until": "2100-01-01"}, commit] == runner.links()
@@ -111,7 +111,8 @@ def test_github_links_branch_and_merge_commit(runner: Runner) -> None:
 
 def test_gitlab_links_branch_and_merge_commit(runner: Runner) -> None:
     """The first CI job runs for a merge request, the second one after the merge."""
-    before = "\n".join(GITLAB[".link"]["before_script"][1:])  # without the installation of packages
+    # the commands before the job's script, without the installation of packages
+    before = "\n".join(GITLAB[".link"]["before_script"][1:])
     environment = {"TOLLHOUSE_URL": runner.url, "TOLLHOUSE_EVENTS_KEY": runner.key}
 
     def run(job: str, **variables: str) -> None:

@@ -72,7 +72,7 @@ def test_commands_print_what_pages_show(tmp_path: Path, monkeypatch: pytest.Monk
         directory.mkdir()
         monkeypatch.chdir(directory)
         write_bill(directory / "costs-2026-10.json")
-        assert 0 == CliRunner().invoke(main, ["init"]).exit_code  # it creates the data directory
+        assert 0 == CliRunner().invoke(main, ["init"]).exit_code  # this command creates the data directory
         for command, output in ((command, output) for each, command, output in RUN if each == page):
             assert command.startswith("tollhouse ")
             done = CliRunner().invoke(main, command.split()[1:])

@@ -27,7 +27,8 @@ from tests.processes.copied import ROOT
 
 LINES, PAGE = ROOT / "docs/develop/benchmarks.ndjson", ROOT / "docs/develop/benchmarks.md"
 PLOT = ROOT / "docs/images/benchmarks.svg"
-SHAPES = {"100": "real-100x8", "10": "real-10x32", "1": "real-1x64"}  # by the number of calls in a request
+# the load shape by the number of calls in a request
+SHAPES = {"100": "real-100x8", "10": "real-10x32", "1": "real-1x64"}
 TOLLHOUSE, COLLECTOR = "tollhouse", "collector, fsync"
 COMPARED = {
     TOLLHOUSE: "Tollhouse",

@@ -35,13 +35,13 @@ FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
 NAMES = 1_000_000 if FULL else 20_000
 BATCH = 5000
 CALLS = 20_000
-BYTES_ON_DISK, BYTES_IN_MEMORY = 150, 20  # limits for a name
-EMPTY_BYTES = 1 << 20  # of a table without names
+BYTES_ON_DISK, BYTES_IN_MEMORY = 150, 20  # limits in bytes for one more name: on disk and in memory
+EMPTY_BYTES = 1 << 20  # size in bytes of a table without names
 MOST_RATIO = (
     20  # limit of the time of a link beside all names, as a multiple of the time beside few; measured: 1 to 2
 )
 ROOT = Actor("root", "local")
-BELOW = b"b" * 32  # key of a laptop
+BELOW = b"b" * 32  # the key of a laptop, under which its calls arrive
 
 
 def address(number: int) -> str:

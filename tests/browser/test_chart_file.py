@@ -93,7 +93,7 @@ def test_a_file_has_the_figures_of_the_table(month: Tollhouse, open_console: Ope
     assert cells == {place: text for place, (text, _) in bars.items()}
     largest = max(bars.values(), key=lambda bar: bar[1])
     for text, height in bars.values():
-        most = amount(largest[0])  # both amounts are rounded to a cent
+        most = amount(largest[0])  # both amounts of the chart are rounded to a cent
         assert abs(height / largest[1] * most - amount(text)) < 0.011
     past = [title.rpartition(": ")[2] for title in titles(root, "path") if ", earlier period: " in title]
     assert [row[-2] for row in reversed(rows) if amount(row[-2])] == past

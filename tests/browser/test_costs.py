@@ -223,7 +223,8 @@ def test_a_print_is_one_page_without_controls(console: Console) -> None:
           .map((each) => [each.getAttribute("class"), getComputedStyle(each).fill]))"""
     )
     greys = [[float(part) for part in re.findall(r"[\d.]+", fill)] for fill in fills.values()]
-    assert all(max(grey) - min(grey) < 0.05 for grey in greys), fills  # as in color(srgb 0.2 0.21 0.23)
+    # browsers state a grey as in color(srgb 0.2 0.21 0.23)
+    assert all(max(grey) - min(grey) < 0.05 for grey in greys), fills
     lights = sorted(sum(grey) / 3 for grey in greys)
     assert all(other - one > 0.05 for one, other in pairwise(lights)), fills
     assert len(lights) > 3
@@ -276,7 +277,8 @@ def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
     expect(page.get_by_text("Last week (UTC)")).to_be_visible()
     expect(page.locator(".faint").get_by_text("Before: $")).to_be_visible()
     console.settle()
-    expect(page.locator(".head strong")).to_be_visible()  # when it is known, it moves the chart down
+    # the text above the chart appears only when it is known, and then moves the chart down
+    expect(page.locator(".head strong")).to_be_visible()
     console.press_bar(place=4, of=7)
     expect(page).to_have_url(re.compile(r"from=\d{4}-"))
     day = dict(parse_qsl(urlsplit(page.url).fragment.partition("?")[2]))["from"]
@@ -507,7 +509,8 @@ def test_a_segment_leads_to_its_group_on_its_day(console: Console) -> None:
     tip = page.locator(".tip")
     expect(tip.locator(".pointed")).to_contain_text(name)
     shown = tip.locator("strong").inner_text()
-    expect(tip).to_contain_text(f"earlier period, {shown[:3]} ")  # the same weekday
+    # the bar of the earlier period is of the same weekday
+    expect(tip).to_contain_text(f"earlier period, {shown[:3]} ")
     segment.click()
     expect(page.get_by_role("link", name=f"team: {name}")).to_be_visible()
     console.has_address("&to=")
@@ -806,7 +809,8 @@ def test_the_cost_of_a_pull_request_and_its_runs(house: Tollhouse, open_console:
     console = open_console(house)
     console.open("/costs")
     page = console.page
-    page.get_by_label("Group by").select_option("pull_request")  # one click opens the list, one chooses
+    # one click opens the list "Group by", and one chooses a value
+    page.get_by_label("Group by").select_option("pull_request")
     page.locator("tbody").get_by_role("link", name=name).click()
     runs = page.get_by_role("region", name="Agent runs").locator("tbody tr")
     expect(runs).to_have_count(3)
@@ -821,7 +825,7 @@ def test_the_cost_of_a_pull_request_and_its_runs(house: Tollhouse, open_console:
     expect(page.get_by_text("Started by run")).to_be_visible()
     calls_shown = page.get_by_role("region", name="Calls").locator("tbody tr")
     expect(calls_shown).to_have_count(1)
-    calls_shown.first.get_by_role("link").click()  # from a call back to its pull request
+    calls_shown.first.get_by_role("link").click()  # a link leads from a call back to its pull request
     page.get_by_role("dialog").get_by_role("link", name=name).click()
     expect(page.get_by_role("heading", level=2).first).to_have_text(f"Pull request {name}")
     expect(runs).to_have_count(3)

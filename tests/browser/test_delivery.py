@@ -202,7 +202,8 @@ def test_forwarding_has_settings_to_copy(console: Console, tmp_path: Path) -> No
     console.open("/delivery")
     page = console.page
     page.get_by_role("link", name="Forward", exact=True).last.click()
-    expect(page.get_by_role("heading", level=2)).to_have_count(6)  # the first tests an address and a key
+    # the first of these sections tests an address and a key
+    expect(page.get_by_role("heading", level=2)).to_have_count(6)
     assert 1 == console.clicks()
     texts = page.locator("pre code").all_inner_texts()
     found = [loaded(tmp_path, text) for text in texts]

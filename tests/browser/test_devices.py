@@ -81,7 +81,7 @@ def test_a_device_is_admitted_and_deleted(house: Tollhouse, open_console: OpenCo
     console.screenshot("devices-admit")
     dialog.get_by_role("button", name="Admit a device").click()
     expect(row).to_contain_text("never seen")
-    # the device has not reported yet
+    # the device has not reported yet, so the row says "never"
     expect(row.get_by_role("cell", name="never", exact=True)).to_have_count(1)
     row.get_by_role("link").click()
     expect(dialog.get_by_role("button", name="Delete")).to_be_visible()

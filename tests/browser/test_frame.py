@@ -61,7 +61,7 @@ def test_the_search_leads_to_pages_costs_and_calls(console: Console) -> None:
         expect(page.get_by_role("searchbox")).to_be_focused()
         page.keyboard.type(text)
         if address.startswith("#/calls"):
-            console.expects("404")  # the record does not exist, and the page says so
+            console.expects("404")  # the record of this address does not exist, and the page says so
         page.keyboard.press("Enter")
         page.wait_for_url(f"**/{address}")
         page.keyboard.press("Escape")

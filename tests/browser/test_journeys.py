@@ -27,7 +27,7 @@ from tests.browser.trouble import REFUSED, RefusingUpstream
 
 MOST_CLICKS = 3
 PLANTS = "spike,missing-price,doubled-source,stopped-sender,losing-laptop"
-TEAMS = "https://example.com/workflows/1"  # nothing is sent to it
+TEAMS = "https://example.com/workflows/1"  # a made-up address of a Teams workflow, to which nothing is sent
 
 
 @pytest.fixture(scope="module")

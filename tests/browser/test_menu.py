@@ -69,7 +69,7 @@ def test_one_menu_is_open_and_a_click_outside_closes_it(console: Console) -> Non
             expect(menus).to_be_in_viewport(ratio=1)
             assert 0 == console.overhang()
             if row == 1:
-                dots(console, row).click()  # a second click closes it
+                dots(console, row).click()  # a second click on the button closes the menu
                 expect(menus).to_have_count(0)
             else:
                 address = console.page.url

@@ -142,7 +142,7 @@ def compare_page(console: Console, state: dict[str, str]) -> None:
     legend = page.locator(".legend li").filter(has_text="earlier period")
     # the chart of an old time that is stored by day has no bars of hours
     if legend.count():
-        # the bars leave the others out
+        # the bars of the chart leave out rows without a name
         named = [row for row in report["rows"] if row[query["by"]] is not None]
         drawn = sum(Decimal(row["previous"]["cost"]) for row in named)
         assert abs(amount(legend.locator("span.faint").inner_text()) - drawn) <= CENT, state

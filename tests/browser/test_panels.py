@@ -55,7 +55,7 @@ def test_keys_and_clicks_move_between_rows(console: Console) -> None:
     links.first.click()
     expect(chosen).to_have_text(times[0])
     expect(panel(console).get_by_text("1 of 40")).to_be_visible()
-    console.page.keyboard.press("ArrowUp")  # there is no row above
+    console.page.keyboard.press("ArrowUp")  # there is no row above the first one, so the key changes nothing
     console.page.keyboard.press("ArrowDown")
     expect(panel(console).get_by_text("2 of 40")).to_be_visible()
     panel(console).get_by_role("button", name="Next row").click()

@@ -37,7 +37,7 @@ def late(console: Console, path: str) -> Iterator[None]:
     with console.page.expect_request(held):
         yield
     console.page.wait_for_timeout(300)  # milliseconds in which a form would open too early
-    console.page.unroute_all()  # all requests that wait continue
+    console.page.unroute_all()  # let all requests that wait continue
 
 
 @pytest.fixture(scope="module")

@@ -158,7 +158,7 @@ def test_a_session_is_linked_to_a_pull_request(worked: Tollhouse, open_console: 
     expect(page.locator(".numbers dd").first).to_have_text("$3.30")
     expect(linked).to_contain_text("root@")
     console.has_address("unit=pull_request")
-    viewer.open(f"/work?{page.url.partition('?')[2]}")  # the address can be given to others
+    viewer.open(f"/work?{page.url.partition('?')[2]}")  # the address of the page can be given to other people
     expect(viewer.page.get_by_role("region", name="Links").locator("tbody tr")).to_have_count(1)
     expect(viewer.page.get_by_role("region", name="Links").get_by_role("button")).to_have_count(0)
     console.open(f"/work?{page.url.partition('?')[2]}")

@@ -24,7 +24,7 @@ SNAPSHOTS = {
 _WORDS = ("The toll ", "is one ", "penny.")
 _ARGUMENTS = '{"city": "Bath"}'
 ARGUMENTS = (
-    "arguments of the tool"  # key in a request under which the provider itself puts the tool's arguments
+    "arguments of the tool"  # the key of a request under which this provider puts the tool's arguments
 )
 
 Event = tuple[str | None, dict[str, Any]]  # the name and the data of one server-sent event

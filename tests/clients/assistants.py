@@ -132,7 +132,8 @@ def _gemini_settings(place: Place, page: str, authentication: str) -> str:
             "security": {"auth": {"selectedType": authentication}},
             "privacy": {"usageStatisticsEnabled": False},
             "general": {"disableAutoUpdate": True, "maxAttempts": 2},
-            "model": {"generationConfig": {"maxRetries": 0}},  # settings of the library that Qwen Code uses
+            # settings of the library with which Qwen Code calls the model
+            "model": {"generationConfig": {"maxRetries": 0}},
         }
     )
 

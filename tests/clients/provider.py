@@ -48,7 +48,8 @@ class Provider(Loopback):
         self._failed: set[tuple[str, str]] = set()
         self.tool = ""  # suffix of the tool to call; empty for the first offered tool
         self.turns: list[Any] = []  # the conversation in each request; collected while `tool` is set
-        self.starts_agents = ""  # name of the tool with which an agent starts another, two levels deep
+        # name of the tool with which an agent starts another one, for agents that are nested two levels deep
+        self.starts_agents = ""
         super().__init__(_handler(self))
 
     def figures(self) -> Figures:

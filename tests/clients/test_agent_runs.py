@@ -22,7 +22,7 @@ from tests.clients.test_assistants import OF_OPENCODE, claude_code_cost, told
 
 pytestmark = pytest.mark.clients
 
-# OTEL_RESOURCE_ATTRIBUTES, and the tags that calls have from it.
+# A value of OTEL_RESOURCE_ATTRIBUTES, and the tags that calls get from it.
 STATED = (
     "vcs.repository.url.full=https://github.com/acme/shop.git,vcs.ref.head.name=fix-totals,"
     f"vcs.ref.head.revision={'9fceb02d' * 5},vcs.change.id=42,ticket=SHOP-7"
@@ -85,7 +85,8 @@ def test_each_call_has_the_run_of_its_agent(delegating: Stand, tmp_path: Path, a
     assert_same(expected, without_names(records))
     assert how.calls == calls_by_level(records, has_main_run=how.has_main_run)
     sessions = {record["session"] for record in records}
-    assert len(sessions) == (2 if assistant == "opencode" else 1)  # each agent of opencode has a session
+    # opencode states a session for each of its agents
+    assert len(sessions) == (2 if assistant == "opencode" else 1)
     spent = sum(map(claude_code_cost, calls), Decimal(0)) if assistant.startswith("claude_code") else None
     stand.keep(f"{assistant}_agents", "delegation", expected, tmp_path, cost=spent)
 

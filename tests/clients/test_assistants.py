@@ -20,8 +20,8 @@ from tests.clients.journal import Call, assert_same, of_record, without, without
 
 pytestmark = pytest.mark.clients
 
-# The text is the path before the provider's version. The provider then succeeds, always fails, or fails
-# every other time.
+# For each run, the path before the provider's version. With these paths, the provider succeeds, always fails,
+# or fails every other time.
 RUNS = {"prompt": "", "failure": "/fail-500", "retry": "/flaky-500"}
 
 
@@ -37,17 +37,18 @@ def told(assistant: str, run: str, calls: list[Call]) -> list[Call]:
     kept = [replace(call, request_id=None, response_model=None) for call in calls]
     if (
         assistant == "claude_code"
-    ):  # Claude Code's log records have the response model, its spans the requested model
+    ):  # Claude Code's log records have the model that answered, and its spans have the requested one
         answered = [call.response_model or call.request_model for call in calls]
         kept = [replace(call, request_model=model) for call, model in zip(kept, answered, strict=True)]
     if assistant.startswith("claude_code") and run != "prompt":
         kept = _with_one_failure(kept, run)
     if assistant == "codex" and run == "failure":
-        return []  # Codex ends without reporting
+        return []  # a failed run of Codex ends without a report
     if assistant == "qwen_code":
-        kept = [without("cache_write_tokens")(call) for call in kept]  # Qwen Code uses Gemini's usage fields
+        # Qwen Code reports tokens by Gemini's names, which have no cache writes
+        kept = [without("cache_write_tokens")(call) for call in kept]
     if assistant == "copilot_cli":
-        # The CLI reports this provider, whatever provider is configured.
+        # Copilot CLI reports this provider, whatever provider is configured.
         kept = [replace(call, provider="github") for call in kept]
     return kept
 

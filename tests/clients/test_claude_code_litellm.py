@@ -89,11 +89,11 @@ def reported(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> It
             calls[run] = provider.journal.calls()[before:]
             assert served == len(calls[run])
             wait_for(lambda sent=sent: _is_logged(relay, sent), 60, "the batch of the generic callback")
-            proxy.stop()  # sends the remaining spans
+            proxy.stop()  # the proxy sends its remaining spans when it stops
             spent = sum((cost(call) for call in calls[run] if call.status == "ok"), Decimal(0))
             requests = [without_tools(request) for request in relay.sent_hours()[sent:]]
             keep(FAMILY, run, calls[run], requests, home, place, cost=spent)
-        tollhouse.stop()  # closes open records
+        tollhouse.stop()  # the server closes its open records when it stops
         tollhouse.start()
         tollhouse.wait_until_drained()
         records = [one for one in tollhouse.records() if one["kind"] == "inference"]

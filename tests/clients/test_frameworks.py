@@ -46,7 +46,7 @@ def ag2_openinference(name: str, calls: list[Call]) -> list[Call]:
 
 
 def langchain(name: str, calls: list[Call]) -> list[Call]:
-    return [] if name == "embeddings" else calls  # the client does not trace embeddings
+    return [] if name == "embeddings" else calls  # this client does not trace embeddings
 
 
 def openai_agents(_: str, calls: list[Call]) -> list[Call]:
@@ -206,7 +206,7 @@ CLIENTS: dict[str, tuple[Told, tuple[str, ...]]] = {
     "mlflow": (mlflow, (*AGENTS, "embeddings")),
     "dspy": (dspy, ("answers", "predictions", "failures", "nested")),
 }
-# each framework reports its own names
+# each framework reports its own names of model and its own ids
 NO_NAMES: dict[str, Any] = dict.fromkeys(("request_model", "response_model", "request_id"))
 RUNS = [(client, name) for client, (_, names) in CLIENTS.items() for name in names]
 

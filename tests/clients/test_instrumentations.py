@@ -25,7 +25,7 @@ Told = Callable[[str, list[Call]], list[Call]]
 
 def openai_v2(name: str, calls: list[Call]) -> list[Call]:
     if name == "responses":
-        return []  # the client traces only chat completions and embeddings
+        return []  # this instrumentation traces only chat completions and embeddings
     # The client has no attributes for cached and reasoning tokens.
     silent = without("cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
     return [silent(call) for call in _without_retries(name, calls)]
@@ -38,7 +38,7 @@ def openllmetry(name: str, calls: list[Call]) -> list[Call]:
     # The client has no attribute for OpenAI's cache writes.
     reported = [without("cache_write_tokens")(call) for call in reported]
     if "stream" in name:
-        # the client reads these fields only from responses without streaming
+        # the client reads the number of reasoning tokens only from responses without streaming
         reported = [without("reasoning_tokens")(call) for call in reported]
     if name == "embeddings":
         # The client reports 0 where the provider reported nothing.

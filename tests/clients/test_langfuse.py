@@ -34,13 +34,14 @@ def run(stand: Stand, client: str, name: str) -> list[dict[str, Any]]:
 
 def told(client: str, name: str, calls: list[Call]) -> list[Call]:
     """Langfuse reports one model name, the response's if available, and no response id."""
-    if name == "retry":  # the library's retry stays within one generation
+    if name == "retry":  # the retry of the library stays within one generation of Langfuse, so it is one call
         calls = [call for call in calls if call.status == "ok"]
     kept = [replace(call, request_model=call.response_model or call.request_model) for call in calls]
     kept = [without("response_model", "request_id")(call) for call in kept]
     if client == "langfuse_v2":
         kept = [without("operation")(call) for call in kept]
-        # the second call streams the Responses API, and Langfuse does not read the usage of that stream
+        # the second call of this run streams the Responses API, and Langfuse does not read the usage of that
+        # stream
         if name == "responses":
             tokens = [field for field in Call.__dataclass_fields__ if field.endswith("_tokens")]
             kept[1] = without(*tokens)(kept[1])

@@ -166,7 +166,7 @@ def test_the_costs_are_litellms(reported: Reported) -> None:
     assert "0" == cached["chat"]["cost"]
     assert all(
         Decimal(one["estimated_cost"]) > 0 for one in cached.values()
-    )  # this is the cost that the cache saved
+    )  # this amount is the cost that the cache saved
 
 
 def test_both_callbacks_were_heard(reported: Reported) -> None:

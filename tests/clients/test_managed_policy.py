@@ -39,7 +39,8 @@ TITLES = {
     name: POLICIES[name.removesuffix("_cli") if name == "copilot_cli" else name.replace("_", "-")].title
     for name in RUN
 }
-# assistants that get the endpoint or the key only from variables of the machine, by mode of the bundle
+# assistants that get the endpoint or the key only from environment variables of the machine, by mode of the
+# bundle
 WITH_VARIABLES = {"direct": ("gemini_cli", "qwen_code", "opencode"), "agent": ("opencode",)}
 # who receives the reports if other settings name another endpoint; NOT_READ: the assistant ignores such settings
 MANAGED, OTHER, NOT_READ = "managed", "other", "not read"

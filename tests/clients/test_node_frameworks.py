@@ -116,7 +116,7 @@ CLIENTS: dict[str, tuple[Told, tuple[str, ...]]] = {
         ("chat", "stream", "silent_stream", "responses", "tools", "failures", "embeddings"),
     ),
 }
-# each client reports its own names
+# each framework reports its own names of model and its own ids
 NO_NAMES: dict[str, Any] = dict.fromkeys(("request_model", "response_model", "request_id"))
 
 

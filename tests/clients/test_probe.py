@@ -25,7 +25,7 @@ from tests.clients.test_managed_policy import RUN, Collector, variables_of_rival
 pytestmark = pytest.mark.clients
 
 OURS, OTHER, NOWHERE = "ours", "other", "nowhere"
-TRACED = ("copilot_cli", "opencode")  # assistants that report calls as spans
+TRACED = ("copilot_cli", "opencode")  # assistants that report their calls as spans
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,8 @@ def switch_off(assistant: str) -> dict[str, str]:
 
 
 NONE = {f"OTEL_{signal}_EXPORTER": "none" for signal in ("LOGS", "METRICS", "TRACES")}
-# (is the policy there, do the user's settings name ours or the other endpoint, variables by name of the assistant)
+# Each case below has: whether the policy is there, the endpoint that settings of the user name (ours, the
+# other one, or none), and a function that returns the environment variables of an assistant.
 Variables = Callable[[str, str], dict[str, str]]
 CASES: dict[str, tuple[bool, str, Variables]] = {
     "the policy": (True, "", lambda name, url: {}),
@@ -102,7 +103,7 @@ def test_the_probe_states_what_the_program_does(
         file = root / POLICIES[name].files["linux"].lstrip("/")
         file.parent.mkdir(parents=True)
         file.write_text(POLICIES[name].settings_text(Destination(endpoint=ours.url)))
-        if assistant == "opencode":  # its endpoint is always a variable
+        if assistant == "opencode":  # opencode gets its endpoint always from a variable
             variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": ours.url, "OTEL_BSP_SCHEDULE_DELAY": "200"}
     variables |= variables_for(assistant, other.url)
     home.mkdir()
@@ -119,7 +120,7 @@ def test_the_probe_states_what_the_program_does(
     assert sent != {OURS: True, OTHER: True}
     does = next((where for where, is_sent in sent.items() if is_sent), NOWHERE)
     if assistant == "opencode" and user and not has_policy:
-        does = NOWHERE  # its settings turn telemetry off, and then it exports spans of its own, without calls
+        does = NOWHERE  # this assistant's settings turn telemetry off, so it exports only spans without calls
     write_environment(root / "etc/environment", variables)
     found = states(root, home, ours.url)[name]
     assert does == stated(found), found

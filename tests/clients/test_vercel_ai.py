@@ -15,7 +15,7 @@ NAMES = ("generate", "stream", "loop", "failures", "embeddings")
 
 def told(version: str, name: str, call: Call) -> Call:
     if call.operation == "embeddings":
-        return without("response_model")(call)  # the library's embedding spans have only one model name
+        return without("response_model")(call)  # the embedding spans of this library have only one model name
     if version == "5" and call.provider == "openai":
         # The library's version 5 has no attribute for OpenAI's cache writes. Its generateText has none for
         # cached and reasoning tokens.

@@ -117,7 +117,7 @@ def database(secrets: Path) -> Iterator[Server]:
         settings += f"port = {server.port}\nunix_socket_directories = '{place}'\nfsync = off\n"
         settings = settings.replace("listen_addresses = '*'", "listen_addresses = '127.0.0.1'")
         (place / "settings").write_text(settings.replace("512MB", "32MB"))
-        # the access rules of the image
+        # the access rules (pg_hba.conf) of the PostgreSQL image
         (server.folder / "pg_hba.conf").write_text("local all all trust\nhost all all all scram-sha-256\n")
         options = f"-c config_file={place / 'settings'}"
         run("pg_ctl", "-D", str(server.folder), "-w", "-l", str(place / "log"), "-o", options, "start")

@@ -272,10 +272,11 @@ def test_the_package_from_install_to_purge(machine: Machine) -> None:
     machine.run(f"dpkg -i next.deb && systemctl is-active tollhouse && cmp kept {CONFIG}")
     assert before != main_pid(machine)
     assert taken == received(machine)
-    assert "no answer" in machine.attempt("tollhouse check").stdout  # the test has no upstream
+    # the test has no upstream, so `tollhouse check` gets no answer
+    assert "no answer" in machine.attempt("tollhouse check").stdout
     machine.run("tollhouse spool verify")
 
-    # The agent on the same machine enrols with a credential as well.
+    # The agent on the same machine enrols with a credential of its service as well.
     enrolment = tollhouse_json(
         machine, "keys", "create", "--name", "enrol", "--scope", "ai-control-plane:enroll-device"
     )

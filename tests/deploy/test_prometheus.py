@@ -137,6 +137,6 @@ def test_the_commands_of_the_runbooks_exist() -> None:
             done = run_process([str(COMMAND), *verbs, "--help"], cwd=ROOT)
             if done.returncode == 0:
                 break
-            verbs.pop()  # the last word is an argument, not a verb
+            verbs.pop()  # the last word of this sentence is an argument, not a verb
         assert verbs and "Commands:" not in done.stdout, command
         assert [] == [option for option in options if option not in done.stdout], command

@@ -36,7 +36,7 @@ def test_only_a_purge_deletes_the_key_of_the_device(
         (root / name).write_text(name)
     text = re.sub(r"(?<=[\s\"])/(?=(?:etc|var|run)/)", f"{root}/", (ROOT / script).read_text())
     assert not re.search(r"(?<=[\s\"])/(?!dev/null)", text.replace(f"{root}/", "").partition("\n")[2])
-    for _ in range(2):  # a script must be able to run again after an interruption
+    for _ in range(2):  # a package script must be able to run again after an interruption
         done = subprocess.run(
             ["/bin/sh", "-c", text, "postrm", step], env={"PATH": str(tools)}, capture_output=True, text=True
         )

@@ -46,7 +46,8 @@ class Windows:
         self.drive = place / "drive_c"
         place.mkdir()
         self.run("wineboot", "--init")
-        # the services of the first run stay locked while one of wine's own waits for a device
+        # end wine's processes, because its services from the first run stay locked while one of wine's own
+        # waits for a device
         self._end()
         # wine ends its services when the last other program ends
         quiet = subprocess.DEVNULL

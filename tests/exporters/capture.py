@@ -22,8 +22,8 @@ class Capture:
 
     def __init__(self, *, answers: Iterable[SendError | None] = (), max_records: int = 1000) -> None:
         self.max_records = max_records
-        self.deliveries: list[Delivery] = []  # all delivery attempts
-        self.records: list[Record] = []  # records that were accepted
+        self.deliveries: list[Delivery] = []  # all deliveries that were tried, in order
+        self.records: list[Record] = []  # all records that the exporter sent and this receiver accepted
         self._answers = deque(answers)
 
     async def prepare_and_mark(self, delivery: Delivery) -> str | None:

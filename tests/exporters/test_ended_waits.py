@@ -121,7 +121,8 @@ class StatusFile:
         await asyncio.Event().wait()
 
 
-Sender = tuple[Coroutine[Any, Any, None], Callable[[], object]]  # its loop, and the wish that it tries now
+# the loop of a sender, and the request to it to try now
+Sender = tuple[Coroutine[Any, Any, None], Callable[[], object]]
 
 
 @asynccontextmanager

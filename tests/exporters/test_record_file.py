@@ -87,7 +87,7 @@ async def test_a_repeat_after_a_crash_leaves_no_line_twice(path: Path) -> None:
     await attempt(first, delivery(1, 2), calls(1, 2))
     crashed, _ = await attempt(first, delivery(3, 5), calls(3, 5))
     with path.open("ab") as file:
-        file.write(b'{"kind": "inf')  # a line that a crash cut off
+        file.write(b'{"kind": "inf')  # a line that a crash cut off in the middle
     await first.close()
     second = FileExporter(path, write=encode_delivery)
     await attempt(second, crashed, calls(3, 5))

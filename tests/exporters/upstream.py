@@ -32,7 +32,7 @@ class Reply:
     content_type: str = "application/x-protobuf"
     headers: dict[str, str] = field(default_factory=dict)
     delay_s: float = 0.0
-    drop: bool = False  # whether to close the connection without an answer
+    drop: bool = False  # whether the server closes the connection without an answer
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Received:
 
     method: str
     path: str
-    headers: dict[str, str]  # headers with lower-case names
+    headers: dict[str, str]  # headers of the request, with lower-case names
     raw: bytes
     body: bytes
-    target: str = ""  # the path and query as they were sent
+    target: str = ""  # the path and query of the request as they were sent
 
     @property
     def key(self) -> str | None:
@@ -80,8 +80,8 @@ class Received:
 
 class FakeUpstream:
     def __init__(self) -> None:
-        self.requests: list[Received] = []  # all requests, in order of arrival
-        self.accepted: list[Received] = []  # requests that were answered with 2xx
+        self.requests: list[Received] = []  # all requests that arrived, in order of arrival
+        self.accepted: list[Received] = []  # requests that this server answered with 2xx
         self.answers: deque[Reply] = deque()
         self.judge: Callable[[Received], Reply | None] = lambda request: None
         self.url = ""

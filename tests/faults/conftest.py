@@ -94,7 +94,7 @@ def sites(installations: Any, tmp_path: Path) -> Iterator[Sites]:
             spool=spool,
             more=f"{more}\n{storage}",
         )
-        if storage:  # with this storage, other nodes could write the files as well
+        if storage:  # on a shared storage, other nodes could write these files as well
             config = config.replace('type = "ndjson"', 'type = "ndjson"\nshared = true')
         tollhouse = installations(name, config=config)
         if storage:

@@ -116,7 +116,7 @@ class EveryTopic:
                 if self._is_taken(url, waiting[0]):
                     waiting.pop(0)
             except urllib3.exceptions.HTTPError:
-                return  # the server was killed
+                return  # the server was killed meanwhile
 
     def _make(self) -> Report:
         return Report(
@@ -183,7 +183,7 @@ class EveryTopic:
         while query:
             headers = {"Authorization": self._key}
             answer = KEEP_ALIVE.request("GET", f"{url}{STREAM}/records?{query}", headers=headers)
-            if answer.status == 404:  # no report has been sent yet
+            if answer.status == 404:  # no report has been sent yet, so the address answers 404
                 break
             assert answer.status == 200, answer.data
             page = answer.json()

@@ -48,23 +48,25 @@ class Oracle:
 
     def __init__(self, path: Path, rng: random.Random, key: str) -> None:
         self.sent: dict[str, str] = {}
-        self.calls: dict[str, SentCall] = {}  # sent calls by response id
+        self.calls: dict[str, SentCall] = {}  # the calls that were sent, by response id
         self.acknowledged: dict[str, str] = {}
-        self.unexpected: list[str] = []  # responses other than success and a request to retry
+        # responses other than a success and a request to retry, which no test expects
+        self.unexpected: list[str] = []
         self.latencies_s: list[float] = []
-        self.place: Callable[[], int] = lambda: 0  # position in a trace of disk writes
+        self.place: Callable[[], int] = lambda: 0  # returns the current position in a trace of disk writes
         self.refusals: list[
             int
             # number of refusals per sender; when it grows, all earlier acknowledgements of the sender are in the file
         ] = []
-        self.places: dict[str, int] = {}  # per call, the position in the trace at the acknowledgement
+        # for each call, the position in the trace of disk writes at the acknowledgement
+        self.places: dict[str, int] = {}
         self.key = key
         self._rng = rng
         self._lock = threading.Lock()
         self._list = path.open("a", buffering=1)
         self._in_flight: list[
             SentRequest | None
-        ] = []  # per sender, the last request that a kill left unanswered
+        ] = []  # for each sender, the last request that a kill left without an answer
 
     def make(self, count: int, *, user_digits: int = 0) -> SentRequest:
         """
@@ -167,7 +169,7 @@ class Oracle:
                 if done and self._choose((False, False, True)):
                     self.send(url, sent)
             except urllib3.exceptions.HTTPError:
-                return  # the server was killed
+                return  # the server was killed meanwhile
             if done:
                 self._in_flight[place] = None
             else:

@@ -22,8 +22,8 @@ from tests.gateway.normalise.formats.langfuse.events import batch, create, trace
 
 HALVES_ROUNDS = 100 if LONG else 5
 SENDERS = 4
-KILLS = 5  # number of kills per installation
-MUTANT_ROUNDS = 20  # number of tries in which the defect must show
+KILLS = 5  # number of times that the server of each installation is killed
+MUTANT_ROUNDS = 20  # number of tries within which the test must detect the planted defect
 pytestmark = pytest.mark.fault("F1")
 CLAUDE_CODE = Path(__file__).parents[1] / "cases/otlp/claude_code"
 
@@ -60,7 +60,7 @@ class Halves:
             try:
                 answer = post(url, self._left[-1], key, "/api/public/ingestion")
             except urllib3.exceptions.HTTPError:
-                return  # the server was killed
+                return  # the server was killed meanwhile
             assert answer.status in (207, 503)
             if answer.status == 207:
                 self._left.pop()

@@ -35,7 +35,7 @@ from tests.faults.site import FaultSite, Verdict
 
 CUTS = 30 if LONG else 5  # number of simulated power cuts per run
 SALVAGE_CUTS = 20 if LONG else 3
-MUTANT_CUTS = 100  # limit of simulated cuts per run of a mutant, by which its defect must show
+MUTANT_CUTS = 100  # maximum number of simulated cuts per run of a mutant, within which its defect must show
 LOAD_S = 1.5
 # pause of a sender between requests; the more is written, the longer each simulated cut takes
 PAUSE_S = 0.01 if LONG else 0.03
@@ -68,7 +68,7 @@ class TracedRun:
     before: Inventory  # content of `root` before the run
     trace: Path
     acknowledged: dict[str, int]
-    keys: dict[str, int]  # a number for each key created during the run, by the key's secret
+    keys: dict[str, int]  # a number for each key that was created during the run, by the key's secret
 
     def cuts(self, rng: random.Random, count: int) -> Iterator[Verdict]:
         """
@@ -189,7 +189,7 @@ def test_every_acknowledged_call_outlives_a_power_cut(
             for name, _, content in inventory(traced.root)
             if content is not None and is_kept(name)
         }
-        # the kill may fall between the last change and its record
+        # the process may be killed between its last change and the record of this change
         assert at_most_one_change(disk.whole(), there), disk.whole().keys() ^ there.keys()
         for verdict in traced.cuts(rng, CUTS):
             trial.count(

@@ -126,7 +126,7 @@ class Site:
         found = [price for price in self._prices if price * self._tokens == Decimal(row["cost"]) * 10**6]
         assert found, (self._prices, self._tokens, row["cost"])
         self._prices = {*found}
-        tollhouse.json("spool", "verify")  # it fails if a total differs from the records
+        tollhouse.json("spool", "verify")  # `spool verify` fails if a total differs from the records
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -30,7 +30,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from tests.faults.oracle import content_hash
 
-# statuses with which a proxy reports a missing response; they do not interrupt a series of equal failures
+# statuses with which a proxy states that the server gave no response; they do not interrupt a series of equal
+# failures
 NO_ANSWERS = 502, 504
 _RESET = struct.pack("ii", 1, 0)  # closing a socket with this SO_LINGER value sends RST
 _PROTOBUF = "application/x-protobuf"
@@ -43,12 +44,15 @@ class Behaviour:
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
     takes: bool = (
-        True  # whether the upstream counts the records if the status is 2xx or if it sends no response
+        # whether the upstream counts the records of this response: if its status is 2xx, or if no response is
+        # sent
+        True
     )
     cut: str = ""
     delay_s: float = 0.0
     drips: bool = False  # whether to send the response byte by byte over `delay_s`
-    rejects: int = 0  # number of records, counted from the first, that a partial success rejects
+    # number of records, counted from the first, that the partial success of this response rejects
+    rejects: int = 0
     remembered: bool = (
         False  # whether the service itself returns this error, and returns it again for the same key
     )
@@ -92,8 +96,8 @@ class Attempt:
     path: str
     authorization: str
     key: str
-    body: bytes  # the body after decompression
-    calls: dict[str, str]  # response ids and the hashes of their content
+    body: bytes  # the body of the request after decompression
+    calls: dict[str, str]  # the response id of each call, with a hash of its content
 
 
 @dataclass(frozen=True)
@@ -106,13 +110,15 @@ class ScriptedUpstream:
     def __init__(self, rng: random.Random | None = None) -> None:
         self.taken: Counter[str] = Counter()  # per call, the number of times that this upstream counted it
         self.contents: dict[str, str] = {}
-        self.order: list[str] = []  # calls in the order of their first acceptance
-        self.rejected: set[str] = set()  # records that partial successes rejected
-        self.keys_of: dict[str, set[str]] = {}  # idempotency keys of each call
+        self.order: list[str] = []  # ids of the calls in the order of their first acceptance
+        self.rejected: set[str] = set()  # ids of the records that partial successes rejected
+        self.keys_of: dict[str, set[str]] = {}  # for each call, the idempotency keys under which it arrived
         self.attempts = 0
-        self.place: Callable[[], int] = lambda: 0  # position in a trace of disk writes
-        self.violations: list[str] = []  # one key with two different bodies
-        self.secrets: set[str] | None = None  # if this is set, all other secrets get 401
+        self.place: Callable[[], int] = lambda: 0  # returns the current position in a trace of disk writes
+        # descriptions of requests that used one idempotency key with two different bodies
+        self.violations: list[str] = []
+        # the accepted secrets; if this is set, all other secrets get 401
+        self.secrets: set[str] | None = None
         self.poison: set[str] = set()
         self.poison_answer = refuse(400)
         # If responses are random, an acceptance replaces two responses that no service would give. One is a
@@ -191,7 +197,7 @@ class ScriptedUpstream:
             if not (behaviour.takes or behaviour.remembered):
                 return behaviour
             body_hash = hashlib.sha256(attempt.body).digest()
-            if not attempt.key:  # a row of a sync, which may be sent any number of times
+            if not attempt.key:  # a row of a sync has no idempotency key, and may be sent any number of times
                 return behaviour
             known = self._remembered.get(attempt.key)
             if known is not None:

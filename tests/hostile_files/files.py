@@ -103,7 +103,7 @@ def lying(path: Path) -> None:
 
 
 def _varint(value: int) -> bytes:
-    value <<= 1  # Thrift's zigzag encoding
+    value <<= 1  # write the value in Thrift's zigzag encoding
     found = bytearray()
     while value > 0x7F:
         found.append(value & 0x7F | 0x80)

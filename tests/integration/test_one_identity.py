@@ -149,7 +149,7 @@ class World:
 
     serving: Serving
     assistant: Assistant
-    reader: str  # this key may read costs
+    reader: str  # a key that may read costs
     people: People
     policy: str
 

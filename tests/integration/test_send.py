@@ -451,7 +451,7 @@ async def test_events_are_sent_and_counted_once(serve: Serve, tmp_path: Path) ->
     An event by flags has its amount. A file of events is sent once, and a rejected event is named by its line. If
     the cost service gets no stream for the type, the command says how to set it up.
     """
-    upstream = UpstreamSettings(base_url="http://127.0.0.1:9")  # nothing listens there
+    upstream = UpstreamSettings(base_url="http://127.0.0.1:9")  # nothing listens at this address
     settings = SpoolSettings(hold=0, counter_wait=0)
     unmapped = await serve(config=Config(spool=settings, upstream=upstream))
     key = await unmapped.make_key("events", scopes=[CREATE_EVENT])

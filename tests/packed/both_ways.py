@@ -119,7 +119,7 @@ def _sums(entry: Entry, native: Native | None) -> tuple[object, ...]:
             sums.add([entry])
         else:
             asyncio.run(_add(PackedSums(native, sums), entry))
-    except ValueError as error:  # the text is not an amount
+    except ValueError as error:  # the text of one of the two is not an amount
         return (type(error),)
     return sums.hours, sums.meters, sums.work, sums.work_names, sums.first, sums.damaged, sums.absurd
 

@@ -58,7 +58,7 @@ class Sink(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         length = int(self.headers["Content-Length"])
         body = self.rfile.read(length)
-        if len(body) < length:  # the server was killed while it sent
+        if len(body) < length:  # the server was killed while it sent the body
             return
         if self.headers["Content-Encoding"] == "gzip":
             body = gzip.decompress(body)
@@ -145,7 +145,7 @@ class Stand:
     """
 
     directory: Path
-    url: str  # address of the sink
+    url: str  # address of the sink, which stands for the upstream
     dsn: str = ""
     schema: str = ""
 

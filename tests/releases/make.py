@@ -32,7 +32,7 @@ from tests.spool.postgres_cluster import NOT_DURABLE, Server, folder, programs, 
 
 CONFIGURATION, AGENT_CONFIGURATION, MANIFEST = "configuration.toml", "agent.toml", "manifest.json"
 DUMP, SECRET, SCHEMA = "postgres.sql", "postgres.secret", "tollhouse"
-NOWHERE = "http://127.0.0.1:9"  # the gateway of the agent
+NOWHERE = "http://127.0.0.1:9"  # the address of the agent's gateway, which does not exist
 LAKE = '[[destinations]]\nname = "lake"\ntype = "file"\npath = "lake"\nformat = "ndjson"\n'
 ON_POSTGRES = """
 [server]
@@ -49,7 +49,7 @@ schema = "{schema}"
 durability = "local"
 """
 MAX_BYTES = 5 << 20
-PERSON = "ada@example.com"  # the settings as files name this account
+PERSON = "ada@example.com"  # the settings in the release's files name this account
 REQUESTS = {
     "traces.json": ("/v1/traces", "otlp/otel_genai/chat_simple.json"),
     "litellm.json": ("/v1/ai-telemetry", "gateway/litellm/slp-batch-array.json"),

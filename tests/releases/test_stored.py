@@ -54,7 +54,7 @@ def test_this_build_opens_all_parts_with_equal_totals(stored: Path, tmp_path: Pa
     manifest = manifest_of(stored)
     stored = shutil.copytree(stored, tmp_path / "stored")
     for path in stored.rglob("*"):
-        path.chmod(0o700 if path.is_dir() else 0o600)  # Git stores other modes
+        path.chmod(0o700 if path.is_dir() else 0o600)  # Git stores other file modes than a data directory has
     expected = {name: manifest[name] for name in ("accepted", "rows")}
 
     def installation(name: str) -> Tollhouse:
@@ -96,7 +96,7 @@ def test_this_build_delivers_what_an_agent_has(stored: Path, installations: Any,
     (agent.directory / "enrolment.key").write_text(key)
     shutil.copytree(stored / "agent", agent.data, dirs_exist_ok=True)
     for path in agent.data.rglob("*"):
-        path.chmod(0o700 if path.is_dir() else 0o600)  # Git stores other modes
+        path.chmod(0o700 if path.is_dir() else 0o600)  # Git stores other file modes than a data directory has
     assert manifest["agent"] == accepted(agent)
     agent.start()
     wait_for(agent.drained, 300, "the call of the agent")

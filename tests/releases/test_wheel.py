@@ -162,5 +162,5 @@ def test_an_empty_machine_runs_with_keys_roles_and_budgets(wheel: Path, tmp_path
                 listed = run(tmp_path / "tollhouse/bin/tollhouse", kind, "list", "--json", directory=tmp_path)
                 assert name in [each["name"] for each in json.loads(listed)[kind]]
         finally:
-            with suppress(ProcessLookupError):  # the server, and after a timeout the shell
+            with suppress(ProcessLookupError):  # end the server, and after a timeout the shell as well
                 os.killpg(shell.pid, signal.SIGTERM)

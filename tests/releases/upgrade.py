@@ -89,7 +89,7 @@ def upgrade(one: Installation, earlier: Path, wheel: Path) -> int:
     shutil.copytree(one.data, killed, ignore=shutil.ignore_patterns("*.sock"))
     totals = one.totals()
     shutil.rmtree(one.data)
-    killed.rename(one.data)  # this build repairs what the kill left
+    killed.rename(one.data)  # this build repairs what the kill left in the copied directory
     kept = totals["topics"]["ai-telemetry"]["accepted"]
     assert before.records <= kept <= before.records + CONNECTIONS * SPANS
     one.install(wheel)

@@ -55,7 +55,8 @@ CARELESS = {
     "statement_timeout": NO_LIMIT,
     "idle_in_transaction_session_timeout": NO_LIMIT,
 }
-# This trigger refuses writes of Tollhouse that lack its own settings, so that no method can forget them.
+# This trigger refuses writes that lack the settings of Tollhouse's methods, so that no method can forget
+# them.
 GUARD = f"""
     CREATE FUNCTION public.guard() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN

@@ -81,7 +81,7 @@ def test_a_call_gets_what_the_spans_around_it_give(many: int) -> None:
     spans = PendingSpans(200)
     spans.add_calls("alice", [call(5, id_of(4), 70)])
     add(spans, *[step(number, 1, given=ANN) for number in range(100, 100 + many)])
-    spans.undo_new_spans()  # the commit failed
+    spans.undo_new_spans()  # undo the new spans, as if the commit had failed
     spans.add_calls("alice", [call(5, id_of(4), 70)])
     rows = commit(spans)
     add(spans, step(3, 2, given=GivenValues(session="s", tags=(("agent", "inner"),))), step(6, 5, given=BOB))

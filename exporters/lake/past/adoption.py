@@ -2,10 +2,10 @@
 Adoption after a restore: settle records that the data lake already has, and add records to the log that the
 restored copy never had.
 
-Up to the last number of the copy, a number means the same record in the copy and in the data lake. The ids
-prove this. These numbers are settled as delivered. Later records are added to the log under new numbers and
-count as delivered to this route. After a crash, every step can be repeated. The route stays paused until the
-last step, because the data lake already uses its next numbers.
+Up to the last number of the copy, a number means the same record in the copy and in the data lake, as the ids
+prove. These numbers are settled as delivered. Later records are added to the log under new numbers and count as
+delivered to this route. After a crash, every step can be repeated. The route stays paused until the last step,
+because the data lake already uses its next numbers.
 """
 
 from __future__ import annotations

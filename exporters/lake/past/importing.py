@@ -2,7 +2,8 @@
 Imports older records into a data lake, from record files and from files of another data lake.
 
 New files are named by the SHA-256 of the source, so a repeated import changes nothing. Records whose id the data
-lake already has for their date are left out. Rows have no number, because they are not in this installation's log.
+lake already has for their date are left out. Rows have no number, because this installation's log does not have
+them.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ def _send_mail(smtp: smtplib.SMTP, mail: EmailMessage, sender: str, recipients: 
 
 
 def _send_error(error: OSError, secrets: Sequence[str]) -> SendError:
-    if not isinstance(error, smtplib.SMTPException):  # a subclass of OSError
+    if not isinstance(error, smtplib.SMTPException):  # TimeoutError is a subclass of OSError
         return Retryable(redact_secrets(f"no answer: {error}", secrets), answered=False, ambiguous=True)
     if not isinstance(error, smtplib.SMTPResponseException):
         message = redact_secrets(str(error), secrets)

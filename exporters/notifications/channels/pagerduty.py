@@ -1,9 +1,9 @@
 """
 A channel of type pagerduty: alerts for PagerDuty, with its Events API version 2.
 
-PagerDuty joins events with the same `dedup_key` into one alert while the alert is open. The key is derived
-from thread, kind and severity, and contains no amount. So neither a repeat nor a further notification about
-the same subject pages anybody again.
+PagerDuty joins events with the same `dedup_key` into one alert while it is open. The key is derived from thread,
+kind and severity, and contains no amount. So neither a repeat nor a further notification about the same subject
+pages anybody again.
 """
 
 from __future__ import annotations

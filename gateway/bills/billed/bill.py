@@ -24,7 +24,7 @@ from spool.ledger import money
 from spool.ledger.billed import CLOSED, PROVISIONAL
 from spool.statements import CORRECTION, REFUND, StatementRow
 
-_LONG_S = DAY_S + DAY_S // 2  # seconds; a bucket longer than this covers several days
+_LONG_S = DAY_S + DAY_S // 2  # seconds; a row of a bill that is longer than this covers several days
 Regions = Mapping[str, frozenset[str]]  # regions of the calls by model family
 _Told = TypeVar("_Told", BilledMoney, BilledTokens)
 

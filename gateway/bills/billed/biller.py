@@ -59,13 +59,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Month:
-    """The inputs of a month's bills."""
+    """The inputs from which the billed costs of a month are divided."""
 
     month: CalendarMonth
     infos: Sequence[StatementInfo]
     prices: TokenPrices
     counted: dict[str, list[CountedUse]] = field(default_factory=lambda: defaultdict(list))
-    # earlier months with calls that these bills correct, by month name
+    # earlier months with calls that the bills of this month correct, by month name
     earlier: dict[str, _Month] = field(default_factory=dict)
 
     def read_at(self, provider: str, source: str, day: int) -> float:

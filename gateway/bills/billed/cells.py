@@ -242,7 +242,7 @@ def match_calls_to_parts(calls: DayCalls, parts: Sequence[tuple[BilledCell, int 
     are compared with the calls. The tokens of cells that ignored fewer levels are subtracted first.
     """
     exact_quantities: dict[BilledCell, int] = defaultdict(int)
-    # quantities of cells whose parts ignored levels
+    # billed quantities by cell, only where a level such as the key or the region was ignored
     pooled_quantities: dict[BilledCell, int] = defaultdict(int)
     places = [calls.place(cell) for cell, _ in parts]
     for cell, quantity in dict.fromkeys(parts):

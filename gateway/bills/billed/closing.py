@@ -65,7 +65,8 @@ class Invoice:
 
     def convert_to_dollars(self, rate: Fraction) -> Invoice:
         """Return the invoice in dollars, at the value of one unit of its currency in dollars."""
-        from spool.currencies import DECIMALS  # imported late, because most invoices are in dollars
+        # imported here, because only invoices in another currency than dollars need it
+        from spool.currencies import DECIMALS
 
         half = Fraction(money.UNIT, 2 * 10 ** DECIMALS[self.currency])
         return replace(
@@ -146,7 +147,8 @@ def parse_invoice(fields: Mapping[str, Any]) -> Invoice:
     """Return an invoice from user input. Raises Invalid with the field and the rule."""
     currency = fields.get("currency") or CURRENCY
     if currency != CURRENCY:
-        from spool.currencies import DECIMALS  # imported late, because most invoices are in dollars
+        # imported here, because only invoices in another currency than dollars need it
+        from spool.currencies import DECIMALS
 
         check_one_of("currency", currency, DECIMALS)
     lines = fields.get("lines") or 1

@@ -74,7 +74,7 @@ _IDLE = json.dumps({ROW_TAG + "workload": IDLE})[1:-1]
 _LAST = BILLED_TYPES["discounted_amortized_cost"]
 _rows = msgspec.json.Decoder(list[dict[str, Any]])
 
-Place = tuple[Dimensions, str, int]  # dimensions, charge, and bit mask of cost types
+Place = tuple[Dimensions, str, int]  # place of an amount: dimensions, charge, and bit mask of cost types
 Sums = dict[int, Counter[Place]]  # amounts by day and place
 
 

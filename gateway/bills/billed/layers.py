@@ -1,12 +1,11 @@
 """
-Division of one day of a bill. Amounts for usage are divided among the calls that they are for. Other lines
-(discounts, taxes, fees) are layers on top of usage. Refunds and corrections are divided among the calls that
-they are about. Pure.
+Division of one day of a bill. Usage amounts are divided among the calls that they are for. Other lines (discounts,
+taxes, fees) are layers on top of usage. Refunds and corrections are divided among the calls that they are about.
+Pure.
 
-A layer is divided in proportion to the usage money without layers, so no discount counts twice. Some cost
-types show a layer as its own row; other cost types add it to the usage that it changes. In amortized cost
-types, a fee counts on the usage that it covers, and not on its purchase day. The unused part of a fee
-belongs to nobody.
+A layer is divided in proportion to the usage money without layers, so no discount counts twice. Some cost types
+show a layer as its own row; others add it to the usage that it changes. In amortized cost types, a fee counts on
+the usage that it covers, not on its purchase day. The unused part of a fee belongs to nobody.
 
 A refund takes the same share from each call as the charge that it refunds.
 """
@@ -59,10 +58,11 @@ CHARGES: Mapping[str, str] = {
 _FEES = [KIND_OF_FEE.get(name, name) for name in FEES]
 _UNITS = ["images", "seconds", "pages", "characters"]
 SERVICES = frozenset([*_FEES, *_UNITS, "storage", "session", "token_fee", "per_request", SEAT, OTHER])
-_Place = tuple[Dimensions, str, str, int]  # dimensions, charge, basis, bit mask of cost types
+# place of an amount: dimensions, charge, basis, and bit mask of cost types
+_Place = tuple[Dimensions, str, str, int]
 Base = Mapping[tuple[Dimensions, str], int]  # billed usage by dimensions and model family, in units of money
 _WITHOUT_METER = (REFUND, CORRECTION, WHOLE)  # kinds of lines that do not name a kind of token
-_Part = tuple[BilledMoney, int, int | None]  # row, amount, and quantity of its cell
+_Part = tuple[BilledMoney, int, int | None]  # part of an amount: billed row, amount, and quantity of its cell
 
 
 class RefundShare(NamedTuple):

@@ -1,9 +1,9 @@
 """
-Changes to closed months. Nothing in a closed month changes. A later change is stored as an entry on the day
-on which it was found. So a closed month plus its entries equals the recalculated month.
+Changes to closed months. A closed month never changes: a later change is an entry on the day on which it was found.
+So the month plus its entries equals the recalculated month.
 
-If the provider bills a change itself, the change gets no entry. `FrozenMonths` stores days and entries in the
-ledger; everything else is pure.
+A change that the provider bills itself gets no entry. `FrozenMonths` stores days and entries in the ledger;
+everything else is pure.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from spool.statements import day_text
 _AS_BILLED = BILLED_TYPES["billed_cost"]
 _BITS = [bit for bit in BILLED_TYPES.values() if bit != INVOICED]
 
-Place = tuple[Dimensions, str, int]  # dimensions, basis, bit mask of cost types
+Place = tuple[Dimensions, str, int]  # place of an amount: dimensions, basis, and bit mask of cost types
 Made = list[tuple[BilledDay, Sequence[BilledSum]]]
 
 

@@ -70,7 +70,7 @@ class RowBook:
     def __init__(self, sources: RowSources, clock: Clock) -> None:
         self._sources = sources
         self._clock = clock
-        # inputs of the last calculation, by connection and month
+        # inputs of the last calculation, by connection and month, so that unchanged months are skipped
         self._marks: dict[tuple[str, str], object] = {}
         self._known: set[str] | None = None  # ids of connections whose rows may be in the ledger
         # by month and day: the nodes that billed rows describe

@@ -53,7 +53,7 @@ _FIELDS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     CREDIT: (("amount", "per"), ()),
     FEE: ((), ("amount", "per", "percent")),
 }
-# periods of terms; other kinds have MONTH or TERM
+# periods that terms of these kinds can have; terms of other kinds have MONTH or TERM
 _PERIODS = {CAPACITY: (HOUR, MONTH), ALLOWANCE: (DAY, MONTH)}
 
 Workload = tuple[str, str, str]  # identity of a workload: cluster, namespace and name
@@ -61,10 +61,12 @@ Workload = tuple[str, str, str]  # identity of a workload: cluster, namespace an
 
 class StatedTerm(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """
-    A term about the prices of calls, or about their sum. Amounts are decimal text. `discount` needs `percent`,
-    `tier_price` needs `tier` and either `factor` or prices, `capacity` needs `unit`, `number`, `price` and `per`, or
-    `cluster`, `namespace` and `workload`, `allowance` needs `per` and either `tokens` or `amount`, `priority` needs
-    `tier`, `amount` and `per`, `fee` needs `percent` or `amount` and `per`, and others need `amount` and `per`.
+    A term about the prices of calls, or about their sum. Amounts are decimal text.
+
+    Required fields: `discount`: `percent`. `tier_price`: `tier` and either `factor` or prices. `capacity`: `unit`,
+    `number`, `price` and `per`, or `cluster`, `namespace` and `workload`. `allowance`: `per` and either `tokens` or
+    `amount`. `priority`: `tier`, `amount` and `per`. `fee`: `percent`, or `amount` and `per`. Others: `amount` and
+    `per`.
     """
 
     kind: Annotated[

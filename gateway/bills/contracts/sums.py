@@ -2,8 +2,8 @@
 Amounts of contracts that depend on the sum of calls: allowances, fees, minimums and credits. Pure.
 
 All amounts are in units of the contract's currency. They apply in this order: allowances reduce the cost of calls,
-fees and minimums are added to what is left of it, and a credit pays the sum. So the amounts depend only on the sums of
-days, not on the order of calls.
+fees and minimums are added to the rest, and a credit pays the sum. So only the sums of days matter, not the order
+of calls.
 """
 
 from __future__ import annotations

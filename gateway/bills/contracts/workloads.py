@@ -1,9 +1,9 @@
 """
 The cost of workloads on own hardware, divided among the tokens that they served. Pure.
 
-The container cost of a day is divided evenly among the hours that have begun. Hours without a call or a served token
-are unused. The rest is divided by weighted tokens among the teams that reported calls. Tokens that the model server
-counted, but that nobody reported, have a part of their own. All parts add up to the container cost.
+The container cost of a day is divided evenly among its begun hours. Hours without a call or a served token are
+unused. The rest is divided by weighted tokens among the teams that reported calls. Tokens that the model server
+counted, but nobody reported, have a part of their own. All parts add up to the container cost.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class ModelTokens(NamedTuple):
         return sum(map(mul, self, weights))
 
 
-DEFAULT_WEIGHTS = ModelTokens(input=10, cache_read=1, output=40)  # weights for models without a list price
+# relative weights of token kinds for models without a list price
+DEFAULT_WEIGHTS = ModelTokens(input=10, cache_read=1, output=40)
 
 
 class ServedTokens(NamedTuple):

@@ -34,7 +34,7 @@ RESET_S = 900.0  # seconds after the start of a window until which a counter may
 SETTLE_S = 1800.0
 FRESH_S = 60.0  # seconds for which a comparison with an enforcer is reused
 MAX_WINDOWS = 100  # windows compared for each enforcer, because each needs sums of its own
-TOO_MANY_WINDOWS = f"its enforcer has more than {MAX_WINDOWS} windows"
+TOO_MANY_WINDOWS = f"the enforcer of this limit has more than {MAX_WINDOWS} windows"
 LIVE_S = 2 * 86400.0  # how far back to look for the newest call of an enforcer
 
 Amounts = Mapping[str, Decimal]  # cost by value of the dimension that an enforcer limits
@@ -211,7 +211,7 @@ class _Sums:
 
 
 class _EnforcerAudit:
-    """The audit of one enforcer."""
+    """The audit of one enforcer: its readings of limits, compared with the counted costs."""
 
     def __init__(
         self,
@@ -253,7 +253,7 @@ class _EnforcerAudit:
         reason = await self._reason_not_comparable(limit) or too_many
         value = "" if reason else await self._known_value(limit)
         if not reason and value is None:
-            reason = "no call with its name was reported in its window"
+            reason = "no call with the name in this limit was reported in its window"
         if reason or value is None:
             return replace(shown, reason=reason)
         try:
@@ -265,7 +265,9 @@ class _EnforcerAudit:
         except NotKept as error:
             return replace(shown, reason=str(error))
         if not judged:
-            return replace(shown, faults=found, reason="no reading is old enough to be compared")
+            return replace(
+                shown, faults=found, reason="no reading of this limit is old enough to be compared"
+            )
         last = judged[-1]
         return replace(shown, faults=found, band=last.band, judged_at=last.at)
 
@@ -273,13 +275,13 @@ class _EnforcerAudit:
         if limit.unmatched:
             return limit.unmatched
         if limit.currency != CURRENCY:
-            return f"its amounts are in {limit.currency}"
+            return f"the amounts of this limit are in {limit.currency}"
         if limit.model:
-            return "its counter is for one model"
+            return "the counter of this limit is for one model"
         if limit.starts_at is None:
             return "the enforcer does not state when its window began"
         if await self._sums.whole_since() > limit.starts_at:
-            return "the totals lack a part of its window"
+            return "the totals lack a part of this limit's window"
         return ""
 
     async def _known_value(self, limit: EnforcerLimit) -> str | None:

@@ -14,10 +14,10 @@ from spool.registry.tables.enforcers import EnforcerLimit
 
 COUNTER, WINDOW, NOT_REFUSING = "enforcer_counter", "enforcer_window", "enforcer_not_refusing"
 LIMIT_DIFFERS, UNPRICED = "enforcer_limit_differs", "enforcer_unpriced"
-IN_A_ROW = 3  # readings that must agree on a fault
+IN_A_ROW = 3  # number of consecutive readings that must show a fault before it is reported
 SHARE = Decimal("0.01")  # share of our own sum by which an enforcer's counter may differ
 CENT = Decimal("0.01")
-MOST_TIMES = 10  # highest whole factor tried as a cause
+MOST_TIMES = 10  # largest whole factor between counter and own sum that is tried as a cause
 LATE_S = 3600.0  # seconds after the stated end of a window within which a reset may happen
 DROP = Decimal("0.5")  # a counter that drops below this share of its previous value was reset
 _NAMED_MODELS = 5
@@ -36,7 +36,7 @@ class OurBudget:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """The bounds of our spend."""
+    """The lower and the upper bound of our own spend for an enforcer's limit at a moment."""
 
     low: Decimal
     high: Decimal

@@ -26,7 +26,7 @@ class EnforcerType:
     time of the reading.
     """
 
-    base_url: str  # default address, "" if each installation has its own
+    base_url: str  # default address of the enforcer's API, or "" if each installation has its own
     headers: Callable[[str], Mapping[str, str]]
     scope: Mapping[str, tuple[str, ...]]
     read: Callable[[Get, Take, float], Awaitable[None]]

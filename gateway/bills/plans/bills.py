@@ -22,7 +22,8 @@ from spool.statements import SEAT, SEATS, StatementInfo, StatementRow, Statement
 DISCOUNT, TAX = "discount", "tax"
 SEAT_COUNT, FEE, INCLUDED, OVERAGE = "seat_count", "fee_differs", "included_differs", "overage_differs"
 CENT = money.UNIT // 100
-_KINDS = {SEAT: SEAT, "throughput": SEAT, DISCOUNT: DISCOUNT}  # all other kinds of lines are usage
+# kinds of bill lines; all lines of other kinds are usage
+_KINDS = {SEAT: SEAT, "throughput": SEAT, DISCOUNT: DISCOUNT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ class Amount(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The days from `first` to before `end`, as indexes, that are in one period."""
+    """A run of consecutive days, from `first` to before `end`, as indexes, that are in one period."""
 
     period: int
     first: int

@@ -38,9 +38,10 @@ from spool.registry.views import View, view_dimensions
 from spool.statements import day_text, parse_day
 from spool.turns.threads import sort_in_steps
 
-NAME = "(seat)"  # name of the dimension; users cannot query it, because no list of dimensions contains it
+# name of the internal dimension for seats; no list of dimensions contains it, so users cannot query it
+NAME = "(seat)"
 _MEMO = 5_000
-_Held = tuple[int, str, View]  # position of its plan, seat mark, and the view of the plan
+_Held = tuple[int, str, View]  # a held seat: position of its plan, mark of the seat, and view of the plan
 _PLACE = itemgetter(0)
 NOT_COVERED = ("",)
 # plan dimension of billed rows, which belong to no plan: only fees do

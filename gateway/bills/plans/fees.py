@@ -167,7 +167,9 @@ class SeatFees:
     ) -> Iterator[tuple[int, Amount]]:
         begun = range(max(1, asked_days.begun))
         held = [asked_days.days[index] for index in begun if is_held(month.seat, asked_days.texts[index])]
-        held = held or [asked_days.days[begun[-1]]]  # the clock of a sender may be ahead
+        # the seat may begin later and still have use, because a sender's clock may be ahead; then use the
+        # last begun day
+        held = held or [asked_days.days[begun[-1]]]
         lacking: Counter[str] = Counter()
         converter = self._currency_converter(currency)
         in_currency = AskedDays(days=asked_days.days, begun=asked_days.begun, converter=converter)

@@ -1,11 +1,11 @@
 """
 Fees, usage and overage of a plan's seats in a month or a billing cycle. Pure and exact.
 
-Fees and included usage apply per billing cycle. If a month contains only a part of a cycle, it gets the fee
-of these days and the overage that arose on them. So the months of a cycle add up to the cycle.
+Fees and included usage apply per billing cycle. A month that contains a part of a cycle gets the fee of these days
+and the overage that arose on them. So the months of a cycle add up to the cycle.
 
-Amounts are integers in units of `spool.ledger.money`. Paid amounts and the value of included usage are never
-added, because nobody paid for included usage.
+Amounts are integers in units of `spool.ledger.money`. Paid amounts and the value of included usage are never added,
+because nobody paid for included usage.
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ from gateway.bills.reconciliation.sides import (
 )
 
 CHEAPER = frozenset({"batch", "flex"})  # tiers that are cheaper than the standard tier
-Entry = tuple[str, Cell, str]  # part of the difference, cell, and meter ("" for OWN)
+# one amount of the comparison: part of the difference, cell, and meter ("" for OWN)
+Entry = tuple[str, Cell, str]
 Regional = dict[Place, dict[str, int]]  # by region
 
 
@@ -160,7 +161,7 @@ class Split:
     reported_fees: dict[str, int] = field(default_factory=new_counts)  # by kind
     # models with calls whose price differs from the list price
     varying: set[str] = field(default_factory=set)
-    # models and tiers priced at the standard price
+    # pairs of a model and a tier that lack a list price, so that the standard price is used
     unlisted: set[tuple[str, str]] = field(default_factory=set)
 
     @property
@@ -439,7 +440,7 @@ def normalize_tier(stated: str | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A move of tokens. Prices are per token."""
+    """A move of tokens from one cell of the comparison to another. Prices are per token."""
 
     source: Place
     target: Place

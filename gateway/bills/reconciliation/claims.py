@@ -28,7 +28,8 @@ from gateway.bills.reconciliation.wording import format_dollars
 # EXACT: an id proves the cause. STRONG: two independent numbers agree. WEAK: only the shape of the difference
 # suggests the cause.
 EXACT, STRONG, WEAK = "exact", "strong", "weak"
-# other claims about the same days and models, claims about their prices, and claims about kinds of input
+# groups of claims that may explain the same difference: about the same days and models, about prices, about
+# kinds of input
 OTHERS, PRICES, KINDS = "(others)", "(prices)", "(kinds)"
 OF_PRICES = frozenset({"price_change", "price_on_days", "discount", "tier", "region", "long_context"})
 OF_KINDS = frozenset({"cache_split", "cache_ttl_1h"})
@@ -378,7 +379,7 @@ class Left:
         # a difference in tokens says nothing about the price
         if not portions or VOLUME in parts:
             self._priced |= priced_whole
-        # price differences may cancel each other out
+        # the price differences of different tokens may cancel each other out
         if VOLUME in parts and prices > ALIKE * abs(amount) and not are_prices_known:
             evidence += f"; {format_dollars(priced)} of it is a different price of these tokens"
             beside = (*beside, PRICES)

@@ -359,7 +359,8 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
         ]
     if conversion is not None and fixed is not None:
         claim = exchange_rate(split_sides, converted, amounts, conversion, fixed)
-        # the prices with and without contracts show different rates of the market
+        # the prices with and without contracts lead to different market rates, so a contract is another
+        # possible cause
         other_causes = (CONTRACT_PRICE,) if len(market_rates) > 1 else ()
         found.append(replace(claim, beside=(*claim.beside, *other_causes)))
     found = sorted(

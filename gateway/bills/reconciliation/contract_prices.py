@@ -203,7 +203,7 @@ def find_billed_prices(of_contracts: Split, without: Split, precision: Mapping[i
         group for group, places in groups.items() if group not in factors and _is_in_part(places, ignored)
     }
     is_every = factors.keys() == groups.keys() and not days and len({*factors.values()}) == 1
-    # includes models that the bill names otherwise
+    # this factor also applies to models that the bill names differently
     every = next(iter(factors.values())) if is_every else None
     return BilledPrices(
         levels=of_contracts.levels,

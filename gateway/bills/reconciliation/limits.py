@@ -32,25 +32,30 @@ MOST_AGAIN = 3  # repeats; a report that contains its rows more often has anothe
 # Shares of tokens.
 GAP = 0.01  # share of all tokens; late rows change the daily sums of both sides by less than this
 ALIKE = 0.02  # share of the larger of two series; series that differ by less may be the same
-LACKING = 0.03  # of all tokens; more remains after a shift of hours only if calls are missing
+# share of all tokens; after a shift of hours, more than this remains only if calls are missing
+LACKING = 0.03
 LARGE_SHARE = 0.1  # share of a day or of a difference; a larger rest needs a cause of its own
-CARRIED = 0.15  # of the daily differences; more remains over a month only if calls are missing
+# share of the daily differences; over a month, more than this remains only if calls are missing
+CARRIED = 0.15
 ROUGHLY = 0.2  # share of a mean, a difference or a day; a smaller part may be chance
-NEARLY_ALL = 0.9  # of the days; tokens that change their direction more often move by chance
+# share of the days; tokens that change their direction on more days than the rest move by chance
+NEARLY_ALL = 0.9
 
 # Ratios of tokens.
 # maximum ratio between the tokens of two names, or the shares of two kinds, that may mean the same
 SAME_SIZE = 2.5
-SIMILAR = 3  # missing tokens and the tokens of the same hours on other days
+SIMILAR = 3  # maximum ratio between missing tokens and the tokens of the same hours on other days
 FAR = 3  # multiple of a day's usual deviation; a larger deviation is no chance
 
 # Prices.
 SAME = Decimal("0.005")  # of a price; ratios within this share count as equal, because amounts are rounded
 NOTHING = Decimal("0.0005")  # of a price; a smaller difference over a month is rounding
-# of a price; half the price less a fifth, or with a fee of a tenth
+# share of a price that counts as about half: 0.4 is half less a fifth, 0.55 half plus a fee of a tenth
 NEAR_HALF = Decimal("0.4"), Decimal("0.55")
-HOUR_WRITE = Decimal("0.6")  # of the price of a cache write, by which storage for an hour costs more
-REGIONAL = (Decimal("0.1"), Decimal("0.25"))  # of a price; surcharges for regions that price lists publish
+# a cache write for an hour costs more by this share of the price of a cache write
+HOUR_WRITE = Decimal("0.6")
+# surcharges for regions that price lists publish, as a share of the price
+REGIONAL = (Decimal("0.1"), Decimal("0.25"))
 MOST_APART = 6  # regions with their own price each; more would fit any difference
 MOST_LISTED = 20  # models, keys or regions checked one by one, or listed in a claim
 

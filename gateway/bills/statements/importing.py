@@ -95,7 +95,7 @@ def _copy_bytes(source: BinaryIO | gzip.GzipFile, target: IO[bytes], limit: int)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadReport:
-    """The result of reading all files of one source."""
+    """The result of reading all files of one bill source."""
 
     source: ReportSource
     names: tuple[str, ...]
@@ -103,7 +103,7 @@ class ReadReport:
     read: int
     damaged: int
     named: tuple[str, ...]
-    repeated: int = 0  # repeated rows, which are summed only once
+    repeated: int = 0  # number of repeated rows; each of them is counted only once
     repeated_named: tuple[str, ...] = ()
     equal: int = 0  # number of identical rows without an id; all of them are counted
 

@@ -44,7 +44,7 @@ class PullRequest:
     headers: Callable[[str], Mapping[str, str]]
     query: Callable[[int, int], Query]
     next_page: Callable[[Row], str | None]
-    rows_in: str = "data"  # name of the list that every page must have
+    rows_in: str = "data"  # name of the member that has the rows, which every page must have
     days: int | None = None
     span_days: int = MOST_DAYS
     posts: bool = False
@@ -218,7 +218,7 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
         base_url="https://openrouter.ai",
         paths=("/api/v1/activity",),
         headers=bearer_header,
-        query=lambda start, end: (),  # the source always returns the last days, on one page
+        query=lambda start, end: (),  # no query, because the source always returns the last days on one page
         next_page=_no_page,
         days=OPENROUTER_DAYS,
     ),

@@ -1,9 +1,9 @@
 """
-Pulls of reports with admin keys. Each complete part (a page of whole days, or all pages of a day) is stored
-before the next request.
+Pulls of reports with admin keys. Each complete part (a page of whole days, or all pages of a day) is stored before
+the next request.
 
-The progress of a pull is stored as well. A killed pull continues at the same place. A repeated request does
-no harm, because a statement replaces the stored days.
+The progress of a pull is stored as well, so a killed pull continues at the same place. A repeated request does no
+harm, because a statement replaces the stored days.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class ReportSource:
 
 
 class Edges(NamedTuple):
-    """The fields that name the start and the end of a bucket."""
+    """The names of the fields that state the start and the end of a bucket in a provider's report."""
 
     start: str
     end: str

@@ -12,7 +12,7 @@ import msgspec
 
 from spool.statements import MAX_DECIMALS, MAX_DIGITS, MAX_TEXT, normalize_amount
 
-Row = Mapping[str, Any]  # a table line, or a JSON object
+Row = Mapping[str, Any]  # a row of a report: a table line, or a JSON object
 
 MAX_QUANTITY = Decimal(10**18)
 _WIDE = Context(prec=MAX_DIGITS + MAX_DECIMALS, rounding=ROUND_HALF_EVEN)

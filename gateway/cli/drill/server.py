@@ -27,7 +27,7 @@ DATA = "data"
 
 
 class DrillFailed(Exception):
-    """The server under test failed. The message quotes its last output."""
+    """Raised if the server under test of a drill failed. The message quotes its last output."""
 
 
 class DrillServer:

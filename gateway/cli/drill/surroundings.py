@@ -38,7 +38,7 @@ _UNMOUNT_TRIES = 50
 
 @dataclass(frozen=True)
 class Calls:
-    """A request with calls. `names` are the response ids of the calls."""
+    """A request of the drill with calls. `names` are the response ids of the calls."""
 
     names: tuple[str, ...]
     body: bytes
@@ -230,7 +230,7 @@ class DrillReceiver:
 
 
 class NoPowerCut(Exception):
-    """A power cut cannot be simulated. The message names the missing prerequisite."""
+    """Raised if a drill cannot simulate a power cut. The message names the missing prerequisite."""
 
 
 class CutDisk:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _TOKENS = ("input_tokens", "output_tokens")
-# the fields to print, and the differences
+# result of a check of a lake: fields to print, and differences
 Verified: TypeAlias = "tuple[JsonObject, Sequence[LakeDifference]]"
 
 

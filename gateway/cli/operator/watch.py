@@ -50,7 +50,7 @@ def tail(client: OperatorClient, last: int, as_json: bool, **filters: tuple[str,
 
     A filter may be given several times. An empty value (--team "") matches records without a value.
     """
-    import aiohttp  # imported here for the reason in gateway/cli/operator/client.py
+    import aiohttp  # imported here, because aiohttp takes a third of the start of a command
 
     query = [(name, value) for name, values in filters.items() for value in values]
     show = _show_record_as_json if as_json else _show_record_as_line

@@ -66,7 +66,9 @@ def show_cost_of_unit(client: OperatorClient, as_json: bool, unit: str, id: str,
         show_json(payload)
         return
     if not payload["own"]["calls"] and not payload["runs"]:
-        click.echo("no call of it counted in this period; --range chooses another one", err=True)
+        click.echo(
+            "no call of this unit is counted in this period; choose another period with --range", err=True
+        )
         return
     for row in payload["started_by"]:
         click.echo(f"started by {'run' if 'run' in row else 'session'} {row.get('run', row['session'])}")

@@ -265,7 +265,7 @@ def _check_gateway_address(url: str) -> None:
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # the port is not a number, or brackets are not closed
+    except ValueError:  # urlsplit raises ValueError if the port is not a number or a bracket is not closed
         usable = False
     if not usable:
         raise click.UsageError(f"--to: {url!r} is not an address such as {DEFAULT_URL}")

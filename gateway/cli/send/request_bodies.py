@@ -46,7 +46,7 @@ _MARK: Final = re.compile(f"[0-9a-f]{{{2 * _DIGEST_BYTES}}}")
 
 @dataclass(frozen=True, kw_only=True)
 class UploadBody:
-    """One request: JSON lines, or the elements of an array."""
+    """One request of `tollhouse send`: JSON lines, or the elements of an array."""
 
     items: Sequence[bytes]
     places: Sequence[str] = ()  # position of each item in its file, such as `line 7`

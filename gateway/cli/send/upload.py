@@ -42,19 +42,19 @@ class Undeliverable(Exception):
 
 
 class WrongKey(Undeliverable):
-    """The key is missing or unknown, or lacks the scope for these records."""
+    """Raised if the key of an upload is missing or unknown, or lacks the scope for these records."""
 
 
 class BodyRefused(Exception):
-    """The gateway read this body and rejected it."""
+    """Raised if the gateway read the body of an upload and rejected it."""
 
 
 class BodyTooLarge(BodyRefused):
-    """The body is larger than the gateway accepts."""
+    """Raised if the body of an upload is larger than the gateway accepts."""
 
 
 class _Retryable(Exception):
-    """A failure that a retry may overcome."""
+    """A failure of an upload that a retry may overcome."""
 
     def __init__(self, problem: str, retry_after_s: float | None = None) -> None:
         super().__init__(problem)

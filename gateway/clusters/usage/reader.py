@@ -1,8 +1,8 @@
 """
 The background reader of metrics from cluster agents. It stores container usage by cluster and day.
 
-The open usage of a cluster is stored before the read position. After a crash, the files of the last hour are
-read again, which adds nothing twice. Only one cluster and one of its files are in memory at a time.
+The open usage of a cluster is stored before the read position. After a crash, the last hour's files are read again,
+which adds nothing twice. Only one cluster and one of its files are in memory at a time.
 """
 
 from __future__ import annotations

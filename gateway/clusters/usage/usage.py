@@ -1,10 +1,10 @@
 """
-Container usage: processor time, and memory and GPUs over time. Usage is summed by day, node, namespace,
-workload and tags.
+Container usage: processor time, and memory and GPUs over time. Usage is summed by day, node, namespace, workload
+and tags.
 
-The sums are whole numbers and come from samples of the cluster's metrics. The newest time and value of each
-series are stored, so a sample read twice changes nothing. The state of a cluster is stored in documents
-made of parts, because one call that reads or writes all series of a large cluster would block the process.
+The sums are whole numbers, from samples of the cluster's metrics. The newest time and value of each series are
+stored, so a sample read twice changes nothing. The state of a cluster is stored in documents made of parts, because
+one call for all series of a large cluster would block the process.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _NO_NAME = re.compile("[^a-zA-Z0-9_]")
 
 
 class KnownPod(msgspec.Struct, gc=False):
-    """A pod. `at` is the time of its last sample."""
+    """A pod of a cluster. `at` is the time of its last sample."""
 
     workload: str = ""
     node: str = ""
@@ -90,7 +90,7 @@ class OpenUsage(msgspec.Struct):
 
 
 class OpenDays(msgspec.Struct):
-    """The open days of a cluster, without the state that later samples need."""
+    """The open days of a cluster's container usage, without the state that later samples need."""
 
     days: dict[int, DayUsage] = {}
 

@@ -9,11 +9,11 @@ MISSING = object()
 
 
 class NotEditable(Exception):
-    """The file is malformed, or the editor cannot change it safely."""
+    """Raised if a settings file is malformed, or the editor cannot change it safely."""
 
 
 class Editor(Protocol):
-    """A module with these functions. Unchanged parts of the text stay byte for byte."""
+    """A module of functions that edit a settings file. Unchanged parts of the text stay byte for byte."""
 
     def parse(self, text: str) -> Any: ...
 

@@ -24,17 +24,17 @@ STATES_FILE: Final = "states.json"
 LINK_FILE: Final = "link.json"
 SOURCES_FILE: Final = "sources.json"
 CALLS_FILE: Final = "calls.json"
-USES_FILE: Final = "uses.json"  # read only by the probe, because it has exact times
+USES_FILE: Final = "uses.json"  # file of times of use; only the probe reads it, because the times are exact
 HEARTBEATS_FILE: Final = "heartbeats.json"
 # words that the setting agent.report may list
 USER, SERIAL, USE, ENDPOINT = "user", "serial", "use", "endpoint"
 MOST_BYTES: Final = 64 * 1024
 MOST_WORD: Final = 256
-BACKLOG_S: Final = 600.0  # records that wait longer are a backlog
+BACKLOG_S: Final = 600.0  # seconds; records that wait longer to be sent count as a backlog
 PROBE_STALE_S: Final = 900.0  # seconds after which the probe counts as stale: three times its interval
 PROBE_STALE, DISK_FULL, BACKLOG = "probe_stale", "disk_full", "backlog"
 DAEMON: Final = "daemon"
-# fields that heartbeats take from the probe
+# fields of a heartbeat that the agent copies from the probe
 PROBED: Final = "user", "hardware_id", "serial", "serial_hash", "os", "policy", "assistants"
 
 

@@ -39,7 +39,7 @@ async def sum_session_cost(session: str, ledger: Ledger, log: Log, now: float) -
         entries = await log.read(AI_TELEMETRY, closed_below, last, with_open=True)
         if (
             log.closed_below(AI_TELEMETRY) == closed_below
-        ):  # a record would otherwise count in both sums or in neither
+        ):  # if records were closed meanwhile, repeat, because they would count in both sums or in neither
             closed = sum(money.units(row.cost) for row in rows)
             records = (record for entry in entries for record in entry.records if record is not None)
             return closed + sum(_cost_if_of_session(record, session) for record in records)
@@ -47,7 +47,8 @@ async def sum_session_cost(session: str, ledger: Ledger, log: Log, now: float) -
 
 def _cost_if_of_session(record: Record, session: str) -> int:
     if isinstance(record, Correction):
-        if record.before.session != session:  # the session was named by the later report
+        # only the later report named the session, so its whole cost counts
+        if record.before.session != session:
             return _cost_if_of_session(record.after, session)
         return counting_verdict(record).spend or 0
     if not isinstance(record, Inference | UsageMetric) or record.session != session:

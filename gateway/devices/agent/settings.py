@@ -50,7 +50,7 @@ class Edited:
 
 
 class _Record(msgspec.Struct):
-    """The information for an undo. `exact`: nobody edited the file between Tollhouse's changes."""
+    """What an undo of a settings change needs. `exact`: nobody edited the file between Tollhouse's changes."""
 
     path: str
     existed: bool
@@ -157,7 +157,7 @@ def _without_own_values(
     editor, text, old = assistant.editor, _decode_text(present), _decode_text(original)
     for key, written in values:
         old_value, present_value = editor.get(old, key), editor.get(text, key)
-        if tuple(key) in assistant.hook_paths:  # the other entries of the list stay
+        if tuple(key) in assistant.hook_paths:  # only the entry of Tollhouse is removed from a list of hooks
             old_value, written = without_written_entries(present_value, written), present_value
         if present_value != written:
             continue  # the user has changed this key since Tollhouse wrote it

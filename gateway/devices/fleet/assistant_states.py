@@ -36,9 +36,10 @@ from spool.devices.device import Device
 USE_PRECISION_S = 3600.0  # agents round the time of a use down to the hour
 # seconds from a use without a call until it counts as a loss, because assistants export in batches
 GRACE_S = USE_PRECISION_S + 600.0
-MOST_AHEAD_S = 86_400.0  # later calls have a wrong time, whatever the offset of the clock
+# seconds; if a call is further in the future, its time is wrong, whatever the clock offset
+MOST_AHEAD_S = 86_400.0
 FORWARDED_AFTER_S = 600.0  # seconds in which a call that the agent sent must arrive
-DELAYED_S = 86_400.0  # seconds that calls may wait on a machine that is covered
+DELAYED_S = 86_400.0  # seconds for which calls may wait on a machine that still counts as covered
 
 CONFIGURED, OFF, UNSET, ABSENT = "configured", "off", "unset", "absent"
 SETTINGS: Mapping[str, str] = {  # by claim
@@ -54,14 +55,14 @@ SETTINGS: Mapping[str, str] = {  # by claim
 DELAYED, UNSEEN = "delayed", "unseen"  # states of use that only the gateway determines
 # states in which calls are lost, unless a call shows otherwise
 BAD = frozenset({OVERRIDDEN, OFF, UNSET, UNKNOWN})
-# causes of calls that the agent will still send
+# causes for which calls still wait on the laptop, so the agent will send them
 WAITS_ON_LAPTOP = frozenset({"backlog", "tls", "dns", "refused", "no_answer"})
 FINE = frozenset({REPORTING, UNUSED, NOT_INSTALLED})  # states of an assistant that need no repair
-OTHER_CALLS = ""  # calls of a device that no coding assistant made
+OTHER_CALLS = ""  # name for the calls of a device that come from no coding assistant
 
 
 class _Claim(msgspec.Struct, gc=False):
-    """The part of an agent's claim that decides the state."""
+    """The part of an agent's claim about an assistant that decides the state."""
 
     state: str
     cause: str = ""
@@ -76,7 +77,7 @@ class _Depth(msgspec.Struct, gc=False):
 
 
 class _Claims(msgspec.Struct, gc=False):
-    """The part of a stored heartbeat that decides the states."""
+    """The part of a stored heartbeat that decides the states of assistants."""
 
     assistants: dict[str, _Claim] = {}
     spool: _Depth | None = None
@@ -152,7 +153,8 @@ def state_from_evidence(evidence: AssistantEvidence, *, at: float) -> tuple[str,
     if claim == UNREACHABLE and cause in WAITS_ON_LAPTOP:
         return claim, cause, setting, DELAYED
     use = HEARD if is_recent else NONE
-    if stated:  # the agent's times are exact, while the gateway knows only the hours
+    # the agent's own result has precedence: its times are exact, and the gateway knows only the hours
+    if stated:
         use = stated if stated in (LOSING, WAITING) else use
     elif unheard is not None and is_use_without_call(unheard, newest):
         use = LOSING if is_bad or claim == UNREACHABLE or at > unheard + GRACE_S else WAITING
@@ -225,7 +227,7 @@ def updated_memories_json(
         memory = before or Memory(setting, since)
         memory = msgspec.structs.replace(memory, setting=setting, since=since, unheard=unheard)
         heard = parse_time_to_epoch(claim.heard_at)
-        if is_clock_moved:  # the time cannot be compared with the hour before
+        if is_clock_moved:  # if the clock was set, this time cannot be compared with the earlier hours
             memory = msgspec.structs.replace(memory, heard=LATEST_TIME)
         if is_empty and heard is not None:
             memory = _memory_after_sent_call(memory, None if before is None else heard, newest, device, now)
@@ -247,7 +249,7 @@ def _memory_after_sent_call(
     if sent is None or (memory.heard is not None and sent <= memory.heard):
         return memory
     hour = sent - (device.clock_offset_s or 0.0)
-    # the agent stated it before its clock was set back
+    # ignore a time that the agent stated before its clock was set back
     if memory.missing is None and device.enrolled_at <= hour <= now and is_use_without_call(hour, newest):
         return msgspec.structs.replace(memory, missing=hour, missed=now)
     return memory
@@ -289,7 +291,7 @@ def _evaluate_assistant(
         memory.missed,
     )
     state, cause, setting, use = state_from_evidence(evidence, at=at)
-    # a large fleet has 60,000 states with few different texts
+    # shared texts, because a large fleet has 60,000 states with few different texts
     return AssistantState(
         intern(name), intern(state), intern(cause), intern(claim.version), newest, setting, intern(use)
     )

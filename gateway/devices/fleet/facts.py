@@ -121,7 +121,8 @@ def is_in_cluster(labels: Mapping[str, str]) -> bool:
 
 
 def decode_instances(heartbeat: bytes) -> Instances:
-    if b'"opamp"' not in heartbeat:  # few devices have instances, and decoding costs more
+    # check the bytes first, because few devices have OpAMP instances and decoding is expensive
+    if b'"opamp"' not in heartbeat:
         return {}
     instances: Instances = decode_heartbeat(heartbeat).get(OPAMP, {})
     return instances

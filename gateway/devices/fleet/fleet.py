@@ -29,7 +29,7 @@ ROWS_PER_STEP = 200  # rows after which other requests get a turn
 
 
 class _Known(NamedTuple):
-    """The row holds while the state of its device is the same object."""
+    """A row of the fleet that is already computed. It holds while the state of its device is the same object."""
 
     row: FleetRow
     state: MachineState

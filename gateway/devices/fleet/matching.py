@@ -22,7 +22,8 @@ class ExpectedMachines:
 
     def __init__(self, machines: Sequence[Machine]) -> None:
         self.machines = machines
-        # cached, because decoding each heartbeat again is expensive
+        # device id -> what its heartbeat claims, and its place in the list; cached, because decoding is
+        # expensive
         self._places: dict[str, tuple[_Claims, int | None]] = {}
         self._by_serial = {
             machine.serial.casefold(): place for place, machine in enumerate(machines) if machine.serial
@@ -90,7 +91,8 @@ class ExpectedMachines:
         known, place = self._places.get(device.id, (None, None))
         if known != claims:
             place = self._find_position_of_device(device)
-        self._places[device.id] = claims, place  # equal claims as well, because the earlier ones take memory
+        # replace equal claims as well, so that the objects of the earlier heartbeat are freed
+        self._places[device.id] = claims, place
         return place
 
     def _find_position_of_device(self, device: Device) -> int | None:

@@ -9,10 +9,10 @@ from gateway.devices.fleet.uses import LOSING
 from gateway.devices.machine_state import AGENT_STOPPED
 from spool.registry.notices import CRITICAL, INFO, SEVERITIES, WARNING
 
-MANY = 20  # machines that are a warning in a fleet of any size
+MANY = 20  # number of affected machines that is a warning in a fleet of any size
 WARNING_PERCENT, LEAST_OF_WARNING = 10, 3
 CRITICAL_PERCENT, LEAST_OF_CRITICAL = 50, 10
-# states that lose calls; the others lose no call yet, so they are one step less severe
+# states in which calls are lost; in the other states no call is lost yet, so they are one step less severe
 _LOSES = frozenset({LOSING, AGENT_STOPPED})
 
 

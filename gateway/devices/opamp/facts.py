@@ -21,7 +21,7 @@ _NO_LABELS = frozenset({"service.version", "service.instance.id", "host.name", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """The attributes of an agent. An empty text is unknown."""
+    """The attributes with which an OpAMP agent describes itself. An empty text is unknown."""
 
     service: str = ""
     version: str = ""

@@ -32,7 +32,7 @@ class OpenConnection(Protocol):
 
 
 class Connections:
-    """The open connections by owner, longest idle first."""
+    """The open connections of a listener by owner, longest idle first."""
 
     def __init__(self, limit: int, setting: str = "server.max_connections") -> None:
         self.limit = limit

@@ -27,14 +27,14 @@ _IS_REPORTED = web.RequestKey("IS_TOLD", bool)
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin that named proxies report; None for what they do not."""
+    """The client's address and scheme as named proxies report them; None for what they do not report."""
 
     address: str | None
     scheme: str | None
 
 
 class TrustedProxies:
-    """The proxies of `server.trusted_proxies`."""
+    """The proxies that `server.trusted_proxies` names."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
         self._networks = Networks(names)

@@ -35,7 +35,7 @@ MAX_HEADER = 17 * 1024  # a token of a person with 200 groups has 16 KiB
 # Seconds for an idle connection, and to receive headers. OpenTelemetry's metric readers export every 60 s.
 KEEP_ALIVE_S = 75.0
 LINGER_S = 5.0  # seconds in which the rest of a rejected upload is read, so that its sender gets the answer
-STOP_S = 2.0  # seconds for each of two steps, after the requests have finished
+STOP_S = 2.0  # seconds that each of the two steps of a stop may take, after the requests have finished
 # a connection counts only after its handshake
 HANDSHAKE_S = 10.0
 BACKLOG = 1024
@@ -118,7 +118,8 @@ class Connection(PlainRequests):
         if transport is not None:
             transport.write(_serialize_headers(f"HTTP/1.1 101 {resp.reason}", resp.headers))
             rest = self._message_tail + bytes(self._held)
-            self.transport = None  # so that aiohttp does not close the transport
+            # without the reference to its transport, aiohttp does not close the upgraded connection
+            self.transport = None
             self.connection_lost(None)
             transport.set_protocol(resp.socket)
             resp.socket.begin(transport, rest, connections)

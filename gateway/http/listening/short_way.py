@@ -1,10 +1,10 @@
 """
 A fast path for plain requests that avoids work that aiohttp and the endpoint do for each request.
 
-- The handler of a path is found in a dict if the path has no parameters and the handler accepts every method.
-  That saves 4 % of the event loop's time for small requests.
+- The handler of a path without parameters that accepts every method is found in a dict. That saves 4 % of the event
+loop's time for small requests.
 - A request that arrives in one piece, with the same head as the previous request on its connection, needs no
-  parser, no body stream and no extra step of aiohttp's task. That saves a quarter of the cost of a single span.
+parser, no body stream and no extra step of aiohttp's task. That saves a quarter of the cost of a single span.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class _Head:
 
 
 class WholeBody(EmptyStreamReader):
-    """A body that arrived with its head."""
+    """A request body that arrived in one piece with its head."""
 
     __slots__ = ("_body",)
 
@@ -143,13 +143,13 @@ class PlainRequests(web.RequestHandler):
     def __init__(self, *args: Any, in_turn: Callable[[Handle], Handle], **settings: Any) -> None:
         super().__init__(*args, **settings)
         self._in_turn = in_turn
-        self._left = 0  # body bytes that are still to come
+        self._left = 0  # body bytes of the current request that are still to come
         self._head: _Head | None = None
         self._short: asyncio.Task[None] | None = None  # the request that is handled on the fast path
         # bytes that arrived after that request, or wait for a turn
         self._held = bytearray()
         self._waits = False  # whether held bytes wait for a turn of the event loop
-        # party of the last request, and usually of the next
+        # party of the last request, which is usually that of the next request as well
         self.party: Party | None = None
         self.work: WorkInHand | None = None  # work of the pending request
 
@@ -188,11 +188,12 @@ class PlainRequests(web.RequestHandler):
 
     def _turn_end(self, data: bytes | bytearray) -> int:
         size = len(data)
-        if size <= max(2 * LINES_A_TURN, self._left):  # a body of known length has no lines
+        # the body of a request has no lines to count if its length is known
+        if size <= max(2 * LINES_A_TURN, self._left):
             return size
         end = lines = 0
         while lines < LINES_A_TURN:
-            # ten times faster than a search for two bytes
+            # ten times faster than a search for both bytes of a line end
             end = data.find(b"\r", end) + 1
             if not end:
                 return size

@@ -13,7 +13,7 @@ from gateway.configuration.sections import ServerSettings
 
 _log = logging.getLogger(__name__)
 
-LOOK_S = 10.0  # seconds between checks; SIGHUP checks at once
+LOOK_S = 10.0  # seconds between checks for changed certificate files; SIGHUP checks at once
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ class Certificate:
             stamps = self._file_stamps()
             if stamps == self._seen:
                 return False
-            self._load_context()  # the files are checked before the context changes
+            # load the files into a new context first, so that damaged files do not change the context in use
+            self._load_context()
             self.context.load_cert_chain(self._cert, self._key)
             if self._client_ca is not None:
                 self.context.load_verify_locations(self._client_ca)

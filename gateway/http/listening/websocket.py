@@ -50,7 +50,9 @@ class Conversation(Protocol):
 
 
 class SwitchingProtocols(web.Response):
-    """The listener then gives the connection to `socket`."""
+    """
+    The answer with which a connection becomes a WebSocket: the listener then gives the connection to `socket`.
+    """
 
     def __init__(self, key: str, socket: WebSocket) -> None:
         accept = base64.b64encode(hashlib.sha1(key.encode() + _GUID, usedforsecurity=False).digest()).decode()
@@ -140,7 +142,7 @@ class _Frame(NamedTuple):
 
 
 class _Broken(Exception):
-    """Raised for an invalid frame. `code` is the close code."""
+    """Raised for an invalid WebSocket frame. `code` is the close code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -283,7 +285,7 @@ class WebSocket(asyncio.Protocol):
         first, second = data[begin], data[begin + 1]
         kind, size, at = first & 0x0F, second & 0x7F, begin + 2
         is_control = kind >= _CLOSE
-        # reserved bits belong to extensions, and clients mask frames
+        # rejected, because reserved bits belong to extensions, and a client must mask its frames
         if (
             first & 0x70
             or not second & 0x80
@@ -382,7 +384,8 @@ class WebSocket(asyncio.Protocol):
         code = self.conversation.check()
         if code is not None:
             self.close(code)
-        elif self._task is not None:  # the pong waits until the message is answered
+        # while a message is being answered, a pong waits as well, so do not close for silence
+        elif self._task is not None:
             self._heard_at = now
         elif self._since is not None and now > self._since + SLOW_S:
             self.close(POLICY)

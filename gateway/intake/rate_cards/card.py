@@ -32,7 +32,8 @@ ANY_REGION = "*"
 FORMAT = 1
 
 
-# Most tokens of such a model are audio, and a source may lack the price of audio.
+# Parts of the names of audio models. Most tokens of such a model are audio, and a source may lack their
+# price.
 _SOUND = ("transcribe", "-audio", "realtime")
 _DIGITS, _DECIMALS = 10, 30  # maximum digits of a price before and after the decimal point
 _LONGEST_VERSION = 100  # maximum characters of a price list's version, because each record names it
@@ -56,7 +57,7 @@ class Amounts(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     cache_write_1h: Decimal | None = None
     reasoning: Decimal | None = None
     per_request: Decimal | None = None
-    # prices by meter; None means that the meter has its own, unknown price
+    # prices by meter; None means that the meter has a price of its own, which is unknown
     meters: dict[str, Decimal | None] = {}
 
 
@@ -64,7 +65,7 @@ TOKEN_PRICES = tuple(name for name in Amounts.__struct_fields__ if name != "mete
 
 
 class Tier(Amounts, kw_only=True, omit_defaults=True, frozen=True):
-    """The price of the whole request if its input exceeds `above` tokens."""
+    """A price tier by size: the price of the whole request if its input exceeds `above` tokens."""
 
     above: int
 
@@ -310,7 +311,7 @@ def directions_apart(model: str, meters: Collection[str]) -> tuple[str, ...]:
     """
     puts_out = any(f"output_{kind}_tokens" in meters for kind in MODALITIES)
     takes_in = any(f"input_{kind}_tokens" in meters for kind in MODALITIES)
-    # the source does not state which tokens are audio
+    # True if an audio model's price source does not state which tokens are audio
     is_dark = is_sound(model) and not (puts_out or takes_in)
     directions = {
         "input": is_dark or (takes_in and (puts_out or is_sound(model))),

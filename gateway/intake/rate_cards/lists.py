@@ -71,7 +71,7 @@ def decode_list(content: bytes, *, day: str, max_bytes: int) -> Card:
     digest = blake2b(content, digest_size=4).hexdigest()
     card = litellm.convert_list(document, day=day, version=f"{litellm.NAME}-{day}-{digest}")
     try:
-        # encoded first, so that the result is as it will be read from the disk
+        # encode and decode the list, so that the result is the same as when it is read from disk
         return cards.decode_card(cards.encode_card(card))
     except UnicodeEncodeError as error:
         raise CardUnreadable(f"a name of the list is not text: {error}") from error

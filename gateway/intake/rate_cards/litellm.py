@@ -33,10 +33,10 @@ from spool import providers
 
 NAME: Final = "litellm"
 URL: Final = "https://github.com/BerriAI/litellm"
-_SAMPLE: Final = "sample_spec"  # an entry that only explains the fields
+_SAMPLE: Final = "sample_spec"  # name of a sample entry, which only explains the fields of the list
 # Prices have at most nine decimals. Further digits are rounding errors of binary floats in the source.
 _DECIMALS: Final = Decimal("1e-9")
-# dollars per million tokens; larger prices are mistakes
+# highest plausible price in dollars per million tokens; larger prices are mistakes
 _HIGHEST: Final = Decimal(10_000)
 
 _MILLION: Final = 10**6
@@ -123,7 +123,7 @@ def convert_list(document: Mapping[str, Any], *, day: str, version: str) -> Card
                 known = sellers[seller][name] = replace(known, regional=regional)
             if known.prices[0] == prices[0] and len(known.prices) < len(prices):
                 sellers[seller][name] = (
-                    model  # two services of a seller list the model, and one lists more tiers
+                    model  # if two services of a seller list the model, keep the entry with more price tiers
                 )
     return Card(
         format=FORMAT,
@@ -181,7 +181,7 @@ def _price_rows(key: str, entry: Mapping[str, Any], seller: str) -> Iterator[Pri
     amounts: dict[str, dict[int, dict[str, Any]]] = {}
     for field, value in entry.items():
         match = _FIELD.fullmatch(field)
-        assert match is not None  # every part of the pattern is optional
+        assert match is not None  # the pattern always matches, because each of its parts is optional
         named = _unit_and_quantity(match["name"], entry)
         amount = None if named is None else _read_amount(key, field, value, named[1])
         if named is None or amount is None or (named[0] == "cache_write" and _is_storage(key, seller)):
@@ -194,7 +194,8 @@ def _price_rows(key: str, entry: Mapping[str, Any], seller: str) -> Iterator[Pri
     if standard is None:
         return
     if standard.get("reasoning") == standard.get("output"):
-        standard.pop("reasoning", None)  # reasoning then has the price of other output in every tier
+        # without a separate price, reasoning has the price of other output in every tier
+        standard.pop("reasoning", None)
     fast = _fast_factor(key, entry)
     if fast is not None:
         amounts["fast"] = {

@@ -20,7 +20,8 @@ from spool.ledger.queries import BUILT_IN_DIMENSIONS, MODEL_FAMILY, PROVIDER_FAM
 CLOSED = frozenset({"anthropic", "openai", "google", "x-ai", "cohere", "perplexity"})
 
 _BEDROCK_VERSION = re.compile(r"-v\d+(?::\d+)?(?::\w+)?$")
-# Models that only Bedrock gives such a version. In other names it is the model's own number, as in `deepseek-v3`.
+# Models that have a version such as `v1` only on Bedrock. In other names, such as `deepseek-v3`, it is the
+# model's own number.
 _VERSIONED_AT_BEDROCK = ("claude-", "command-", "embed-", "titan-")
 _DATED = re.compile(r"[-@](20\d\d)-?(0[1-9]|1[0-2])-?([0-2]\d|3[01])$")
 # Matches a month and a day without a year, as in Azure's meters and older snapshots.

@@ -110,7 +110,8 @@ class AllocationDefinitions(ToolOutput):
     next_cursor: str | None
 
 
-Ruled = tuple[DefinitionVersion, Dimension, int]  # version, dimension, and index of a rule in it
+# a rule of a definition: version, dimension, and index of the rule in the dimension
+Ruled = tuple[DefinitionVersion, Dimension, int]
 
 
 async def answer_allocation(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:

@@ -1,10 +1,9 @@
 """
-Publishing of definitions. Jobs run one after the other. A job first validates its definition and then puts
-it in force.
+Publishing of definitions. Jobs run one after the other. A job validates its definition and then puts it in force.
 
-A job is stored before it starts. If a process ends during a job, the next process that may run jobs finishes
-it. If several gateways share a storage, only one of them runs jobs at a time, and each of them puts the
-published definitions in force.
+A job is stored before it starts. If a process ends during a job, the next process that may run jobs finishes it. If
+several gateways share a storage, only one of them runs jobs at a time, and all put the published definitions in
+force.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """
 Budgets: the amount that the calls of a view may cost in a period, and the alerts.
 
-`name`, `view`, `planned_limits`, `alerts`, `cost_type`, `granularity` and the expansions belong to the
-published interface. The other fields are Tollhouse's own and optional. The results of an evaluation are
-states of thresholds, notices and insights. They are stored in one transaction, so after a crash either all of
-them are stored or none, and no alert is lost or sent twice.
+`name`, `view`, `planned_limits`, `alerts`, `cost_type`, `granularity` and the expansions belong to the published
+interface. The other fields are Tollhouse's own and optional. The results of an evaluation (states of thresholds,
+notices and insights) are stored in one transaction, so after a crash no alert is lost or sent twice.
 """
 
 from __future__ import annotations
@@ -262,7 +261,7 @@ class SpendBudget(NewBudget, frozen=True, kw_only=True, forbid_unknown_fields=Fa
     granularity: Granularity = "monthly"
     default_amount: str = ""
     per: str = ""
-    cost_type: str = REAL_COST  # a cost type, perhaps of a newer release
+    cost_type: str = REAL_COST  # cost type of the budget, which may be one of a newer release
     id: str
     created: float
     last_updated: float
@@ -608,7 +607,7 @@ class BudgetTable(ManagedTable[SpendBudget]):
 CURRENT, HISTORY, BURNUP = "current", "history", "burnup"
 EXPANSIONS = (CURRENT, HISTORY, BURNUP, FORECAST)
 
-# Without the default of a new budget.
+# Granularity of an existing budget; unlike that of a new budget, it has no default.
 _Granularity = Annotated[Granularity, words("The length of a period."), example(MONTHLY)]
 BudgetChanges = struct_of_change(NewBudget, types={"granularity": _Granularity})
 Expansion = dict[str, Any] | UnsetType | None

@@ -24,7 +24,8 @@ from spool.record import utc_iso
 
 DEVICE = "device"
 _OWN = frozenset({DEVICE, USER})  # a verdict concerns a device only if it names the device or its person
-_FIELDS = frozenset({"team", USER})  # labels that fill a field of a record; others become tags
+# labels of a device that become fields of a record; all others become tags
+_FIELDS = frozenset({"team", USER})
 
 
 class DeviceVerdicts:

@@ -54,7 +54,7 @@ class BudgetRun(msgspec.Struct, frozen=True, kw_only=True):
     evaluated: Annotated[int, words("The number of evaluated budgets."), example(1)]
     broken: Annotated[int, words("The number of budgets that cannot be evaluated."), example(0)]
     told: Annotated[int, words("The number of alerts that were sent."), example(0)]
-    # For example, while totals are counted again, the sums are too low.
+    # Evaluation waits, for example, while totals are counted again, because the sums are too low.
     waits: Annotated[str | None, words("Why nothing was evaluated, or null."), example(None)] = None
 
 

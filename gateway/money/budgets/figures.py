@@ -35,7 +35,7 @@ from spool.record import CURRENCY
 from spool.registry.documents import replace_fields
 from spool.registry.views import View
 
-_BILLS_S = 62 * DAY_S  # seconds to search back for the last day with a bill
+_BILLS_S = 62 * DAY_S  # how far to search back for the last day with a bill, in seconds
 _MEASURES = {
     COST: ("calls",),
     CALLS: ("calls",),

@@ -23,7 +23,8 @@ WINDOW_DAYS = 28  # days of history that the forecast methods read
 HOURS_DAYS = 14  # days of history from which the profile of a day is computed
 LEAST_DAYS = 7  # minimum days since the first spend before a forecast is made
 LEVEL_DAYS = 10
-# average days added to each weekday of the profile, so that one spike does not look like a habit
+# number of average days that are mixed into each weekday of the profile, so that one spike does not look like
+# a habit
 SHRINK_DAYS = 2
 # number of earlier periods whose forecasts are computed from the data of that time, to measure the forecast error
 PERIODS_BACK = 3

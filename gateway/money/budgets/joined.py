@@ -17,9 +17,10 @@ from spool.ledger.work import UNITS
 from spool.people import SECOND_NAME, USER, is_hash
 from spool.registry.views import View
 
-MOST_ROWS = 10_000  # rows of one query, by the rows that its budgets had last
+# maximum rows of a query for several budgets, estimated from the rows that these budgets had last
+MOST_ROWS = 10_000
 MOST_VALUES = 200  # maximum values of a dimension in one query
-# a person has several names, so a value of these filters finds groups of other names
+# a person has several names, so a filter for one of these dimensions also matches groups under other names
 _OF_PEOPLE = frozenset({USER, SECOND_NAME})
 
 BudgetOfView = tuple[SpendBudget, View]

@@ -17,7 +17,8 @@ import msgspec
 
 from gateway.devices.agent.policy.signatures import TokenKey
 
-MEDIA_TYPE = "application/vnd.openpolicyagent.bundles"  # with this type, OPA waits for changes
+# media type of a bundle; it lets OPA use long polling for changes
+MEDIA_TYPE = "application/vnd.openpolicyagent.bundles"
 ROOT = "tollhouse"  # path of the verdict table in OPA's data
 KEY_ID = "tollhouse"
 

@@ -70,7 +70,8 @@ class VerdictEvents:
             if new is None:  # the budget has no verdicts now, so keep what was last reported
                 after[budget.id] = number, old
                 continue
-            if is_truncated:  # a missing owner may be near or over
+            # an owner that is missing in a shortened table may still be near or over, so keep its state
+            if is_truncated:
                 new = {**old, **new}
             changed = sorted(owner for owner in {*old, *new} if old.get(owner) != new.get(owner))
             after[budget.id] = number + bool(changed), new

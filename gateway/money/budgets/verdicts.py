@@ -41,7 +41,7 @@ from spool.registry.views import View
 from spool.turns.fair_turns import current_work, run_in_background
 
 OVER, NEAR, WITHIN = "over", "near", "within"
-ACTING, ALL = "acting", "all"  # kinds of tables: only the states OVER and NEAR, or every state
+ACTING, ALL = "acting", "all"  # contents of a table: only rows with the states OVER and NEAR, or all rows
 TABLES = (ACTING, ALL)
 MAX_ROWS = 20_000
 VALID_S = 300.0
@@ -170,13 +170,13 @@ class SignedTable:
 
 @dataclass(slots=True)
 class _Kept:
-    """A table in memory. Times are monotonic seconds."""
+    """A table of budget verdicts in memory. Times are monotonic seconds."""
 
     table: BudgetVerdicts
     signed: SignedTable
     read_at: float
     compared_at: float = float("-inf")
-    bundle: bytes = b""  # the bundle, made when it is first requested
+    bundle: bytes = b""  # the table as an OPA bundle, which is made when it is first requested
 
 
 class VerdictBoard:
@@ -479,7 +479,7 @@ def verdict_problem(figures: BudgetFigures) -> str | None:
     if figures.problem is not None or view is None:
         return figures.problem
     if budget.arranged:
-        return "it counts billed costs, which are known days after a call"
+        return "the budget counts billed costs, which are known days after a call"
     names = {*view.include, *view.exclude, *([budget.per] if budget.per else [])}
     unknown = sorted(name for name in names if name not in KNOWN_BEFORE and not name.startswith(TAG))
     if unknown:

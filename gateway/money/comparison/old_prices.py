@@ -27,7 +27,7 @@ from spool.record import NS, decimal_text
 
 
 class Priced(NamedTuple):
-    """The levels of a price, from coarse to fine."""
+    """The levels at which a price is compared, from coarse to fine."""
 
     provider: str | None
     model: str | None
@@ -41,15 +41,16 @@ KINDS = Priced._fields  # dimensions added to a query's groups, because prices d
 # amounts of a row that are weighted
 _WEIGHED = (*MEASURES, "cached_input_tokens", "cached_output_tokens", "calls")
 _LEAST_DEPTH = 2  # number of values of a kind that the first of MIXES compares
-_SMALL = -1  # size of inputs without a list price for large inputs
+_SMALL = -1  # stands for inputs that are too small for the price for large inputs
 
 Rates = Sequence[tuple[int, Rate]]  # from PriceBook.rates
 AnyUsage = CostRow | GroupUsage
-_Kind = tuple[Any, ...]  # provider, model, size, mode, region, and whether the cost is reported
+# kind of calls with one price: provider, model, size, mode, region, and whether the cost is reported
+_Kind = tuple[Any, ...]
 
 
 class SpentRow(NamedTuple):
-    """The calls have the same values. The cost is in units."""
+    """The spend of calls with the same values. The cost is in units."""
 
     of: Priced
     sums: AnyUsage
@@ -58,7 +59,7 @@ class SpentRow(NamedTuple):
 
 @dataclass(slots=True)
 class _Sum:
-    """The weight at list prices is None if a price is unknown."""
+    """A sum of calls. Its weight at list prices is None if a price is unknown."""
 
     cost: int = 0
     tokens: int = 0
@@ -200,7 +201,7 @@ def _share_words(share: _Share, old: Mapping[_Kind, _Sum], new: Mapping[_Kind, _
 
 
 class _Share(NamedTuple):
-    """The share is the reason of a part."""
+    """A property of tokens, such as a tier, whose share is the reason of a part of a cost change."""
 
     value: Callable[[_Kind], Any]
     words: str

@@ -17,7 +17,8 @@ from spool.ledger.sums import OTHER
 UNITS = (" a million tokens", " a call")
 _UP_TO_KINDS = ("more_calls", "larger_calls", "other_kinds")
 MOST = 3  # maximum drivers that the sentence names
-_FACTOR = 10  # if the factor is larger, the amounts say more than the factor
+# if one amount is this many times the other, the sentence states the amounts instead of the factor
+_FACTOR = 10
 _LITTLE = 20  # smaller drivers than 1/_LITTLE of the largest are omitted
 
 
@@ -94,7 +95,7 @@ def _needs_amount(driver: Driver) -> bool:
     """
     before, now = driver.before.cost, driver.now.cost
     if not driver.before.calls or not driver.now.calls:
-        return False  # the group is new, has ended, or has only billed money
+        return False  # without calls on one side, the group is new, has ended, or has only billed costs
     return before < money.UNIT or now >= _FACTOR * before or before >= _FACTOR * now
 
 

@@ -187,7 +187,8 @@ def add_costs_without_calls(
 def merge_drivers(drivers: Iterable[Driver], *, group: Group) -> Driver:
     before, now, parts = NOTHING, NOTHING, Parts()
     remaining = iter(drivers)
-    while some := list(islice(remaining, STEP)):  # in steps, because tens of thousands are possible
+    # in steps with pauses, because there may be tens of thousands of groups
+    while some := list(islice(remaining, STEP)):
         before = _sum_structs(Spending, [before, *(driver.before for driver in some)])
         now = _sum_structs(Spending, [now, *(driver.now for driver in some)])
         parts = _sum_structs(Parts, [parts, *(driver.parts for driver in some)])
@@ -216,7 +217,7 @@ def _split_parts(old: Spending, new: Spending, repriced: CostsAtOldPrices | None
         by_calls = old.cost * new.calls // old.calls if old.calls > 0 else old.cost
         return Parts(more_calls=by_calls - old.cost, unit_cost=new.cost - by_calls)
     by_tokens = old.cost * new.tokens // old.tokens
-    # counters do not state the number of calls
+    # by tokens if the rows come from counters, which do not state the number of calls
     by_calls = old.cost * new.calls // old.calls if has_calls else by_tokens
     repriced = repriced or CostsAtOldPrices(costs=(by_tokens,) * len(MIXES))
     return Parts(

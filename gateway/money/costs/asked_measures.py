@@ -38,7 +38,7 @@ _OF_CACHE = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "cache_w
 _KINDS = ("provider", "model")
 _CENTS = Decimal(10) ** -12
 
-Place = tuple[int, Group]  # index of the period, and group of the row
+Place = tuple[int, Group]  # place of an amount in a report: index of its period, and its group
 
 
 @dataclass(slots=True)
@@ -171,7 +171,7 @@ async def _find_measures(
     if prices is not None:
         by_day = plain if query.granularity == "hourly" else replace(plain, granularity="daily")
         part_query = replace(by_day, group_by=(*query.group_by, *_KINDS), measures=_OF_CACHE)
-        # `saved` already includes responses from the gateway's own cache
+        # without cached calls, because `saved` already includes responses from the gateway's own cache
         part_query = narrow_query(part_query, include={}, exclude={"status": ("cached",)})
         rows = await ledger.costs(part_query)
         await asyncio.to_thread(_add_savings, rows, starts, measures_of_place, prices)

@@ -52,7 +52,9 @@ class Figures(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """The cells of a part of a month. Each has at least `people` people."""
+    """
+    The result of dividing a part of a month into groups of people: its cells. Each has at least `people` people.
+    """
 
     since: datetime
     until: datetime
@@ -121,7 +123,7 @@ async def cut_finished_parts(ledger: Ledger, registry: Registry, now: datetime) 
         body = _cut_document(Cut(start, end, people, found))
         try:
             await registry.group_costs.add(f"{number:06}", body, actor=_CUTTER, action="group_costs.cut")
-        except AlreadyThere:  # the cut of another request or gateway counts
+        except AlreadyThere:  # another request or gateway stored this cut first, and its cut counts
             break
         start, number = end, number + 1
     return [cut for cut in _stored_cuts(registry) if cut.people >= people]
@@ -133,7 +135,8 @@ async def _fetch_cells(
     query = CostQuery(
         since=since, until=until, granularity=TOTAL, group_by=(*SPLIT_BY, USER), measures=COUNTS
     )
-    # no limit and no viewing: the rows are for all readers, and nobody sees them
+    # read without a limit and without a note who looked, because these groups are for all readers and nobody
+    # sees the rows
     with collect_viewed_people(None), apply_limit(None):
         rows = await ledger.costs(query)
     return await asyncio.to_thread(cut_cells, rows, people, too_few_people_label(people - 1), first)

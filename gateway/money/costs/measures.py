@@ -54,19 +54,19 @@ SUMS = (*MONEY, *USAGE)
 PERCENTILES = {"latency_p50_ms": 50, "latency_p95_ms": 95, "latency_p99_ms": 99}
 LATENCY = ("timed", *PERCENTILES)
 MEASURES = (*SUMS, *LATENCY, "cost_per_call", "cost_per_million_tokens")
-# measures only on request; those of OF_UNITS are about the units that the query names
+# measures that only a query for units of work has; they concern the units that the query names
 UNITS, COST_PER_UNIT, MEDIAN_PER_UNIT, P95_PER_UNIT = OF_UNITS = (
     "units", "cost_per_unit", "median_per_unit", "p95_per_unit"
 )  # fmt: skip
 RANKED_PER_UNIT = {MEDIAN_PER_UNIT: 50, P95_PER_UNIT: 95}  # measures of the costs of units -> percentile
 SAVED_BY_CACHING = "saved_by_caching"
 ASKED = (*OF_UNITS, SAVED_BY_CACHING)
-# kinds of money besides that of `cost`; calls and tokens need none
+# measure -> the cost type in which it is computed, if it is not that of `cost`; calls and tokens have none
 MEASURED_IN = {field: name for name, field in reversed(list(COST_TYPES.items())) if name != REAL_COST}
 MEASURED_IN |= {SAVED_BY_CACHING: "estimated_cost"}
 _BILLED_TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens")
 _DECIMALS = 12  # decimal places of a quotient
-NO_PRICE = "no price"  # an unknown cost must not look like 0
+NO_PRICE = "no price"  # shown for an unknown cost, so that it does not look like 0
 
 MAX_TOP, DEFAULT_TOP = 1000, 10
 PREVIOUS = "previous"

@@ -84,7 +84,8 @@ def _comparable_days(query: CostQuery, first: datetime, now: float) -> int:
         since = midnight - _DAY * (count - 1)
         return preceding_query(replace(query, since=since, until=next_full_hour(now))).since >= first
 
-    # the month before may have more days
+    # the search starts with the largest possible number of days, because the previous month may have more
+    # days
     most = max(0, (midnight + _DAY - first) // (2 * _DAY))
     return next(filter(is_known, range(most, 0, -1)), 0)
 

@@ -22,7 +22,7 @@ MAX_PERIODS = 10_000
 MAX_UNIT_DAYS = 92  # maximum days of a query by a unit of work
 SCOPES = OWN, AGGREGATED = ("own", "aggregated")
 UNIT_GROUPS = 100  # number of units that stay separate if a query states no number
-# each other period lasts a week or more
+# lengths of the shortest periods; all other periods last a week or more
 _PERIODS = {"hourly": timedelta(hours=1), "daily": timedelta(days=1)}
 
 
@@ -51,7 +51,7 @@ class CostQuestion:
     # number of groups that stay separate, by `top_by`; None joins no groups
     top: int | None = None
     top_by: str = "cost"
-    # returns the query for an earlier time, whose costs the result also has
+    # function that returns the query for an earlier period, whose costs the answer includes as well
     earlier: Callable[[CostQuery], CostQuery] | None = None
     tells: Sequence[str] = ()
     scope: str = OWN  # AGGREGATED adds the runs that a run or session started

@@ -11,7 +11,7 @@ from spool.ledger.costs import combine_rows
 from spool.ledger.queries import CostRow
 from spool.ledger.work import Lineage, cut_circles
 
-MAX_LEVEL = 32  # deeper runs are shown at this level
+MAX_LEVEL = 32  # deepest level that is shown; deeper runs appear at this level
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 

@@ -26,7 +26,8 @@ from spool.ledger.queries import CHARGE, COVERED_COST, METERED_COST, PLAN, TOTAL
 from spool.record import CURRENCY
 
 _BY_CONTRACT = ("provider", PLAN, CHARGE, "team")
-_Periods = AsyncIterator[tuple[Rows, timedelta]]  # rows of a day or an hour, with the length of their periods
+# pairs of the rows of a day or an hour, and the length of these periods
+_Periods = AsyncIterator[tuple[Rows, timedelta]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -183,7 +183,7 @@ _Detector = TypeVar("_Detector", bound=Detector)
 
 
 def mark_unplantable(reason: str) -> Callable[[_Detector], _Detector]:
-    """Mark a detector whose problem a demo month cannot plant. "it" in the reason is the demo month."""
+    """Mark a detector whose problem a demo month cannot plant, with the reason."""
 
     def state(detector: _Detector) -> _Detector:
         vars(detector)[_NO_PLANT] = reason

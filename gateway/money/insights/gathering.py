@@ -298,7 +298,7 @@ class SpendReader:
         )
         try:
             rows = await self._ledger.costs(narrow_query(query, include=view.include, exclude=view.exclude))
-        except NotKept:  # the view names a unit of work that is no longer listed
+        except NotKept:  # the view filters by a unit of work that is no longer listed, so it has no rows
             rows = []
         return ViewSpend(view=view, days=await asyncio.to_thread(_cost_by_day, rows))
 

@@ -2,9 +2,9 @@
 Which sources and keys have stopped sending, judged by their own rhythm (docs/decisions/interfaces.md). Pure.
 
 A rhythm is learned from the six weeks before the last record, so it does not change while the sender is silent. For
-each hour of the week, it has the share of these weeks in which records arrived. A silence is measured by adding up
-these shares over its hours: a weekend in which a sender never sends adds nothing, and a working hour adds nearly 1.
-Hours in which Tollhouse did not run are left out.
+each hour of the week, it has the share of these weeks in which records arrived. A silence is the sum of these
+shares over its hours: a weekend in which a sender never sends adds nothing, and a working hour nearly 1. Hours in
+which Tollhouse did not run are left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from spool.registry.tables.sender_hours import (
 SOURCE, KEY = "source", "key"
 WEEK_H = 7 * 24
 LEAST_WEEKS = 2  # minimum weeks of records before a sender is judged
-LEAST_MISSED = 4.0  # usual hours that a silence must last at least
+LEAST_MISSED = 4.0  # minimum length of a silence in hours in which the sender usually sends
 FACTOR = 3.0  # minimum ratio between a silence and the sender's longest usual silence
 # A sender keeps a timetable if its records mostly arrive in the same hours each week. Its longest silence is then
 # treated as an outage or a holiday.

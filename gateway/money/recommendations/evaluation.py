@@ -227,7 +227,7 @@ def _format_day(at: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """An opportunity, the cost of its tokens, and its savings without overlaps."""
+    """An opportunity to save, the cost of its tokens, and its savings without overlaps."""
 
     type: str
     opportunity: Opportunity
@@ -245,10 +245,9 @@ def remove_overlaps(
     """
     Remove overlaps between opportunities, and drop opportunities below the minimum of their type.
 
-    Each token is saved only once. The opportunities are applied one after the other, the largest first.
-    Each opportunity takes its share of the cost that the earlier opportunities left, so all together never
-    save more than was spent. Opportunities for which `is_last` is True reduce no others, because nobody
-    will act on them.
+    Each token is saved only once. The opportunities are applied one after the other, the largest first. Each takes
+    its share of the cost that the earlier ones left, so all together never save more than was spent. Opportunities
+    with `is_last` reduce no others, because nobody will act on them.
     """
     remaining_costs = [use.cost for use in uses]
     settled = []

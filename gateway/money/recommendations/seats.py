@@ -22,7 +22,7 @@ from spool.registry.roles import LedgerSlice
 from spool.statements import day_text, parse_day
 
 _EVERY_CALL = LedgerSlice(parts=((),))
-_Key = tuple[str, str]  # name of a plan, and name of a user
+_Key = tuple[str, str]  # key of a seat: name of the plan, and name of the user
 
 
 async def unused_seats(ledger: Ledger, registry: Registry, now: float) -> tuple[Sequence[UnusedSeat], int]:

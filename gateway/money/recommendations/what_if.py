@@ -29,7 +29,7 @@ ASSUMPTIONS = (
     "The other model costs its current list price, scaled by the share of list prices that these calls paid.",
 )
 Group = tuple[str | None, ...]
-# provider, response model, request model, mode, and time of a call (ns)
+# what decides the price of a call: provider, response model, request model, mode, and time in nanoseconds
 _Named = tuple[str | None, str | None, str | None, str, int]
 # days whose sums are in memory at the same time; other queries wait while they are read
 DAYS_AT_ONCE = 6

@@ -58,7 +58,7 @@ class AzureApimEvent(msgspec.Struct):
 
 
 _TOKEN_TYPES = {"Prompt Tokens": "input", "Completion Tokens": "output"}
-_TOTAL = "Total Tokens"  # the sum of prompt and completion tokens
+_TOTAL = "Total Tokens"  # name of the meter for the sum of prompt and completion tokens
 _METRIC_COLUMNS = ("Name", "Sum", "ItemCount")
 
 

@@ -52,7 +52,7 @@ _MAX_ID: Final = 1024
 
 
 class BifrostAttributes(msgspec.Struct):
-    """The attributes that are decoded, without those that have content."""
+    """The attributes of a Bifrost span that are decoded, without those that have content."""
 
     operation: Any = field_named("gen_ai.operation.name")
     service_tier: Any = field_named("gen_ai.response.service_tier")

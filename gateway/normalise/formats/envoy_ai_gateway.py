@@ -58,7 +58,8 @@ class EnvoyEvent(WorkFields):
     session_id: Any = field_named("session.id")
     path: Any = field_named("x-envoy-origin-path")
     route_name: Any = None
-    provider_request_id: Any = None  # a header of the provider's response, if the operator logs it
+    # a header of the provider's response, which appears only if the operator logs it
+    provider_request_id: Any = None
 
 
 def read_calls(event: EnvoyEvent) -> Iterable[Call]:

@@ -51,9 +51,10 @@ _OBJECTS = (
     "route",
     "service",
 )
-# The first plugin with a block gets the request's id.
+# Names of the plugins in order: the first with data gets the id of the request.
 _PROXIES = ("proxy", "ai-proxy-advanced", "ai-proxy")
-_UNSPECIFIED = "UNSPECIFIED"  # the request was answered before provider and models were known
+# value that Kong writes if it answered the request before it knew provider and models
+_UNSPECIFIED = "UNSPECIFIED"
 
 
 class KongMeta(msgspec.Struct):

@@ -79,7 +79,8 @@ class LiteLLMRequester(msgspec.Struct):
 class LiteLLMFailure(msgspec.Struct):
     error_class: Any = None
     error_code: Any = None
-    error_provider_request_id: Any = None  # rows of the spend log state it as well
+    # provider's request id of a failed call; rows of the spend log have it as well
+    error_provider_request_id: Any = None
 
 
 class LiteLLMCosts(msgspec.Struct):
@@ -103,7 +104,7 @@ class LiteLLMMeta(msgspec.Struct):
     spend_logs_metadata: Any = None
     usage_object: Usage | Other = None
     additional_usage_values: Usage | Other = None  # usage in older rows of the spend log
-    cost_breakdown: LiteLLMCosts | Other = None  # only in rows of the spend log
+    cost_breakdown: LiteLLMCosts | Other = None  # costs of a call, only in rows of the spend log
     error_information: LiteLLMFailure | Other = None
 
 
@@ -167,7 +168,8 @@ def has_litellm_fields(members: Members) -> bool:
     return (
         "litellm_call_id" in members
         or {"custom_llm_provider", "call_type"} <= members.keys()
-        or {"call_type", "startTime"} <= members.keys()  # older payloads and older rows name no provider
+        # a payload of older releases, or an older row, has no provider but these members
+        or {"call_type", "startTime"} <= members.keys()
     )
 
 

@@ -84,7 +84,7 @@ class PortkeyConfig(msgspec.Struct):
 
 
 class PortkeyHeaders(RequestIdHeaders):
-    """The headers that are read. All other headers may hold masked provider keys."""
+    """The headers of a Portkey log that are read. All other headers may hold masked provider keys."""
 
     config: Any = field_named("x-portkey-config")
     provider: Any = field_named("x-portkey-provider")

@@ -81,7 +81,7 @@ class CallAlone(msgspec.Struct, frozen=True, eq=False):
     plain: Inference | None = None
     has_run: bool = False  # True if the span of the call states the run of an agent
     step: int = PLAIN  # kind of a span that is not a call, for `SpanStep`
-    stated: Stated = ()  # fields that each call of this kind states, with no version
+    stated: Stated = ()  # for each call of this kind: which fields it states, without the sender version
 
     def add_to_outcome(self, outcome: Outcome, row: Sequence[Any], version: str) -> None:
         """
@@ -272,7 +272,8 @@ def _add_read_span(part: LookedUp, place: int, outcome: Outcome, options: Option
     left_out = outcome.left_out
     reader = SpanReader(outcome, options)
     reader.enter_resource_and_scope(part.context.resource, part.context.scope)
-    outcome.left_out = left_out  # what the resource leaves out is counted once for all its spans
+    # values that the resource leaves out are counted once, and not for each of its spans
+    outcome.left_out = left_out
     reader.add_read_span(place, part.spans[place])
     for _ in reader.add_remaining_items():
         pass
@@ -303,7 +304,7 @@ def build_call_alone(
 def _learned_result_without_call(form: SpanForm) -> CallAlone | None:
     read, node = form.read, form.read.node
     if node is not None and (node.caller is not NO_CALLER or node.agent is not None):
-        return None  # the span gives values to calls of other requests
+        return None  # such a span changes calls of other requests, so it cannot be read on its own
     step = PLAIN if node is None else RUN if node.is_run else STEP if node.is_ai else PLAIN
     return CallAlone(
         None, (), (), (), None, 0, None, 0, None, "", None, read.ignored, read.shown, read.left_out, step=step

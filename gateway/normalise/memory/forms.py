@@ -39,7 +39,7 @@ Path = tuple[str, Any]
 
 
 class Varying(NamedTuple):
-    """The varying values of a span. Missing times are None."""
+    """The values of a span that vary within its kind. Missing times are None."""
 
     trace_id: str | None
     span_id: str | None

@@ -109,7 +109,8 @@ def _with_varied_attributes(
     at = 0
     for name, value in attributes.items():
         slot = slot_number_of_attribute(name)
-        # a tag that is not plain does not vary; its text differs from all texts that vary
+        # A tag that is not plain does not vary. Its text is skipped here, because it differs from all texts
+        # that vary.
         if (slot >= FIRST_TEXT or name in tags) and at < len(texts) and value == texts[at]:
             found[name] = new_texts[at]
             at += 1

@@ -61,7 +61,8 @@ ONE_IN: Final = 1000  # one in this number of known spans is compared with the r
 MOST_DIFFERENCES: Final = 20  # maximum differences between memory and rules that are kept for display
 MOST_SEEN: Final = 128  # maximum spans of a request that are counted while few spans are known
 _LONGEST_DIFFERENCES: Final = 300
-_ROUNDS: Final = 24  # rounds end when no variation reads further attributes
+# maximum rounds of varying a sample; they end earlier if no variation reads further attributes
+_ROUNDS: Final = 24
 _TURN: Final = 16
 _LOOKED_FOR: Final = 64  # number of spans that are looked up together
 NEVER: Final = 2**32 - 1
@@ -93,7 +94,8 @@ class SpanMemory:
         self._chance = random.Random(secrets.randbits(64))
         self._hits = self._hits_until_next_check()
         self._kinds: dict[int, LearnedKind] = {}
-        # Never reused, because part of a body may already be looked up when kinds are forgotten.
+        # Kind numbers are never reused, because part of a body may already be looked up when kinds are
+        # forgotten.
         self._last_kind = 0
         self._contexts = Contexts(self._memory, self.forget_learned_kinds)
         self._reads: dict[tuple[int | str, ...], set[str]] = {}
@@ -277,7 +279,7 @@ class SpanMemory:
         for context, _, encoded in seen:
             span = protobuf_decoder.decode_span(context.resource, context.scope, encoded)
             self._note_sample_of_kind(context, span, encoded, selected.times)
-        # compared with the time for reading a span
+        # cost of lookups without success, in the time that it takes to read a span
         in_vain = len(seen) + len(unknown) // 4 + 1
         self._trials.note_lookup_result(selected.sender, in_vain=in_vain, is_hopeless=is_hopeless)
 

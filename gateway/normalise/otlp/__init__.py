@@ -43,7 +43,7 @@ def normalise_otlp(
         clock = SliceClock()
         for number, (index, item) in enumerate(part.items, start=1):
             reader.read_item(index, item)
-            # one metric may hold any number of points
+            # check within a metric as well, because one metric may have any number of points
             if number % TURN == 0 and clock.is_over():
                 outcome.pack_full_part()
                 yield

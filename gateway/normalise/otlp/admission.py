@@ -36,7 +36,7 @@ _REDUCTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 _TEXTS: dict[str, Callable[[str], dict[str, Any]]] = {
     name: read for product in PRODUCTS for name, read in product.texts.items()
 }
-# `is_content` would drop some of them, because of words such as `prompt`.
+# Names of token counts and costs. `is_content` would drop some of them, because of words such as `prompt`.
 _FIGURES = frozenset(
     {
         *FIELD_NAMES["input"],

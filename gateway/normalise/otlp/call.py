@@ -71,12 +71,15 @@ class SpanCall(Struct, gc=False):
     also: tuple[bytes, ...] = ()  # see spool.identity
     links: tuple[tuple[bytes, bytes], ...] = ()  # keys that connect the call to reports of another kind
     joins: tuple[bytes, ...] = ()  # dedup keys that the call shares with its events
-    run_id: str | None = None  # spans with the same run id become one record, from the span that ends last
+    # id of a run; spans with the same run id become one record, that of the span that ends last
+    run_id: str | None = None
     # whether the span reports the result of a stream that a sibling span started
     reports_stream: bool = False
-    is_attempt: bool = False  # a retry inside a call, which is never merged with the outer call
+    # whether the call is a retry inside another call, which is never merged with the outer call
+    is_attempt: bool = False
     is_logged: bool = False  # whether events without the id of the call also report the call
-    # a model run inside a request; if the request is a call as well, the run is a part of that call
+    # whether the span is a model run inside a request; if the request is a call as well, the run is part of
+    # that call
     is_part: bool = False
     # AS_ASSISTANT or AS_GATEWAY, if the other may report the call as well, with no id in common
     relay_side: str | None = None
@@ -85,7 +88,7 @@ class SpanCall(Struct, gc=False):
     names_request: bool = False  # whether a key in `also` is from the provider's id of the request
     is_of_sdk: bool = False  # whether the provider's own SDK wrote the span
     is_of_provider: bool = False  # whether the provider's API or its own SDK wrote the span
-    # relations to other spans of the payload
+    # The following fields relate the call to other spans of the payload.
     inner: list[SpanCall] | None = None  # nearest calls of the same class below
     twin_caller: Caller = NO_CALLER  # callers of dropped duplicate spans, nearest first
     repeats: str | None = None  # why the call was dropped, only if the request wants reasons
@@ -96,7 +99,8 @@ class SpanCall(Struct, gc=False):
     is_nested: bool = False
     # whether the scope writes its span next to that of the SDK that made the call
     is_beside: bool = False
-    is_guess: bool = False  # the span names neither an operation nor a kind
+    # whether the span names neither an operation nor a kind, so that its call is a guess
+    is_guess: bool = False
 
     @property
     def has_usage(self) -> bool:

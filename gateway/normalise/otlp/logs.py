@@ -245,7 +245,7 @@ def _build_call_record(
     tokens = dialect.read_tokens(attributes, provider, model)
     operation = values.text_or_none(attributes.get("gen_ai.operation.name"))
     cost = semconv.reported_cost(attributes, FIELD_NAMES["cost"])
-    # more than 15 keyword arguments are slow, because Python creates a dict first
+    # set the rest afterwards, because calls with more than 15 keyword arguments are slow in Python
     call = Inference(
         id=b"",
         source=product.source,

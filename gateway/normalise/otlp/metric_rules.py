@@ -18,7 +18,7 @@ CACHE_READ = "cache_read"
 CACHE_WRITE = "cache_write"
 REASONING = "reasoning"
 TOOL_INPUT = "tool_input"
-TOTAL = "total"  # a total of other types; such a point is dropped
+TOTAL = "total"  # token type: a total of other types; points of this type are dropped
 
 _MEASURES = frozenset(
     {
@@ -33,7 +33,7 @@ _MEASURES = frozenset(
         TOTAL,
     }
 )
-# parts of the input or the output, so they are never added to it
+# token types that are parts of the input or the output, so they are never added to it
 _SUBSETS = frozenset({"audio", "text", "image", "video"})
 KNOWN = _MEASURES | _SUBSETS
 

@@ -63,7 +63,7 @@ _OTHER_UNIT = re.compile(r"_(seconds|milliseconds|bytes|ratio|percent)(_total)?$
 _AI_BEGINNINGS = ("gen_ai.", "llm.", "ai.")
 
 UNCHANGED = "unchanged"  # reason for ignoring a point: the counter did not increase
-# form of a token type that is safe to show
+# Matches a token type that is safe to show, because it is a plain word.
 _PLAIN_WORD = re.compile(r"[a-z][a-z0-9_.-]{0,31}", re.IGNORECASE)
 SMALLEST_COST = Decimal("1e-12")  # smaller amounts than this are rounding errors of floating-point sums
 
@@ -205,7 +205,7 @@ KEY_BYTES = 16
 
 
 class SeriesKeys:
-    """The metric's share is hashed once for consecutive points."""
+    """The keys of metric series. The metric's share of a key is hashed once for consecutive points."""
 
     def __init__(self) -> None:
         self._resource: Resource | None = None
@@ -271,7 +271,7 @@ class PointReader:
         self._meter: tuple[Resource, Scope] | None = None
         # token type -> family that counts it for the current meter
         self._counted_by: dict[str, str] = {}
-        # count only if no other family of the current meter does
+        # points that count only if no other family of the current meter counts the same tokens
         self._held: list[tuple[int, Point, Product, MetricFamily]] = []
 
     def read_item(self, place: int, point: Point) -> None:
@@ -364,7 +364,7 @@ class PointReader:
         if token_type is None or family.one_of is None:
             return False
         meter = _resource_and_scope(point)
-        # the next piece of a large payload holds equal but not identical objects
+        # compare by value, because the next piece of a large payload has equal but not identical objects
         if meter != self._meter:
             self._meter, self._counted_by = meter, {}
         return self._counted_by.setdefault(token_type, family.one_of) != family.one_of

@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
-Attributes = dict[str, Any]  # str, int, float or bool, without bytes and empty values
+# attribute values are str, int, float or bool; bytes and empty values are left out
+Attributes = dict[str, Any]
 
-# the year 2262, after which times do not fit into a signed 64-bit integer
+# first time in the year 2262 that does not fit into a signed 64-bit integer of nanoseconds
 END_OF_TIME = 1 << 63
 
 
@@ -32,7 +33,8 @@ class Scope(msgspec.Struct, gc=False):
 
 
 EXCEPTION = "exception"
-DETAILS = "gen_ai.client.inference.operation.details"  # event of a call in the semantic conventions
+# event name for the details of a call in the semantic conventions
+DETAILS = "gen_ai.client.inference.operation.details"
 OF_CALL = frozenset({"gen_ai.usage", DETAILS})  # names of events that have the attributes of a call
 READ_EVENTS = OF_CALL | {EXCEPTION}
 
@@ -62,7 +64,7 @@ class Span(msgspec.Struct, gc=False):
     resource: Resource
     scope: Scope
     name: str
-    trace_id: str | None  # lower-case hex, or None if absent, empty or all zeros
+    trace_id: str | None  # trace id in lower-case hex, or None if it is absent, empty or all zeros
     span_id: str | None
     parent_id: str | None
     start_time: int | None  # start time in nanoseconds, or None if the sender wrote 0
@@ -76,8 +78,8 @@ class LogRecord(msgspec.Struct, gc=False):
     resource: Resource
     scope: Scope
     event_name: str  # LogRecord.eventName
-    body: str  # a possible event name: up to 256 characters without spaces
-    time: int | None  # timeUnixNano, or observedTimeUnixNano if it is missing
+    body: str  # text of the body that may be an event name: up to 256 characters without spaces
+    time: int | None  # time of the record: timeUnixNano, or observedTimeUnixNano if it is missing
     trace_id: str | None
     span_id: str | None
     attributes: Attributes

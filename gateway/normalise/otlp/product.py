@@ -71,7 +71,7 @@ class AttributeShape(Struct, frozen=True, kw_only=True):
         False  # True if a name may hold tags that the sender chose (see `shapes.attributes_with_tags`)
     )
     # Products and kinds to which the attribute names belong.
-    product: Product | None = None  # the first product, by precedence, whose marks appear
+    product: Product | None = None  # first product in order of precedence that one of the names marks
     weak_marks: tuple[tuple[Product, Callable[[Span], bool]], ...] = ()
     kinds: tuple[Kind, ...] = ()
     deciding_kind: Kind | None = None  # first kind that has a rule of its own for operations
@@ -305,7 +305,8 @@ class MetricFamily:
     # Name of a group of families that may count the same tokens. If a meter sends several families of a
     # group, only the first family that arrives counts.
     one_of: str | None = None
-    is_last: bool = False  # True if the other families of its group count first, whatever the order
+    # True if this family counts only when no other family of its group does, in whatever order they arrive
+    is_last: bool = False
     model: Names = ()  # names of attributes with the model; they take precedence over the names of the conventions
     # True if the metric counts calls that other sources report. Its records are kept only for reference,
     # unless [sources.NAME] sets `count = true`.

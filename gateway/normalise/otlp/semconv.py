@@ -233,7 +233,8 @@ SESSION = (
     "gen_ai.realtime_session.id",
     "gen_ai.live_session.id",
 )
-# Resource attributes are read last, and only under names that apply to everything that the process sends.
+# Attributes of a resource, read last. Only names that apply to everything that the process sends are in this
+# list.
 RESOURCE_USER = ("user.id", "enduser.id")
 RESOURCE_EMAIL = (USER_EMAIL,)
 RESOURCE_TEAM = ("team.id", "team")

@@ -52,7 +52,7 @@ _PROCESS = (
     "process.pid",
 )
 _NO_NAMES: tuple[Names, ...] = ((), (), ())
-_LONGEST = 64  # limit in characters; no name above is longer
+_LONGEST = 64  # maximum characters of a scope or service name; no name above is longer
 
 
 def product_of_sender(resource: Resource, scope: Scope) -> Product:
@@ -111,7 +111,8 @@ class Senders:
         self._outcome = outcome
         self._keep = options.keep_attributes
         self._keep_tags = options.keep_tags
-        # `service.instance.id` identifies a process, never a device.
+        # Resource attributes that name a device. `service.instance.id` is not among them, because it
+        # identifies a process.
         self._device_names = semconv.RESOURCE_DEVICE_OR_HOST if options.host_id else semconv.RESOURCE_DEVICE
         self._resource: Resource | None = None
         # The following facts describe the resource that was read last.

@@ -80,7 +80,8 @@ class NameFacts:
     __slots__ = ("entries", "is_ai", "is_metadata", "product")
 
     def __init__(self, product: int | None, is_metadata: bool, is_ai: bool) -> None:
-        self.entries: list[tuple[str, int, Any]] = []  # field of the shape, rank in its table, and value
+        # effects of a name: field of the shape, rank in its table, and value
+        self.entries: list[tuple[str, int, Any]] = []
         self.product = product  # index of the product to which the beginning of the name belongs
         self.is_metadata = is_metadata
         self.is_ai = is_ai  # True if this is the name of a model or a token count
@@ -146,8 +147,8 @@ _keys = 0  # number of names in all cached shapes, including shapes deleted sinc
 
 # The shapes of items with few names, by these names, because one look-up takes a third of the time of one for each name
 _by_names: dict[Names, AttributeShape] = {}
-_seen_keys = SeenKeys()  # keys of names that are not in `_by_names`
-_seen_shapes = SeenKeys()  # keys of facts that are not in `_shapes`
+_seen_keys = SeenKeys()  # seen keys that are not in `_by_names`, so that only recurring ones are stored there
+_seen_shapes = SeenKeys()  # seen keys that are not in `_shapes`, so that only recurring ones are stored there
 _FEW = 64
 _SHORT = 4096  # maximum characters of the names of an item in `_by_names`
 

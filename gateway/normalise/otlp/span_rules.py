@@ -23,9 +23,9 @@ _REQUEST_TYPES = {
     "embedding": operations.EMBEDDINGS,
     "rerank": operations.RERANK,
 }
-# request type of methods that the library cannot name, such as some asynchronous calls
+# request type that the library writes for methods that it cannot name, such as some asynchronous calls
 _NO_REQUEST_TYPE = "unknown"
-# A span of theirs without an operation may be a count of tokens.
+# Prefix of Anthropic's own scopes. Their spans without an operation may count tokens instead of being a call.
 _NAMES_CALLS = "com.anthropic."
 
 
@@ -149,7 +149,7 @@ def is_cache_apart_in_ai_sdk(span: Span, provider: str | None, model: str | None
 # --- GitHub Copilot's credits: the value of a call by GitHub's price list, not the amount paid ---------------
 
 COPILOT_BEGINNING = "github.copilot."
-# These names have one scale in all releases.
+# Attributes with costs in billionths of a credit, which is their scale in all releases.
 _NANO_CREDITS = (f"{COPILOT_BEGINNING}nano_aiu", "copilot_chat.copilot_usage_nano_aiu")
 _CREDITS = f"{COPILOT_BEGINNING}aiu"
 

@@ -2,8 +2,8 @@
 Usage objects and whole responses of providers, in attributes that hold their text.
 
 The text is JSON or the `repr` of a Python dict. It is read while decoding and never stored. Only counts, the
-response id and the region are kept, and a service tier if it has its own prices. If an attribute of its own
-states the same field, that attribute takes precedence.
+response id, the region, and a service tier with its own prices are kept. If an attribute of its own states the same
+field, that attribute takes precedence.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _tokens_from_fields(fields: dict[str, Any]) -> Tokens:
 def _counts_of_usage(usage: UsageObject) -> dict[str, Any]:
     try:
         tokens, total = _tokens_and_total(usage)
-    # rejected only in attributes that state counts by themselves
+    # ignore a bad count here; it is rejected only in attributes that state counts by themselves
     except BadValue:
         return {}
     stated_counts = {field: number for field, number in tokens._asdict().items() if number is not None}
@@ -201,7 +201,7 @@ def _tokens_and_total(usage: UsageObject) -> tuple[Tokens, int | None]:
         total = parse_count(
             _value_or_fallback(usage.totalTokenCount, usage.total_token_count), "totalTokenCount"
         )
-        # reasoning that appears only in the total is found later by the model name
+        # reasoning that is only part of the total is found later, by the name of the model
         if gemini.thoughtsTokenCount is not None:
             gemini.totalTokenCount = total
         return tokens_of_gemini(gemini), total
@@ -261,7 +261,7 @@ def _langchain_parts(inputs: LangChainParts, outputs: LangChainParts) -> meters.
 
 # --- Responses -----------------------------------------------------------------------------------------------
 
-# Ids of models or frameworks do not match.
+# Matches ids that a provider gave; ids of models or frameworks do not match.
 _GIVEN = re.compile(r"(?:chatcmpl|cmpl|msg|resp|gen)[-_][\w-]{16,120}", re.ASCII)
 _READABLE = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
 

@@ -12,7 +12,7 @@ import msgspec
 from gateway.core.errors import BadPayload, Refusal
 
 SLICE_BYTES: Final = 256 * 1024
-# Items that need cleaning take ten times as long as others, so bytes alone are not enough.
+# Seconds per slice, in addition to the limit in bytes, because some items take ten times as long as others.
 SLICE_S: Final = 0.0005
 # Minimum size at which an item counts, because even an item of two bytes takes time and memory.
 ITEM_BYTES: Final = 256

@@ -1,9 +1,9 @@
 """
 Splitting of bodies into raw items. The content type is never used.
 
-An item stays undecoded, so that a bad item is rejected without affecting other items. Python senders write
-some invalid JSON. It is cleaned only in the affected item, and without losing a digit. No call of a parser
-reads more than one window, because the event loop waits for each call, even in a thread.
+An item stays undecoded, so that a bad item is rejected without affecting others. Python senders write some invalid
+JSON, which is cleaned only in the affected item, and without losing a digit. No call of a parser reads more than
+one window, because the event loop waits for each call, even in a thread.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MOST_MEMBERS = 4096
 # bytes decoded or inflated before the event loop gets a turn; a multiple of four, for base64
 _STEP = 1024 * 1024
 _MEMBERS = 1024  # gzip members opened before the event loop gets a turn, whatever their size
-# A small first window, because members may be tiny, and the data after a member is copied.
+# Bytes of the first window, which is small because members may be tiny and the data after a member is copied.
 _WINDOW = 1024
 
 _BOM = b"\xef\xbb\xbf"
@@ -258,7 +258,7 @@ def _split_lines(body: bytes) -> Iterator[Raw]:
     offset = number = 0
     while offset < len(body):
         number += 1
-        if number % PASSED_OVER == 0:  # counted here, because all lines may be blank
+        if number % PASSED_OVER == 0:  # count blank lines as well, because a body may have only blank lines
             yield TURN
         end = body.find(b"\n", offset)
         line = body[offset:end].strip() if end >= 0 else body[offset:].strip()

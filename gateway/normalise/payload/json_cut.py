@@ -18,12 +18,12 @@ from gateway.normalise.payload.body_limits import TURN, Allowance
 
 T = TypeVar("T")
 JsonItem = msgspec.Raw | memoryview
-# yields TURN now and then, and returns the value and its end
+# generator that yields TURN now and then, and returns a value and the position after it
 Read = Generator[bytes, None, tuple[T, int]]
 # function that reads the value at a position
 Reader = Callable[[int], Read[Any]]
 
-# Larger copies do not fit into the processor cache.
+# Bytes per window. Copies of larger windows do not fit into the processor cache.
 WINDOW = 256 * 1024
 LONGEST_NAME = 64 * 1024  # maximum characters of a name, with the whitespace before its colon
 _DEPTH = 32  # maximum nested containers that are each larger than a window
@@ -47,7 +47,7 @@ class Stretches(Sequence[JsonItem]):
 
     def __init__(self, body: memoryview) -> None:
         self._body = body
-        self._windows = array("Q")  # start, end and number of elements of each window
+        self._windows = array("Q")  # start, end and number of elements of each window, one after the other
         self._count = 0
 
     def add_window(self, begin: int, end: int, count: int) -> None:

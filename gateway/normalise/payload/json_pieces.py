@@ -84,7 +84,7 @@ def _replace_invalid_utf8(text: bytes) -> bytes:
 PASSED_OVER: Final = 4096  # blank lines or empty elements between two turns of the event loop
 
 _MARKS = 65536  # brackets and commas counted before the event loop gets a turn
-_SMALL = 1024 * 1024  # pieces up to this size are copied to remove surrounding whitespace
+_SMALL = 1024 * 1024  # maximum bytes of a piece that is copied to remove the whitespace around it
 _BLANK = re.compile(rb"[ \t\n\r]*+")
 _NAME = re.compile(rb'\s*[{,]\s*("(?:[^"\\]++|\\.)*+")\s*:\s*', re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{},]")
@@ -159,7 +159,7 @@ class ValueEnds:
 
 
 class _Marks:
-    """A quote mark without a closing quote mark starts no string."""
+    """The positions of quote marks in JSON text. A quote mark without a closing quote mark starts no string."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body

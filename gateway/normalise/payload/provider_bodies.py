@@ -29,7 +29,7 @@ class SearchAction(msgspec.Struct):
 
 
 class OutputItem(msgspec.Struct):
-    """An item of an output. Of a search, only its kind is read."""
+    """An item of the output in a provider's response. Of a search, only its kind is read."""
 
     type: Any = None
     action: SearchAction | Other = None

@@ -71,7 +71,7 @@ _NAMES = {
     if field.name not in (*RequestIdHeaders.__struct_fields__, "codex_turn")
 }
 _WRITTEN = re.compile(rf"""['"]({"|".join(_NAMES)})['"]: ?['"]([\w-]+)['"]""")
-# the header of Codex is itself JSON, so its quotes may be escaped
+# Matches the thread id in the header of Codex. The header is itself JSON, so its quotes may be escaped.
 _CODEX_THREAD = re.compile(rf"""['"]{CODEX_TURN}['"]: ?['"]{{.{{,1024}}?\\*"thread_id\\*": ?\\*"([\w-]+)""")
 
 

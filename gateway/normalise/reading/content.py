@@ -2,9 +2,9 @@
 Names that may hold content: prompts, responses, tool arguments and the like (promise 4).
 
 Attribute names of known products are listed. A free name, which a caller chose, is judged word by word.
-`userPrompt`, `prompt.0` and `page_content` are content. `prompt_version` and `message_count` are facts
-about content. Names such as `code` or `result` may be either, so they are dropped unless an operator lists
-them in `privacy.keep_attributes`.
+`userPrompt`, `prompt.0` and `page_content` are content; `prompt_version` and `message_count` are facts about it.
+Names such as `code` or `result` may be either, so they are dropped unless an operator lists them in
+`privacy.keep_attributes`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _CONTENT_WORDS = frozenset({
 # roots of names that are often joined to another word, as in `userprompt`, `chatmessages` and
 # `systeminstruction`
 _CONTENT_ROOTS = ("prompt", "message", "completion", "instruction", "transcript")
-# A name that ends with one of them states a fact about content.
+# Words at the end of a name that show a fact about content, and not content itself.
 _FACT_WORDS = frozenset({
     "at", "bytes", "cache", "cached", "caching", "category", "chars", "class", "code", "cost", "count", "counts",
     "date", "day", "duration", "effort", "enabled", "encoding", "flag", "format", "hash", "hit", "hits", "id", "ids",
@@ -89,7 +89,7 @@ _DOUBTFUL_WORDS = frozenset({
     "rewrite", "script", "scripts", "sentence", "sentences", "sms", "sql", "stderr", "stdin", "stdout",
     "transcribed", "truth", "turn", "turns", "writing",
 })  # fmt: skip
-# Words like _FACT_WORDS, but for names with a doubtful word: `code_owner` and `log_group` are facts.
+# Words with which a name that has a doubtful word states a fact, such as `code_owner` and `log_group`.
 _DOUBTFUL_FACTS = _FACT_WORDS | {
     "account",
     "app",
@@ -126,7 +126,7 @@ def may_be_name_of_content(name: str) -> bool:
     """Judge a name that a caller chose: it has a content word and does not end with a word for a fact."""
     if is_content(name):
         return True
-    if name in UNIT_TAGS:  # "request" alone would be a content word
+    if name in UNIT_TAGS:  # these tags are permitted although "request" is a word for content
         return False
     words = [word.lower() for word in _WORD.findall(name)]
     is_about_content = any(

@@ -33,7 +33,8 @@ def replace_credits_by_cost(record: Inference, estimate: str | None) -> None:
     for credits in (stated, stated.scaleb(-9)):
         cost = credits * CREDIT_DOLLARS
         if estimate is None:
-            # a credit per token would be ten thousand dollars per million tokens
+            # one credit per token would be ten thousand dollars per million tokens, so such a scale cannot be
+            # right
             fits = credits < tokens
         else:
             fits = Decimal(estimate) <= cost * _MAX_FACTOR and cost <= Decimal(estimate) * _MAX_FACTOR

@@ -27,7 +27,7 @@ from spool.record import decimal_text
 Meters = dict[str, Quantity] | None  # meter -> quantity, or None if only text is stated
 
 _MOST_LISTED: Final = 16  # maximum modalities read from one list
-_KINDS: Final = 2  # of cache writes: kept for 5 minutes or for an hour
+_KINDS: Final = 2  # number of kinds of cache writes: those kept for 5 minutes, and for an hour
 
 
 class CachedParts(msgspec.Struct):
@@ -124,7 +124,7 @@ def meters_of_details(
     stated: dict[str, Any] = {}
     has_media = inputs.audio_tokens or inputs.image_tokens or inputs.video_tokens
     if has_media or outputs.audio_tokens or outputs.image_tokens or outputs.video_tokens:
-        # a 0 on the other side means that it is text
+        # read both sides, because a 0 on one side means that this side is only text
         stated |= _counts_by_modality_meter("input_{}_tokens", inputs)
         if isinstance(inputs.cached_tokens_details, CachedParts):
             stated |= _cached_tokens_by_meter(inputs.cached_tokens_details, stated, whole_cache)
@@ -206,7 +206,7 @@ def meters_of_modality_lists(
     _add_modality_list(stated, "output_{}_tokens", candidates)
     if has_input:
         _add_modality_list(stated, "cache_{}_read_tokens", cache)
-        if isinstance(cache, list):  # a list is complete, so a missing modality is 0
+        if isinstance(cache, list):  # a list is complete, so 0 is counted for a modality that is not in it
             for kind in MODALITIES:
                 if f"input_{kind}_tokens" in stated:
                     stated.setdefault(f"cache_{kind}_read_tokens", 0)

@@ -13,7 +13,7 @@ CHAT, COMPLETION, EMBEDDINGS, RERANK = "chat", "text_completion", "embeddings", 
 REALTIME = "realtime_inference"
 GENERATE, IMAGE, TRANSCRIPTION, SPEECH = "generate_content", "image_generation", "transcription", "speech"
 
-# In spans, any other name means a step around calls.
+# Operation by name. Any other name of a span means a step around calls.
 BY_NAME = {
     "chat": CHAT, "text_completion": COMPLETION, "generate_content": GENERATE, "embeddings": EMBEDDINGS,
     "rerank": RERANK, REALTIME: REALTIME, IMAGE: IMAGE, TRANSCRIPTION: TRANSCRIPTION, SPEECH: SPEECH,

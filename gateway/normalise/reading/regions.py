@@ -21,7 +21,7 @@ MAX_NAME: Final = 64
 MAX_ADDRESS: Final = 512
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
-# Patterns for the region names of each cloud. They share only the geographies.
+# Cloud -> patterns of its region names. The clouds have only names of geographies in common.
 _OF_CLOUD = {
     "aws": re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d+"),
     "azure": re.compile(r"[a-z]+\d?[a-z]*"),
@@ -33,7 +33,7 @@ _HOST = re.compile(
     r"(?:[a-z][a-z0-9+.-]*://)?(?:[^/?#@]*@)?(?P<host>[a-z0-9._-]+)(?::\d+)?(?P<path>/[^?#]*)?(?:[?#].*)?"
 )
 _LOCATION = re.compile(r"/locations/(?P<region>[a-z0-9-]+)(?:/|$)")
-# The labels before the region may be names that a customer chose.
+# Patterns of host names with a region. A customer may choose the labels before the region.
 _HOSTS = tuple(
     re.compile(form)
     for form in (

@@ -21,7 +21,7 @@ OWNER: Final = "vcs.owner.name"
 
 # Matches the part before the path in `https://user:secret@host/owner/name.git` and `git@host:owner/name`
 _REMOTE = re.compile(r"(?:[a-z][a-z0-9+.-]*://[^/]*/+|[^/@:]+@[^/:]+:/*)", re.IGNORECASE)
-# Folders on the machine may name a person.
+# Matches a path on the machine, whose folders may name a person.
 _LOCAL = re.compile(r"file:|[/\\~.]|[a-z]:[/\\]", re.IGNORECASE)
 # Matches addresses of pull requests at GitHub, GitLab, Bitbucket and Azure DevOps
 _PAGE = re.compile(

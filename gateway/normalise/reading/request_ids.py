@@ -13,8 +13,8 @@ from gateway.normalise.reading.values import text_or_none
 from spool.identity import provider_request_names
 from spool.record import Inference
 
-# Any other id in these headers may come from a caller or a proxy, because servers repeat the x-request-id
-# that they receive.
+# Form of ids that the provider gave. Any other id in these headers may be from a caller or a proxy, because
+# servers repeat it.
 _FORM = "req_"
 _BEDROCK = "aws.bedrock"  # provider whose request ids are UUIDs
 

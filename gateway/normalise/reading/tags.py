@@ -1,9 +1,9 @@
 """
 Rules for tags: free metadata is limited in size and never content (promise 4).
 
-A record has at most 32 tags, with names up to 64 and values up to 256 characters. Only scalars become tags,
-and never under a content name. If the name is neither known here nor configured, the value must also be short
-and of few words, because no list of content names is complete, and a sentence may be a prompt.
+A record has at most 32 tags, with names up to 64 and values up to 256 characters. Only scalars become tags, and
+never under a content name. Under a name that is neither known here nor configured, the value must also be short and
+of few words, because no list of content names is complete, and a sentence may be a prompt.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KNOWN = frozenset({
     "service", "service_tier", "speed", "tags", "ticket", "workspace",
 })  # fmt: skip
 
-# A text of several words under these names may be content.
+# Tags whose value must be a single word, because several words may be content.
 _ONE_WORD = frozenset({"branch", "commit", "pull_request", "repository", "ticket"})
 
 _SECRET_NAME = re.compile(
@@ -53,7 +53,8 @@ _LETTERED = re.compile(r"\S*\w\S*")
 _UNSPACED = re.compile(
     "[\u0e00-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
-# Only such texts are tried. The letters that the expression treats as equal are included.
+# First letters of secrets. Only texts that begin with them are searched. Equal letters in other cases are
+# included.
 SECRET_STARTS = frozenset({
     "be", "ba", "sk", "rk", "pc", "gs", "xa", "pp", "cs", "r8", "hf", "th", "gh", "gi", "gı", "gl", "ak", "as", "ai",
     "aı", "xo", "ya", "ey",

@@ -27,7 +27,7 @@ _TEXT = re.compile(
 )
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|μs|ms|s|m|h)")
 _LONGEST_MS: Final = 10**10  # maximum duration in milliseconds, about four months
-# the search for units takes quadratic time
+# maximum characters of a duration, because the search for units takes quadratic time
 _MAX_DURATION: Final = 64
 _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": MS, "s": NS, "m": 60 * NS, "h": 3600 * NS}
 

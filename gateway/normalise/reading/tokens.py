@@ -38,7 +38,7 @@ class Tokens(NamedTuple):
     cache_write: int | None = None
     reasoning: int | None = None
     cache_write_1h: int | None = None  # tokens that are written to the cache for an hour
-    # other than plain text (see spool.meters), or None if not stated
+    # quantities of other meters than plain text (see spool.meters), or None if they are not stated
     meters: dict[str, int | str] | None = None
 
     def __bool__(self) -> bool:

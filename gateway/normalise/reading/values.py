@@ -22,25 +22,28 @@ from gateway.normalise.reading.tags import tag_text
 from spool.record import decimal_text
 
 MAX_TEXT: Final = 2048  # maximum characters of an id, a name or a model
-# Larger values are in a wrong unit or are timestamps.
+# Largest plausible token count. A larger value has a wrong unit or is a timestamp.
 MAX_TOKENS: Final = 10**9
 MAX_COST: Final = Decimal(10**12)
-# Sums of doubles have fewer digits, and costs with this number are still added up quickly.
+# Maximum digits of a cost. Sums of doubles have fewer digits, and costs of this length are still added up
+# quickly.
 MAX_COST_DIGITS: Final = 100
-SMALLEST_COST: Final = -40  # power of ten, because smaller amounts would print as rows of zeros
+# smallest power of ten of a cost, because smaller amounts would print as rows of zeros
+SMALLEST_COST: Final = -40
 
-# "-" is from gateways, "none" from Micrometer, "None" from Python, "undefined" and "null" from JavaScript
+# texts for a missing value: "-" from gateways, "none" from Micrometer, "None" from Python, "undefined" and
+# "null" from JavaScript
 ABSENT: Final = frozenset({"", "-", "none", "None", "undefined", "null"})
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
-# Text may hold JSON, other types are ignored.
+# Type of members that are read only if they are text, which may be JSON. Other types are ignored.
 Other = str | int | float | bool | list[msgspec.Raw] | None
 
 
 class BadValue(Exception):
-    """An item that cannot be counted. `message` names a field, never a value."""
+    """Raised for an item that cannot be counted. `message` names a field, never a value."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)

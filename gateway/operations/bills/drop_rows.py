@@ -36,7 +36,7 @@ class DropRow:
     position: str
 
 
-# Rows are shown as the bytes that were received, without decoding them.
+# List of a month's rows, which are shown as the received bytes, without decoding them.
 MONTH_ROWS: List[DropRow] = List(
     root=ROOT,
     show=lambda row: cast(Any, orjson.Fragment(row.text)),

@@ -30,7 +30,7 @@ from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.texts import check_one_of
 
-Row = tuple[AssistantPlan, str | None]  # a plan and the name of its view
+Row = tuple[AssistantPlan, str | None]  # row of the list: a plan, and the name of its view
 ONCE = ("month", "currency")
 
 

@@ -167,7 +167,7 @@ class OpampConversation:
         self._code: int | None = None  # WebSocket close code, once the connection must end
         self._opened_at = request.receivers.clock.monotonic()
         self._version = -1  # version of the device table when the instances were last compared with it
-        self._look_at = 0.0  # when to look again even if the table did not change
+        self._look_at = 0.0  # time at which the instances are checked even if the table did not change
 
     async def take(self, message: bytes) -> bytes:
         receivers = self._receivers
@@ -201,7 +201,9 @@ class OpampConversation:
                 self._code = POLICY
             elif (
                 status == 410
-            ):  # without an instance, a new connection ends after a while, so its client cannot hurry
+                # after the removal, a connection without an instance ends only after a while, so that its client
+                # cannot hurry
+            ):
                 self._remove_instance(uid)
             answer = error_answer(uid, refusal)
         receivers.metrics.requests(_ENDPOINT, status)

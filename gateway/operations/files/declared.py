@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-FOLDERS = ("allocation",)  # kinds with one file for each object, in a folder
+FOLDERS = ("allocation",)  # kinds of settings with a folder, which has one file for each object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

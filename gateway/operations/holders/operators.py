@@ -313,7 +313,7 @@ class SpoolServices:
     native: NativeUse = NO_NATIVE
     memory: Once[SpanMemory] | None = None  # memory of known spans, or None without the compiled module
     late_reports: KeptLateReports | None = None  # late reports, or None while the registry is damaged
-    # None in an agent, and while the registry is damaged
+    # hours in which senders sent, or None in an agent and while the registry is damaged
     sender_hours: KeptSenderHours | None = None
     sender_fields: KeptSenderFields | None = None
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
@@ -452,8 +452,9 @@ class MoneyServices(WithRegistry):
     budgets: Once[BudgetEvaluator] | None = None
     allocation: Callable[[], AllocationSettings] = AllocationSettings
     currency: Callable[[], CurrencySettings] = CurrencySettings
-    sender_hours: KeptSenderHours | None = None  # None in an agent, and while the registry is damaged
-    # made by the first query for it
+    # hours in which senders sent, or None in an agent and while the registry is damaged
+    sender_hours: KeptSenderHours | None = None
+    # sums of served models, which the first query for them creates
     served_hours: ServedHours | None = field(init=False, repr=False, default=None)
     published: Published = field(init=False, repr=False)
     publishing: Publishing | None = field(init=False, repr=False)

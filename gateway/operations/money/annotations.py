@@ -123,7 +123,7 @@ class AnnotationTable(ManagedTable[Annotation]):
             raise NotAllowed(NO_VIEW)
 
 
-Row = tuple[Annotation, str | None]  # an annotation, and the name of its view
+Row = tuple[Annotation, str | None]  # row of the list: an annotation, and the name of its view
 
 
 def _describe_annotation(row: Row) -> Answer:

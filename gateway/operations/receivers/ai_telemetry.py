@@ -127,7 +127,7 @@ async def ingest_recognised(request: KeyRequest[ReceiverServices, bytes]) -> web
 @Address(
     methods=("POST",),
     path="/v1/ai-telemetry/helicone/{hook}",
-    checks_query=False,  # clients of other products choose their own parameters
+    checks_query=False,  # the parameters are not checked, because clients of other products choose them
     summary="Send a Helicone webhook; the last part of the URL is a key that may only send AI telemetry",
     endpoint="helicone",
     scope=INGEST,

@@ -79,7 +79,7 @@ async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) ->
     await registry.persons.join_forms(names, most=most, actor=request.actor)
     if not await request.services.relay_addresses(keys, addresses):
         raise Refusal(503, "upstream_waits", "The Tollhouse above cannot be reached.", retry_after_s=60)
-    # not the number of new links, because that would show which links exist
+    # return the number of addresses, because the number of new links would show which links exist
     return {"accepted": len(body.addresses)}
 
 

@@ -1,9 +1,9 @@
 """
-Records older than the log, read from a data lake. If a data lake is configured, lists of days and time
-ranges continue there.
+Records older than the log, read from a data lake. If one is configured, lists of days and time ranges continue
+there.
 
-If the data lake is unreachable, a list still returns what the log has, and states how far it searched. For
-people with restricted access, the searched time is fixed, so the request fails instead.
+If the data lake is unreachable, a list still returns what the log has, and states how far it searched. For people
+with restricted access, the searched time is fixed, so the request fails instead.
 """
 
 from __future__ import annotations

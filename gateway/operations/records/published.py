@@ -109,7 +109,7 @@ class KeptRecord:
 
 def describe_stored(stored: KeptRecord) -> dict[str, object]:
     row = describe_record(stored.record)
-    row.pop("body", None)  # the body is an hourly file, which is as large as a request
+    row.pop("body", None)  # remove the body, because it is an hourly file and may be as large as a request
     return {**describe_place(stored), **row}
 
 

@@ -1,10 +1,10 @@
 """
-Admission to the operator API: sessions, CSRF token, Host, Origin and permission sets, checked before
-any handler runs.
+Admission to the operator API: sessions, CSRF token, Host, Origin and permission sets, checked before any handler
+runs.
 
-On the operator socket, the file mode is the sign-in and a header names the actor. Over HTTP, a session cookie
-signs in, and every change needs the CSRF token of the session. A request with a foreign Host or from a
-foreign page is rejected.
+On the operator socket, the file mode is the sign-in and a header names the actor. Over HTTP, a session cookie signs
+in, and every change needs the session's CSRF token. A request with a foreign Host or from a foreign page is
+rejected.
 """
 
 from __future__ import annotations

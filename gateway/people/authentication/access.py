@@ -126,7 +126,7 @@ class Access:
         self._others = others
         self._guesses = Buckets(clock, burst=GUESSES, per_s=GUESSES_PER_S)
         self._legacy: LegacyKey | None = None
-        self._is_told = False  # the failure to adopt the file's key has been logged
+        self._is_told = False  # whether it was logged that the key of the file could not be adopted
         self._is_adopted = False  # whether the registry has the key of the file
         self._rates: Mapping[str, int] = {}
         self._limits: Mapping[str, Buckets] = {}
@@ -158,7 +158,8 @@ class Access:
         }
         self._bearers.clear()
         rates = {"requests": settings.max_key_requests_per_s, "bytes": settings.max_key_bytes_per_s}
-        if rates != self._rates:  # keys must not get their used-up limits back
+        # replace buckets only if the rates changed, because keys must not get back what they used up
+        if rates != self._rates:
             self._rates = rates
             self._limits = {
                 word: Buckets(self._clock, burst=rate, per_s=rate, size=50_000)
@@ -555,9 +556,9 @@ class Access:
 
     def _key_bearer(self, key: Key) -> Bearer:
         known, bearer = self._bearers.get(key.id, (None, None))
-        if bearer is None or known is not key:  # a changed key is a new object
+        if bearer is None or known is not key:  # compare by identity, because a changed key is a new object
             naming = self._chain_patterns(key.name)
-            # "*" does not make a key a gateway's
+            # the pattern "*" alone does not make a key that of a gateway
             is_gateway = any(map(names_some, naming))
             bearer = Bearer(
                 key.name,

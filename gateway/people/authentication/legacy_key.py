@@ -20,7 +20,7 @@ DEPLOYMENT = "deployment"
 
 
 class LegacyKey:
-    """A change of the file changes the key."""
+    """The key of server.api_key_file. A change of the file changes the key."""
 
     def __init__(self, path: Path) -> None:
         self._file = SecretFile("server.api_key_file", path)

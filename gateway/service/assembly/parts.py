@@ -101,7 +101,7 @@ class Assembler:
         self.native = native
         self.memory: Once[SpanMemory] | None = None
         self.late_reports: KeptLateReports | None = None
-        # None in an agent, and while the registry is damaged
+        # hours in which senders sent, or None in an agent and while the registry is damaged
         self.sender_hours: KeptSenderHours | None = None
         self.sender_fields: KeptSenderFields | None = None
         # When the intake starts, it replaces this function with one that returns the prices in use.
@@ -110,7 +110,8 @@ class Assembler:
         self.demo_note = read_note(config.data_dir)
         self.stack = stack
         self.locks = ConnectionLocks()
-        self.routing = asyncio.Lock()  # held while the routes change, so that no change uses earlier settings
+        # lock that is held while the routes change, so that no change uses earlier settings
+        self.routing = asyncio.Lock()
         server = config.server
         self.inflight = InflightBytes(
             server.max_inflight_bytes, reserve=server.small_body_reserve, small=server.small_body_bytes

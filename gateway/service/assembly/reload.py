@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class _Prepared:
-    """The new values, ready to be applied."""
+    """The new values of a reload, ready to be applied."""
 
     prices: PriceBook | None
     legacy: LegacyKey | None

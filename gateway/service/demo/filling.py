@@ -206,7 +206,7 @@ def _mark_settled(row: StatementRow, until: float) -> StatementRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """The content of the filled directory."""
+    """The content of a data directory that the demo filled."""
 
     records: int
     duplicates: int

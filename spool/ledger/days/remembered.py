@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 20_000  # all results together, some 20 MB
 MOST_OF_ONE = 5_000
-MOST_YEARS = 10  # of a cached query
+MOST_YEARS = 10  # maximum years that a cached query may cover
 # values of the state on which results depend, besides the marks of months
 _OF_STATE = ("hourly", "rebuilding", EVERY)
-# the same for billed costs
+# the same values for billed costs
 _OF_BILLED = (EVERY_BILLED,)
 MOST_DIMENSIONS = 8  # that queries define; each may have thousands of values in memory
 _DAY = timedelta(days=1)
 
 Marks = tuple[int | None, ...]
-Answer = list[CostRow] | dict[Any, Any]  # the rows of costs, or the groups of usages
+Answer = list[CostRow] | dict[Any, Any]  # cached result: rows of costs, or groups of usages
 
 
 class RememberedCosts:

@@ -17,7 +17,7 @@ from spool.ledger.ledger_rows import LedgerRows, Span
 from spool.ledger.queries import OF_BILLS, PRICED_BY, CostQuery
 from spool.ledger.sums import BILLED_ROLLUPS, DAY_S, FOUR_WEEKS_S, ROLLUP_WIDTHS, WEEK_S, period_start
 
-Made = tuple[int, int, int]  # number, width, start
+Made = tuple[int, int, int]  # a rollup: number, width, start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,10 @@ class Division:
             self._made = rows.marked_rollups(since, until)
 
     def divide_days(self, low: int, high: int) -> Iterator[Span]:
-        """The last day may be cut if it has no sums after the cut."""
+        """
+        Yield the spans into which a range of days is divided: rollups and single days. The last day may be cut if
+        it has no sums after the cut.
+        """
         run_start, current = low, (0, 0)
         at = low
         while at < high:

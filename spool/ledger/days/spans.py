@@ -67,7 +67,7 @@ class SpanQuestion:
     width: int
     low: int
     high: int
-    rollup: int  # number, or 0
+    rollup: int  # number of the rollup, or 0
     periods: list[datetime]  # starts, ascending
 
     @property
@@ -131,7 +131,7 @@ def divide_periods(
     moments = distinct_moments(time_ranges)
     check_not_split(rows, state["hourly"], moments)
     if query.unit is not None:
-        # one span for hours and days, because no call is in both
+        # one span for hours and days together, because no call is in both
         return plan_reads(time_ranges, lambda start, end: [(HOUR_S, start, end, ROLLUP)])
     spans: Spans = partial(divide_into_sums, daily=state["daily"], hourly=state["hourly"])
     low, high = int(min(moments, default=0)), int(max(moments, default=0))

@@ -47,7 +47,7 @@ def day_sums_by_dimensions(
     rows: LedgerRows, days: Iterable[int], most: int, chosen: Callable[[Dimensions], bool] | None = None
 ) -> list[list[DaySum]]:
     """Return `priceable_day_sums` of several days by dimensions, in no order, each in the order of the days."""
-    sums_by_number: dict[int, list[DaySum]] = {}  # by number of their dimensions
+    sums_by_number: dict[int, list[DaySum]] = {}  # sums by number of their dimensions
     # None for numbers that `chosen` does not select
     known: dict[int, Dimensions | None] = {}
     for day in days:

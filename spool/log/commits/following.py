@@ -29,12 +29,12 @@ from spool.log.planning.plan import Plan
 from spool.log.planning.planner import Planner
 from spool.record import TOPICS
 
-UNKNOWN_TOKEN = 0  # of a commit from a storage without tokens
-SOONER_S = 300.0  # a row whose time is further ahead of the clock is not believed
+UNKNOWN_TOKEN = 0  # token of a commit from a storage without tokens
+SOONER_S = 300.0  # seconds; a row whose time is further ahead of the clock is not believed
 
 _log = logging.getLogger(__name__)
 
-ByTopic = tuple[int, ...]  # in the order of TOPICS
+ByTopic = tuple[int, ...]  # values in the order of TOPICS
 
 
 class CommitRow(NamedTuple):
@@ -73,7 +73,7 @@ class _StoredIds(msgspec.Struct, array_like=True):
     ids: bytes
     places: bytes
     hours: bytes
-    checksum: int  # of the fields above
+    checksum: int  # checksum of the fields above
     spans: list[PartialReport] = []  # spans that link calls to agents' runs
 
 

@@ -25,7 +25,7 @@ GROUP_RECORDS = 16_384
 # records of one party (a key, person or address) in a group while others are active; a single submission may
 # have more
 SHARE_RECORDS = 128
-SUBMISSION_S, RECORD_S = 5e-5, 1e-5  # approximate processor time
+SUBMISSION_S, RECORD_S = 5e-5, 1e-5  # estimated processor time of a submission and of a record, in seconds
 SUBMISSION_WEIGHT = 5  # in records
 # The weight that a party may add to a group that it shares with a party of less use: one submission of 32
 # records, or six of one record. If submissions exceeded this, it does not apply to the next group.
@@ -36,7 +36,7 @@ GROWS_BY = 8  # a group grows by at most 1/GROWS_BY
 # twice in a row.
 REST = 8.0
 MOST_REST_S = 0.03
-TICK_S = 1.0  # between upkeep runs while the log has a problem
+TICK_S = 1.0  # seconds between upkeep runs while the log has a problem
 TOGETHER_S = 0.05  # submissions with deadlines within these seconds are refused together
 
 _log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class _WaitingSubmission(NamedTuple):
 
 
 class GroupOvertaken(Exception):
-    """The group was not stored: a party with far less use goes first."""
+    """Raised if a group of submissions was not stored, because a party with far less use goes first."""
 
 
 class IndexOutOfStep(Exception):
@@ -109,7 +109,7 @@ class GroupWriter:
         # Whether the running group may give way to a party with less use, and whether it should. If it
         # should, its commit raises Overtaken before it stores anything.
         self.may_give_way = self.is_overtaken = False
-        self._much = 0.0  # lowest use in the running group, 0 if it is small
+        self._much = 0.0  # lowest use in the running group, 0 if the group is small
         self._gave_way = False  # true until a group of parties with much use is stored
         self._most = GROUP_RECORDS  # limit of records in the next group
         # set when a party submits that used far less than all that wait

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 RAW_BYTES = 72  # memory per undecoded record besides its bytes
 DECODED = 6  # memory of a decoded record, as a multiple of its packed bytes
-COPIED = 4  # the same for copies of records that were just received, which share many texts
+COPIED = 4  # DECODED for copies of records that were just received, which share many texts
 # share of the memory for entries that no reader has reached, if there is one reader; several readers share
 # the rest
 UNREAD_SHARE = 0.625
@@ -154,7 +154,7 @@ class EntryCache:
 
     @property
     def can_take_commits(self) -> bool:
-        """Whether readers use the cache, and there is room."""
+        """Whether the cache takes the entries of commits: readers use it, and there is room."""
         return bool(self._unread) and self._unread_bytes < self._max_unread
 
     def add_committed(self, entries: Iterable[CommittedEntry]) -> None:

@@ -26,7 +26,7 @@ VERSION = 1
 # Measured on packed GenAI records, level 3 saves nothing, and level 6 saves 1 % in three times the time.
 LEVEL = 1
 MAX_RECORDS = 4096
-MAX_BYTES = 1 << 20  # approximate, before compression
+MAX_BYTES = 1 << 20  # approximate maximum bytes of an entry before compression
 LARGEST = 64 << 20  # bytes, so that a damaged length cannot exhaust the memory
 
 # errors of bytes that are no record: UnicodeDecodeError for invalid UTF-8, RecursionError for deeply nested

@@ -15,7 +15,7 @@ from spool.identity import derived_id
 from spool.log.amendments import TOKENS, is_person_changed, is_processing_mode_changed, replace_fields
 from spool.record import RUNS, Correction, Inference, Record
 
-MOST: Final = 16  # corrections per record; a further report counts as late and changes nothing
+MOST: Final = 16  # maximum corrections per record; a further report counts as late and changes nothing
 LATE_USAGE: Final = "late_usage"
 FINAL_COST: Final = "final_cost"
 NOT_BILLED: Final = "not_billed"

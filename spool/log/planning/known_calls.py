@@ -92,7 +92,7 @@ class KnownCalls:
         self._terms = terms
         self._amends = amends
         self._open_from = closed_below.get(terms.topic, 1)
-        # names that the present report used up, so that no later report can match them
+        # names that the present report used up; no later report can match them
         self._used_names: set[bytes] = set()
         self._nested: Record | None = None  # the record that was last compared with nested reports
         self._relayed: Record | None = None  # the record that was last compared with relayed reports

@@ -34,7 +34,7 @@ MOST_READ: Final = 32  # records read per key and step, newest first
 # computes the end from it.
 SLACK_NS: Final = 2_000_000
 LATEST_END_NS: Final = (
-    STEP_NS  # largest difference between the end of the SDK's report and of the call around it
+    STEP_NS  # largest distance between the end of the SDK's report and of the call around it
 )
 _DATE: Final = re.compile(r"[-@]\d{8}$")
 

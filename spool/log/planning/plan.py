@@ -52,7 +52,7 @@ class Plan:
     records: dict[str, list[Record]] = field(default_factory=dict)
     amendments: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     series: dict[bytes, SeriesState] = field(default_factory=dict)
-    # reports by key; None deletes
+    # partial reports by key; None deletes
     partial_reports: dict[bytes, PartialReport | None] = field(default_factory=dict)
     conflicts: Conflicts = field(default_factory=Conflicts)
     unrecognised: Counter[tuple[str, ...]] = field(default_factory=Counter)
@@ -60,7 +60,7 @@ class Plan:
     # senders of calls, by Tollhouse key
     heard: dict[str, set[bytes]] = field(default_factory=dict)
     span_rows: list[PartialReport] = field(default_factory=list)  # rows of spans that link calls to runs
-    gone_spans: list[bytes] = field(default_factory=list)  # keys of rows to delete
+    gone_spans: list[bytes] = field(default_factory=list)  # keys of span rows to delete
     # positions of refused submissions, of which nothing is stored
     stale: set[int] = field(default_factory=set)
     # positions of submissions of which the Tollhouse key has ended

@@ -307,7 +307,7 @@ class _SubmissionPlanner:
             if place is None and relay is not None and isinstance(record, Inference):
                 place = self._known.find_relayed(record, identity, near)
             if place is None:
-                # `duplicates.encode_place`, inlined for speed
+                # inlined `duplicates.encode_place`
                 place = of_topic + step * (first + len(records))
                 ids[id] = place
                 hours.append(hour)

@@ -33,7 +33,10 @@ def pair_name(counting: Inference) -> bytes:
 
 
 class RelayedReports:
-    """The search. `is_of_another` returns whether a record has another id of the same form."""
+    """
+    The search for the report of the other side of a call. `is_of_another` returns whether a record has another id
+    of the same form.
+    """
 
     def __init__(
         self, place_of: PlaceOf, records_of: RecordsOf, is_of_another: Callable[[int, Inference], bool]

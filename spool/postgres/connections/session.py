@@ -180,7 +180,7 @@ class ServerSession:
             ):
                 pass
         except psycopg.OperationalError as error:
-            # raised as a different error, so that the work is not repeated
+            # a different error, so that the work is not repeated
             raise CommitUnknown(f"the connection was lost while committing: {error_line(error)}") from error
         self._check_confirmed(transaction)
         # if the role cannot see standbys, a transaction without writes has not waited for a standby
@@ -273,7 +273,7 @@ class ServerSession:
                 time.sleep(SETTLED_S)
                 transaction.wait_for_standby()
                 self._check_confirmed()
-        except psycopg.Error as error:  # CommitUnknown is raised instead, so that the work is not repeated
+        except psycopg.Error as error:  # CommitUnknown instead, so that the work is not repeated
             raise CommitUnknown(f"the connection was lost after a commit: {error_line(error)}") from error
         if transaction.doubt is not None:
             raise transaction.doubt.unconfirmed_error()

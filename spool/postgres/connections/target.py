@@ -41,7 +41,7 @@ class DatabaseTarget:
     dsn: str
     pooled: bool
     commit_timeout_s: float
-    # of each session
+    # settings of each session
     settings: Mapping[str, str] = field(default_factory=lambda: {**PROMISES, **LIMITS})
 
     def addresses(self) -> Iterator[str]:

@@ -1,12 +1,12 @@
 """
 The deliveries on PostgreSQL. Any node may send them.
 
-A method reads rows and applies the rules. Then one statement writes the change, on the condition that the
-rows have not changed since. If they have, the method starts again. So no lock is held while rules run.
+A method reads rows and applies the rules. Then one statement writes the change, if the rows have not changed since.
+Otherwise the method starts again. So no lock is held while rules run.
 
 Before a delivery is sent, a standby must have its row, with its range, key and mark. Changes by operators are
-confirmed in the same way. Results of sending are not: if one is lost, the delivery is only sent again under
-the same key and mark.
+confirmed in the same way. Results of sending are not: if one is lost, the delivery is only sent again under the
+same key and mark.
 """
 
 from __future__ import annotations

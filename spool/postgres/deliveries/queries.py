@@ -19,7 +19,7 @@ from spool.sql.deliveries import (
 )
 from spool.sql.lake import LANDING
 
-# with their types
+# columns that a change writes, with their types
 CHANGED: Mapping[str, str] = {
     "owner": "uuid",
     "fence": "bigint",
@@ -92,7 +92,7 @@ SUSPECT = f"""{_FREE_OF_ROUTE} AND (d.first = d.last OR d.ambiguous OR d.sending
 NEWEST_BATCH = f"""{_FREE_OF_ROUTE} AND d.first < d.last AND NOT d.ambiguous AND NOT d.sending
   ORDER BY d.replay, d.first DESC LIMIT 1"""
 
-# Marked as being sent, although no session sends them any more.
+# Deliveries marked as being sent, although no session sends them any more.
 INTERRUPTED = f"{_DELIVERY} AND d.sending AND {_FREE} ORDER BY d.route, d.id"
 
 ONE = f"{_DELIVERY} AND d.id = %(id)s AND d.state = %(state)s"
@@ -111,7 +111,7 @@ EVERY_UNSETTLED = (
     f"SELECT {', '.join(UNSETTLED_COLUMNS)} FROM {{schema}}.deliveries WHERE shard = 0 ORDER BY id"
 )
 
-# Deliveries that need entries of the log.
+# Deliveries that still need entries of the log.
 BELOW = f"""{_DELIVERY}
        AND d.route = %(route)s AND d.first < %(number)s AND d.kept IS NULL AND d.state = 'open' ORDER BY d.first"""
 

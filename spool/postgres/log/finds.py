@@ -24,7 +24,7 @@ from spool.log.planning.plan import Plan
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
 
-AT_ONCE = 2048  # commits per transaction
+AT_ONCE = 2048  # commits searched per transaction
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def pack_finds(plan: Plan) -> bytes | None:
 
 
 class BookedCommit(NamedTuple):
-    """A counted commit. `terms` is None if the row is damaged."""
+    """A commit that a recount counted. `terms` is None if the row is damaged."""
 
     id: int
     at: float

@@ -30,7 +30,7 @@ from spool.postgres.log.finds import BookedMeanwhile, add_term_counts, read_unco
 from spool.postgres.log.retention import RouteNeeds
 from spool.record import TOPICS
 
-COMMITS = 2048  # rows per slice
+COMMITS = 2048  # commit rows per slice
 NUMBERS = 4096  # numbers of a topic per slice
 
 TermCounter = Counter[tuple[str, str]]

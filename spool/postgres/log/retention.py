@@ -27,7 +27,7 @@ from spool.postgres.log.finds import add_term_counts
 from spool.postgres.partial_reports import delete_old_rows
 from spool.record import TOPICS
 
-STEP = 256  # entries per transaction
+STEP = 256  # entries deleted per transaction
 COMMITS = 2048  # commit rows that one transaction carries forward
 HEARD_ROW_BYTES = 140  # bytes of a sender's row, measured, including the index
 PERIOD_BYTES = 50 << 30

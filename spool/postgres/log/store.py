@@ -56,7 +56,7 @@ class Head(NamedTuple):
     now: float
     series: dict[bytes, SeriesState]
     series_known_since: float
-    is_all: bool  # no further rows exist
+    is_all: bool  # True if no further rows exist
 
 
 class PostgresPlanReader(KeptRecords):
@@ -266,7 +266,7 @@ class Since(NamedTuple):
 
     rows: Sequence[CommitRow]
     now: float
-    is_all: bool  # no further rows exist
+    is_all: bool  # True if no further rows exist
 
 
 def query_commits_since(database: Database, connection: Connection, last: CommitRow) -> Callable[[], Since]:

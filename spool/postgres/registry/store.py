@@ -147,7 +147,7 @@ class PostgresRegistry:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.ends_keys = False
-        self._own: set[int] = set()  # already in memory
+        self._own: set[int] = set()  # numbers of own changes, which memory already has
         self._told_at: float | None = None  # time of the newest change that this process has read
         self._barrier = Barrier(
             lambda: database.pool.wait_until_confirmed(needs_standby=database.needs_standby)

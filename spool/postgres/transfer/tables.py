@@ -161,7 +161,7 @@ class PostgresTables:
             return KeptTable(
                 columns=(*columns, "count"), rows=map(partial(_with_conflict_count, columns), rows)
             )
-        if name == "heard":  # a row may have several senders in the portable form
+        if name == "heard":  # in the portable form, a row may have several senders
             packed = (
                 (id, at, "", 1, pack_senders([sender])) for id, (sender, at) in enumerate(rows, start=1)
             )
@@ -180,7 +180,7 @@ class PostgresTables:
     def _read_in_steps(self, statement: str, *values: object) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
         self._cursors += 1
         cursor = self._connection.cursor(name=f"copy_{self._cursors}")
-        self._stack.callback(cursor.close)  # closed even if the rows are not read to the end
+        self._stack.callback(cursor.close)  # closed even if not all rows are read
         cursor.execute(self._database.fill_in_names(statement), values or None)
         return [column.name for column in cursor.description or ()], fetch_in_steps(cursor)
 

@@ -17,7 +17,7 @@ from spool.registry.changes import Changes
 from spool.registry.documents import replace_fields
 from spool.registry.registry_rows import RegistryRows
 
-MAX_READINGS = 48  # of each enforcer
+MAX_READINGS = 48  # maximum readings stored per enforcer
 MAX_STORED_LIMITS = 100_000  # limits in all readings of an enforcer
 KIND = "enforcer_reading"  # one document per reading, named ENFORCER:TIME
 STATE_KIND = "enforcer_state"  # one document per enforcer, with the times of readings
@@ -67,7 +67,7 @@ class StoredReading(msgspec.Struct, frozen=True, kw_only=True):
 class EnforcerState(msgspec.Struct, frozen=True, kw_only=True):
     """The last attempt to read an enforcer's limits. The table fills `stored`."""
 
-    reason: str = ""  # "" after success
+    reason: str = ""  # why the last reading failed, "" after success
     last_success: float | None = None
     next_at: float = 0.0
     stored: tuple[StoredReading, ...] = ()  # oldest first

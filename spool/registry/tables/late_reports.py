@@ -12,7 +12,7 @@ KIND = "late_reports"
 MAX_SOURCES = 500  # sources per day and kind, because another Tollhouse may name any source
 OTHER = "other"
 
-Counts = Mapping[tuple[str, str], int]  # by kind and source
+Counts = Mapping[tuple[str, str], int]  # counts by kind and source
 
 
 class LateReportTable:

@@ -30,8 +30,8 @@ KIND, NAME, ERASURE, BELOW = PERSON, "name", "erasure", "erases_below"
 SIZE = "names"  # kind and id of the document with the number of names
 LIMIT = "privacy.max_names"
 MAX_NAME = 200
-MAX_LINKED = 100  # names of one person, because a filter lists them all
-_SHOWN = 100  # names that one audit row lists
+MAX_LINKED = 100  # maximum names of one person, because a filter lists them all
+_SHOWN = 100  # maximum names in one audit row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +247,7 @@ class KnownPeople:
         self._rows = rows
         self._key = rules.identity_of_name
         self._text = rules.hash_address
-        # by first name
+        # stored people by first name
         self._stored: dict[str, LinkedPerson] = {}
         self._people: dict[str, LinkedPerson | None] = {}
         # first name by each name, None if nobody has the name

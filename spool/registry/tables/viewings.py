@@ -13,7 +13,7 @@ from spool.registry.viewings import KEPT_S, MOST_A_DAY, Viewing
 from spool.seen import SEVERAL
 from spool.statements import day_text
 
-_REMEMBERED = 50_000  # rows of a day that are remembered, so that they are not written again
+_REMEMBERED = 50_000  # maximum rows of a day that are remembered, so that they are not written again
 
 
 class ViewingTable:

@@ -20,7 +20,7 @@ from spool.disks import flush_directory, replace_file
 
 NOTE = "spool.note.json"
 MARKER = "spool.damaged"
-ASIDE = "spool.sqlite.damaged-"  # a timestamp follows
+ASIDE = "spool.sqlite.damaged-"  # prefix of a damaged file's new name; a timestamp follows
 
 _log = logging.getLogger(__name__)
 

@@ -91,7 +91,11 @@ class RowCheck:
         values_by_name = {name: value for value, (name, _, _) in zip(row, columns, strict=False)}
         check = _CHECKS.get(table)
         try:
-            return "" if check is None or check(values_by_name) else "its values contradict each other"
+            return (
+                ""
+                if check is None or check(values_by_name)
+                else "the values of the row contradict each other"
+            )
         except VALUE_ERRORS as error:
             return f"it cannot be decoded ({type(error).__name__})"
 

@@ -1,9 +1,9 @@
 """
 Reader of SQLite's write-ahead log that follows its file format and does not use SQLite.
 
-SQLite treats the first frame with a wrong checksum as the end of the log, and drops all commits after it.
-After a power cut, that is correct, because only the last transaction was not flushed. But if complete commits
-follow a wrong frame, the log is damaged, and their pages can still be read.
+SQLite treats the first frame with a wrong checksum as the end of the log, and drops all later commits. After a
+power cut, that is correct, because only the last transaction was not flushed. But if complete commits follow a
+wrong frame, the log is damaged, and their pages can still be read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Frame(NamedTuple):
 
     page: int
     pages_after: int  # pages of the database after it if the frame ends a commit, else 0
-    at: int  # position of the page in the log file
+    at: int  # offset of the page in the log file
     is_sound: bool
 
 

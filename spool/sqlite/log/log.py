@@ -413,7 +413,7 @@ class SqliteLog:
 
         try:
             await self._database.transaction(mark_damaged)
-        except sqlite3.Error as error:  # reading continues without the mark
+        except sqlite3.Error as error:  # without the mark, reading continues
             _log.error("a damaged entry could not be marked: %s", error, extra={"action": "entry_not_marked"})
 
     def closed_below(self, topic: str) -> int:

@@ -182,7 +182,8 @@ def test_types_of_the_agent_on_other_systems(modules: list[str], platform: str) 
     ours = [name for name in (*modules, *PROBE) if name.partition(".")[0] in OURS]
     read = [name for name in ours if differing & imported(name)]
     assert {"gateway.cli.agent_run", "spool.sqlite.database"} < set(read) < set(ours)
-    cache = ROOT / ".mypy_cache" / platform  # beside that of `make lint`, which is for this system
+    # this mypy cache is beside that of `make lint`, which is for this system
+    cache = ROOT / ".mypy_cache" / platform
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--config-file=", "--platform", platform, "--follow-imports", "skip",
          "--ignore-missing-imports", "--disable-error-code", "has-type", "--cache-dir", cache,

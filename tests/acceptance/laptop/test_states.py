@@ -17,7 +17,7 @@ from tests.acceptance.test_devices import AGENT, FLEET, Agent, shown
 
 __all__ = ["installations"]
 
-PUSH_S = 60.0  # seconds from a change on the machine until the gateway states it
+PUSH_S = 60.0  # seconds from a change on the machine until the gateway states it at the latest
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ async def _drive(
     url: str, key: str, tally: Tally, end: threading.Event, connections: int, requests_each: int
 ) -> None:
     target, template, numbers = urlsplit(url), protobuf_spans(SPANS), itertools.count()
-    left: list[int] = []  # numbers of requests to send again
+    left: list[int] = []  # numbers of the requests that must be sent again
     head = (
         f"POST /v1/traces HTTP/1.1\r\nHost: {target.netloc}\r\nAuthorization: {key}\r\n"
         f"Content-Type: application/x-protobuf\r\nContent-Length: {len(template)}\r\n\r\n"

@@ -239,7 +239,7 @@ def test_a_kill_leaves_nothing_that_looks_whole(
         one.directory / "backup",
         Tollhouse(one.directory.with_name("other"), one.config.read_text()),
     )
-    other.data.rmdir()  # the directory must not exist until the restore is complete
+    other.data.rmdir()  # the data directory must not exist until the restore is complete
     runs = (
         (["backup", str(backup), "--config", str(one.config)], backup),
         (

@@ -22,7 +22,7 @@ def test_what_was_answered_of_the_key_stands(
     Disabling, rotating or deleting the deployment's key survives kill -9. `doctor` reports the state of the key in
     the file with and without a server, and `check` reports it with a server.
     """
-    # no flush counts as hanging, because the disk of this machine may be slow
+    # no flush of the disk counts as hanging, because the disk of this machine may be slow
     monkeypatch.setattr(doctor, "HANGING_FLUSH_S", inf)
     one = installations(server='api_key_file = "key"')
     file = one.directory / "key"

@@ -208,7 +208,8 @@ def calls(target: str, key: str) -> Iterator[Counter[str]]:
         with grpc.insecure_channel(target) as channel:  # type: ignore[no-untyped-call]
             export = channel.unary_unary(EXPORT)
             while not end.is_set():
-                number = answers["OK"]  # the number does not change until the call is accepted
+                # the number of accepted requests does not change until the call is accepted
+                number = answers["OK"]
                 try:
                     export(
                         template.replace(RUN, b"%08d" % number),
@@ -363,7 +364,7 @@ def test_an_older_release_does_not_stop_the_server_that_it_cannot_follow(
     """If a newer release runs on the directory, the older one is refused before it requests a takeover."""
     one = installations()
     one.start()
-    set_version(one.data / "spool.sqlite", 99 << 24)  # the first server still uses the directory
+    set_version(one.data / "spool.sqlite", 99 << 24)  # the first server still uses this data directory
     done = one.attempt("serve", "--take-over")
     assert done.returncode == 2
     assert "version 99" in done.stderr

@@ -44,7 +44,7 @@ class Sink(Loopback):
     """
 
     def __init__(self) -> None:
-        self.keys: list[str] = []  # idempotency keys of all requests, including repeats
+        self.keys: list[str] = []  # idempotency keys of all requests that arrived, including repeats
         self.accepted: dict[
             str, int
         ] = {}  # number of records per idempotency key; a repeated request counts once

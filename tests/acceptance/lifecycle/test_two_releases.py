@@ -68,7 +68,8 @@ def test_an_upgrade_gateway_by_gateway(unmade_schema: Schema, tmp_path: Path) ->
             told = json.loads(migrated.stdout)
             assert told["version_before"] == VERSION
             assert told["version"] == NEXT_VERSION
-            site.passes(TAKEN_S)  # calls still pass after the old release has continued on the new schema
+            # calls still pass after the old release has continued on the schema of the new one
+            site.passes(TAKEN_S)
             new.start(following, COMMAND)
             wait_for(lambda: len(versions(old)) == 2, TAKEN_S, "the old one knows the new one")
             assert RELEASE in versions(old)

@@ -29,7 +29,7 @@ from tests.acceptance.reporters.table import REPORTERS, Piece, ReporterSet, piec
 from tests.rounds import IS_LONG, part
 
 SEED = int(os.environ.get("TOLLHOUSE_ORDER_SEED", "1")) or random.SystemRandom().randrange(1, 2**31)
-CALLS = 10 if IS_LONG else 1  # calls of each set in each round, each in its own random order
+CALLS = 10 if IS_LONG else 1  # number of calls of each set in each round, each in its own random order
 WAVES = 4
 # Calls of a set begin this far apart, so that times distinguish them. Two answered calls run at the same time.
 APART_S = 300
@@ -110,7 +110,7 @@ class SetCall:
         return Counted(1 + failures, failures, tokens, call.cost)
 
 
-Place = tuple[str, int]  # the name of a set, and a slot of its hour
+Place = tuple[str, int]  # the name of a set, and the slot of its hour in which a call is made
 SETS = sets()
 
 
@@ -268,9 +268,9 @@ class Played:
 
     archived: Mapping[Place, Counted]
     sent: Mapping[Place, Counted]
-    archived_calls: Mapping[Place, Counted]  # `archived` without corrections
+    archived_calls: Mapping[Place, Counted]  # the counts of `archived`, without the corrections
     ledger: Mapping[str, Counted]  # by set
-    corrections: Mapping[str, Decimal]  # sums of `calls`, `cost`, and each kind of tokens
+    corrections: Mapping[str, Decimal]  # the corrections: sums of `calls`, `cost`, and each kind of tokens
     sent_corrections: Mapping[str, Decimal]
 
 

@@ -197,7 +197,7 @@ def of_sdk(
 ) -> ResourceSpans:
     """Return the SDK's span. Behind some gateways the response has no `request-id`, so the span has none either."""
     family, scope = SDKS[language]
-    number = 1 if call.failed or streamed else 0  # the second failure is a 500
+    number = 1 if call.failed or streamed else 0  # the second failure of a call is a 500
     found = template(family, "calls", scope, "anthropic.messages.create", call.failed, number)
     spans = minted(found, call, place, dice)
     for span in spans:
@@ -222,7 +222,7 @@ class Framework(NamedTuple):
     name: str
     holds_sdk: bool
     language: str = "python"
-    failures: str | None = None  # the capture with failures, if there is one
+    failures: str | None = None  # the capture that contains failures, if there is one
 
 
 WITH_ID = {
@@ -398,7 +398,7 @@ def trace_request(spans: ResourceSpans, *, as_json: bool) -> Report:
     body = MessageToDict(request)
     for resource in body["resourceSpans"]:
         for scope in resource["scopeSpans"]:
-            for span in scope["spans"]:  # OTLP/JSON writes ids in hexadecimal digits
+            for span in scope["spans"]:  # OTLP/JSON writes ids of spans in hexadecimal digits
                 for name in ("traceId", "spanId", "parentSpanId"):
                     span[name] = base64.b64decode(span.get(name, "")).hex()
     return Report("/v1/traces", "application/json", json.dumps(body).encode())

@@ -65,11 +65,13 @@ class ReporterSet:
         return " ".join(words) + "".join(f", {way}" for way in self.ways)
 
 
-# Ways that only some sets have.
-UNTRANSLATED = "not translated by LiteLLM"  # LiteLLM's log then names the call by the id of the response
-NO_REQUEST_ID = "the caller sees no request id"  # LiteLLM removes the header from failures
+# Ways to make a call that only some sets have.
+# LiteLLM does not translate this call, so its log names the call by the id of the response
+UNTRANSLATED = "not translated by LiteLLM"
+# LiteLLM removes the header with the request id from failures
+NO_REQUEST_ID = "the caller sees no request id"
 NO_HEADER = "Envoy does not log the header"
-RETRIED = "after a failed attempt"  # only the Claude API reports the attempt
+RETRIED = "after a failed attempt"  # only the Claude API reports the attempt that failed
 RUNS_APART = "its model runs apart"  # two runs of the model, each in another request than their call
 
 
@@ -212,7 +214,7 @@ class _Reporting:
             ways = [STREAMED]
         elif reporters == {"G", "E"}:
             ways = [CHAT]
-        elif reporters <= {"P", "G", "E"}:  # the client speaks OpenAI's protocol
+        elif reporters <= {"P", "G", "E"}:  # the client of these calls speaks OpenAI's protocol
             ways.append(CHAT)
         return ways[self._number % len(ways)]
 
@@ -223,11 +225,12 @@ class _Reporting:
         hidden = "G" in self._set.reporters and self._way == MESSAGES and not call.failed
         has_id = not hidden and NO_REQUEST_ID not in self._set.ways
         language = ("python", "typescript")[self._number % 2]
-        if self._framework is not None:  # its span is some milliseconds longer
+        # the framework's span is some milliseconds longer than that of the SDK
+        if self._framework is not None:
             language = self._framework[0].language
             call = replace(call, start_ns=call.start_ns + 3 * MS, end_ns=call.end_ns - 4 * MS)
         streamed = self._way == STREAMED or self._number % 2 == 1
         spans = of_sdk(call, self._sdk, dice, language=language, streamed=streamed, request_id=has_id)
-        if self._framework is not None:  # both are in one process
+        if self._framework is not None:  # the framework and the SDK are in one process
             spans.resource.CopyFrom(self.spans("F").resource)
         return spans

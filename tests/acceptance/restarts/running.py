@@ -55,7 +55,7 @@ UPSTREAM_SCOPES = (
     "unit-cost_v1:manage_telemetry_records",
 )  # fmt: skip
 TOPICS = ("ai-telemetry", "usage-events", "unit-cost", "billing-data")
-HALVES_WAITING = 2  # number of partial reports that wait at the end of the first half of the workload
+HALVES_WAITING = 2  # number of partial reports that still wait at the end of the first half of the workload
 HTTP = urllib3.PoolManager(maxsize=4, retries=False, timeout=120.0)
 WEBHOOK_SECRET = "whsec_" + base64.b64encode(b"s" * 24).decode()
 CONFIG = """
@@ -370,7 +370,7 @@ def observed(tollhouse: Tollhouse, recorder: Recorder) -> Mapping[str, Any]:
     # the overview has only the newest insights; /insights has all
     seen["/overview"]["body"]["overview"].pop("insights")
     for each in seen["/insights"]["body"]["insights"]:
-        each["id"] = "an insight"  # the real id is random
+        each["id"] = "an insight"  # the real id of an insight is random, so the comparison uses this one
     for cause in seen["/attention"]["body"]["attention"]["causes"]:
         if cause["subject"] == cause["insight"]:
             cause["subject"] = "an insight"

@@ -22,7 +22,8 @@ CASES = Path(__file__).parents[2] / "cases"
 CLAUDE_CODE = CASES / "otlp/claude_code"
 JSON = "application/json"
 HOUR_NS = 3600 * 10**9
-BEGAN_NS = (time.time_ns() // HOUR_NS - 2) * HOUR_NS  # start time of the calls, the same in every run
+# start time of the calls, the same in every run of the workload
+BEGAN_NS = (time.time_ns() // HOUR_NS - 2) * HOUR_NS
 MONTH = "2026-11"
 STREAM = "/unit-cost/v1/telemetry/allocation/calls/sum"
 DROPS = "/v2/connections/billing/external/bill/billing_drops"
@@ -43,7 +44,7 @@ class Sent(NamedTuple):
     body: bytes
     kind: str = JSON
     method: str = "POST"
-    key: str = "one"  # one of `KEYS`
+    key: str = "one"  # the key of the call, as one of `KEYS`
     headers: Mapping[str, str] = {}
 
 
@@ -138,7 +139,7 @@ def delta_counters() -> Halves:
 
 def claude_code(session: bytes, name: str) -> Sent:
     body = (CLAUDE_CODE / f"{name}.json").read_bytes().replace(b"cc-sess-1", session)
-    # requests of another session are other calls
+    # requests of another session are other calls, so their ids are replaced
     body = body.replace(b"req_", b"req_" + session + b"_")
     return Sent("/v1/metrics" if name.startswith("metrics") else "/v1/logs", body)
 

@@ -30,9 +30,9 @@ from tests.bench.server.table import machine
 from tests.spool.postgres_cluster import Pair, folder
 
 COLUMNS = ("records_per_s", "writer_us", "primary_us", "standby_us", "follow_us", "p50_ms", "p99_ms")
-# Targets by records per append. RATIOS: minimum rate of one PostgreSQL writer, relative to SQLite.
-# TOGETHER: minimum rate of three writers, relative to one writer. PRIMARY_US: maximum processor time of the
-# primary per record.
+# Targets by records per append. RATIOS has the minimum rate of one PostgreSQL writer, relative to SQLite.
+# TOGETHER has the minimum rate of three writers, relative to one writer. PRIMARY_US has the maximum processor
+# time of the primary per record.
 RATIOS = {LARGE: 0.7, SMALL: 0.5}
 TOGETHER = {LARGE: 0.9, SMALL: 1.2}
 PRIMARY_US = {LARGE: 1.0, SMALL: 6.0}

@@ -19,7 +19,7 @@ from tests.acceptance.conftest import ROOT
 from tests.bench.gateways.shared import used
 from tests.spool.postgres_cluster import Pair, Server
 
-ALONE, SHARED = "bench_alone", "bench_shared"  # names of database schemas
+ALONE, SHARED = "bench_alone", "bench_shared"  # names of the database schemas for one writer and for several
 LOGS = "entries", "commits", "amendments"
 SMALL, LARGE = 100, 4096  # number of records per group
 
@@ -42,7 +42,7 @@ class Process:
         self._process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
-        self.hear()  # wait until the writer is ready
+        self.hear()  # wait until the writer process is ready
 
     def tell(self, **job: object) -> None:
         assert self._process.stdin
@@ -127,7 +127,8 @@ def rounds(
 ) -> list[AppendFigures]:
     """Measure the writers alternately, so that other load on the machine affects all of them."""
     for writer in (found.on_files, found.alone, *found.shared):
-        ask(writer, group=groups[0], seconds=seconds / 4)  # let the writer warm up
+        # let the writer process warm up for a quarter of the time
+        ask(writer, group=groups[0], seconds=seconds / 4)
     figures = []
     for group in groups:
         for _ in range(count):

@@ -27,7 +27,7 @@ from spool.settings import SpoolSettings, StorageSettings
 from spool.storage import Storage, StorageOptions
 
 MODELS = ("gpt-4o-2024-08-06", "gpt-4o-mini", "claude-sonnet-4", "o3")
-MADE_AHEAD_PER_S = 60_000  # ids per second of measurement that are generated before it starts
+MADE_AHEAD_PER_S = 60_000  # number of ids per second of measurement that are generated before it starts
 
 
 class Writer:

@@ -34,8 +34,8 @@ class Abuser:
     is_grpc: bool = False
     as_person: bool = False
     has_key: bool = True
-    repeated: bytes = b""  # sent for ever after the first bytes of a connection
-    is_raw: bool = False  # whether a connection begins with the body instead of a request
+    repeated: bytes = b""  # bytes that the abuser sends for ever after the first bytes of a connection
+    is_raw: bool = False  # whether a connection of the abuser begins with the body instead of a request
 
 
 def _question(
@@ -96,14 +96,15 @@ def _floods() -> list[Abuser]:
     return found
 
 
-_MASKED = b"\x80mask"  # the rest of an empty frame of a client
+_MASKED = b"\x80mask"  # the rest of an empty WebSocket frame, as a client sends it
 _WEBSOCKET: Mapping[str, str] = {
     "Connection": "Upgrade",
     "Upgrade": "websocket",
     "Sec-WebSocket-Version": "13",
     "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
 }
-_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # the preface and empty settings
+# the preface of HTTP/2 and a frame of empty settings
+_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 
 
 def _frames(name: str, repeated: bytes, *, begin: bytes = b"") -> Abuser:

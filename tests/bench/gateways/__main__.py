@@ -81,7 +81,8 @@ def bench(name: str, counts: tuple[int, ...], seconds: float, rounds: int, ids: 
         pair.start()
         try:
             for number in range(rounds):
-                for count in (0, *counts):  # a count of 0 means one gateway that stores in files
+                # a count of 0 means one gateway that stores in files instead of PostgreSQL
+                for count in (0, *counts):
                     own = Path(work) / f"{number}-{count}"
                     own.mkdir()
                     on = pair if count else None

@@ -41,7 +41,7 @@ from tests.bench.server.table import machine
 MOST_S = 0.3  # limit in seconds of processor time for one request of a page
 MOST_MIB = 50  # limit of the memory that one request of a page adds
 MODELS_A_USER = 8
-CALL = (UNIT // 100, 1200, 300)  # per call: money units, input tokens, output tokens
+CALL = (UNIT // 100, 1200, 300)  # values of each call: money units, input tokens and output tokens
 SETTINGS = """
 [server]
 listen = "127.0.0.1:0"
@@ -54,7 +54,7 @@ ASKED_TOO_MUCH = 422
 # A server has work of its own after its start, such as insights. It is measured once it uses less than
 # IDLE_CPU_S of processor time in IDLE_S, at least after LEAST_SETTLING_S and at most after MOST_SETTLING_S.
 IDLE_S, IDLE_CPU_S, LEAST_SETTLING_S, MOST_SETTLING_S = 10, 0.3, 75, 300
-SHOWN = 3  # number of queries in the plots
+SHOWN = 3  # number of queries that the plots show
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ class Load:
         self._clients = [LoadClient((target.hostname, target.port)) for _ in range(job.clients)]
         self._by_socket: dict[int, LoadClient] = {}
         self._free: deque[LoadClient] = deque()
-        # clients with a broken connection, each with the time at which its pause ends
+        # wait before a broken connection is made again: each client with the time at which its pause ends
         self._waiting: deque[tuple[float, LoadClient]] = deque()
         self._next = job.first
         self._latencies: list[float] = []

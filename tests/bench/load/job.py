@@ -71,7 +71,7 @@ class LoadFigures:
     accepted: int = 0
     refused: dict[str, int] = field(default_factory=dict)
     broken: int = 0
-    unanswered: list[int] = field(default_factory=list)  # numbers of requests with an unknown result
+    unanswered: list[int] = field(default_factory=list)  # numbers of the requests that got no clear answer
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     latencies_ms: dict[str, float] = field(default_factory=dict)

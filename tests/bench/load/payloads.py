@@ -22,7 +22,9 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-RUN = b"@@run@@@"  # as long as the digits that replace this text, so that a body's length never changes
+# This text is replaced by a number. It is as long as the number's digits, so that a body's length never
+# changes.
+RUN = b"@@run@@@"
 # the digits in a received record are the request's number and the position within the request
 IDS = re.compile(rb"chatcmpl-(\d{24})")
 FLEET_USERS = 5000

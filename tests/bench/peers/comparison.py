@@ -26,7 +26,7 @@ class Survival:
     lost: int
     repeated: int
     unanswered: int
-    ready_s: float = 0.0  # seconds from the restart after the kill until the server is ready
+    ready_s: float = 0.0  # seconds from the restart after the kill until the peer is ready
     remark: str = ""
 
     def to_json(self) -> dict[str, Any]:

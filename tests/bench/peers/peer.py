@@ -49,7 +49,7 @@ MakePeer = Callable[[Path, str, set[int]], Peer]  # the arguments are directory,
 
 def arrived(upstream: LoadSink, expected: int) -> Mapping[str, int]:
     upstream.wait(expected, patience_s=60.0)
-    time.sleep(1.0)  # wait, because a duplicate may follow the last record
+    time.sleep(1.0)  # wait a moment, because a duplicate may follow the last record
     return upstream.ids()
 
 

@@ -70,7 +70,7 @@ class Called:
 
     request: Names
     route: Names
-    before_answer: int  # number of all calls until the response was written
+    before_answer: int  # number of all counted calls until the response was written
 
     def areas(self, names: Names) -> Counter[str]:
         """Count by the first two parts of the path."""
@@ -90,7 +90,7 @@ class CallCounter:
     def start(self) -> None:
         self._request: Names = Counter()
         self._route: Names = Counter()
-        self._others: Names = Counter()  # calls by the ledger, metrics and leases
+        self._others: Names = Counter()  # counted calls by the ledger, metrics and leases
         self._before_answer = 0
 
     def called(self) -> Called:

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.acceptance.conftest import ROOT
 
 ENVIRONMENT = ROOT / ".venv-profile"
-RATE = 200  # samples per second
+RATE = 200  # samples of the profiler per second
 
 
 def sampler() -> Path | None:

@@ -39,7 +39,7 @@ LOOK_S = 5.0  # seconds between two reads of the loop lag metric, which reports 
 # limit without a new record at the sink; a busy disk may stall for seconds
 STANDSTILL_S = 60.0
 METRICS_AGE_S = 1.1
-BEYOND_S = 120.0  # extra seconds after which a generator counts as hung
+BEYOND_S = 120.0  # seconds beyond the expected end after which a generator counts as hung
 
 
 @dataclass(kw_only=True)
@@ -65,8 +65,8 @@ class Figures:
     refused: dict[str, int] = field(default_factory=dict)
     broken: int = 0
     undelivered: int = 0
-    load_busy: float = 0.0  # cores that the generator and the sink used during the load
-    others_busy: float = 0.0  # cores that other processes used during the load
+    load_busy: float = 0.0  # number of cores that the generator and the sink used during the load
+    others_busy: float = 0.0  # number of cores that other processes used during the load
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

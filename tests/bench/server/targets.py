@@ -52,8 +52,8 @@ class Running:
     grpc_url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     keys: Sequence[str] = ()  # several keys instead of the single key in `headers`
-    ready_s: float = 0.0  # seconds from the start of the process until it is ready
-    forwards: bool = False  # whether accepted records arrive at the sink
+    ready_s: float = 0.0  # seconds from the start of the process until the server is ready
+    forwards: bool = False  # whether accepted records are forwarded to the sink
     has_metrics: bool = False
 
 

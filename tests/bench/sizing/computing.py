@@ -10,7 +10,7 @@ from spool.settings import SpoolSettings
 
 DAY_S = 86_400
 BUSY = 0.6  # share of a machine's processors that may be in use; the rest is for peaks and a failed node
-CORES = 2  # cores per machine in the tables
+CORES = 2  # number of cores per machine in the tables
 ANSWER_S = 0.1  # response time of an upstream to a delivery
 GIB = 1 << 30
 PLACE_BYTES = (

@@ -119,6 +119,8 @@ def test_fees_are_in_costs_and_on_the_overview(busy: Tollhouse, open_console: Op
     console.screenshot("costs-paid")
     page.locator("summary", has_text="More").click()
     money.select_option("counted")
-    expect(page.locator("thead th").first).to_have_text("model")  # counted costs have no plans
+    # counted costs have no plans, so the first column is another dimension
+    expect(page.locator("thead th").first).to_have_text("model")
     money.select_option("paid, with seat fees")
-    expect(page.locator("tbody th", has_text="unknown")).to_have_count(1)  # the fee has no model
+    # the row of the fee has no model, so it is shown as unknown
+    expect(page.locator("tbody th", has_text="unknown")).to_have_count(1)

@@ -20,7 +20,7 @@ def test_a_model_without_a_price_gets_one(tmp_path: Path, open_console: OpenCons
     tollhouse.start()
     try:
         console = open_console(tollhouse)
-        console.expects("400")  # the preview of an impossible price
+        console.expects("400")  # the preview of an impossible price gets a 400
         page, dialog = console.page, console.page.get_by_role("dialog")
         console.open("/prices")
         unpriced = page.locator("section").filter(
@@ -36,7 +36,8 @@ def test_a_model_without_a_price_gets_one(tmp_path: Path, open_console: OpenCons
         dialog.get_by_role("button", name="Preview").click()
         expect(dialog.get_by_role("status")).to_contain_text("$0.00 before")
         dialog.get_by_label("Input").fill("many")
-        expect(dialog.get_by_role("status")).to_be_empty()  # the preview is about another price
+        # the shown preview is about another price, so no result is stated
+        expect(dialog.get_by_role("status")).to_be_empty()
         dialog.get_by_role("button", name="Preview").click()
         expect(dialog.locator("fieldset [role=alert]")).to_contain_text("input must be a decimal number")
         dialog.get_by_label("Input").fill("2.00")

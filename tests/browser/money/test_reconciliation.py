@@ -99,7 +99,7 @@ async def put(directory: Path) -> None:
     storage = await open_storage(options, engine=SQLITE)
     assert storage.registry is not None
     statements = storage.registry.statements
-    for month in await statements.months():  # delete the demo's bills
+    for month in await statements.months():  # delete the demo's bills, so that the page has none
         await statements.delete(month.id, actor=ADA)
     await statements.put(bill(), actor=ADA)
     await add(storage.log, *calls(), served())
@@ -206,7 +206,7 @@ def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
     page.get_by_label("Rows").select_option("day")
     by_day = page.get_by_role("region", name=f"{PROVIDER} by day").locator("tbody tr")
     explained = len(last().days) - len(IN_EUROPE)
-    expect(by_day).to_have_count(2)  # two days have one more cause
+    expect(by_day).to_have_count(2)  # the two days have one more cause than the others
     expect(by_day.filter(has_text=f"{explained} days like this")).to_contain_text("explained")
     section.get_by_role("button", name="Show each day").click()
     expect(by_day).to_have_count(len(last().days))

@@ -105,9 +105,9 @@ def look_around(eva: Console, own: str, foreign: list[str]) -> None:
 
     eva.open("/views")
     expect(page.get_by_role("button", name="Create a view")).to_be_visible()
-    eva.open("/budgets")  # the page of channels is closed to this person
+    eva.open("/budgets")  # this person may not open the page of channels
     expect(page.get_by_text("there is no channel. Ask an Admin to add one.")).to_be_visible()
-    eva.open("/")  # the page of prices is closed as well
+    eva.open("/")  # this person may not open the page of prices either
     expect(page.get_by_text("of the money is estimated from list prices")).to_be_visible()
     expect(page.locator("main a[href^='#/prices']")).to_have_count(0)
     expect(page.get_by_text("Nothing needs attention")).to_have_count(0)

@@ -47,7 +47,8 @@ def test_a_person_is_previewed_exported_and_erased(
     expect(page.get_by_role("link", name="Privacy requests")).to_have_count(0)
 
     as_officer(house, console)
-    console.expects("404", "api/views?limit=1000")  # the role shows no costs
+    # the person's role shows no costs, so this request gets a 404
+    console.expects("404", "api/views?limit=1000")
     console.open("/privacy")
     expect(page.get_by_role("link", name="Privacy requests")).to_be_visible()
     page.get_by_role("textbox", name="Person").fill("nobody")

@@ -27,7 +27,7 @@ def test_the_life_of_a_role(busy: Tollhouse, open_console: OpenConsole) -> None:
     row = page.get_by_role("row", name="Search only")
     expect(page.get_by_role("rowheader")).to_have_text(["Member", "Operator", "Admin"])
     page.get_by_role("button", name="Create a role").click()
-    # continue held requests: the form opens when its checkboxes have loaded
+    # Let the held requests continue: the form opens when its checkboxes have loaded.
     expect(dialog).to_have_count(0)
     page.unroute_all()
     dialog.get_by_role("textbox", name="Name").fill("Search only")
@@ -96,7 +96,8 @@ def test_the_life_of_a_role(busy: Tollhouse, open_console: OpenConsole) -> None:
     expect(row).to_have_count(0)
     page.get_by_role("row", name="Member").get_by_role("link").click()
     expect(dialog).to_contain_text("Accounts with this account role have it")
-    expect(dialog.get_by_role("button")).to_have_count(3)  # the buttons go to other rows, and close the panel
+    # the buttons in the panel go to other rows, and close the panel
+    expect(dialog.get_by_role("button")).to_have_count(3)
     assert {"role.create", "role.change", "role.delete"} <= console.actions()
 
 

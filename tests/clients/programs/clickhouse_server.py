@@ -12,7 +12,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from chdb.session import Session
 
-OWN = ("query", "database", "wait_end_of_query")  # parameters that are not settings
+# names of query parameters that are not settings of ClickHouse
+OWN = ("query", "database", "wait_end_of_query")
 # settings of replicated tables, which this engine does not support
 LEFT_OUT = ("insert_quorum", "insert_quorum_parallel", "select_sequential_consistency")
 

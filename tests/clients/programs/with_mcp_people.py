@@ -23,7 +23,8 @@ from mcp.client.auth.oauth2 import AuthorizationCodeResult
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
 
-# A provider on loopback may mark its cookies as https-only. Browsers nevertheless send them on loopback.
+# An identity provider on loopback may mark its cookies as https-only. Browsers nevertheless send them on
+# loopback, so this policy does as well.
 LOOPBACK = DefaultCookiePolicy(secure_protocols=("http", "https"))
 REDIRECT = "http://127.0.0.1:33418/callback"
 

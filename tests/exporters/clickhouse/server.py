@@ -26,15 +26,15 @@ ENGINE: Final = "ReplacingMergeTree ORDER BY id SETTINGS non_replicated_deduplic
 class Table:
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
-        self.inserts: list[tuple[str, bytes]] = []  # the token and the body of each insert
+        self.inserts: list[tuple[str, bytes]] = []  # the deduplication token and the body of each insert
         self.asked: list[dict[str, str]] = []
         self.users: set[str | None] = set()
-        # the password and the certificate header of each request
+        # the password and the certificate header of each request that arrived
         self.signed: set[tuple[str | None, str | None]] = set()
         self.columns = dict(COLUMN_TYPES)
         self.engine = ENGINE
         self.forgets = False  # whether the server has forgotten the deduplication tokens of earlier inserts
-        self.fails = ""  # how the next insert fails, as one of REFUSED
+        self.fails = ""  # how the next insert fails, as one of REFUSED; "" for success
 
     async def answer(self, request: web.Request) -> web.Response:
         query = request.query["query"]
@@ -81,7 +81,7 @@ class Table:
         if self.forgets or token not in [known for known, _ in self.inserts]:
             self.rows += [orjson.loads(line) for line in body.splitlines()]
         self.inserts.append((token, body))
-        if fails:  # the rows are stored, but the client gets no answer
+        if fails:  # the server stores the rows, but the client gets no answer
             assert request.transport is not None
             request.transport.abort()
         return web.Response()
@@ -136,7 +136,7 @@ class TlsFront(socketserver.ThreadingTCPServer):
             ):
                 while _passed(client, server):
                     pass
-        except OSError:  # also an ssl.SSLError; the client has received an alert
+        except OSError:  # an ssl.SSLError is an OSError as well; the client has then received an alert
             request.close()
 
 

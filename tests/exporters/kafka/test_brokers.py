@@ -81,7 +81,7 @@ async def test_check_asks_for_each_topic(monkeypatch: pytest.MonkeyPatch) -> Non
         ("compact", True, False),
         ("compact,delete", True, True),
         ("delete", True, True),
-        ("", True, False),  # the user may not read the policy
+        ("", True, False),  # a user who may not read the cleanup policy of the topic
     ],
 )
 async def test_a_policy_that_forgets_progress_or_never_ends_is_a_problem(

@@ -35,7 +35,7 @@ class BalancedOracle(Oracle):
         self.patience_s = PATIENCE_S
         self._given_up: Counter[bytes] = Counter()  # number of timeouts per request body
         self.twice = 0  # number of requests that two gateways acknowledged
-        self.answers: Counter[str] = Counter()  # number of responses to senders, by status
+        self.answers: Counter[str] = Counter()  # number of responses to senders, by HTTP status
 
     def post(self, url: str, sent: SentRequest, patience_s: float) -> urllib3.BaseHTTPResponse:
         answer = super().post(url, sent, patience_s)
@@ -90,7 +90,7 @@ class BalancedOracle(Oracle):
             self.answers["none"] += 1
             if (
                 time.monotonic() - began >= patience_s
-            ):  # the request timed out; otherwise, the connection broke
+            ):  # a timeout means that the gateway may still answer; otherwise, the connection broke
                 with self._lock:
                     self._given_up[sent.body] += 1
             return False

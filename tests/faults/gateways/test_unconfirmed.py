@@ -25,8 +25,9 @@ from tests.spool.postgres_cluster import SUCCESSOR, Pair, confirming
 pytestmark = pytest.mark.timeout(7200)
 
 CALLS = 1500
-MANY = 200  # number of calls
-# maximum number of delivered records: the standby had four deliveries of 100 records, so these may be sent
+MANY = 200  # number of calls that the test sends
+# maximum number of delivered records: four deliveries of 100 records that the standby had received, which may
+# be sent
 IN_HAND = 400
 
 Way = Callable[[Pair, random.Random], AbstractContextManager[None]]

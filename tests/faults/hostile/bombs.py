@@ -15,8 +15,8 @@ PROTOBUF, JSON = "application/x-protobuf", "application/json"
 class Bomb(NamedTuple):
     path: str
     content_type: str
-    make: Callable[[int], bytes]  # makes a body of about this many bytes
-    is_packed: bool = True  # whether the body is sent as gzip
+    make: Callable[[int], bytes]  # a function that makes a hostile body of about this many bytes
+    is_packed: bool = True  # whether the hostile body is sent as gzip
     method: str = "POST"
 
 
@@ -81,7 +81,7 @@ def _firehose(size: int) -> bytes:
 
 
 _TRACES, _LITELLM, _LANGFUSE = "/v1/traces", "/v1/ai-telemetry/litellm", "/api/public/ingestion"
-_ANY = "/v1/ai-telemetry"  # this address detects the format from the body
+_ANY = "/v1/ai-telemetry"  # this address recognizes the format by the body
 _IN_SPANS = b'{"resourceSpans":[{"scopeSpans":[{"spans":['
 
 BOMBS = {

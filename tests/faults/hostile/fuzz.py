@@ -222,7 +222,8 @@ def statuses(address: tuple[str, int], sent: bytes, *, is_whole: bool) -> Sequen
             connection.sendall(sent)
             while piece := connection.recv(65536):
                 answer += piece
-        except ConnectionError:  # a server may refuse a request without reading the rest
+        # a server may refuse a request without reading the rest of it, and then close the connection
+        except ConnectionError:
             pass
         except TimeoutError:
             if is_whole:

@@ -22,7 +22,7 @@ from tests.faults.upstream import ACCEPT, refuse
 LEAST = 0.5
 TRIES = 4
 
-MANY = 1500  # number of calls
+MANY = 1500  # number of calls that the test sends
 
 Fault = Callable[[FaultSite], None]
 

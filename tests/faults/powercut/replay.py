@@ -29,7 +29,7 @@ class Change:
     inode: int
     offset: int
     data: bytes
-    end: int  # position in the trace at which the operation's record ends
+    end: int  # position in the trace at which the record of this operation ends
 
     @property
     def names(self) -> list[str]:
@@ -98,7 +98,7 @@ def _write(content: bytearray, offset: int, data: bytes) -> None:
 
 # paths with their inode and content (None for a directory), parents first
 Inventory = list[tuple[str, int, bytes | None]]
-Names = dict[str, "_File | None"]  # files by their path relative to the root; None is a directory
+Names = dict[str, "_File | None"]  # files by their path relative to the root; None stands for a directory
 
 
 class Disk:
@@ -112,7 +112,7 @@ class Disk:
         }
         self._names: Names = dict(self._synced)
         self._files = {file.inode: file for file in self._names.values() if file is not None}
-        # pending changes of names, by directory
+        # changes of names that are not yet flushed, by directory
         self._pending: defaultdict[str, list[tuple[Change, _File | None]]] = defaultdict(list)
 
     def change(self, change: Change) -> None:

@@ -16,9 +16,10 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "getuid"), reason="accounts of P
     ("uid", "variables", "expected"),
     [
         (1000, (), "ada"),
-        (100_001, (), "ada"),  # an account of a directory
-        (0, (), "ada"),  # root by hand, such as in a container
-        (1000, ("INVOCATION_ID", "MANAGERPID"), "ada"),  # a service of the person
+        (100_001, (), "ada"),  # the user id of an account of a directory service
+        (0, (), "ada"),  # somebody runs the command as root by hand, such as in a container
+        # a service that the person runs, which systemd starts for the user
+        (1000, ("INVOCATION_ID", "MANAGERPID"), "ada"),
         (0, ("INVOCATION_ID",), None),
         (999, (), None),
         (61_184, (), None),

@@ -126,7 +126,7 @@ async def test_quiet_devices_are_not_computed_again(
             id=id, enrolled_at=now, enrolled_by="fleet", last_seen=now, newest_calls={"codex": now}
         )
         lifecycle.table._put_in_memory(id, device)
-    for _ in range(2):  # the first one notes the states, and the second one sees them noted
+    for _ in range(2):  # the first read notes the states, and the second one finds them noted
         await lifecycle.store_changed_states()
     state_of = lifecycle.machine_state
 

@@ -54,7 +54,7 @@ def test_lost_answers_and_repeats_are_no_copies() -> None:
         late = replace(disk, seq=disk.seq + 1)
         assert not gateway.beat(disk, lost=rng.random() < 0.4)
         if rng.random() < 0.3:
-            is_copy, _ = gateway.answer(late)  # nobody reads this answer
+            is_copy, _ = gateway.answer(late)  # the answer of the gateway is lost, so nobody reads it
             assert not is_copy
 
 
@@ -116,7 +116,7 @@ def test_agents_without_words_are_exempt() -> None:
     gateway = Gateway()
     turn = gateway.words.check_word(gateway.row, DeviceReport(id="laptop-1"))
     assert WordTurn(turn.numbers) == turn
-    for _ in range(3):  # it reports numbers, but stores no word
+    for _ in range(3):  # this device reports numbers, but stores no word
         assert not gateway.beat(Disk(seq=5))
 
 

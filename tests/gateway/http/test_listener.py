@@ -162,8 +162,8 @@ def test_a_connection_that_is_accepted_before_the_stop_is_closed(turns: int) -> 
             for _ in range(2):  # asyncio closes a socket one turn after its transport
                 await asyncio.sleep(0)
             client.setblocking(False)
-            with suppress(ConnectionResetError):  # not accepted at all
-                assert b"" == client.recv(1)  # BlockingIOError: still open
+            with suppress(ConnectionResetError):  # the connection was not accepted at all
+                assert b"" == client.recv(1)  # a BlockingIOError would mean that the connection is still open
 
     asyncio.run(connect_and_stop())
 

@@ -137,7 +137,7 @@ def test_others(
 @pytest.mark.parametrize(
     ("tags", "expected"),
     [
-        ({}, "2.8"),  # since 30 July, the prices are 2 and 12 per million
+        ({}, "2.8"),  # since 30 July, the prices of this model are 2 and 12 per million
         ({"service_tier": "priority"}, "5.6"),
         ({"service_tier": "fast"}, "5.6"),
         ({"service_tier": "flex"}, "1.4"),

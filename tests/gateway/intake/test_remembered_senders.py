@@ -135,7 +135,7 @@ async def test_counters_are_repeats_as_in_a_plain_model(
         monkeypatch.setattr(callers if name == "MOST_KINDS" else shadows, name, value)
     chance, clock, stored, decided = Random(f"{limits} {gateways}"), MovedClock(), StoredSenders(), 0
     model, running = Model(), [Shadows(clock, heard=stored) for _ in range(gateways)]
-    own = [Model() for _ in running]  # the reports since the start of each gateway
+    own = [Model() for _ in running]  # the reports of each gateway since its start
     for _ in range(2500):
         clock.move(chance.choice((0, 0, 0.4, 1, 20, 20, 90, 400, 1300)))
         number = chance.randrange(gateways)
@@ -182,7 +182,7 @@ async def test_counters_are_repeats_as_in_a_plain_model(
                 assert not is_repeat, reporters
                 decided += 1
         unkept = gateway.take_unkept(key)
-        if chance.random() < 0.1:  # the commit failed, and the next commit is the sender's repeat
+        if chance.random() < 0.1:  # the commit failed, so the next commit is the sender's repeat
             gateway.put_back(unkept, key)
             unkept = gateway.take_unkept(key)
         stored.store(senders_to_keep(unkept), at)

@@ -47,7 +47,7 @@ class Family:
 
     call: dict[str, Any]
     counter: dict[str, Any]
-    window: str | None = None  # the session in the resource attributes
+    window: str | None = None  # the session that the resource attributes state
     cumulative: bool = False
 
 

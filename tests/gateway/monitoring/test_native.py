@@ -51,7 +51,8 @@ def test_the_module_is_told_wherever_it_is_looked_for(
     assert actions == []
     assert status == NOTE
     assert MODULE in words
-    monkeypatch.setitem(sys.modules, MODULE, ModuleType(MODULE))  # of another interface
+    # the module has another interface than this Tollhouse needs
+    monkeypatch.setitem(sys.modules, MODULE, ModuleType(MODULE))
     value, actions, status, words = told(config, caplog)
     assert value == 1.0
     assert actions == ["native_missing"]

@@ -193,7 +193,7 @@ async def test_the_list_follows_devices_and_time(fleet: Fleet) -> None:
 
 async def test_a_first_page_at_the_very_moment_when_a_device_falls_silent(fleet: Fleet) -> None:
     """At the exact deadline a device is not offline yet, even on a first page. A moment later it is."""
-    fleet.clock.move(1)  # the gateway listens for a second
+    fleet.clock.move(1)  # the event loop gets no turn for a quarter of a second
     await fleet.put("d1", last_heartbeat=fleet.clock.now())
     for move_s, expected in ((MISSED * INTERVAL_S, 0), (0.001, 1)):
         fleet.clock.move(move_s)

@@ -27,7 +27,7 @@ class KubernetesApi:
         self._rules = rules
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
         self.asked: list[str] = []
-        self.refuses = ""  # requests with this verb are refused
+        self.refuses = ""  # a verb; the server refuses requests with it
         self.url = ""
 
     def put(self, resource: str, name: str, **fields: Any) -> None:

@@ -54,7 +54,7 @@ class Service:
 
     def __init__(self) -> None:
         self.hours: dict[str, list[dict[str, str]]] = {}
-        self.answered: dict[str, int] = {}  # the remembered status by idempotency key
+        self.answered: dict[str, int] = {}  # the status that was remembered for each idempotency key
         self.next: list[
             int
         ] = []  # statuses of the next answers; with 0, the service applies the drop and then closes the connection

@@ -192,14 +192,18 @@ def rejection(words: str) -> Reply:
         (
             [Reply(), Reply()],
             True,
-            ("ok", "it accepted the test call and may count it as one call of zero tokens"),
+            ("ok", "the service accepted the test call and may count it as one call of zero tokens"),
         ),
         (
             [Reply(400, b"no", "text/plain"), Reply()],
             True,
-            ("ok", "it accepted the test call and may count it"),
+            ("ok", "the service accepted the test call and may count it"),
         ),
-        ([Reply(), Reply(400, b"no", "text/plain")], True, ("refused", "it rejects the test call: 400 no")),
+        (
+            [Reply(), Reply(400, b"no", "text/plain")],
+            True,
+            ("refused", "the service rejects the test call: 400 no"),
+        ),
         ([Reply(), Reply(503)], True, ("unavailable", "503")),
         ([Reply(403, b"no scope", "text/plain")], True, ("refused", "403 no scope")),
         (
@@ -210,7 +214,7 @@ def rejection(words: str) -> Reply:
         (
             [Reply(headers=RECEIPT), rejection("no chain for sec-1")],
             False,
-            ("refused", "it responds with 200, but rejects the test call: no chain for [key]"),
+            ("refused", "the service responds with 200, but rejects the test call: no chain for [key]"),
         ),
     ],
 )

@@ -87,7 +87,8 @@ async def test_each_destination_gets_everything(
     async with forwarding(spool, *destinations):
         for destination in destinations:
             await settled(spool, f"{destination.name}/ai-telemetry")
-        await spool.add([call(5, shadow=True)])  # a delivery of which nothing leaves
+        # a delivery of which no record is sent, because its only record is a shadow
+        await spool.add([call(5, shadow=True)])
         for destination in destinations:
             await settled(spool, f"{destination.name}/ai-telemetry")
     expected: list[Record] = [call(1), call(2, shadow=True), counter(3), call(4), call(5, shadow=True)]

@@ -37,7 +37,7 @@ class Gateway:
     dead: set[str] = field(default_factory=set)
     interval: float = 7
     word: str = ""
-    ping: int = 200  # status of pings
+    ping: int = 200  # the status that the fake gateway returns for pings
     verdicts: object = None
 
     def judge(self, request: Received) -> Reply:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 MINUTE, HOUR, LOOK_S = 60.0, 3600.0, 300.0
 ASSISTANTS = ("gemini-cli", "copilot")
-OWN_VARIABLES = "gemini-cli"  # its variables of a user win over the managed file
-USERS = ("ada", "bob")  # they use the laptop one after the other
+OWN_VARIABLES = "gemini-cli"  # the assistant whose variables of a user take precedence over the managed file
+USERS = ("ada", "bob")  # the users, who use the laptop one after the other
 
 
 class Span(NamedTuple):
@@ -77,11 +77,14 @@ class Fault(NamedTuple):
 @dataclass
 class History:
     end: float
-    offsets: Sequence[tuple[float, float]]  # from when on the clock differs by how much
+    # for each change of the clock: from when on, and by how much it differs
+    offsets: Sequence[tuple[float, float]]
     calls: dict[Key, list[Call]] = field(default_factory=dict)
-    opened: dict[Key, list[float]] = field(default_factory=dict)  # a program wrote without a prompt
+    # times in which a program wrote a session file without a prompt, by user and assistant
+    opened: dict[Key, list[float]] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
-    installed: float = 0.0  # what was lost before, the agent no longer knows
+    # when the system was installed again; the agent no longer knows what was lost before
+    installed: float = 0.0
 
     def offset_s(self, at: float) -> float:
         return next(offset for begin, offset in reversed(self.offsets) if begin <= at)
@@ -143,7 +146,7 @@ def history(dice: random.Random, start: float, hours: float) -> History:
         for user in USERS:
             past.calls[Key(assistant, user)], past.opened[Key(assistant, user)] = [], []
     sessions = list(_draw_sessions(dice, start, past.end))
-    if dice.random() < 0.7:  # the others stay awake, as docked ones do
+    if dice.random() < 0.7:  # some laptops stay awake, as docked ones do
         nights = ((one.end, other.begin) for (one, _), (other, _) in pairwise(sessions))
         past.faults += [
             Fault(ASLEEP, Span(end + HOUR / 2, begin - HOUR / 4))
@@ -193,7 +196,7 @@ def _put_calls(dice: random.Random, past: History, session: Span, key: Key) -> N
         now += max(95.0, dice.expovariate(1 / step))
     has_last = bool(calls) and calls[-1].at >= session.begin and not calls[-1].is_lost
     is_late = False
-    if has_last and dice.random() < 0.15:  # the last export came late, or never
+    if has_last and dice.random() < 0.15:  # the last export of a session came late, or never
         calls[-1] = calls[-1]._replace(heard_at=dice.choice((session.end + 30 * MINUTE, inf)))
         is_late = not calls[-1].is_lost
     if dice.random() < 0.4:

@@ -62,7 +62,8 @@ class Laptop:
         for home in self._homes:
             home.folder.path.mkdir(parents=True)
         self._waiting: list[tuple[Key, Call]] = []
-        self._heard: dict[str, float] = {}  # ends of the newest calls that the agent has, by its clock
+        # by assistant, the ends of the newest calls that the agent has, by its clock
+        self._heard: dict[str, float] = {}
         self._awake_s = 0.0
         self._settled_at = clock.now()
         self._settings: dict[str, str] = {}
@@ -72,13 +73,13 @@ class Laptop:
         ] = {}  # true ends of the newest calls that the gateway has, by assistant
         self.dropped: dict[str, list[Call]] = {}
         self.looks: list[float] = []  # looks after which a heartbeat could say that nothing waits
-        self.told_offset_s: float | None = None  # of the newest heartbeat
+        self.told_offset_s: float | None = None  # the clock offset that the newest heartbeat stated
         self.serial = f"serial of {name}"
-        self.more: Mapping[str, object] = {  # further facts of reports
+        self.more: Mapping[str, object] = {  # further facts in the reports of the laptop
             "hardware_id": sha256(name.encode()).hexdigest(),
             "serial_hash": hash_serial(self.serial),
         }
-        self.words: list[str] = []  # what the gateway said after each look, and when losses began
+        self.words: list[str] = []  # what the gateway stated after each look, and when losses began
         self.losses: list[float] = []
 
     def connect(self, url: str, enrolment_key: Path) -> None:

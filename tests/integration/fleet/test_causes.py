@@ -62,7 +62,7 @@ async def test_calls_that_the_agent_lost_make_a_loss(gateway: Gateway, tmp_path:
     ends when a call arrives.
     """
     start = gateway.clock.now()
-    hour = -start % 3600 + start  # the next full one
+    hour = -start % 3600 + start  # the next full hour after the start
     ends = [start + 8 * MINUTE, *(hour + minute * MINUTE for minute in (2, 20, 70))]
     calls = [Call(ended - 30, ended, ended + 5, is_dropped=ended in ends[1:3]) for ended in ends]
     laptop = laptop_of(gateway, tmp_path / "one", calls, [(0.0, 0.0)])
@@ -87,7 +87,7 @@ async def test_the_last_changes_of_the_state_are_shown(gateway: Gateway, tmp_pat
     await lifecycle.store_changed_states()
     await lifecycle.revoke_device("laptop", ACTOR)
     gateway.clock.move(MINUTE)
-    for _ in range(2):  # a second look finds nothing new
+    for _ in range(2):  # look twice, because a second look must find nothing new
         await lifecycle.store_changed_states()
     await gateway.stop()
     await gateway.start()

@@ -169,7 +169,7 @@ async def test_other_settings(serve: Serve, tmp_path: Path, assistant: str, plac
     assert ("at_risk", "overridden") == (word, state)
     desk.clock.move(150)
     desk.use()
-    desk.clock.move(150)  # a use is judged after two minutes
+    desk.clock.move(150)  # a use of an assistant is judged after two minutes
     assert ("losing", "overridden", cause) == await desk.states()
     for file, content in files_of(desk.home).items():
         if file not in before:

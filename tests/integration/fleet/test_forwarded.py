@@ -13,7 +13,8 @@ from tests.integration.fleet.laptop import Laptop
 from tests.integration.fleet.test_causes import laptop_of
 from tests.moved_clock import MovedClock
 
-Shown = tuple[str, bool, tuple[tuple[str, str], ...]]  # word, covered and causes
+# what is shown of a laptop: its word, whether it is covered, and its causes
+Shown = tuple[str, bool, tuple[tuple[str, str], ...]]
 REPORTING = ("reporting", True, ())
 DELAYED = ("delayed", True, (("unreachable", "backlog"),))
 LOST = ("losing", False, (("unreachable", "not_forwarded"),))

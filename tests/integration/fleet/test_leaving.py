@@ -81,7 +81,7 @@ async def test_a_removed_agent_may_come_back_for_a_week(gateway: Gateway, tmp_pa
     await gateway.lifecycle.end_keys_of_left_devices()
     await beat(laptop)
     assert laptop.is_online
-    assert "unknown" == gateway.state(laptop).word  # no probe looked yet
+    assert "unknown" == gateway.state(laptop).word  # no probe has looked yet
 
 
 async def test_a_key_ends_a_week_after_its_device_left(gateway: Gateway, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ async def test_an_unenrolled_device_has_no_key(gateway: Gateway, tmp_path: Path)
     assert not device.has_key
     assert "" == await report_leaving(
         settings(laptop), keep_key=False
-    )  # the key is over, so nothing is left to end
+    )  # the key has ended already, so nothing is left to end
 
 
 async def test_a_copied_device_does_not_leave(gateway: Gateway, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from tests.integration.fleet.test_outage import DEVICES, Site
 from tests.integration.operations.server import operator_server
 
-MAX_BYTES = 5_400  # of a device with the states of six assistants, and its rows of two lists
+# maximum memory in bytes of a device with the states of six assistants, and of its rows in two lists
+MAX_BYTES = 5_400
 
 
 async def test_a_device_is_small_and_its_earlier_rows_are_released(tmp_path: Path) -> None:

@@ -100,7 +100,8 @@ class Story:
             assert (PENDING, False) == (state.word, state.covered)
             laptop.words.append(PENDING)
             may_approve = device.cause == SAME_HARDWARE and self._dice.random() < 0.1
-            if may_approve and device.last_seen == self.clock.now():  # else the gateway may be away
+            # the gateway may be away, and then does not see the device
+            if may_approve and device.last_seen == self.clock.now():
                 await one.lifecycle.approve_device(laptop.name, ACTOR)
         elif laptop.is_online:
             await other.take(laptop)

@@ -34,9 +34,10 @@ class ChainStory(Story):
         self._site_away, self._centre_away = self._drawn(dice), self._drawn(dice)
         self._calls_away = self._drawn(dice)
         self._is_site_away = False
-        self._cut_at = 0.0  # when calls waited at the site last
-        self._before: dict[str, MachineState] = {}  # what the centre said last of each laptop
-        self._known_late: dict[str, float] = {}  # since when only the site says that a laptop lost calls
+        self._cut_at = 0.0  # when calls last waited at the site
+        self._before: dict[str, MachineState] = {}  # the last state of each laptop at the centre
+        # by laptop, since when only the site states that it lost calls
+        self._known_late: dict[str, float] = {}
         self.compared = 0
 
     def _drawn(self, dice: random.Random) -> Span:

@@ -32,7 +32,8 @@ from tests.moved_clock import MovedClock
 DEVICES = int(os.environ.get("TOLLHOUSE_FLEET_DEVICES", "200"))
 AT_ONCE, OUTAGE_S, HOUR = 500, 1800.0, 3600.0
 WAITING = sorted(WAITS_ON_LAPTOP)
-LOSES, AT_RISK, UNUSED = 1, 2, 3  # the laptops with these numbers of each ten
+# the laptops with these last digits of their numbers lose calls, are at risk, or are not used
+LOSES, AT_RISK, UNUSED = 1, 2, 3
 
 
 def claims(number: int, *, waits: bool) -> dict[str, dict[str, str]]:

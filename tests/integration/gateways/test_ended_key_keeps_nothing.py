@@ -65,8 +65,8 @@ class Sent(NamedTuple):
 class Things(NamedTuple):
     """Objects that were created before the key was deleted."""
 
-    hook: str  # the secret of a key that may appear in an address
-    url: str  # an upload address
+    hook: str  # the secret of a key that may be used in an address
+    url: str  # an upload address that was given to the key
     view: str
     spare_view: str
     budget: str

@@ -21,7 +21,7 @@ from tests.spool.postgres_cluster import Schema
 ADA = Actor("ada@example.com", "127.0.0.1")
 MODEL = "acme-huge-1"
 DRAFT = NewPrice(model="acme-huge*", input="2.00", output="8.00")
-COST = "0.00048"  # 120 tokens of input and 30 of output
+COST = "0.00048"  # the cost of 120 tokens of input and 30 of output
 
 
 async def estimate(serving: Serving) -> tuple[str | None, str]:

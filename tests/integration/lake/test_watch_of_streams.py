@@ -30,7 +30,7 @@ from tests.exporters.clickhouse.server import Table, served
 from tests.exporters.spools import StoppedClock, calls
 from tests.integration.lake.lakes import ROUTE, House, opened
 
-OFTEN_S = 0.01  # seconds between two checks
+OFTEN_S = 0.01  # seconds between two checks of the destination
 
 
 async def seen(house: House, wanted: Mapping[str, int], words: str = "") -> LakeVerdict:

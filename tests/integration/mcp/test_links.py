@@ -17,7 +17,8 @@ from tests.integration.mcp.test_tools import QUESTIONS
 from tests.integration.operations.test_console_page import STATIC
 from tests.spool.savings import SAVING
 
-WITHOUT = {"get_available_dimensions", "get_reference_info"}  # for these tools, no page shows the same data
+# for these tools, no page of the console shows the same data
+WITHOUT = {"get_available_dimensions", "get_reference_info"}
 
 
 async def link_of(assistant: Assistant, tool: str, **asked: object) -> str:

@@ -34,7 +34,7 @@ class Made:
     end_ms: int
     status: str = "ok"
     tokens: tuple[int, int] = (1320, 212)
-    is_reported: bool = True  # by the assistant
+    is_reported: bool = True  # whether the assistant reports this call
 
     @property
     def cost(self) -> Decimal:
@@ -274,7 +274,9 @@ class GatewayLog:
 
     format: str
     report: Callable[[Made, str, Mapping[str, str]], Any]
-    sees: str = "metadata"  # "headers", "x-headers" or "metadata", in which operators put the session
+    # how the gateway logs the assistant's session: "headers", "x-headers" or "metadata", in which operators
+    # put it
+    sees: str = "metadata"
     statuses: frozenset[str] = frozenset({"ok", "error", "cached"})
     is_list: bool = False
 

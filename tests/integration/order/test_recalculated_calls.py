@@ -54,7 +54,7 @@ async def records_closed(requests: Sequence[Request], directory: Path) -> list[R
     for record in records:
         if isinstance(record, Correction):
             assert record.corrects_number is not None
-            assert record.corrects == records[record.corrects_number - 1].id  # numbers begin at 1
+            assert record.corrects == records[record.corrects_number - 1].id  # record numbers begin at 1
     return records
 
 

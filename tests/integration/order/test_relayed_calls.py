@@ -74,7 +74,7 @@ def _assert_is_journal(rows: list[Row], journal: Sequence[Made], gateway: str) -
         assert sum((call.cost for call in journal), Decimal(0)) == spent(rows)
 
 
-UNPRICED = ("apisix", "envoy", "higress", "databricks")  # their logs have no cost
+UNPRICED = ("apisix", "envoy", "higress", "databricks")  # gateways whose logs have no cost
 
 
 def _merged(rows: list[Row]) -> list[Row]:

@@ -35,7 +35,8 @@ SCOPES = {
     "framework": ("some.framework", "shop"),
     "http": ("opentelemetry.instrumentation.httpx", "shop"),
 }
-FRAMEWORK, SDK, PROVIDER, HTTP = 1, 10, 20, 30  # numbers of spans
+# span ids of the framework, the SDK, the provider and the HTTP client
+FRAMEWORK, SDK, PROVIDER, HTTP = 1, 10, 20, 30
 
 Piece = tuple[str, dict[str, Any]]  # a span with the name of its sender
 

@@ -30,7 +30,7 @@ from tests.integration.order.running import HOLD_S, ORDERS, SEED, Gateway, Reque
 from tests.integration.order.test_further_names import callback, cloud_event
 
 HISTORIES = 60 * ORDERS
-FAILED = [2399, 7448]  # seeds that found a defect
+FAILED = [2399, 7448]  # seeds of random rounds that found a defect in the past
 STEP = 4 * SECOND
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "toll-1"}
 OPENLLMETRY, OPENINFERENCE, LITELLM = (
@@ -47,7 +47,7 @@ REUSED = {
     "client_request_id": UUIDS,
     "litellm.call_id": UUIDS,
 }
-LONG = f"chatcmpl-{'7' * 16}"  # the shortest id that is not short
+LONG = f"chatcmpl-{'7' * 16}"  # the shortest response id that does not count as short
 COUNTS = [None, (0, 0), (12, 3), (12, 3), (40, 3)]
 
 
@@ -58,7 +58,7 @@ class Call:
     number: int
     trace: int = 1
     scope: str = OPENLLMETRY
-    name: str = "gen_ai.response.id"  # of the attribute with the id; "" for none
+    name: str = "gen_ai.response.id"  # the name of the attribute that has the id; "" if the span has none
     id: str = "chatcmpl-7"
     counts: tuple[int, int] | None = (12, 3)
     failed: bool = False

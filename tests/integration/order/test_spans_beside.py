@@ -88,11 +88,11 @@ def test_two_siblings_are_one_call(pause: float, is_inside: bool) -> None:
 @pytest.mark.parametrize(
     "others",
     [
-        [chat(1, 1.5, 1.9)],  # not within the other's time
-        [chat(1, 0.1, 0.9, parent=2)],  # below another span
+        [chat(1, 1.5, 1.9)],  # this span does not lie within the time of the other one
+        [chat(1, 0.1, 0.9, parent=2)],  # this span is below another span
         [chat(1, 0.1, 0.9, **{"gen_ai.usage.output_tokens": 34})],
         [chat(1, 0.1, 0.9, **{"gen_ai.request.model": "gpt-5"})],
-        [generation(2, 0.1, 0.9)],  # the same scope
+        [generation(2, 0.1, 0.9)],  # this span is of the same scope as the other one
     ],
 )
 def test_other_siblings_stay_calls(others: list[Report]) -> None:

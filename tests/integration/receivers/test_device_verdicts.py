@@ -18,7 +18,7 @@ from tests.integration.operations.money.test_published_budgets import SCOPES, As
 from tests.integration.payloads import json_span, json_traces
 from tests.integration.receivers.test_devices import ask, config, said
 
-SMALL, LARGE = "0.001", "1000"  # amounts that two calls exceed, and that they do not
+SMALL, LARGE = "0.001", "1000"  # an amount that two calls exceed, and one that they do not
 
 
 @pytest.fixture(autouse=True)

@@ -54,7 +54,7 @@ class Chain:
 
     near: Serving
     far: Serving
-    fleet: str  # a key at the near gateway, for devices
+    fleet: str  # the key at the near gateway that the devices use
     gateway: str  # the near gateway's key at the far gateway
 
     async def do(self, verb: str) -> None:

@@ -182,7 +182,8 @@ async def test_grpc_reads_the_header_as_well(serve: Serve) -> None:
         assert grpc.StatusCode.OK == reply.code
         reply = await calling.export(body, metadata=((name, serving.key), (name, serving.key)))
         assert grpc.StatusCode.INVALID_ARGUMENT == reply.code
-        for value in ("", "th_wrong"):  # never falls back to Authorization
+        # a wrong value in the configured header is refused, and the server never falls back to Authorization
+        for value in ("", "th_wrong"):
             both = ((name, value), ("authorization", serving.key))
             assert grpc.StatusCode.UNAUTHENTICATED == (await calling.export(body, metadata=both)).code
 
@@ -293,17 +294,18 @@ async def test_ipv6_listeners_see_the_same_addresses(
 @pytest.mark.parametrize(
     ("proxies", "forwarded", "expected"),
     [
-        ((), FAR, 403),  # anybody may send the header
+        ((), FAR, 403),  # if no proxy is trusted, anybody could send this header, so it is ignored
         ((), f"{FAR}, 127.0.0.1", 403),
         (("127.0.0.1",), FAR, 200),
         (("127.0.0.1",), f"[{FAR}]", 200),
         (("127.0.0.1",), f"::ffff:{FAR}", 200),
         (("127.0.0.1",), f"203.0.113.9, {FAR}", 200),
-        (("127.0.0.1",), f"{FAR}, 203.0.113.9", 403),  # the sender wrote the first address
+        # the sender itself wrote the first address, so it does not count
+        (("127.0.0.1",), f"{FAR}, 203.0.113.9", 403),
         (("127.0.0.1",), f"{FAR}, 127.0.0.1", 200),
         (("127.0.0.1",), f"{FAR}, nonsense", 403),
         (("127.0.0.1",), "", 403),
-        (("127.0.0.1",), None, 403),  # the proxy states no sender
+        (("127.0.0.1",), None, 403),  # the proxy states no address of the sender
         (("10.0.0.0/8",), FAR, 403),
     ],
 )

@@ -275,7 +275,7 @@ async def test_a_sender_that_went_does_not_disturb_others(
 
         def take_and_end_connection(*args: Any) -> Any:
             begun.append(args)
-            if len(begun) == len(senders):  # all requests have arrived
+            if len(begun) == len(senders):  # all requests of the senders have arrived
                 senders[3].writer.transport.abort()
             return take(*args)
 

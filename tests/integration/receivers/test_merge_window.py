@@ -171,7 +171,7 @@ async def test_after_a_crash_disk_and_books_agree_on_what_waits(
     await before.take(batch(trace("another")))
     for body in requests[:kept]:
         await before.take(body)
-    # the new copy of a note may be renamed while the files are copied
+    # the new copy of a note may be renamed while the files are copied, so it is left out
     is_written = shutil.ignore_patterns("*.new")
     # copy the files as a kill would leave them
     shutil.copytree(tmp_path / "before", tmp_path / "after", ignore=is_written)

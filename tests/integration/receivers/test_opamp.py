@@ -102,7 +102,7 @@ async def test_the_full_state_is_requested_after_a_gap(serve: Serve) -> None:
     assert devices_of(server) == []
     assert read(await post(server, agent.message(full=True), key)).flags == 0
     assert read(await post(server, agent.message(), key)).flags == 0
-    agent.message()  # this message is lost
+    agent.message()  # this message of the agent is lost
     assert read(await post(server, agent.message(), key)).flags == REPORT_FULL_STATE
     assert read(await post(server, agent.message(full=True), key)).flags == 0
     assert read(await post(server, agent.message(healthy=False), key)).flags == 0
@@ -227,7 +227,8 @@ async def test_what_holds_secrets_is_not_read(serve: Serve) -> None:
     """
     server, key = await started(serve)
     agent = Agent()
-    config_file = b"\x0a\x11\x0a\x00\x12\x0d\x0a\x0bsecret-word"  # AgentConfigMap with one file
+    # an AgentConfigMap with one file, which has a secret word
+    config_file = b"\x0a\x11\x0a\x00\x12\x0d\x0a\x0bsecret-word"
     body = agent.message(full=True).SerializeToString() + bytes((6 << 3 | 2, len(config_file))) + config_file
     assert read(await post(server, body, key)).flags == 0
     await server.app.services.topics.devices.table.flush()

@@ -128,10 +128,11 @@ async def test_a_message_in_pieces(serve: Serve) -> None:
     ("data", "code"),
     [
         (b"\x82\x02\0\0", 1002),  # not masked
-        (b"\xc2" + frame(b"x")[1:], 1002),  # a reserved bit, as in compressed messages
+        (b"\xc2" + frame(b"x")[1:], 1002),  # a frame with a reserved bit, as in compressed messages
         (frame(b"x", 3), 1002),
-        (frame(b"x", 0), 1002),  # nothing to continue
-        (frame(b"x", final=False) + frame(b"y"), 1002),  # a second message begins
+        (frame(b"x", 0), 1002),  # a continuation frame without a message to continue
+        # a second message begins before the first one is complete
+        (frame(b"x", final=False) + frame(b"y"), 1002),
         (frame(b"x" * 126, PING), 1002),
         (frame(b"x", PING, final=False), 1002),
         (frame(b"x" * 2001), 1009),
@@ -244,7 +245,7 @@ async def test_slow_peers(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None
                 async with asyncio.timeout(0.2):
                     await deaf.send(messages)
             except (TimeoutError, ConnectionError):
-                break  # the server reads no more, because its answers are not read
+                break  # the server reads no more from the peer, because the peer does not read its answers
         else:
             raise AssertionError("the server kept everything")
         await until(lambda: not len(receivers.websockets))

@@ -171,7 +171,7 @@ async def test_a_collector(serve: Serve, tmp_path: Path, transport: str) -> None
             uids |= decode_instances(device.heartbeat).keys()
             collector.terminate()
             await asyncio.wait_for(collector.wait(), 60)
-        # over plain HTTP, the extension stops without its last message, so only the silence tells
+        # over plain HTTP, the extension stops without its last message, so only its silence shows the stop
         if transport == "http":
             await until(lambda: lifecycle.machine_state(table.all()[0]).link == OFFLINE)
         else:

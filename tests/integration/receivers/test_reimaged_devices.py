@@ -227,7 +227,7 @@ async def test_words_at_two_gateways(new_schema: Callable[[], Schema], serve: Se
     word, copied = "", ""
     for n in range(1, 13):
         answer = await beat(pair[n % 2], key, seq=n, next=word)
-        word = word if n % 4 == 0 else answer["next"]  # every fourth answer is lost
+        word = word if n % 4 == 0 else answer["next"]  # every fourth answer of the gateway is lost
         copied = word if n == 6 else copied
     for server in pair:
         await server.app.services.topics.devices.table.read_foreign_changes(None)

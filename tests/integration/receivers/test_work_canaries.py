@@ -42,7 +42,7 @@ SIGNALS = {"resourceSpans": "traces", "resourceLogs": "logs", "resourceMetrics":
 ROOT = Actor("root@example.com", "tests")
 EVE, PERSON = "eve@example.com", "canary.person@example.com"
 LEAST = 6  # letters of an id that nothing else contains by chance
-FOR_EVER_S = 36_500 * 86_400.0  # cases are old
+FOR_EVER_S = 36_500 * 86_400.0  # a time in seconds that is longer than any case is old
 LOG_FILES = {"spool.sqlite", "spool.sqlite-wal"}
 
 
@@ -98,7 +98,7 @@ async def test_ids_are_only_in_the_log(
             *each.tags.values())}  # fmt: skip
     assert len(ids) > 25, ids
     jobs = await serving.make_key("jobs", scopes=[CREATE_EVENT])
-    for id in sorted(ids, key=len)[-3:]:  # a shorter one may look like a digest
+    for id in sorted(ids, key=len)[-3:]:  # a shorter id may look like a digest
         event = {"type": "tollhouse.work.link", "data": {"session": id, "pull_request": "acme/shop#42"}}
         assert 200 == (await serving.send("/v1/events", orjson.dumps(event), key=jobs)).status
     await counted(serving)
@@ -135,7 +135,8 @@ async def test_ids_are_only_in_the_log(
         assert found_in(done.output, ids) == [], (words, done.output)
     assert found_in(caplog.text, ids) == []
     assert files_with(data, ids) <= LOG_FILES
-    seen = await server.ask("GET", f"/records?session={session}")  # with the right to view records
+    # a caller with the right to view records sees the session
+    seen = await server.ask("GET", f"/records?session={session}")
     assert {session} == {row["session"] for row in seen.payload["records"]}
 
 

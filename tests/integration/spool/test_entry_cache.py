@@ -188,7 +188,7 @@ async def test_a_cache_that_nobody_reads_takes_no_commits() -> None:
     cache.add_committed(entries)
     assert 0 == len(cache)
     cache.find(USAGE_EVENTS, 1, 0)
-    cache.add_committed(entries)  # nobody reads this topic
+    cache.add_committed(entries)  # nobody reads this topic, so its entries are not cached
     assert 0 == len(cache) == cache.bytes
 
 

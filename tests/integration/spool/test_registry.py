@@ -49,7 +49,7 @@ async def test_a_change_that_fails_on_disk_changes_nothing_in_memory(
     _, secret = await create(registry)
     with sqlite3.connect(tmp_path / "registry.sqlite") as connection:
         connection.execute("ALTER TABLE audit RENAME TO kept_audit")
-        # writes fail, because a view cannot be written
+        # writes of the audit list fail, because a view cannot be written
         connection.execute("CREATE VIEW audit AS SELECT * FROM kept_audit")
     with pytest.raises(SpoolUnavailable):
         await registry.keys.disable("search team", actor=ACTOR)

@@ -246,7 +246,7 @@ async def test_acknowledged_commits_that_the_log_lost_are_counted(
     )
     for number in range(10):
         await add(first.log, call(number))
-    await first.log.run_retention()  # this call writes the note
+    await first.log.run_retention()  # this call writes the note of stored records
     directory = killed(first.directory, tmp_path / "damaged")
     log = directory / "spool.sqlite-wal"
     if damage == "cut":
@@ -402,7 +402,7 @@ async def test_a_route_whose_row_is_lost_goes_on_where_it_was(start: Starter, lo
     assert done is not None
     await first.deliveries.settle(done, Settlement(delivered=4))
     assert await first.deliveries.take_due_delivery(ROUTE.name, now=1e12, max_records=4)
-    await first.close()  # this call writes the note
+    await first.close()  # this call writes the note of stored records
     with sqlite3.connect(first.directory / "spool.sqlite") as connection:
         connection.executescript(lost)
     connection.close()

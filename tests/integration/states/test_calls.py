@@ -26,7 +26,7 @@ MADE: tuple[tuple[dict[str, Any], str, int], ...] = (
     ({**NOTHING, "status": "error"}, FREE, 6),
     ({**NO_PRICE, "status": "error", "request_model": "acme-1", "provider": "acme"}, UNPRICED, 8),
     ({**NO_PRICE, "request_model": "acme-1", "provider": "acme"}, UNPRICED, 9),
-    ({**NO_PRICE}, UNPRICED, 2),  # without a model
+    ({**NO_PRICE}, UNPRICED, 2),  # two calls without a model
     ({**NOTHING, "request_model": "image-1", "meters": {"images": 2}, "provider": "acme"}, UNPRICED, 11),
     ({**NOTHING, "source": "quiet", "request_model": "gpt-4o"}, WITHOUT_USAGE, 21),
 )

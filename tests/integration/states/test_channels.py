@@ -49,7 +49,8 @@ def channel(state: str, **fields: float | int | None) -> ChannelState:
     ("down", "known"),
     [
         *[(state == PARKED, channel(state)) for state in CHANNEL_STATES],
-        (False, channel(RUNNING, critical=2)),  # it is sent in a moment
+        # the notice is sent in a moment, so the channel has no problem
+        (False, channel(RUNNING, critical=2)),
         (True, channel(FAILING, critical=1, failing_since=NOW)),
         (True, channel(REMOVED, critical=1)),
         (False, channel(FAILING, failing_since=NOW - FAILING_TOO_LONG_S + 1)),

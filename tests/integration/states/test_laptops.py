@@ -94,7 +94,7 @@ async def test_every_face_says_the_same_at_random_times(moved: Faces, clock: Mov
         await table.delete([device.id for device in table.all()], [])
         for number in range(60):
             await table.replace_row(made(dice, number, clock.now()))
-        for hours in (5.0, 0.0):  # two lists show two check-ins
+        for hours in (5.0, 0.0):  # the two lists show two check-ins of the same machine
             listed = [
                 Machine(serial=f"d{n}", last_seen=clock.now() - hours * HOUR_S) for n in range(0, 60, 2)
             ]

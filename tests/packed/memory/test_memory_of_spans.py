@@ -735,7 +735,7 @@ def test_unknown_spans_beside_known_ones_are_recorded_alone(
     spans_of_it = request.resource_spans[0].scope_spans[0].spans
     spans_of_it[7].name = "chat of a new kind"
     body = request.SerializeToString()
-    monkeypatch.setattr(SpanForm, "read_span", None)  # fails if the tree of the spans is built
+    monkeypatch.setattr(SpanForm, "read_span", None)  # this call fails if the tree of the spans is built
     assert by_rules(body, Options()) == run(memory.normalise_if_known(body, Options()))
     monkeypatch.undo()
     spans_of_it[7].parent_span_id = spans_of_it[3].span_id

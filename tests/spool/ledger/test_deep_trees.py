@@ -35,7 +35,9 @@ SHAPES: Mapping[str, Callable[[int], int | None]] = {
 }
 TEAMS = ("ads", "search")
 MOST = (
-    15  # times the processor time of own costs. With a row for each run and level, it was 100 times and more
+    # maximum processor time as a multiple of that for own costs. With a row for each run and level, it was
+    # 100 times and more
+    15
 )
 
 

@@ -22,7 +22,7 @@ TEXTS = {
     "sender_key": OTHER,
     "tags": dict.fromkeys(("service", *TAGS), OTHER),
 }
-STATED = {"status", "cost_source"}  # these are no texts of senders
+STATED = {"status", "cost_source"}  # the values of these dimensions are no texts of senders
 
 
 def query(by: str) -> CostQuery:

@@ -48,7 +48,8 @@ EVER: Any = {
     "since": datetime.fromtimestamp(BEGIN - 400 * DAY, UTC),
     "until": datetime.fromtimestamp(BEGIN + 400 * DAY, UTC),
 }
-LIMITS = WorkLimits(retention_s=1000.0 * DAY, retention_units_s=1000.0 * DAY)  # no unit expires
+# limits under which no unit expires
+LIMITS = WorkLimits(retention_s=1000.0 * DAY, retention_units_s=1000.0 * DAY)
 GROUPS = (
     ("request_model", "team", "status", "cost_source"),
     ("session",),
@@ -122,7 +123,7 @@ class Made(NamedTuple):
 class Counted:
     call: Inference
     number: int
-    tags: Sequence[str]  # the chosen tags by which it is counted
+    tags: Sequence[str]  # the chosen tags by which the call is counted
     corrections: int = 0
 
 
@@ -278,7 +279,8 @@ class Calls:
 
     async def take_over(self) -> None:
         """Let another gateway count, which may have other tags."""
-        self.ledger = await self._gateways[0].load()  # it reads how far the other one has counted
+        # the ledger that is opened reads how far the other one has counted
+        self.ledger = await self._gateways[0].load()
         self._gateways.reverse()
 
     async def rebuild(self) -> None:

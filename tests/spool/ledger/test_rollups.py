@@ -329,7 +329,7 @@ async def test_rollups_of_single_days_by_user_are_recent(
     last = (await ledgers.store.read(lambda rows: rows.state_values()["daily"]) - BEGIN) // DAY_S
     assert [*range(last - 5, last)] == await recent()
     monkeypatch.setattr("spool.ledger.days.rollups.RECENT_S", 3 * DAY_S)
-    dealt.clock.at += 2 * DAY_S  # deletes hours, so that old rollups are deleted as well
+    dealt.clock.at += 2 * DAY_S  # this deletes hours, so that old rollups are deleted as well
     await dealt.counted()
     assert [*range(last - 3, last)] == await recent()
     await dealt.check(whole=True)

@@ -21,7 +21,7 @@ from tests.spool.digests import as_shown
 from tests.spool.ledger.test_work_conserved import query, sums_of
 from tests.spool.ledger_log import FakeClock, FakeLog, call
 
-IDS = int(os.environ.get("TOLLHOUSE_WORK_IDS", "4000"))  # in each month
+IDS = int(os.environ.get("TOLLHOUSE_WORK_IDS", "4000"))  # number of different ids in each month
 LIMIT = int(os.environ.get("TOLLHOUSE_WORK_LIMIT", "200"))
 MONTHS = [int(datetime(2026, month, 1, tzinfo=UTC).timestamp()) for month in (10, 11, 12)]
 EVERY = 20  # every 20th call is of an expensive session
@@ -112,4 +112,4 @@ async def test_random_sessions_push_out_only_cheaper_ones(tmp_path: Path) -> Non
     first, second = rows_by_month
     assert second["work"] <= first["work"] * 2.2
     assert second["work_units"] <= first["work_units"] * 2.2
-    assert second["work_unlisted"] <= 2 * 2 * IDS  # a session and a run of each call
+    assert second["work_unlisted"] <= 2 * 2 * IDS  # each call has a session and a run

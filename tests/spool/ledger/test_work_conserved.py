@@ -65,7 +65,8 @@ class History:
         self._number = 0
         self.calls = dict[bytes, Inference]()
         self.links = list[UnitLink]()
-        self._prices = dict[bytes, str]()  # the last price of calls that were counted before it
+        # by call, the last price of calls that were counted before it changed
+        self._prices = dict[bytes, str]()
         self._forgotten = set[
             tuple[int, int]
         ]()  # units whose old calls are in `(other)`, so no link finds them

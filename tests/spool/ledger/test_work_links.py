@@ -49,7 +49,7 @@ def made_link(chance: random.Random) -> UnitLink:
         unit,
         f"{unit}-{chance.randrange(NAMES[unit])}",
         target,
-        f"{target}-{chance.randrange(NAMES[target] + 3)}",  # some are named by no call
+        f"{target}-{chance.randrange(NAMES[target] + 3)}",  # some of these units are named by no call
         repository=f"repository-{chance.randrange(NAMES['repository'])}",
         since=BEGIN + first * DAY if chance.random() < 0.5 else 0,
         until=BEGIN + (last + 1) * DAY if chance.random() < 0.5 else END,

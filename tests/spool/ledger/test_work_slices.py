@@ -280,7 +280,7 @@ async def test_a_visible_run_under_a_hidden_one_is_a_root(ledgers: Ledgers) -> N
     whole = SlicedLedger(ledger, LedgerSlice(parts=((),)))
     costs = {group[0]: sums[1] for group, sums in (await sums_of(whole, "run", aggregated=True)).items()}
     assert costs == {a: 15, b: 14, c: 12, d: 8}
-    for run in (b, d, as_shown("run", "f" * 32)):  # the last one does not exist
+    for run in (b, d, as_shown("run", "f" * 32)):  # the last one of these runs does not exist
         assert not await own.lineage(ALWAYS, "run", [run], 10, has_below=True)
         assert not await sums_of(own, aggregated=True, include={"run": (run,)})
     assert [Lineage(c, b, as_shown("session", "of c"))] == await own.lineage(

@@ -293,7 +293,7 @@ async def test_a_check_waits_while_there_are_no_requests() -> None:
     """
     now = 100.0
     turns = FairTurns(lambda: now)
-    await turns.wait_for_activity(within_s=0.0)  # would wait for ever without a limit
+    await turns.wait_for_activity(within_s=0.0)  # without a limit, this call would wait for ever
     check = asyncio.create_task(turns.wait_for_activity())
     await asyncio.sleep(0)
     assert not check.done()

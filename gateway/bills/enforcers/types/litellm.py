@@ -52,7 +52,7 @@ async def read(get: Get, take: Take, now: float) -> None:
 
 def _parse_limit(kind: str, row: Mapping[str, Any], id: str, name: str) -> EnforcerLimit:
     alias, own = scalar_text(row, name), scalar_text(row, id)
-    # records name a key by its alias, and a team by its id
+    # calls in the ledger name a LiteLLM key by its alias, and a team by its id
     values = (alias, own) if kind == "key" else (own, alias)
     return EnforcerLimit(
         kind=kind,

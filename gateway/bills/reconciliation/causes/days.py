@@ -16,7 +16,7 @@ from gateway.bills.reconciliation.wording import day_text, join_names
 
 HOUR_S = 3600
 BY_TOKENS = "; the times of the records differ as well, and only tokens are known per hour"
-# shifts in hours; of shifts that fit equally, the smallest counts
+# time shifts to try, in hours, the smallest first, because the smallest of equally good shifts is used
 SHIFTS = sorted((hours for hours in range(-14, 15) if hours), key=abs)
 
 

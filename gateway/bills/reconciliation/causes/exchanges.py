@@ -86,7 +86,7 @@ def output_missing(case: Case) -> Iterator[Claim]:
         if any(remainder.extra[cell, OUTPUT] < 0 for _, cell, _ in of_model):
             continue
         if all(cell in split.counted and split.counted[cell].unsized for _, cell, _ in of_model):
-            continue  # only some counts of these calls were reported
+            continue  # only some token counts of these calls were reported, so nothing is proven
         cells = [cell for _, cell, _ in of_model]
         lacking = sum(remainder.extra[cell, OUTPUT] for cell in cells)
         billed = sum(remainder.said_tokens(cell, OUTPUT) for cell in cells)

@@ -210,7 +210,7 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
         groups = _model_groups(case, model)
         sized = ours.calls - ours.errors
         if theirs is not None and theirs <= sized:
-            continue  # the bill states that no call is missing
+            continue  # the bill has no more calls than we have, so no call is missing
         missing = (theirs or 0) - ours.calls
         is_only_cause = not ours.unsized and model not in case.remainder.changed and not may_be_twice
         is_exact = (

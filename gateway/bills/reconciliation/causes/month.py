@@ -15,9 +15,9 @@ from gateway.bills.reconciliation.sides import DAY_S, OUTPUT, RATE, VOLUME, Cell
 from gateway.intake.rate_cards.names import model_family
 
 MISSING = frozenset({"unreported_calls", "usage_missing", "output_missing"})
-# causes about days, and the cause if tokens only move between days
+# causes for days with data on one side -> the cause if tokens only moved between days
 ONE_SIDED = {"no_bill": "posted_late", "no_telemetry": "time_edge"}
-# causes of a name that only one side has
+# causes that concern a model or key name that only one side has
 ONE_NAME = frozenset({"unreported_traffic", "other_account"})
 _OF_AMOUNTS = OF_PRICES | {"cache_ttl_1h"}
 _ONE_PRICE = frozenset({"price_change", "price_on_days", "discount", "tier"})
@@ -298,7 +298,7 @@ def _may_be_again(claim: Claim, case: Case) -> bool:
 
 
 def _leaves_opposite(claim: Claim, case: Case) -> bool:
-    # as if the bill had the tokens and not their money
+    # compute the difference that would remain if the bill had the tokens but not their money
     coarse = case.split.levels.coarse
     claimed, left = Counter[Cell](), Counter[Cell]()
     for (part, cell, _), portion in claim.parts.items():

@@ -47,7 +47,7 @@ _ONE = Decimal(1)
 _PlaceKey = tuple[str, str, str, int]  # where a price applies: key, tier, region and context window
 _OVERRIDE = "If the bill is right, copy its price into [[prices.override]]; the report shows the lines."
 _WRITES = frozenset({WRITE_5M, WRITE_1H, "cache_write"})
-# factors, with the names that providers use
+# known price factors, with the names that providers use for them
 _FACTORS = (
     (Decimal("0.5"), "tier", "half the price: batch or flex"),
     (Decimal("1.1"), REGION, "1.1 times the price, as for a selected region"),
@@ -139,7 +139,7 @@ def discount_not_given(case: Case) -> Iterator[Claim]:
                 "billed at the standard price",
                 CLAIM_IT,
                 portions=portions,
-                # twice the price on these days would give the same amounts
+                # causes that would give the same amounts, such as a double price on these days
                 beside=[
                     *["price_on_days"] * (is_given and is_only_here),
                     *["long_context"] * are_large,
@@ -234,7 +234,7 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
     if not all(ratios.values()):
         return None  # the price is 0, so no surcharge can be added to it
     if known is None or all(abs(ratio - _ONE) <= SAME for ratio in other_ratios.values()):
-        return None  # it is our price, so only the usual days differ
+        return None  # on the other days, the price is our price, so only the usual days differ
     cause, sure, description = known
     factor = sum(ratios.values(), Decimal(0)) / len(ratios)
     portions = {
@@ -478,7 +478,8 @@ def _price_begin(
         )
         for day in other_days
     }
-    begin = days[0]  # just before, this price may apply together with another set's
+    # on the days just before, this price may apply in combination with that of another set of days
+    begin = days[0]
     for day in reversed([day for day in every if day < begin]):
         if day not in product_days:
             break
@@ -508,7 +509,7 @@ def _later_too(
 def _factor_of_most_days(
     days: list[int], every: list[int], off: Mapping[str, Decimal], *, alike: bool
 ) -> tuple[str, ...]:
-    # a known factor of most days may apply to all, if another price cancels it on the rest
+    # if a known factor holds on most days, it may hold on all, while another price cancels it on the rest
     known = known_factor(off, regions_known=True) if alike and len(days) * 2 > len(every) else None
     return () if known is None else (known[0],)
 

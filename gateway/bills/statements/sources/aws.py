@@ -232,7 +232,7 @@ def _add_usage(row: Row, type: str, bucket: Bucket, usage_type: str, cells: Cell
 
 
 def _bucket_of_model(bucket: Bucket) -> Bucket:
-    # a discount applies to all usage of a model, whichever line states it
+    # group the discount by model only, because it applies to all usage of the model, whichever line states it
     return replace(bucket, key=None, tier=None, region=None, batch=None, line_type=None)
 
 

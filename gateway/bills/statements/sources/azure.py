@@ -33,7 +33,7 @@ _REGIONS = {
 }
 # input tokens above which Azure bills a call under the meter of long contexts
 _CONTEXTS = {"shortco": 0, "longco": 272_000}
-# Words of a meter that are not part of the model's name.
+# Words in the name of an Azure meter that are not part of the model's name.
 _NO_MODEL = frozenset({
     *_REGIONS, "data", "batch", "flex", "pp", "priority", "cached", "cchd", "cd", "inp", "input", "inpt", "outp",
     "output", "opt", "outpt", "tokens", "token", "1m", "1k", "shortco", "longco", "aud", "audio", "img", "image",

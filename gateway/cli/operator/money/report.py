@@ -114,7 +114,7 @@ _NOT_OF_CHANGES = {
         "show", "compare", "latency", "per", "top_by", "unit", "scope", "currency", "missing", "of plans"
     ),
 }  # fmt: skip
-FEW = 100  # calls; a shorter report also says which calls it does not have yet
+FEW = 100  # number of calls; a report with fewer calls also says which calls may still be missing
 SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", *KINDS)
 _EACH = ("cost_per_call", "cost_per_million_tokens", COST_PER_UNIT, *RANKED_PER_UNIT)
 _AMOUNTS = (*MONEY, SAVED_BY_CACHING, *_EACH)

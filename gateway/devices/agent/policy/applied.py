@@ -43,7 +43,7 @@ class BadBundle(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CheckedBundle:
-    """A verified manifest with the contents that were verified."""
+    """A verified manifest of a policy bundle, with the contents that were verified."""
 
     manifest: PolicyManifest
     contents: Mapping[str, bytes]

@@ -13,7 +13,7 @@ NAME: Final = "tollhouse-policy"
 RELEASE: Final = "1"
 _SUMMARY: Final = "managed settings of coding assistants, with which they report to Tollhouse"
 _MODE: Final = 0o100644
-# rpm keeps a file that exists already, and writes ours beside it as .rpmnew
+# flags of a configuration file: rpm keeps an existing file, and writes the new one next to it as .rpmnew
 _CONFIG_NOREPLACE: Final = 1 | 16
 _EQUAL: Final = 8
 _NEEDS_FEATURE: Final = 1 << 24 | _EQUAL | 2

@@ -20,11 +20,11 @@ _P256_ORDER = int("ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632
 
 
 class BadKey(ValueError):
-    """A text that is not the expected kind of key."""
+    """Raised for a text that is not the expected kind of key."""
 
 
 class PublicKey:
-    """A key that checks signatures."""
+    """A public key that checks the signatures of policy bundles."""
 
     def __init__(self, pem: bytes) -> None:
         try:
@@ -44,7 +44,7 @@ class PublicKey:
 
 
 class SigningKey:
-    """A private key."""
+    """A private key that signs policy bundles."""
 
     def __init__(self, pem: bytes) -> None:
         try:

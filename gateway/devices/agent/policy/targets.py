@@ -30,7 +30,8 @@ RECORDS: Final = {
 }
 PREFERENCES: Final = "/Library/Managed Preferences"
 
-ENVIRONMENT: Final = "environment"  # the name of the variables of the whole machine, next to assistants
+# name for the environment variables of the whole machine, which stands next to the assistants
+ENVIRONMENT: Final = "environment"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 ENVIRONMENT_KEY: Final = r"SYSTEM\CurrentControlSet\Control\Session Manager\Environment"
-LONGEST_TEXT: Final = 1000  # characters; administrative templates limit a text to 1,023
+LONGEST_TEXT: Final = 1000  # maximum characters of a text, because administrative templates limit it to 1,023
 _SCHEMA: Final = "http://schemas.microsoft.com/GroupPolicy/2006/07/PolicyDefinitions"
 
 
@@ -139,7 +139,7 @@ def _build_script(values: Iterable[RegistryValue], documents: Iterable[tuple[str
         for item in items
     )
     text = _SCRIPT.replace("ITEMS", "\n".join(lines))
-    # Windows PowerShell 5.1 needs the mark to read UTF-8
+    # Windows PowerShell 5.1 reads the file as UTF-8 only if it begins with the byte order mark
     return text.replace("\n", "\r\n").encode("utf-8-sig")
 
 

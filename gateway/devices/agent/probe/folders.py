@@ -143,7 +143,7 @@ class GuardedFolder:
                     content = file.read(MOST_BYTES + 1)
         except FileNotFoundError:
             return None
-        except OSError as error:  # a link on the way is also no directory
+        except OSError as error:  # open() also fails with this error if a folder in the path is a link
             raise UnreadableFile(name) from error
         if len(content) > MOST_BYTES:
             raise UnreadableFile(name)

@@ -195,7 +195,8 @@ def _read_applied_policy(machine: ProbedMachine) -> _Policy | None:
         record = msgspec.json.decode(content, type=_Record)
     except (UnreadableFile, msgspec.DecodeError):
         return _Policy(record=_Record(error="record_unreadable"), applied_at=0.0, lacking=frozenset())
-    if not record.files and not record.error:  # without files and an error, the policy was removed
+    # a record without files and without an error means that the policy was removed
+    if not record.files and not record.error:
         return None
     lacking = {
         target for target, digests in record.files.items() if _file_digest(machine, target) not in digests
@@ -271,7 +272,7 @@ class _Look:
         if USE in report and worst.state != NOT_INSTALLED:
             memory = worst.memory
             times = {"used_at": used_at, "state_since": memory.since}
-            if not worst.is_direct:  # otherwise only the gateway knows the calls
+            if not worst.is_direct:  # of an assistant that sends directly, only the gateway knows the calls
                 times |= {
                     "unheard_since": memory.unheard,
                     "heard_at": self._link.calls.get(self._managed.name),

@@ -31,8 +31,10 @@ CONNECT_S: Final = 1.0
 AGENT_DOWN, PORT_TAKEN = "agent_down", "port_taken"
 HARDWARE_PREFIX: Final = b"tollhouse hardware id\n"
 _FIRST_USER: Final = {LINUX: 1000, MACOS: 500}
-_SEAT: Final = "run/systemd/seats/seat0"  # logind writes who is active at the screen
-_DMI: Final = "sys/devices/virtual/dmi/id"  # /sys/class/dmi/id is a link to this folder
+# file in which systemd-logind writes the user who is active at the screen
+_SEAT: Final = "run/systemd/seats/seat0"
+# folder of the hardware's ids, to which the link /sys/class/dmi/id leads
+_DMI: Final = "sys/devices/virtual/dmi/id"
 # ids and serial numbers that vendors leave in many machines
 _PLACEHOLDERS: Final = frozenset(
     {

@@ -13,7 +13,7 @@ from typing import Final
 
 from gateway.devices.agent.policy.targets import LINUX, MACOS, WINDOWS
 
-# folders of programs, and of packages of Node
+# operating system -> folders in which programs, and packages of Node, are installed
 PROGRAM_FOLDERS: Final[Mapping[str, tuple[str, ...]]] = {
     LINUX: ("usr/bin", "usr/local/bin", "snap/bin"),
     MACOS: ("usr/local/bin", "opt/homebrew/bin"),
@@ -64,7 +64,7 @@ class Places:
     settings: Mapping[str, str]
     used: tuple[tuple[str, int], ...]
     server: str = ""
-    versions: str = ""  # folder whose names are the installed versions
+    versions: str = ""  # folder in which each installed version has a folder of its name
     extension: str = ""
     more_managed: Mapping[str, str] = field(default_factory=dict)
     variables: tuple[str, ...] = ()

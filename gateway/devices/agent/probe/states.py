@@ -32,7 +32,7 @@ ROOT: Final = 0
 
 
 class SettingsSource(StrEnum):
-    """Where a setting comes from."""
+    """The place from which a setting of an assistant comes."""
 
     SERVER = "server_policy"
     MDM = "mdm_policy"

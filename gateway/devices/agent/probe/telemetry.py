@@ -48,7 +48,7 @@ class Switches:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The settings of one place, with the time of their last change."""
+    """The telemetry settings of an assistant in one place, with the time of their last change."""
 
     source: SettingsSource
     switches: Switches
@@ -94,7 +94,7 @@ def _first_layer_with_value(layers: Sequence[Layer], *names: str) -> tuple[Layer
 
 
 class MalformedSettings(Exception):
-    """A settings file is not what its assistant reads."""
+    """Raised if a settings file does not have the form that its assistant reads."""
 
 
 def parse_document(editor: Editor, content: bytes) -> Document:

@@ -200,7 +200,7 @@ def _doubled_source_finding(one: str, other: str, pairs: Sequence[Pair], fewer: 
     )
 
 
-@mark_unplantable("it has no sender that repeats ids for hours")
+@mark_unplantable("a demo month has no sender that repeats ids for hours")
 def repeated_ids(facts: Facts) -> Sequence[Finding]:
     """
     Find ids used again so late that duplicate detection does not recognize them.

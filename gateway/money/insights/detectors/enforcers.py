@@ -10,7 +10,7 @@ from gateway.money.insights.facts import Facts, mark_unplantable
 from gateway.money.insights.findings import build_finding, printable_name, sort_by_impact
 from spool.registry.insights import LOW, Finding
 
-_NONE = "it reads no enforcer"
+_NONE = "a demo month reads no enforcer"
 _ADVICE = {
     faults.COUNTER: (
         "Do not rely on this limit until the counter is right. Compare the calls of one hour with those that the "

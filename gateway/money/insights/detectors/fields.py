@@ -12,11 +12,11 @@ from spool.registry.insights import LOW, Finding
 from spool.registry.tables.sender_fields import NO_VERSION, OTHER, SEVERAL, FieldCounts, sum_counts
 
 LEAST_CALLS = 50  # minimum calls of a sender version before it is judged
-LOST_SHARE = 0.1  # at most this share of the calls of the new version states the field
-STATED_SHARE = 0.9  # at least this share of the calls of the version before stated the field
+LOST_SHARE = 0.1  # a field counts as lost if at most this share of the new version's calls have it
+STATED_SHARE = 0.9  # a field counts as usual if at least this share of the previous version's calls have it
 UNCOUNTED_SHARE = 0.5
-MOVED_SHARE = 0.2  # change of a share that may explain a lost field
-ENDS_S = 7 * DAY_S  # seconds after the last call of a version
+MOVED_SHARE = 0.2  # a field may be missing for another reason if a share of calls changed by more than this
+ENDS_S = 7 * DAY_S  # seconds after the last call of a version until it counts as replaced
 
 # fields of a call -> their names in the text of a finding
 _FIELDS = {
@@ -45,7 +45,7 @@ def _versions_by_source(facts: Facts) -> Mapping[str, Mapping[str, Version]]:
     return sources
 
 
-@mark_unplantable("all its senders keep their version")
+@mark_unplantable("all senders of a demo month keep their version")
 def lost_field(facts: Facts) -> Sequence[Finding]:
     """Find versions of a sender that no longer state a field that the version before stated."""
     findings: list[Finding] = []
@@ -156,7 +156,7 @@ def _describe_moved_share(kind: str, earlier: FieldCounts, counts: FieldCounts) 
     return f" A possible reason: the share of the {kind} {printable_name(most)} went {shares} of the calls."
 
 
-@mark_unplantable("all its successful calls state usage")
+@mark_unplantable("all successful calls of a demo month state usage")
 def uncounted_calls(facts: Facts) -> Sequence[Finding]:
     """
     Find versions of a sender whose successful calls mostly have no count, though their operations are billed by tokens.

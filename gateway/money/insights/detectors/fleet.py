@@ -40,13 +40,13 @@ def assistant_not_reporting(facts: Facts) -> Sequence[Finding]:
     return _cause_findings("assistant_not_reporting", facts, causes - {_NOT_APPLIED, *_OF_MACHINES})
 
 
-@mark_unplantable("a month is filled without its policies")
+@mark_unplantable("a demo month has no policies")
 def policy_not_applied(facts: Facts) -> Sequence[Finding]:
     """Find machines on which the managed settings did not arrive."""
     return _cause_findings("policy_not_applied", facts, {_NOT_APPLIED})
 
 
-@mark_unplantable("a month is filled without its policies")
+@mark_unplantable("a demo month has no policies")
 def policy_outdated(facts: Facts) -> Sequence[Finding]:
     """Find machines whose policy has a lower number than one that another machine has had for a day."""
     policies = {
@@ -70,7 +70,7 @@ def policy_outdated(facts: Facts) -> Sequence[Finding]:
     )
 
 
-@mark_unplantable("a month is filled without its agents")
+@mark_unplantable("a demo month has no agents")
 def machine_trouble(facts: Facts) -> Sequence[Finding]:
     """Find machines with a wrong clock, and machines that the upstream revoked."""
     findings = []
@@ -142,7 +142,7 @@ def _uncovered_with_cause(cause: Cause, rows: Iterable[FleetRow]) -> list[FleetR
     return [row for row in rows if cause in row.causes and not row.covered]
 
 
-@mark_unplantable("a month is filled without its inventory")
+@mark_unplantable("a demo month has no inventory")
 def stopped_agent(facts: Facts) -> Sequence[Finding]:
     """Find expected machines whose agents no longer report while the MDM still sees the machines."""
     stopped = [row for row in facts.fleet if row.state == AGENT_STOPPED and row.is_expected]
@@ -162,7 +162,7 @@ def stopped_agent(facts: Facts) -> Sequence[Finding]:
     )
 
 
-@mark_unplantable("a month is filled without its inventory")
+@mark_unplantable("a demo month has no inventory")
 def missing_device(facts: Facts) -> Sequence[Finding]:
     """Find machines of the inventory that never reported."""
     missing = [row for row in facts.fleet if row.state == MISSING]

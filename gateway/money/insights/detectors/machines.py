@@ -14,7 +14,7 @@ from spool.devices.device import ENROLLED, PENDING, Device
 from spool.registry.insights import LOW, Finding
 
 
-@mark_unplantable("its laptops have own disks")
+@mark_unplantable("each laptop of a demo month has its own disk")
 def copied_device(facts: Facts) -> Sequence[Finding]:
     """Find devices whose disk seems to be in use on two machines, so that one key reports for both."""
     copied = [device for device in facts.devices if device.state == ENROLLED and device.copied_at is not None]
@@ -44,7 +44,7 @@ def _copied_device_finding(device: Device) -> Finding:
     )
 
 
-@mark_unplantable("its laptops have own hardware")
+@mark_unplantable("each laptop of a demo month has its own hardware")
 def shared_hardware(facts: Facts) -> Sequence[Finding]:
     """Find machines that report the same hardware id, such as copied virtual machines."""
     devices_of: defaultdict[str, list[str]] = defaultdict(list)
@@ -70,7 +70,7 @@ def _shared_hardware_finding(hardware_id: str, ids: Sequence[str]) -> Finding:
     )
 
 
-@mark_unplantable("its laptops were installed once")
+@mark_unplantable("each laptop of a demo month was installed only once")
 def reinstalled_device(facts: Facts) -> Sequence[Finding]:
     """Find machines that enrolled again with the hardware of another device, and wait for approval."""
     waiting = [
@@ -100,7 +100,7 @@ def _reinstalled_finding(devices: Sequence[Device]) -> Finding:
     )
 
 
-@mark_unplantable("it has no OpAMP agents")
+@mark_unplantable("a demo month has no OpAMP agents")
 def unhealthy_agent(facts: Facts) -> Sequence[Finding]:
     """Find OpAMP agents, such as collectors, that say that they are not healthy."""
     agents = [device for device in facts.devices if device.state == ENROLLED and is_other_agent(device)]

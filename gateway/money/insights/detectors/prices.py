@@ -53,7 +53,7 @@ def missing_price(facts: Facts) -> Sequence[Finding]:
     )
 
 
-@mark_unplantable("all its successful calls state usage")
+@mark_unplantable("all successful calls of a demo month state usage")
 def missing_usage(facts: Facts) -> Sequence[Finding]:
     """Find sources whose successful calls lack token counts. Their cost is missing from every total."""
     lacking: dict[str | None, list[Spend]] = defaultdict(list)
@@ -136,7 +136,7 @@ def _unpriced_finding(
     )
 
 
-@mark_unplantable("the price list has all its tiers")
+@mark_unplantable("the price list has all tiers of a demo month")
 def missing_tier_price(facts: Facts) -> Sequence[Finding]:
     """
     Find calls of a service tier that the price list lacks, one finding per provider. Standard prices apply, which
@@ -181,7 +181,7 @@ def _at_standard_price_finding(
     )
 
 
-@mark_unplantable("it uses the newest price list")
+@mark_unplantable("a demo month uses the newest price list")
 def old_prices(facts: Facts) -> Sequence[Finding]:
     """Find a price list that is too old, if calls are estimated with it."""
     estimated = [call for call in facts.recent if call.cost_source == "estimated"]
@@ -213,7 +213,7 @@ def old_prices(facts: Facts) -> Sequence[Finding]:
     ]
 
 
-@mark_unplantable("all its amounts are in dollars")
+@mark_unplantable("all amounts of a demo month are in dollars")
 def missing_rate(facts: Facts) -> Sequence[Finding]:
     """Find currencies without an exchange rate, one finding per currency."""
     return [

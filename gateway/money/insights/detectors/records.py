@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 RECENT_S = 7 * DAY_S
 MAX_NAMES = 6
-MAX_REASON = 300  # characters; a path may be long, and the cause follows it
+MAX_REASON = 300  # maximum characters of a reason; a path may be long, and the cause follows it
 STATES = {PARKED: "paused", REFUSING: "rejected", ORPHANED: "without a destination", RUNNING: "stuck"}
 ADVICE = {
     REFUSING: (
@@ -80,7 +80,7 @@ def _unrecognised_shape_finding(shape: UnrecognisedShape) -> Finding:
     )
 
 
-@mark_unplantable("its records are made, not read from spans")
+@mark_unplantable("a demo month has made-up records, which are not read from spans")
 def read_otherwise(facts: Facts) -> Sequence[Finding]:
     """
     Find spans that the compiled module reads differently from the Python rules.
@@ -113,7 +113,7 @@ def _read_otherwise_finding(report: ReadOtherwise) -> Finding:
     )
 
 
-@mark_unplantable("its reports arrive at once")
+@mark_unplantable("in a demo month, all reports of a call arrive at once")
 def late_reports(facts: Facts) -> Sequence[Finding]:
     """
     Find reports that arrived after the records of their calls were closed, so that their costs or
@@ -153,7 +153,7 @@ def _late_reports_finding(report: LateReports) -> Finding:
     )
 
 
-@mark_unplantable("it has no cumulative counters")
+@mark_unplantable("a demo month has no cumulative counters")
 def many_series(facts: Facts) -> Sequence[Finding]:
     """
     Find out whether the table of cumulative counters is nearly full. If it becomes full, the counters that
@@ -267,7 +267,7 @@ def _dead_letters_finding(dead: RouteDeadLetters) -> Finding:
     )
 
 
-@mark_unplantable("it has no destination that answers")
+@mark_unplantable("a demo month has no destination that answers")
 def refused_records(facts: Facts) -> Sequence[Finding]:
     """
     Find records that a destination rejected while it accepted others in the same request.
@@ -298,7 +298,7 @@ def _refused_records_finding(route: RouteState) -> Finding:
     )
 
 
-@mark_unplantable("it has no data lake")
+@mark_unplantable("a demo month has no data lake")
 def lake_differs(facts: Facts) -> Sequence[Finding]:
     """
     Find routes whose data lake, Kafka topic or table differs from the manifests and the accounting. There is
@@ -330,7 +330,7 @@ def _lake_differs_finding(verdict: LakeVerdict) -> Finding:
     )
 
 
-@mark_unplantable("it has no usage events")
+@mark_unplantable("a demo month has no usage events")
 def unmapped_events(facts: Facts) -> Sequence[Finding]:
     """
     Find usage events that are not delivered, because the cost service accepts no events and their type has no stream.

@@ -99,7 +99,7 @@ def _stopped_sender_finding(stop: Stop) -> Finding:
     )
 
 
-@mark_unplantable("it has no clusters")
+@mark_unplantable("a demo month has no clusters")
 def silent_cluster(facts: Facts) -> Sequence[Finding]:
     """Find clusters whose agent stopped reporting, so that their cost is missing from the bill."""
     silent = sorted(facts.silent_clusters, key=lambda item: (-item.last_seen, item.id))
@@ -126,7 +126,7 @@ def _silent_cluster_finding(cluster: Cluster) -> Finding:
     )
 
 
-@mark_unplantable("it has no clusters")
+@mark_unplantable("a demo month has no clusters")
 def unapplied_config(facts: Facts) -> Sequence[Finding]:
     """Find clusters whose agent has not run its assigned configuration for at least a day."""
     waiting = [config for config in facts.unapplied_configs if facts.now - config.since >= DAY_S]
@@ -217,13 +217,13 @@ def _wide_key_finding(key: Key, beyond: frozenset[str]) -> Finding:
     )
 
 
-@mark_unplantable("its keys have no expiry date")
+@mark_unplantable("keys of a demo month have no expiry date")
 def expiring_key(facts: Facts) -> Sequence[Finding]:
     """Find keys that expire within two weeks."""
     return _expiry_findings(facts, EXPIRING_KEY)
 
 
-@mark_unplantable("its keys have no expiry date")
+@mark_unplantable("keys of a demo month have no expiry date")
 def expired_key(facts: Facts) -> Sequence[Finding]:
     """Find keys that have expired and are still used, so that the records of their senders are missing."""
     return _expiry_findings(facts, EXPIRED_KEY)
@@ -247,7 +247,7 @@ def _expiry_finding(trouble: KeyTrouble) -> Finding:
     )
 
 
-@mark_unplantable("it has no load")
+@mark_unplantable("a demo month causes no load")
 def crowding_key(facts: Facts) -> Sequence[Finding]:
     """
     Find keys that nearly use up their share of a limit that all keys have in common.

@@ -14,12 +14,14 @@ from spool.leases import NodeSettings
 from spool.registry.insights import LOW, Finding
 from spool.registry.notices import NOT_ARRIVING
 
-DIFFERENT_AFTER_S = 600.0  # seconds; by this time, a new configuration has reached all gateways
+# seconds for which settings may differ; by then, a new configuration has reached all gateways
+DIFFERENT_AFTER_S = 600.0
 MOST_SETTINGS = 10
-OLD_AFTER_S = 600.0  # seconds; the alert TollhouseOldTransaction has the same threshold
+# age of a transaction in seconds; the alert TollhouseOldTransaction has the same threshold
+OLD_AFTER_S = 600.0
 
 
-@mark_unplantable("it has no notification channels")
+@mark_unplantable("a demo month has no notification channels")
 def channel_down(facts: Facts) -> Sequence[Finding]:
     """Find channels that send nothing. Other channels send this insight."""
     return list(_channels_down(facts))
@@ -27,7 +29,8 @@ def channel_down(facts: Facts) -> Sequence[Finding]:
 
 def _channels_down(facts: Facts) -> Iterator[Finding]:
     for channel in facts.channels:
-        # everybody who may view costs reads insights, and other channels send them
+        # without the response text, because everybody who may view costs reads insights, and channels send
+        # them
         shown = replace(channel, reason=strip_response_text(channel.reason))
         if trouble := channel_trouble(shown, facts.now):
             title, text = trouble
@@ -45,7 +48,7 @@ def _channels_down(facts: Facts) -> Iterator[Finding]:
             )
 
 
-@mark_unplantable("its storage is whole")
+@mark_unplantable("the storage of a demo month is complete")
 def missed_records(facts: Facts) -> Sequence[Finding]:
     """
     Find records that are missing from the reports, because the totals skipped their numbers or differ
@@ -92,7 +95,7 @@ def _missed_records_finding(facts: Facts) -> Iterator[Finding]:
         )
 
 
-@mark_unplantable("it has no certificates")
+@mark_unplantable("a demo month has no certificates")
 def ending_certificate(facts: Facts) -> Sequence[Finding]:
     """Find certificates that cannot be read, have expired or expire within two weeks."""
     return [
@@ -109,7 +112,7 @@ def ending_certificate(facts: Facts) -> Sequence[Finding]:
     ]
 
 
-@mark_unplantable("the clock belongs to the machine")
+@mark_unplantable("a demo month cannot change the clock of the machine")
 def moved_clock(facts: Facts) -> Sequence[Finding]:
     """
     Find a wall clock that was set to another time. Until Tollhouse accepts the new time, its own clock
@@ -138,7 +141,7 @@ def moved_clock(facts: Facts) -> Sequence[Finding]:
     ]
 
 
-@mark_unplantable("it has one gateway")
+@mark_unplantable("a demo month has only one gateway")
 def different_settings(facts: Facts) -> Sequence[Finding]:
     """
     Find gateways that share storage but use different settings. With different settings, the result of a call
@@ -197,7 +200,7 @@ def _node_name(node: NodeSettings, nodes: Sequence[NodeSettings]) -> str:
     return f"{printable_name(node.name)} ({node.node[:8]})" if has_namesake else printable_name(node.name)
 
 
-@mark_unplantable("it has no PostgreSQL")
+@mark_unplantable("a demo month has no PostgreSQL")
 def old_transaction(facts: Facts) -> Sequence[Finding]:
     """Find a long transaction in the shared PostgreSQL database, because small tables grow until it ends."""
     if facts.oldest_transaction_s is None or facts.oldest_transaction_s <= OLD_AFTER_S:

@@ -34,7 +34,7 @@ SPREADS = Decimal("6") * Decimal("1.4826")
 LEAST = Decimal(1)  # minimum dollars by which a spike exceeds the expected spend
 # A spike exceeds the expected spend by at least this share of the organization's median spend per day.
 LEAST_SHARE = Decimal("0.1")
-EVERYBODY = "*"  # team name that means the whole organization; no team has this name
+EVERYBODY = "*"  # stands for the whole organization in place of a team; no team has this name
 
 Days = Mapping[int, Decimal]  # day number -> spend
 
@@ -119,7 +119,7 @@ def _spike_finding(facts: Facts, streak: Sequence[Spike], team: str | None) -> F
     )
 
 
-@mark_unplantable("a month is filled without views")
+@mark_unplantable("a demo month has no views")
 def view_anomaly(facts: Facts) -> Sequence[Finding]:
     """
     Find days on which a view spent far more than before.
@@ -199,7 +199,7 @@ def _anomaly_finding(spend: ViewSpend, streak: Sequence[Spike]) -> Finding:
         effort=MEDIUM,
         impact=spent - expected,
         newest=last,
-        # Send no alert about days before the view existed.
+        # Send no alert for a spike on a day before the view existed.
         channels=view.channels if last + DAY_S > view.created else (),
         concerns=Concerned(include=view.include, exclude=view.exclude),
     )

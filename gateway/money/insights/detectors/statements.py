@@ -126,7 +126,7 @@ class _Drop:
     missing: int  # billed minus counted amount of the recent days
 
 
-@mark_unplantable("the counted share of its bills is the same every day")
+@mark_unplantable("in a demo month, the counted share of the bills is the same every day")
 def coverage_drop(facts: Facts) -> Sequence[Finding]:
     """
     Find providers for which the counted share of the bill fell. Some calls are probably no longer reported.
@@ -214,7 +214,7 @@ def _fallen_share_finding(provider: str, months: Sequence[Reconciliation], drop:
     )
 
 
-@mark_unplantable("its bills are new")
+@mark_unplantable("a demo month has only new bills")
 def statement_stale(facts: Facts) -> Sequence[Finding]:
     """
     Find provider bills that no longer arrive, because a pull fails or because nobody imported the bills

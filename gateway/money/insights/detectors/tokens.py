@@ -27,7 +27,7 @@ SHOWN_S = 7 * DAY_S  # seconds for which a burst stays listed
 _HOUR_S = 3600
 
 
-@mark_unplantable("its laptops enrol without a token")
+@mark_unplantable("laptops of a demo month enrol without a token")
 def token_strangers(facts: Facts) -> Sequence[Finding]:
     """Find tokens with which many machines enrolled within a day that the inventory does not have."""
     if not any(row.is_expected for row in facts.fleet):
@@ -64,7 +64,7 @@ def _strangers_finding(token: EnrolmentToken, strangers: Sequence[str], machines
     )
 
 
-@mark_unplantable("its laptops enrol without a token")
+@mark_unplantable("laptops of a demo month enrol without a token")
 def token_burst(facts: Facts) -> Sequence[Finding]:
     """Find tokens with an hour of unusually many enrolments after the first day, or with copies of one machine."""
     devices_of: defaultdict[str, list[Device]] = defaultdict(list)

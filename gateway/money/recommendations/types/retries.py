@@ -30,7 +30,7 @@ LEAST_CALLS = 5
 
 
 class _Same(NamedTuple):
-    """The fields that must be equal for a call and its repeat."""
+    """The fields that must be equal for a failed call and the call that repeats it."""
 
     source: str
     model: str | None

@@ -28,7 +28,7 @@ from spool.processing import MODES
 from spool.record import AiRecord, Inference, UsageMetric
 
 Members = Mapping[str, payload.Raw]
-# an empty item gives the event loop a turn
+# items of a body; an empty item only gives the event loop a turn
 Items: TypeAlias = "Iterator[payload.Raw | Unreadable]"
 
 OTLP_SIGNALS: Final = {
@@ -44,9 +44,9 @@ class Call(NamedTuple):
     record: Inference
     identity: Identity
     left_out: int = 0  # number of metadata values that may not become tags
-    # The gateway reports only calls, so the item is a call even without model and tokens.
+    # True if the gateway reports only calls, so that an item without model and tokens is a call as well
     is_certain: bool = False
-    names_request: bool = False  # a further name is from the provider's id of the request
+    names_request: bool = False  # True if a further dedup key is from the provider's id of the request
 
 
 class Count(NamedTuple):
@@ -113,9 +113,9 @@ class Format:
     origins: Mapping[str, str]  # record field -> payload field, for `explain --why`
     key_header: str | None = None  # header in which a sender that cannot set Authorization sends its key
     answer: Callable[[bytes, Outcome, float], FormatAnswer | Answering | None] | None = None
-    # A response without a body has None.
+    # Schema of the response by status. None means a response without a body.
     answer_schemas: Mapping[int, Schema | None] = field(default_factory=dict)
-    # even if all items of the body are malformed
+    # whether each item gets a result in the response, even if all items of the body are malformed
     answers_each_item: bool = False
     refuse: Callable[[Mapping[str, str], bytes, Refusal, float], FormatAnswer | None] | None = None
     refusal_schema: Schema | None = None
@@ -135,9 +135,9 @@ class ItemFormat(Format):
     event: type[msgspec.Struct]
     calls: Callable[[Any], Iterable[Call | Count | BadValue]]
     unwrap: Callable[[payload.Raw, Unfolding], Items] | None = None
-    # A body that contains none of them has nothing for `unwrap`.
+    # Bytes of which a packed body contains at least one. Without any of them, `unwrap` is not called.
     signs_of_packing: Sequence[bytes] = ()
-    # None means that the item is unrecognized if it names a model or tokens.
+    # Reason for ignoring an item, or None. Then the item is unrecognized if it names a model or tokens.
     ignored_as: Callable[[Any], str | None] | None = None
 
 

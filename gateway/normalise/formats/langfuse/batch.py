@@ -239,7 +239,7 @@ class _BatchReader:
         for number, trace in enumerate(self._traces.values(), start=1):
             if number % TURN == 0:
                 yield
-            if trace != Trace(trace.id):  # a trace with only an id names no caller
+            if trace != Trace(trace.id):  # a trace that has only an id names no caller, so it is not reported
                 reports.append(CallReport(TRACE, trace.id, msgspec.msgpack.encode(trace)))
         return Normalised(self._outcome, reports)
 

@@ -25,7 +25,8 @@ NAME: Final = "langfuse"
 TURN: Final = 500  # reports processed before the event loop gets a turn
 
 GENERATION: Final = "generation"
-# a generation that is already a record; it completes an earlier report that may be waiting
+# kind of report: a generation that is already recorded, and that completes an earlier report that may be
+# waiting
 WHOLE: Final = "whole generation"
 TRACE: Final = "trace"
 
@@ -49,7 +50,8 @@ ORIGINS = {
     "session": "sessionId of the trace",
 }
 
-# Other callbacks of LiteLLM report only the id.
+# Id of a generation from LiteLLM's callback: a time, and the response id. LiteLLM's other callbacks report
+# only the id.
 _BY_LITELLM = re.compile(r"time-\d\d-\d\d-\d\d-\d+_(.+)")
 
 
@@ -64,7 +66,7 @@ class Generation(msgspec.Struct, omit_defaults=True):
     start_time: int | None = None
     end_time: int | None = None
     model: str | None = None
-    # The record's model may no longer have the prefix that names it.
+    # provider from the prefix of the model; the stored model may no longer have this prefix
     provider: str | None = None
     details: Tokens | None = None  # token counts from the field `usageDetails`
     usage: Tokens | None = None  # token counts from the older field `usage`

@@ -52,7 +52,7 @@ from spool.shares import HeldByKey, Holdings, entries_to_remove
 
 
 class RecordedGeneration(NamedTuple):
-    """A generation that has a record. Later reports never change its dedup key."""
+    """A Langfuse generation that has a record. Later reports never change its dedup key."""
 
     generation: Generation
     identity: Identity
@@ -168,7 +168,7 @@ class Sender(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WaitingReport(msgspec.Struct):
-    """The known facts of an incomplete generation, or of a trace."""
+    """The known facts of an incomplete Langfuse generation, or of a trace."""
 
     sender: Sender
     kind: str

@@ -245,16 +245,17 @@ def _position_of_error(error: msgspec.DecodeError) -> str:
     return "it ends too early" if offset is None else f"byte {offset}"
 
 
-# One sender always uses the same spelling, so the first bytes are enough.
+# Bytes at the start of a body that are searched for a spelling, because one sender always uses the same
+# spelling.
 _SEARCHED = 64 * 1024
-# The event loop gets no turn during the rewriting.
+# Maximum bytes of a body that is rewritten, because the event loop gets no turn meanwhile.
 _LARGEST_REWRITTEN = 4 * 1024 * 1024
 _SNAKE = re.compile(
     rb'"(?:resource_(?:spans|logs|metrics)|scope_(?:spans|logs|metrics)|log_records|(?:trace|span|parent_span)_id'
     rb"|(?:start_|end_|observed_)?time_unix_nano|(?:string|int|double|bool|array|kvlist|bytes)_value|data_points"
     rb'|event_name|as_(?:int|double)|aggregation_temporality|is_monotonic|exponential_histogram)"\s*:'
 )
-# faster to search for than the regular expression
+# bytes that each rewritten name contains; searching for them is faster than using the regular expression
 _SIGNS = (b'_value"', b'_spans"', b'_logs"', b'_metrics"', b'_nano"')
 _WORD = re.compile(rb"_([a-z])")
 

@@ -20,7 +20,7 @@ from gateway.normalise.otlp.admission import RULES
 from gateway.normalise.otlp.decoding.pieces import Malformed
 from gateway.normalise.otlp.model import Attributes
 
-Whole = int | str | float | None  # a 64-bit integer, as text or number
+Whole = int | str | float | None  # a 64-bit integer, which OTLP in JSON writes as text or as a number
 Double = float | str | None
 
 LARGE = 256 * 1024  # bytes of a field's value that count as large
@@ -122,7 +122,7 @@ class JsonSpan(Struct, gc=False):
 
 
 class JsonLogRecord(Struct, gc=False):
-    traceId: Any = None  # a bad id must not reject a log record
+    traceId: Any = None  # any type, so that a bad id does not reject the log record
     spanId: Any = None
     timeUnixNano: Whole = None
     observedTimeUnixNano: Whole = None
@@ -218,7 +218,7 @@ def undecoded_attributes(
     outside: dict[str, object] = {}
     for pair in pairs or ():
         if pair is not None and pair.key and pair.value is not None and pair.key not in attributes:
-            with suppress(Malformed):  # the values that fail are not needed
+            with suppress(Malformed):  # skip values that cannot be read, because they are not needed
                 if (plain := _decoded_value(pair.value, pair.key)) is not None:
                     outside[pair.key] = plain
     return outside
@@ -235,7 +235,7 @@ def _number_or_bool(value: Value, name: str) -> int | float | bool | None:
     try:
         whole, double_value = value.intValue, value.doubleValue
         if type(whole) is str and len(whole) <= _SHORT and whole.isdecimal() and whole.isascii():
-            return int(whole)  # most values need no function call here
+            return int(whole)  # without a function call in the usual case, because there are many values
         if whole is not None:
             return parse_whole_number(whole, "intValue", -(1 << 63), 1 << 63)
         return value.boolValue if double_value is None else parse_double(double_value, "doubleValue")

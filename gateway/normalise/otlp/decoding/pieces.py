@@ -19,7 +19,7 @@ LARGE_BODY = 8 * MAX_PIECE
 
 
 class Malformed(ValueError):
-    """An item that cannot be read. The message names a field."""
+    """Raised for an item of a payload that cannot be read. The message names a field."""
 
 
 class Piece(msgspec.Struct, Generic[T], kw_only=True):
@@ -64,7 +64,7 @@ class TraceEnds:
         ).items():
             key = bytes.fromhex(trace)
             self._to_come[key] -= count
-            # the trace of a rejected span stays open until the end of the payload
+            # if one of its spans was rejected, a trace stays open until the end of the payload
             if self._to_come[key] == 0:
                 del self._to_come[key]
                 ended.append(trace)

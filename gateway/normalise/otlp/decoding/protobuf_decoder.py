@@ -1,9 +1,9 @@
 """
 Decoder for OTLP/protobuf.
 
-A request is never parsed whole. It is cut between its fields into requests of at most 512 KiB that together
-hold the same items. A piece ends when the event loop is due a turn. A span with a bad id is rejected, and the
-other spans still count. A log record with a bad id is accepted without the id.
+A request is never parsed whole. It is cut between its fields into requests of at most 512 KiB that together hold
+the same items. A piece ends when the event loop is due a turn. A span with a bad id is rejected, and the other
+spans still count. A log record with a bad id is accepted without it.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ _DROPPED: _Head = ("", True, False, False)  # facts that stand for every dropped
 _known = _Known()
 _read = _known.__getitem__
 _heads: dict[bytes, _Head] = {}
-_seen_keys = SeenKeys()  # keys of heads that are not in `_heads`
+_seen_keys = SeenKeys()  # seen keys that are not in `_heads`, so that only recurring names are stored there
 _MOST_KNOWN = 8192
 _LONGEST_KNOWN = 160
 # Attributes whose values differ on nearly every span, so caching them saves nothing. Values of sessions, users and
@@ -133,7 +133,7 @@ def attributes_from_encoded(encoded: Sequence[bytes]) -> Attributes:
 # in the middle decide.
 _CONVERSATION = 32
 _SAMPLE = 4
-_LONGEST_OPENING = 4096  # bytes of values whose openings are stored
+_LONGEST_OPENING = 4096  # maximum bytes of values of which the first bytes are stored
 
 
 class _Openings(dict[int, bytes]):
@@ -143,7 +143,7 @@ class _Openings(dict[int, bytes]):
     """
 
     def __missing__(self, size: int) -> bytes:
-        opening = b"\xff\xff\xff"  # too long to store, or no text has this size
+        opening = b"\xff\xff\xff"  # stands for texts that are too long to store; no text has this size
         if size > _LONGEST_OPENING:
             return opening
         for text in range(max(0, size - 5), size):
@@ -176,7 +176,8 @@ def _remove_dropped(pairs: Iterable[bytes]) -> list[bytes]:
         if heads(raw[:at]) is dropped:
             opening = openings[len(raw) - at]
             if raw.startswith(opening, at):
-                if not raw.isascii():  # bytes of a text longer than 127 bytes are never all ASCII
+                # check that the text is valid; the length bytes of a long text are never ASCII
+                if not raw.isascii():
                     raw[at + len(opening) :].decode()
                 continue
         kept.append(raw)
@@ -256,7 +257,7 @@ def _parse_pair(raw: bytes) -> Any:
     """Parse a pair. Of a large attribute that is no text, only the key is parsed."""
     if len(raw) > LARGE:
         encoded = wire.EncodedKeyValue.FromString(raw)
-        # a text needs no more memory than its bytes
+        # a value that is not a text may need more memory than its bytes
         if encoded.value[:1] != b"\x0a":
             return wire.KeyValue(key=encoded.key)
     return wire.KeyValue.FromString(raw)
@@ -310,7 +311,7 @@ def _texts_of_array(value: Any) -> list[str] | None:
 
 T = TypeVar("T")
 
-# The path has the same numbers for every signal.
+# Field numbers that lead to the items. They are the same for every signal.
 _PATH = (1, 2, 2)
 # path from a metric over its kind of data
 _POINTS = (*_PATH, (5, 7, 9, 10, 11), 1)
@@ -320,7 +321,8 @@ _NO_SPAN = bytes(8)
 _NO_EVENTS: list[SpanEvent] = []
 
 _PARTS_OF_SPAN = ITEM_BYTES // PART_BYTES  # maximum parts of a span, apart from its attributes
-_UNCHECKED_PARTS = 64  # parts to read between two checks of the time, which take as long as a part
+# number of parts to read between two checks of the time, because a check takes as long as a part
+_UNCHECKED_PARTS = 64
 MANY = 1024  # attributes or events of an item read before the event loop gets a turn
 _LARGEST_EVENT = 128 * 1024  # maximum bytes of an event, more than any stack trace has
 _LARGEST_TEXT = 1024  # maximum bytes of a log record's body that may be an event name
@@ -360,7 +362,7 @@ def _decode_pieces(
     path: Path,
     allowance: Allowance,
 ) -> Iterator[Piece[T]]:
-    # in protobuf, this byte would start a group, which OTLP never had
+    # JSON begins with this byte; in protobuf it would start a group, which OTLP never had
     if body[:1] == b"{":
         raise BadPayload(
             "body: JSON, although the Content-Type announces protobuf; send Content-Type: application/json"

@@ -23,7 +23,7 @@ from gateway.normalise.otlp.decoding.pieces import MAX_PIECE
 from gateway.normalise.payload.body_limits import ITEM_BYTES, LARGEST_VALUE, TURN, Allowance
 from gateway.normalise.payload.wire_fields import LENGTH_DELIMITED, field_position, overrun_error
 
-# Exemplars, links, buckets and quantiles are never read.
+# Message types that are never read: exemplars, links, buckets and quantiles. They stay encoded.
 _ENCODED = frozenset(
     {
         "attributes",
@@ -148,7 +148,7 @@ def _cut_message(message: memoryview, path: Path, limit: int, allowance: Allowan
                 group, size = [beside], len(beside)
             group += (encode_varint(tag), encode_varint(len(piece)), piece)
             size += max(len(piece) + 8, ITEM_BYTES)
-            piece = TURN  # the memory of a large piece is released while it is read
+            piece = TURN  # replace the piece, so that its memory is free while the next one is read
     yield _join_and_clear(group)
 
 
@@ -169,7 +169,7 @@ def _split_fields(
     None if the other fields are too large to repeat.
     """
     beside = bytearray()
-    # hundreds of thousands of positions are held while the body is read
+    # an array, because hundreds of thousands of positions are held while the body is read
     parts = array("Q")
     wanted_tags = _field_tags(numbers)
     size = len(message)
@@ -177,7 +177,7 @@ def _split_fields(
     while at < size:
         begin = at
         tag = message[at]
-        # short fields are by far the most frequent
+        # the usual case is handled first: a field with a short value
         if tag in wanted_tags and at + 1 < size and message[at + 1] < 0x80:
             start = at + 2
             at = start + message[at + 1]
@@ -256,7 +256,7 @@ def _count_items_before_decoding(body: bytes, path: Path, allowance: Allowance) 
 
 
 class _TooManyFields(Exception):
-    """The counting pass was stopped, because it would take as long as decoding."""
+    """Raised if the pass that counts the items of a body was stopped, because it would take as long as decoding."""
 
 
 def _walk_fields(

@@ -48,7 +48,7 @@ def _adjust_call(span: Span, call: SpanCall) -> None:
     call_id = semconv.first_text(attributes, _CALL_ID)
     if call_id is None:
         call.is_logged = True
-    else:  # an event that reports the end of the call has the same id
+    else:  # match by the id of the call, which the event about its end has as well
         call.joins = (call_id_name(SOURCE, call_id),)
         call.provider_request_id = call_id
 
@@ -172,7 +172,7 @@ PRODUCT = Product(
         "cache_write": _TOKENS.cache_write,
         "request_model": (*semconv.REQUEST_MODEL, "model"),
         "user": (*_ACCOUNTS, semconv.USER_EMAIL, _INSTALLATION),
-        # a sub-agent; calls of the main agent have no run
+        # id of a sub-agent as the run; calls of the main agent have no run
         "run": ("agent_id",),
         "parent_run": ("parent_agent_id",),
     },

@@ -11,7 +11,8 @@ from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect,
 from gateway.normalise.otlp.span_rules import operation_by_span_name
 
 _REQUEST = "anthropic.messages.create"  # name of the span of a Messages API request
-_TURN = "anthropic.session.turn.stop_reason"  # the turn of a session has this attribute; its model runs are spans below
+# attribute that marks the span of a session's turn; the model runs of the turn are spans below
+_TURN = "anthropic.session.turn.stop_reason"
 
 
 def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:

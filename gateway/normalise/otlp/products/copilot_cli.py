@@ -12,7 +12,8 @@ PRODUCT = Product(
     source="copilot_cli",
     scopes=("github.copilot",),
     services=("github-copilot",),
-    # marks are needed because applications that embed the CLI choose their own scope
+    # beginnings of attribute names that identify the CLI, because applications that embed it choose their own
+    # scope
     mark_beginnings=(COPILOT_BEGINNING,),
     spans=SpanDialect(provider=provider_filler("github"), refine=set_cost_from_credits),
     details=replace(LOGGED, unnamed_provider=lambda attributes, model: "github"),

@@ -31,7 +31,7 @@ from gateway.normalise.reading.tokens import Tokens
 
 _ALWAYS = ("gen_ai.response.id", "gen_ai.provider.name")
 _WHEN_OK = ("gen_ai.response.model",)
-# A record without any of these attributes was written when a request started.
+# Attributes of a finished call. A record without any of them was written when the request started.
 _ENDED = ("gen_ai.response.id", "gen_ai.response.model", *semconv.INPUT, *semconv.OUTPUT, *semconv.ERROR_TYPE)
 
 

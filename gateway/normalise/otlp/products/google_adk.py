@@ -26,8 +26,8 @@ from spool.identity import call_id_name
 SOURCE = "google_adk"
 _RESPONSE = "gcp.vertex.agent.llm_response"
 _THOUGHTS_APART = "gen_ai.usage.experimental.reasoning_tokens"
-# Id of the model's response, on its span and its event. OpenInference's spans cover a whole turn, so one such
-# span has several responses.
+# Attribute with the id of the model's response, on its span and its event. A span of OpenInference covers a
+# whole turn, so it has several responses.
 _ANSWER = ("gcp.vertex.agent.event_id",)
 _CALL = "call_llm"
 _ANSWERED = frozenset({*semconv.PROVIDER, *semconv.REQUEST_MODEL, semconv.OPERATION_NAME})
@@ -40,7 +40,7 @@ _JAVASCRIPT = frozenset({None, "nodejs", "webjs"})
 
 
 class AdkResponse(msgspec.Struct):
-    """The model's response in both spellings. Content is not decoded."""
+    """The model's response in a span of Google's ADK, in both spellings. Content is not decoded."""
 
     usage_metadata: UsageObject | Other = None
     usageMetadata: UsageObject | Other = None
@@ -61,7 +61,7 @@ def _counts_and_error_of_response(written: str) -> dict[str, Any]:
 
 
 def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
-    # The kit for Java writes the name of the span as the operation.
+    # the kit for Java writes the name of the span as the operation, so compare that
     is_call = span.attributes.get(semconv.OPERATION_NAME) == _CALL or _is_unanswered(span)
     return operations.GENERATE if is_call else operation_by_span_name(span, shape)
 

@@ -21,7 +21,8 @@ from gateway.normalise.reading import agent_headers, operations, values
 _RAW_TWIN = "raw_gen_ai_request"
 CACHE_HIT = "_cache_hit"
 _CACHE_HIT = re.compile(rf".+{CACHE_HIT}\d+(?:\.\d+)?")
-_CALL_ID = "litellm.call_id"  # a failed attempt and its fallback share this id, so it identifies no call
+# attribute of the call id, which a failed attempt and its fallback share, so it identifies no call
+_CALL_ID = "litellm.call_id"
 # attribute with the same value as `trace_id` in LiteLLM's log, from integrations without a call id
 _TRACE_ID = "litellm.trace_id"
 _HIDDEN = "hidden_params"
@@ -76,7 +77,7 @@ def _adjust_call(span: Span, call: SpanCall) -> None:
     if record.request_id is None:
         # LiteLLM's generic callback reports the call under this id as well
         record.request_id = values.text_or_none(attributes.get(_CALL_ID))
-    # All LiteLLM integrations write into one trace, but not all state the trace id.
+    # All integrations of LiteLLM write into one trace, but not all of them state the trace id.
     trace_ids = (values.text_or_none(attributes.get(_TRACE_ID)), record.trace_id)
     call_type = semconv.first_value(attributes, semconv.OPERATION)
     call_id = values.text_or_none(attributes.get(_CALL_ID))
@@ -100,7 +101,8 @@ PRODUCT = Product(
     source="litellm",
     scopes=("litellm",),
     is_gateway=True,
-    scopes_above_marks=True,  # LiteLLM's spans for Langfuse and Arize use OpenInference's names
+    # True, because LiteLLM's spans for Langfuse and Arize use the attribute names of OpenInference
+    scopes_above_marks=True,
     scope_beginnings=("litellm.",),
     services=("litellm",),
     mark_beginnings=("metadata.user_api_key_", "litellm."),

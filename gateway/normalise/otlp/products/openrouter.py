@@ -21,7 +21,7 @@ _WRITTEN = ("gen_ai.usage.input_tokens.cache_write_5m", "gen_ai.usage.input_toke
 
 def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
     operation = operation_by_span_name(span, shape)
-    if span.name == _CALL:  # this span is always a call, even for images and speech
+    if span.name == _CALL:  # a span of this name is always a call, even for images and speech
         return operation or values.text_or_none(span.attributes.get("gen_ai.operation.name"))
     is_part = span.name == _INNER or span.name.startswith(_ATTEMPT)
     return operation if shape.request_model and not is_part else None

@@ -13,7 +13,8 @@ from gateway.normalise.otlp.usage_objects import parse_response_fields
 from gateway.normalise.reading import operations
 
 _SPAN_TYPE = "logfire.span_type"
-# Only the agent spans of this SDK carry reliable usage. Spans of single turns hold partial counts of streams.
+# Scope of the SDK for Claude agents: only its agent spans have reliable usage, because spans of single turns
+# have partial counts.
 _CLAUDE_AGENT_SDK = "logfire.claude_agent_sdk"
 _STREAM = {"stream": True}
 _ANSWERS = ("usage", "response_data")

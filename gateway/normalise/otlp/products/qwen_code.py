@@ -29,7 +29,8 @@ _LOGGED = LogDialect(
     response_id=("response_id",),
 )
 
-_PROMPT_OF_AGENT = re.compile(r"[^#]+#([^#]+)#\d+")  # session, run of the sub-agent, number of the turn
+# matches a prompt id: session, run of the sub-agent, and number of the turn
+_PROMPT_OF_AGENT = re.compile(r"[^#]+#([^#]+)#\d+")
 
 
 def _fill_run_of_sub_agent(attributes: Attributes, call: Inference) -> None:

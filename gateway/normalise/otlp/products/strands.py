@@ -27,8 +27,9 @@ def _ignore_stated_provider(stated: str | None, model: str | None) -> str | None
 
 
 def _input_excludes_cache(span: Span, provider: str | None, model: str | None) -> bool:
-    # Strands writes its own name as the provider, so the model name decides. From version 1.54 on, it adds
-    # the cache to the input itself and also writes the conventions' names.
+    # The model name decides whether the input excludes the cache, because Strands writes its own name as the
+    # provider. From version 1.54 on, it adds the cache to the input itself and also writes the conventions'
+    # names.
     if model is None:
         return False
     # Strands for TypeScript copies the counts of Anthropic's API; its counts from Bedrock include the cache.

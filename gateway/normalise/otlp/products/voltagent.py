@@ -44,7 +44,7 @@ def _is_main_model_run(span: Span) -> bool:
 
 def _adjust_call(span: Span, call: SpanCall) -> None:
     if span.attributes.get(_TYPE) != _MODEL_RUN:
-        call.record.cost = None  # the cost of the last call only
+        call.record.cost = None  # the span states the cost of its last call only, so ignore it
     elif not _is_main_model_run(span):
         call.is_attempt = True
         return
@@ -54,7 +54,7 @@ def _adjust_call(span: Span, call: SpanCall) -> None:
 
 
 def _span_role(span: Span, shape: AttributeShape) -> SpanRole:
-    # Agents below a tool or a scorer make calls of their own.
+    # Agents below a tool or a scorer make calls of their own, so their spans are agents.
     return SpanRole(is_agent=span.attributes.get(_TYPE) != _MODEL_RUN)
 
 

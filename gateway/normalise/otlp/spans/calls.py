@@ -70,7 +70,7 @@ def read_token_counts(
             and "output" in contained
             and semconv.first_value(attributes, shape.total) is not None
         ):
-            # a container's own total always agrees with its own sums
+            # the total of a usage object always agrees with the sums in the same object
             inputs.append(contained["input"])
             outputs.append(contained["output"])
         tokens = choose_pair_with_total(tokens, total, inputs, outputs, without_cache=without_cache)

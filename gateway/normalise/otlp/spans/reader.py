@@ -93,7 +93,7 @@ from spool.identity import (
 from spool.log.pending_spans import BESIDE, run_fields
 from spool.record import Inference
 
-RUN = "run"  # marks a product's own names of runs
+RUN = "run"  # field with the names of runs that only this product uses
 _TURN = 16  # calls that are added to the outcome between two checks of the clock
 _NO_ROLE = SpanRole()
 _NO_ORIGIN = SpanOrigin(OTEL, (), is_own_scope=False)
@@ -109,7 +109,7 @@ class SpanReader:
         self._nodes = self._tree.nodes
         self._calls: list[tuple[SpanCall, Key | None]] = []  # pairs of a call and the key of its parent span
         self._usage_spans: list[UsageSpan] = []
-        self._ended: set[str] = set()  # traces without further spans in this payload
+        self._ended: set[str] = set()  # ids of traces that have no further spans in this payload
         self._enough = PART  # number of calls from which adding finished traces early is worthwhile
         # whether any span reports the result of a stream that a sibling span started
         self._has_streams = False
@@ -119,7 +119,7 @@ class SpanReader:
         self._has_inner = False  # whether any call has a parent, so that it may repeat an enclosing call
         self._has_steps = False  # whether any span is not a call
         self._has_runs = False  # whether spans of several traces repeat the same run
-        # whether a stream started without a parent, so that its report may be in another trace
+        # whether any stream started in a span without a parent, so that its report may be in another trace
         self._has_loose_streams = False
         self._resource: Resource | None = None
         self._scope: Scope | None = None
@@ -231,7 +231,7 @@ class SpanReader:
             is_whole = call.record.trace_id is None or call.record.trace_id in self._ended
             (calls if is_whole else self._calls).append((call, parent))
         self._ended.clear()
-        # the total work stays linear even if many calls wait
+        # twice the number of calls, so that the total work stays linear even if many calls wait
         self._enough = max(PART, 2 * len(self._calls))
         yield from self._add_kept_calls(whole, calls)
 
@@ -328,12 +328,13 @@ class SpanReader:
     def _build_node(self, span: Span, shape: AttributeShape, product: Product, parent: Key | None) -> Node:
         agent = semconv.first_text(span.attributes, shape.agent) if shape.agent else None
         role = _NO_ROLE if product.spans.role is None else product.spans.role(span, shape)
-        # calls below the span may belong to another product
+        # the span states the caller for all calls below, which may be of another product
         caller = stated_caller(span.attributes, shape)
         began = (span.start_time or 0) if role.begins_stream else None
         work = work_tags_of_span(span.attributes, shape) if shape.named_tags else NO_WORK
         is_agents = role.is_agent or is_agent_span(span, shape)
-        is_run = is_agents and RUN not in product.own_names  # such a product states the run on each call
+        # a product with run names of its own states the run on each call instead
+        is_run = is_agents and RUN not in product.own_names
         if (
             parent is None
             and caller is NO_CALLER
@@ -351,7 +352,8 @@ class SpanReader:
         )
 
     def _ignore_span(self, span: Span, shape: AttributeShape, product: Product) -> None:
-        # Known dialects and known kinds are understood, so such spans are either not calls or repeat a call.
+        # Spans of a known product or kind are understood, so they are not unrecognized: they repeat a call or
+        # are none.
         is_known = product is not OTEL or shape.has_span_kind or has_named_calls(span)
         if product.test_spans and span.name in product.test_spans:
             self._outcome.ignored[TEST_SPAN] += 1

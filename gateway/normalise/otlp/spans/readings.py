@@ -105,10 +105,11 @@ class SpanReading:
         self.refine = origin.refine if dialect.refine is None else (dialect.refine, *origin.refine)
         # whether attributes hold several fields
         self.contains = bool(shape.containers) or dialect.more is not None
-        self.names_key: object = None  # decides `CallNames`, apart from the values that `deciding` returns
+        # key of the `CallNames` of such a call, apart from the values that `deciding` returns
+        self.names_key: object = None
         self.deciding = self._reader_of_deciding_values(attributes)
         counted = (shape.input, shape.output, shape.cache_read, shape.cache_write, shape.reasoning)
-        # place in Tokens, and the attributes that may state this count
+        # pairs of an index in Tokens and the attributes that may state this count
         self.counted = tuple([(place, names) for place, names in enumerate(counted) if names])
         # whether only input and output can be counted
         self.has_only_totals = not (self.contains or shape.meters or shape.total or any(counted[2:]))

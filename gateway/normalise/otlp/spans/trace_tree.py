@@ -55,13 +55,13 @@ class Node(Struct, gc=False):
     parent: Key | None
     caller: Caller
     agent: str | None
-    is_border: bool  # a tool or agent, below which calls are separate
+    is_border: bool  # whether the span is a tool or an agent, below which calls are separate
     call: SpanCall | None
     began: int | None = None  # start time, only of a span that started a stream
     stream: SpanCall | None = None  # the span that reports the result of the stream
     ended: int = 0  # end time, only of spans that are not calls
     work: Mapping[str, str] = NO_WORK  # tags of the work, only of spans that are not calls
-    is_run: bool = False  # an agent's span, which is the run of the calls below it
+    is_run: bool = False  # whether the span is an agent's, which is the run of the calls below it
     is_ai: bool = False  # whether a span that is not a call has a sign of AI
     below: Above | None = None  # values that the spans below inherit, cached
 
@@ -87,7 +87,7 @@ class TraceTree:
         chain: list[tuple[Key, Node]] = []
         seen: set[int] = set()
         key: Key | None = parent
-        # the parents of a span may form a cycle
+        # stop at a span that was seen, because the parents of spans may form a cycle
         while key is not None and node is not None and node.below is None and id(node) not in seen:
             chain.append((key, node))
             seen.add(id(node))
@@ -261,7 +261,7 @@ def _choose_kept_calls(outermost: SpanCall, dropped: set[int]) -> None:
     dropped as its duplicates. It also takes their token counts if these are fuller. If an outer span encloses
     several kept calls, its values belong to no single call, so no call takes them.
     """
-    below: dict[int, KeptCalls] = {}  # kept calls of each subtree by position of its root
+    below: dict[int, KeptCalls] = {}  # index of a subtree's root -> calls of the subtree that are kept
     for call in _innermost_calls_first(outermost):
         calls, counted = _join_branches(below.pop(inner.place) for inner in call.inner or ())
         if calls and not call.is_part and all(inner.is_part for inner in calls):
@@ -353,7 +353,7 @@ def _innermost_calls_first(outermost: SpanCall) -> list[SpanCall]:
 def _join_branches(branches: Iterable[KeptCalls]) -> KeptCalls:
     kept_calls: list[SpanCall] = []
     counted: list[SpanCall] = []
-    for branch in branches:  # this way, long chains of spans cost little
+    for branch in branches:  # extend the longer list, so that long chains of spans cost little
         kept_calls = _join_into_longer(kept_calls, branch.kept)
         counted = _join_into_longer(counted, branch.counted)
     return KeptCalls(kept_calls, counted)
@@ -425,9 +425,9 @@ def _add_twin_reasons(kept_call: SpanCall, twin: SpanCall, ending: str) -> None:
 
 # --- Siblings -----------------------------------------------------------------------------------------------
 
-MODEL_CALL = "model_call"  # usage of a call to a model, which a span repeats
+MODEL_CALL = "model_call"  # name for the usage of a call to a model, which an enclosing span repeats
 
-Place = tuple[str | None, Key | None]  # trace id and key of the parent span
+Place = tuple[str | None, Key | None]  # place of a span: trace id, and key of its parent span
 _PlaceAndOutput = tuple[Place, int | None]  # place of a span, and its output tokens
 
 

@@ -39,7 +39,7 @@ def _describe_group(row: GroupRow) -> Mapping[str, object]:
     return {"id": row.id, **span, **row.names, **row.figures.shown}
 
 
-# the filters choose whole cells, before they are added up
+# a filter without effect here, because filters select whole cells before they are added up
 _CHOSEN: Filter[GroupRow] = Filter(holds=lambda row, value: True)
 
 GROUP_COSTS: List[GroupRow] = List(

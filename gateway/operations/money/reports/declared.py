@@ -103,7 +103,7 @@ class ScheduledReport(NewScheduledReport, frozen=True, kw_only=True, forbid_unkn
     sent or skipped.
     """
 
-    every: str = WEEK  # also a schedule of a newer release
+    every: str = WEEK  # schedule of the report, which may be one of a newer release
     id: str
     owner: str
     created: float

@@ -15,7 +15,7 @@ IsDefault = Callable[[str, Collection[str]], bool]
 
 
 class NotReadable(Exception):
-    """The person may not receive the report. The message is the reason."""
+    """Raised if a person may not receive a scheduled report. The message is the reason."""
 
 
 async def newest_groups(registry: Registry, person: str) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from spool.registry.notices import BAR
 
 WIDTH = 20  # characters of the longest bar in a chart
 TOP = 5
-_LITTLE = money.UNIT  # amount below which a percentage would mislead
+_LITTLE = money.UNIT  # smallest amount for which a percentage is shown, because it would mislead for less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,7 +70,8 @@ async def _add_link(asking: Asker[Any], item: int, event: UsageEvent, event_id: 
             await table.note_event(created[WORK_LINK.root]["id"], event_id)
     except (msgspec.ValidationError, Invalid) as error:
         return Reject(item, MALFORMED, f"data: {error}")
-    except AlreadyThere:  # the target of the existing link is nothing that the key may read
+    # the key may not read the target of the existing link, so the message does not name it
+    except AlreadyThere:
         return Reject(item, NOT_LINKED, "the unit is already linked elsewhere: see `tollhouse work links`")
     except NotAllowed as error:
         return Reject(item, NOT_LINKED, str(error))

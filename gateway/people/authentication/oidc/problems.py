@@ -44,7 +44,7 @@ PROBLEMS: Mapping[str, str] = {
 
 
 class SignInProblem(Exception):
-    """A sign-in failed. `word` is one of PROBLEMS."""
+    """Raised if a sign-in failed. `word` is one of PROBLEMS."""
 
     def __init__(self, word: str) -> None:
         super().__init__(PROBLEMS[word])
@@ -56,7 +56,7 @@ class ProviderDown(Exception):
 
 
 class GrantRefused(Exception):
-    """The provider no longer accepts this code or refresh token."""
+    """Raised if the provider no longer accepts this code or refresh token."""
 
 
 class TokenRefused(Exception):

@@ -43,7 +43,7 @@ _BASIC, _IN_FORM = "client_secret_basic", "client_secret_post"
 
 MAX_ANSWER_BYTES = 256 * 1024
 
-KEEP_S = 3600.0  # a key that the provider has withdrawn is trusted no longer
+KEEP_S = 3600.0  # seconds for which fetched keys are trusted, because the provider may withdraw a key
 # seconds between two fetches that tokens cause, so that invented tokens cause few requests
 AGAIN_S = 30.0
 MAX_KEYS = 100
@@ -401,7 +401,7 @@ class SigningKeys:
         provider may have a new key without an id.
         """
         tried = None
-        # A token with a known key must not wait for an unknown one.
+        # try the known keys first, so that a token with a known key does not wait for an unknown key
         if not self._are_old:
             tried = self._loaded_at
             if self.know(token.text) or await self._verify_token(token):

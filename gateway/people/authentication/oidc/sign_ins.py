@@ -54,7 +54,9 @@ class _Begun:
 
 @dataclass(kw_only=True)
 class _Checked:
-    """The token is None if the provider returned no new one."""
+    """
+    The result of a check of a session with the provider. The token is None if the provider returned no new one.
+    """
 
     token: str | None
     due: float

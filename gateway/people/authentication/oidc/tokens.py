@@ -86,7 +86,7 @@ class SignedToken:
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """The token must name issuer and client, and be valid `now`."""
+    """The issuer and the client that a token must name. The token must also be valid `now`."""
 
     issuer: str
     client_id: str

@@ -36,7 +36,7 @@ CPU_HOUR, GIB_HOUR = Decimal("0.0316"), Decimal("0.0042")
 PRICE = ContainerPrice(cpu_hour=CPU_HOUR, memory_hour=GIB_HOUR)
 PRICED, CLOUD, IDLE = "Kubernetes", "AWS", "(idle)"
 ACCRUED = ("amortized_cost", "discounted_amortized_cost", "invoiced_amortized_cost")
-Place = tuple[str, str, str, str]  # provider, charge, team and workload
+Place = tuple[str, str, str, str]  # keys of a cost: provider, charge, team and workload
 Sums = dict[Place, Fraction]
 
 
@@ -195,7 +195,7 @@ def plan_of(seed: str, days: int) -> Plan:
     return Plan(chance, clusters, [MARCH.start + place * DAY_S for place in range(days)])
 
 
-# Variations of a month. Each function changes the plan.
+# Variations of a month. Each function changes the plan of the month.
 
 
 def _discounted(plan: Plan) -> None:
@@ -289,7 +289,7 @@ def planned(causes: Sequence[str], *, seed: int = 1, days: int = 4) -> Plan:
     return plan
 
 
-# Reports of the agents.
+# Functions that make the reports of the agents.
 
 
 class PlannedUsage:
@@ -359,7 +359,7 @@ def _levels(amount: int, days: Sequence[int]) -> list[tuple[int, float]]:
     return points
 
 
-# The ledger with bills and usage.
+# Functions that make the ledger with bills and usage.
 
 
 @dataclass
@@ -405,7 +405,7 @@ def billed(plan: Plan, cost_type: str) -> int:
     return sum(money.units(f"{line.amount_of(cost_type):f}") for line in plan.lines)
 
 
-# Expected costs per place, from the plan.
+# Functions that compute the expected costs per place from the plan.
 
 
 def owed(plan: Plan, cost_type: str) -> Sums:

@@ -29,7 +29,7 @@ from tests.gateway.bills.billed.test_biller import DAY, FIRST, World, line
 MONTH = CalendarMonth.at(FIRST)
 EMPTY = BilledDay(day=FIRST, provider="openai", state="closed", mark="", source="", read_at=0.0, made_at=0.0)
 AFTER = MONTH.end + 2 * DAY
-LATER = (MONTH.end - FIRST) // DAY + 30  # number of days that the test's queries cover
+LATER = (MONTH.end - FIRST) // DAY + 30  # number of days after the month that the queries of this test cover
 TYPES = [name for name in BILLED_TYPES if name != "invoiced_amortized_cost"]
 
 

@@ -252,7 +252,7 @@ async def test_a_row_that_reaches_into_the_next_month_is_divided_there_too() -> 
     rows.drops.put(row(cost="6", at="2026-10-31T00:00:00Z", **id))
     await rows.book.look()
     assert {(None,): "6"} == await paid(rows, "workload")
-    usage.known = {DAY + 27 * DAY_S: {PROD: USAGE}}  # the day is 1 November
+    usage.known = {DAY + 27 * DAY_S: {PROD: USAGE}}  # the day of this bill is 1 November
     await rows.book.look()
     expected = {
         ("billing", None): "3", ("billing", "web"): "1", ("billing", "api"): "1", ("billing", IDLE): "1",

@@ -111,7 +111,7 @@ def test_only_days_of_the_contract_have_costs() -> None:
 def test_a_counter_counts_for_one_term(source: str, model: str, of_first: int, of_second: int) -> None:
     both = [found_for({DAY: 5}), found_for({DAY: 5}, provider="sglang")]
     add_served_tokens(both, [ServedTokens(DAY + HOUR_S, source, model, ModelTokens(9, 0, 0))])
-    # before the contracts
+    # the tokens of an hour before the contracts begin
     add_served_tokens(both, [ServedTokens(DAY - HOUR_S, source, model, ModelTokens(9, 0, 0))])
     assert [of_first, of_second] == [each.tokens.served.get(DAY, ModelTokens()).input for each in both]
     assert of_first == 0 or {DAY + HOUR_S} == both[0].tokens.hours

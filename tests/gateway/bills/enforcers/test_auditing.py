@@ -44,7 +44,7 @@ async def test_thirty_days_of_right_counters() -> None:
     made = await World(House(at=start), counters, outages=outages, down=down).start()
     for _ in range(5):
         audits = await made.run(6)
-        await made.start()  # a restart of Tollhouse
+        await made.start()  # start the auditor again, as after a restart of Tollhouse
     assert {} == made.found
     compared = {audit.limit.name: audit for audit in audits}
     assert "" == compared["month"].reason
@@ -230,7 +230,7 @@ async def test_limits_that_cannot_be_compared_say_why() -> None:
     quiet.spent = Decimal(500)
     audits: list[LimitAudit] = [*await made.run(1)]
     reasons = {audit.limit.name: audit.reason for audit in audits}
-    assert {"quiet": "no call with its name was reported in its window", "alpha": ""} == reasons
+    assert {"quiet": "no call with the name in this limit was reported in its window", "alpha": ""} == reasons
     assert {} == made.found
 
 

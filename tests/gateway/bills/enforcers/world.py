@@ -99,8 +99,10 @@ class World:
     budgets: Sequence[OurBudget] = ()
     chance: random.Random = field(default_factory=lambda: random.Random(82))
     calls_per_hour: float = 1.5
-    outages: Sequence[tuple[float, float]] = ()  # times in which no call reaches Tollhouse
-    down: Sequence[tuple[float, float]] = ()  # times in which LiteLLM answers nothing
+    # times in which no call reaches Tollhouse, each with its begin and end
+    outages: Sequence[tuple[float, float]] = ()
+    # times in which LiteLLM answers nothing, each with its begin and end
+    down: Sequence[tuple[float, float]] = ()
     shown: Callable[[Counter, int], Mapping[str, Any]] = lambda counter, reading: counter.row()
     readings: int = 0
     found: dict[str, EnforcerFault] = field(default_factory=dict)
@@ -164,7 +166,8 @@ class World:
         self._count(end)
         self.house.clock.at = end
         for counter in self.counters:
-            counter.reset(end - self.chance.choice([0, 300, 600]))  # the reset may be late
+            # the counter may be reset some minutes late
+            counter.reset(end - self.chance.choice([0, 300, 600]))
         self._deliver(end)
 
     def _call(self, key: str, start: float) -> None:

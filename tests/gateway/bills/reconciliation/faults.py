@@ -239,7 +239,7 @@ def _snapshot(share: float) -> Planting:
 def _no_output_count(random: Random, provider: str) -> Plant:
     """Report some calls without the number of output tokens."""
     is_without = _share(random, 0.1)
-    chosen: set[tuple[int, int]] = set()  # time and output of the calls
+    chosen: set[tuple[int, int]] = set()  # time and output of each chosen call
 
     def told(calls: Calls) -> Calls:
         chosen.update((call.time, call.tokens["output"]) for call in calls if is_without(call))

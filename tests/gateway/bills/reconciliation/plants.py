@@ -46,12 +46,13 @@ from tests.gateway.bills.reconciliation.simulator import (
 
 HAVE_KEYS = (OPENAI, ANTHROPIC)  # the bills of these providers state the key of tokens
 HAVE_MODELS = tuple(provider for provider in ALL_PROVIDERS if len(MODELS[provider]) > 1)
-HAVE_TIERS = tuple(provider for provider in ALL_PROVIDERS if provider != OPENAI)  # in billed amounts
+# providers whose bills have amounts by tier
+HAVE_TIERS = tuple(provider for provider in ALL_PROVIDERS if provider != OPENAI)
 PLAIN: Mapping[str, Mapping[str, Rates]] = {
     seller: {name: replace(rates, large=None) for name, rates in models.items()}
     for seller, models in MODELS.items()
 }
-A_DAY = 30  # number of calls per day
+A_DAY = 30  # number of simulated calls per day
 _DAYS = frozenset(DAYS)
 Calls = Sequence[Call]
 Prices = Mapping[str, Mapping[str, Rates]]
@@ -94,9 +95,9 @@ class Plant:
     told: Callable[[Calls], Calls] = same_calls
     reports: Callable[[Sequence[Inference]], Sequence[Inference]] = _same_reports
     rows: Callable[[Rows], Rows] = _same_rows
-    rates: Prices | None = None  # prices of the provider, if the ledger does not know them
+    rates: Prices | None = None  # the provider's prices, if the ledger does not know them
     billed_rates: Prices | None = None  # prices of the provider, if the ledger has those of MODELS
-    world: Prices | None = None  # prices of both sides
+    world: Prices | None = None  # the prices on both sides, if neither has those of MODELS
     conversion: Conversion | None = None
     terms: tuple[PriceTerm, ...] = ()  # terms of contracts that the ledger knows
     providers: tuple[str, ...] = ALL_PROVIDERS
@@ -551,6 +552,6 @@ def both_sides(
     reports: Sequence[Inference] = [_report(call, plants) for call in reported]
     for plant in sorted(
         plants, key=lambda plant: plant.conversion is not None
-    ):  # the whole bill is converted
+    ):  # the whole bill is in another currency and is converted
         rows, reports = plant.rows(rows), plant.reports(reports)
     return rows, reports

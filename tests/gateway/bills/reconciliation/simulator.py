@@ -108,9 +108,9 @@ class Call:
     key: str
     batch: bool
     tokens: Mapping[str, int]
-    region: str = ""  # a named region costs ten percent more
-    tier: str = ""  # one of TIERS, which the price list lacks
-    uplift: Decimal = Decimal(1)  # factor of the price, which no row of the bill states
+    region: str = ""  # the region of the call; a call in a named region costs ten percent more
+    tier: str = ""  # the tier of the call, one of TIERS, which the price list lacks
+    uplift: Decimal = Decimal(1)  # a factor of the price, which no row of the bill states
     # The call failed. Its source states the cost 0, unless it is ESTIMATED, and the provider bills it if it is BILLED.
     failed: str = ""
 

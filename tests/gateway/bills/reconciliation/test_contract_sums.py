@@ -30,7 +30,8 @@ from tests.gateway.bills.reconciliation.simulator import (
 
 CALLS = [call for call in month() if call.provider == BEDROCK]
 ROWS = statements(CALLS)
-CHARGES = {"credit": "credit", "fee": "support", "minimum": "throughput"}  # and the lines that have them
+# the kinds of charges of a contract, and the lines of the bill that have them
+CHARGES = {"credit": "credit", "fee": "support", "minimum": "throughput"}
 COUNTED: list[Counts] = []
 
 

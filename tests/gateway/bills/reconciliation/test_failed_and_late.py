@@ -34,7 +34,7 @@ from tests.rounds import IS_LONG, part
 
 SEED = int(os.environ.get("TOLLHOUSE_SEED", SystemRandom().randrange(2**32) if IS_LONG else 41))
 PAIRS = 400 if IS_LONG else 5
-CLEAN = 20 if IS_LONG else 5  # seeds without a cause
+CLEAN = 20 if IS_LONG else 5  # number of random months without any cause
 
 
 def plants_of(provider: str, seed: int, names: Iterable[str]) -> list[Plant]:

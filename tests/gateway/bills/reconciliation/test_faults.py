@@ -59,7 +59,7 @@ def plants_of(provider: str, seed: int, names: Iterable[str]) -> list[Plant]:
     terms = [term for plant in plants for term in plant.terms]
     # two terms of a kind for the same calls are refused
     is_apart &= not any(one.overlaps(other) for one, other in combinations(terms, 2))
-    # each states the whole list of prices
+    # two causes that each state the whole list of prices cannot be distinguished
     is_apart &= sum(bool(plant.rates or plant.billed_rates or plant.world) for plant in plants) < 2
     is_possible = is_apart and all(provider in plant.providers for plant in plants)
     return plants if is_possible and len(set(causes)) == len(causes) else []

@@ -63,7 +63,7 @@ async def pasted(provider: str, plant: Plant) -> tuple[Reconciliation, Reconcili
     return before, reconcile(provider, rows, await count(reports, prices)), entries
 
 
-MODEL = min(MODELS[ANTHROPIC])  # it has no price for large inputs
+MODEL = min(MODELS[ANTHROPIC])  # the test uses a model that has no price for large inputs
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from tests.moved_clock import MovedClock
 from tests.spool.ledger_log import FakeClock, FakeLog
 
 CALLS = month(a_day=6)
-NEWEST = 20  # number of the restated day
+NEWEST = 20  # number of the day that the provider restates
 DAY = DAYS[NEWEST]
 REPORTED = DAYS[: NEWEST + 1]
 ADA = Actor("ada@example.com", "command")

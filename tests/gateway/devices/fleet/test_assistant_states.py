@@ -143,7 +143,8 @@ def test_further_uses_do_not_postpone_a_loss() -> None:
     laptop.call(10 * MINUTE)
     states = [laptop.beat(at * MINUTE, used=at * MINUTE) for at in (15, 65, 100, 125, 140, 200, 600)]
     assert ["reporting"] * 4 + ["losing"] * 3 == states
-    assert "losing" == laptop.beat(20 * DAY, used=10 * HOUR)  # neither a pause nor age ends it
+    # neither a pause nor age ends the state "losing"
+    assert "losing" == laptop.beat(20 * DAY, used=10 * HOUR)
     laptop.call(20 * DAY)
     assert "reporting" == laptop.state(20 * DAY)
 
@@ -158,7 +159,8 @@ def test_a_bad_setting_is_found_at_once() -> None:
         for at in (30, 59, 61, 132, 240, 432)
     ]
     assert ["not_configured"] * 2 + ["losing"] * 4 == states
-    assert "reporting" == laptop.beat(440 * MINUTE, used=435 * MINUTE)  # a repair ends it
+    # a repair of the settings ends the state "losing"
+    assert "reporting" == laptop.beat(440 * MINUTE, used=435 * MINUTE)
     states = [laptop.beat(at * MINUTE, used=at * MINUTE) for at in (481, 549, 551)]
     assert ["reporting", "reporting", "losing"] == states
 
@@ -283,10 +285,11 @@ def test_a_clock_that_is_set_loses_no_call(offset_s: float) -> None:
     Setting the clock loses no call: the call ended before, and its time was corrected by the offset of that time.
     """
     laptop = sender()
-    laptop.call(59 * MINUTE)  # the hour that the agent states is of the clock before or after it was set
+    laptop.call(59 * MINUTE)  # the hour that the agent states is by the clock from before or after it was set
     laptop.state_calls(65 * MINUTE, 59 * MINUTE, offset_s=offset_s)
     assert "reporting" == laptop.state_calls(2 * HOUR, 59 * MINUTE, offset_s=offset_s)
-    back = laptop.state_calls(2 * HOUR + 1, 59 * MINUTE + offset_s)  # the agent keeps the latest hour
+    # the agent keeps only the latest hour of a use
+    back = laptop.state_calls(2 * HOUR + 1, 59 * MINUTE + offset_s)
     assert "reporting" == back == laptop.state_calls(3 * HOUR, 59 * MINUTE + offset_s)
 
 

@@ -64,12 +64,13 @@ def test_machines_are_matched_by_serial_then_by_hostname() -> None:
         Machine(serial="E5", hostname="same"),
     ]
     devices = [
-        device("d1", serial="a1", hostname="two"),  # the serial number wins
+        device("d1", serial="a1", hostname="two"),  # the serial number takes precedence over the hostname
         device("d2", hostname="TWO.corp"),
         device("d3", serial="Z9", hostname="three"),  # the list states no serial number of this machine
         device("d4", hostname="same"),  # two machines have this hostname
         device("E5"),  # the device id is a serial number
-        device("d6", serial="Z8", hostname="one"),  # another serial number than the machine's
+        # the device states another serial number than the machine with this hostname has
+        device("d6", serial="Z8", hostname="one"),
     ]
     place_of, device_of = ExpectedMachines(machines).match_devices(devices)
     assert {"d1": 0, "d2": 1, "d3": 2, "E5": 4} == place_of

@@ -101,7 +101,7 @@ async def test_a_machine_of_which_nothing_is_heard_is_away(table: DeviceTable) -
     clock.move(1)
     assert (0, 0, 1) == await counted()
     assert ["reporting"] == [row.state for row in await fleet.machine_rows()]
-    old = current[0] = inventory("S1", "S2")  # imported in 1970
+    old = current[0] = inventory("S1", "S2")  # an inventory list that was imported in 1970
     assert (0, 0, 2) == await counted()
     seen = (msgspec.structs.replace(machine, last_seen=clock.now()) for machine in old.machines)
     current[0] = replace(old, machines=tuple(seen))

@@ -83,7 +83,7 @@ def history(
                 made.calls.append(now + dice.uniform(1, 100))
             now += dice.choice((dice.uniform(1, 20), dice.uniform(20, 200)))
         made.calls.sort()
-        if not is_old:  # without exact times, the gateway takes it for a use
+        if not is_old:  # if the gateway gets no exact times, it takes this for a use
             made.opened += opened_and_closed(dice, most + HOUR)
         pause = dice.choice((dice.uniform(2, 4) * HOUR, dice.uniform(10, 60) * HOUR))
         if pause > 8 * HOUR:

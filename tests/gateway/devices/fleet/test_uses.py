@@ -22,10 +22,10 @@ class Day(NamedTuple):
 
     uses: Sequence[float]
     calls: Sequence[float]
-    bad: tuple[float, float] | None = None  # when the settings were wrong
+    bad: tuple[float, float] | None = None  # times in which the settings of the laptop were wrong
     asleep: tuple[float, float] | None = None
-    cut: tuple[float, float] | None = None  # when the agent was stopped
-    set_back: tuple[float, float] | None = None  # when the clock was set back, and by how much
+    cut: tuple[float, float] | None = None  # times in which the agent was stopped
+    set_back: tuple[float, float] | None = None  # when the laptop's clock was set back, and by how much
 
 
 def states(day: Day, hours: float) -> dict[float, str]:
@@ -94,10 +94,10 @@ def test_a_wrong_setting_is_a_loss_with_the_next_look() -> None:
 @pytest.mark.parametrize(
     ("uses", "is_loss"),
     [
-        ([0], False),  # opened without a prompt, and never closed
-        ([0, 30], False),  # opened and closed
+        ([0], False),  # a session that was opened without a prompt, and never closed
+        ([0, 30], False),  # a session that was opened and closed
         ([0, 0.1, 30, 30.1], False),
-        ([0, 90, 240, 330], False),  # several times on a day
+        ([0, 90, 240, 330], False),  # sessions that were opened several times on a day
         ([0, 20, 40], True),
         ([0, 5, 10], True),
         ([0, 29, 61], False),

@@ -65,7 +65,8 @@ def test_numbers_stay_exact() -> None:
         ("mistral__Large", {"litellm_provider": "mistral"}, "mistral", "large"),
         ("xai__grok-9", {"litellm_provider": "xai"}, "x-ai", "grok-9"),
         ("fireworks_ai__accounts__x__m", {"litellm_provider": "fireworks_ai"}, "fireworks", "accounts/x/m"),
-        ("azure__eu__gpt-9", {"litellm_provider": "azure"}, None, None),  # a price of one region
+        # the list has a price of only one region for this model
+        ("azure__eu__gpt-9", {"litellm_provider": "azure"}, None, None),
         ("bedrock__us-east-1__claude-9", {"litellm_provider": "bedrock"}, None, None),
         ("ft:gpt-9", {"litellm_provider": "openai"}, None, None),
         ("ollama__llama", {"litellm_provider": "ollama"}, None, None),

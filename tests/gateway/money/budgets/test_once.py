@@ -51,7 +51,7 @@ async def _run(course: list[str]) -> None:
     )
     await house.evaluate()
     spent: Counter[str] = Counter()
-    known: dict[str, int] = {}  # by month, the highest percentage that is known to be crossed
+    known: dict[str, int] = {}  # for each month, the highest percentage that is known to be crossed
     expected: Counter[tuple[str, str]] = Counter()
     for step in [*course, "evaluate"]:
         month = period_at(house.clock.at, "monthly", UTC).first_day

@@ -83,7 +83,8 @@ async def test_all_gateways_and_restarts_return_the_same_bytes() -> None:
     house.spend("3", team="search")
     house.clock.at += 60
     assert made != await bundle(house)
-    assert made == await house.evaluator.verdicts.bundle(ACTING, old)  # of a table that a reader still has
+    # a reader that still has an old table gets its tag
+    assert made == await house.evaluator.verdicts.bundle(ACTING, old)
 
 
 def test_signatures_have_64_bytes() -> None:

@@ -44,7 +44,7 @@ async def test_each_change_is_sent_once(house: House) -> None:
     await house.evaluate()
     house.clock.at += REFRESH_S
     await house.evaluator.verdicts.current(ACTING)
-    house.clock.at += 32 * 86400  # the next month
+    house.clock.at += 32 * 86400  # move the clock to the next month
     await house.evaluate()
     assert ["near", "over", "within"] == [notice.fields["state"] for notice in await events(house)]
     assert 3 == len({notice.id for notice in await events(house)})

@@ -36,7 +36,7 @@ EDGES = sorted(
         for tier in row.tiers
     }
 )
-MANY = 1_000_000  # number of tokens
+MANY = 1_000_000  # number of tokens of each call
 SMALL = 10_000  # tokens of input, below each price of large inputs
 MODELS = st.sampled_from([
     *KINDS, ("openai", "gpt-4o"), ("anthropic", "claude-sonnet-4-5"), (None, "own-1"), ("openai", "no-model"),

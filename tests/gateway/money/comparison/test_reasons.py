@@ -41,9 +41,9 @@ OLD_TOO = NEW.with_override(
         # the same costs without a changed entry: large inputs, a tier or a region
         (("8", 10**6, 10), ("4", 10**6, 10), BOOK, "at $6.00 a million tokens, before $3.00"),
         (("8", 10**6, 10), ("4", 10**6, 10), OLD_TOO, "at $6.00 a million tokens, before $3.00"),
-        # an entry rose, and the cost fell
+        # the price of an entry rose, and the cost per token fell
         (("2", 10**6, 10), ("4", 10**6, 10), NEW, "at $1.50 a million tokens, before $3.00"),
-        # an entry explains less than half
+        # the changed entry of the price list explains less than half of the change
         (("80", 10**6, 10), ("4", 10**6, 10), NEW, "at $60.00 a million tokens, before $3.00"),
     ],
 )

@@ -187,7 +187,8 @@ def test_machines_with_an_older_policy() -> None:
     assert "3 machines have an older policy than others" == finding.draft.title
     assert "number 5" in finding.draft.description and "old-0" in finding.csv and "new" not in finding.csv
     assert not policy_outdated(Facts(now=NOW, fleet=[with_policy("a", 5, 9), with_policy("b", 6, 0)]))
-    for offset_s in (-2 * DAY_S, 2 * DAY_S):  # of the clock of the machine that has it
+    # the clock of the machine that has the policy is wrong by this much
+    for offset_s in (-2 * DAY_S, 2 * DAY_S):
         first = [with_policy("new", 5, days, offset_s=offset_s) for days in (0.9, 1)]
         assert not policy_outdated(Facts(now=NOW, fleet=[*old, first[0]]))
         assert policy_outdated(Facts(now=NOW, fleet=[*old, first[1]]))

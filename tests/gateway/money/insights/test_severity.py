@@ -146,7 +146,7 @@ def test_only_a_quiet_month_has_no_finding(losses: float) -> None:
     days: dict[int, dict[str, FleetRow]] = defaultdict(dict)
     for number in range(4):
         past = history(random.Random(number), is_old=False, sessions=30, losses=losses)
-        past.offset_s = 0.0  # a wrong clock is a finding
+        past.offset_s = 0.0  # a wrong clock is a finding of its own, which this test does not expect
         for now, device in looks(past, is_old=False):
             state = evaluate_machine_state(Evidence(device, 60.0), now)
             row = fleet_row_of_device(replace(device, id=f"m{number}"), None, state, os="")

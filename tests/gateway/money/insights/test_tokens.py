@@ -80,13 +80,13 @@ def hours(*counts: tuple[float, int]) -> Facts:
 @pytest.mark.parametrize(
     ("counts", "is_found"),
     [
-        ([(0, 500)], False),  # the roll-out of the first day
+        ([(0, 500)], False),  # the agent was rolled out to 500 machines on the first day
         ([(120, 20)], False),
         ([(120, 21)], True),
         ([(0, 10), (120, 30)], False),
         ([(0, 10), (120, 31)], True),
         ([(119, 10), (120, 25), (121, 60)], False),
-        ([(30, 21)], False),  # more than a week ago
+        ([(30, 21)], False),  # the burst of enrolments was more than a week ago
         ([(h, 7) for h in range(100, 160)], False),
         ([(h, 30) for h in range(0, 230, 24)], False),
     ],

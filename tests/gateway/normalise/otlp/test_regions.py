@@ -32,7 +32,8 @@ USAGE = {"input_tokens": 5, "output_tokens": 2, "inference_geo": "us"}
         ("gcp.vertex_ai", {"server.address": "us-central1-aiplatform.googleapis.com"}, "us-central1"),
         ("openai", {"gen_ai.openai.api_base": "https://eu.api.openai.com/v1/"}, "eu"),
         ("openai", {"server.address": "api.openai.com"}, None),
-        ("openai", {"cloud.region": "us-east-1"}, None),  # this attribute is the location of the caller
+        # this attribute states the location of the caller, not of the provider
+        ("openai", {"cloud.region": "us-east-1"}, None),
         ("anthropic", {"aws.region": "us-east-1"}, None),
         ("openai", {}, None),
         # A region of another cloud is not the provider's region, nor is a region that a collector copied

@@ -14,21 +14,21 @@ FACTS = {"name", "labels", "named", "expects", "number"}
 RIGHTS = {"scopes", "device", "may_chain", "is_local", "is_gateway", "person", "token"}
 # Every function that creates a bearer, with the rights that the function grants.
 WAYS = {
-    # for a key from the list of keys
+    # the rights of a bearer for a key from the list of keys
     ("people/authentication/access.py", "_key_bearer"): {"scopes", "may_chain", "is_gateway"},
-    # for an enrolment token, which never chains
+    # the rights of a bearer for an enrolment token, which never chains
     ("people/authentication/access.py", "_token_bearer"): {"scopes", "token"},
     ("people/authentication/access.py", "_find_bearer"): {
         "may_chain"
-    },  # for a device that `server.chain_keys` names
+    },  # the rights of a bearer for a device that `server.chain_keys` names
     ("devices/lifecycle.py", "bearer_of_key"): {"scopes", "device"},
-    ("http/admission.py", ""): {"scopes"},  # for an installation that needs no key
+    ("http/admission.py", ""): {"scopes"},  # the rights of a bearer at an installation that needs no key
     ("mcp/endpoint.py", "bearer_of_person_token"): {"scopes", "person"},
     ("cli/agent_run.py", "_run_app_with_gateway_link"): {
         "scopes",
         "device",
         "is_local",
-    },  # for a program on the agent's machine
+    },  # the rights of a bearer for a program on the agent's machine
     ("cli/explain.py", "explain_payload"): {"scopes"},
     ("service/demo/filling.py", "_send_month"): {"scopes"},
     ("intake/merge_window.py", "_sender_to_bearer"): {"scopes", "device", "may_chain", "is_local"},

@@ -62,7 +62,7 @@ class Work:
             if has_causes:
                 self.searches += 1
             else:
-                assert not sides.hours  # totals do not need them
+                assert not sides.hours  # totals do not need the sums by hour
                 self.totals += 1
             return compare_sides(sides, has_causes=has_causes)
 
@@ -195,7 +195,7 @@ async def test_new_prices_and_settings_are_seen(server: OperatorServer, work: Wo
     first, _ = gateways(server, prices=lambda: books[-1], tolerance=lambda: tolerances[-1])
     await billed(first)
     work.take()
-    books.append(book())  # an equal list that was read again
+    books.append(book())  # a price list that is equal to the first one, but was read again
     await billed(first)
     assert (0, 0) == work.take()
     books.append(book({**MODELS, **cheap}))
@@ -214,7 +214,7 @@ async def test_totals_need_no_search_and_wait_for_none(server: OperatorServer, w
     first, second = gateways(server)
     whole = await second.reconcile(CalendarMonth.of(MARCH))
     work.take()
-    async with first._turn:  # another search is running
+    async with first._turn:  # another search for causes is running
         totals = await first.reconcile(CalendarMonth.of(MARCH), has_causes=False)
     assert (len(CalendarMonth.of(MARCH).days), 0) == work.take()
     for quick, full in zip(totals.providers, whole.providers, strict=True):
@@ -246,7 +246,8 @@ async def test_few_months_stay_in_memory(server: OperatorServer, work: Work) -> 
     work.take()
     await first.reconcile(march)
     assert (0, 0) == work.take()
-    await first.reconcile(months[-1].previous)  # drops the month after March, which was used least recently
+    # this drops the month after March from memory, because it was used least recently
+    await first.reconcile(months[-1].previous)
     await first.reconcile(march)
     assert (0, 0) == work.take()
     assert len(first._known) == MOST_MONTHS

@@ -185,7 +185,7 @@ async def test_a_list_is_whole_or_refused(server: OperatorServer) -> None:
     """
     assert 200 == (await server.ask("PUT", "/fleet/inventory", LIST, source="csv")).status
     before = server.registry.inventory.current
-    cut = b"".join(line + b"\n" for line in LIST.splitlines()[:4])  # 3 of 6 machines
+    cut = b"".join(line + b"\n" for line in LIST.splitlines()[:4])  # this file has 3 of the 6 machines
     for content, status, words in (
         (LIST[:-8], 400, "line 7"),
         (b"serial\n", 400, "no machines"),
@@ -204,7 +204,7 @@ async def test_a_list_is_whole_or_refused(server: OperatorServer) -> None:
     assert [(ADA, "csv")] == [(row.actor, row.target) for row in rows]
     confirmed = await server.ask("PUT", "/fleet/inventory", cut, source="csv", confirm="true")
     assert (200, 3) == (confirmed.status, confirmed.payload["removed"])
-    # 2 of 3 machines: exactly a third is removed
+    # This file has 2 of the 3 machines, so exactly a third is removed.
     third = b"".join(line + b"\n" for line in LIST.splitlines()[:3])
     assert 200 == (await server.ask("PUT", "/fleet/inventory", third, source="csv")).status
 

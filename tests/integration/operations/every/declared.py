@@ -272,7 +272,7 @@ class World:
             answer = await self.send(create, path, body)
             if answer.status < 300 and self._is_new(resource, answer):
                 return answer, body
-            if answer.status >= refused[-1].status:  # a full table is a 409, a wrong text is a 400
+            if answer.status >= refused[-1].status:  # a full table gives a 409, and a wrong text gives a 400
                 refused.append(answer)
         return refused[-1], {}
 

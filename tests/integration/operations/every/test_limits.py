@@ -63,7 +63,7 @@ async def test_a_key_has_a_share(tight: World, resource: Resource) -> None:
     have room.
     """
     table = table_of(tight, resource)
-    others = table.count() - 1  # the key created one example
+    others = table.count() - 1  # the key itself created one example
     number, message = await created_until_refused(tight, resource)
     assert number + 1 == (MOST - others + 1) // 2
     assert "a key gets at most half of what others leave free" in message

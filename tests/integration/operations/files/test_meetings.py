@@ -166,7 +166,8 @@ async def test_people_who_are_linked_and_forgotten_stay_in_their_files(one: Api)
     installation = one.serving.app.services.operators.installation
     known = installation.people.hash_address("ada@example.com")
     unknown = installation.people.hash_address("nobody@example.com")
-    users = sorted(("bob@example.com", known, unknown))  # as a plan stores its seats
+    # the names are sorted in the way in which a plan stores its seats
+    users = sorted(("bob@example.com", known, unknown))
     seats = [{"user": user, "since": "2026-10-01"} for user in users]
     filters = [{"dimension": "user", "values": ["ada@example.com", unknown]}]
     objects: Objects = {

@@ -53,7 +53,8 @@ class Installation:
             "name": name, "view": view, "measure": measure, "default_amount": str(amount),
             "alerts": self._rng.choice([{}, {"50": "Y"}, {"50": "Y", "80": "N"}]),
         }  # fmt: skip
-        for other in [each for each in VIEWS if each != view]:  # the view is a part of the name of a budget
+        # choose another view, because the view is a part of the name of a budget
+        for other in [each for each in VIEWS if each != view]:
             await self._forget(name, other)
         await self._apply()
 

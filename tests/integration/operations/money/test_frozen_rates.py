@@ -63,8 +63,8 @@ PLAN: dict[str, Any] = {
 }  # fmt: skip
 UNIT, RATE = 10**27, 10**12
 
-Quoted = Mapping[tuple[int, str], Decimal]  # rates by day and currency
-Costs = dict[tuple[str, int], Decimal]  # sums by provider and day, without zeros
+Quoted = Mapping[tuple[int, str], Decimal]  # exchange rates by day and currency
+Costs = dict[tuple[str, int], Decimal]  # sums of costs by provider and day, without zeros
 
 
 def quotations(euro: str) -> dict[tuple[int, str], Decimal]:

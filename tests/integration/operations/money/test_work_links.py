@@ -243,7 +243,7 @@ async def test_a_run_includes_the_runs_that_it_started(server: OperatorServer) -
     await add(server.services.spool.log, *added)
     a, b, c, d = (server.as_shown("run", run) for run in (lead, helper, deep, silent))
     await link(server, run=helper, parent_run=a)
-    await link(server, run=deep, parent_run=lead)  # states another parent
+    await link(server, run=deep, parent_run=lead)  # this run states another parent itself
     await link(server, run=lead, parent_run=silent)
     assert {d: "3584", a: "3584", b: "3072", c: "2048"}.items() <= (await aggregated(server, "run")).items()
     for id in (lead, silent):
@@ -316,7 +316,7 @@ async def test_an_unlisted_session_cannot_be_linked(server: OperatorServer) -> N
     A session that is no longer listed cannot be linked. Its calls are in one sum with those of other sessions, and
     the refusal says so.
     """
-    await costs(server, "session")  # counts the calls
+    await costs(server, "session")  # this query counts the calls
     number = unit_number("session", server.as_shown("session", "first"))
     await server.storage.ledger._change_rows(lambda rows: rows.unlist_work("session", [number]))
     answer = await server.ask("POST", "/work/links", {"session": "first", "ticket": "T"})
@@ -367,7 +367,7 @@ async def test_lost_and_foreign_changes_reach_the_totals(server: OperatorServer)
         await until(lambda: _has(server, "U"))
     finally:
         following.cancel()
-    await ledger.use_links(UnitLinks())  # as after the totals were replaced
+    await ledger.use_links(UnitLinks())  # the ledger then has no links, as after the totals were replaced
     assert not await _has(server, "T")
     following = asyncio.create_task(follow_links(ledger, server.registry))
     try:

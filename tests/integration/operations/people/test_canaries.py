@@ -67,11 +67,11 @@ from tests.integration.test_one_identity import AS, World, checked
 from tests.moved_clock import MovedClock
 from tests.stored_files import contents_of
 
-MARK = "canary"  # in each name, in any case
+MARK = "canary"  # this word is in each name, in upper or lower case
 LOGIN, SUBJECT = "canary-login", "canary-subject"
-SEATED = f"{LOGIN}@example.com"  # in seat lists of vendors
+SEATED = f"{LOGIN}@example.com"  # the name of the person in seat lists of vendors
 SPOOL = SpoolSettings(hold=0, counter_wait=3600)
-ID = "enduser.id"  # of any OpenTelemetry library
+ID = "enduser.id"  # an attribute of any OpenTelemetry library with the id of the user
 LAKE_FORMATS = ("parquet", "ndjson", "focus", "focus-parquet")
 
 

@@ -79,7 +79,7 @@ NOW = datetime(2026, 9, 21, 14, tzinfo=UTC)
 PARTS = ("2026-08-01", "2026-08-08", "2026-08-15", "2026-08-22", "2026-09-01", "2026-09-08", "2026-09-15")
 TEAMS, MODELS, SOURCES = ("blue", "green", "red", "grey"), ("m1", "m2"), ("otel", "kong")
 WITHOUT_NAMES = tuple(name for name in PERMISSION_SETS if name != VIEW_NAMES)
-PATHS = defaultdict(lambda: "x", type="metric", segment="external")  # parameters of paths
+PATHS = defaultdict(lambda: "x", type="metric", segment="external")  # values for the parameters of paths
 NANO = Decimal("1e-9")
 NUMBER = re.compile(r"(?<![\w.-])\d{1,12}(?:\.\d{1,30})?(?:[eE]-\d{1,2})?(?!\w)")
 
@@ -140,7 +140,7 @@ class Attack:
     server: OperatorServer
     session: aiohttp.ClientSession
     headers: dict[str, str]
-    heard: dict[int, str] = field(default_factory=dict)  # question by number
+    heard: dict[int, str] = field(default_factory=dict)  # each query, by its number
     texts: list[str] = field(default_factory=list)
 
     async def ask(self, path: str, method: str = "GET", body: object = None) -> int:
@@ -550,7 +550,7 @@ async def test_the_groups_of_all_are_all_finished_calls(tmp_path: Path) -> None:
             )
         refused = await there.server.over_http("GET", "/group-costs?by=user", headers=there.headers)
         assert 400 == refused.status
-        there.server.registry.set_min_group(K + 1)  # cuts for fewer people count no longer
+        there.server.registry.set_min_group(K + 1)  # groups that were cut for fewer people no longer count
         answer = await there.server.over_http("GET", "/group-costs", headers=there.headers)
         assert [] == answer.payload["group_costs"]
         there.server.registry.set_min_group(0)

@@ -288,7 +288,7 @@ QUERIES: Mapping[str, Sequence[str]] = {
     "focus": [f"from=2026-09-01&to=2026-09-30{more}"
               for more in ("&tag=tag:service", "&plans=true", "&lines=meters", "&billed=true")],
     "overview": [""],
-    "search": [f"q={MARK[:-1]}", f"q={OWN}"],  # an answer repeats q
+    "search": [f"q={MARK[:-1]}", f"q={OWN}"],  # the answer of the search repeats its parameter q
     "what_if": ["model=gpt-4o", f"model=gpt-4o&by=team&where=team={FOREIGN}"],
     "forecast": ["", f"where=team={FOREIGN}"],
     "marks": ["range=last_7d", f"where=team={FOREIGN}"],

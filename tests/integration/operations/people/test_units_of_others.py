@@ -138,7 +138,7 @@ async def desk(
         operator_server(directory, clock=MovedClock()) as server,
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
     ):
-        server.storage.ledger.digests = DIGESTS  # the same ones in both installations
+        server.storage.ledger.digests = DIGESTS  # the digests are the same ones in both installations
         for link in LINKS:
             assert 201 == (await server.ask("POST", "/work/links", link)).status
         for number, filters in enumerate(parts):
@@ -323,7 +323,8 @@ async def test_each_right_is_off_unless_granted(tmp_path: Path, access: str) -> 
     async with desk(tmp_path, [], []) as there:
         [link] = (await there.server.ask("GET", "/work/links?ticket=T-9")).payload["work_links"]
         places = {
-            "GET /work/session/session-1": ("view_costs", True),  # without calls, if all are hidden
+            # a session has no calls if all of them are hidden
+            "GET /work/session/session-1": ("view_costs", True),
             "GET /work/links": ("view_costs", access == FULL),
             "GET /work/status": ("view_costs", access == FULL),
             f"GET /work/links/{link['id']}": ("view_costs", access == FULL),

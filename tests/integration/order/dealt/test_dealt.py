@@ -92,7 +92,7 @@ def expected(plan: Plan) -> dict[str, Truth]:
 def kept(rows: Sequence[Row]) -> dict[str, Truth]:
     """Return by model the sums of all records that count."""
     sums: defaultdict[str, Truth] = defaultdict(Truth)
-    failed: dict[str, bool] = {}  # by id of the call
+    failed: dict[str, bool] = {}  # whether a call failed, by the id of the call
     for row in rows:
         if row["shadow"]:
             continue

@@ -94,7 +94,7 @@ def every_set(number: int) -> list[list[Report]]:
         [one.guess(REQ), one.guess(SPAN), one.final(MSG), one.report(REQ, MSG, SPAN)],
         [one.report(REQ, cost="5", sender_key="gateway"), one.final(MSG), both],
         [one.report(SPAN), one.report(SPAN, REQ, cost="5", sender_key="gateway"), one.final(MSG), both],
-        # all with one key
+        # all reports are from one key
         [one.guess(REQ, sender_key="fleet"), one.final(MSG, sender_key="fleet"), both],
         [one.report(REQ, cost="5"), one.final(MSG, sender_key="fleet"), both],
         [one.guess(REQ), one.report(REQ, cost="5", sender_key="gateway"), one.final(MSG), both],

@@ -189,7 +189,8 @@ async def test_a_chain_of_closed_records_is_one_call(open_spool: Opener, clock: 
         clock.move(HOLD_S + 1)
     assert (1, [100, 10]) == (sum((await totals(log)).calls.values()), (await totals(log)).counts[:2])
     assert 4 == (await topic_terms(log))["bridged"]
-    await add(log, report(20, names[4], reasoning_tokens=5))  # follows the chain to the record that counts
+    # this lookup follows the chain to the record that counts
+    await add(log, report(20, names[4], reasoning_tokens=5))
     clock.move(HOLD_S + 1)
     assert 5 == (await totals(log)).counts[4]
     await add(log, report(21, *names))

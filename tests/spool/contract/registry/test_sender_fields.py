@@ -77,7 +77,7 @@ async def test_the_newest_versions_have_counts_of_their_own(open_registry: Regis
     stored = await table.days_since(0)
     assert {OTHER, "", *map(str, range(1, MAX_VERSIONS))} == {version for _, version in stored[TODAY - 1]}
     assert 6 == stored[TODAY]["kong", OTHER].calls
-    assert 1 == stored[TODAY]["kong", "1"].first  # its first arrival was yesterday
+    assert 1 == stored[TODAY]["kong", "1"].first  # the first record of this version arrived yesterday
     assert await _calls(table) == MAX_VERSIONS + 1 + 1 + 4 + 2 + 1
 
 

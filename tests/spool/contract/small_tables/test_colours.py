@@ -72,4 +72,4 @@ async def test_further_names_follow_from_their_hash(
     }
     assert {1: 1} == Counter(
         (await table.find_or_assign_colours("user", NAMES[:1])).values()
-    )  # another dimension has its own
+    )  # another dimension has colours of its own

@@ -114,7 +114,8 @@ def test_a_newer_bundle_replaces_an_older_one(tmp_path: Path, root: Path) -> Non
     newer = checked(tmp_path / "second", "codex", endpoint="http://127.0.0.1:14318", number=2)
     outcome = applied.apply_bundle(newer, LINUX, root)
     assert outcome.written == ["/etc/codex/managed_config.toml"]
-    assert len(outcome.removed) == len(MANAGED)  # five other assistants and the environment
+    # the settings of five other assistants and of the environment are removed as well
+    assert len(outcome.removed) == len(MANAGED)
     assert "127.0.0.1:14318" in (root / "etc/codex/managed_config.toml").read_text()
     assert files_of(root) == {"etc/codex/managed_config.toml", RECORD}
 

@@ -135,7 +135,7 @@ def test_a_user_who_turns_telemetry_off(tree: Tree, assistant: str) -> None:
     path, settings = OFF[assistant]
     tree.write(f"home/ada/{path}", settings)
     assert ("telemetry_off", "settings") == tree.state(assistant)
-    tree.apply_policy(assistant)  # the policy is stronger
+    tree.apply_policy(assistant)  # the policy is stronger than the user's settings
     expected = ("not_configured", "no_policy") if assistant == "opencode" else ("unused", "")
     assert expected == tree.state(assistant)
 
@@ -417,7 +417,7 @@ def test_the_use_of_an_assistant(tree: Tree, assistant: str) -> None:
     tree.apply_policy(assistant)
     tree.write("etc/environment.d/50-tollhouse.conf", f'OTEL_EXPORTER_OTLP_ENDPOINT="{OURS}"\n')
     session = tree.use(f"home/ada/{SESSIONS[assistant]}", age_s=7200)
-    session.chmod(0)  # the time is read without the file
+    session.chmod(0)  # the probe reads the time of the use without opening the file
     for cause in ("agent_down", "port_taken"):
         tree.remember_uses(assistant)
         assert ("unreachable", cause) == tree.state(assistant, AgentLink(path=cause))
@@ -541,7 +541,7 @@ def test_two_users_of_a_machine(tree: Tree) -> None:
     """
     tree.homes["bob"] = UserHome(folder=GuardedFolder(tree.root / "home/bob"))
     user_settings(tree, "codex", OURS)
-    assert ("unused", "") == tree.state("codex")  # bob has no Codex
+    assert ("unused", "") == tree.state("codex")  # the user bob has no Codex
     tree.write("home/bob/.codex/config.toml", '[otel]\nexporter = "none"\n')
     assert ("telemetry_off", "settings") == tree.state("codex")
     tree.use("home/ada/.codex/sessions/2026/01/01/a.jsonl", age_s=90_000)

@@ -35,14 +35,15 @@ from tests.spool.contract.examples import add
 from tests.spool.postgres_cluster import Schema
 
 MARCH, NOW = "2026-03", datetime(2026, 4, 2, 12, tzinfo=UTC)
-ALL_DAYS = range(DAYS[0], DAYS[0] + 31 * 86_400, 86_400)  # the last one has no call
+ALL_DAYS = range(DAYS[0], DAYS[0] + 31 * 86_400, 86_400)  # the last day of the month has no call
 COVERED = "gpt-4o-2024-11-20"
 CALLS = [
     call
     for call in month(a_day=4, providers=(AZURE,))
-    if call.model != COVERED or call.day not in (DAYS[3], DAYS[17])  # two days without a covered call
+    # on two days, no call is covered by the capacity
+    if call.model != COVERED or call.day not in (DAYS[3], DAYS[17])
 ]
-HOURLY = 24 * 2 * Decimal("1.25")  # dollars a day
+HOURLY = 24 * 2 * Decimal("1.25")  # cost of the capacity in dollars a day
 CONTRACT: dict[str, Any] = {
     "name": "Azure PTU", "provider": AZURE, "since": "2026-03-01",
     "terms": [
@@ -285,7 +286,7 @@ async def test_a_month_is_read_by_two_queries(
     assert ["daily", "hourly"] == queries
 
 
-RATE = Decimal("1.5")  # dollars per euro
+RATE = Decimal("1.5")  # exchange rate in dollars per euro
 
 
 async def test_a_contract_and_its_bill_in_another_currency(server: OperatorServer) -> None:

@@ -97,7 +97,8 @@ async def test_every_grouping_and_granularity_adds_up_to_what_plans_cost(server:
     assert by_team == added(plans["rows"], "team", "fees", "overage")
     by_user = by_name(await paid(server, f"by=user&where={of_seats}"), "user")
     rows = [{**row, "user": {"BOB": "Bob"}.get(row["user"], row["user"])} for row in plans["rows"]]
-    assert by_user == added(rows, "user", "fees", "overage")  # as the calls write the user
+    # the user is named in the way in which the calls write it
+    assert by_user == added(rows, "user", "fees", "overage")
 
     names = ("team", "user", "model_family", "source", "charge", "plan", "provider")
     lengths = ("total", "hourly", "daily", "weekly", "monthly", "yearly")

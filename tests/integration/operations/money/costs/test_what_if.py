@@ -106,7 +106,7 @@ async def test_the_same_tokens_at_the_prices_of_another_model(server: OperatorSe
     found = await asked(server, "model=gpt-4o-mini&by=team&from=2026-09-01&to=2026-09-10")
     rows = {row["team"]: row for row in found["rows"]}
     saves = price("gpt-4o") - price("gpt-4o-mini")
-    # a call that cost a tenth of the list price saves a tenth
+    # a call that cost a tenth of the list price saves a tenth of the price difference
     of_reported = saves * Decimal("0.001") / price("gpt-4o")
     assert abs(Decimal(rows["checkout"]["saves"]) - saves - of_reported) < Decimal("1e-12")
     assert saves == Decimal(rows["ads"]["saves"])
