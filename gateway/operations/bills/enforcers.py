@@ -10,6 +10,7 @@ from gateway.bills.enforcers.auditing import LimitAudit
 from gateway.bills.enforcers.reader import EnforcerReader, EnforcerStatus
 from gateway.configuration.sections import ENFORCER_TYPES
 from gateway.core.errors import REPAIR_RETRY_S, Refusal
+from gateway.core.fields import build_answer
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import MoneyServices
@@ -36,26 +37,22 @@ def _audit_state(audit: LimitAudit) -> str:
 
 def _describe_limit(audit: LimitAudit) -> dict[str, object]:
     limit, band = audit.limit, audit.band
-    return {
-        "id": "/".join((audit.enforcer, *limit.key)),
-        "enforcer": audit.enforcer,
-        "kind": limit.kind,
-        "name": limit.name,
-        "limit": limit.limit,
-        "spent": limit.spent,
-        "ours_at_least": None if band is None else f"{band.low:f}",
-        "ours_at_most": None if band is None else f"{band.high:f}",
-        "currency": limit.currency,
-        "window": limit.window or None,
-        "starts_at": utc_iso(limit.starts_at),
-        "resets_at": utc_iso(limit.ends_at),
-        "enforcing": limit.enforcing,
-        "read_at": utc_iso(audit.read_at),
-        "compared_at": utc_iso(audit.judged_at),
-        "state": _audit_state(audit),
-        "reason": audit.reason or None,
-        "faults": [fault.title for fault in audit.faults],
-    }
+    return build_answer(
+        EnforcerLimitItem,
+        limit,
+        id="/".join((audit.enforcer, *limit.key)),
+        enforcer=audit.enforcer,
+        ours_at_least=None if band is None else f"{band.low:f}",
+        ours_at_most=None if band is None else f"{band.high:f}",
+        window=limit.window or None,
+        starts_at=utc_iso(limit.starts_at),
+        resets_at=utc_iso(limit.ends_at),
+        read_at=utc_iso(audit.read_at),
+        compared_at=utc_iso(audit.judged_at),
+        state=_audit_state(audit),
+        reason=audit.reason or None,
+        faults=[fault.title for fault in audit.faults],
+    )
 
 
 LIMITS: List[LimitAudit] = List(
@@ -78,16 +75,13 @@ LIMITS: List[LimitAudit] = List(
 
 
 def _describe_enforcer(status: EnforcerStatus) -> dict[str, object]:
-    return {
-        "name": status.name,
-        "type": status.type,
-        "limits": status.limits,
-        "truncated": status.truncated,
-        "every_s": status.every_s,
-        "last_success": utc_iso(status.state.last_success),
-        "next_at": utc_iso(status.state.next_at or None),
-        "reason": status.state.reason or None,
-    }
+    return build_answer(
+        EnforcerItem,
+        status,
+        last_success=utc_iso(status.state.last_success),
+        next_at=utc_iso(status.state.next_at or None),
+        reason=status.state.reason or None,
+    )
 
 
 ENFORCERS: List[EnforcerStatus] = List(

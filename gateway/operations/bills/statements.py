@@ -18,6 +18,7 @@ from gateway.bills.statements.puller import PullState
 from gateway.bills.statements.sources.list import SOURCES
 from gateway.configuration.sections import PULLED_SOURCES, SEAT_SOURCES
 from gateway.core.errors import REPAIR_RETRY_S, Refusal
+from gateway.core.fields import build_answer
 from gateway.core.schemas import OBJECT
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
@@ -69,20 +70,15 @@ class StatementPull(RequestBody):
 
 
 def _describe_month(month: StatementMonth) -> dict[str, object]:
-    return {
-        "id": month.id,
-        "source": month.source,
-        "account": month.account,
-        "month": month.month,
-        "providers": list(month.providers),
-        "days": month.days,
-        "settled_days": month.settled,
-        "rows": month.rows,
-        "billed": f"{month.billed:f}",
-        "name": month.name,
-        "read_at": utc_iso(month.read_at),
-        "imported_at": utc_iso(month.imported_at),
-    }
+    return build_answer(
+        StatementItem,
+        month,
+        providers=list(month.providers),
+        settled_days=month.settled,
+        billed=f"{month.billed:f}",
+        read_at=utc_iso(month.read_at),
+        imported_at=utc_iso(month.imported_at),
+    )
 
 
 STATEMENTS: List[StatementMonth] = List(
@@ -105,15 +101,9 @@ STATEMENTS: List[StatementMonth] = List(
 
 
 def _describe_pull(state: PullState) -> dict[str, object]:
-    return {
-        "name": state.name,
-        "source": state.source,
-        "state": state.state,
-        "reason": state.reason,
-        "pulled_to": state.pulled_to,
-        "last_success": utc_iso(state.last_success),
-        "next_at": utc_iso(state.next_at),
-    }
+    return build_answer(
+        StatementPullItem, state, last_success=utc_iso(state.last_success), next_at=utc_iso(state.next_at)
+    )
 
 
 PULLS: List[PullState] = List(

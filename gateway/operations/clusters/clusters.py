@@ -13,6 +13,7 @@ import msgspec
 from gateway.clusters import agent_config
 from gateway.clusters.agent_config import check_config, hash_config
 from gateway.clusters.clusters import Clusters
+from gateway.core.fields import build_answer
 from gateway.http.address import READ, WRITE, key_call
 from gateway.http.answers import JSON
 from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows
@@ -371,25 +372,15 @@ class Discard(RequestBody):
 
 def describe_file(file: ContainerFile) -> dict[str, object]:
     """Describe a file without its bytes and without an upload address."""
-    return {
-        "id": file.id,
-        "kind": file.kind,
-        "reference": file.reference,
-        "state": file.state,
-        "account": file.account,
-        "region": file.region,
-        "cluster": file.cluster,
-        "api_key": file.key,
-        "shipper": file.shipper,
-        "agent_version": file.agent_version,
-        "size": file.size,
-        "sha256": file.sha256 or None,
-        "kept": file.kept,
-        "asked_again": file.asked,
-        "announced": utc_iso(file.announced_at),
-        "uploaded": None if file.uploaded_at is None else utc_iso(file.uploaded_at),
-        "problem": file.problem,
-    }
+    return build_answer(
+        ContainerFileItem,
+        file,
+        api_key=file.key,
+        sha256=file.sha256 or None,
+        asked_again=file.asked,
+        announced=utc_iso(file.announced_at),
+        uploaded=None if file.uploaded_at is None else utc_iso(file.uploaded_at),
+    )
 
 
 def describe_cluster_files(files: ClusterFiles) -> Mapping[str, object]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from gateway.core.fields import build_answer
 from gateway.devices.fleet.assistant_states import AssistantState
 from gateway.devices.fleet.facts import FACTS, decode_heartbeat
 from gateway.devices.lifecycle import DeviceLifecycle
@@ -50,18 +51,15 @@ class Labels(RequestBody):
 
 def describe_device(row: Shown) -> dict[str, object]:
     device = row.device
-    return {
-        "id": device.id,
-        "state": row.state.word,
-        "link": row.state.link,
-        "hostname": device.hostname,
-        "platform": device.platform,
-        "agent_version": device.agent_version,
-        "user": device.user,
-        "labels": dict(device.all_labels),
-        "enrolled": utc_iso(device.enrolled_at),
-        "last_seen": utc_iso(device.last_seen or None),
-    }
+    return build_answer(
+        DeviceItem,
+        device,
+        state=row.state.word,
+        link=row.state.link,
+        labels=dict(device.all_labels),
+        enrolled=utc_iso(device.enrolled_at),
+        last_seen=utc_iso(device.last_seen or None),
+    )
 
 
 def show_assistant(state: AssistantState) -> dict[str, object]:

@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from gateway.bills.plans.declared import PlanTable
 from gateway.core.errors import Refusal
+from gateway.core.fields import build_answer
 from gateway.core.schemas import TEXT
 from gateway.devices.fleet.coverage import (
     STATES,
@@ -46,31 +47,26 @@ _ORDER = {
 def describe_fleet_row(row: FleetRow) -> dict[str, object]:
     device, machine = row.device, row.machine
     hostname = "" if device is None else device.hostname
-    return {
-        "id": row.id,
-        "state": row.state,
-        "link": row.link or None,
-        "covered": row.covered,
-        "away": row.is_away,
-        "causes": [
+    return build_answer(
+        FleetDeviceItem,
+        row,
+        link=row.link or None,
+        away=row.is_away,
+        causes=[
             {"state": state, "cause": cause or None, "words": repair_of_cause((state, cause)).words}
             for state, cause in row.causes
         ],
-        "device": None if device is None else device.id,
-        "expected": row.is_expected,
-        "hostname": hostname or ("" if machine is None else machine.hostname),
-        "serial": "" if machine is None else machine.serial,
-        "user": row.user,
-        "assigned_to": "" if machine is None else machine.user,
-        "team": row.team,
-        "os": row.os,
-        "system": row.system,
-        "agent_version": "" if device is None else device.agent_version,
-        "last_seen": utc_iso(row.last_seen),
-        "last_call": utc_iso(row.last_call),
-        "inventory_last_seen": None if machine is None else utc_iso(machine.last_seen),
-        "assistants": [show_assistant(state) for state in row.assistants],
-    }
+        device=None if device is None else device.id,
+        expected=row.is_expected,
+        hostname=hostname or ("" if machine is None else machine.hostname),
+        serial="" if machine is None else machine.serial,
+        assigned_to="" if machine is None else machine.user,
+        agent_version="" if device is None else device.agent_version,
+        last_seen=utc_iso(row.last_seen),
+        last_call=utc_iso(row.last_call),
+        inventory_last_seen=None if machine is None else utc_iso(machine.last_seen),
+        assistants=[show_assistant(state) for state in row.assistants],
+    )
 
 
 def _cause_filter_values(row: FleetRow) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.core.errors import Refusal
+from gateway.core.fields import build_answer
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
 from gateway.operations.files.applying import ApplyOutcome, FileDifference, How, apply_file_set
@@ -216,10 +217,7 @@ def _describe_outcome(outcome: ApplyOutcome, *, is_applied: bool) -> dict[str, A
 
 
 def _difference_fields(each: FileDifference) -> dict[str, str]:
-    return {
-        "action": each.action,
-        "kind": each.kind,
-        "name": each.name,
-        "words": each.words,
-        "text": each.text,
-    }
+    return build_answer(
+        DifferenceItem,
+        each,
+    )

@@ -95,20 +95,17 @@ class ChannelTest(RequestBody):
 
 
 def describe_channel(channel: ChannelState) -> dict[str, object]:
-    return {
-        "name": channel.name,
-        "type": channel.type,
-        "origin": "console" if channel.is_kept else "configuration",
-        "state": channel.state,
-        "reason": channel.reason or None,
-        "insights": channel.insights,
-        "waiting": channel.counts.waiting,
-        "sent": channel.counts.sent,
-        "failed": channel.counts.failed,
-        "oldest": None if channel.oldest is None else utc_iso(channel.oldest),
-        "critical": channel.critical,
-        "failing_since": None if channel.failing_since is None else utc_iso(channel.failing_since),
-    }
+    return build_answer(
+        ChannelStateItem,
+        channel,
+        origin="console" if channel.is_kept else "configuration",
+        reason=channel.reason or None,
+        waiting=channel.counts.waiting,
+        sent=channel.counts.sent,
+        failed=channel.counts.failed,
+        oldest=None if channel.oldest is None else utc_iso(channel.oldest),
+        failing_since=None if channel.failing_since is None else utc_iso(channel.failing_since),
+    )
 
 
 CHANNELS: List[ChannelState] = List(

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from gateway.core.fields import build_answer
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.monitoring.channel_trouble import strip_response_text
@@ -43,21 +44,18 @@ class ChosenNotifications(RequestBody):
 
 def describe_notification(row: Notification) -> dict[str, object]:
     notice = row.notice
-    return {
-        "id": row.id,
-        "notice": notice.id,
-        "channel": row.channel,
-        "number": row.number,
-        "state": row.state,
-        "kind": notice.kind,
-        "severity": notice.severity,
-        "title": notice.title,
-        "at": utc_iso(notice.at),
-        "attempts": row.attempts,
-        "not_before": utc_iso(row.not_before) if row.not_before else None,
-        "settled": None if row.settled is None else utc_iso(row.settled),
-        "error": row.error or None,
-    }
+    return build_answer(
+        NotificationItem,
+        row,
+        notice=notice.id,
+        kind=notice.kind,
+        severity=notice.severity,
+        title=notice.title,
+        at=utc_iso(notice.at),
+        not_before=utc_iso(row.not_before) if row.not_before else None,
+        settled=None if row.settled is None else utc_iso(row.settled),
+        error=row.error or None,
+    )
 
 
 NOTIFICATIONS: List[Notification] = List(

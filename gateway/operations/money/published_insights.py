@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from gateway.core.fields import build_answer
 from gateway.core.schemas import COUNT, TEXT, closed_object
 from gateway.http.address import key_call
 from gateway.http.answers import JSON
@@ -47,18 +48,13 @@ _OF_OPERATION = ("coverage", "delivery", "keys", "reliability")
 
 
 def describe_insight(insight: Insight) -> dict[str, object]:
-    return {
-        "id": insight.id,
-        "title": insight.title,
-        "description": insight.description,
-        "category": insight.category,
-        "link": web_link(insight.link),
-        "status": insight.status,
-        "effort": insight.effort,
-        "cost_impact": insight.cost_impact,
-        "created": format_seconds(insight.created),
-        "last_updated": format_seconds(insight.last_updated),
-    }
+    return build_answer(
+        InsightItem,
+        insight,
+        link=web_link(insight.link),
+        created=format_seconds(insight.created),
+        last_updated=format_seconds(insight.last_updated),
+    )
 
 
 def describe_for_people(insight: Insight) -> dict[str, object]:

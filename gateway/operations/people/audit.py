@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from gateway.core.fields import build_answer
 from gateway.http.lists import Filter, List, Sort, StoredRows
 from gateway.http.requests import Result
 from gateway.money.allocation.declared import AllocationTable
@@ -119,18 +120,9 @@ async def _target_names(registry: Registry, kind: str, ids: set[str]) -> Mapping
 
 def describe_audit(named: NamedRow) -> dict[str, object]:
     row = named.row
-    return {
-        "id": row.id,
-        "at": utc_iso(row.at),
-        "actor": row.actor,
-        "address": row.address,
-        "action": row.action,
-        "target": row.target,
-        "target_name": named.name,
-        "target_exists": named.exists,
-        "before": row.before,
-        "after": row.after,
-    }
+    return build_answer(
+        AuditItem, row, at=utc_iso(row.at), target_name=named.name, target_exists=named.exists
+    )
 
 
 _WORDS = ("actor", "action", "target")

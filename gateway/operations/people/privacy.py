@@ -23,6 +23,7 @@ from msgspec import UNSET, UnsetType
 
 from gateway.bills.plans.declared import PlanTable
 from gateway.core.errors import Refusal
+from gateway.core.fields import build_answer
 from gateway.core.schemas import TEXT
 from gateway.devices import states
 from gateway.http.answers import SLOW_S, UNCACHED
@@ -95,14 +96,7 @@ class ReceiptPlace:
 
     def described(self) -> Mapping[str, object]:
         until = None if self.until is None else utc_iso(self.until)
-        return {
-            "place": self.place,
-            "state": self.state,
-            "what": self.what,
-            "count": self.count,
-            "until": until,
-            "listed": list(self.listed),
-        }
+        return build_answer(ErasedPlace, self, until=until, listed=list(self.listed))
 
 
 class ErasedPlace(msgspec.Struct, kw_only=True):

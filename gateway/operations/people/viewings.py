@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from gateway.core.fields import build_answer
 from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, List, Sort, StoredRows
 from gateway.http.requests import Result
@@ -20,14 +21,7 @@ from spool.registry.viewings import Viewing
 
 
 def describe_viewing(row: Viewing) -> dict[str, object]:
-    return {
-        "day": row.day,
-        "viewer": row.viewer,
-        "user": row.person,
-        "face": row.face,
-        "page": row.page,
-        "reason": row.reason or None,
-    }
+    return build_answer(ViewingItem, row, user=row.person, reason=row.reason or None)
 
 
 VIEWINGS: List[Viewing] = List(

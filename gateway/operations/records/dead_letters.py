@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from gateway.core.fields import build_answer
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.normalise import billing
@@ -59,26 +60,11 @@ class Edit(RequestBody):
 
 
 def describe_dead(letter: DeadLetter) -> dict[str, object]:
-    return {
-        "id": letter.id,
-        "route": letter.route,
-        "number": letter.number,
-        "record_id": letter.record.id.hex(),
-        "error": letter.error,
-        "status": letter.status,
-        "at": utc_iso(letter.at),
-    }
+    return build_answer(DeadItem, letter, record_id=letter.record.id.hex(), at=utc_iso(letter.at))
 
 
 def describe_refusal(refusal: PartialRefusal) -> dict[str, object]:
-    return {
-        "route": refusal.route,
-        "first": refusal.first,
-        "last": refusal.last,
-        "count": refusal.count,
-        "words": refusal.words,
-        "at": utc_iso(refusal.at),
-    }
+    return build_answer(PartialRefusalItem, refusal, at=utc_iso(refusal.at))
 
 
 DEAD: List[DeadLetter] = List(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from gateway.core.fields import build_answer
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.monitoring.health import describe_nodes, describe_route
@@ -350,17 +351,7 @@ def describe_delivery(delivery: UnsettledDelivery) -> dict[str, object]:
     because a person must resolve it.
     """
     waits = delivery.state == OPEN and delivery.not_before > 0
-    return {
-        "id": delivery.id,
-        "route": delivery.route,
-        "first": delivery.first,
-        "last": delivery.last,
-        "state": delivery.state,
-        "replay": delivery.replay,
-        "attempts": delivery.attempts,
-        "not_before": utc_iso(delivery.not_before) if waits else None,
-        "last_error": delivery.last_error,
-    }
+    return build_answer(DeliveryItem, delivery, not_before=utc_iso(delivery.not_before) if waits else None)
 
 
 DELIVERIES: List[UnsettledDelivery] = List(

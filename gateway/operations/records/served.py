@@ -13,6 +13,7 @@ from typing import Annotated
 
 import msgspec
 
+from gateway.core.fields import build_answer
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.names import family_letters
 from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT
@@ -60,15 +61,13 @@ class ServedModel:
         return {kind: tokens - self.told[kind] for kind, tokens in self.served.items()}
 
     def shown(self) -> dict[str, object]:
-        return {
-            "model": self.name,
-            "servers": sorted(self.servers)[:MOST_NAMES],
-            "told_by": sorted(+self.told_by)[:MOST_NAMES],
-            "calls": self.calls,
-            "served": self.served,
-            "told": self.told,
-            "untold": self.untold,
-        }
+        return build_answer(
+            ModelOfServers,
+            self,
+            model=self.name,
+            servers=sorted(self.servers)[:MOST_NAMES],
+            told_by=sorted(+self.told_by)[:MOST_NAMES],
+        )
 
 
 class ServedDay:

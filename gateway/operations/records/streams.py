@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from gateway.core.fields import build_answer
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
@@ -43,14 +44,11 @@ class _Unknown:
 
 def describe_unknown(unknown: _Unknown) -> dict[str, object]:
     delivery = unknown.delivery
-    return {
-        "id": delivery.id,
-        "route": delivery.route,
-        "first": delivery.first,
-        "last": delivery.last,
-        "reason": delivery.reason,
-        "records": [record_to_json(record) for record in unknown.records[:SHOWN_RECORDS]],
-    }
+    return build_answer(
+        UnknownDeliveryItem,
+        delivery,
+        records=[record_to_json(record) for record in unknown.records[:SHOWN_RECORDS]],
+    )
 
 
 UNKNOWN: List[_Unknown] = List(
