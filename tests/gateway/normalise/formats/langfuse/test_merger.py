@@ -330,12 +330,12 @@ def test_the_window_is_bounded_by_number_and_bytes() -> None:
     for number in range(3, 5):
         merged(merger, create(f"g-{number}"), now=float(number))
     assert merger.exceeds_limits
-    (released,) = merger.release(now=5.0)
+    (released,) = merger.release_due_reports(now=5.0)
     assert [record.request_id for record in records(released)] == ["g-0", "g-1"]
     assert len(merger) == 3
     small = merger_of(max_bytes=1)
     merged(small, create())
-    assert 1 == len(small.release(now=0.0))
+    assert 1 == len(small.release_due_reports(now=0.0))
 
 
 @pytest.mark.parametrize("bound", [{"max_reports": 3}, {"max_bytes": 600}])
