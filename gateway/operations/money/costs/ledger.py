@@ -73,10 +73,6 @@ class OneFrozenRates(msgspec.Struct, kw_only=True):
     ]
 
 
-class ThawRatesAnswer(msgspec.Struct, kw_only=True):
-    pass
-
-
 class RepriceResult(msgspec.Struct, kw_only=True):
     since: Annotated[str, words("The start of the recalculated time."), example("2026-11-20T00:00:00+00:00")]
     price_book: Annotated[str, words("The name of the price list."), example("genai-prices-0.2.3-2026-11-27")]
@@ -158,7 +154,6 @@ async def freeze_rates(request: OperatorRequest[MoneyServices, FreezeRates]) -> 
     "/ledger/rates/{month}",
     MODIFY_BILLING,
     "Unfreeze the exchange rates of a month",
-    answers=ThawRatesAnswer,
 )
 async def thaw_rates(request: OperatorRequest[MoneyServices, None]) -> Result:
     """Unfreeze the exchange rates of a month, so that the configuration and its rates file apply again."""
