@@ -16,11 +16,11 @@ from spool.errors import Invalid
 
 
 def report(path: Path) -> object:
-    from gateway.bills.statements.importing import open_report, read_reports
+    from gateway.bills.statements.importing import describe_report_file, read_reports
     from gateway.configuration.sections import ReconciliationSettings
 
     settings = ReconciliationSettings()
-    file = open_report(path, most=settings.max_file_bytes, now=1_790_812_800.0)
+    file = describe_report_file(path, most=settings.max_file_bytes, now=1_790_812_800.0)
     return [each.read for each in read_reports([file], source=None, account=None, most=settings.max_rows)]
 
 
@@ -34,10 +34,10 @@ def page(path: Path) -> object:
 
 
 def seats(path: Path) -> object:
-    from gateway.bills.plans.seat_lists import read_bounded, read_list
+    from gateway.bills.plans.seat_lists import parse_seat_list, read_bounded
 
     with path.open("rb") as file:
-        return len(read_list(path.name, read_bounded(file, path.name)))
+        return len(parse_seat_list(path.name, read_bounded(file, path.name)))
 
 
 def machines(path: Path) -> object:
@@ -50,10 +50,10 @@ def machines(path: Path) -> object:
 
 
 def names(path: Path) -> object:
-    from gateway.bills.plans.seat_lists import read_bounded, read_names
+    from gateway.bills.plans.seat_lists import parse_user_names, read_bounded
 
     with path.open("rb") as file:
-        return len(read_names(path.name, read_bounded(file, path.name)))
+        return len(parse_user_names(path.name, read_bounded(file, path.name)))
 
 
 def people(path: Path) -> object:

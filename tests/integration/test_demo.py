@@ -377,7 +377,7 @@ async def reconciled(directory: Path) -> list[Reconciliation]:
         sources = StatementSources(
             ledger=ledger, log=spool.log, prices=PriceBook.load, statements=registry.statements
         )
-        months = await Reconciler(sources, FakeClock(NOON)).look()
+        months = await Reconciler(sources, FakeClock(NOON)).reconcile_recent_months()
         return [found for month in months for found in month.providers]
     finally:
         await registry.close()

@@ -43,7 +43,7 @@ _BASIS = Derived(name="basis", label="basis", sources=(), value=lambda _: COUNTE
 _Place = tuple[int, Group]  # place of an amount in a report: index of its period, and its group
 
 
-async def billed_beside(
+async def billed_cost_details(
     ledger: Ledger, query: CostQuery, now: float, *, states_alone: bool = False
 ) -> dict[str, object]:
     """
@@ -78,7 +78,7 @@ async def billed_beside(
         **fields,
         "unallocated": money.text(sum(reasons.values())),
         "by_reason": {reason: money.text(amount) for reason, amount in sorted(reasons.items()) if amount},
-        "without_statement": await _counted_without_bill(ledger, query, bill_days),
+        "without_statement": await _counted_cost_without_bill(ledger, query, bill_days),
         "sources": _newest_sources([day for day in stored_days if day.source and not day.corrects]),
         "foreign": dict(sorted(foreign.items())),
     }
@@ -93,12 +93,12 @@ def _count_day_states(billed_days: Sequence[BilledDay], days: Sequence[int]) -> 
     states: dict[int, set[str]] = defaultdict(set)
     for day in billed_days:
         states[day.day].add(day.state)
-    counts = Counter(_least_final(states[day]) if day in states else OPEN for day in days)
+    counts = Counter(_least_final_state(states[day]) if day in states else OPEN for day in days)
     shown = (CLOSED, PROVISIONAL, OPEN, *([FROZEN] if counts[FROZEN] else []))
     return {state: counts[state] for state in shown}
 
 
-def _least_final(states: set[str]) -> str:
+def _least_final_state(states: set[str]) -> str:
     return next(state for state in (PROVISIONAL, CLOSED, FROZEN) if state in states)
 
 
@@ -113,7 +113,7 @@ def _newest_sources(billed_days: Sequence[BilledDay]) -> list[dict[str, str]]:
     ]
 
 
-async def _counted_without_bill(
+async def _counted_cost_without_bill(
     ledger: Ledger, query: CostQuery, billed_days: Sequence[BilledDay]
 ) -> list[dict[str, str]]:
     billed_places = {(day.provider, day.day) for day in billed_days}
@@ -167,7 +167,7 @@ class WithMissing:
         billed = await self._asked.costs(plain)
         parts = [
             await self._asked.costs(part)
-            for part in _counted_queries(plain, await self._billed_sellers_by_day(plain))
+            for part in _unbilled_cost_queries(plain, await self._billed_sellers_by_day(plain))
         ]
         filled_rows, counted = await asyncio.to_thread(
             _merge_billed_and_counted, billed, parts, starts, query.top
@@ -200,7 +200,7 @@ def _merge_billed_and_counted(
     amount = 0
     for row in chain.from_iterable(counted):
         rows_by_group.setdefault((bisect_right(starts, row.start) - 1, row.group), []).append(
-            _keep_only_money(row)
+            _row_with_only_money(row)
         )
         amount += money.units(row.cost)
     largest = _largest_groups(rows_by_group, top)
@@ -210,33 +210,33 @@ def _merge_billed_and_counted(
         shown.setdefault((start_index, named), []).extend(rows)
     together = [
         combine_rows(rows, start=starts[start_index], group=group)
-        for (start_index, group), rows in sort_in_steps(shown.items(), key=_place_order)
+        for (start_index, group), rows in sort_in_steps(shown.items(), key=_place_sort_key)
     ]
     return together, amount
 
 
-def _counted_queries(query: CostQuery, sellers: Mapping[int, frozenset[str]]) -> Iterator[CostQuery]:
+def _unbilled_cost_queries(query: CostQuery, sellers: Mapping[int, frozenset[str]]) -> Iterator[CostQuery]:
     days = range(int(query.since.timestamp()) // DAY_S * DAY_S, int(query.until.timestamp()), DAY_S)
     nobody = frozenset[str]()
     for billed, run in groupby(days, key=lambda day: sellers.get(day, nobody)):
         first, *later_days = run
         low = datetime.fromtimestamp(first, UTC)
         high = datetime.fromtimestamp((later_days or [first])[-1] + DAY_S, UTC)
-        derived = {**query.derived, _BASIS.name: _BASIS, _BILLED: _has_bill(billed)}
+        derived = {**query.derived, _BASIS.name: _BASIS, _BILLED: _billed_seller_dimension(billed)}
         span = replace(query, since=max(query.since, low), until=min(query.until, high))
         counted = replace(span, arranged=0, derived=derived, measures=("cost",))
         yield narrow_query(counted, include={}, exclude={_BILLED: (_YES,)}) if billed else counted
 
 
-def _has_bill(sellers: Collection[str]) -> Derived:
-    def value(values: tuple[str, ...]) -> str:
+def _billed_seller_dimension(sellers: Collection[str]) -> Derived:
+    def yes_if_billed(values: tuple[str, ...]) -> str:
         source, provider, model = values
         return _YES if find_seller(source, provider, model) in sellers else ""
 
-    return Derived(name=_BILLED, label="", sources=("source", "provider", "model"), value=value)
+    return Derived(name=_BILLED, label="", sources=("source", "provider", "model"), value=yes_if_billed)
 
 
-def _keep_only_money(row: CostRow) -> CostRow:
+def _row_with_only_money(row: CostRow) -> CostRow:
     """Return a row with only its money. Its calls are removed, because billed rows have no calls."""
     blank = combine_rows([], start=row.start, group=row.group)
     return msgspec.structs.replace(blank, cost=row.cost, unconverted=row.unconverted)
@@ -255,6 +255,6 @@ def _largest_groups(
     return {*largest, *unknown}
 
 
-def _place_order(item: tuple[_Place, Sequence[CostRow]]) -> tuple[int, list[str]]:
+def _place_sort_key(item: tuple[_Place, Sequence[CostRow]]) -> tuple[int, list[str]]:
     (start_index, group), _ = item
     return start_index, [value or "" for value in group]

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from gateway.bills.billed.bill import Bill, BillSides, build_bill
-from gateway.bills.billed.closing import Invoice, MonthFigures, closed_id, day_digest
+from gateway.bills.billed.closing import Invoice, MonthFigures, closed_month_id, day_digest
 from gateway.bills.billed.layers import (
     Base,
     DividedDay,
@@ -27,12 +27,17 @@ from gateway.bills.billed.layers import (
     dated_refunds,
     divide_day,
     divide_refunds,
+    refunds_billed_later,
     split_by_corrected_day,
-    to_billed_later,
 )
 from gateway.bills.billed.restating import BilledLater, FrozenMonths, Made, read_month_figures
 from gateway.bills.months import CalendarMonth
-from gateway.bills.reconciliation.counting import TokenPrices, counted_use, find_seller, group_uses_by_seller
+from gateway.bills.reconciliation.counting import (
+    TokenPrices,
+    find_seller,
+    group_uses_by_seller,
+    to_counted_use,
+)
 from gateway.bills.reconciliation.gathering import (
     StatementSources,
     average_rate,
@@ -68,7 +73,7 @@ class _Month:
     # earlier months with calls that the bills of this month correct, by month name
     earlier: dict[str, _Month] = field(default_factory=dict)
 
-    def read_at(self, provider: str, source: str, day: int) -> float:
+    def newest_import_at(self, provider: str, source: str, day: int) -> float:
         times = [
             info.imported_at
             for info in self.infos
@@ -80,7 +85,7 @@ class _Month:
 
 
 class Biller:
-    """Calculates billed costs. `run` loops in the background; `make` calculates one month now."""
+    """Calculates billed costs. `run` loops in the background; `recalculate_month` calculates one month now."""
 
     def __init__(
         self, sources: StatementSources, clock: Clock, layers: Callable[[], LayerRules] = LayerRules
@@ -101,7 +106,7 @@ class Biller:
         """
         while True:
             try:
-                await self.look()
+                await self.recalculate_changed_months()
             except SpoolError as error:
                 _log.warning(
                     "calculating billed costs failed and will be retried: %s",
@@ -110,7 +115,7 @@ class Biller:
                 )
             await asyncio.sleep(LOOK_S)
 
-    async def look(self) -> int:
+    async def recalculate_changed_months(self) -> int:
         """
         Recalculate months with changed bills, owners or rates. This month and the previous month are also
         recalculated once an hour. Return the number of changed days.
@@ -141,21 +146,23 @@ class Biller:
         return changed
 
     async def _recalculate_if_changed(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> int:
-        mark = self._inputs_mark(month, infos)
+        mark = self._month_inputs_fingerprint(month, infos)
         rates = await asyncio.to_thread(self._month_rates, month)
         if self._marks.get(month.name) == (mark, rates) or not await self._sources.ledger.is_complete():
             return 0
-        changed = await self.make(month)
-        mark = self._inputs_mark(month, infos)
+        changed = await self.recalculate_month(month)
+        mark = self._month_inputs_fingerprint(month, infos)
         self._marks[month.name] = mark, await asyncio.to_thread(self._month_rates, month)
         return changed
 
-    def _inputs_mark(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> object:
+    def _month_inputs_fingerprint(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> object:
         this = CalendarMonth.at(self._clock.now())
         later = [CalendarMonth.of(name) for name, theirs in self._earlier.items() if month in theirs]
         months = (month, *self._earlier.get(month.name, ()), *later)
         within = [
-            repr(info) for info in infos if any(_is_within(info, calendar_month) for calendar_month in months)
+            repr(info)
+            for info in infos
+            if any(_overlaps_month(info, calendar_month) for calendar_month in months)
         ]
         hour = int(self._clock.now()) // EVERY_S if month.end > this.previous.start else 0
         closed = [
@@ -168,7 +175,7 @@ class Biller:
 
     def _layer_rules(self, provider: str, month: CalendarMonth) -> LayerRules:
         """Return the layer rules of a bill. A closed month keeps the rules with which it was closed."""
-        closed = self._sources.closed_months().get(closed_id(provider, month.name))
+        closed = self._sources.closed_months().get(closed_month_id(provider, month.name))
         return self.layers() if closed is None else LayerRules(**closed.get("layers", {}))
 
     def _month_rates(self, month: CalendarMonth) -> Sequence[int | None]:
@@ -177,18 +184,20 @@ class Biller:
             return ()
         return [rates(currency, CURRENCY, day) for currency in currencies for day in month.days]
 
-    async def make(self, month: CalendarMonth) -> int:
+    async def recalculate_month(self, month: CalendarMonth) -> int:
         """Calculate all bills of a month. Return the number of changed days."""
         async with self._turn:
             return await self._recalculate_month(month)
 
-    async def figures(self, month: CalendarMonth, provider: str, invoices: Sequence[Invoice]) -> MonthFigures:
+    async def recalculate_figures(
+        self, month: CalendarMonth, provider: str, invoices: Sequence[Invoice]
+    ) -> MonthFigures:
         """Recalculate a month, and return the sums of a provider's bills."""
         async with self._turn:
             await self._recalculate_month(month)
             return await self._month_figures(month, provider, invoices)
 
-    async def close(
+    async def close_month(
         self,
         month: CalendarMonth,
         provider: str,
@@ -200,7 +209,7 @@ class Biller:
             await self._recalculate_month(month)
             figures = await self._month_figures(month, provider, invoices)
             await keep(figures)
-            await (await self._read_frozen_months(month)).settle()
+            await (await self._read_frozen_months(month)).finish_closing_and_reopening()
         return figures
 
     async def _month_figures(
@@ -234,7 +243,7 @@ class Biller:
             )
         return Fraction(last, SCALE)
 
-    async def reopen(self, month: CalendarMonth, forget: Callable[[], Awaitable[None]]) -> None:
+    async def reopen_month(self, month: CalendarMonth, forget: Callable[[], Awaitable[None]]) -> None:
         """
         Reopen a closed month. `forget` deletes the stored closing; if it raises, the month stays closed.
         """
@@ -244,23 +253,25 @@ class Biller:
 
     async def _read_frozen_months(self, month: CalendarMonth) -> FrozenMonths:
         sources = self._sources
-        return await FrozenMonths(sources.ledger, month, sources.closed_months(), self._clock.now()).read()
+        return await FrozenMonths(
+            sources.ledger, month, sources.closed_months(), self._clock.now()
+        ).load_stored_days()
 
     async def _recalculate_month(self, month: CalendarMonth) -> int:
         sources, now = self._sources, self._clock.now()
         await sources.ledger.catch_up(sources.log)
         known = await sources.statements.statements()
-        infos = [info for info in known if _is_within(info, month)]
+        infos = [info for info in known if _overlaps_month(info, month)]
         frozen = await self._read_frozen_months(month)
         if not infos and not frozen.days:
-            return await frozen.settle()
+            return await frozen.finish_closing_and_reopening()
         read = _Month(month, infos, TokenPrices(await asyncio.to_thread(sources.prices)))
         if infos:
-            await self._read_counted_uses(read, now)
+            await self._load_counted_uses(read, now)
         bills = [await self._read_bill(read, name, now) for name in sorted({info.provider for info in infos})]
         rules = {bill.provider: self._layer_rules(bill.provider, month) for bill in bills}
         bases = await self._usage_money_by_provider(
-            read, [bill for bill in bills if rules[bill.provider].of_month(bill)]
+            read, [bill for bill in bills if rules[bill.provider].needs_month_usage(bill)]
         )
         changed = 0
         for day in month.days:
@@ -279,30 +290,35 @@ class Biller:
                     base = bases[bill.provider]
                     divided = await asyncio.to_thread(divide, month=base)
                 billed_days += await frozen.days_to_store(
-                    self._billed_day(read, bill, day, divided), divided.sums
+                    self._build_billed_day(read, bill, day, divided), divided.sums
                 )
             present = [bill.provider for bill in of_day]
-            await frozen.note_without_bill(day, present)
+            await frozen.note_day_without_bill(day, present)
             changed += await sources.ledger.put_billed(billed_days) if billed_days else 0
-            for provider in frozen.gone(day, present):
+            for provider in frozen.providers_that_lost_bill(day, present):
                 await sources.ledger.drop_billed(day, provider)
                 changed += 1
         self._earlier[month.name] = tuple(earlier_day.month for earlier_day in read.earlier.values())
-        later = {name: await self._later_refunds(read, name, known) for name in sorted(frozen.restated)}
-        entries = await frozen.entries(later)
+        later = {
+            name: await self._read_later_refunds(read, name, known)
+            for name in sorted(frozen.restated_providers)
+        }
+        entries = await frozen.build_correction_entries(later)
         changed += await sources.ledger.put_billed(entries) if entries else 0
-        return changed + await (await self._read_frozen_months(month)).settle()
+        return changed + await (await self._read_frozen_months(month)).finish_closing_and_reopening()
 
-    async def _later_refunds(
+    async def _read_later_refunds(
         self, read: _Month, provider: str, infos: Sequence[StatementInfo]
     ) -> list[BilledLater]:
         later_infos = [info for info in infos if info.provider == provider and info.end > read.month.end]
         later_rows: list[BilledLater] = []
         month, until = CalendarMonth.at(read.month.end), max((info.end for info in later_infos), default=0)
         while month.start < until:
-            within = [info for info in later_infos if _is_within(info, month)]
+            within = [info for info in later_infos if _overlaps_month(info, month)]
             bill = await self._read_bill(_Month(month, within, read.prices), provider, self._clock.now())
-            later_rows += to_billed_later(row for day in bill.states for row in bill.amounts.get(day, ()))
+            later_rows += refunds_billed_later(
+                row for day in bill.states for row in bill.amounts.get(day, ())
+            )
             month = CalendarMonth.at(month.end)
         return later_rows
 
@@ -321,7 +337,7 @@ class Biller:
         bills: dict[str, tuple[_Month, Bill]] = {read.month.name: (read, bill)}
         for name in sorted({CalendarMonth.at(at).name for row in rows for at in corrected_days(row)}):
             if name not in bills:
-                earlier = await self._earlier_month(read, name, infos)
+                earlier = await self._load_earlier_month(read, name, infos)
                 bills[name] = earlier, await self._read_bill(earlier, bill.provider, now, refunds=rows)
             for use in bills[name][0].counted.get(bill.provider, ()):
                 worth[use.day] += sum(use.values.values())
@@ -341,15 +357,15 @@ class Biller:
             )
         return refund_shares
 
-    async def _earlier_month(self, read: _Month, name: str, infos: Sequence[StatementInfo]) -> _Month:
+    async def _load_earlier_month(self, read: _Month, name: str, infos: Sequence[StatementInfo]) -> _Month:
         if name not in read.earlier:
             month = CalendarMonth.of(name)
-            within = [info for info in infos if _is_within(info, month)]
+            within = [info for info in infos if _overlaps_month(info, month)]
             read.earlier[name] = _Month(month, within, read.prices)
-            await self._read_counted_uses(read.earlier[name], self._clock.now())
+            await self._load_counted_uses(read.earlier[name], self._clock.now())
         return read.earlier[name]
 
-    async def _read_counted_uses(self, read: _Month, now: float) -> None:
+    async def _load_counted_uses(self, read: _Month, now: float) -> None:
         for day in read.month.days:
             if day > now:
                 break
@@ -401,7 +417,7 @@ class Biller:
         sums = await self._sources.ledger.whole_sums_of_day(day)
         return await asyncio.to_thread(_uses_by_seller, sums, read.prices)
 
-    def _billed_day(self, read: _Month, bill: Bill, day: int, divided: DividedDay) -> BilledDay:
+    def _build_billed_day(self, read: _Month, bill: Bill, day: int, divided: DividedDay) -> BilledDay:
         source, state = bill.sources[day], bill.states[day]
         foreign = bill.foreign.get(day, {})
         return BilledDay(
@@ -416,7 +432,7 @@ class Biller:
                 *map(_sort_amounts, (divided.reasons, divided.accrued, foreign)),
             ),
             source=source,
-            read_at=read.read_at(bill.provider, source, day),
+            read_at=read.newest_import_at(bill.provider, source, day),
             made_at=self._clock.now(),
             reasons=divided.reasons,
             accrued=divided.accrued,
@@ -428,7 +444,7 @@ def _sort_amounts(amounts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(amounts.items())
 
 
-def _is_within(info: StatementInfo, month: CalendarMonth) -> bool:
+def _overlaps_month(info: StatementInfo, month: CalendarMonth) -> bool:
     return info.start < month.end and info.end > month.start
 
 
@@ -439,6 +455,6 @@ def _uses_by_seller(
     for usage_sum in sums:
         dimensions = usage_sum.dimensions
         uses_by_seller[find_seller(dimensions.source, dimensions.provider, dimensions.model)].append(
-            (dimensions, counted_use(usage_sum, prices))
+            (dimensions, to_counted_use(usage_sum, prices))
         )
     return uses_by_seller

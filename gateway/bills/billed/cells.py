@@ -99,7 +99,7 @@ class DayCalls:
             known_regions = bill.token_regions if isinstance(row, BilledTokens) else bill.money_regions
             region = ELSEWHERE if model in known_regions else ""
         return BilledCell(
-            key=bill.keys.billed_key(row) if bill.keys.any else "",
+            key=bill.keys.billed_key(row) if bill.keys.has_matches else "",
             model=model,
             tier=None if row.tier is None else normalize_tier(row.tier),
             region=region,
@@ -109,7 +109,7 @@ class DayCalls:
     def call_values_of_key(self, key: str) -> Mapping[Dimensions, int]:
         return _weights_by_dimensions(self._by_model.get((key, ""), ()), WHOLE) if key else {}
 
-    def beside(self, row: BilledMoney, kind: str) -> tuple[Mapping[Dimensions, int], str]:
+    def service_weights_and_basis(self, row: BilledMoney, kind: str) -> tuple[Mapping[Dimensions, int], str]:
         """
         Return the weights of calls for an amount that is not for tokens, and the basis of its division.
 
@@ -124,9 +124,9 @@ class DayCalls:
         if any(used.values()):
             return used, VALUE
         keys = self._bill.keys
-        return self.call_values_of_key(keys.billed_key(row) if keys.any else ""), SHARED
+        return self.call_values_of_key(keys.billed_key(row) if keys.has_matches else ""), SHARED
 
-    def place(self, cell: BilledCell) -> CellCalls:
+    def calls_of_cell(self, cell: BilledCell) -> CellCalls:
         cell_calls = self._known.get(cell)
         if cell_calls is None:
             cell_calls = self._known[cell] = self._find_calls(cell)
@@ -172,7 +172,7 @@ def _weights_by_dimensions(
     Return the weights of rows: tokens of one meter. For several meters, the weights are the value of their
     tokens, or the number of tokens if one of the meters has no price.
     """
-    meters = _meters_in(meter)
+    meters = _expand_pooled_meter(meter)
     is_worth = meter not in METERS and all(
         name in use.values for _, use in rows for name in meters if use.tokens.get(name)
     )
@@ -183,10 +183,10 @@ def _weights_by_dimensions(
 
 
 def _sum_tokens(rows: Sequence[tuple[Dimensions, CountedUse]], meter: str) -> int:
-    return sum(use.tokens.get(name, 0) for _, use in rows for name in _meters_in(meter))
+    return sum(use.tokens.get(name, 0) for _, use in rows for name in _expand_pooled_meter(meter))
 
 
-def _meters_in(meter: str) -> Sequence[str]:
+def _expand_pooled_meter(meter: str) -> Sequence[str]:
     return (meter,) if meter in METERS else POOLED.get(meter, METERS)
 
 
@@ -244,10 +244,10 @@ def match_calls_to_parts(calls: DayCalls, parts: Sequence[tuple[BilledCell, int 
     exact_quantities: dict[BilledCell, int] = defaultdict(int)
     # billed quantities by cell, only where a level such as the key or the region was ignored
     pooled_quantities: dict[BilledCell, int] = defaultdict(int)
-    places = [calls.place(cell) for cell, _ in parts]
+    places = [calls.calls_of_cell(cell) for cell, _ in parts]
     for cell, quantity in dict.fromkeys(parts):
         if quantity is not None:
-            matched_cell = calls.place(cell).matched_cell
+            matched_cell = calls.calls_of_cell(cell).matched_cell
             side = exact_quantities if matched_cell == cell else pooled_quantities
             side[matched_cell] += quantity
     placed_cells = []

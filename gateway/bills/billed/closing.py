@@ -100,7 +100,7 @@ class MonthFigures:
     restated: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def billed(self) -> int:
+    def billed_total(self) -> int:
         return sum(self.by_charge.values())
 
     @property
@@ -112,26 +112,27 @@ class MonthFigures:
         return 0 if self.by_charge.get(TAX) else sum(invoice.tax for invoice in self.invoices)
 
     @property
-    def gap(self) -> int:
-        return self.invoiced_total - self.billed - self.tax
+    def invoice_gap(self) -> int:
+        return self.invoiced_total - self.billed_total - self.tax
 
     @property
-    def rounding(self) -> int:
+    def rounding_gap(self) -> int:
         """Return the gap if rounding by at most half a cent per invoice line explains it, else 0."""
         tolerance = sum(invoice.half_cent * invoice.lines for invoice in self.invoices)
-        return self.gap if abs(self.gap) <= tolerance else 0
+        return self.invoice_gap if abs(self.invoice_gap) <= tolerance else 0
 
     @property
-    def difference(self) -> int:
-        return self.gap - self.rounding
+    def unexplained_gap(self) -> int:
+        return self.invoice_gap - self.rounding_gap
 
     def problems(self) -> list[str]:
         """Return the reasons against closing the month, as texts for people."""
         problem_texts = []
-        if self.difference:
+        if self.unexplained_gap:
             problem_texts.append(
                 f"the invoices total {_format_dollars(self.invoiced_total)}, but the bills total "
-                f"{_format_dollars(self.billed + self.tax)}; {_format_dollars(self.difference)} is unexplained"
+                f"{_format_dollars(self.billed_total + self.tax)}; "
+                f"{_format_dollars(self.unexplained_gap)} is unexplained"
             )
         for state, problem in (("provisional", "may still change"), ("open", "have no bill")):
             if self.days.get(state):
@@ -139,7 +140,7 @@ class MonthFigures:
         return problem_texts
 
 
-def closed_id(provider: str, month: str) -> str:
+def closed_month_id(provider: str, month: str) -> str:
     return f"{provider}:{month}"
 
 
@@ -156,7 +157,7 @@ def parse_invoice(fields: Mapping[str, Any]) -> Invoice:
         raise Invalid(f"lines must be a number from 1 to {MAX_LINES}")
     return Invoice(
         provider=providers.canonical_name(check_text("provider", fields["provider"], MAX_TEXT)),
-        month=month_name(fields["month"]),
+        month=parse_month_name(fields["month"]),
         number=check_text("number", fields["number"], MAX_TEXT),
         account=optional_text("account", fields.get("account") or "", MAX_TEXT),
         issued=_check_issue_day(fields.get("issued") or ""),
@@ -182,7 +183,7 @@ def invoice_document(invoice: Invoice) -> dict[str, Any]:
     }
 
 
-def month_name(text: str) -> str:
+def parse_month_name(text: str) -> str:
     try:
         return date.fromisoformat(f"{text}-01").strftime("%Y-%m")
     except ValueError:
@@ -194,11 +195,11 @@ def figures_document(figures: MonthFigures) -> dict[str, Any]:
     return {
         "provider": figures.provider,
         "month": figures.month,
-        "billed": money.text(figures.billed),
+        "billed": money.text(figures.billed_total),
         "invoiced": money.text(figures.invoiced_total),
         "tax": money.text(figures.tax),
-        ROUNDING: money.text(figures.rounding),
-        DIFFERENCE: money.text(figures.difference),
+        ROUNDING: money.text(figures.rounding_gap),
+        DIFFERENCE: money.text(figures.unexplained_gap),
         "by_charge": _amount_texts(figures.by_charge),
         "by_reason": _amount_texts(figures.by_reason),
         "days": dict(figures.days),

@@ -109,28 +109,28 @@ class RowRules:
         }
 
 
-def add_rows(sums_by_day: Sums, text: bytes, rules: RowRules) -> None:
+def add_json_rows(sums_by_day: Sums, text: bytes, rules: RowRules) -> None:
     """Add the rows of one hour, given as JSON objects separated by commas."""
     for row in _rows.decode(b"[" + text + b"]"):
         if str(row.get("resource/id", "")).startswith(OWN_ROWS):
             continue
         dimensions, charge = _row_dimensions(row, rules), _CHARGES.get(row.get("lineitem/type", ""), USAGE)
         days, seconds = _days_with_seconds(row)
-        is_of_node = bool(rules.nodes) and _is_about_known_node(own_columns(dimensions), rules.nodes)
+        is_of_node = bool(rules.nodes) and _is_about_known_node(columns_from_tags(dimensions), rules.nodes)
         amounts = _amounts_by_mask(row) or ({sum(_CHAINS): 0} if is_of_node else {})
         for mask, amount in amounts.items():
-            row_key = dimensions, charge, _add_invoiced_if_closed(mask, is_closed=rules.is_closed)
+            row_key = dimensions, charge, _with_invoiced_if_closed(mask, is_closed=rules.is_closed)
             for day, part in zip(days, divide_in_sequence(amount, seconds), strict=True):
                 if part or is_of_node:
                     _add_to_day(sums_by_day, day, row_key, part, rules.nodes)
 
 
-def mask_for_equal_amounts(*, is_closed: bool) -> int:
+def mask_of_all_cost_types(*, is_closed: bool) -> int:
     """Return the bit mask of an amount that is the same in all cost types."""
-    return _add_invoiced_if_closed(sum(_CHAINS), is_closed=is_closed)
+    return _with_invoiced_if_closed(sum(_CHAINS), is_closed=is_closed)
 
 
-def _add_invoiced_if_closed(mask: int, *, is_closed: bool) -> int:
+def _with_invoiced_if_closed(mask: int, *, is_closed: bool) -> int:
     return mask | INVOICED if is_closed and mask & _LAST else mask
 
 
@@ -141,7 +141,7 @@ def build_day_sums(totals: Mapping[Place, int], divided: Collection[Dimensions] 
     of a row.
     """
     sums = []
-    for (dimensions, charge, mask), amount in _merge_small_sets(totals, MAX_SETS).items():
+    for (dimensions, charge, mask), amount in _merge_small_dimension_sets(totals, MAX_SETS).items():
         owned = SHARED if dimensions in divided else EXACT
         basis = owned if _has_owner(dimensions) else UNALLOCATED
         if amount:
@@ -158,10 +158,12 @@ def _add_to_day(sums_by_day: Sums, day: int, row_key: Place, part: int, nodes: C
     is_new = row_key not in sums
     sums[row_key] += part
     if is_new and len(sums) % FOLD_AT == 0:
-        sums_by_day[day] = _merge_small_sets(sums, 2 * MAX_SETS, nodes)
+        sums_by_day[day] = _merge_small_dimension_sets(sums, 2 * MAX_SETS, nodes)
 
 
-def _merge_small_sets(sums: Mapping[Place, int], limit: int, nodes: Collection[str] = ()) -> Counter[Place]:
+def _merge_small_dimension_sets(
+    sums: Mapping[Place, int], limit: int, nodes: Collection[str] = ()
+) -> Counter[Place]:
     """
     Keep the sums of the largest sets and merge the others.
 
@@ -173,11 +175,13 @@ def _merge_small_sets(sums: Mapping[Place, int], limit: int, nodes: Collection[s
     for (dimensions, _, _), amount in sums.items():
         sizes[dimensions] += abs(amount)
     largest = sorted(sizes, key=lambda group: (-sizes[group], group))
-    joint = {dimensions: _without_tags(dimensions) for dimensions in largest[limit:]}
+    joint = {dimensions: _with_row_tags_only(dimensions) for dimensions in largest[limit:]}
     if len(set(joint.values())) * FEW_OF > len(joint):
-        joint = {dimensions: _merged_dimensions(dimensions, nodes) for dimensions in joint}
+        joint = {dimensions: _dimensions_to_merge_into(dimensions, nodes) for dimensions in joint}
     if len(set(joint.values())) > limit:
-        joint = {dimensions: _merged_dimensions(dimensions, nodes, is_last=True) for dimensions in joint}
+        joint = {
+            dimensions: _dimensions_to_merge_into(dimensions, nodes, is_last=True) for dimensions in joint
+        }
     together: Counter[Place] = Counter()
     for (dimensions, charge, mask), amount in sums.items():
         shown = joint.get(dimensions, dimensions)
@@ -240,20 +244,20 @@ def _row_dimensions(row: Mapping[str, Any], rules: RowRules) -> Dimensions:
     )
 
 
-def _without_tags(dimensions: Dimensions) -> Dimensions:
+def _with_row_tags_only(dimensions: Dimensions) -> Dimensions:
     row_tags = {
         name: value for name, value in json.loads(dimensions.tags).items() if name.startswith(ROW_TAG)
     }
     return dimensions._replace(tags=json.dumps(row_tags, sort_keys=True))
 
 
-def _merged_dimensions(
+def _dimensions_to_merge_into(
     dimensions: Dimensions, nodes: Collection[str], *, is_last: bool = False
 ) -> Dimensions:
     """
     Return the dimensions under which small sets are merged. With `is_last`, they have no region and no service.
     """
-    columns = own_columns(dimensions)
+    columns = columns_from_tags(dimensions)
     is_of_node = _is_about_known_node(columns, nodes)
     names = ["origin", "connection", *([] if is_last else ["service"])]
     names += ["cluster", "account", "resource"] if is_of_node else []
@@ -268,7 +272,7 @@ def _merged_dimensions(
     return joint._replace(team=team, user=user)
 
 
-def own_columns(dimensions: Dimensions) -> Mapping[str, str]:
+def columns_from_tags(dimensions: Dimensions) -> Mapping[str, str]:
     """Return the row's own columns, which are stored as tags with a prefix."""
     tags = json.loads(dimensions.tags or "{}")
     return {name.removeprefix(ROW_TAG): value for name, value in tags.items() if name.startswith(ROW_TAG)}

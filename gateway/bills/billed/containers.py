@@ -18,9 +18,9 @@ from gateway.bills.billed.connection_rows import (
     Place,
     RowRules,
     billing_dimensions,
-    mask_for_equal_amounts,
+    columns_from_tags,
+    mask_of_all_cost_types,
     node_id,
-    own_columns,
 )
 from gateway.bills.billed.spreading import divide_by_weights
 from gateway.clusters.usage.usage import CPU, GPU, MEMORY, Amounts, DayUsage, UsagePlace
@@ -57,28 +57,28 @@ class ClusterDay:
     had: Mapping[str, int]
     nodes: Mapping[str, str]
 
-    def weights(self, node: str) -> Mapping[str, int]:
+    def usage_value_by_workload(self, node: str) -> Mapping[str, int]:
         """Return the value of usage by workload, on a node or on all nodes."""
         if node:
             return self.used.get(node, {})
         return {key: worth for places in self.used.values() for key, worth in places.items()}
 
-    def whole(self, node: str) -> int:
+    def capacity_value(self, node: str) -> int:
         """
         Return the value of a node's capacity, or of all nodes. It is never less than the value of the usage.
         """
         if node:
             return max(sum(self.used.get(node, {}).values()), self.had.get(node, 0))
-        known = sum(self.whole(name) for name in self.names)
-        return max(known, sum(self.weights("").values()))
+        known = sum(self.capacity_value(name) for name in self.known_nodes)
+        return max(known, sum(self.usage_value_by_workload("").values()))
 
     @property
-    def names(self) -> Sequence[str]:
+    def known_nodes(self) -> Sequence[str]:
         """Return the known nodes. Usage on an unknown node is stored under ""."""
         return sorted({*self.had, *self.used} - {""})
 
     @property
-    def words(self) -> set[str]:
+    def names_in_bills(self) -> set[str]:
         """Return all names by which a billed row may refer to the cluster or its nodes."""
         return {self.identity.name, *self.nodes}
 
@@ -94,7 +94,7 @@ class DividedRows:
     covered: set[Node] = field(default_factory=set)
 
 
-def cluster_day(
+def price_cluster_day(
     identity: ClusterIdentity, usage: DayUsage, prices: Sequence[ContainerPrice]
 ) -> ClusterDay | None:
     """Return the value of a day's usage, or None if no price applies."""
@@ -136,15 +136,15 @@ def divide_among_workloads(
     """
     divided_rows = DividedRows()
     for row_key, amount in amounts.items():
-        cluster, node = _named_node(
+        cluster, node = _find_and_cover_node(
             row_key[0],
             clusters,
             divided_rows.covered,
         )
-        if cluster is None or not cluster.whole(node):
+        if cluster is None or not cluster.capacity_value(node):
             divided_rows.amounts[row_key] += amount
         else:
-            _divide_row(
+            _divide_row_among_workloads(
                 divided_rows,
                 row_key,
                 amount,
@@ -159,7 +159,7 @@ def price_unbilled_usage(
 ) -> Counter[Place]:
     """Return usage on nodes that no billed row is about, at the prices from the settings."""
     totals: Counter[Place] = Counter()
-    masks = mask_for_equal_amounts(is_closed=rules.is_closed)
+    masks = mask_of_all_cost_types(is_closed=rules.is_closed)
     for cluster in clusters:
         identity = cluster.identity
         if (identity, "") in covered:
@@ -190,13 +190,15 @@ def _unbilled_usage_values(cluster: ClusterDay, covered: Collection[Node]) -> It
     Usage on an unknown node is taken from the unused capacity of these nodes, because it must have run on one
     of the nodes. If other nodes have a bill, any excess may be in that bill and is not counted.
     """
-    nodes = [node for node in cluster.names if (cluster.identity, node) not in covered]
+    nodes = [node for node in cluster.known_nodes if (cluster.identity, node) not in covered]
     for node in nodes:
-        yield from cluster.weights(node).items()
-    idle = sum(cluster.whole(node) - sum(cluster.weights(node).values()) for node in nodes)
+        yield from cluster.usage_value_by_workload(node).items()
+    idle = sum(
+        cluster.capacity_value(node) - sum(cluster.usage_value_by_workload(node).values()) for node in nodes
+    )
     nowhere = cluster.used.get("", {})
     whole = sum(nowhere.values())
-    paid = min(whole, idle) if len(nodes) < len(cluster.names) else whole
+    paid = min(whole, idle) if len(nodes) < len(cluster.known_nodes) else whole
     for key, worth in nowhere.items():
         yield key, worth * paid // whole
     yield _idle_place_key(""), max(0, idle - whole)
@@ -234,14 +236,14 @@ def _price_matches(price: ContainerPrice, cluster: str, node: str) -> bool:
     return fnmatchcase(cluster, price.cluster) and fnmatchcase(node, price.node)
 
 
-def _named_node(
+def _find_and_cover_node(
     dimensions: Dimensions, clusters: Sequence[ClusterDay], covered: set[Node]
 ) -> tuple[ClusterDay | None, str]:
     """
     Return the cluster and the node that a row is about as a whole, and add them to `covered`. If the row's
     name fits several nodes, return (None, "") and add all to `covered`.
     """
-    columns = own_columns(dimensions)
+    columns = columns_from_tags(dimensions)
     if name := columns.get("cluster"):
         clusters = [cluster for cluster in clusters if cluster.identity.name == name]
     id = node_id(columns.get("resource", ""))
@@ -257,7 +259,7 @@ def _named_node(
     return (None, "") if is_assigned or len(matches) != 1 else matches[0]
 
 
-def _divide_row(
+def _divide_row_among_workloads(
     divided_rows: DividedRows,
     row_key: Place,
     amount: int,
@@ -268,8 +270,8 @@ def _divide_row(
     dimensions, charge, mask = row_key
     parts = divide_by_weights(
         amount,
-        cluster.weights(node),
-        quantity=cluster.whole(node),
+        cluster.usage_value_by_workload(node),
+        quantity=cluster.capacity_value(node),
     )
     idle_amount = parts.unreported + parts.rest
     for key, part in [*parts.shares.items(), (_idle_place_key(node), idle_amount)]:

@@ -84,13 +84,15 @@ class LayerRules:
     credits: bool = False
     tax: bool = True
 
-    def divide(self, charge: str) -> bool:
+    def is_divided_by_month(self, charge: str) -> bool:
         """Return whether a charge is divided by the usage of the whole month."""
         return (charge == TAX and self.tax) or (charge == CREDIT and self.credits)
 
-    def of_month(self, bill: Bill) -> bool:
+    def needs_month_usage(self, bill: Bill) -> bool:
         """Return whether a bill has a charge that is divided by the usage of the whole month."""
-        return any(self.divide(classify_charge(row)) for rows in bill.amounts.values() for row in rows)
+        return any(
+            self.is_divided_by_month(classify_charge(row)) for rows in bill.amounts.values() for row in rows
+        )
 
 
 def classify_charge(row: BilledMoney) -> str:
@@ -133,11 +135,11 @@ def divide_day(
     day's refunds and corrections.
     """
     day_sums = _Day(bill, day, DayCalls(bill, uses), rules)
-    day_sums.add(refunds)
-    return day_sums.divided(month or {})
+    day_sums.add_refunds(refunds)
+    return day_sums.divide_amounts(month or {})
 
 
-def billed_as(provider: str, row: BilledMoney | None = None) -> Dimensions:
+def bill_dimensions(provider: str, row: BilledMoney | None = None) -> Dimensions:
     """
     Return the bill's own dimensions for an amount without calls. Without a row, only the provider is set.
     """
@@ -166,11 +168,11 @@ class _Day:
         self._base: dict[tuple[Dimensions, str], int] = defaultdict(int)
         self._wants_month = False
 
-    def add(self, refunds: Iterable[RefundShare]) -> None:
+    def add_refunds(self, refunds: Iterable[RefundShare]) -> None:
         for dimensions, charge, basis, amount in refunds:
             self._add_amount(dimensions, charge, basis, _WITHIN, amount)
 
-    def divided(self, month: Base) -> DividedDay:
+    def divide_amounts(self, month: Base) -> DividedDay:
         for rows_by_day, charge, arranged in (
             (self._bill.amounts, USAGE, EVERY),
             (self._bill.accrued, COMMITMENT, AMORTIZED),
@@ -200,7 +202,7 @@ class _Day:
             self._add_amount(self._line_dimensions(row), charge, UNALLOCATED, _ALONE, row.amount)
         elif charge == OTHER:
             self._divide_service(row, arranged)
-        elif self._rules.divide(charge) and arranged == EVERY:
+        elif self._rules.is_divided_by_month(charge) and arranged == EVERY:
             self._divide_layer(row, charge, month)
         elif charge == DISCOUNT and arranged == EVERY:
             is_of_day = bool(self._usage_money_of_model(self._base, row))
@@ -239,7 +241,7 @@ class _Day:
         Divide an amount that is not for tokens among the calls that used the service, or among the calls of
         its key. If there are no such calls, the amount belongs to nobody.
         """
-        weights, basis = self._calls.beside(row, row.meter)
+        weights, basis = self._calls.service_weights_and_basis(row, row.meter)
         spread_result = divide_by_weights(row.amount, weights)
         for dimensions, share in spread_result.shares.items():
             self._add_amount(dimensions, OTHER, basis, arranged, share)
@@ -277,7 +279,7 @@ class _Day:
         self._found[dimensions, charge, basis, arranged & self._kept] += amount
 
     def _line_dimensions(self, row: BilledMoney | None = None) -> Dimensions:
-        return billed_as(self._bill.provider, row)
+        return bill_dimensions(self._bill.provider, row)
 
 
 def dated_refunds(rows: Iterable[BilledMoney]) -> list[BilledMoney]:
@@ -285,7 +287,7 @@ def dated_refunds(rows: Iterable[BilledMoney]) -> list[BilledMoney]:
     return [row for row in rows if row.corrects and row.line in (REFUND, CORRECTION)]
 
 
-def to_billed_later(rows: Iterable[BilledMoney]) -> list[BilledLater]:
+def refunds_billed_later(rows: Iterable[BilledMoney]) -> list[BilledLater]:
     """Return refunds and corrections as `BilledLater`."""
     return [
         BilledLater(row.corrects_until - row.corrects, row.corrects, row.amount)
@@ -328,7 +330,7 @@ def divide_refunds(
         meter = WHOLE if row.of in _WITHOUT_METER else row.of
         cell = calls.cell_of(replace(row, meter=meter))
         divided, rest = divide_by_quantities(cell, row.amount, quantities)
-        refund_shares.append(RefundShare(billed_as(bill.provider), ROUNDING, UNALLOCATED, rest))
+        refund_shares.append(RefundShare(bill_dimensions(bill.provider), ROUNDING, UNALLOCATED, rest))
         parts += [(cell, (row, amount, quantity)) for cell, amount, quantity in divided]
     refund_cells = [(cell, quantity) for cell, (_, _, quantity) in parts]
     places = match_calls_to_parts(calls, [*known, *refund_cells])[len(known) :]
@@ -357,7 +359,7 @@ def _divide_service_refund(row: BilledMoney, bill: Bill, calls: DayCalls) -> Ite
     """
     Divide an amount that is not for tokens in the same way as its charge. Refunded fees belong to nobody.
     """
-    weights, basis = calls.beside(row, row.of)
+    weights, basis = calls.service_weights_and_basis(row, row.of)
     if row.of in CHARGES:
         weights, basis = {}, SHARED
     return _refund_shares(row, bill, divide_by_weights(row.amount, weights), basis)
@@ -368,5 +370,5 @@ def _refund_shares(
 ) -> Iterator[RefundShare]:
     for dimensions, share in shared.shares.items():
         yield RefundShare(dimensions, row.line, basis, share)
-    yield RefundShare(billed_as(bill.provider, row), row.line, UNALLOCATED, shared.unreported)
-    yield RefundShare(billed_as(bill.provider), ROUNDING, UNALLOCATED, shared.rest)
+    yield RefundShare(bill_dimensions(bill.provider, row), row.line, UNALLOCATED, shared.unreported)
+    yield RefundShare(bill_dimensions(bill.provider), ROUNDING, UNALLOCATED, shared.rest)

@@ -17,7 +17,7 @@ from gateway.bills.billed.closing import (
     Invoice,
     MonthFigures,
     build_invoice_day,
-    closed_id,
+    closed_month_id,
     day_digest,
     freeze_day,
     largest_unassigned_sums,
@@ -81,7 +81,7 @@ class Restated:
     accrued: Mapping[str, int]
 
     @classmethod
-    def of(
+    def since_closing(
         cls, day: BilledDay, sums: Sequence[BilledSum], closed: BilledDay, known: Sequence[BilledSum]
     ) -> Restated:
         reasons, accrued = (
@@ -94,7 +94,7 @@ class Restated:
     def total(self) -> int:
         return _sum_with_mask(self.sums, _AS_BILLED)
 
-    def without_billed(self, billed: int) -> Restated:
+    def unbilled_part(self, billed: int) -> Restated:
         """Return the part that the provider has not billed itself, with every row reduced in proportion."""
         whole = abs(self.total)
         unbilled_amount = whole - min(whole, abs(billed))
@@ -157,7 +157,9 @@ def amounts_billed_later(totals: Mapping[int, int], later: Iterable[BilledLater]
     return billed_by_day
 
 
-def build_entry(restatement: Restated, at: int, known: Sequence[BilledDay], *, mark: str) -> BilledDay:
+def build_correction_entry(
+    restatement: Restated, at: int, known: Sequence[BilledDay], *, mark: str
+) -> BilledDay:
     """
     Return the entry that day `at` gets for a restated day. Changes that earlier entries already
     state are subtracted.
@@ -187,7 +189,7 @@ def _subtract_amounts(now: Mapping[str, int], known: Mapping[str, int]) -> dict[
 
 
 class FrozenMonths:
-    """The stored bills of a month, in which some providers may be closed. Call `read` first."""
+    """The stored bills of a month, in which some providers may be closed. Call `load_stored_days` first."""
 
     def __init__(
         self, ledger: Ledger, month: CalendarMonth, closed: Mapping[str, Mapping[str, Any]], now: float
@@ -201,7 +203,7 @@ class FrozenMonths:
         # changes to the amounts of closed days, by day and provider
         self._found: dict[tuple[int, str], Restated] = {}
 
-    async def read(self) -> FrozenMonths:
+    async def load_stored_days(self) -> FrozenMonths:
         days = await self._ledger.billed_days(self._month.start, self._month.end)
         self.days = {(day.day, day.provider): day for day in days if not day.corrects and not day.connection}
         known = await self._ledger.billed_corrections()
@@ -210,22 +212,25 @@ class FrozenMonths:
 
     async def days_to_store(self, day: BilledDay, sums: Sequence[BilledSum]) -> Made:
         """
-        Return the day to store. For a closed month, return nothing and note the difference for `entries`.
+        Return the day to store. For a closed month, return nothing and note the difference for
+        `build_correction_entries`.
         """
         if not self._is_frozen(day.provider):
-            is_kept = self._is_month_closed(day.provider) and self._has_stored_day(freeze_day(day, sums)[0])
+            is_kept = self._is_month_closed(day.provider) and self._is_stored_as_frozen(
+                freeze_day(day, sums)[0]
+            )
             return [] if is_kept else [(day, sums)]
         closed = self.days[day.day, day.provider]
         known = await self._ledger.billed_sums(closed.day, closed.provider)
-        self._found[day.day, day.provider] = Restated.of(day, sums, closed, known)
+        self._found[day.day, day.provider] = Restated.since_closing(day, sums, closed, known)
         return []
 
     @property
-    def restated(self) -> set[str]:
+    def restated_providers(self) -> set[str]:
         """Return the providers with changed amounts on closed days."""
         return {provider for (_, provider), restatement in self._found.items() if restatement.sums}
 
-    async def entries(self, later: Mapping[str, Sequence[BilledLater]]) -> Made:
+    async def build_correction_entries(self, later: Mapping[str, Sequence[BilledLater]]) -> Made:
         """
         Return entries for the changes of closed days, without the part in `later`, which the provider billed
         itself. Entries that already had that part are reduced.
@@ -240,7 +245,7 @@ class FrozenMonths:
             totals = {day: restatement.total for day, restatement in restatements.items()}
             billed = amounts_billed_later(totals, later.get(provider, ()))
             for day, restatement in restatements.items():
-                new_entries += await self._correction_entry(restatement.without_billed(billed.get(day, 0)))
+                new_entries += await self._correction_entry(restatement.unbilled_part(billed.get(day, 0)))
         return new_entries
 
     async def _correction_entry(self, restatement: Restated) -> Made:
@@ -258,9 +263,9 @@ class FrozenMonths:
         is_there = any(entry.day == self._today for entry in entries)
         if not sums and not is_there:
             return []
-        return [(build_entry(restatement, self._today, known, mark=day_digest(sums)), sums)]
+        return [(build_correction_entry(restatement, self._today, known, mark=day_digest(sums)), sums)]
 
-    async def note_without_bill(self, day: int, present: Collection[str]) -> None:
+    async def note_day_without_bill(self, day: int, present: Collection[str]) -> None:
         """Note a closed day that no bill covers any more, so that its entries are reversed."""
         for (at, name), stored in self.days.items():
             is_there = name in present or INVOICE in name
@@ -268,7 +273,7 @@ class FrozenMonths:
                 sums = await self._ledger.billed_sums(at, name)
                 await self.days_to_store(replace(stored, state=CLOSED), sums)
 
-    def _has_stored_day(self, day: BilledDay) -> bool:
+    def _is_stored_as_frozen(self, day: BilledDay) -> bool:
         """
         Return whether a day is already stored in its closed form. That happens if a process stopped before
         the whole month was closed.
@@ -276,12 +281,12 @@ class FrozenMonths:
         known = self.days.get((day.day, day.provider))
         return known is not None and known.mark == day.mark
 
-    def gone(self, day: int, present: Collection[str]) -> set[str]:
+    def providers_that_lost_bill(self, day: int, present: Collection[str]) -> set[str]:
         """Return the providers that had billed money on a day, but no longer have a bill for it."""
         stored = {name for at, name in self.days if at == day and INVOICE not in name}
         return {name for name in stored - set(present) if not self._is_frozen(name)}
 
-    async def settle(self) -> int:
+    async def finish_closing_and_reopening(self) -> int:
         """
         Complete the closing of closed months, and delete entries and invoice amounts of months that were
         reopened. Return the number of changes.
@@ -324,14 +329,14 @@ class FrozenMonths:
                 await self._ledger.put_billed([(replace(empty, day=at), [])])
             elif day.state != FROZEN:
                 await self._ledger.put_billed([freeze_day(day, sums)])
-        closed = self._closed[closed_id(provider, self._month.name)]
+        closed = self._closed[closed_month_id(provider, self._month.name)]
         invoice_day = build_invoice_day(
             closed, provider, usage, billed, replace(empty, day=self._month.days[-1])
         )
         await self._ledger.put_billed([invoice_day])
 
     def _is_month_closed(self, provider: str) -> bool:
-        return closed_id(provider, self._month.name) in self._closed
+        return closed_month_id(provider, self._month.name) in self._closed
 
     def _is_frozen(self, provider: str) -> bool:
         return self._is_month_closed(provider) and (self._month.days[-1], provider + INVOICE) in self.days

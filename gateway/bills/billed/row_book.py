@@ -18,7 +18,7 @@ from gateway.bills.billed.connection_rows import (
     Place,
     RowRules,
     Sums,
-    add_rows,
+    add_json_rows,
     amounts_by_reason,
     build_day_sums,
 )
@@ -26,8 +26,8 @@ from gateway.bills.billed.containers import (
     KUBERNETES,
     ClusterDay,
     Node,
-    cluster_day,
     divide_among_workloads,
+    price_cluster_day,
     price_unbilled_usage,
 )
 from gateway.bills.months import CalendarMonth
@@ -65,7 +65,7 @@ class RowSources:
 
 
 class RowBook:
-    """Calculates billed costs of connections. `run` loops in the background; `look` checks once."""
+    """Calculates billed costs of connections. `run` loops; `recalculate_changed_months` checks once."""
 
     def __init__(self, sources: RowSources, clock: Clock) -> None:
         self._sources = sources
@@ -84,7 +84,7 @@ class RowBook:
     async def run(self) -> None:
         while True:
             try:
-                await self.look()
+                await self.recalculate_changed_months()
             except SpoolError as error:
                 _log.warning(
                     "calculating costs of billing connections failed and will be retried: %s",
@@ -93,12 +93,12 @@ class RowBook:
                 )
             await asyncio.sleep(LOOK_S)
 
-    async def look(self) -> int:
+    async def recalculate_changed_months(self) -> int:
         """Recalculate months with changed rows or rules. Return the number of changed days."""
         connections = self._sources.connections()
         names = {connection.id for connection in connections}
         changed = 0
-        if await self._read_usage():
+        if await self._read_container_usage():
             names.add(PRICED)
         if self._known is None or self._known - names:
             changed += await self._delete_other_connections(names)
@@ -112,17 +112,17 @@ class RowBook:
                 )
                 size = await self._sources.drops.month_size(connection.id, month)
                 month_key = connection.id, month
-                mark = newest, size, rules, self._usage_inputs(month_key)
+                mark = newest, size, rules, self._usage_inputs_fingerprint(month_key)
                 if self._marks.get(month_key) != mark:
                     changed += await self._recalculate_month(
                         rules,
                         month,
                         newest,
                     )
-                    self._marks[month_key] = newest, size, rules, self._usage_inputs(month_key)
+                    self._marks[month_key] = newest, size, rules, self._usage_inputs_fingerprint(month_key)
         return changed + await self._price_unbilled_days()
 
-    async def _read_usage(self) -> bool:
+    async def _read_container_usage(self) -> bool:
         """Read container usage. Return whether a price is set for it."""
         usage = self._sources.usage
         self._clusters = {}
@@ -139,7 +139,7 @@ class RowBook:
         self._used = {day: (tuple(day_stamps), prices) for day, day_stamps in stamps.items()}
         return True
 
-    def _usage_inputs(self, month_key: tuple[str, str]) -> object:
+    def _usage_inputs_fingerprint(self, month_key: tuple[str, str]) -> object:
         days = [*CalendarMonth.of(month_key[1]).days, *self._beyond.get(month_key, ())]
         return tuple(self._used.get(day) for day in days)
 
@@ -147,7 +147,7 @@ class RowBook:
         all_names: set[str] = set()
         for day in month.days:
             for cluster in await self._clusters_of_day(day):
-                all_names |= cluster.words
+                all_names |= cluster.names_in_bills
         return frozenset(all_names)
 
     async def _clusters_of_day(self, day: int) -> Sequence[ClusterDay]:
@@ -156,7 +156,7 @@ class RowBook:
             return ()
         if day not in self._clusters:
             days = [
-                cluster_day(
+                price_cluster_day(
                     where,
                     day_usage,
                     usage.prices,
@@ -251,7 +251,7 @@ class RowBook:
             )
         written_days.update(sums_by_day)
         self._beyond[rules.connection, month] = sorted(day for day in written_days if day >= days.end)
-        for stored in await self._connection_days():
+        for stored in await self._stored_connection_days():
             if stored.provider == key and stored.day not in written_days:
                 await self._sources.ledger.drop_billed(stored.day, key)
                 changed += 1
@@ -315,7 +315,7 @@ class RowBook:
 
     async def _delete_other_connections(self, names: Collection[str]) -> int:
         """Delete the amounts of connections that are not in `names`. Return the number of deleted days."""
-        gone = [day for day in await self._connection_days() if day.connection not in names]
+        gone = [day for day in await self._stored_connection_days() if day.connection not in names]
         for day in gone:
             await self._sources.ledger.drop_billed(day.day, day.provider)
         self._marks = {month_key: mark for month_key, mark in self._marks.items() if month_key[0] in names}
@@ -327,13 +327,13 @@ class RowBook:
         }
         return len(gone)
 
-    async def _connection_days(self) -> list[BilledDay]:
+    async def _stored_connection_days(self) -> list[BilledDay]:
         days = await self._sources.ledger.billed_days(0, END_OF_TIME)
         return [day for day in days if day.connection]
 
 
 def _add_hour(sums_by_day: Sums, hour: HourRows, rules: RowRules) -> None:
-    add_rows(
+    add_json_rows(
         sums_by_day,
         hour.json_rows,
         rules,

@@ -37,7 +37,7 @@ _REPLACED: Mapping[Sequence[str], Sequence[str]] = {
 }
 
 
-def replace_by_bills(
+def replace_by_billed_amounts(
     parts: MutableMapping[Place, int],
     contracts: Sequence[Contract],
     bills: Mapping[str, Sequence[StatementRow]],

@@ -118,7 +118,7 @@ class Covered:
         self._spans = [(price.low, price.high) for price in self._prices]
         self._known: dict[CalledModel, Sequence[int]] = {}
 
-    def index(self, called: CalledModel, at: int) -> int | None:
+    def covering_term_index(self, called: CalledModel, at: int) -> int | None:
         """Return the position of the term that covers a call at a time (epoch seconds), or None."""
         places = self._known.get(called)
         if places is None:
@@ -130,12 +130,12 @@ class Covered:
         )
 
 
-def add_uses(
+def add_calls_to_uses(
     uses: Sequence[CapacityUse], sums: Iterable[CalledSum], covered: Covered, listed: PriceBook
 ) -> None:
     """Add sums of calls to the uses of the terms that cover them. `listed` has the prices without contracts."""
     for day, team, called, tokens in sums:
-        index = covered.index(called, day)
+        index = covered.covering_term_index(called, day)
         if index is None:
             continue
         use = uses[index].by_day[day].setdefault(team, TeamUse())

@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import replace
 
-from gateway.bills.contracts.bills import Charged, Place, replace_by_bills
+from gateway.bills.contracts.bills import Charged, Place, replace_by_billed_amounts
 from gateway.bills.contracts.capacity import CalledModel, Capacity, CapacityUse, Covered, divide_among_teams
 from gateway.bills.contracts.declared import UNUSED, Contract, first_day_and_end, has_amounts
 from gateway.bills.contracts.reading import ChargeReader, prepaid_charges
@@ -23,11 +23,11 @@ from gateway.bills.contracts.workloads import (
     WorkloadDay,
     WorkloadMonth,
     add_served_tokens,
-    divide_days,
+    divide_daily_costs,
     token_weights,
 )
 from gateway.bills.months import CalendarMonth
-from gateway.bills.plans.bills import final_rows
+from gateway.bills.plans.bills import final_bill_rows
 from gateway.bills.reconciliation.counting import TokenPrices
 from spool.currencies import Converter, divide_by_scale, find_no_rate
 from spool.ledger import money
@@ -163,17 +163,17 @@ class ContractQuestion:
 
 async def contract_costs(asking: ContractQuestion) -> ContractCosts:
     """Return the costs of contracts in a month, up to today."""
-    terms, uses, covered = await asking.reader.prepaid(asking.month)
+    terms, uses, covered = await asking.reader.prepaid_terms_and_uses(asking.month)
     if terms:
-        await _add_hours(asking, covered, uses)
-    charges = [*prepaid_charges(terms, uses), *await asking.reader.sums([asking.month])]
+        await _add_hours_with_calls(asking, covered, uses)
+    charges = [*prepaid_charges(terms, uses), *await asking.reader.usage_dependent_charges([asking.month])]
     lacking = Counter[tuple[Charged, str]]()
-    parts = _add_up_parts(asking, charges, lacking)
+    parts = _sum_cost_parts(asking, charges, lacking)
     contracts = [
         each for each in asking.reader.contracts if has_amounts(each) and _overlaps_month(each, asking.month)
     ]
-    bills = await final_rows(asking.statements, (each.provider for each in contracts), asking.month)
-    billed = replace_by_bills(parts, contracts, bills, asking.converter)
+    bills = await final_bill_rows(asking.statements, (each.provider for each in contracts), asking.month)
+    billed = replace_by_billed_amounts(parts, contracts, bills, asking.converter)
     capacity = [_capacity_row(*of_term, asking) for of_term in zip(terms, uses, strict=True)]
     sums = Counter[SourcedPlace]()
     for (contract, charge, team), part in parts.items():
@@ -187,7 +187,7 @@ async def contract_costs(asking: ContractQuestion) -> ContractCosts:
         unconverted[CURRENCY] += _add_workload(own, each.term.contract.name, days, asking.converter)
         capacity.append(_workload_row(each, of_month, own, asking))
         sums.update(own)
-    return _build_answer(asking, sums, unconverted, capacity)
+    return _build_contract_costs(asking, sums, unconverted, capacity)
 
 
 async def _read_workloads(
@@ -199,7 +199,7 @@ async def _read_workloads(
     if not workloads:
         return []
     terms = [each.term for each in workloads]
-    await _add_hours(asking, Covered(terms), [each.calls for each in workloads])
+    await _add_hours_with_calls(asking, Covered(terms), [each.calls for each in workloads])
     served = await asking.served(month.start, month.end)
     add_served_tokens(workloads, served.tokens)
     prices = TokenPrices(reader.prices.without_contracts())
@@ -207,9 +207,9 @@ async def _read_workloads(
     found = []
     for each in workloads:
         weights_model, weights = token_weights(each, prices, day)
-        days = [*divide_days(each, weights, reader.now)]
+        days = [*divide_daily_costs(each, weights, reader.now)]
         of_month = WorkloadOfMonth(
-            name="/".join(each.term.term.place),
+            name="/".join(each.term.term.workload_key),
             state="ok" if days else "no_cost",
             tokens=served.missing or ("servers" if each.tokens.served else "calls"),
             weights_model=weights_model,
@@ -240,7 +240,9 @@ def _overlaps_month(contract: Contract, month: CalendarMonth) -> bool:
     return first < month.end and month.start < end
 
 
-async def _add_hours(asking: ContractQuestion, covered: Covered, uses: Sequence[CapacityUse]) -> None:
+async def _add_hours_with_calls(
+    asking: ContractQuestion, covered: Covered, uses: Sequence[CapacityUse]
+) -> None:
     since = datetime.fromtimestamp(asking.month.start, UTC)
     until = min(datetime.fromtimestamp(asking.month.end, UTC), next_full_hour(asking.reader.now))
     if await asking.reader.ledger.since_hours(since) > since:
@@ -257,13 +259,13 @@ async def _add_hours(asking: ContractQuestion, covered: Covered, uses: Sequence[
     )
     for row in await asking.reader.ledger.costs(query):
         hour = int(row.start.timestamp())
-        index = covered.index(CalledModel(*(name or "" for name in row.group)), hour)
+        index = covered.covering_term_index(CalledModel(*(name or "" for name in row.group)), hour)
         hours = None if index is None else uses[index].hours
         if hours is not None:
             hours.add(hour)
 
 
-def _add_up_parts(
+def _sum_cost_parts(
     asking: ContractQuestion, charges: Iterable[DayCharge], lacking: Counter[tuple[Charged, str]]
 ) -> dict[Place, int]:
     """Return the parts of amounts. Amounts without an exchange rate are added to `lacking`, by currency."""
@@ -279,7 +281,7 @@ def _add_up_parts(
     return parts
 
 
-def _build_answer(
+def _build_contract_costs(
     asking: ContractQuestion,
     parts: Mapping[SourcedPlace, int],
     unconverted: Mapping[str, int],

@@ -114,10 +114,10 @@ class StatedTerm(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, 
     @property
     def is_workload(self) -> bool:
         """Whether container costs are the cost of this capacity."""
-        return any(self.place)
+        return any(self.workload_key)
 
     @property
-    def place(self) -> Workload:
+    def workload_key(self) -> Workload:
         return self.cluster, self.namespace, self.workload
 
 
@@ -185,13 +185,13 @@ class Contract(NewContract, frozen=True, kw_only=True, forbid_unknown_fields=Fal
 
 def contract_charge_of_line(kind: str, *, is_negative: bool = False) -> str:
     """Return the charge of contracts that a line of a bill states, by the words of its kind, or ""."""
-    if kind == CREDIT or (is_negative and _has_any(kind, _WORDS_OF_CREDITS)):
+    if kind == CREDIT or (is_negative and _has_any_phrase(kind, _WORDS_OF_CREDITS)):
         return CREDIT
-    charges = (charge for charge, phrases in _WORDS_OF_LINES.items() if _has_any(kind, phrases))
+    charges = (charge for charge, phrases in _WORDS_OF_LINES.items() if _has_any_phrase(kind, phrases))
     return "" if kind == _TOKEN_FEE else next(charges, "")
 
 
-def _has_any(kind: str, phrases: Sequence[str]) -> bool:
+def _has_any_phrase(kind: str, phrases: Sequence[str]) -> bool:
     return any(f"_{phrase}_" in f"_{kind}_" for phrase in phrases)
 
 
@@ -262,7 +262,7 @@ def check_contract(draft: NewContract) -> NewContract:
     for (number, one), (other_number, other) in combinations(enumerate(_price_terms(checked), 1), 2):
         if one.overlaps(other):
             raise Invalid(f"terms {number} and {other_number} are both {one.kind} of the same calls")
-    workloads = [term.place for term in checked.terms if term.is_workload]
+    workloads = [term.workload_key for term in checked.terms if term.is_workload]
     if len(set(workloads)) < len(workloads):
         raise Invalid("terms must name a workload only once; one term may have several models")
     if workloads and checked.currency != CURRENCY:
@@ -274,7 +274,7 @@ def check_contract(draft: NewContract) -> NewContract:
 
 def _have_common_workload(one: NewContract, other: NewContract) -> bool:
     (first, end), (other_first, other_end) = first_day_and_end(one), first_day_and_end(other)
-    workloads = ({term.place for term in each.terms if term.is_workload} for each in (one, other))
+    workloads = ({term.workload_key for term in each.terms if term.is_workload} for each in (one, other))
     return max(first, other_first) < min(end, other_end) and bool(set.intersection(*workloads))
 
 

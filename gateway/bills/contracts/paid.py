@@ -18,8 +18,8 @@ from gateway.bills.plans.charge_rows import (
     Place,
     begun_days_in_query,
     calendar_months,
-    check_size,
-    days_by_period,
+    check_query_limits,
+    day_runs_by_period,
     group_if_included,
     sums_to_rows,
     value_or_empty,
@@ -48,7 +48,7 @@ class ContractCharges:
     prices: Callable[[], PriceBook]
     now: float
 
-    async def rows(self, query: CostQuery) -> Sequence[CostRow]:
+    async def charge_rows(self, query: CostQuery) -> Sequence[CostRow]:
         firsts = [first_day_and_end(each)[0] for each in all_contracts(self.registry) if has_amounts(each)]
         days = begun_days_in_query(query, min(firsts), self.now) if firsts else range(0)
         if not days:
@@ -59,9 +59,9 @@ class ContractCharges:
             raise Invalid(str(error)) from error
         reader = charge_reader(self.whole, self.registry, prices, self.now)
         months = list(calendar_months(days))
-        charges = await reader.sums(months)
+        charges = await reader.usage_dependent_charges(months)
         for month in months:
-            terms, uses, _ = await reader.prepaid(month)
+            terms, uses, _ = await reader.prepaid_terms_and_uses(month)
             charges += prepaid_charges(terms, uses)
         return await asyncio.to_thread(self._charge_rows, query, days, charges)
 
@@ -69,7 +69,7 @@ class ContractCharges:
         derived = {**{dimension.name: dimension for dimension in self.ledger.derived()}, **query.derived}
         converter = Converter(self.whole.rates or find_no_rate, query.currency)
         starts = [start for start, _ in periods_of_query(query)]
-        runs = days_by_period(days, query.zone, [start.timestamp() for start in starts])
+        runs = day_runs_by_period(days, query.zone, [start.timestamp() for start in starts])
         period_of = {days[index]: run.period for run in runs for index in range(run.first, run.end)}
         sums: dict[Place, PeriodSum] = defaultdict(PeriodSum)
         for each in charges:
@@ -85,6 +85,8 @@ class ContractCharges:
                 group = group_if_included(query, derived, values)
                 if group is None or not self.ledger.has_call(partial(value_or_empty, values)):
                     continue
-                sums[period_of[each.day], group].add(Amount(own_part, cost, lacking), own, query.currency)
-                check_size(sums)
+                sums[period_of[each.day], group].add_amount(
+                    Amount(own_part, cost, lacking), own, query.currency
+                )
+                check_query_limits(sums)
         return sums_to_rows(sums, starts)

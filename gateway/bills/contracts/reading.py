@@ -14,7 +14,7 @@ from gateway.bills.contracts.capacity import (
     Capacity,
     CapacityUse,
     Covered,
-    add_uses,
+    add_calls_to_uses,
     capacity_terms,
 )
 from gateway.bills.contracts.declared import (
@@ -72,13 +72,15 @@ class ChargeReader:
     prices: PriceBook
     now: float
 
-    async def prepaid(self, month: CalendarMonth) -> tuple[list[Capacity], list[CapacityUse], Covered]:
+    async def prepaid_terms_and_uses(
+        self, month: CalendarMonth
+    ) -> tuple[list[Capacity], list[CapacityUse], Covered]:
         """Return the prepaid terms in a month, their uses, and the rule that assigns calls to them."""
         terms = capacity_terms(self.contracts, month.days, self.now)
         covered, listed = Covered(terms), self.prices.without_contracts()
         uses = [CapacityUse() for _ in terms]
         sums = await self._calls_on_term_days(terms)
-        await asyncio.to_thread(add_uses, uses, sums, covered, listed)
+        await asyncio.to_thread(add_calls_to_uses, uses, sums, covered, listed)
         return terms, uses, covered
 
     async def workloads(self, month: CalendarMonth) -> list[WorkloadMonth]:
@@ -91,12 +93,14 @@ class ChargeReader:
         covered, listed = Covered(terms), self.prices.without_contracts()
         uses, tokens = [CapacityUse() for _ in terms], [WorkloadUse() for _ in terms]
         sums = await self._calls_on_term_days(terms)
-        await asyncio.to_thread(add_uses, uses, sums, covered, listed)
+        await asyncio.to_thread(add_calls_to_uses, uses, sums, covered, listed)
         await asyncio.to_thread(add_reported_calls, tokens, sums, covered)
         return [WorkloadMonth(*of_term) for of_term in zip(terms, uses, tokens, strict=True)]
 
     async def _container_costs(self, month: CalendarMonth) -> Mapping[tuple[int, Workload], int]:
-        places = [term.place for contract in self.contracts for term in contract.terms if term.is_workload]
+        places = [
+            term.workload_key for contract in self.contracts for term in contract.terms if term.is_workload
+        ]
         if not places:
             return {}
         query = CostQuery(
@@ -124,7 +128,7 @@ class ChargeReader:
         rows = await self.ledger.costs(query)
         return await asyncio.to_thread(lambda: [*map(_row_to_called_sum, rows)])
 
-    async def sums(self, asked: Sequence[CalendarMonth]) -> list[DayCharge]:
+    async def usage_dependent_charges(self, asked: Sequence[CalendarMonth]) -> list[DayCharge]:
         """Return the amounts of adjacent months that depend on sums of calls."""
         charges: list[DayCharge] = []
         for contract in self.contracts:
@@ -187,7 +191,7 @@ async def read_month_charges(
     """Return the amounts of contracts in a month that depend on sums of calls."""
     if registry is None or not any(map(has_amounts, all_contracts(registry))):
         return []
-    return await charge_reader(ledger, registry, prices, now).sums([month])
+    return await charge_reader(ledger, registry, prices, now).usage_dependent_charges([month])
 
 
 def prepaid_charges(terms: Iterable[Capacity], uses: Iterable[CapacityUse]) -> Iterator[DayCharge]:

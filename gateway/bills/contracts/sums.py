@@ -91,24 +91,24 @@ class ContractSums:
             self._paid[use.day] += use.cost
         by_day = _uses_by_day(self.uses)
         for term in self._terms_of_kind(ALLOWANCE):
-            yield from self._add_to_paid(self._allowance_charges(term))
+            yield from self._count_charges_as_paid(self._allowance_charges(term))
         # a minimum counts the cost of calls and capacity, not fees
         lines = Counter(self._paid)
         for term in self._terms_of_kind(FEE):
             amounts = self._fee_by_day(term, lines)
-            yield from self._add_to_paid(
+            yield from self._count_charges_as_paid(
                 self._day_charge(FEE, day, amounts[day], by_day) for day in sorted(amounts)
             )
         for term in self._terms_of_kind(MINIMUM):
-            yield from self._add_to_paid(self._minimum_charges(term, lines))
+            yield from self._count_charges_as_paid(self._minimum_charges(term, lines))
         for term in self._terms_of_kind(CREDIT):
-            for days, granted in self._begun_periods(term):
+            for days, granted in self._begun_periods_with_quantity(term):
                 yield from self._credit_charges(days, granted, by_day)
 
     def _terms_of_kind(self, kind: str) -> list[Term]:
         return [term for term in self.contract.terms if term.kind == kind]
 
-    def _add_to_paid(self, charges: Iterable[DayCharge]) -> Iterator[DayCharge]:
+    def _count_charges_as_paid(self, charges: Iterable[DayCharge]) -> Iterator[DayCharge]:
         for charge in charges:
             if charge.amount:
                 self._paid[charge.day] += charge.amount
@@ -122,7 +122,7 @@ class ContractSums:
         days = (day for month in self.months for day in month.days)
         return [day for day in days if first <= day < end and day <= self.now]
 
-    def _begun_periods(self, term: Term) -> Iterator[tuple[list[int], int]]:
+    def _begun_periods_with_quantity(self, term: Term) -> Iterator[tuple[list[int], int]]:
         """
         Yield the days of each period of a term which have begun, with the quantity of the period. A month of which the
         contract has only some days has only their share.
@@ -146,7 +146,7 @@ class ContractSums:
         """
         price = price_term(self.contract, term)
         covered = [use for use in self.uses if _price_covers(price, use.called)]
-        for days, granted in self._begun_periods(term):
+        for days, granted in self._begun_periods_with_quantity(term):
             chosen = set(days)
             uses = [use._replace(cost=use.cost_of(term.kinds)) for use in covered if use.day in chosen]
             by_day, tokens = _uses_by_day(uses), sum(use.tokens_of(term.kinds) for use in uses)
@@ -171,7 +171,7 @@ class ContractSums:
     def _minimum_charges(self, term: Term, lines: Mapping[int, int]) -> Iterator[DayCharge]:
         """Yield what the costs of a period lack to the minimum. It counts on the last day of the period."""
         _, end = first_day_and_end(self.contract)
-        for days, least in self._begun_periods(term):
+        for days, least in self._begun_periods_with_quantity(term):
             last = days[-1]
             if last + DAY_S == end or (term.per == MONTH and last == CalendarMonth.at(last).days[-1]):
                 lacking = max(0, least - sum(lines.get(day, 0) for day in days))

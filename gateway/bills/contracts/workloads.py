@@ -82,7 +82,7 @@ class WorkloadUse:
     hours: set[int] = field(default_factory=set)
     models: dict[str, ModelTokens] = field(default_factory=dict)
 
-    def add_model(self, model: str, tokens: ModelTokens) -> None:
+    def add_model_tokens(self, model: str, tokens: ModelTokens) -> None:
         self.models[model] = self.models.get(model, ModelTokens()).plus(tokens)
 
 
@@ -116,7 +116,7 @@ def workload_terms(
         own_days = [day for day in days if first <= day < end]
         for term in contract.terms if own_days else ():
             if term.is_workload:
-                places = ((day, term.place) for day in own_days)
+                places = ((day, term.workload_key) for day in own_days)
                 by_day = {day: costs[day, place] for day, place in places if (day, place) in costs}
                 price = price_term(contract, term)
                 found.append(Capacity(contract=contract, term=term, price=price, by_day=by_day))
@@ -125,14 +125,14 @@ def workload_terms(
 
 def add_reported_calls(uses: Sequence[WorkloadUse], sums: Iterable[CalledSum], covered: Covered) -> None:
     for day, team, called, total in sums:
-        index = covered.index(called, day)
+        index = covered.covering_term_index(called, day)
         if index is None:
             continue
         read = min(total.cache_read_tokens, total.input_tokens)
         tokens = ModelTokens(total.input_tokens - read, read, total.output_tokens or 0)
         of_day = uses[index].reported[day]
         of_day[team] = of_day.get(team, ModelTokens()).plus(tokens)
-        uses[index].add_model(called.model or called.request_model, tokens)
+        uses[index].add_model_tokens(called.model or called.request_model, tokens)
 
 
 def add_served_tokens(workloads: Sequence[WorkloadMonth], served: Iterable[ServedTokens]) -> None:
@@ -154,7 +154,7 @@ def add_served_tokens(workloads: Sequence[WorkloadMonth], served: Iterable[Serve
             use, day = workloads[min(fitting)[1]].tokens, counted.hour // DAY_S * DAY_S
             use.served[day] = use.served.get(day, ModelTokens()).plus(counted.tokens)
             use.hours.add(counted.hour)
-            use.add_model(counted.model, counted.tokens)
+            use.add_model_tokens(counted.model, counted.tokens)
 
 
 def token_weights(found: WorkloadMonth, prices: TokenPrices, day: int) -> tuple[str | None, ModelTokens]:
@@ -165,13 +165,13 @@ def token_weights(found: WorkloadMonth, prices: TokenPrices, day: int) -> tuple[
     models = found.tokens.models
     model = min(models, key=lambda name: (-sum(models[name]), name), default=None)
     if model is not None:
-        listed = prices.listed(found.term.contract.provider, model, "", day)
+        listed = prices.list_prices_on_day(found.term.contract.provider, model, "", day)
         if listed.get(INPUT) and listed.get(OUTPUT):
             return model, ModelTokens(listed[INPUT], listed.get(CACHE_READ, listed[INPUT]), listed[OUTPUT])
     return None, DEFAULT_WEIGHTS
 
 
-def divide_days(found: WorkloadMonth, weights: ModelTokens, now: float) -> Iterator[WorkloadDay]:
+def divide_daily_costs(found: WorkloadMonth, weights: ModelTokens, now: float) -> Iterator[WorkloadDay]:
     """Divide the cost of each day. If the hours with calls are unknown, a day with tokens has no unused part."""
     term, (used_hours, use) = found.term, (found.calls.hours, found.tokens)
     for day, cost in term.by_day.items():

@@ -72,7 +72,7 @@ class EnforcerAuditor:
         self._turn = asyncio.Lock()
         self._last: _Look | None = None
 
-    async def look(self) -> Sequence[LimitAudit]:
+    async def audit_limits(self) -> Sequence[LimitAudit]:
         """Compare all limits of all enforcers. Without a new reading, the result is returned for FRESH_S seconds."""
         async with self._turn:
             now = self._sources.clock.now()
@@ -95,7 +95,7 @@ class EnforcerAuditor:
                 sums = _Sums(self._sources.ledger, of_type, now, _delay_s(of_type, delays))
                 budgets = self._sources.budgets()
                 audit = await asyncio.to_thread(_EnforcerAudit, enforcer, readings, sums, budgets)
-                audits += await audit.all(readings[-1].limits)
+                audits += await audit.audit_limits(readings[-1].limits)
         return audits
 
 
@@ -125,7 +125,7 @@ class _Sums:
     _newest: float | None = None
     _whole_since: int | None = None
 
-    async def by(
+    async def cost_by_values(
         self, names: tuple[str, ...], since: float, until: float, status: tuple[str, ...] = ()
     ) -> Mapping[tuple[str, ...], Decimal]:
         """Return cost by values of dimensions. Raises NotKept if a stored sum would be split."""
@@ -142,12 +142,12 @@ class _Sums:
             self._known[key] = {tuple(value or "" for value in row.group): Decimal(row.cost) for row in rows}
         return self._known[key]
 
-    def forget(self) -> None:
+    def forget_window(self) -> None:
         """Forget the results of a window, so that memory has one window at a time."""
         self._known.clear()
         self._unpriced.clear()
 
-    async def unpriced(self, dimension: str, since: float) -> Mapping[str, Mapping[str, int]]:
+    async def unpriced_calls_by_model(self, dimension: str, since: float) -> Mapping[str, Mapping[str, int]]:
         """Return the number of calls without a price by model, by value."""
         key = dimension, since
         if key not in self._unpriced:
@@ -169,10 +169,12 @@ class _Sums:
     async def has_succeeded(self, dimension: str, value: str, since: float) -> bool:
         """Return whether a value has a successful call, from sums that many limits share."""
         names = (dimension,) if dimension else ()
-        known = await self.by(names, since, _next_hour(self.now), ("ok",))
+        known = await self.cost_by_values(names, since, _next_hour(self.now), ("ok",))
         return ((value,) if dimension else ()) in known
 
-    async def hours(self, dimension: str, value: str, since: float) -> Sequence[tuple[float, int, Decimal]]:
+    async def hours_with_calls(
+        self, dimension: str, value: str, since: float
+    ) -> Sequence[tuple[float, int, Decimal]]:
         """Return hours with successful calls: their start, calls and cost."""
         query = CostQuery(
             since=_to_datetime(since),
@@ -189,7 +191,7 @@ class _Sums:
             self._whole_since = await self.ledger.whole_since()
         return self._whole_since
 
-    async def newest(self) -> float:
+    async def newest_call_hour(self) -> float:
         """Return the start of the newest hour with a call of the enforcer, or 0."""
         if self._newest is None:
             until = _next_hour(self.now)
@@ -205,7 +207,7 @@ class _Sums:
             self._newest = max((row.start.timestamp() for row in rows if row.calls), default=0.0)
         return self._newest
 
-    def is_settled(self, at: float, newest: float) -> bool:
+    def is_complete_until(self, at: float, newest: float) -> bool:
         """Return whether the calls until a time have arrived: it is old enough, and later calls have arrived."""
         return at <= self.now - max(SETTLE_S, 2 * self.delay_s) and at < newest
 
@@ -231,14 +233,14 @@ class _EnforcerAudit:
             for limit in reading.limits:
                 self._series.setdefault(limit.key, []).append((reading.at, limit))
 
-    async def all(self, limits: Sequence[EnforcerLimit]) -> Sequence[LimitAudit]:
+    async def audit_limits(self, limits: Sequence[EnforcerLimit]) -> Sequence[LimitAudit]:
         """Compare limits, window by window. Those of the rarest windows above MAX_WINDOWS are not compared."""
         windows: dict[float | None, list[EnforcerLimit]] = defaultdict(list)
         for limit in limits:
             windows[limit.starts_at].append(limit)
         audits = []
         for number, window in enumerate(sorted(windows.values(), key=len, reverse=True)):
-            self._sums.forget()
+            self._sums.forget_window()
             for limit in window:
                 await asyncio.sleep(0)  # pending requests get a turn after each limit
                 too_many = TOO_MANY_WINDOWS if number >= MAX_WINDOWS else ""
@@ -251,7 +253,7 @@ class _EnforcerAudit:
             enforcer=self._enforcer.name, type=self._enforcer.type, limit=limit, read_at=self._last_at
         )
         reason = await self._reason_not_comparable(limit) or too_many
-        value = "" if reason else await self._known_value(limit)
+        value = "" if reason else await self._value_with_cost(limit)
         if not reason and value is None:
             reason = "no call with the name in this limit was reported in its window"
         if reason or value is None:
@@ -284,12 +286,12 @@ class _EnforcerAudit:
             return "the totals lack a part of this limit's window"
         return ""
 
-    async def _known_value(self, limit: EnforcerLimit) -> str | None:
+    async def _value_with_cost(self, limit: EnforcerLimit) -> str | None:
         if not limit.dimension:
             return ""
         assert limit.starts_at is not None
         try:
-            known = await self._sums.by(
+            known = await self._sums.cost_by_values(
                 (limit.dimension,), _hour_start(limit.starts_at), _next_hour(self._sums.now)
             )
         except NotKept:
@@ -299,9 +301,9 @@ class _EnforcerAudit:
     async def _comparable_readings(
         self, series: Sequence[tuple[float, EnforcerLimit]]
     ) -> Sequence[tuple[float, EnforcerLimit]]:
-        newest = await self._sums.newest()
+        newest = await self._sums.newest_call_hour()
         last = series[-1][1]
-        settled = [(at, limit) for at, limit in series if self._sums.is_settled(at, newest)][
+        settled = [(at, limit) for at, limit in series if self._sums.is_complete_until(at, newest)][
             -faults.IN_A_ROW :
         ]
         same = [
@@ -334,7 +336,7 @@ class _EnforcerAudit:
     ) -> Decimal:
         names = tuple(name for name in (dimension, by) if name)
         wanted = tuple(each for name, each in ((dimension, value), (by, group)) if name)
-        return (await self._sums.by(names, since, until)).get(wanted, Decimal(0))
+        return (await self._sums.cost_by_values(names, since, until)).get(wanted, Decimal(0))
 
     async def _find_faults(
         self,
@@ -344,11 +346,11 @@ class _EnforcerAudit:
         value: str,
     ) -> Sequence[EnforcerFault]:
         budgets = self._budgets[limit.dimension, None] + self._budgets[limit.dimension, value]
-        found = faults.differing_limit(limit, budgets, self._last_at)
-        found += faults.fixed_days(limit, budgets, self._last_at)
-        found += faults.late_reset(series)
-        reset = faults.wrong_reset(series)
-        if reset is not None and await self._explains_reset(reset, series, value):
+        found = faults.differing_limit_faults(limit, budgets, self._last_at)
+        found += faults.fixed_days_faults(limit, budgets, self._last_at)
+        found += faults.late_reset_faults(series)
+        reset = faults.find_wrong_reset(series)
+        if reset is not None and await self._is_consistent_with_reset(reset, series, value):
             found.append(reset.fault(limit))
         elif len(judged) == faults.IN_A_ROW:
             found += await self._counter_faults(limit, series, judged, value)
@@ -356,7 +358,7 @@ class _EnforcerAudit:
         found += await self._unpriced_faults(limit, value)
         return found
 
-    async def _explains_reset(
+    async def _is_consistent_with_reset(
         self, reset: faults.Reset, series: Sequence[tuple[float, EnforcerLimit]], value: str
     ) -> bool:
         for at, limit in series:
@@ -375,11 +377,11 @@ class _EnforcerAudit:
         judged: Sequence[JudgedReading],
         value: str,
     ) -> list[EnforcerFault]:
-        if not faults.are_outside(judged):
+        if not faults.are_outside_bands(judged):
             return []
         cause = faults.proven_cause(judged, [each for _, each in series])
         cause = cause or await self._unchanged_counter_cause(series, judged[-1], value)
-        cause = cause or await self._missing_group(limit, series, judged, value)
+        cause = cause or await self._group_missing_from_counter(limit, series, judged, value)
         return [faults.counter_fault(limit, judged[-1], cause)]
 
     async def _unchanged_counter_cause(
@@ -392,9 +394,9 @@ class _EnforcerAudit:
             streak.append((at, limit))
         if len(streak) < faults.IN_A_ROW:
             return ""
-        return faults.stands_still(await self._judge_reading(*streak[-1], value), last)
+        return faults.standstill_cause(await self._judge_reading(*streak[-1], value), last)
 
-    async def _missing_group(
+    async def _group_missing_from_counter(
         self,
         limit: EnforcerLimit,
         series: Sequence[tuple[float, EnforcerLimit]],
@@ -412,17 +414,19 @@ class _EnforcerAudit:
             if at <= judged[-1].at and (each.starts_at, each.ends_at) == (limit.starts_at, limit.ends_at)
         ]
         readings = [await self._judge_reading(at, each, value) for at, each in same]
-        exact = [each for each in readings if faults.is_exact(each)]
+        exact = [each for each in readings if faults.is_sum_exact(each)]
         if not exact:
             return ""
         for by in ("status", "model"):
             names = tuple(name for name in (limit.dimension, by) if name)
-            groups = await self._sums.by(names, _hour_start(limit.starts_at), _next_hour(judged[-1].at))
+            groups = await self._sums.cost_by_values(
+                names, _hour_start(limit.starts_at), _next_hour(judged[-1].at)
+            )
             for group in sorted({key[-1] for key in groups if not limit.dimension or key[0] == value}):
                 bands = [
                     await self._spend_bounds(limit, value, each.at, by, group) for each in (*exact, *judged)
                 ]
-                if all(map(faults.is_without, (*exact, *judged), bands)):
+                if all(map(faults.is_sum_without_group, (*exact, *judged), bands)):
                     return f"its counter lacks exactly the calls with {by} {group or 'unknown'}"
         return ""
 
@@ -435,7 +439,7 @@ class _EnforcerAudit:
         since = _next_hour(crossed_at + 2 * self._sums.delay_s + MARGIN_S)
         if not await self._sums.has_succeeded(limit.dimension, value, since):
             return []
-        hours = await self._sums.hours(limit.dimension, value, since)
+        hours = await self._sums.hours_with_calls(limit.dimension, value, since)
         return faults.missing_refusal_faults(limit, crossed_at, hours, self._last_at)
 
     async def _limit_reached_at(
@@ -456,7 +460,7 @@ class _EnforcerAudit:
     async def _unpriced_faults(self, limit: EnforcerLimit, value: str) -> list[EnforcerFault]:
         if limit.limit is None or limit.starts_at is None:
             return []
-        calls = await self._sums.unpriced(limit.dimension, _hour_start(limit.starts_at))
+        calls = await self._sums.unpriced_calls_by_model(limit.dimension, _hour_start(limit.starts_at))
         return faults.unpriced_faults(limit, calls.get(value, {}), self._last_at)
 
     def _budget_dimension_and_value(self, budget: OurBudget) -> tuple[str, str | None] | None:
@@ -489,4 +493,4 @@ def _to_datetime(at: float) -> datetime:
 
 
 def faults_with_enforcers(audits: Iterable[LimitAudit]) -> list[EnforcerFault]:
-    return [fault.of(audit.enforcer) for audit in audits for fault in audit.faults]
+    return [fault.with_enforcer(audit.enforcer) for audit in audits for fault in audit.faults]

@@ -60,7 +60,7 @@ class EnforcerFault:
     newest: float
     enforcer: str = ""
 
-    def of(self, enforcer: str) -> EnforcerFault:
+    def with_enforcer(self, enforcer: str) -> EnforcerFault:
         return replace(self, enforcer=enforcer)
 
 
@@ -92,7 +92,7 @@ def is_at_least(spent: Decimal, low: Decimal) -> bool:
     return spent >= low * (1 - SHARE) - CENT
 
 
-def are_outside(judged: Sequence[JudgedReading]) -> bool:
+def are_outside_bands(judged: Sequence[JudgedReading]) -> bool:
     """Return whether all counters are too low, or all too high."""
     known = [(each.spent, each.band) for each in judged if each.spent is not None]
     too_low = [not is_at_least(spent, band.low) for spent, band in known]
@@ -110,12 +110,12 @@ def proven_cause(judged: Sequence[JudgedReading], series: Sequence[EnforcerLimit
     ]
     if len(times) == 1:
         return f"each amount is {times[0]} times ours, so it counts each call {times[0]} times"
-    if _has_two_series(series):
+    if _has_two_mixed_counters(series):
         return "its readings alternate between two rising counters, so each instance counts alone"
     return ""
 
 
-def stands_still(first: JudgedReading, last: JudgedReading) -> str:
+def standstill_cause(first: JudgedReading, last: JudgedReading) -> str:
     """Return the cause of a counter that had the same amount in all readings between two, or ""."""
     before, after = first.band.high, last.band.low
     if after <= before * (1 + SHARE) + CENT:
@@ -127,18 +127,18 @@ def _is_within(spent: Decimal, band: Band) -> bool:
     return is_at_least(spent, band.low) and is_at_most(spent, band.high)
 
 
-def is_without(each: JudgedReading, group: Band) -> bool:
+def is_sum_without_group(each: JudgedReading, group: Band) -> bool:
     """Return whether a counter may be our sum without the calls of a group."""
     low, high = each.band.low - group.low, each.band.high - group.high
     return each.spent is not None and group.low > CENT and low - CENT <= each.spent <= high + CENT
 
 
-def is_exact(each: JudgedReading) -> bool:
+def is_sum_exact(each: JudgedReading) -> bool:
     """Return whether no call was under way at a reading, so that our sum is known to the cent."""
     return each.band.low == each.band.high
 
 
-def _has_two_series(series: Sequence[EnforcerLimit]) -> bool:
+def _has_two_mixed_counters(series: Sequence[EnforcerLimit]) -> bool:
     """Return whether the counters of one window fall more than once, but are two counters that only rise."""
     last = series[-1]
     spent = [
@@ -159,7 +159,7 @@ def _has_two_series(series: Sequence[EnforcerLimit]) -> bool:
     return falls >= 2 and len(ends) == 2
 
 
-def wrong_reset(series: Sequence[tuple[float, EnforcerLimit]]) -> Reset | None:
+def find_wrong_reset(series: Sequence[tuple[float, EnforcerLimit]]) -> Reset | None:
     """
     Return the newest suspected reset: the counter fell and stays low, although the stated window had not ended.
     """
@@ -174,7 +174,7 @@ def wrong_reset(series: Sequence[tuple[float, EnforcerLimit]]) -> Reset | None:
     return None
 
 
-def late_reset(series: Sequence[tuple[float, EnforcerLimit]]) -> list[EnforcerFault]:
+def late_reset_faults(series: Sequence[tuple[float, EnforcerLimit]]) -> list[EnforcerFault]:
     """Claim that a counter was not reset although its window ended long before the last three readings."""
     newest = series[-IN_A_ROW:]
     ended = {each.ends_at for _, each in newest}
@@ -237,7 +237,7 @@ def missing_refusal_faults(
     ]
 
 
-def differing_limit(
+def differing_limit_faults(
     limit: EnforcerLimit, budgets: Sequence[OurBudget], read_at: float
 ) -> list[EnforcerFault]:
     """Claim budgets of the same calls and period with another amount."""
@@ -258,7 +258,9 @@ def differing_limit(
     ]
 
 
-def fixed_days(limit: EnforcerLimit, budgets: Sequence[OurBudget], read_at: float) -> list[EnforcerFault]:
+def fixed_days_faults(
+    limit: EnforcerLimit, budgets: Sequence[OurBudget], read_at: float
+) -> list[EnforcerFault]:
     """Claim a window of 28 to 31 days that is no calendar month, if a budget of the same calls is monthly."""
     days = limit.window.removesuffix("d")
     is_fixed = days.isdecimal() and 28 <= int(days) <= 31

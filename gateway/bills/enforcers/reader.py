@@ -75,25 +75,25 @@ class EnforcerReader:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def read_due(self) -> None:
-        await self._forget_others()
+        await self._delete_removed_enforcers()
         for enforcer in self._settings():
             wait_s = (await self._table.state(enforcer.name)).next_at - self._clock.now()
             # ignore a longer wait, because a clock that was ahead stored it
             if not 0 < wait_s <= max(enforcer.every, RETRY_S):
                 await self._read_and_store(enforcer)
 
-    async def _forget_others(self) -> None:
+    async def _delete_removed_enforcers(self) -> None:
         """Delete the readings of removed enforcers. This changes the registry, so it is done only for new names."""
         names = self.names
         if names != self._stored_names:
             await self._table.forget_others(names)
             self._stored_names = names
 
-    async def read(self, name: str) -> None:
+    async def read_enforcer(self, name: str) -> None:
         """Read an enforcer now. A failure is stored in its state. Raises NotThere if no enforcer has this name."""
         await self._read_and_store(self._require_enforcer(name))
 
-    def check(self, name: str) -> None:
+    def check_exists(self, name: str) -> None:
         """Raise NotThere if no enforcer has this name."""
         self._require_enforcer(name)
 
@@ -141,21 +141,21 @@ class EnforcerReader:
         requests = 0
         is_truncated = False
 
-        def take(limit: EnforcerLimit) -> bool:
+        def add_limit(limit: EnforcerLimit) -> bool:
             nonlocal is_truncated
             is_truncated = len(limits) >= MAX_LIMITS
             if not is_truncated:
                 limits.append(limit)
             return not is_truncated
 
-        async def get(path: str) -> Any:
+        async def fetch_page(path: str) -> Any:
             nonlocal requests
             requests += 1
             if requests > MAX_REQUESTS:
                 raise PullFailed(f"a reading needs more than {MAX_REQUESTS:,} requests", retry_after_s=None)
             return await get_json(enforcer, path, self._fetch)
 
-        await TYPES[enforcer.type].read(get, take, now)
+        await TYPES[enforcer.type].read(fetch_page, add_limit, now)
         return EnforcerReading(at=now, limits=tuple(limits), truncated=is_truncated)
 
 

@@ -61,11 +61,11 @@ async def read_bills(
     statements: Statements, providers: Iterable[str], month: CalendarMonth, asked_days: AskedDays
 ) -> dict[str, PlanBill]:
     """Return the final bills that cover every day of the month, by provider."""
-    rows_by_provider = await final_rows(statements, providers, month)
+    rows_by_provider = await final_bill_rows(statements, providers, month)
     return {provider: sum_bill(rows, asked_days) for provider, rows in rows_by_provider.items()}
 
 
-async def final_rows(
+async def final_bill_rows(
     statements: Statements, providers: Iterable[str], month: CalendarMonth
 ) -> dict[str, list[StatementRow]]:
     """Return the rows of the final bills that cover every day of the month, by provider."""
@@ -73,7 +73,7 @@ async def final_rows(
     known = await statements.statements() if provider_names else ()
     rows_by_provider: dict[str, list[StatementRow]] = {}
     for provider in provider_names:
-        source = _whole_source(known, provider, month)
+        source = _source_of_whole_month(known, provider, month)
         if source is None:
             continue
         rows = await statements.statement_rows(provider=provider, start=month.start, end=month.end)
@@ -83,7 +83,7 @@ async def final_rows(
     return rows_by_provider
 
 
-def _whole_source(known: Iterable[StatementInfo], provider: str, month: CalendarMonth) -> str | None:
+def _source_of_whole_month(known: Iterable[StatementInfo], provider: str, month: CalendarMonth) -> str | None:
     """
     Return the source with final bills for every day of the month. If several have them, return the one with
     the most rows.
@@ -112,7 +112,9 @@ def sum_bill(rows: Sequence[StatementRow], asked_days: AskedDays) -> PlanBill:
             sums[kind][row.currency][day_of_middle(row)] += units
     lacking: Counter[str] = Counter()
     totals = {
-        kind: sum(asked_days.converted(days, currency, lacking) for currency, days in by_currency.items())
+        kind: sum(
+            asked_days.convert_and_sum(days, currency, lacking) for currency, days in by_currency.items()
+        )
         for kind, by_currency in sums.items()
     }
     discount = totals.get(DISCOUNT, 0)

@@ -55,7 +55,7 @@ class PeriodSum:
     charges: Counter[str] = field(default_factory=Counter)
     lacking: Counter[str] = field(default_factory=Counter)
 
-    def add(self, amount: Amount, own_currency: str, currency: str) -> None:
+    def add_amount(self, amount: Amount, own_currency: str, currency: str) -> None:
         self.cost += amount.cost
         if own_currency != currency:
             self.converted += amount.cost
@@ -63,7 +63,7 @@ class PeriodSum:
         if own_currency != CURRENCY:
             self.charges[own_currency] += amount.own
 
-    def row(self, start: datetime, group: Group) -> CostRow:
+    def to_cost_row(self, start: datetime, group: Group) -> CostRow:
         return msgspec.structs.replace(
             combine_rows([], start=start, group=group),
             cost=money.text(self.cost),
@@ -76,13 +76,13 @@ class PeriodSum:
 def sums_to_rows(sums: Mapping[Place, PeriodSum], starts: Sequence[datetime]) -> list[CostRow]:
     """Return the sums as rows, without those that are 0."""
     return [
-        amounts.row(starts[period], group)
+        amounts.to_cost_row(starts[period], group)
         for (period, group), amounts in sums.items()
         if amounts.cost or any(amounts.lacking.values())
     ]
 
 
-def check_size(sums: Sized) -> None:
+def check_query_limits(sums: Sized) -> None:
     """Raise AskedTooMuch if the query has too many rows, or takes too long."""
     if limit := running_limit():
         limit.check_rows(len(sums))
@@ -96,15 +96,15 @@ def value_or_empty(values: Values, name: str) -> str:
 def group_if_included(query: CostQuery, derived: DerivedDimensions, values: Values) -> Group | None:
     """Return the group of a charge, or None if it does not pass the filters of the query."""
 
-    def value(name: str) -> str:
+    def dimension_value(name: str) -> str:
         if name in values or name not in derived:
             return values.get(name, "")
         return derived[name].value(tuple(values.get(source, "") for source in derived[name].sources))
 
-    is_included = all(value(name) in wanted for name, wanted in query.include.items())
-    if not is_included or any(value(name) in unwanted for name, unwanted in query.exclude.items()):
+    is_included = all(dimension_value(name) in wanted for name, wanted in query.include.items())
+    if not is_included or any(dimension_value(name) in unwanted for name, unwanted in query.exclude.items()):
         return None
-    return query.shown_group(tuple(value(name) or None for name in query.group_by))
+    return query.shown_group(tuple(dimension_value(name) or None for name in query.group_by))
 
 
 def running_sums(amounts: Iterable[Amount]) -> list[Amount]:
@@ -116,7 +116,7 @@ def _add_amounts(before: Amount, amount: Amount) -> Amount:
     return Amount(*map(sum, zip(before, amount, strict=True)))
 
 
-def days_by_period(days: range, zone: tzinfo, starts: Sequence[float]) -> list[Run]:
+def day_runs_by_period(days: range, zone: tzinfo, starts: Sequence[float]) -> list[Run]:
     runs = []
     indexes = range(len(days))
     for period, run in groupby(
@@ -133,10 +133,12 @@ def begun_days_in_query(query: CostQuery, first: int, now: float) -> range:
     since = max(query.since.timestamp(), first - 2 * DAY_S)
     until = min(query.until.timestamp(), now + 2 * DAY_S)
     begun = int(now) // DAY_S * DAY_S + DAY_S
-    return range(max(_first_day(since, query.zone), first), min(_first_day(until, query.zone), begun), DAY_S)
+    return range(
+        max(_first_day_from(since, query.zone), first), min(_first_day_from(until, query.zone), begun), DAY_S
+    )
 
 
-def _first_day(at: float, zone: tzinfo) -> int:
+def _first_day_from(at: float, zone: tzinfo) -> int:
     """Return the first day whose midnight in a zone is not before a moment. The day is its start in UTC."""
     local = datetime.fromtimestamp(at, zone)
     day = int(datetime.combine(local.date(), time(), UTC).timestamp())

@@ -20,7 +20,7 @@ from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.bills import BillDifference, PlanBill, apply_bills, read_bills
 from gateway.bills.plans.coverage import Coverage, parse_seat_mark, usable_plans
 from gateway.bills.plans.declared import AssistantPlan, PlanTable
-from gateway.bills.plans.fees import seat_values
+from gateway.bills.plans.fees import seat_dimension_values
 from gateway.bills.plans.sums import (
     NOTHING,
     AskedDays,
@@ -32,7 +32,7 @@ from gateway.bills.plans.sums import (
     months_of_seats,
     used_in_plan_unit,
 )
-from gateway.bills.plans.unmet import unmet_sentences
+from gateway.bills.plans.unmet import name_mismatch_sentences
 from gateway.bills.plans.uses import UseReader
 from spool.currencies import Converter, find_no_rate
 from spool.errors import Invalid
@@ -177,16 +177,16 @@ class SeatNames:
         self._people = registry.people
         self._plans = {plan.id: plan for plan in registry.table(PlanTable).all()}
 
-    def of(self, mark: str) -> str:
+    def user_of_seat(self, mark: str) -> str:
         plan_id, seat_index = parse_seat_mark(mark)
         return self._plans[plan_id].seats[seat_index].user
 
     def is_dropped(self, mark: str) -> bool:
         """Return whether records never name this person. Then the usage of the seat is unknown."""
-        return self._people.is_dropped(self.of(mark))
+        return self._people.is_dropped(self.user_of_seat(mark))
 
 
-async def asked_costs(asking: PlanQuestion) -> PlanCosts:
+async def read_plan_costs(asking: PlanQuestion) -> PlanCosts:
     """Return the costs of plans in a month, limited to what a person may see."""
     month, currency = asking.month, asking.currency
     note_viewed_people({}, (USER,))
@@ -201,11 +201,11 @@ async def asked_costs(asking: PlanQuestion) -> PlanCosts:
     )
     known = [plan for plan, _ in plans]
     reader = UseReader(coverage=coverage, plans=known, month=month, currency=currency)
-    shown = used = await reader.read(asking.ledger)
+    shown = used = await reader.read_uses(asking.ledger)
     if not asking.ledger.is_whole:
-        used = await reader.read(asking.whole)
+        used = await reader.read_uses(asking.whole)
     billers = [plan.billed_by for plan in known]
-    unmet = await unmet_sentences(asking.ledger, coverage, plans, used, month, asking.registry.people)
+    unmet = await name_mismatch_sentences(asking.ledger, coverage, plans, used, month, asking.registry.people)
     inputs = _Asked(
         plans=known,
         unmet=unmet,
@@ -218,7 +218,7 @@ async def asked_costs(asking: PlanQuestion) -> PlanCosts:
         bills=await read_bills(asking.registry.statements, billers, month, days),
         names=names,
     )
-    return await asyncio.to_thread(_build_answer, inputs, used, shown)
+    return await asyncio.to_thread(_build_plan_costs, inputs, used, shown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +237,7 @@ class _Asked:
     names: SeatNames
 
 
-def _build_answer(inputs: _Asked, used: Uses, shown: Uses) -> PlanCosts:
+def _build_plan_costs(inputs: _Asked, used: Uses, shown: Uses) -> PlanCosts:
     """
     Build the answer. Run this in a thread, because thousands of seats are slow. `shown` is the part of `used`
     that the person sees.
@@ -255,7 +255,7 @@ def _build_answer(inputs: _Asked, used: Uses, shown: Uses) -> PlanCosts:
             row_count=len(seen),
             truncated=len(seen) > limit,
         ),
-        total=_sum_visible(months, seen, shown),
+        total=_total_of_visible_seats(months, seen, shown),
         plans=list(_plan_rows(seen, shown, billed, inputs.unmet)),
         idle_seats=_idle_seats(inputs, used)[:limit],
         differences=list(map(_difference_fields, differing)) if inputs.ledger.is_whole else [],
@@ -269,11 +269,11 @@ def _visible_months(months: Iterable[SeatMonth], inputs: _Asked) -> list[SeatMon
 
 def _seat_dimension(month: SeatMonth, inputs: _Asked, name: str) -> str:
     view = inputs.views[month.plan.id]
-    return seat_values(month.plan, view, month.seat, month.seat.user).get(name, "")
+    return seat_dimension_values(month.plan, view, month.seat, month.seat.user).get(name, "")
 
 
 def _visible_use(month: SeatMonth, shown: Uses) -> SeatUse:
-    return shown.of(month.mark, month.start, month.end)
+    return shown.use_between(month.mark, month.start, month.end)
 
 
 def _included_value(months: Iterable[SeatMonth], shown: Uses) -> str:
@@ -281,7 +281,7 @@ def _included_value(months: Iterable[SeatMonth], shown: Uses) -> str:
     return money.text(sum(values))
 
 
-def _sum_visible(months: Sequence[SeatMonth], seen: Sequence[SeatMonth], shown: Uses) -> PlanTotal:
+def _total_of_visible_seats(months: Sequence[SeatMonth], seen: Sequence[SeatMonth], shown: Uses) -> PlanTotal:
     """
     Sum the seats that the person sees. The value of visible calls counts even if their seat is not visible.
     """
@@ -312,12 +312,12 @@ def _difference_fields(bill_difference: BillDifference) -> PlanDifference:
         billed=money.text(bill_difference.billed),
         counted=money.text(bill_difference.counted),
         difference=money.text(bill_difference.billed - bill_difference.counted),
-        billed_seats=_format_seats(bill_difference.billed_seats),
-        counted_seats=_format_seats(bill_difference.counted_seats),
+        billed_seats=_format_seat_count(bill_difference.billed_seats),
+        counted_seats=_format_seat_count(bill_difference.counted_seats),
     )
 
 
-def _format_seats(count: Fraction | None) -> str | None:
+def _format_seat_count(count: Fraction | None) -> str | None:
     return None if count is None else f"{float(count):.4f}".rstrip("0").rstrip(".")
 
 
@@ -387,7 +387,7 @@ def _is_idle(month: SeatMonth, inputs: _Asked) -> bool:
 def _idle_seat(month: SeatMonth, days: AskedDays, names: SeatNames) -> IdleSeat:
     return IdleSeat(
         plan=month.plan.name,
-        user=names.of(month.mark),
+        user=names.user_of_seat(month.mark),
         team=month.seat.team or None,
         fee=money.text(month.fee),
         first_day=days.texts[0],
@@ -404,7 +404,11 @@ def _seat_rows(seen: Sequence[SeatMonth], shown: Uses, limit: int, names: SeatNa
         other_plans = plans[seat_month.seat.user.casefold()] - {seat_month.plan.name}
         rows.append(
             _seat_row(
-                seat_month, _visible_use(seat_month, shown), shown, other_plans, names.of(seat_month.mark)
+                seat_month,
+                _visible_use(seat_month, shown),
+                shown,
+                other_plans,
+                names.user_of_seat(seat_month.mark),
             )
         )
     return rows

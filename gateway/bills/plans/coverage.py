@@ -49,7 +49,7 @@ _NO_PLAN = Derived(name=PLAN, label="", sources=(), value=lambda _: "")
 _Place = tuple[datetime, Group]
 
 
-def is_held(seat: Seat, day: str) -> bool:
+def is_seat_held(seat: Seat, day: str) -> bool:
     """Return whether the seat is held on a day such as 2026-11-20."""
     return seat.since <= day and (not seat.until or day < seat.until)
 
@@ -101,7 +101,7 @@ class Coverage:
         self._sources = tuple(sorted(sources))
         self._places = {name: index for index, name in enumerate(self._sources)}
 
-    def spans(self, edges: Sequence[int]) -> Iterator[tuple[int, int]]:
+    def split_into_spans(self, edges: Sequence[int]) -> Iterator[tuple[int, int]]:
         """
         Split the time between the first and the last edge into spans with the same seats, and also at each edge.
         """
@@ -116,7 +116,7 @@ class Coverage:
                 cuts.add(at)
         yield from pairwise(sorted(cuts))
 
-    def dimension(self, at: int) -> Derived:
+    def seat_dimension(self, at: int) -> Derived:
         """
         Return the dimension for a span that begins at `at`. Its value is the seat mark, or "" if no plan
         covers the call.
@@ -126,7 +126,7 @@ class Coverage:
             seat_mark(plan, seat_index)
             for plan, _ in self._plans
             for seat_index, seat in enumerate(plan.seats)
-            if is_held(seat, day)
+            if is_seat_held(seat, day)
         ]
         return self._lasting((NAME, marks, self._plans, self._derived), partial(self._define, day))
 
@@ -138,20 +138,20 @@ class Coverage:
             return Derived(name=NAME, label="", sources=("provider",), value=lambda _: "")
 
         @lru_cache(_MEMO)  # cached, because many calls have the same dimension values
-        def value(values: tuple[str, ...]) -> str:
+        def seat_mark_of_call(values: tuple[str, ...]) -> str:
             value_of = partial(self._dimension_value, values)
             names = map(self._people.person_identity, values_for_filter(USER, value_of))
             seats = chain.from_iterable(held.get(name, ()) for name in dict.fromkeys(names))
             marks = (mark for _, mark, view in sorted(seats, key=_PLACE) if view.has_call(value_of))
             return next(marks, "")
 
-        return Derived(name=NAME, label="", sources=self._sources, value=value)
+        return Derived(name=NAME, label="", sources=self._sources, value=seat_mark_of_call)
 
     def _seats_by_user(self, day: str) -> Mapping[str, Sequence[_Held]]:
         held: dict[str, list[_Held]] = defaultdict(list)
         for place, (plan, view) in enumerate(self._plans):
             for seat_index, seat in enumerate(plan.seats):
-                if is_held(seat, day):
+                if is_seat_held(seat, day):
                     mark = seat_mark(plan, seat_index)
                     # plans are in order of precedence, so the seat of the first plan is first
                     held[self._people.person_identity(seat.user)].append((place, mark, view))
@@ -184,7 +184,7 @@ class AskedLedger(Protocol):
 class Charges(Protocol):
     """Amounts that belong to no call, as rows of a query."""
 
-    async def rows(self, query: CostQuery) -> Sequence[CostRow]: ...
+    async def charge_rows(self, query: CostQuery) -> Sequence[CostRow]: ...
 
 
 class DividedLedger:
@@ -210,7 +210,7 @@ class DividedLedger:
         # runs in a thread, because it is slow with thousands of seats
         parts = await asyncio.to_thread(self._queries_by_span, query)
         row_sets = [*await self._ledger.costs_of(parts)]
-        row_sets += [await charges.rows(query) for charges in self._charges]
+        row_sets += [await charges.charge_rows(query) for charges in self._charges]
         return await asyncio.to_thread(_merge_parts, query, row_sets)
 
     def _queries_by_span(self, query: CostQuery) -> Sequence[CostQuery]:
@@ -219,8 +219,8 @@ class DividedLedger:
         sides[self._side] = {NAME: NOT_COVERED}
         divided = narrow_query(query, **sides)
         parts = []
-        for start, end in self._coverage.spans((since, until)):
-            seat = self._coverage.dimension(start)
+        for start, end in self._coverage.split_into_spans((since, until)):
+            seat = self._coverage.seat_dimension(start)
             part = replace(
                 divided,
                 since=datetime.fromtimestamp(start, query.zone),
@@ -258,7 +258,7 @@ def _merge_parts(query: CostQuery, row_sets: Sequence[Sequence[CostRow]]) -> lis
         period = bisect_right(starts, row.start) - 1
         places[starts[period], row.group].append(row)
     rows = []
-    for key in sort_in_steps(places, _place_order):
+    for key in sort_in_steps(places, _place_sort_key):
         start, group = key
         rows.append(combine_rows(places[key], start=start, group=group))
     return rows
@@ -269,7 +269,7 @@ def _measure_value(row: CostRow, name: str) -> int:
     return money.units(value) if isinstance(value, str) else int(value)
 
 
-def _place_order(key: _Place) -> tuple[datetime, list[str]]:
+def _place_sort_key(key: _Place) -> tuple[datetime, list[str]]:
     start, group = key
     return start, _group_texts(group)
 

@@ -24,14 +24,14 @@ from gateway.bills.plans.charge_rows import (
     Run,
     begun_days_in_query,
     calendar_months,
-    check_size,
-    days_by_period,
+    check_query_limits,
+    day_runs_by_period,
     group_if_included,
     running_sums,
     sums_to_rows,
     value_or_empty,
 )
-from gateway.bills.plans.coverage import Coverage, DividedLedger, is_held, seat_mark, usable_plans
+from gateway.bills.plans.coverage import Coverage, DividedLedger, is_seat_held, seat_mark, usable_plans
 from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
 from gateway.bills.plans.sums import AskedDays, SeatMonth, Uses, fees_by_day, months_of_seats
 from gateway.bills.plans.uses import UseReader
@@ -50,7 +50,7 @@ from spool.registry.views import View
 from spool.statements import parse_day
 
 
-def seat_values(plan: AssistantPlan, view: View, seat: Seat, user: str) -> dict[str, str]:
+def seat_dimension_values(plan: AssistantPlan, view: View, seat: Seat, user: str) -> dict[str, str]:
     """
     Return the dimension values of a seat's charges: its user and team, the provider that bills the plan, and
     each dimension of which the view of the plan includes only one value.
@@ -78,7 +78,7 @@ class SeatFees:
     whole: Ledger
     now: float
 
-    async def rows(self, query: CostQuery) -> Sequence[CostRow]:
+    async def charge_rows(self, query: CostQuery) -> Sequence[CostRow]:
         days = self._charged_days(query)
         if not days:
             return []
@@ -86,7 +86,7 @@ class SeatFees:
         uses: dict[CalendarMonth, Uses] = {}
         for month in calendar_months(days) if with_overage else ():
             reader = UseReader(coverage=self.coverage, plans=with_overage, month=month, currency=CURRENCY)
-            uses[month] = await reader.read(self.whole)
+            uses[month] = await reader.read_uses(self.whole)
         users = await self.whole.values("user")
         return await asyncio.to_thread(self._fee_rows, query, days, uses, users)
 
@@ -104,7 +104,7 @@ class SeatFees:
         derived = {**{dimension.name: dimension for dimension in self.ledger.derived()}, **query.derived}
         spelled = {self.people.person_identity(user): user for user in users} | {user: user for user in users}
         starts = [start for start, _ in periods_of_query(query)]
-        runs = days_by_period(days, query.zone, [start.timestamp() for start in starts])
+        runs = day_runs_by_period(days, query.zone, [start.timestamp() for start in starts])
         sums: dict[Place, PeriodSum] = defaultdict(PeriodSum)
         for plan, view in self.plans:
             asked_days = AskedDays(
@@ -122,7 +122,7 @@ class SeatFees:
                     or spelled.get(self.people.person_identity(name))
                     or self.people.shown_name(name)
                 )
-                values = seat_values(plan, view, seat, user)
+                values = seat_dimension_values(plan, view, seat, user)
                 if not self.ledger.has_call(partial(value_or_empty, values)):
                     continue
                 fee_group = group_if_included(query, derived, {**values, CHARGE: SEAT_FEE})
@@ -134,10 +134,10 @@ class SeatFees:
                 group = group_if_included(query, derived, {**values, CHARGE: OVERAGE})
                 if group is not None:
                     _add_amounts(sums, runs, range(len(days)), group, overages[mark], plan, query.currency, 1)
-                    check_size(sums)
+                    check_query_limits(sums)
             for (group, first, end), count in counts.items():
                 _add_amounts(sums, runs, range(first, end), group, fees, plan, query.currency, count)
-                check_size(sums)
+                check_query_limits(sums)
         return sums_to_rows(sums, starts)
 
     def _overages_by_seat(
@@ -166,14 +166,16 @@ class SeatFees:
         self, month: SeatMonth, asked_days: AskedDays, currency: str
     ) -> Iterator[tuple[int, Amount]]:
         begun = range(max(1, asked_days.begun))
-        held = [asked_days.days[index] for index in begun if is_held(month.seat, asked_days.texts[index])]
+        held = [
+            asked_days.days[index] for index in begun if is_seat_held(month.seat, asked_days.texts[index])
+        ]
         # the seat may begin later and still have use, because a sender's clock may be ahead; then use the
         # last begun day
         held = held or [asked_days.days[begun[-1]]]
         lacking: Counter[str] = Counter()
         converter = self._currency_converter(currency)
         in_currency = AskedDays(days=asked_days.days, begun=asked_days.begun, converter=converter)
-        cost = in_currency.converted(
+        cost = in_currency.convert_and_sum(
             {asked_days.days[begun[-1]]: month.overage}, month.plan.currency, lacking
         )
         even = [1] * len(held)
@@ -205,7 +207,7 @@ def _add_amounts(
         if first < end:
             parts = zip(running[first], running[end], strict=True)
             amount = Amount(*(count * (through - before) for before, through in parts))
-            sums[run.period, group].add(amount, plan.currency, currency)
+            sums[run.period, group].add_amount(amount, plan.currency, currency)
 
 
 def _convert_by_day(
@@ -213,7 +215,7 @@ def _convert_by_day(
 ) -> Iterator[Amount]:
     for day in asked_days.days:
         lacking: Counter[str] = Counter()
-        cost = asked_days.converted({day: amounts[day]}, plan.currency, lacking)
+        cost = asked_days.convert_and_sum({day: amounts[day]}, plan.currency, lacking)
         yield Amount(amounts[day], cost, lacking[plan.currency])
 
 
@@ -241,7 +243,7 @@ def ledger_divided_by_plans(
         return DividedLedger(ledger, coverage, cost_type)
     fees = SeatFees(
         plans=plans,
-        names=_recorded_users(registry),
+        names=_recorded_user_by_seat(registry),
         coverage=coverage,
         people=registry.people,
         ledger=ledger,
@@ -252,7 +254,7 @@ def ledger_divided_by_plans(
     return DividedLedger(ledger, coverage, cost_type, (fees, contracts))
 
 
-def _recorded_users(registry: Registry) -> Mapping[str, str]:
+def _recorded_user_by_seat(registry: Registry) -> Mapping[str, str]:
     """Return the users of seats, by seat mark, as records name them. "" if records never name a person."""
     return {
         seat_mark(plan, seat_index): registry.people.recorded_form(seat.user) or ""

@@ -106,7 +106,7 @@ def read_bounded(file: BinaryIO, name: str) -> bytes:
     return content
 
 
-def read_list(name: str, content: bytes) -> list[ListedSeat]:
+def parse_seat_list(name: str, content: bytes) -> list[ListedSeat]:
     """Return the seats of a file: API pages as JSON, or a CSV table. Raises Invalid with the reason."""
     text = content.removeprefix(b"\xef\xbb\xbf")
     if text.lstrip()[:1] in (b"{", b"["):
@@ -142,7 +142,7 @@ def parse_seat_pages(name: str, pages: Sequence[Any]) -> list[ListedSeat]:
             raise Invalid(f"{name} is not a list of seats: it has no field {', '.join(_READERS)}")
         start = _cycle_start(page.get("subscriptionCycleStart"))
         for row_number, row in enumerate(rows, start=1):
-            seats = _read_row(name, field or "", row_number, row)
+            seats = _parse_seat_row(name, field or "", row_number, row)
             all_seats += [replace(seat, cycle_start=start) for seat in seats]
     _check_pages(name, pages, len({seat.user.casefold() for seat in all_seats}))
     return all_seats
@@ -172,7 +172,7 @@ def _integers_in_pages(pages: Sequence[Mapping[str, Any]], field: str) -> list[i
     return [value for value in values if isinstance(value, int)]
 
 
-def _read_row(name: str, field: str, row_number: int, row: Any) -> list[ListedSeat]:
+def _parse_seat_row(name: str, field: str, row_number: int, row: Any) -> list[ListedSeat]:
     try:
         seat = _READERS[field](row)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -309,7 +309,7 @@ def _parse_utc_day(value: Any) -> str:
     return (when if when.tzinfo is None else when.astimezone(UTC)).date().isoformat()
 
 
-def read_names(name: str, content: bytes) -> dict[str, str]:
+def parse_user_names(name: str, content: bytes) -> dict[str, str]:
     """
     Return telemetry user names by the lowercase names of a list. The CSV file has one such pair per line.
     """
@@ -328,7 +328,7 @@ def read_names(name: str, content: bytes) -> dict[str, str]:
     return user_names
 
 
-def choose_seats(
+def seats_of_tier(
     listed: Iterable[ListedSeat], *, tier: str = "", names: Mapping[str, str] | None = None
 ) -> list[ListedSeat]:
     """
@@ -363,7 +363,7 @@ def _merge_seats_of_person(seats: Sequence[ListedSeat]) -> ListedSeat:
     return replace(seats[0], since=since, until=until, team=team, rows=len(seats))
 
 
-def repeats_message(listed: Iterable[ListedSeat]) -> str:
+def repeated_people_message(listed: Iterable[ListedSeat]) -> str:
     """Return a message about repeated people in a list, or ""."""
     rows = sum(seat.rows - 1 for seat in listed)
     return f"{rows} rows of the list repeat a person; each person counts once" if rows else ""
@@ -404,7 +404,10 @@ def merge_seat_list(
             ended.append(seat.user)
             new_seats += [replace_fields(seat, until=today)] if seat.since < today else []
     return SeatChanges(
-        seats=tuple(new_seats), added=tuple(added), ended=tuple(ended), repeats=repeats_message(listed)
+        seats=tuple(new_seats),
+        added=tuple(added),
+        ended=tuple(ended),
+        repeats=repeated_people_message(listed),
     )
 
 
@@ -435,7 +438,7 @@ class SeatPull(Protocol):
     def names_file(self) -> Path | None: ...
 
 
-async def keep_seats(plans: PlanTable, pull: SeatPull, pages: Sequence[Any], *, now: float) -> str:
+async def update_plan_seats(plans: PlanTable, pull: SeatPull, pages: Sequence[Any], *, now: float) -> str:
     """
     Update the seats of a plan from a pulled list; return a message about the changes, or "".
 
@@ -462,8 +465,8 @@ def _merge_pulled_pages(
                 content = read_bounded(file, f"names_file {pull.names_file}")
         except OSError as error:
             raise Invalid(f"names_file {pull.names_file}: {error.strerror}") from error
-        names = read_names(str(pull.names_file), content)
-    seats = choose_seats(listed, tier=pull.tier, names=names)
+        names = parse_user_names(str(pull.names_file), content)
+    seats = seats_of_tier(listed, tier=pull.tier, names=names)
     people.reject_dropped_names(seat.user for seat in seats)
     return merge_seat_list(plan.seats, seats, today, people.person_identity)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 
 from gateway.bills.billed.spreading import divide_in_sequence
-from gateway.bills.plans.coverage import is_held, seat_mark
+from gateway.bills.plans.coverage import is_seat_held, seat_mark
 from gateway.bills.plans.declared import CALLS, USD, AssistantPlan, Seat
 from spool.currencies import Converter, divide_by_scale
 from spool.ledger import money
@@ -47,18 +47,18 @@ def billing_cycles(day: int, start: int, end: int) -> Iterator[Cycle]:
     """
     at = datetime.fromtimestamp(start, UTC)
     month = at.year * 12 + at.month - 1
-    begin = _first_moment(month, day)
+    begin = _cycle_start(month, day)
     if begin > start:
         month -= 1
-        begin = _first_moment(month, day)
+        begin = _cycle_start(month, day)
     while begin < end:
         month += 1
-        next_begin = _first_moment(month, day)
+        next_begin = _cycle_start(month, day)
         yield Cycle(begin, next_begin)
         begin = next_begin
 
 
-def _first_moment(month: int, day: int) -> int:
+def _cycle_start(month: int, day: int) -> int:
     """Return the start of a month's cycle in epoch seconds. `month` counts from the year 0."""
     year, before = divmod(month, 12)
     _, last = monthrange(year, before + 1)
@@ -110,7 +110,7 @@ class Uses:
     unpaid: Counter[str] = field(default_factory=Counter)
     unvalued: Counter[str] = field(default_factory=Counter)
 
-    def of(self, mark: str, start: int, end: int) -> SeatUse:
+    def use_between(self, mark: str, start: int, end: int) -> SeatUse:
         """Return the usage of a seat from `start` to before `end`. Both must be borders of spans."""
         total = NOTHING
         for at, use in self.spans.get(mark, _NO_SPANS).items():
@@ -118,7 +118,7 @@ class Uses:
                 total = total.plus(use)
         return total
 
-    def put(self, mark: str, at: int, use: SeatUse) -> None:
+    def add_use(self, mark: str, at: int, use: SeatUse) -> None:
         spans = self.spans[mark]
         spans[at] = spans.get(at, NOTHING).plus(use)
 
@@ -143,7 +143,7 @@ class AskedDays:
     def end(self) -> int:
         return self.days[-1] + DAY_S
 
-    def converted(self, amounts: Mapping[int, int], currency: str, lacking: Counter[str]) -> int:
+    def convert_and_sum(self, amounts: Mapping[int, int], currency: str, lacking: Counter[str]) -> int:
         """
         Convert amounts by day to the requested currency, and add them. Each day is rounded once. Amounts
         without a rate are added to `lacking`.
@@ -203,11 +203,11 @@ def months_of_seats(plan: AssistantPlan, asked_days: AskedDays, uses: Uses) -> l
     beyond: dict[str, Beyond] = defaultdict(Beyond)
     for cycle in billing_cycles(plan.cycle_day, asked_days.start, asked_days.end):
         for seats in _sharing_groups(plan, cycle):
-            _add_beyond(beyond, plan, cycle, seats, asked_days, uses)
+            _add_overage(beyond, plan, cycle, seats, asked_days, uses)
     fees = fees_by_day(plan, asked_days)
     months = []
     for seat_index, seat in enumerate(plan.seats):
-        if any(is_held(seat, day) for day in asked_days.texts):
+        if any(is_seat_held(seat, day) for day in asked_days.texts):
             mark = seat_mark(plan, seat_index)
             months.append(_seat_month(plan, seat, mark, asked_days, uses, fees, beyond[mark]))
     return months
@@ -223,13 +223,15 @@ def _seat_month(
     beyond: Beyond,
 ) -> SeatMonth:
     lacking: Counter[str] = Counter()
-    use = uses.of(mark, asked_days.start, asked_days.end)
-    held = [day for day, text in zip(asked_days.days, asked_days.texts, strict=True) if is_held(seat, text)]
+    use = uses.use_between(mark, asked_days.start, asked_days.end)
+    held = [
+        day for day, text in zip(asked_days.days, asked_days.texts, strict=True) if is_seat_held(seat, text)
+    ]
     own_fees = {day: fees[day] for day in held if day in fees}
     overage = 0
     if beyond.overage:
         last = asked_days.days[max(0, asked_days.begun - 1)]
-        overage = asked_days.converted({last: beyond.overage}, plan.currency, lacking)
+        overage = asked_days.convert_and_sum({last: beyond.overage}, plan.currency, lacking)
     return SeatMonth(
         plan=plan,
         seat=seat,
@@ -238,7 +240,7 @@ def _seat_month(
         end=asked_days.end,
         held_days=len(held),
         days=len(asked_days.days),
-        fee=asked_days.converted(own_fees, plan.currency, lacking),
+        fee=asked_days.convert_and_sum(own_fees, plan.currency, lacking),
         use=use,
         used=used_in_plan_unit(plan, use),
         beyond=beyond.quantity,
@@ -274,7 +276,7 @@ def _sharing_groups(plan: AssistantPlan, cycle: Cycle) -> Iterator[Sequence[Mark
     yield from groups.values()
 
 
-def _add_beyond(
+def _add_overage(
     beyond_by_mark: dict[str, Beyond],
     plan: AssistantPlan,
     cycle: Cycle,
@@ -286,8 +288,8 @@ def _add_beyond(
     if included is None:
         return
     start, end = max(cycle.start, asked_days.start), min(cycle.end, asked_days.end)
-    through = [used_in_plan_unit(plan, uses.of(mark, cycle.start, end)) for _, mark in seats]
-    before = [used_in_plan_unit(plan, uses.of(mark, cycle.start, start)) for _, mark in seats]
+    through = [used_in_plan_unit(plan, uses.use_between(mark, cycle.start, end)) for _, mark in seats]
+    before = [used_in_plan_unit(plan, uses.use_between(mark, cycle.start, start)) for _, mark in seats]
     parts = [max(0, used - earlier) for used, earlier in zip(through, before, strict=True)]
     excess, was_over = max(0, sum(through) - included), max(0, sum(before) - included)
     if excess <= was_over:
@@ -296,7 +298,7 @@ def _add_beyond(
     overages = divide_in_sequence(_overage_price(plan, excess) - _overage_price(plan, was_over), parts)
     for (_, mark), part, quantity, overage in zip(seats, parts, quantities, overages, strict=True):
         if part:
-            value = max(0, uses.of(mark, start, end).value)
+            value = max(0, uses.use_between(mark, start, end).value)
             beyond = beyond_by_mark[mark]
             beyond.quantity += quantity
             beyond.overage += overage

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from gateway.bills.months import CalendarMonth
-from gateway.bills.plans.coverage import NAME, NOT_COVERED, AskedLedger, Coverage, is_held, seat_mark
+from gateway.bills.plans.coverage import NAME, NOT_COVERED, AskedLedger, Coverage, is_seat_held, seat_mark
 from gateway.bills.plans.declared import AssistantPlan
 from gateway.bills.plans.sums import Uses
 from spool.ledger.queries import TOTAL, CostQuery, narrow_query
@@ -17,7 +17,7 @@ from spool.statements import day_text
 PlanAndView = tuple[AssistantPlan, View]
 
 
-async def unmet_sentences(
+async def name_mismatch_sentences(
     ledger: AskedLedger,
     coverage: Coverage,
     plans: Sequence[PlanAndView],
@@ -49,10 +49,10 @@ def _plans_without_users(
     for plan, _ in plans:
         names: set[str] = set()
         for index, seat in enumerate(plan.seats):
-            if any(is_held(seat, day) for day in days):
+            if any(is_seat_held(seat, day) for day in days):
                 name = people.person_identity(seat.user)
                 names.add(name)
-                use = used.of(seat_mark(plan, index), month.start, month.end)
+                use = used.use_between(seat_mark(plan, index), month.start, month.end)
                 if use.calls or use.unpriced:
                     busy.add(name)
         seated.append(names)
@@ -72,12 +72,12 @@ async def _count_uncovered_calls(
                 granularity=TOTAL,
                 measures=("errors", "cached"),
                 include={NAME: NOT_COVERED},
-                derived={NAME: coverage.dimension(start)},
+                derived={NAME: coverage.seat_dimension(start)},
             ),
             include=view.include,
             exclude=view.exclude,
         )
-        for start, end in coverage.spans((month.start, month.end))
+        for start, end in coverage.split_into_spans((month.start, month.end))
     ]
     answers = await ledger.costs_of(queries)
     return sum(row.calls - row.errors - row.cached for rows in answers for row in rows)

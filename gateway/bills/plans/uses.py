@@ -31,12 +31,12 @@ class UseReader:
     month: CalendarMonth
     currency: str
 
-    async def read(self, ledger: AskedLedger) -> Uses:
+    async def read_uses(self, ledger: AskedLedger) -> Uses:
         in_dollars = await self._fetch_rows(ledger, CURRENCY)
         in_currency = in_dollars
         if self.currency != CURRENCY:
             in_currency = await self._fetch_rows(ledger, self.currency)
-        return await asyncio.to_thread(self._added_up, in_dollars, in_currency)
+        return await asyncio.to_thread(self._sum_uses, in_dollars, in_currency)
 
     async def _fetch_rows(self, ledger: AskedLedger, currency: str) -> Sequence[Sequence[CostRow]]:
         # runs in a thread, because it is slow with thousands of seats
@@ -52,9 +52,9 @@ class UseReader:
                 group_by=(NAME, "provider", "model"),
                 measures=_MEASURES,
                 currency=currency,
-                derived={NAME: self.coverage.dimension(start)},
+                derived={NAME: self.coverage.seat_dimension(start)},
             )
-            for start, end in self.coverage.spans(self._span_edges())
+            for start, end in self.coverage.split_into_spans(self._span_edges())
         ]
 
     def _span_edges(self) -> list[int]:
@@ -63,25 +63,25 @@ class UseReader:
             edges.update(cycle.start for cycle in billing_cycles(day, self.month.start, self.month.end))
         return sorted(edges)
 
-    def _added_up(
+    def _sum_uses(
         self, in_dollars: Sequence[Sequence[CostRow]], in_currency: Sequence[Sequence[CostRow]]
     ) -> Uses:
         uses = Uses()
         for row in chain.from_iterable(in_dollars):
             if mark := row.group[0]:
                 calls = row.calls - row.errors - row.cached
-                use = SeatUse(value=_list_value(row), calls=calls, unpriced=row.unpriced)
-                uses.put(mark, int(row.start.timestamp()), use)
+                use = SeatUse(value=_value_at_list_prices(row), calls=calls, unpriced=row.unpriced)
+                uses.add_use(mark, int(row.start.timestamp()), use)
         for row in chain.from_iterable(in_currency):
             at = int(row.start.timestamp())
             if mark := row.group[0]:
-                uses.put(mark, at, SeatUse(worth=_list_value(row)))
+                uses.add_use(mark, at, SeatUse(worth=_value_at_list_prices(row)))
             if at >= self.month.start:
                 _add_money(uses, row)
         return uses
 
 
-def _list_value(row: CostRow) -> int:
+def _value_at_list_prices(row: CostRow) -> int:
     """
     Return the value at list prices. If a model has no list price, return the reported cost. For models that a
     subscription pays, sources report list prices.

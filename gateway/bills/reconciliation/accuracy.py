@@ -15,7 +15,7 @@ from spool.ledger import money
 def month_accuracy(month: str, result: Reconciliation | None) -> dict[str, Any]:
     """Return the figures of a month. All of them are null without a compared bill that states money."""
     names = ("counted", "error", "error_percent", "token_coverage", "money_coverage", "sentence")
-    if result is None or not result.compared or not result.has_money:
+    if result is None or not result.has_final_day or not result.has_money:
         return dict.fromkeys((*names, *(f"{name}_calls" for name in DOUBTS)))
     total = result.total
     begin = f"{date.fromisoformat(f'{month}-01'):%B %Y}, {result.provider}"

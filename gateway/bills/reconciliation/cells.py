@@ -89,7 +89,7 @@ class Levels:
     money_region: bool = False
     money_context: bool = False
 
-    def fine(self, row: BilledTokens | BilledMoney | CountedUse) -> Cell:
+    def fine_cell(self, row: BilledTokens | BilledMoney | CountedUse) -> Cell:
         return Cell(
             row.day,
             row.key if self.key else "",
@@ -99,7 +99,7 @@ class Levels:
             max((least for least in self.contexts if least <= (row.context or 0)), default=0),
         )
 
-    def coarse(self, cell: Cell) -> Cell:
+    def coarse_cell(self, cell: Cell) -> Cell:
         """Keep only the dimensions that the bill's amounts state."""
         return Cell(
             cell.day,
@@ -111,7 +111,7 @@ class Levels:
         )
 
     @property
-    def finest(self) -> str:
+    def compared_dimensions(self) -> str:
         compared = [
             name
             for name, is_told in (
@@ -168,10 +168,10 @@ class Split:
     def billed_total(self) -> int:
         return sum(self.billed_money.values())
 
-    def cells(self, model: str) -> set[Cell]:
+    def cells_of_model(self, model: str) -> set[Cell]:
         return {cell for cell, _ in self.worth if cell.model == model}
 
-    def names(self, dimension: str, *, billed: bool) -> set[str]:
+    def names_on_side(self, dimension: str, *, billed: bool) -> set[str]:
         field_of = attrgetter(dimension)
         side: Mapping[Cell, BilledSums | CountedSums] = self.billed if billed else self.counted
         found = {field_of(cell) for cell, sums in side.items() if sums.calls or any(sums.tokens.values())}
@@ -179,7 +179,7 @@ class Split:
             found |= {field_of(cell) for cell, amount in self.billed_money.items() if amount}
         return found
 
-    def part(self, name: str) -> int:
+    def sum_of_part(self, name: str) -> int:
         return sum(amount for (part, _, _), amount in self.parts.items() if part == name)
 
 
@@ -205,7 +205,7 @@ def split_difference(
     paid_rates = _paid_rates(result)
     theirs_of = {cell: _billed_or_counted_tokens(result, cell) for cell in {*result.billed, *result.counted}}
     result.repeats = find_repeats(theirs_of, result.counted)
-    matched_moves = list(find_moves(theirs_of, result.counted, prices, result.repeats.times))
+    matched_moves = list(find_moves(theirs_of, result.counted, prices, result.repeats.billed_times))
     arrived: dict[Place, list[Move]] = defaultdict(list)
     for move in matched_moves:
         arrived[move.target].append(move)
@@ -213,7 +213,7 @@ def split_difference(
     for cell, theirs in sorted(theirs_of.items()):
         billed = result.billed.get(cell, BilledSums())
         ours = result.counted.get(cell, CountedSums())
-        coarse = levels.coarse(cell)
+        coarse = levels.coarse_cell(cell)
         listed = prices(cell.model, cell.tier, cell.day, cell.context)
         standard = prices(cell.model, STANDARD, cell.day, cell.context) if cell.tier in CHEAPER else listed
         if cell.tier and listed and listed == prices(cell.model, STANDARD, cell.day, cell.context):
@@ -249,7 +249,7 @@ def split_difference(
             sums.full += (value + volume) * max(standard.get(meter, 0), 1) // max(listed.get(meter, 0), 1)
             if billed_count == have:
                 sums.premium += ours.premium.get(meter, 0)
-            _add_regions(sums, billed, ours, meter, billed_count, value + volume)
+            _add_worth_by_region(sums, billed, ours, meter, billed_count, value + volume)
             for move in arrived.get((cell, meter), ()):
                 _move_regions(sums, move, result.counted[move.source[0]])
         # the fees of calls are not compared with a bill that has only tokens
@@ -259,7 +259,7 @@ def split_difference(
             result.reported_fees[kind] += fee
         if own_cost != ours.cost:
             result.parts[OWN, cell, ""] += own_cost - ours.cost
-    _level_moves(result, at_our_prices, matched_moves)
+    _correct_move_values(result, at_our_prices, matched_moves)
     _add_rate_parts(result, at_our_prices, imputed=imputed)
     result.parts = defaultdict(int, {entry: amount for entry, amount in result.parts.items() if amount})
     return result
@@ -274,7 +274,7 @@ def _add_sides(
 ) -> None:
     levels = split_sides.levels
     for billed_row in tokens:
-        theirs = split_sides.billed[levels.fine(billed_row)]
+        theirs = split_sides.billed[levels.fine_cell(billed_row)]
         if billed_row.meter is None:
             theirs.calls = (theirs.calls or 0) + billed_row.quantity
         else:
@@ -284,13 +284,13 @@ def _add_sides(
                 theirs.regional[billed_row.region, billed_row.meter] += billed_row.quantity
             split_sides.metered.add(billed_row.day)
     for row in counted:
-        sums = split_sides.counted[levels.fine(row)]
-        sums.add(row)
+        sums = split_sides.counted[levels.fine_cell(row)]
+        sums.add_use(row)
         if row.context > 0:
             _add_premium(sums, row, prices)
     kinds = {kind for sums in split_sides.counted.values() for kind in sums.fees}
     for amount in money:
-        cell = levels.coarse(levels.fine(amount))
+        cell = levels.coarse_cell(levels.fine_cell(amount))
         split_sides.billed_money[cell] += amount.amount
         if amount.is_for_tokens:
             split_sides.paid[cell, amount.meter] += amount.amount
@@ -320,7 +320,7 @@ def _paid_rates(split_sides: Split) -> dict[tuple[str, str], int]:
     tokens: dict[tuple[str, str], int] = defaultdict(int)
     for cell, sums in split_sides.billed.items():
         for meter, quantity in sums.tokens.items():
-            tokens[split_sides.levels.coarse(cell).model, meter] += quantity
+            tokens[split_sides.levels.coarse_cell(cell).model, meter] += quantity
     paid: dict[tuple[str, str], int] = defaultdict(int)
     for (cell, meter), amount in split_sides.paid.items():
         paid[cell.model, meter] += amount
@@ -346,7 +346,7 @@ def _divide_pooled_meters(billed: Mapping[str, int], ours: Mapping[str, int]) ->
     return by_meter
 
 
-def _add_regions(
+def _add_worth_by_region(
     sums: _Worth, billed: BilledSums, ours: CountedSums, meter: str, billed_tokens: int, worth: int
 ) -> None:
     whole = ours.values.get(meter, 0)
@@ -364,10 +364,10 @@ def _add_regions(
             sums.billed_in[region] += worth * tokens // whole
 
 
-def _level_moves(split_sides: Split, at_our_prices: _AtOurPrices, matched_moves: list[Move]) -> None:
+def _correct_move_values(split_sides: Split, at_our_prices: _AtOurPrices, matched_moves: list[Move]) -> None:
     """Correct the values, so that both places of a move are billed at the same ratio to our prices."""
-    coarse = split_sides.levels.coarse
-    for move, less, gain in level_moves(
+    coarse = split_sides.levels.coarse_cell
+    for move, less, gain in move_value_corrections(
         matched_moves,
         coarse,
         worth=lambda cell_meter: at_our_prices[cell_meter[0]][cell_meter[1]].worth,
@@ -393,7 +393,7 @@ def _add_rate_parts(split_sides: Split, at_our_prices: _AtOurPrices, *, imputed:
         split_sides.parts[RATE, cell, meter] += amount
     for cell, by_meter in at_our_prices.items():
         for meter, sums in by_meter.items():
-            paid_meter = paid_as(split_sides, cell, meter)
+            paid_meter = billed_meter(split_sides, cell, meter)
             split_sides.sold[cell, paid_meter] += sums.tokens
             split_sides.worth[cell, paid_meter] += sums.worth
             split_sides.full[cell, paid_meter] += sums.full
@@ -409,10 +409,10 @@ def _add_rate_parts(split_sides: Split, at_our_prices: _AtOurPrices, *, imputed:
             else:
                 split_sides.parts[RATE, cell, paid_meter] -= sums.worth
     if not imputed:
-        _add_unpaid(split_sides)
+        _count_unbilled_as_free(split_sides)
 
 
-def _add_unpaid(split_sides: Split) -> None:
+def _count_unbilled_as_free(split_sides: Split) -> None:
     """
     Count tokens without a line as billed at 0, except on days with amounts that belong to no tokens. Such
     amounts may be for them.
@@ -424,7 +424,7 @@ def _add_unpaid(split_sides: Split) -> None:
             split_sides.paid[cell, meter] += 0
 
 
-def paid_as(split_sides: Split, cell: Cell, meter: str) -> str:
+def billed_meter(split_sides: Split, cell: Cell, meter: str) -> str:
     if (cell, meter) in split_sides.paid:
         return meter
     pools = [
@@ -520,7 +520,7 @@ def _match_moves(
             )
 
 
-def level_moves(
+def move_value_corrections(
     matched_moves: list[Move],
     coarse: Callable[[Cell], Cell],
     worth: Callable[[Place], int],

@@ -155,28 +155,30 @@ class Case:
             digit *= 2
         return 2 * abs(left) <= digit * max(1, self.split.lines.get((cell, meter), 0))
 
-    def slack(self, place: Place) -> int:
+    def possible_rounding(self, place: Place) -> int:
         """Return the possible rounding of a place. Lines may be rounded before a factor is applied."""
         digit: int = max(self.precision.get(place[0].day, 0), MICRO)
         return digit * max(1, self.split.lines.get(place, 0))
 
-    def allows(self, place: Place, amount: int) -> bool:
-        return abs(amount) <= max(self.slack(place), int(abs(self.split.worth[place]) * NOTHING))
+    def is_negligible(self, place: Place, amount: int) -> bool:
+        return abs(amount) <= max(self.possible_rounding(place), int(abs(self.split.worth[place]) * NOTHING))
 
-    def fits(self, rest: Mapping[Place, int], expected: Mapping[Place, int]) -> bool:
+    def are_amounts_as_expected(self, rest: Mapping[Place, int], expected: Mapping[Place, int]) -> bool:
         """
         Return whether the amounts `rest` of places are as expected, within their rounding or a share NOTHING of their
         value. Rounding must be small next to the amounts, because it fits any amount otherwise.
         """
-        are_near = all(self.allows(place, amount - expected.get(place, 0)) for place, amount in rest.items())
+        are_near = all(
+            self.is_negligible(place, amount - expected.get(place, 0)) for place, amount in rest.items()
+        )
         size = sum(abs(amount) for amount in rest.values())
-        chance = sum(self.slack(place) for place in rest if expected.get(place))
+        chance = sum(self.possible_rounding(place) for place in rest if expected.get(place))
         return are_near and chance <= LARGE_SHARE * size
 
-    def are_few(self, days: Collection[int]) -> bool:
+    def are_few_days(self, days: Collection[int]) -> bool:
         return len(days) < min(LEAST_DAYS, len(self.days))
 
-    def priced(self, model: str) -> list[Entry]:
+    def priced_entries(self, model: str) -> list[Entry]:
         """Return the entries with a rate, including rates of 0."""
         return [
             (RATE, cell, meter)
@@ -184,7 +186,7 @@ class Case:
             if cell.model == model and worth > 0 and (cell, meter) in self.split.paid
         ]
 
-    def taken(
+    def claim_entries_with_rates(
         self,
         cause: str,
         entries: list[Entry],
@@ -196,7 +198,7 @@ class Case:
     ) -> Iterator[Claim]:
         """Claim portions of entries, or whole entries with the rates of their cells."""
         entries = entries if portions else self.remainder.with_unexplained_rates(entries)
-        claim = self.remainder.take(
+        claim = self.remainder.claim_entries(
             cause, entries, sure=sure, evidence=evidence, advice=advice, portions=portions, beside=beside
         )
         if claim is not None:
@@ -227,10 +229,10 @@ class Left:
         self._fine: dict[Place, list[Cell]] = defaultdict(list)
 
     @property
-    def unexplained(self) -> int:
+    def unexplained_amount(self) -> int:
         return sum(self.amounts.values())
 
-    def paid(self, cell: Cell, meter: str) -> int | None:
+    def remaining_billed_amount(self, cell: Cell, meter: str) -> int | None:
         """
         Return the billed amount without claimed portions.
 
@@ -247,11 +249,11 @@ class Left:
     def _are_cells_explained(self, cell: Cell, meter: str) -> bool:
         if not self._fine:
             for fine, kind in self._split.values:
-                self._fine[self._split.levels.coarse(fine), kind].append(fine)
+                self._fine[self._split.levels.coarse_cell(fine), kind].append(fine)
         cells = self._fine.get((cell, meter), ())
         return bool(cells) and all(related_cell in self.explained for related_cell in cells)
 
-    def volume(self) -> list[Entry]:
+    def volume_entries(self) -> list[Entry]:
         """Return the entries of volume, including those without a price."""
         return [(VOLUME, cell, meter) for cell, meter in self.extra]
 
@@ -265,10 +267,12 @@ class Left:
         constant share of their value.
         """
         entries = list(volume)
-        coarse = {self._split.levels.coarse(cell) for _, cell, _ in entries}
+        coarse = {self._split.levels.coarse_cell(cell) for _, cell, _ in entries}
         for model in {cell.model for cell in coarse}:
-            rates = [entry for entry in self.rates(model) if entry[1] in coarse]
-            series = model_rate_series(self._split, model, {meter for _, _, meter in rates}, self.paid)
+            rates = [entry for entry in self.rate_entries(model) if entry[1] in coarse]
+            series = model_rate_series(
+                self._split, model, {meter for _, _, meter in rates}, self.remaining_billed_amount
+            )
             unsteady = {meter for meter, meter_series in series.items() if not meter_series.is_steady()}
             of_calls = [entry for entry in rates if entry[2] in unsteady or entry[2] not in series]
             if (
@@ -287,13 +291,13 @@ class Left:
         chosen = set(entries)
         own_worth: dict[Place, int] = defaultdict(int)
         whole: dict[Place, int] = defaultdict(int)
-        for entry in self.volume():
-            cell_meter = self._split.levels.coarse(entry[1]), entry[2]
+        for entry in self.volume_entries():
+            cell_meter = self._split.levels.coarse_cell(entry[1]), entry[2]
             worth = abs(self.amounts.get(entry, 0))
             whole[cell_meter] += worth
             own_worth[cell_meter] += worth if entry in chosen else 0
         return {
-            entry: self.portion(entry, Fraction(own_worth[cell_meter], whole[cell_meter]))
+            entry: self.share_of_entry(entry, Fraction(own_worth[cell_meter], whole[cell_meter]))
             for entry in entries
             if entry[0] == RATE and 0 < own_worth[cell_meter := (entry[1], entry[2])] < whole[cell_meter]
         }
@@ -302,7 +306,7 @@ class Left:
         worth: dict[Place, int] = defaultdict(int)
         for entry in volume:
             if entry[0] == VOLUME:
-                worth[self._split.levels.coarse(entry[1]), entry[2]] += self.amounts.get(entry, 0)
+                worth[self._split.levels.coarse_cell(entry[1]), entry[2]] += self.amounts.get(entry, 0)
         whole = sum(worth[cell, meter] for _, cell, meter in rates)
         if not whole:
             return False
@@ -310,13 +314,13 @@ class Left:
         deviation = sum(abs(self.amounts[entry] - share * worth[entry[1], entry[2]]) for entry in rates)
         return deviation <= ALIKE * sum(abs(self.amounts[entry]) for entry in rates)
 
-    def of(self, part: str) -> list[Entry]:
+    def entries_of_part(self, part: str) -> list[Entry]:
         return [entry for entry in self.amounts if entry[0] == part]
 
-    def rates(self, model: str) -> list[Entry]:
-        return [entry for entry in self.of(RATE) if entry[1].model == model]
+    def rate_entries(self, model: str) -> list[Entry]:
+        return [entry for entry in self.entries_of_part(RATE) if entry[1].model == model]
 
-    def take(
+    def claim_entries(
         self,
         cause: str,
         entries: Iterable[Entry],
@@ -398,26 +402,26 @@ class Left:
             taken=taken,
         )
 
-    def portion(self, entry: Entry, share: Fraction) -> Portion:
+    def share_of_entry(self, entry: Entry, share: Fraction) -> Portion:
         part, cell, meter = entry
         tokens = self.extra.get((cell, meter), 0) if part == VOLUME else 0
         return Portion(round(self.amounts.get(entry, 0) * share), round(tokens * share))
 
-    def beside(self, entry: Entry, portion: Portion) -> Portion:
+    def rest_of_entry(self, entry: Entry, portion: Portion) -> Portion:
         _, cell, meter = entry
         amount = self.amounts.get(entry, 0)
         tokens = self.extra.get((cell, meter), 0)
         return Portion(amount - portion.amount, tokens - portion.tokens)
 
-    def said(self, entry: Entry) -> Portion:
+    def billed_portion(self, entry: Entry) -> Portion:
         """Return the value at our prices, and tokens."""
         _, cell, meter = entry
         split = self._split
         return Portion(
-            split.values.get((cell, meter), 0) + split.parts.get(entry, 0), self.said_tokens(cell, meter)
+            split.values.get((cell, meter), 0) + split.parts.get(entry, 0), self.billed_tokens(cell, meter)
         )
 
-    def said_tokens(self, cell: Cell, meter: str) -> int:
+    def billed_tokens(self, cell: Cell, meter: str) -> int:
         split = self._split
         own_tokens = split.counted[cell].tokens.get(meter, 0) if cell in split.counted else 0
         return own_tokens + split.extra.get((cell, meter), 0)

@@ -21,7 +21,7 @@ from gateway.bills.reconciliation.claims import OF_PRICES, Case, Claim, Left
 from gateway.bills.reconciliation.contract_prices import (
     CONTRACT_PRICE,
     BilledPrices,
-    contract_price,
+    claim_contract_price,
     find_billed_prices,
 )
 from gateway.bills.reconciliation.limits import COARSEST, OWNER_DAYS
@@ -30,7 +30,7 @@ from gateway.bills.reconciliation.matching import (
     Owner,
     choose_source_by_day,
     classify_bill_rows,
-    named_alike,
+    rename_to_families,
     shared_levels,
 )
 from gateway.bills.reconciliation.overrides import Override, suggest_overrides
@@ -39,16 +39,16 @@ from gateway.bills.reconciliation.restating import (
     EXCHANGE_RATE,
     Conversion,
     FixedRate,
+    claim_exchange_rate,
     claim_exchanged_keys,
-    exchange_rate,
-    exchanged_keys,
+    claim_late_rows,
+    convert_at_fixed_rate,
+    find_exchanged_keys,
+    find_fixed_rate,
+    find_late_rows,
     find_market_rates,
-    fixed_rate,
     last_digit_in_currency,
-    late_rows,
-    posted_late,
-    restated_keys,
-    restated_money,
+    swap_exchanged_keys,
 )
 from gateway.bills.reconciliation.set_aside import set_aside_failed_calls
 from gateway.bills.reconciliation.sides import (
@@ -66,7 +66,7 @@ from gateway.bills.reconciliation.sides import (
     CountedUse,
     Prices,
     Row,
-    are_alike,
+    are_series_alike,
     count_doubtful_calls,
     replace_key,
 )
@@ -88,7 +88,7 @@ class Tolerance:
     money: Decimal = Decimal("0.5")
     tokens: Decimal = Decimal(1)
 
-    def holds(self, line: Line, claimed: int) -> bool:
+    def is_line_within(self, line: Line, claimed: int) -> bool:
         """
         Return whether the line agrees. `claimed` is the largest amount of a cause about tokens or prices; the
         cent does not apply to it.
@@ -96,15 +96,15 @@ class Tolerance:
         share = abs(line.billed) * self.money / 100
         difference = abs(line.difference - line.causes.get("rounding", 0))
         is_within = difference <= max(COARSEST, share) and claimed <= share
-        return is_within and self.holds_tokens(line)
+        return is_within and self.are_tokens_within(line)
 
-    def explains(self, line: Line, tokens: int) -> bool:
+    def is_rest_within(self, line: Line, tokens: int) -> bool:
         """Return whether the unexplained amount and the unexplained `tokens` are within the tolerance."""
         share = abs(line.billed) * self.money / 100
         is_whole = tokens <= line.billed_tokens * self.tokens / 100
         return is_whole and abs(line.unexplained) <= max(COARSEST, share)
 
-    def holds_tokens(self, line: Line) -> bool:
+    def are_tokens_within(self, line: Line) -> bool:
         return abs(line.billed_tokens - line.counted_tokens) <= line.billed_tokens * self.tokens / 100
 
 
@@ -176,17 +176,17 @@ class Reconciliation:
     doubtful_calls: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def compared(self) -> bool:
+    def has_final_day(self) -> bool:
         """Return whether any day is final."""
         return any(line.state in FINAL for line in self.days)
 
-    def where(self, claim: Claim) -> dict[str, list[str]]:
+    def cost_filter(self, claim: Claim) -> dict[str, list[str]]:
         """Return the costs filter for our calls that a claim is about, or an empty one if no filter fits."""
         names = sorted({name for model in claim.models for name in self.spelled.get(model, ())})
         regions = sorted(self.regions.intersection(claim.regions))
         return {name: values for name, values in (("model", names), ("region", regions)) if values}
 
-    def lines(self, level: str) -> Sequence[Line]:
+    def lines_of_level(self, level: str) -> Sequence[Line]:
         return {DAY: self.days, MODEL: self.models, KEY: self.keys}[level]
 
 
@@ -238,11 +238,13 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
     counted = _rows_on_days(facts.counted, bill_rows.wide, compared)
     names = [use.model for use in counted]
 
-    def price_of(name: str) -> tuple[frozenset[tuple[str, int]], ...]:
+    def standard_prices_at_edges(name: str) -> tuple[frozenset[tuple[str, int]], ...]:
         edges = {min(compared, default=0), max(compared, default=0)}
         return tuple(frozenset(facts.prices(name, STANDARD, day, 0).items()) for day in sorted(edges))
 
-    tokens, amounts, counted, priced_as, renamed = named_alike(tokens, amounts, counted, price_of)
+    tokens, amounts, counted, priced_as, renamed = rename_to_families(
+        tokens, amounts, counted, standard_prices_at_edges
+    )
     spelled: dict[str, set[str]] = defaultdict(set)
     for name, use in zip(names, counted, strict=True):
         spelled[use.model].add(name)
@@ -255,13 +257,13 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
     amounts = [replace_key(row, keys.billed_key(row)) for row in amounts]
     counted = [replace_key(row, keys.counted_key(row)) for row in counted]
 
-    def prices(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
+    def prices_of_family(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
         return facts.prices(priced_as(model), tier, day, context)
 
-    def listed(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
+    def list_prices_of_family(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
         return {} if facts.listed is None else facts.listed(priced_as(model), tier, day, context)
 
-    levels = shared_levels(tokens, amounts, counted, keys=keys.any)
+    levels = shared_levels(tokens, amounts, counted, keys=keys.has_matches)
     metered = compared & set(of_tokens)
     of_all = counted
     set_aside = set_aside_failed_calls(tokens, counted, levels, metered)
@@ -269,7 +271,7 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
     own_rows = [use for use, is_out in zip(own_rows, set_aside.left_out, strict=True) if not is_out]
     key_tokens, own_keys = _tokens_of_unknown_keys(billed_rows, own_rows, keys)
 
-    def sides(uses: Sequence[CountedUse], at: Prices, money: Sequence[BilledMoney]) -> Split:
+    def split_at_prices(uses: Sequence[CountedUse], at: Prices, money: Sequence[BilledMoney]) -> Split:
         return split_difference(
             tokens,
             money,
@@ -283,8 +285,8 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
     if not has_causes:
         return Reconciliation(
             provider=facts.provider,
-            total=_total_line(sides(counted, prices, amounts), ()),
-            finest=levels.finest,
+            total=_total_line(split_at_prices(counted, prices_of_family, amounts), ()),
+            finest=levels.compared_dimensions,
             has_money=bool(of_money),
             sources=sorted({*of_tokens.values(), *of_money.values()}),
             set_aside=sorted(bill_rows.sources - {*of_tokens.values(), *of_money.values()}),
@@ -293,36 +295,43 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
     conversion = facts.conversion
     precision = _last_digit_by_day(amounts, of_money, conversion)
     at_contracts, billed_at = counted, BilledPrices(levels=levels)
-    at_prices: Prices = prices
+    at_prices: Prices = prices_of_family
     of_contracts: Split | None = None
     market_rates: Sequence[FixedRate] = ()
     if facts.listed is not None:
-        all_listed = replace(billed_at, every=Fraction(1)).restated(counted)
-        of_contracts, without = sides(counted, prices, amounts), sides(all_listed, listed, amounts)
+        all_listed = replace(billed_at, every=Fraction(1)).reprice_uses(counted)
+        of_contracts, without = (
+            split_at_prices(counted, prices_of_family, amounts),
+            split_at_prices(all_listed, list_prices_of_family, amounts),
+        )
         if conversion is not None:
             market_rates = find_market_rates((of_contracts, without), conversion, precision)
         if conversion is not None and len(market_rates) == 1:
-            in_dollars = restated_money(amounts, conversion, *market_rates)
+            in_dollars = convert_at_fixed_rate(amounts, conversion, *market_rates)
             billed_at = find_billed_prices(
-                sides(counted, prices, in_dollars), sides(all_listed, listed, in_dollars), precision
+                split_at_prices(counted, prices_of_family, in_dollars),
+                split_at_prices(all_listed, list_prices_of_family, in_dollars),
+                precision,
             )
         else:
             billed_at = find_billed_prices(of_contracts, without, precision)
-    if billed_at.is_any:
-        at_prices = billed_at.prices(prices, listed)
-        counted = [*set_aside_failed_calls(tokens, billed_at.restated(of_all), levels, metered).counted]
+    if billed_at.has_factors:
+        at_prices = billed_at.billed_prices(prices_of_family, list_prices_of_family)
+        counted = [*set_aside_failed_calls(tokens, billed_at.reprice_uses(of_all), levels, metered).counted]
     own = counted
-    exchanged = exchanged_keys(tokens, counted) if levels.key else {}
-    of_days = counted = restated_keys(counted, exchanged)
-    late = late_rows(tokens, amounts, counted, levels, metered)
-    counted = late.restated(counted, levels)
+    exchanged = find_exchanged_keys(tokens, counted) if levels.key else {}
+    of_days = counted = swap_exchanged_keys(counted, exchanged)
+    late = find_late_rows(tokens, amounts, counted, levels, metered)
+    counted = late.move_to_billed_days(counted, levels)
     converted = amounts
-    is_restated = billed_at.is_any or exchanged or late.posted
-    split_sides = sides(counted, at_prices, amounts) if is_restated or of_contracts is None else of_contracts
-    fixed = None if conversion is None else fixed_rate(split_sides, conversion, precision)
+    is_restated = billed_at.has_factors or exchanged or late.posted
+    split_sides = (
+        split_at_prices(counted, at_prices, amounts) if is_restated or of_contracts is None else of_contracts
+    )
+    fixed = None if conversion is None else find_fixed_rate(split_sides, conversion, precision)
     if conversion is not None and fixed is not None:
-        amounts = restated_money(converted, conversion, fixed)
-        split_sides = sides(counted, at_prices, amounts)
+        amounts = convert_at_fixed_rate(converted, conversion, fixed)
+        split_sides = split_at_prices(counted, at_prices, amounts)
     case = Case(
         split=split_sides,
         remainder=Left(split_sides),
@@ -343,13 +352,14 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
     )
     found = [billed_at.as_hint_if_unclear(claim) for claim in find_claims(case)]
     if late.posted:
-        found.append(posted_late(split_sides, of_days, late))
+        found.append(claim_late_rows(split_sides, of_days, late))
     if exchanged:
         found.append(claim_exchanged_keys(split_sides, own, exchanged))
-    if billed_at.is_any:
+    if billed_at.has_factors:
         moved = tuple(claim.cause for claim in found if billed_at.is_about_moved_tokens(claim))
         found += [
-            replace(claim, beside=moved) for claim in contract_price(split_sides, at_contracts, billed_at)
+            replace(claim, beside=moved)
+            for claim in claim_contract_price(split_sides, at_contracts, billed_at)
         ]
     if conversion is not None and (fixed is None or not fixed.is_of_market):
         # while the exchange rate is unknown, it could explain any difference in prices
@@ -358,7 +368,7 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
             for claim in found
         ]
     if conversion is not None and fixed is not None:
-        claim = exchange_rate(split_sides, converted, amounts, conversion, fixed)
+        claim = claim_exchange_rate(split_sides, converted, amounts, conversion, fixed)
         # the prices with and without contracts lead to different market rates, so a contract is another
         # possible cause
         other_causes = (CONTRACT_PRICE,) if len(market_rates) > 1 else ()
@@ -373,11 +383,11 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
     for line in models.values():
         line.where = {"model": sorted(spelled[line.name])} if line.name and spelled.get(line.name) else {}
     for line in by_key.values():
-        line.where = keys.where(line.name)
+        line.where = keys.cost_filter(line.name)
     largest = _largest_claims(found)
     tokens_left = _unexplained_tokens(split_sides, claimed)
     doubtful = {day for claim in found if claim.is_hint and claim.is_of_tokens for day in claim.days}
-    days_apart = _days_with_keys_apart(split_sides, facts.tolerance) if levels.key else ()
+    days_apart = _days_with_differing_keys(split_sides, facts.tolerance) if levels.key else ()
     return Reconciliation(
         provider=facts.provider,
         total=_total_line(split_sides, claimed),
@@ -397,7 +407,7 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
         keys=sorted(by_key.values(), key=_difference_rank) if split_sides.levels.key else (),
         claims=claimed,
         hints=[claim for claim in found if claim.is_hint],
-        finest=split_sides.levels.finest,
+        finest=split_sides.levels.compared_dimensions,
         has_money=bool(of_money),
         sources=sorted({*of_tokens.values(), *of_money.values()}),
         set_aside=sorted(bill_rows.sources - {*of_tokens.values(), *of_money.values()}),
@@ -497,7 +507,7 @@ def _tokens_of_unknown_keys(
     theirs: dict[str, dict[tuple[int, str], int]] = defaultdict(lambda: defaultdict(int))
     ours: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for row in tokens:
-        if row.key in keys.unknown and row.meter is not None:
+        if row.key in keys.unmatched_billed_keys and row.meter is not None:
             theirs[row.key][row.day, row.model] += row.quantity
     for use in counted:
         if use.key and use.key not in keys.matched:
@@ -512,19 +522,19 @@ def _lines_by_name(split_sides: Split, claimed: Sequence[Claim], name_of: Naming
     """
     lines: dict[str, Line] = {}
 
-    def line(cell: Cell) -> Line:
+    def line_of_cell(cell: Cell) -> Line:
         name = name_of(cell)
         return lines.setdefault(name, Line(name=name))
 
     for cell, sums in split_sides.counted.items():
-        cell_line = line(cell)
+        cell_line = line_of_cell(cell)
         cell_line.counted += sums.cost
         cell_line.counted_tokens += sum(sums.tokens.values())
         cell_line.counted_calls += sums.calls
     for (part, cell, _), amount in split_sides.parts.items():
-        line(cell).parts[part] += amount
+        line_of_cell(cell).parts[part] += amount
     for cell, billed_sums in split_sides.billed.items():
-        cell_line = line(cell)
+        cell_line = line_of_cell(cell)
         if billed_sums.calls is not None:
             cell_line.billed_calls = (cell_line.billed_calls or 0) + billed_sums.calls
     all_cells = {*split_sides.billed, *split_sides.counted}
@@ -533,12 +543,12 @@ def _lines_by_name(split_sides: Split, claimed: Sequence[Claim], name_of: Naming
         theirs = sum(split_sides.billed[cell].tokens.values()) if cell in split_sides.billed else 0
         if cell.day not in split_sides.metered:
             theirs = ours
-        cell_line = line(cell)
+        cell_line = line_of_cell(cell)
         cell_line.billed_tokens += theirs
         cell_line.captured_tokens += min(ours, theirs)
     for claim in claimed:
         for cell, amount in claim.by_cell.items():
-            line(cell).causes[claim.cause] += amount
+            line_of_cell(cell).causes[claim.cause] += amount
     for cell_line in lines.values():
         cell_line.billed = cell_line.counted + sum(cell_line.parts.values())
         cell_line.captured_money = max(0, min(cell_line.billed, cell_line.counted))
@@ -574,9 +584,9 @@ def _unexplained_tokens(split_sides: Split, claimed: Sequence[Claim]) -> Counter
     return by_day
 
 
-def _days_with_keys_apart(split_sides: Split, tolerance: Tolerance) -> set[int]:
+def _days_with_differing_keys(split_sides: Split, tolerance: Tolerance) -> set[int]:
     by_key = _lines_by_name(split_sides, (), lambda cell: f"{cell.day} {cell.key}")
-    return {int(name.split(" ")[0]) for name, line in by_key.items() if not tolerance.holds_tokens(line)}
+    return {int(name.split(" ")[0]) for name, line in by_key.items() if not tolerance.are_tokens_within(line)}
 
 
 def _set_line_state(
@@ -589,8 +599,8 @@ def _set_line_state(
     are_keys_apart: bool,
     is_doubtful: bool,
 ) -> Line:
-    if state == AGREES and (not tolerance.holds(line, claimed) or are_keys_apart):
-        state = EXPLAINED if tolerance.explains(line, left) and not is_doubtful else DIFFERS
+    if state == AGREES and (not tolerance.is_line_within(line, claimed) or are_keys_apart):
+        state = EXPLAINED if tolerance.is_rest_within(line, left) and not is_doubtful else DIFFERS
     line.state = state
     return line
 
@@ -598,7 +608,9 @@ def _set_line_state(
 def _names_on_one_side(split_sides: Split, *, billed: bool) -> dict[str, list[str]]:
     return {
         f"{name}s": sorted(
-            split_sides.names(name, billed=billed) - split_sides.names(name, billed=not billed) - {""}
+            split_sides.names_on_side(name, billed=billed)
+            - split_sides.names_on_side(name, billed=not billed)
+            - {""}
         )
         for name in (MODEL, KEY)
     }
@@ -634,7 +646,7 @@ def owner_pairs(
         days: dict[int, int] = defaultdict(int)
         for (day, _), count in tokens.items():
             days[day] += count
-        partners = [own_key for own_key, by_day in sorted(ours.items()) if are_alike(days, by_day)]
+        partners = [own_key for own_key, by_day in sorted(ours.items()) if are_series_alike(days, by_day)]
         if len(partners) == 1 and len(days) >= OWNER_DAYS:
             pairs.append(OwnerPair(provider=provider, billed=key, api_key=partners[0], days=len(days)))
     return pairs

@@ -44,22 +44,22 @@ class _Priced:
     listed: Fraction
     digit: int
 
-    def is_near(self, amount: Fraction) -> bool:
+    def is_paid_near(self, amount: Fraction) -> bool:
         return abs(self.paid - amount) <= max(Fraction(self.digit), abs(amount) * Fraction(NOTHING))
 
     @property
-    def is_listed(self) -> bool:
-        return self.is_near(self.listed)
+    def is_paid_as_listed(self) -> bool:
+        return self.is_paid_near(self.listed)
 
     @property
-    def is_stated(self) -> bool:
-        return self.is_near(self.stated)
+    def is_paid_as_stated(self) -> bool:
+        return self.is_paid_near(self.stated)
 
     @property
-    def is_between(self) -> bool:
+    def is_paid_between(self) -> bool:
         """Return whether the amount is between both prices, as if a part of the contract was ignored."""
         between = min(self.stated, self.listed) < self.paid < max(self.stated, self.listed)
-        return between and not self.is_stated and not self.is_listed
+        return between and not self.is_paid_as_stated and not self.is_paid_as_listed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,43 +79,43 @@ class BilledPrices:
     stated: Collection[tuple[int, Group]] = ()
 
     @property
-    def is_any(self) -> bool:
+    def has_factors(self) -> bool:
         return bool(self.factors) or self.every is not None
 
-    def factor(self, model: str, tier: str, day: int) -> Fraction | None:
+    def list_price_factor(self, model: str, tier: str, day: int) -> Fraction | None:
         """Return the factor of the prices without a contract, or None if the contract's prices apply."""
         group = self._price_group(model, tier)
         return self.factors.get(group, self.every) if day in self.days.get(group, (day,)) else None
 
     def _price_group(self, model: str, tier: str) -> Group:
-        return _cell_group(self.levels.coarse(Cell(0, model=model, tier=normalize_tier(tier))))
+        return _cell_group(self.levels.coarse_cell(Cell(0, model=model, tier=normalize_tier(tier))))
 
     def billed_factor(self, use: CountedUse) -> Fraction | None:
         """Return the factor at which a use under a contract is billed, or None."""
-        return self.factor(use.model, use.tier, use.day) if use.contract else None
+        return self.list_price_factor(use.model, use.tier, use.day) if use.contract else None
 
     def model_and_tier(self, use: CountedUse) -> str:
         """Return the model of a use, with its tier if the tiers of the model have prices of their own."""
         _, tier = self._price_group(use.model, use.tier)
         return f"{use.model} in tier {tier}" if tier and self.every is None else use.model
 
-    def restated(self, counted: Iterable[CountedUse]) -> list[CountedUse]:
+    def reprice_uses(self, counted: Iterable[CountedUse]) -> list[CountedUse]:
         return [
             use if (factor := self.billed_factor(use)) is None else reprice_use(use, factor)
             for use in counted
         ]
 
-    def prices(self, of_contracts: Prices, without: Prices) -> Prices:
+    def billed_prices(self, of_contracts: Prices, without: Prices) -> Prices:
         @cache
-        def prices(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
-            factor = self.factor(model, tier, day)
+        def meter_prices(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
+            factor = self.list_price_factor(model, tier, day)
             if factor is None:
                 return of_contracts(model, tier, day, context)
             return {
                 meter: round(factor * price) for meter, price in without(model, tier, day, context).items()
             }
 
-        return prices
+        return meter_prices
 
     def is_about_moved_tokens(self, claim: Claim) -> bool:
         """
@@ -135,7 +135,9 @@ class BilledPrices:
         for (part, cell, _), portion in claim.parts.items() if claim.cause in _MOVED else ():
             is_stated = (cell.day, _cell_group(cell)) in self.stated
             if part == VOLUME and portion.tokens < 0 and is_stated:
-                inside |= {cell.day} if self.factor(cell.model, cell.tier, cell.day) is None else set()
+                inside |= (
+                    {cell.day} if self.list_price_factor(cell.model, cell.tier, cell.day) is None else set()
+                )
             elif part == VOLUME and portion.tokens > 0 and not is_stated:
                 outside.add(cell.day)
         return not inside.isdisjoint(outside)
@@ -177,15 +179,15 @@ def find_billed_prices(of_contracts: Split, without: Split, precision: Mapping[i
     groups: dict[Group, list[_Priced]] = defaultdict(list)
     for priced in _contract_priced_places(of_contracts, without, precision):
         groups[priced.group].append(priced)
-    is_followed = any(each.is_stated for places in groups.values() for each in places)
+    is_followed = any(each.is_paid_as_stated for places in groups.values() for each in places)
     factors: dict[Group, Fraction] = {}
     days: dict[Group, Collection[int]] = {}
     unclear: set[Group] = set()
     for group, places in groups.items():
-        stated, listed = {each.day for each in places if each.is_stated}, _listed_days(places)
-        at_listed = [each for each in places if each.is_listed]
-        is_rise = is_followed and _is_round(*_sum_fields(places, "listed", "stated"))
-        is_proven = not is_rise and _is_rounding(at_listed)
+        stated, listed = {each.day for each in places if each.is_paid_as_stated}, _days_at_list_prices(places)
+        at_listed = [each for each in places if each.is_paid_as_listed]
+        is_rise = is_followed and _is_round_share(*_sum_fields(places, "listed", "stated"))
+        is_proven = not is_rise and _is_difference_rounding(at_listed)
         if not stated and is_proven and 2 * len(at_listed) > len(places):
             factors[group] = Fraction(1)
         elif stated and is_proven and len(listed) >= LEAST_DAYS:
@@ -198,9 +200,11 @@ def find_billed_prices(of_contracts: Split, without: Split, precision: Mapping[i
     if factor is not None:
         factors |= dict.fromkeys(unclear, factor)
         unclear = set()
-    ignored = {each.day for group in factors for each in groups[group] if each.is_listed}
+    ignored = {each.day for group in factors for each in groups[group] if each.is_paid_as_listed}
     unclear |= {
-        group for group, places in groups.items() if group not in factors and _is_in_part(places, ignored)
+        group
+        for group, places in groups.items()
+        if group not in factors and _is_contract_partly_ignored(places, ignored)
     }
     is_every = factors.keys() == groups.keys() and not days and len({*factors.values()}) == 1
     # this factor also applies to models that the bill names differently
@@ -223,27 +227,27 @@ def _places_with_contract_price(of_contracts: Split, without: Split) -> set[tupl
     }
 
 
-def _listed_days(places: Iterable[_Priced]) -> set[int]:
+def _days_at_list_prices(places: Iterable[_Priced]) -> set[int]:
     number, listed, stated = Counter[int](), Counter[int](), Counter[int]()
     for each in places:
         number[each.day] += 1
-        listed[each.day] += each.is_listed
-        stated[each.day] += each.is_stated
+        listed[each.day] += each.is_paid_as_listed
+        stated[each.day] += each.is_paid_as_stated
     return {day for day, count in listed.items() if 2 * count > number[day] and count > stated[day]}
 
 
-def _is_in_part(places: Iterable[_Priced], ignored: Collection[int]) -> bool:
+def _is_contract_partly_ignored(places: Iterable[_Priced], ignored: Collection[int]) -> bool:
     between, stated = set[int](), set[int]()
     for each in places:
-        if each.is_between:
+        if each.is_paid_between:
             between.add(each.day)
-        elif each.is_stated:
+        elif each.is_paid_as_stated:
             stated.add(each.day)
     is_late = bool(between and stated) and max(between) < min(stated)
     return is_late or not between.isdisjoint(ignored)
 
 
-def _is_rounding(places: Sequence[_Priced]) -> bool:
+def _is_difference_rounding(places: Sequence[_Priced]) -> bool:
     paid, listed = _sum_fields(places, "paid", "listed")
     chance = isqrt(sum(each.digit**2 for each in places))
     return abs(paid - listed) <= max(Fraction(chance), listed * Fraction(NOTHING))
@@ -263,18 +267,18 @@ def _find_common_factor(places: Sequence[_Priced]) -> Fraction | None:
     factor = paid / listed
     percentage = round(100 * factor)
     is_stated = abs(100 * factor - percentage) <= 100 * _ROUND and percentage != _OF_TIERS
-    if not is_stated or not all(each.is_near(factor * each.listed) for each in places):
+    if not is_stated or not all(each.is_paid_near(factor * each.listed) for each in places):
         return None
     paid, stated = _sum_fields(places, "paid", "stated")
-    is_share = bool(stated) and all(each.is_near(each.stated * paid / stated) for each in places)
-    return None if is_share and _is_round(paid, stated) else factor
+    is_share = bool(stated) and all(each.is_paid_near(each.stated * paid / stated) for each in places)
+    return None if is_share and _is_round_share(paid, stated) else factor
 
 
 def _sum_fields(places: Iterable[_Priced], *names: str) -> Iterator[Fraction]:
     return (sum((Fraction(getattr(each, name)) for each in places), Fraction(0)) for name in names)
 
 
-def _is_round(amount: Fraction, whole: Fraction) -> bool:
+def _is_round_share(amount: Fraction, whole: Fraction) -> bool:
     if not whole:
         return False
     steps = 200 * amount / whole
@@ -293,7 +297,9 @@ def _contract_priced_places(
             yield _Priced(cell.day, _cell_group(cell), paid, stated, listed, digit)
 
 
-def contract_price(split: Split, counted: Sequence[CountedUse], billed: BilledPrices) -> Iterator[Claim]:
+def claim_contract_price(
+    split: Split, counted: Sequence[CountedUse], billed: BilledPrices
+) -> Iterator[Claim]:
     """
     Claim the cost of the calls at the billed prices, minus their cost at the prices of the contract.
 

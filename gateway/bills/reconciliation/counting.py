@@ -179,7 +179,7 @@ class TokenPrices:
             amounts[_METER_OF_UNIT[leaf.unit]] += leaf.amount * money.UNIT // places
         return amounts
 
-    def fees(self, total: TokenSum) -> Mapping[str, int]:
+    def fee_costs(self, total: TokenSum) -> Mapping[str, int]:
         """
         Return the cost of searches and code executions in a sum, by the names that bills use. Unpriced
         ones are omitted.
@@ -192,7 +192,9 @@ class TokenPrices:
                 amounts[KIND_OF_FEE.get(name, name)] = money.units(fee)
         return amounts
 
-    def listed(self, provider: str, model: str, tier: str, day: int, context: int = 0) -> Mapping[str, int]:
+    def list_prices_on_day(
+        self, provider: str, model: str, tier: str, day: int, context: int = 0
+    ) -> Mapping[str, int]:
         """Return list prices on a day, for inputs in the context window that begins at `context` tokens."""
         span = day * NS, context, (day + DAY_S) * NS
         return self.unit_prices_of_sum(_token_sum(_Priced(provider, model or None, None, tier, *span), _NONE))
@@ -218,7 +220,7 @@ def group_uses_by_seller(sums: Iterable[UsageSum], prices: TokenPrices) -> dict[
         dimensions = usage_sum.dimensions
         uses_by_seller.setdefault(
             find_seller(dimensions.source, dimensions.provider, dimensions.model), []
-        ).append(counted_use(usage_sum, prices))
+        ).append(to_counted_use(usage_sum, prices))
     return uses_by_seller
 
 
@@ -240,7 +242,7 @@ def seller_filter(seller: str) -> Mapping[str, tuple[str, ...]]:
     return {"source": sources} if sources else {"provider": (seller,)}
 
 
-def counted_use(usage_sum: UsageSum, prices: TokenPrices) -> CountedUse:
+def to_counted_use(usage_sum: UsageSum, prices: TokenPrices) -> CountedUse:
     """Return a sum of the ledger in the form in which providers bill it."""
     total = usage_sum.tokens
     dimensions = usage_sum.dimensions
@@ -292,7 +294,7 @@ def values_by_kind(
         return values, {}
     charged = prices.meter_costs_of_sum(total)
     if charged is None:
-        return values, prices.fees(total)
+        return values, prices.fee_costs(total)
     return (
         {meter: charged.get(meter, 0) for meter in METERS},
         {kind: amount for kind, amount in charged.items() if kind not in METERS},

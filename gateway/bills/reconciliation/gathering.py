@@ -55,7 +55,7 @@ class StatementSources:
     statements: Statements
     owners: Callable[[], Sequence[Owner]] = tuple
     tolerance: Callable[[], Tolerance] = Tolerance
-    # returns the closed months, by an id from `closing.closed_id`
+    # returns the closed months, by an id from `closing.closed_month_id`
     closed_months: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
     contracts: Callable[[], Sequence[Contract]] = tuple
     # returns the amounts of contracts in a month that depend on sums of calls; None means that they are not compared
@@ -97,7 +97,7 @@ class Inputs:
     charges: Sequence[DayCharge] | None = None
 
 
-async def read_inputs(
+async def catch_up_and_read_inputs(
     sources: StatementSources, month: CalendarMonth, *, now: float
 ) -> tuple[Inputs, PriceBook]:
     """Count the closed records, and return the inputs of a month with the price book."""
@@ -126,7 +126,7 @@ async def read_sides(
     """Read a month's counted sums and bills. `has_hours` includes tokens by hour, which totals do not need."""
     month, infos = inputs.month, inputs.infos
     providers_billed = sorted({info.provider for info in infos})
-    costs = await counted_by_seller(sources.ledger, month, now)
+    costs = await counted_cost_by_seller(sources.ledger, month, now)
     without = {name: costs[name] for name in sorted(costs) if name not in providers_billed}
     if not providers_billed:
         return Gathered(sides=[], without=without)
@@ -142,7 +142,7 @@ async def read_sides(
     has_foreign = False
     for name in providers_billed:
         billed = await sources.statements.statement_rows(provider=name, start=month.start, end=month.end)
-        has_foreign = has_foreign or any(map(is_foreign, billed))
+        has_foreign = has_foreign or any(map(is_in_foreign_currency, billed))
         uses = by_provider.get(name, ())
         hours = await _tokens_by_hour(sources.ledger, name, month, now) if has_hours else {}
         failed_hours: Mapping[int, int] = {}
@@ -154,7 +154,7 @@ async def read_sides(
     return Gathered(sides=sides, without=without, is_foreign=has_foreign)
 
 
-async def counted_by_seller(ledger: Ledger, month: CalendarMonth, now: float) -> Mapping[str, int]:
+async def counted_cost_by_seller(ledger: Ledger, month: CalendarMonth, now: float) -> Mapping[str, int]:
     """
     Return counted costs in dollars by seller for the days that have begun. Amounts in other currencies
     are not included.
@@ -184,7 +184,7 @@ def find_conversion(
     if rates is None or len(codes) != 1:
         return None
     [code] = codes
-    foreign = {row.source for row in rows if is_foreign(row)}
+    foreign = {row.source for row in rows if is_in_foreign_currency(row)}
     in_dollars = {row.source for row in rows if row.currency == CURRENCY}
     days = range(month.start - DAYS_OF_RATES * DAY_S, month.end, DAY_S)
     known = {day: rate for day in days if (rate := rates(code, CURRENCY, day)) is not None}
@@ -226,7 +226,9 @@ async def _build_sides(
         open_from=int(now) // DAY_S * DAY_S,
         rows=rows,
         counted=uses,
-        prices=lambda model, tier, day, context: prices.listed(provider, model, tier, day, context),
+        prices=lambda model, tier, day, context: prices.list_prices_on_day(
+            provider, model, tier, day, context
+        ),
         listed=_prices_without_contracts(inputs, provider, prices),
         covered={source: frozenset(days) for source, days in covered.items()},
         unsettled={source: frozenset(days) for source, days in unsettled.items()},
@@ -243,7 +245,7 @@ async def _build_sides(
 def _prices_without_contracts(inputs: Inputs, provider: str, prices: TokenPrices) -> Prices | None:
     if all(contract.provider != provider for contract in inputs.contracts):
         return None
-    listed = prices.without_contracts().listed
+    listed = prices.without_contracts().list_prices_on_day
     return lambda model, tier, day, context: listed(provider, model, tier, day, context)
 
 
@@ -330,7 +332,7 @@ def convert_to_dollars(rows: Sequence[StatementRow], rates: Rates) -> list[State
 
     A row of several days uses the rate of its first day. Rows without a known rate stay in their currency.
     """
-    return [_convert_row(row, rates) if is_foreign(row) else row for row in rows]
+    return [_convert_row(row, rates) if is_in_foreign_currency(row) else row for row in rows]
 
 
 def average_rate(rows: Sequence[StatementRow], currency: str, rates: Rates) -> Fraction | None:
@@ -347,13 +349,13 @@ def average_rate(rows: Sequence[StatementRow], currency: str, rates: Rates) -> F
     return dollars / amount if amount and dollars else None
 
 
-def is_foreign(row: StatementRow) -> bool:
+def is_in_foreign_currency(row: StatementRow) -> bool:
     """Return whether the row is money in a currency other than dollars."""
     return row.currency not in (None, CURRENCY)
 
 
 def foreign_currencies(rows: Sequence[StatementRow]) -> set[str]:
-    return {str(row.currency) for row in rows if is_foreign(row)}
+    return {str(row.currency) for row in rows if is_in_foreign_currency(row)}
 
 
 def _convert_row(row: StatementRow, rates: Rates) -> StatementRow:

@@ -22,7 +22,7 @@ from gateway.bills.reconciliation.sides import (
     BilledMoney,
     BilledTokens,
     CountedUse,
-    are_alike,
+    are_series_alike,
     replace_model,
 )
 from gateway.intake.rate_cards.names import family_letters, model_family
@@ -70,7 +70,7 @@ class Owner:
     team: str = ""
     source: str = ""
 
-    def owns(self, row: CountedUse) -> bool:
+    def is_owner_of(self, row: CountedUse) -> bool:
         pairs = ((self.api_key, row.key), (self.team, row.team), (self.source, row.source))
         return all(not filter_value or filter_value == has for filter_value, has in pairs)
 
@@ -219,7 +219,7 @@ def choose_source_by_day(
     for row in rows:
         rows_by_source[row.source].append(row)
     rank = {
-        source: (_count_details(source_rows), len(source_rows), source)
+        source: (_detail_level(source_rows), len(source_rows), source)
         for source, source_rows in rows_by_source.items()
     }
     days: dict[int, str] = {}
@@ -229,7 +229,7 @@ def choose_source_by_day(
     return days
 
 
-def _count_details(rows: Sequence[BilledTokens | BilledMoney]) -> int:
+def _detail_level(rows: Sequence[BilledTokens | BilledMoney]) -> int:
     keys = any(row.key for row in rows)
     models = any(row.model for row in rows)
     tiers = any(row.tier is not None for row in rows)
@@ -304,11 +304,11 @@ class Keys:
         self._ours = known - self.matched - {owner.api_key for owner in owners if owner.api_key}
 
     @property
-    def any(self) -> bool:
+    def has_matches(self) -> bool:
         return bool(self.matched or self._named)
 
     @property
-    def unknown(self) -> set[str]:
+    def unmatched_billed_keys(self) -> set[str]:
         """Return the provider's keys without a known counterpart."""
         return self._theirs
 
@@ -320,7 +320,7 @@ class Keys:
             return ""
         return UNMATCHED if self._ours else row.key
 
-    def where(self, key: str) -> dict[str, list[str]]:
+    def cost_filter(self, key: str) -> dict[str, list[str]]:
         """Return the costs filter for our calls of a key, or an empty one if no single filter fits."""
         for owner in self._owners:
             if owner.billed == key:
@@ -330,14 +330,14 @@ class Keys:
 
     def counted_key(self, row: CountedUse) -> str:
         for owner in self._owners:
-            if owner.owns(row):
+            if owner.is_owner_of(row):
                 return owner.billed
         if row.key in self.matched:
             return row.key
         return UNMATCHED if self._theirs or not row.key else row.key
 
 
-def named_alike(
+def rename_to_families(
     tokens: Sequence[BilledTokens],
     amounts: Sequence[BilledMoney],
     counted: Sequence[CountedUse],
@@ -363,7 +363,7 @@ def named_alike(
         if model_family in ours and names.isdisjoint(ours[model_family])
     ]
 
-    def priced_as(model_name: str) -> str:
+    def name_for_pricing(model_name: str) -> str:
         if ours.get(model_name):
             return max(ours[model_name], key=lambda name: (ours[model_name][name], name))
         return min(theirs.get(model_name, {model_name}))
@@ -372,7 +372,7 @@ def named_alike(
         [replace_model(row, families[row.model]) for row in tokens],
         [replace_model(row, families[row.model]) for row in amounts],
         [replace_model(row, families[row.model]) for row in counted],
-        priced_as,
+        name_for_pricing,
         pairs,
     )
 
@@ -394,7 +394,7 @@ def _split_families_by_price(
         names = used.get(family_name)
         if not name or not names or (name in names and len(names) == 1):
             continue
-        same = next((own for own in sorted(names) if _is_snapshot(name, own, family_name)), name)
+        same = next((own for own in sorted(names) if _is_same_snapshot(name, own, family_name)), name)
         price = price_of(same)
         main_price = price_of(max(sorted(names), key=lambda other: names[other]))
         if all(price) and all(main_price) and price != main_price:
@@ -402,7 +402,7 @@ def _split_families_by_price(
     return families
 
 
-def _is_snapshot(name: str, other: str, family_name: str) -> bool:
+def _is_same_snapshot(name: str, other: str, family_name: str) -> bool:
     # a bill may omit the year of the date
     dates = ["".join(filter(str.isdigit, name.lower().removeprefix(family_name))) for name in (name, other)]
     return all(dates) and (dates[0].endswith(dates[1]) or dates[1].endswith(dates[0]))
@@ -448,7 +448,7 @@ def match_model_families(
         for own_name in sorted(unmatched)
         if len(billed_tokens[name]) >= LEAST_DAYS
         and any(
-            are_alike(billed_tokens[name], by_name[own_name])
+            are_series_alike(billed_tokens[name], by_name[own_name])
             for by_name in (counted_tokens, succeeded_tokens)
         )
     ]

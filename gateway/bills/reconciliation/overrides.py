@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
 
-from gateway.bills.reconciliation.cells import paid_as
+from gateway.bills.reconciliation.cells import billed_meter
 from gateway.bills.reconciliation.claims import Case, Claim
 from gateway.bills.reconciliation.limits import NOTHING
 from gateway.bills.reconciliation.sides import (
@@ -25,7 +25,7 @@ from gateway.bills.reconciliation.sides import (
     Place,
     Prices,
 )
-from gateway.bills.reconciliation.wording import day_text, per_million
+from gateway.bills.reconciliation.wording import day_text, price_per_million_tokens
 from spool.ledger import money
 from spool.processing import PROVISIONED
 from spool.record import decimal_text
@@ -124,9 +124,9 @@ def _billed_prices(
     for use in uses:
         if use.day < since or use.tier not in tiers:
             continue
-        coarse = split.levels.coarse(split.levels.fine(use))
+        coarse = split.levels.coarse_cell(split.levels.fine_cell(use))
         for meter, value in use.values.items():
-            place = coarse, paid_as(split, coarse, meter)
+            place = coarse, billed_meter(split, coarse, meter)
             worth[place, (use.tier, meter)] += value
             places[place] += value
             listed[use.tier, meter] = prices(model, use.tier, use.day, 0).get(meter, 0)
@@ -140,9 +140,9 @@ def _billed_prices(
     for (tier, meter), price in listed.items():
         if whole[tier, meter]:
             change = rest[tier, meter] / whole[tier, meter]
-            text = listed_text = per_million(price, 1)
+            text = listed_text = price_per_million_tokens(price, 1)
             if abs(change) > NOTHING:
-                billed = Decimal(per_million(round(price * (1 + change) * 10**6), 10**6))
+                billed = Decimal(price_per_million_tokens(round(price * (1 + change) * 10**6), 10**6))
                 # amounts of a bill are rounded, and prices have few digits
                 text = decimal_text(_DIGITS.plus(billed))
             found[tier][meter] = text, listed_text
@@ -166,14 +166,16 @@ def _model_agrees(
     for use in uses:
         is_unlisted = (model, use.tier) in split.unlisted
         own = entries.get(use.tier, entries.get(STANDARD) if is_unlisted else None)
-        coarse = split.levels.coarse(split.levels.fine(use))
+        coarse = split.levels.coarse_cell(split.levels.fine_cell(use))
         for meter, tokens in use.tokens.items():
             value = use.values.get(meter, 0)
             if own is not None and use.day >= since:
                 base = prices(model, use.tier, use.day, 0).get(meter, 0)
                 price = money.units(own[meter]) // 10**6 if meter in own else base
                 value = tokens * price
-            values[coarse, paid_as(split, coarse, meter)] += value
-    differing = {split.levels.coarse(cell) for cell, _ in split.extra}
-    amounts = [entry[1:] for entry in case.priced(model) if entry[1] not in differing]
-    return bool(amounts) and all(case.allows(place, split.paid[place] - values[place]) for place in amounts)
+            values[coarse, billed_meter(split, coarse, meter)] += value
+    differing = {split.levels.coarse_cell(cell) for cell, _ in split.extra}
+    amounts = [entry[1:] for entry in case.priced_entries(model) if entry[1] not in differing]
+    return bool(amounts) and all(
+        case.is_negligible(place, split.paid[place] - values[place]) for place in amounts
+    )

@@ -28,7 +28,7 @@ class RateSeries:
             self.worth.get(day, 0) for day in chosen
         )
 
-    def steps(self) -> list[tuple[int, Decimal]] | None:
+    def ratio_steps(self) -> list[tuple[int, Decimal]] | None:
         """
         Return the first day and the ratio of each period with a constant ratio. Return None if there are more
         than two periods.
@@ -42,7 +42,7 @@ class RateSeries:
 
     def is_steady(self) -> bool:
         """Return whether the ratio is constant or changes once. A single day does not prove a change."""
-        steps = self.steps()
+        steps = self.ratio_steps()
         if steps is None or len(steps) == 1:
             return steps is not None
         before = sum(day < steps[1][0] for day in self.worth)
@@ -56,7 +56,7 @@ Paid = Callable[[Cell, str], int | None]
 def model_rate_series(
     split: Split, model: str, meters: Collection[str], paid_of: Paid | None = None
 ) -> dict[str, RateSeries]:
-    return cell_rate_series(split, split.cells(model), meters, paid_of)
+    return cell_rate_series(split, split.cells_of_model(model), meters, paid_of)
 
 
 def cell_rate_series(
@@ -134,13 +134,13 @@ def usual_ratios(
         for name in ((cell, meter), (cell.day, meter), (cell.day, "")) if amount is not None else ():
             paid[name] += amount or 0
             worth[name] += value
-    days = sorted({cell.day for cell in split.cells(model)})
+    days = sorted({cell.day for cell in split.cells_of_model(model)})
 
-    def ratios(cell: Cell, meter: str) -> tuple[list[Fraction], bool]:
+    def ratios_at(cell: Cell, meter: str) -> tuple[list[Fraction], bool]:
         of_day = [name for name in ((cell, meter), (cell.day, meter), (cell.day, "")) if name in worth]
         earlier = [(day, meter) for day in days if day < cell.day and (day, meter) in worth]
         later = [(day, meter) for day in days if day > cell.day and (day, meter) in worth]
         names = of_day or [*earlier[-1:], *later[:1]]
         return [Fraction(paid[name], worth[name]) for name in names] or [Fraction(1)], bool(of_day)
 
-    return ratios
+    return ratios_at

@@ -14,7 +14,12 @@ from functools import partial
 
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.comparing import Reconciliation, compare_sides
-from gateway.bills.reconciliation.gathering import Inputs, StatementSources, read_inputs, read_sides
+from gateway.bills.reconciliation.gathering import (
+    Inputs,
+    StatementSources,
+    catch_up_and_read_inputs,
+    read_sides,
+)
 from gateway.monitoring.snapshot import ReconciledRatio
 from spool.clock import Clock
 
@@ -32,7 +37,7 @@ class ReconciledMonth:
     providers: Sequence[Reconciliation]
     without: Mapping[str, int]
 
-    def of(self, provider: str | None) -> ReconciledMonth:
+    def narrow_to_provider(self, provider: str | None) -> ReconciledMonth:
         """Return the month of one provider, or of all if `provider` is None."""
         if provider is None:
             return self
@@ -65,9 +70,9 @@ class Reconciler:
         month = month or CalendarMonth.at(self._clock.now())
         turn = self._turn if has_causes else nullcontext()
         async with turn:
-            return (await self._reconcile_month(month, has_causes=has_causes)).of(provider)
+            return (await self._reconcile_month(month, has_causes=has_causes)).narrow_to_provider(provider)
 
-    async def look(self) -> Sequence[ReconciledMonth]:
+    async def reconcile_recent_months(self) -> Sequence[ReconciledMonth]:
         """
         Reconcile this month and the previous one, if an hour has passed or a bill was imported. Store
         the newest results.
@@ -83,14 +88,14 @@ class Reconciler:
         newest: dict[str, Reconciliation] = {}
         for reconciled_month in months:
             for result in reconciled_month.providers:
-                if result.compared or result.provider not in newest:
+                if result.has_final_day or result.provider not in newest:
                     newest[result.provider] = result
         self.newest, self._months, self._mark = newest, months, mark
         return months
 
     async def _reconcile_month(self, month: CalendarMonth, *, has_causes: bool = True) -> ReconciledMonth:
         now = self._clock.now()
-        inputs, book = await read_inputs(self._sources, month, now=now)
+        inputs, book = await catch_up_and_read_inputs(self._sources, month, now=now)
         known_inputs, known = self._known.get(month.name, (None, None))
         if known is not None and await asyncio.to_thread(inputs.__eq__, known_inputs):
             self._known.move_to_end(month.name)
@@ -118,5 +123,5 @@ def reconciliation_gauges(newest: Iterable[Reconciliation]) -> Iterator[Reconcil
         if result.has_money:
             pairs.append(("money", total.counted, total.billed))
         for measure, counted, billed in pairs:
-            if result.compared and billed > 0:
+            if result.has_final_day and billed > 0:
                 yield ReconciledRatio(provider=result.provider, measure=measure, ratio=counted / billed)

@@ -31,7 +31,7 @@ class Repeats:
     billed: Mapping[int, int] = field(default_factory=dict)
     counted: Mapping[Owner, tuple[str, ...]] = field(default_factory=dict)
 
-    def times(self, cell: Cell) -> Fraction:
+    def billed_times(self, cell: Cell) -> Fraction:
         """Return how many times the bill has the counted tokens."""
         return Fraction(self.billed.get(cell.day, 1), 2 if (cell.key, cell.model) in self.counted else 1)
 
@@ -40,9 +40,11 @@ def find_repeats(billed: BilledByCell, counted: Mapping[Cell, CountedSums]) -> R
     """Find exact multiples in input and output tokens: by day, and by key and model over all days."""
     theirs = _sums_by_owner(billed)
     ours = _sums_by_owner({cell: sums.tokens for cell, sums in counted.items()})
-    sources = _two_sources(counted)
+    sources = _owners_with_two_sources(counted)
     twice = {
-        owner: names for owner, names in sources.items() if _is_twice(ours[owner], theirs.get(owner, {}))
+        owner: names
+        for owner, names in sources.items()
+        if _is_counted_twice(ours[owner], theirs.get(owner, {}))
     }
     once = {
         owner: {day: [count // 2 for count in sums] if owner in twice else sums for day, sums in days.items()}
@@ -61,7 +63,7 @@ def find_repeats(billed: BilledByCell, counted: Mapping[Cell, CountedSums]) -> R
         )
         > 1
     }
-    if len(repeated_days) * 2 > len(days) and not _are_rows(billed, counted, repeated_days):
+    if len(repeated_days) * 2 > len(days) and not _are_rows_repeated(billed, counted, repeated_days):
         # If most days have a multiple, but not in every tier, the additional tokens are calls and
         # not repeated rows.
         repeated_days = {}
@@ -84,7 +86,7 @@ def _owners_on_both_sides(theirs: _Sums, ours: _Sums) -> set[Owner]:
     return {(key, model) for key, model in owners if key in keys and model in models}
 
 
-def _two_sources(counted: Mapping[Cell, CountedSums]) -> dict[Owner, tuple[str, ...]]:
+def _owners_with_two_sources(counted: Mapping[Cell, CountedSums]) -> dict[Owner, tuple[str, ...]]:
     sums: dict[Owner, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for cell, counted_sums in counted.items():
         for source, tokens in counted_sums.by_source.items():
@@ -96,7 +98,7 @@ def _two_sources(counted: Mapping[Cell, CountedSums]) -> dict[Owner, tuple[str, 
     }
 
 
-def _is_twice(ours: Mapping[int, list[int]], theirs: Mapping[int, list[int]]) -> bool:
+def _is_counted_twice(ours: Mapping[int, list[int]], theirs: Mapping[int, list[int]]) -> bool:
     days = ours.keys() | theirs.keys()
     times = [_billed_ratio(theirs.get(day, _NOTHING), ours.get(day, _NOTHING)) for day in days]
     half = times.count(Fraction(1, 2))
@@ -133,7 +135,9 @@ def _common_multiple(billed: Mapping[Owner, list[int]], counted: Mapping[Owner, 
     )
 
 
-def _are_rows(billed: BilledByCell, counted: Mapping[Cell, CountedSums], days: Mapping[int, int]) -> bool:
+def _are_rows_repeated(
+    billed: BilledByCell, counted: Mapping[Cell, CountedSums], days: Mapping[int, int]
+) -> bool:
     return all(
         count == days[cell.day] * (counted[cell].tokens.get(meter, 0) if cell in counted else 0)
         for cell, by_meter in billed.items()

@@ -44,7 +44,7 @@ _NOTHING = [0, 0]
 ExchangedKeys = Mapping[tuple[int, str], str]
 
 
-def exchanged_keys(
+def find_exchanged_keys(
     tokens: Iterable[BilledTokens], counted: Iterable[CountedUse]
 ) -> dict[tuple[int, str], str]:
     """
@@ -95,7 +95,7 @@ def _tokens_by_key_and_day(
     return theirs, ours
 
 
-def restated_keys(counted: Iterable[CountedUse], names: ExchangedKeys) -> list[CountedUse]:
+def swap_exchanged_keys(counted: Iterable[CountedUse], names: ExchangedKeys) -> list[CountedUse]:
     return [replace_key(use, names.get((use.day, use.key), use.key)) for use in counted]
 
 
@@ -128,7 +128,7 @@ def undo_restating(split: Split, counted: Iterable[CountedUse]) -> dict[Cell, in
     """
     own: dict[Cell, CountedSums] = defaultdict(CountedSums)
     for use in counted:
-        own[split.levels.fine(use)].add(use)
+        own[split.levels.fine_cell(use)].add_use(use)
     by_cell: dict[Cell, int] = {}
     for cell in {*own, *split.counted}:
         restated, original = (sums[cell].cost if cell in sums else 0 for sums in (split.counted, own))
@@ -149,7 +149,7 @@ class LateRows:
     posted: Mapping[tuple[int, _KeyAndModel], int]
     is_exact: bool = True
 
-    def restated(self, counted: Iterable[CountedUse], levels: Levels) -> list[CountedUse]:
+    def move_to_billed_days(self, counted: Iterable[CountedUse], levels: Levels) -> list[CountedUse]:
         if not self.posted:
             return [*counted]
         return [
@@ -158,7 +158,7 @@ class LateRows:
         ]
 
 
-def late_rows(
+def find_late_rows(
     tokens: Iterable[BilledTokens],
     amounts: Iterable[BilledMoney],
     counted: Sequence[CountedUse],
@@ -209,7 +209,7 @@ def late_rows(
     for use in counted:
         calls[use.day] += use.calls if (use.day, _key_and_model(use, levels)) in posted else 0
     # tokens alone may be late, and amounts of 0 are no evidence that they are as well
-    in_time = {day for day, _ in _paid_in_time(amounts, counted, levels, posted)}
+    in_time = {day for day, _ in _places_paid_in_time(amounts, counted, levels, posted)}
     return LateRows(
         posted={
             place: day
@@ -227,11 +227,11 @@ def _add_quantity(
 
 
 def _key_and_model(row: BilledTokens | CountedUse, levels: Levels) -> _KeyAndModel:
-    cell = levels.fine(row)
+    cell = levels.fine_cell(row)
     return cell.key, cell.model
 
 
-def _paid_in_time(
+def _places_paid_in_time(
     amounts: Iterable[BilledMoney],
     counted: Iterable[CountedUse],
     levels: Levels,
@@ -245,27 +245,27 @@ def _paid_in_time(
     worth: dict[Cell, int] = defaultdict(int)
     late: dict[Cell, int] = defaultdict(int)
 
-    def place_of(row: BilledMoney | CountedUse) -> Cell:
-        return levels.coarse(levels.fine(row))._replace(tier=STANDARD, region="", context=0)
+    def coarse_place(row: BilledMoney | CountedUse) -> Cell:
+        return levels.coarse_cell(levels.fine_cell(row))._replace(tier=STANDARD, region="", context=0)
 
     for row in amounts:
         if row.is_for_tokens:
-            paid[place_of(row)] += row.amount
+            paid[coarse_place(row)] += row.amount
     in_time = set()
     for use in counted:
         value = sum(use.values.values())
-        worth[place_of(use)] += value
+        worth[coarse_place(use)] += value
         if (use.day, _key_and_model(use, levels)) in posted:
-            late[place_of(use)] += value
+            late[coarse_place(use)] += value
     for use in counted:
-        place = place_of(use)
+        place = coarse_place(use)
         of_day = use.day, _key_and_model(use, levels)
         if of_day in posted and 4 * (paid[place] - worth[place]) + 3 * late[place] > 0:
             in_time.add(of_day)
     return in_time
 
 
-def posted_late(split: Split, counted: Iterable[CountedUse], late: LateRows) -> Claim:
+def claim_late_rows(split: Split, counted: Iterable[CountedUse], late: LateRows) -> Claim:
     """
     Claim -M for each late day and M for the day on which its rows are, where M is the ledger's cost. The sum is 0.
 
@@ -317,7 +317,7 @@ class FixedRate:
     is_of_market: bool
 
 
-def fixed_rate(split: Split, conversion: Conversion, precision: Mapping[int, int]) -> FixedRate | None:
+def find_fixed_rate(split: Split, conversion: Conversion, precision: Mapping[int, int]) -> FixedRate | None:
     """
     Find the constant c with paid = worth * rate(day) / c, where paid is converted at the rate of each day.
 
@@ -326,8 +326,8 @@ def fixed_rate(split: Split, conversion: Conversion, precision: Mapping[int, int
     """
     places = list(_comparable_places(split, conversion))
     lowest, highest = (Fraction(edge(conversion.rates.values()), SCALE) for edge in (min, max))
-    by_day = [place.allowed(precision, conversion.rate(place.day)) for place in places]
-    by_constant = [place.allowed(precision, Fraction(1)) for place in places]
+    by_day = [place.allowed_factors(precision, conversion.rate(place.day)) for place in places]
+    by_constant = [place.allowed_factors(precision, Fraction(1)) for place in places]
     of_market = [
         (max(low, lowest), min(high, highest), worth)
         for low, high, worth in by_constant
@@ -354,7 +354,7 @@ def find_market_rates(
     """Return the fixed rates that the market had, by different prices of the same tokens. Equal rates appear once."""
     rates: list[FixedRate] = []
     for split in splits:
-        found = fixed_rate(split, conversion, precision)
+        found = find_fixed_rate(split, conversion, precision)
         if found is not None and found.is_of_market:
             rates += [found] * all(abs(found.rate / each.rate - 1) > Fraction(NOTHING) for each in rates)
     return rates
@@ -369,7 +369,7 @@ class _Paid:
     paid: Fraction
     worth: int
 
-    def allowed(self, precision: Mapping[int, int], rate: Fraction) -> tuple[Fraction, Fraction, int]:
+    def allowed_factors(self, precision: Mapping[int, int], rate: Fraction) -> tuple[Fraction, Fraction, int]:
         """Return the lowest and highest factor of a rate that explain the amount within its rounding, and the value."""
         slack = Fraction(max(precision.get(self.day, 0), FINEST) * self.lines, 2)
         high = self.worth / (self.paid - slack) if self.paid > slack else Fraction(0)
@@ -377,7 +377,7 @@ class _Paid:
 
 
 def _comparable_places(split: Split, conversion: Conversion) -> Iterator[_Paid]:
-    differing = {split.levels.coarse(cell) for cell, _ in split.extra}
+    differing = {split.levels.coarse_cell(cell) for cell, _ in split.extra}
     for (cell, meter), amount in split.paid.items():
         worth = split.worth.get((cell, meter), 0)
         if cell not in differing and worth > 0 and amount > 0 and cell.day in conversion.rates:
@@ -407,7 +407,7 @@ def last_digit_in_currency(amounts: Iterable[BilledMoney], conversion: Conversio
     return last_digit(in_currency)
 
 
-def restated_money(
+def convert_at_fixed_rate(
     amounts: Sequence[BilledMoney], conversion: Conversion, fixed: FixedRate
 ) -> list[BilledMoney]:
     """Convert amounts at the fixed rate instead of the rate of the day."""
@@ -419,7 +419,7 @@ def restated_money(
     ]
 
 
-def exchange_rate(
+def claim_exchange_rate(
     split: Split,
     amounts: Sequence[BilledMoney],
     restated: Sequence[BilledMoney],
@@ -433,7 +433,7 @@ def exchange_rate(
     """
     by_cell: dict[Cell, int] = defaultdict(int)
     for row, again in zip(amounts, restated, strict=True):
-        by_cell[split.levels.coarse(split.levels.fine(row))] += row.amount - again.amount
+        by_cell[split.levels.coarse_cell(split.levels.fine_cell(row))] += row.amount - again.amount
     for cell, amount in by_cell.items():
         split.parts[RATE, cell, ""] += amount
         split.billed_money[cell] += amount

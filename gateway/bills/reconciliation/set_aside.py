@@ -28,10 +28,10 @@ class _Failed(NamedTuple):
 
     @classmethod
     def of(cls, use: CountedUse, levels: Levels) -> _Failed:
-        cell = levels.fine(use)
+        cell = levels.fine_cell(use)
         return cls(bool(use.cost), cell.model, cell.key, cell.day)
 
-    def coarser(self) -> Iterator[_Failed]:
+    def self_and_coarser(self) -> Iterator[_Failed]:
         """Yield the place and those that contain it, from the finest to the coarsest."""
         yield self
         yield self._replace(day=None)
@@ -78,11 +78,13 @@ def set_aside_failed_calls(
         is_out = False
         if has_failed(use):
             place = _Failed.of(use, levels)
-            is_out = next((unanimous[name] for name in place.coarser() if name in unanimous), not use.cost)
+            is_out = next(
+                (unanimous[name] for name in place.self_and_coarser() if name in unanimous), not use.cost
+            )
             # calls with a cost make no amount if they are compared; calls without one make none if they are
             # set aside
             is_exact = is_exact and (place in known or is_out is not bool(use.cost))
-            use = _only_cost(use) if is_out else replace(use, failed=0 if use.cost else _use_value(use))
+            use = _with_only_cost(use) if is_out else replace(use, failed=0 if use.cost else _use_value(use))
         left_out.append(is_out)
         if use.calls or use.cost:
             rest.append(use)
@@ -94,7 +96,7 @@ def set_aside_failed_calls(
     )
 
 
-def _only_cost(use: CountedUse) -> CountedUse:
+def _with_only_cost(use: CountedUse) -> CountedUse:
     nothing: Mapping[str, int] = {}
     return replace(
         use,
@@ -123,23 +125,23 @@ def _decisions_by_key(
     known: dict[_Failed, bool] = {}
     for has_key in (True, False):
 
-        def place_of(row: BilledTokens | CountedUse, has_key: bool = has_key) -> _Place:
-            cell = levels.fine(row)
+        def place_of_row(row: BilledTokens | CountedUse, has_key: bool = has_key) -> _Place:
+            cell = levels.fine_cell(row)
             return cell.day, cell.model, cell.key * has_key
 
         surplus: dict[_Place, _Vector] = defaultdict(lambda: [0, 0])
         failed: dict[_Place, dict[bool, _Vector]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
         for row in rows:
-            surplus[place_of(row)][row.meter == OUTPUT] -= row.quantity
+            surplus[place_of_row(row)][row.meter == OUTPUT] -= row.quantity
         for use in uses:
-            place = place_of(use)
+            place = place_of_row(use)
             for meter, count in use.tokens.items():
                 surplus[place][meter == OUTPUT] += count
                 if has_failed(use):
                     failed[place][bool(use.cost)][meter == OUTPUT] += count
         chosen = {place: _matching_failed_calls(surplus[place], by_cost) for place, by_cost in failed.items()}
         for use in filter(has_failed, uses):
-            set_aside = chosen[place_of(use)]
+            set_aside = chosen[place_of_row(use)]
             if set_aside is not None:
                 known.setdefault(_Failed.of(use, levels), bool(use.cost) in set_aside)
     return known
@@ -158,6 +160,6 @@ def _matching_failed_calls(surplus: _Vector, failed: Mapping[bool, _Vector]) -> 
 def _unanimous_decisions(known: Mapping[_Failed, bool]) -> dict[_Failed, bool]:
     all_decisions: dict[_Failed, set[bool]] = defaultdict(set)
     for name, decision in known.items():
-        for coarse in name.coarser():
+        for coarse in name.self_and_coarser():
             all_decisions[coarse].add(decision)
     return {name: decisions.pop() for name, decisions in all_decisions.items() if len(decisions) == 1}

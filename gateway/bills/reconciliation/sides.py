@@ -172,7 +172,7 @@ class Commitment:
     by_day: Mapping[int, int]
     models: Collection[str] = ()
 
-    def is_of(self, model: str) -> bool:
+    def is_for_model(self, model: str) -> bool:
         return model in self.models or self.term.is_of(model)
 
 
@@ -222,7 +222,7 @@ class CountedSums:
     failed: int = 0
     unsized_value: int = 0
 
-    def add(self, row: CountedUse) -> None:
+    def add_use(self, row: CountedUse) -> None:
         for meter, tokens in row.tokens.items():
             self.tokens[meter] += tokens
             if meter in row.values:
@@ -273,7 +273,7 @@ def divide_whole_number(whole: int, shares: Mapping[str, int], meters: tuple[str
     return token_parts
 
 
-def are_alike(first: Mapping[int, int], second: Mapping[int, int], tolerance: float = ALIKE) -> bool:
+def are_series_alike(first: Mapping[int, int], second: Mapping[int, int], tolerance: float = ALIKE) -> bool:
     """Return whether two series by day differ by at most a share of the larger one."""
     size = max(sum(first.values()), sum(second.values()))
     difference = sum(abs(first.get(day, 0) - second.get(day, 0)) for day in {*first, *second})

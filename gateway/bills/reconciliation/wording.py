@@ -41,7 +41,7 @@ class ShownRow:
         return self.difference - self.unexplained
 
 
-def shown_row(
+def build_shown_row(
     billed: str, counted: str, causes: Mapping[str, str], unexplained: str, *, places: int
 ) -> ShownRow:
     """
@@ -51,20 +51,20 @@ def shown_row(
     """
     digit = Decimal(1).scaleb(-places)
 
-    def rounded(text: str) -> Decimal:
+    def round_amount(text: str) -> Decimal:
         return Decimal(text).quantize(digit, ROUND_HALF_UP)
 
-    shown_billed, shown_counted = rounded(billed), rounded(counted)
+    shown_billed, shown_counted = round_amount(billed), round_amount(counted)
     difference = shown_billed - shown_counted
-    shown = {cause: rounded(amount) for cause, amount in causes.items()}
-    rest = rounded(unexplained) if shown else difference
+    shown = {cause: round_amount(amount) for cause, amount in causes.items()}
+    rest = round_amount(unexplained) if shown else difference
     if shown:
         largest = max(shown, key=lambda cause: abs(Decimal(causes[cause])))
         shown[largest] += difference - rest - sum(shown.values())
     return ShownRow(billed=shown_billed, counted=shown_counted, causes=shown, unexplained=rest)
 
 
-def per_million(units: int, tokens: int) -> str:
+def price_per_million_tokens(units: int, tokens: int) -> str:
     """Return the cost per million tokens as `[[prices.override]]` expects it, or "" without tokens."""
     if not tokens:
         return ""

@@ -79,7 +79,7 @@ class Cells:
     _row: list[tuple[_Cell, RowAmounts]] = field(default_factory=list)
 
     @contextmanager
-    def row(self, position: str, content: object = None, *, once: bool = False) -> Iterator[None]:
+    def collect_row(self, position: str, content: object = None, *, once: bool = False) -> Iterator[None]:
         """
         Collect the cells of one row. They are kept only if the body raises no Damaged.
 
@@ -116,7 +116,7 @@ class Cells:
             blake2b(msgspec.json.encode(content), digest_size=8, key=_KEY).digest()
         )
 
-    def cover(self, start: int, end: int) -> None:
+    def extend_span(self, start: int, end: int) -> None:
         """Extend the span that the report covers. Raises Damaged if the span is empty."""
         if start >= end:
             raise Damaged("a bucket ends before it starts")
@@ -127,25 +127,25 @@ class Cells:
         self.start = start if self.start is None else min(start, self.start)
         self.end = end if self.end is None else max(end, self.end)
 
-    def tokens(self, bucket: Bucket, kind: str, amount: Decimal | None) -> None:
+    def add_tokens(self, bucket: Bucket, kind: str, amount: Decimal | None) -> None:
         self._add_amounts(bucket, (TOKENS, kind, None), RowAmounts(amount or _NOTHING))
 
-    def seats(self, bucket: Bucket, amount: Decimal | None) -> None:
+    def add_seats(self, bucket: Bucket, amount: Decimal | None) -> None:
         self._add_amounts(bucket, (SEATS, SEAT, None), RowAmounts(amount or _NOTHING))
 
-    def requests(self, bucket: Bucket, amount: Decimal | None) -> None:
+    def add_requests(self, bucket: Bucket, amount: Decimal | None) -> None:
         self._add_amounts(bucket, (REQUESTS, "request", None), RowAmounts(amount or _NOTHING))
 
-    def money(
+    def add_money(
         self,
         bucket: Bucket,
         kind: str,
         amount: Decimal | None,
         currency: str | None = "USD",
     ) -> None:
-        self.amounts(bucket, kind, RowAmounts(amount or _NOTHING), currency)
+        self.add_amounts(bucket, kind, RowAmounts(amount or _NOTHING), currency)
 
-    def amounts(self, bucket: Bucket, kind: str, amounts: RowAmounts, currency: str | None) -> None:
+    def add_amounts(self, bucket: Bucket, kind: str, amounts: RowAmounts, currency: str | None) -> None:
         """
         Add an amount with its values at list price, at negotiated price, and with fees on the covered usage.
         """
@@ -155,7 +155,7 @@ class Cells:
         unit = USD if code == "USD" else code.lower()
         self._add_amounts(bucket, (unit, kind, code), amounts)
 
-    def rows(self, source: str, *, settled_until: float) -> tuple[StatementRow, ...]:
+    def to_statement_rows(self, source: str, *, settled_until: float) -> tuple[StatementRow, ...]:
         """Return all cells as rows. A row is marked as not final if its bucket ends after `settled_until`."""
         return tuple(
             StatementRow(

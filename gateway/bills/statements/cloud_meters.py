@@ -99,7 +99,7 @@ def find_tier(meter_words: list[str]) -> str:
     return next((_TIERS[word] for word in meter_words if word in _TIERS), "standard")
 
 
-def unit_size(unit: str) -> int | None:
+def tokens_per_unit(unit: str) -> int | None:
     """Return the number of tokens per unit from the unit's name, or None if the name does not state it."""
     folded = unit.lower().replace(",", "")
     if re.search(r"\b1m\b|\b1m tokens|million|1000000\b", folded):

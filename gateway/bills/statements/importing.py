@@ -60,7 +60,7 @@ class ReportFile:
     most_bytes: int = MAX_UNPACKED
 
     @contextmanager
-    def opened(self) -> Iterator[BinaryIO]:
+    def open_unpacked(self) -> Iterator[BinaryIO]:
         """Open the file for reading. Raises Invalid if it cannot be read or is larger than `most_bytes`."""
         if self.path is None and not self.content.startswith(parquet.MAGIC):
             yield io.BytesIO(self.content)
@@ -124,16 +124,16 @@ class ReportReader:
         self._again: list[str] = []
         self._rows_again = 0
 
-    def again(self, name: str, rows: int) -> None:
+    def note_repeated_file(self, name: str, rows: int) -> None:
         """Note a file whose content was already read with `rows` rows, and skip it."""
         self._again.append(f"{name}: the whole file, {rows} rows")
         self._rows_again += rows
 
-    def cover(self, start: int, end: int) -> None:
+    def extend_span(self, start: int, end: int) -> None:
         """Extend the span that the report covers, even where it has no rows."""
-        self._cells.cover(start, end)
+        self._cells.extend_span(start, end)
 
-    def add(self, file: ReportFile, opened: Document | Table) -> int:
+    def read_part(self, file: ReportFile, opened: Document | Table) -> int:
         """Read one part; return the number of rows read."""
         source, before = self._source, self._cells.read
         try:
@@ -149,7 +149,7 @@ class ReportReader:
         self._read_at = file.read_at if self._read_at is None else min(file.read_at, self._read_at)
         return self._cells.read - before
 
-    def report(self, *, account: str | None, settle_s: float = 0) -> ReadReport:
+    def build_report(self, *, account: str | None, settle_s: float = 0) -> ReadReport:
         source = self._source
         cells = self._cells
         statement = None
@@ -163,7 +163,7 @@ class ReportReader:
                 account=only_account if account is None else account,
                 start=cells.start // DAY_S * DAY_S if source.whole_days else cells.start,
                 end=-(-cells.end // DAY_S) * DAY_S if source.whole_days else cells.end,
-                rows=cells.rows(source.name, settled_until=settled_until),
+                rows=cells.to_statement_rows(source.name, settled_until=settled_until),
                 read_at=self._read_at,
                 settled_until=settled_until,
                 name=", ".join(self._names)[:200],
@@ -181,7 +181,7 @@ class ReportReader:
         )
 
 
-def open_report(path: Path, *, most: int, now: float) -> ReportFile:
+def describe_report_file(path: Path, *, most: int, now: float) -> ReportFile:
     """Return a file read later. Raises Invalid if it does not exist or cannot be accessed."""
     try:
         status = path.stat()
@@ -202,12 +202,12 @@ def read_reports(
     # digest of a report's content -> its reader and number of rows
     seen: dict[bytes, tuple[ReportReader, int]] = {}
     for file in files:
-        with file.opened() as stream:
+        with file.open_unpacked() as stream:
             content = _digest_stream(stream)
             known = seen.get(content)
             if known is not None:
                 read_by, rows = known
-                read_by.again(file.name, rows)
+                read_by.note_repeated_file(file.name, rows)
                 continue
             opened = _open_report(file, stream)
             recognised = _recognise_source(_first_part(opened), file.name, source)
@@ -222,14 +222,14 @@ def read_reports(
             if reader is None:
                 reader = ReportReader(recognised, most=most)
                 readers.append((recognised, reader))
-            seen[content] = reader, reader.add(file, opened)
-    return [reader.report(account=account, settle_s=settle_s) for _, reader in readers]
+            seen[content] = reader, reader.read_part(file, opened)
+    return [reader.build_report(account=account, settle_s=settle_s) for _, reader in readers]
 
 
 def _first_part(opened: Document | Table) -> Document | Table:
     """Return the part of a report that is enough to recognize it. For JSON lines, that is the first lines."""
     if isinstance(opened, Document) and isinstance(opened.root, JsonLines):
-        return Document(root=opened.root.beginning())
+        return Document(root=opened.root.first_lines())
     return opened
 
 
@@ -279,7 +279,7 @@ def _open_report(file: ReportFile, stream: BinaryIO) -> Document | Table:
 
 def open_document(file: ReportFile) -> Document:
     """Open a JSON or JSON lines document. Raises Invalid if the file is neither."""
-    with file.opened() as stream:
+    with file.open_unpacked() as stream:
         document = _open_json(file.name, stream)
         if not isinstance(document.root, JsonLines):
             return document
@@ -290,7 +290,7 @@ def open_document(file: ReportFile) -> Document:
 def _open_json(name: str, stream: BinaryIO) -> Document:
     size = stream.seek(0, io.SEEK_END)
     stream.seek(0)
-    if _is_lines(stream, size):
+    if _is_json_lines(stream, size):
         return Document(root=JsonLines(name, stream))
     if size > MAX_DECODED:
         raise too_large_error(name)
@@ -305,7 +305,7 @@ def _open_json(name: str, stream: BinaryIO) -> Document:
         raise Invalid(f"{name} is {reason}: {error}") from error
 
 
-def _is_lines(stream: BinaryIO, size: int) -> bool:
+def _is_json_lines(stream: BinaryIO, size: int) -> bool:
     first = stream.readline(MAX_ROW).removeprefix(_MARK)
     follows = stream.tell() < size
     stream.seek(0)
@@ -329,7 +329,7 @@ class JsonLines:
         self._stream = stream
         self._most = most
 
-    def beginning(self) -> JsonLines:
+    def first_lines(self) -> JsonLines:
         return JsonLines(self._name, self._stream, most=_HEAD_LINES)
 
     def __iter__(self) -> Iterator[Any]:

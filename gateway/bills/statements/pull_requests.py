@@ -69,7 +69,7 @@ def github_headers(key: str) -> Mapping[str, str]:
     return {**bearer_header(key), "Accept": "application/vnd.github+json"}
 
 
-def _next_page(page: Row) -> str | None:
+def _next_page_cursor(page: Row) -> str | None:
     """
     Return the cursor of the next page, or None. Raises Invalid if the page does not state whether more pages
     follow, because a missed page would make a day look complete.
@@ -83,7 +83,7 @@ def _next_page(page: Row) -> str | None:
     return cursor if has_more else None
 
 
-def _next_number(page: Row) -> str | None:
+def _next_litellm_page(page: Row) -> str | None:
     """
     Return the next page number after a full page. `total_pages` is ignored, because LiteLLM stops counting
     at 10,000 rows.
@@ -114,12 +114,12 @@ def _next_current(page: Row) -> str | None:
     return f"{number + 1}" if has_more and number is not None else None
 
 
-def _no_page(page: Row) -> str | None:
+def _no_next_page(page: Row) -> str | None:
     return None
 
 
 def _openai_request(path: str, *groups: str) -> PullRequest:
-    def query(start: int, end: int) -> Query:
+    def query_for_span(start: int, end: int) -> Query:
         span = [
             ("start_time", str(start)),
             ("end_time", str(end)),
@@ -132,14 +132,14 @@ def _openai_request(path: str, *groups: str) -> PullRequest:
         base_url="https://api.openai.com/v1",
         paths=(path,),
         headers=bearer_header,
-        query=query,
-        next_page=_next_page,
+        query=query_for_span,
+        next_page=_next_page_cursor,
         whole_pages=True,
     )
 
 
 def _anthropic_report(path: str, width: str, limit: int, *groups: str, **fields: Any) -> PullRequest:
-    def query(start: int, end: int) -> Query:
+    def query_for_span(start: int, end: int) -> Query:
         span = [
             ("starting_at", _format_moment(start)),
             ("ending_at", _format_moment(end)),
@@ -150,7 +150,12 @@ def _anthropic_report(path: str, width: str, limit: int, *groups: str, **fields:
 
     url = "https://api.anthropic.com"
     return PullRequest(
-        base_url=url, paths=(path,), headers=anthropic_headers, query=query, next_page=_next_page, **fields
+        base_url=url,
+        paths=(path,),
+        headers=anthropic_headers,
+        query=query_for_span,
+        next_page=_next_page_cursor,
+        **fields,
     )
 
 
@@ -219,7 +224,7 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
         paths=("/api/v1/activity",),
         headers=bearer_header,
         query=lambda start, end: (),  # no query, because the source always returns the last days on one page
-        next_page=_no_page,
+        next_page=_no_next_page,
         days=OPENROUTER_DAYS,
     ),
     "github_copilot": PullRequest(
@@ -227,7 +232,7 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
         paths=(f"{_COPILOT}/ai_credit/usage", f"{_COPILOT}/premium_request/usage"),
         headers=github_headers,
         query=_github_day,
-        next_page=_no_page,
+        next_page=_no_next_page,
         rows_in="usageItems",
         span_days=1,
     ),
@@ -246,7 +251,7 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
         paths=("/spend/logs/v2",),
         headers=bearer_header,
         query=_litellm_day,
-        next_page=_next_number,
+        next_page=_next_litellm_page,
         span_days=1,
         # a day without rows may have been billed, because LiteLLM may have deleted its logs
         empty_days_are_unbilled=False,

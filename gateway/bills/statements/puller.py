@@ -124,7 +124,7 @@ class StatementPuller:
     def names(self) -> list[str]:
         return [pull.name for pull in self._settings().pull]
 
-    def check(self, name: str) -> None:
+    def check_exists(self, name: str) -> None:
         """Raise NotThere if no pull has this name."""
         self._require_pull(name)
 
@@ -226,12 +226,12 @@ class StatementPuller:
         request = seat_pulls.SEAT_REQUESTS[pull.source]
         base = (pull.base_url or request.base_url).rstrip("/")
 
-        async def ask(path: str, query: Query) -> bytes:
+        async def fetch_seat_page(path: str, query: Query) -> bytes:
             return await self._fetch_patiently(pull, base + path, query, request.headers)
 
         page_limit = self._settings().max_pages
         try:
-            pages = await seat_pulls.fetch_all_pages(request, pull.account, ask, most=page_limit)
+            pages = await seat_pulls.fetch_all_pages(request, pull.account, fetch_seat_page, most=page_limit)
             if self._keep_seats is None:
                 raise NotAllowed("this installation stores no plans")
             message = await self._keep_seats(pull, pages)
@@ -252,7 +252,7 @@ class StatementPuller:
         reader = self._new_reader(pull, span)
         absent = 0
         if request.empty_days_are_unbilled and not request.whole_pages:
-            reader.cover(*span)
+            reader.extend_span(*span)
         for path in request.paths:
             base = (pull.base_url or request.base_url).rstrip("/")
             url = base + path.format(account=quote(pull.account, safe=""))
@@ -286,7 +286,7 @@ class StatementPuller:
             content = await self._fetch_patiently(pull, url, query, request.headers, posts=request.posts)
             file = ReportFile(name=f"pull {pull.name}", content=content, read_at=self._clock.now())
             page = await asyncio.to_thread(_open_page, file, request)
-            following = request.next_page(page.document.page())
+            following = request.next_page(page.document.root_page())
             if following is not None and following == cursor:
                 raise PullFailed("the cursor of the next page is that of the same page", retry_after_s=None)
             if following is not None and len(following) > LONGEST_CURSOR:
@@ -332,7 +332,7 @@ class StatementPuller:
     async def _store_report(
         self, pull: StatementPullSettings, reader: ReportReader, progress: dict[str, Any]
     ) -> None:
-        report = reader.report(account=pull.account or None, settle_s=self._settings().settle)
+        report = reader.build_report(account=pull.account or None, settle_s=self._settings().settle)
         if report.statement is not None:
             await self._table.put(report.statement, actor=PULLER)
         if report.repeated:
@@ -375,7 +375,7 @@ def _can_continue(progress: Mapping[str, Any], today: int) -> bool:
 
 def _open_page(file: ReportFile, request: PullRequest) -> _Page:
     document = open_document(file)
-    if not isinstance(document.page().get(request.rows_in), list):
+    if not isinstance(document.root_page().get(request.rows_in), list):
         raise PullFailed(
             f"the answer is not a page of the report: it has no list {request.rows_in}", retry_after_s=None
         )
@@ -383,7 +383,7 @@ def _open_page(file: ReportFile, request: PullRequest) -> _Page:
 
 
 def _add_page(reader: ReportReader, page: _Page) -> None:
-    reader.add(page.file, page.document)
+    reader.read_part(page.file, page.document)
 
 
 def _pull_state(pull: StatementPullSettings, progress: Mapping[str, Any]) -> PullState:

@@ -73,12 +73,12 @@ def _next_claude_query(page: Page, number: int) -> Query | None:
 
 
 def _google_paging(size: int) -> Callable[[Page, int], Query | None]:
-    def following(page: Page, number: int) -> Query | None:
+    def next_query(page: Page, number: int) -> Query | None:
         if not page.get("nextPageToken"):
             return None
         return (("pageSize", str(size)), ("pageToken", _cursor_field(page, "nextPageToken")))
 
-    return following
+    return next_query
 
 
 def _cursor_field(page: Page, field: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gateway.bills.statements.cells import Cells
-from gateway.bills.statements.values import Row, moment, object_list
+from gateway.bills.statements.values import Row, epoch_seconds, object_list
 from spool.bounded_reading import BoundedLines
 
 HOUR_S, DAY_S = 3600, 86400
@@ -23,7 +23,7 @@ class Document:
 
     root: Any
 
-    def page(self) -> Row:
+    def root_page(self) -> Row:
         """Return the root object, or an empty one if the root is not an object."""
         return self.root if isinstance(self.root, dict) else {}
 
@@ -46,7 +46,7 @@ class Table:
     rows: Iterable[tuple[int, Row]]  # line number and cells of each row
     lines: BoundedLines | None = None
 
-    def has(self, *names: str) -> bool:
+    def has_columns(self, *names: str) -> bool:
         return set(names) <= set(self.columns)
 
 
@@ -100,10 +100,10 @@ def read_results(document: Document, edges: Edges, cells: Cells, add: Add) -> No
         for bucket_number, bucket in enumerate(object_list(page.get("data"), "data"), start=1):
             where = f"page {number}, bucket {bucket_number}"
             results = object_list(None, "results")
-            with cells.row(where):
-                cells.cover(moment(bucket, edges.start), moment(bucket, edges.end))
+            with cells.collect_row(where):
+                cells.extend_span(epoch_seconds(bucket, edges.start), epoch_seconds(bucket, edges.end))
                 results = object_list(bucket.get("results"), "results")
             for result_number, result in enumerate(results, start=1):
                 content = (bucket.get(edges.start), bucket.get(edges.end), result)
-                with cells.row(f"{where}, result {result_number}", content, once=True):
-                    add(result, moment(bucket, edges.start), moment(bucket, edges.end))
+                with cells.collect_row(f"{where}, result {result_number}", content, once=True):
+                    add(result, epoch_seconds(bucket, edges.start), epoch_seconds(bucket, edges.end))

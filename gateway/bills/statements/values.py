@@ -91,7 +91,7 @@ def flag(row: Row, name: str) -> bool | None:
     return value
 
 
-def moment(row: Row, name: str) -> int:
+def epoch_seconds(row: Row, name: str) -> int:
     """
     Return the epoch seconds of a number, an RFC 3339 time, a day, or month/day/year. The default zone is UTC.
     """

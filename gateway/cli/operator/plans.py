@@ -15,11 +15,11 @@ import msgspec
 from gateway.bills.plans.declared import NewPlan, Seat
 from gateway.bills.plans.seat_lists import (
     ListedSeat,
-    choose_seats,
     merge_seat_list,
+    parse_seat_list,
+    parse_user_names,
     read_bounded,
-    read_list,
-    read_names,
+    seats_of_tier,
 )
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
@@ -174,8 +174,8 @@ def update_seats_from_list(
     seats = tuple(Seat(**seat) for seat in before["seats"])
     try:
         listed = list(chain.from_iterable(_read_seat_lists(files)))
-        known = None if names is None else read_names(names.name, read_bounded(names, names.name))
-        changes = merge_seat_list(seats, choose_seats(listed, tier=tier, names=known), today)
+        known = None if names is None else parse_user_names(names.name, read_bounded(names, names.name))
+        changes = merge_seat_list(seats, seats_of_tier(listed, tier=tier, names=known), today)
     except Invalid as error:
         fail(str(error), 2)
     _warn_about_other_cycle_day(listed, before["cycle_day"])
@@ -207,10 +207,10 @@ def _read_seat_lists(files: Sequence[BinaryIO]) -> Iterator[Sequence[ListedSeat]
     contents = [(file.name, read_bounded(file, file.name)) for file in files]
     if all(content.lstrip()[:1] in (b"{", b"[") for _, content in contents):
         pages = b",".join(content.strip().removeprefix(b"[").removesuffix(b"]") for _, content in contents)
-        yield read_list(", ".join(name for name, _ in contents), b"[" + pages + b"]")
+        yield parse_seat_list(", ".join(name for name, _ in contents), b"[" + pages + b"]")
         return
     for name, content in contents:
-        yield read_list(name, content)
+        yield parse_seat_list(name, content)
 
 
 def _parse_day_or_today(day: str | None) -> str:

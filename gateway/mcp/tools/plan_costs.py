@@ -9,7 +9,14 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.bills.plans.costs import IdleSeat, PlanCosts, PlanQuestion, SeatOfMonth, asked_costs, parse_month
+from gateway.bills.plans.costs import (
+    IdleSeat,
+    PlanCosts,
+    PlanQuestion,
+    SeatOfMonth,
+    parse_month,
+    read_plan_costs,
+)
 from gateway.core.visible import SLICED
 from gateway.mcp.questions import ZONE
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, answer_within_limit
@@ -118,7 +125,7 @@ async def answer_plan_costs(arguments: PlanCostsQuestion, asking: Asking[MoneySe
         now=now,
         limit=asking.shared.answers().max_rows,
     )
-    plan_costs = await asked_costs(question)
+    plan_costs = await read_plan_costs(question)
     link = console_page_link(asking, "/plans", {"month": [question.month.name]})
 
     def answer_with_rows(count: int) -> ToolAnswer:

@@ -12,7 +12,7 @@ from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.claims import Claim
 from gateway.bills.reconciliation.comparing import FINAL, Line, Reconciliation
 from gateway.bills.reconciliation.sides import DAY, PARTS
-from gateway.bills.reconciliation.wording import day_text, shown_row
+from gateway.bills.reconciliation.wording import build_shown_row, day_text
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.mcp.questions import ZONE
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, answer_within_limit
@@ -172,7 +172,8 @@ def _parse_month(text: str) -> CalendarMonth:
 
 def _reconciled_provider(result: Reconciliation, by: str, count: int) -> ReconciledProvider:
     lines = sort_in_steps(
-        filter(_has_final_state, result.lines(by)), key=lambda line: (-abs(line.difference), line.name)
+        filter(_has_final_state, result.lines_of_level(by)),
+        key=lambda line: (-abs(line.difference), line.name),
     )
     rest = lines[count:]
     return ReconciledProvider(
@@ -239,7 +240,7 @@ def _format_reconciliation(content: ReconciledMonths) -> str:
     for provider in content.providers:
         total = provider.total
         causes = {"": total.explained} if provider.causes else {}
-        shown = shown_row(total.billed, total.counted, causes, total.unexplained, places=_PLACES)
+        shown = build_shown_row(total.billed, total.counted, causes, total.unexplained, places=_PLACES)
         parts.append(
             f"{format_cell(provider.provider)}: billed {shown.billed}, counted {shown.counted}, difference "
             f"{shown.difference} = {shown.explained} explained + {shown.unexplained} unexplained; "

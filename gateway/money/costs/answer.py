@@ -173,7 +173,7 @@ async def bills_status(
         return None
     beside = await import_in_thread(_BILLED)
     is_limited = reader.is_limited or states_alone
-    status: Mapping[str, object] = await beside.billed_beside(
+    status: Mapping[str, object] = await beside.billed_cost_details(
         reader.whole, query, now, states_alone=is_limited
     )
     return status

@@ -15,7 +15,7 @@ import msgspec
 from exporters.focus import charges, rows
 from gateway.bills.contracts.paid import ContractCharges
 from gateway.bills.months import CalendarMonth
-from gateway.bills.plans.costs import PlanQuestion, asked_costs
+from gateway.bills.plans.costs import PlanQuestion, read_plan_costs
 from gateway.money.costs.measures import REAL_COST
 from gateway.money.focus.invoices import Invoices
 from gateway.money.focus.reports import DAY, FocusReports, FocusSpan, Rows, day_start
@@ -135,7 +135,7 @@ class CountedFocus:
         since, until = (datetime.fromtimestamp(edge, UTC) for edge in (month.start, month.end))
         query = CostQuery(since=since, until=until, granularity=TOTAL, group_by=_BY_CONTRACT)
         amounts = []
-        for row in await self.reports.run(partial(source.rows, query)):
+        for row in await self.reports.run(partial(source.charge_rows, query)):
             provider, contract, kind, team = (value or "" for value in row.group)
             charge = charges.Charge(
                 start=since,
@@ -165,7 +165,7 @@ async def _plan_costs(reports: FocusReports, month: CalendarMonth) -> Mapping[st
         now=reports.now,
         limit=sys.maxsize,
     )
-    costs: Mapping[str, Any] = msgspec.to_builtins(await reports.run(partial(asked_costs, question)))
+    costs: Mapping[str, Any] = msgspec.to_builtins(await reports.run(partial(read_plan_costs, question)))
     return costs
 
 

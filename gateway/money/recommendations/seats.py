@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from gateway.bills.months import CalendarMonth
-from gateway.bills.plans.costs import IdleSeat, PlanCosts, PlanQuestion, SeatOfMonth, asked_costs
+from gateway.bills.plans.costs import IdleSeat, PlanCosts, PlanQuestion, SeatOfMonth, read_plan_costs
 from gateway.bills.plans.declared import AssistantPlan, PlanTable
 from gateway.bills.plans.sums import billing_cycles
 from gateway.money.recommendations.facts import UnusedSeat
@@ -69,7 +69,7 @@ async def _plan_costs(ledger: Ledger, registry: Registry, month: CalendarMonth, 
         now=now,
         limit=sys.maxsize,
     )
-    return await asked_costs(asking)
+    return await read_plan_costs(asking)
 
 
 def _seats_assigned_today(costs: PlanCosts, today: str) -> set[_Key]:

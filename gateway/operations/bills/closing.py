@@ -79,7 +79,7 @@ INVOICES: List[Row] = List(
 CLOSED_MONTHS: List[Row] = List(
     root="closed_months",
     show=dict,
-    identity=Sort(value=lambda row: closing.closed_id(row["provider"], row["month"])),
+    identity=Sort(value=lambda row: closing.closed_month_id(row["provider"], row["month"])),
     sorts={
         "month": Sort(value=lambda row: str(row["month"])),
         "provider": Sort(value=lambda row: str(row["provider"])),
@@ -334,7 +334,7 @@ async def preview_closing(request: OperatorRequest[MoneyServices, None]) -> Resu
         raise Invalid("provider is required, such as provider=openai")
     month = _parse_month(query.get("month", ""))
     invoices = _invoices_of_month(request.registry, provider, month.name)
-    figures = await _require_biller(request.services).figures(month, provider, invoices)
+    figures = await _require_biller(request.services).recalculate_figures(month, provider, invoices)
     return {
         "month_closing": {
             **_describe_figures(figures),
@@ -390,10 +390,10 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
             "closed_at": utc_iso(request.now()),
             "closed_by": request.actor.name,
         }
-        id = closing.closed_id(provider, month.name)
+        id = closing.closed_month_id(provider, month.name)
         await registry.closed_months.add(id, body, actor=request.actor, action="closed_month.close")
 
-    figures = await _require_biller(request.services).close(month, provider, invoices, keep)
+    figures = await _require_biller(request.services).close_month(month, provider, invoices, keep)
     request.services.wake_dependents()
     described = {**_describe_figures(figures), **accuracy}
     return {"closed_month": _closed_month(registry, provider, month.name), "month_closing": described}
@@ -413,12 +413,12 @@ async def reopen_month(request: OperatorRequest[MoneyServices, None]) -> Result:
     registry = request.registry
     provider = _canonical_provider(request.word("provider"))
     month = _parse_month(request.word("month"))
-    id = closing.closed_id(provider, month.name)
+    id = closing.closed_month_id(provider, month.name)
 
     async def forget() -> None:
         await registry.closed_months.remove(id, actor=request.actor, action="closed_month.reopen")
 
-    await _require_biller(request.services).reopen(month, forget)
+    await _require_biller(request.services).reopen_month(month, forget)
     request.services.wake_dependents()
     return {"closed_month": {"provider": provider, "month": month.name}}
 
@@ -429,7 +429,7 @@ async def _month_accuracy(services: MoneyServices, month: CalendarMonth, provide
 
 
 def _closed_month(registry: Registry, provider: str, month: str) -> Mapping[str, Any]:
-    return registry.closed_months.all()[closing.closed_id(provider, month)]
+    return registry.closed_months.all()[closing.closed_month_id(provider, month)]
 
 
 def _describe_figures(figures: MonthFigures) -> dict[str, Any]:
@@ -453,7 +453,7 @@ def _describe_figures(figures: MonthFigures) -> dict[str, Any]:
 
 
 def _check_open(registry: Registry, provider: str, month: str) -> None:
-    if closing.closed_id(provider, month) in registry.closed_months.all():
+    if closing.closed_month_id(provider, month) in registry.closed_months.all():
         raise NotAllowed(f"{month} of {provider} is closed; reopen it first")
 
 
@@ -476,7 +476,7 @@ def _canonical_provider(text: str) -> str:
 
 
 def _parse_month(text: str) -> CalendarMonth:
-    return CalendarMonth.of(closing.month_name(text))
+    return CalendarMonth.of(closing.parse_month_name(text))
 
 
 def _require_biller(services: MoneyServices) -> Biller:

@@ -180,7 +180,7 @@ async def list_enforcers(request: OperatorRequest[MoneyServices, None]) -> Resul
 )
 async def list_limits(request: OperatorRequest[MoneyServices, None]) -> Result:
     auditor = request.services.enforcer_auditor
-    audits = [] if auditor is None else list(await auditor().look())
+    audits = [] if auditor is None else list(await auditor().audit_limits())
     return await request.list(LIMITS, MemoryRows(audits))
 
 
@@ -192,10 +192,10 @@ async def read_enforcers(request: OperatorRequest[MoneyServices, EnforcerNames])
     reader = _require_reader(request.services)
     names = [request.body.name] if request.body.name is not None else reader.names
     for name in names:
-        reader.check(name)
+        reader.check_exists(name)
     await request.registry.note_change(request.actor, "enforcer.read", ", ".join(names) or "all")
     for name in names:
-        await reader.read(name)
+        await reader.read_enforcer(name)
     return {
         "enforcers": [
             _describe_enforcer(status) for status in await reader.statuses() if status.name in names

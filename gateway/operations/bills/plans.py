@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.bills.plans.costs import PlanQuestion, asked_costs, parse_month
+from gateway.bills.plans.costs import PlanQuestion, parse_month, read_plan_costs
 from gateway.bills.plans.declared import (
     AssistantPlan,
     NewPlan,
@@ -231,6 +231,6 @@ async def plan_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
         now=now,
         limit=request.shared.answers().max_rows,
     )
-    answer = await asked_costs(asking)
+    answer = await read_plan_costs(asking)
     costs: Mapping[str, Any] = msgspec.to_builtins(answer)
     return costs

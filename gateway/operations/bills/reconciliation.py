@@ -364,7 +364,7 @@ def _provider_fields(result: Reconciliation, by: str, limit: int) -> dict[str, A
     Return at most `limit` rows. The remaining rows are merged into one, so the rows still add up to `total`.
     Lists of names are cut at `limit` as well.
     """
-    lines = result.lines(by)
+    lines = result.lines_of_level(by)
     shown = lines
     if len(lines) > limit:
         shown = [*lines[: limit - 1], merge_lines(lines[limit - 1 :], name=OTHER)]
@@ -383,9 +383,11 @@ def _provider_fields(result: Reconciliation, by: str, limit: int) -> dict[str, A
         "row_count": len(lines),
         "truncated": len(shown) < len(lines) or any(len(rows) > limit for rows in lists),
         "causes": [
-            {**_describe_cause(claim), "where": result.where(claim)} for claim in result.claims[:limit]
+            {**_describe_cause(claim), "where": result.cost_filter(claim)} for claim in result.claims[:limit]
         ],
-        "hints": [{**_describe_hint(hint), "where": result.where(hint)} for hint in result.hints[:limit]],
+        "hints": [
+            {**_describe_hint(hint), "where": result.cost_filter(hint)} for hint in result.hints[:limit]
+        ],
         "owed": money.text(sum(line.owed for line in result.owed)),
         "only_billed": {name: values[:limit] for name, values in result.only_billed.items()},
         "only_counted": {name: values[:limit] for name, values in result.only_counted.items()},

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.bills.statements.importing import ReadReport, ReportFile, open_report, read_reports
+from gateway.bills.statements.importing import ReadReport, ReportFile, describe_report_file, read_reports
 from gateway.bills.statements.puller import STATES as PULL_STATES
 from gateway.bills.statements.puller import PullState
 from gateway.bills.statements.sources.list import SOURCES
@@ -211,7 +211,7 @@ async def import_statements(request: OperatorRequest[MoneyServices, StatementFil
     paths = [local_path(request, "files", path, elsewhere=ELSEWHERE) for path in body.files]
     now = request.now()
     most = request.services.reconciliation().max_file_bytes
-    files = (open_report(path, most=most, now=now) for path in paths)
+    files = (describe_report_file(path, most=most, now=now) for path in paths)
     return await _import_reports(
         request, files, source=body.source, account=body.account, dry_run=body.dry_run
     )
@@ -300,7 +300,7 @@ async def pull_statements(request: OperatorRequest[MoneyServices, StatementPull]
     puller = request.services.statement_puller()
     names = [request.body.name] if request.body.name is not None else puller.names
     for name in names:
-        puller.check(name)
+        puller.check_exists(name)
     await request.registry.note_change(request.actor, "statement.pull", ", ".join(names) or "all")
     for name in names:
         await puller.pull(name)

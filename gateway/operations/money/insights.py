@@ -67,7 +67,9 @@ def make_inspector(services: OperatorServices) -> Inspector:
         )
 
     optional: dict[str, Any] = (
-        {"reconciled": services.money.reconciler().look} if services.money.reconciler else {}
+        {"reconciled": services.money.reconciler().reconcile_recent_months}
+        if services.money.reconciler
+        else {}
     )
     if services.senders.fleet is not None:
         optional["fleet"] = services.senders.fleet.machine_rows_in_use
@@ -79,7 +81,7 @@ def make_inspector(services: OperatorServices) -> Inspector:
         auditor = services.money.enforcer_auditor
 
         async def faults() -> Sequence[EnforcerFault]:
-            return faults_with_enforcers(await auditor().look())
+            return faults_with_enforcers(await auditor().audit_limits())
 
         optional["enforcer_faults"] = faults
     memory = services.spool.memory

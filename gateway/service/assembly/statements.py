@@ -86,7 +86,7 @@ def statement_puller(
         if plans is None:
             raise NotThere("this server stores no plans")
         seat_lists = await import_in_thread("gateway.bills.plans.seat_lists")
-        summary: str = await seat_lists.keep_seats(plans, pull, pages, now=clock.now())
+        summary: str = await seat_lists.update_plan_seats(plans, pull, pages, now=clock.now())
         return summary
 
     return StatementPuller(

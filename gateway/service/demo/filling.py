@@ -311,7 +311,7 @@ async def _run_inspection(
         devices=storage.devices.all,
         fleet=Fleet(devices, lambda: None).machine_rows,
         prices=lambda: book,
-        reconciled=Reconciler(bills, clock).look,
+        reconciled=Reconciler(bills, clock).reconcile_recent_months,
     )
     return await Inspector(sources, registry.insights, clock).inspect()
 

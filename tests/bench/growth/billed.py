@@ -140,7 +140,7 @@ async def _divided(data: Path, fleet: Fleet, calls: int) -> Divided:
     ledger = await open_ledger(data, clock=clock)
     sources = StatementSources(ledger=ledger, log=FakeLog(), prices=lambda: prices, statements=bills)  # type: ignore[arg-type]
     begun = time.process_time()
-    days = await Biller(sources, clock).make(MONTH)
+    days = await Biller(sources, clock).recalculate_month(MONTH)
     took = time.process_time() - begun
     peak = peak_mib(os.getpid())
     off = [each async for each in _off(ledger, bills.invoice)]

@@ -177,7 +177,7 @@ async def prepare(engine: AnyEngine, ledger: Ledger, fleet: Fleet, calls: int) -
         prices=lambda: prices,
         statements=Bills(fleet, calls),  # type: ignore[arg-type]
     )
-    await Biller(sources, engine.clock).make(MONTH)
+    await Biller(sources, engine.clock).recalculate_month(MONTH)
     while await ledger.make_rollup():
         pass
     engine.clock.at = END - 1  # the month has not ended yet, so no result is cached

@@ -61,7 +61,7 @@ async def test_billed_money_of_two_models(assistant: Assistant) -> None:
     money = assistant.serving.app.services.operators.money
     await money.require_registry().statements.put(statement, actor=Actor("ada@example.com", "command"))
     assert money.biller is not None
-    assert 1 == await money.biller().look()
+    assert 1 == await money.biller().recalculate_changed_months()
     asked = {"cost_type": "billed_cost", "group_by": ["model"], "date_range": "last_7_days"}
     found = await assistant.content("get_cost_data", **asked)
     assert {"gpt-4o": "0.25", "o3": "1.5"} == {line["group"]["model"]: line["cost"] for line in found["rows"]}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.bills.billed.biller import Biller
-from gateway.bills.billed.closing import Invoice, MonthFigures, closed_id, figures_document
+from gateway.bills.billed.closing import Invoice, MonthFigures, closed_month_id, figures_document
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.gathering import StatementSources
 from spool.ledger import money
@@ -115,7 +115,7 @@ async def divide(data: Path, stage: str) -> Kept:
     biller = Biller(sources, clock)
 
     async def keep(found: MonthFigures) -> None:
-        closed[closed_id("openai", MONTH.name)] = figures_document(found)
+        closed[closed_month_id("openai", MONTH.name)] = figures_document(found)
         file.write_text(json.dumps(closed))
 
     async def forget() -> None:
@@ -124,10 +124,10 @@ async def divide(data: Path, stage: str) -> Kept:
 
     if stage == "closed" and not closed:
         invoice = Invoice(provider="openai", month=MONTH.name, number="1", total=money.units("6.31"), lines=9)
-        await biller.close(MONTH, "openai", [invoice], keep)
+        await biller.close_month(MONTH, "openai", [invoice], keep)
     if stage == "reopened" and closed:
-        await biller.reopen(MONTH, forget)
-    await biller.make(MONTH)
+        await biller.reopen_month(MONTH, forget)
+    await biller.recalculate_month(MONTH)
     found = await _kept(ledger)
     await ledger.close()
     return found

@@ -96,7 +96,7 @@ async def test_rates_of_bills_are_metrics(app: App) -> None:
     calls = [call("aws.bedrock", day, 750, "3.2"), call("anthropic", day, 1000, "1")]
     known = [identity.call_identity(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(calls)]
     await add(app.services.storage.log, *zip(calls, known, strict=True))
-    await app.services.operators.money.require_reconciler().look()
+    await app.services.operators.money.require_reconciler().reconcile_recent_months()
     lines = [
         line for line in (await metrics(app)).splitlines() if line.startswith("tollhouse_reconciled_ratio{")
     ]

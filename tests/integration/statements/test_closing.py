@@ -106,7 +106,7 @@ async def test_a_month_is_closed_with_its_invoice(server: OperatorServer) -> Non
     await bill(server, line("input", "2.5"), line("discount", "-0.5"))
     services = server.services.money
     assert services.biller is not None
-    assert 1 == await services.biller().look()
+    assert 1 == await services.biller().recalculate_changed_months()
     report = "/report?cost_type=billed_cost&by=charge"
     august = await asked(server, "GET", f"{report}&from=2026-08-01&to=2026-08-31")
     assert august["total"]["cost"] == "1.595"

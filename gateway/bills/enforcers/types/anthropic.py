@@ -27,7 +27,7 @@ _WINDOWS = {"daily": "day", "weekly": "week", "monthly": "month"}
 _SCOPES = {"organization": ("", ""), "workspace": ("", "records do not name the workspace")}
 
 
-async def read(get: Get, take: Take, now: float) -> None:
+async def read_limits(get: Get, take: Take, now: float) -> None:
     if not await _read_pages(get, take, now, f"{_PATH}/effective", _member_limit):
         await _read_pages(get, take, now, _PATH, _scope_limit)
 
@@ -97,6 +97,6 @@ ANTHROPIC = EnforcerType(
     base_url="https://api.anthropic.com",
     headers=anthropic_headers,
     scope={"provider": ("anthropic",)},
-    read=read,
+    read=read_limits,
     test=f"{_PATH}?limit=1",
 )

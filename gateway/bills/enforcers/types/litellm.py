@@ -36,7 +36,7 @@ _DURATION = re.compile(r"(\d+)(s|m|h|d|w|mo)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": DAY_S, "w": 7 * DAY_S}
 
 
-async def read(get: Get, take: Take, now: float) -> None:
+async def read_limits(get: Get, take: Take, now: float) -> None:
     for kind, path, root, names in _LISTS:
         number = 1
         while True:
@@ -104,6 +104,6 @@ LITELLM = EnforcerType(
     base_url="",
     headers=bearer_header,
     scope={"source": ("litellm",)},
-    read=read,
+    read=read_limits,
     test=f"/key/list?return_full_object=true&size={PAGE}&page=1",
 )

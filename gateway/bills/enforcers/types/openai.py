@@ -22,7 +22,7 @@ from spool.registry.tables.enforcers import EnforcerLimit
 _ORGANIZATION = "/v1/organization"
 
 
-async def read(get: Get, take: Take, now: float) -> None:
+async def read_limits(get: Get, take: Take, now: float) -> None:
     limit = await _spend_limit(get, f"{_ORGANIZATION}/spend_limit")
     if limit is not None and not take(
         EnforcerLimit(
@@ -83,6 +83,6 @@ OPENAI = EnforcerType(
     base_url="https://api.openai.com",
     headers=bearer_header,
     scope={"provider": ("openai",)},
-    read=read,
+    read=read_limits,
     test=f"{_ORGANIZATION}/projects?limit=1",
 )

@@ -21,7 +21,7 @@ from spool.registry.tables.enforcers import EnforcerLimit
 _WINDOWS = {"daily": "day", "weekly": "week", "monthly": "month"}
 
 
-async def read(get: Get, take: Take, now: float) -> None:
+async def read_limits(get: Get, take: Take, now: float) -> None:
     offset = 0
     while True:
         rows = objects_in_page(await get(f"/api/v1/keys?offset={offset}"), "data")
@@ -58,6 +58,6 @@ OPENROUTER = EnforcerType(
     base_url="https://openrouter.ai",
     headers=bearer_header,
     scope={"source": ("openrouter",)},
-    read=read,
+    read=read_limits,
     test="/api/v1/keys?offset=0",
 )

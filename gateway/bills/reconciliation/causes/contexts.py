@@ -15,7 +15,7 @@ from gateway.bills.reconciliation.sides import RATE, VOLUME, Cell, Place
 from gateway.bills.reconciliation.wording import join_names
 
 
-def long_context(case: Case) -> Iterator[Claim]:
+def claim_context_window_moves(case: Case) -> Iterator[Claim]:
     """
     Claim tokens that the bill has under another context window: for each kind of token of a day, key, model, tier
     and region, the sum of P - L over the windows is 0. Moved tokens are valued at the ratio of list prices.
@@ -31,7 +31,7 @@ def long_context(case: Case) -> Iterator[Claim]:
         for cell in cells
     ]
     larger = {cell.context for _, cell, meter in entries if extra[cell, meter] > 0} - {0}
-    yield from case.taken(
+    yield from case.claim_entries_with_rates(
         "long_context",
         entries,
         EXACT,
@@ -41,7 +41,7 @@ def long_context(case: Case) -> Iterator[Claim]:
     )
 
 
-def long_context_price(case: Case) -> Iterator[Claim]:
+def claim_large_input_price(case: Case) -> Iterator[Claim]:
     """
     Claim another price of large inputs: paid = worth * s * f. The factor f is constant for each kind of token, and s
     is paid / worth of the smallest window at the same place, or else of the same day.
@@ -50,12 +50,14 @@ def long_context_price(case: Case) -> Iterator[Claim]:
     """
     split, remainder = case.split, case.remainder
     for model in case.models() if split.levels.money_context else ():
-        usual_of = usual_ratios(split, model, remainder.paid, lambda cell, _: not cell.context)
+        usual_of = usual_ratios(
+            split, model, remainder.remaining_billed_amount, lambda cell, _: not cell.context
+        )
         factors: dict[str, list[Decimal]] = defaultdict(list)
         portions: dict[Entry, Portion] = {}
-        for entry in case.priced(model):
+        for entry in case.priced_entries(model):
             _, cell, meter = entry
-            paid, worth = remainder.paid(cell, meter), split.worth[cell, meter]
+            paid, worth = remainder.remaining_billed_amount(cell, meter), split.worth[cell, meter]
             if not cell.context or paid is None:
                 continue
             usual = usual_of(cell._replace(context=0), meter)[0][0]
@@ -71,7 +73,7 @@ def long_context_price(case: Case) -> Iterator[Claim]:
         is_one_price = all(is_near(factor, found[0]) for found in factors.values() for factor in found)
         least = min((cell.context for _, cell, _ in portions), default=0)
         words = [f"{meter} at {found[0]:.3f}" for meter, found in sorted(factors.items())]
-        yield from case.taken(
+        yield from case.claim_entries_with_rates(
             "long_context",
             [entry for entry, portion in portions.items() if portion.amount],
             EXACT if is_one_price else WEAK,
@@ -82,7 +84,7 @@ def long_context_price(case: Case) -> Iterator[Claim]:
         )
 
 
-def premium_absent(case: Case) -> Iterator[Claim]:
+def claim_missing_premium(case: Case) -> Iterator[Claim]:
     """
     Claim large inputs billed at the base price: paid = worth - premium, where the premium is the part of our
     value that the list adds for large inputs. The amount is -premium.
@@ -92,15 +94,17 @@ def premium_absent(case: Case) -> Iterator[Claim]:
     split, remainder = case.split, case.remainder
     for model in case.models():
         premiums = {
-            entry[1:]: premium for entry in case.priced(model) if (premium := split.premium.get(entry[1:], 0))
+            entry[1:]: premium
+            for entry in case.priced_entries(model)
+            if (premium := split.premium.get(entry[1:], 0))
         }
         rest = {place: remainder.amounts.get((RATE, *place), 0) for place in premiums}
         expected = {place: -premium for place, premium in premiums.items()}
-        if len({cell.day for cell, _ in rest}) >= LEAST_DAYS and case.fits(rest, expected):
+        if len({cell.day for cell, _ in rest}) >= LEAST_DAYS and case.are_amounts_as_expected(rest, expected):
             portions: dict[Entry, Portion] = {
                 (RATE, *place): Portion(amount) for place, amount in rest.items()
             }
-            yield from case.taken(
+            yield from case.claim_entries_with_rates(
                 "premium_absent",
                 [*portions],
                 EXACT,

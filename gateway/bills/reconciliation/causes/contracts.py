@@ -45,16 +45,18 @@ def claim_capacity(case: Case) -> Iterator[Claim]:
     days = {day for each in case.commitments for day in each.by_day}
     lines = [
         entry
-        for entry in _other_lines(case, COMMITMENT)
+        for entry in _lines_of_charge(case, COMMITMENT)
         if is_minimum
         or (
             entry[1].day in days
-            and (not entry[1].model or any(each.is_of(entry[1].model) for each in case.commitments))
+            and (not entry[1].model or any(each.is_for_model(entry[1].model) for each in case.commitments))
         )
     ]
     if terms and lines:
         advice = "Nothing is missing. The capacity pays for the tokens that it serves."
-        yield from _claim_lines(case, COMMITMENT, [*lines, *_left_out(case)], terms, advice)
+        yield from _claim_contract_lines(
+            case, COMMITMENT, [*lines, *_unbilled_capacity_tokens(case)], terms, advice
+        )
 
 
 def claim_credits_and_fees(case: Case) -> Iterator[Claim]:
@@ -63,12 +65,12 @@ def claim_credits_and_fees(case: Case) -> Iterator[Claim]:
     for the counted calls of the month, if L differs from C by more than a cent.
     """
     for charge in (CREDIT, FEE):
-        terms, lines = _stated_sums(case, charge), _other_lines(case, charge)
+        terms, lines = _stated_sums(case, charge), _lines_of_charge(case, charge)
         if terms and lines:
-            yield from _claim_lines(case, charge, lines, terms, "Nothing is wrong.")
+            yield from _claim_contract_lines(case, charge, lines, terms, "Nothing is wrong.")
 
 
-def left_out(case: Case) -> Iterator[Claim]:
+def claim_unbilled_contract_amounts(case: Case) -> Iterator[Claim]:
     """
     Claim nothing for an amount C that contracts state and that the bill does not have, so that the evidence names C.
 
@@ -78,8 +80,8 @@ def left_out(case: Case) -> Iterator[Claim]:
     if not case.precision:
         return  # a bill without amounts of money proves no contract charge
     lines = {meter for part, _, meter in case.split.parts if part == OTHER}
-    left = {meter for _, _, meter in case.remainder.of(OTHER)} - {"tax"}
-    are_prices_ours = all(case.is_within_rounding(entry) for entry in case.remainder.of(RATE))
+    left = {meter for _, _, meter in case.remainder.entries_of_part(OTHER)} - {"tax"}
+    are_prices_ours = all(case.is_within_rounding(entry) for entry in case.remainder.entries_of_part(RATE))
     for charge in (COMMITMENT, CREDIT, FEE, ALLOWANCE):
         terms = [each for each in _stated_sums(case, charge) if abs(each.amount) > COARSEST]
         is_paid = charge in (COMMITMENT, FEE)
@@ -90,13 +92,13 @@ def left_out(case: Case) -> Iterator[Claim]:
                 _CAUSES.get(charge, charge),
                 dict.fromkeys(map(Cell, case.days), 0),
                 sure=EXACT,
-                evidence=f"the bill has no {_kinds_phrase(terms)}, but {_contracts_phrase(terms)}",
+                evidence=f"the bill has no {_charge_kinds_phrase(terms)}, but {_contracts_phrase(terms)}",
                 advice=_ADVICE,
                 is_of_tokens=False,
             )
 
 
-def doubt_contract_amounts(claim: Claim, case: Case) -> Claim:
+def doubt_price_if_contract_fee(claim: Claim, case: Case) -> Claim:
     """
     Doubt a price whose amount may be the fee or the allowance that a contract states, or a part of it.
     """
@@ -108,7 +110,7 @@ def doubt_contract_amounts(claim: Claim, case: Case) -> Claim:
     return replace(claim, beside=(*claim.beside, *causes)) if causes else claim
 
 
-def stated_beside(case: Case, charge: str, amount: int) -> str:
+def contract_statement_phrase(case: Case, charge: str, amount: int) -> str:
     """Return what contracts state about a charge, as the end of a sentence."""
     terms = _stated_sums(case, charge)
     if not terms:
@@ -135,7 +137,7 @@ def _stated_sums(case: Case, charge: str) -> list[ContractSum]:
     return [*capacity_terms, *_stated_sums(case, MINIMUM)]
 
 
-def _kinds_phrase(terms: Sequence[ContractSum]) -> str:
+def _charge_kinds_phrase(terms: Sequence[ContractSum]) -> str:
     return " and ".join(_WORDS[charge] for charge in sorted({each.charge for each in terms}))
 
 
@@ -145,11 +147,15 @@ def _contracts_phrase(terms: Sequence[ContractSum]) -> str:
     return f"the contract {join_names(names)} states {format_dollars(amount)}{counted}"
 
 
-def _other_lines(case: Case, charge: str) -> list[Entry]:
-    return [entry for entry in case.remainder.of(OTHER) if contract_charge_of_line(entry[2]) == charge]
+def _lines_of_charge(case: Case, charge: str) -> list[Entry]:
+    return [
+        entry
+        for entry in case.remainder.entries_of_part(OTHER)
+        if contract_charge_of_line(entry[2]) == charge
+    ]
 
 
-def _claim_lines(
+def _claim_contract_lines(
     case: Case, charge: str, entries: Sequence[Entry], terms: Sequence[ContractSum], advice: str
 ) -> Iterator[Claim]:
     lines = [entry for entry in entries if entry[0] == OTHER]
@@ -158,12 +164,12 @@ def _claim_lines(
     number = len({cell.day for _, cell, _ in lines})
     days = f"{number:,} {'day' if number == 1 else 'days'}"
     names = join_names(sorted({each.contract for each in terms}))
-    claim = case.remainder.take(
+    claim = case.remainder.claim_entries(
         charge,
         entries,
         sure=EXACT,
         evidence=(
-            f"the bill has {format_dollars(billed)} of {_kinds_phrase(terms)} on {days}, "
+            f"the bill has {format_dollars(billed)} of {_charge_kinds_phrase(terms)} on {days}, "
             + (f"as the contract {names} states" if is_same else f"but {_contracts_phrase(terms)}")
         ),
         advice=advice if is_same else _ADVICE,
@@ -172,7 +178,7 @@ def _claim_lines(
         yield claim
 
 
-def _left_out(case: Case) -> list[Entry]:
+def _unbilled_capacity_tokens(case: Case) -> list[Entry]:
     """Return the tokens of capacity that the bill leaves out. The ledger counts them at no cost."""
     return [
         (VOLUME, cell, meter)
@@ -180,7 +186,7 @@ def _left_out(case: Case) -> list[Entry]:
         if extra < 0
         and (VOLUME, cell, meter) not in case.remainder.amounts
         and any(
-            cell.day in each.by_day and each.is_of(cell.model) and each.term.covers_tier(cell.tier)
+            cell.day in each.by_day and each.is_for_model(cell.model) and each.term.covers_tier(cell.tier)
             for each in case.commitments
         )
     ]

@@ -41,7 +41,7 @@ class Shift:
     def neighbor_day(self, day: int) -> int:
         return day + (DAY_S if self.hours > 0 else -DAY_S)
 
-    def others(self, billed: Mapping[int, int]) -> list[int]:
+    def days_with_other_differences(self, billed: Mapping[int, int]) -> list[int]:
         """Return the days that differ otherwise, nothing if many days have a large difference."""
         usual = median(map(abs, self.unexplained_by_day.values()))
         days = [
@@ -52,7 +52,7 @@ class Shift:
         return days if len(days) * QUARTER <= len(self.unexplained_by_day) else []
 
 
-def time_edge(case: Case) -> Iterator[Claim]:
+def claim_shifted_times(case: Case) -> Iterator[Claim]:
     """
     Claim a shift if days differ while the month agrees, or if shifting the ledger's hours makes days agree.
 
@@ -76,7 +76,9 @@ def time_edge(case: Case) -> Iterator[Claim]:
         remainder.shift = shift.hours
         later = "later" if shift.hours < 0 else "earlier"
         evidence += f"; with the times of the records {abs(shift.hours)} h {later}, the days agree"
-        other_days = shift.others({day: counted[day] + by_day.get(day, 0) for day in case.days})
+        other_days = shift.days_with_other_differences(
+            {day: counted[day] + by_day.get(day, 0) for day in case.days}
+        )
         silent = [
             day
             for day in other_days
@@ -98,11 +100,11 @@ def time_edge(case: Case) -> Iterator[Claim]:
             evidence += "; over all days together, tokens are missing"
             beside.append("unreported_calls")
     price = sum(case.split.values.values()) // max(sum(counted.values()), 1)
-    amount = sum(remainder.amounts.get(entry, 0) for entry in remainder.volume())
+    amount = sum(remainder.amounts.get(entry, 0) for entry in remainder.volume_entries())
     if abs(amount - price * sum(by_day.values())) > CARRIED * price * difference:
         evidence += "; the month does not agree in money, so tokens of another tier or kind are among them"
         beside.append(OTHERS)
-    is_apart = _is_apart(case)
+    is_apart = _has_difference_beyond_edges(case)
     if is_apart:
         evidence += (
             "; over the month, a model, tier or kind of token differs by more than the edges of the month"
@@ -110,9 +112,9 @@ def time_edge(case: Case) -> Iterator[Claim]:
         beside.append(OTHERS)
     if remainder.unreported_tiers:
         beside.append("tier_unknown")
-    claim = remainder.take(
+    claim = remainder.claim_entries(
         "time_edge",
-        remainder.with_unexplained_rates(remainder.volume()),
+        remainder.with_unexplained_rates(remainder.volume_entries()),
         sure=STRONG if shift is not None and shift.is_exact and not (is_apart or portions) else WEAK,
         evidence=evidence,
         advice=(
@@ -126,7 +128,7 @@ def time_edge(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def _is_apart(case: Case) -> bool:
+def _has_difference_beyond_edges(case: Case) -> bool:
     """
     Return whether a key, model, tier or kind of token differs over the whole month by more than its tokens on the
     first and last day. Shifted times only move tokens over the edges of the month.
@@ -139,7 +141,7 @@ def _is_apart(case: Case) -> bool:
     for cell, meter in case.split.values:
         if cell.day in days:
             counted = case.split.counted[cell].tokens.get(meter, 0) if cell in case.split.counted else 0
-            edges[cell._replace(day=0), meter] += max(counted, case.remainder.said_tokens(cell, meter))
+            edges[cell._replace(day=0), meter] += max(counted, case.remainder.billed_tokens(cell, meter))
     return any(abs(extra) > edges[place] for place, extra in net.items())
 
 
@@ -158,13 +160,13 @@ def _is_carried_over(by_day: Mapping[int, int], counted: Mapping[int, int]) -> b
 def shift_portions(case: Case, shift: Shift, days: Collection[int]) -> dict[Entry, Portion]:
     """Return what the shift explains. The tokens have the mean billed price."""
     remainder = case.remainder
-    entries = [entry for entry in remainder.volume() if entry[1].day in days]
+    entries = [entry for entry in remainder.volume_entries() if entry[1].day in days]
     billed_tokens: dict[int, int] = defaultdict(int)
     for entry in entries:
-        billed_tokens[entry[1].day] += remainder.said(entry).tokens
+        billed_tokens[entry[1].day] += remainder.billed_portion(entry).tokens
     portions = {}
     for entry in entries:
-        worth, tokens = remainder.said(entry)
+        worth, tokens = remainder.billed_portion(entry)
         of_day = billed_tokens[entry[1].day]
         moved_tokens = shift.moved_by_day[entry[1].day]
         portions[entry] = (
@@ -183,7 +185,7 @@ def _tokens_by_day(case: Case) -> tuple[dict[int, int], dict[int, int]]:
     return by_day, counted
 
 
-def _moved_by_day(case: Case, hours: int, counted: Mapping[int, int]) -> dict[int, int]:
+def _tokens_moved_by_day(case: Case, hours: int, counted: Mapping[int, int]) -> dict[int, int]:
     moved_by_day = {}
     for day in case.days:
         start = day + hours * HOUR_S
@@ -198,14 +200,14 @@ def find_shift(case: Case) -> Shift | None:
     if not case.hours or sum(map(abs, by_day.values())) <= GAP * sum(counted.values()):
         return None
 
-    def shifted(hours: int) -> Shift:
-        moved_by_day = _moved_by_day(case, hours, counted)
+    def build_shift(hours: int) -> Shift:
+        moved_by_day = _tokens_moved_by_day(case, hours, counted)
         return Shift(hours, moved_by_day, {day: by_day.get(day, 0) - moved_by_day[day] for day in case.days})
 
-    def solved(shift: Shift) -> int:
+    def count_solved_days(shift: Shift) -> int:
         return sum(abs(tokens) <= GAP * counted[day] for day, tokens in shift.unexplained_by_day.items())
 
-    def holds(shift: Shift) -> bool:
+    def is_shift_proven(shift: Shift) -> bool:
         days = sorted(case.days, key=lambda day: abs(shift.unexplained_by_day[day]))
         most_days = days[: len(days) - len(days) // QUARTER]
         return any(
@@ -214,8 +216,8 @@ def find_shift(case: Case) -> Shift | None:
             for chosen_days in (days, most_days)
         )
 
-    candidates = [shifted(hours) for hours in SHIFTS]
+    candidates = [build_shift(hours) for hours in SHIFTS]
     most_exact = max(candidates, key=lambda shift: [*shift.unexplained_by_day.values()].count(0))
     nearest = min(candidates, key=lambda item: sum(map(abs, item.unexplained_by_day.values())))
-    fitting = (*[most_exact] * most_exact.is_exact, max(candidates, key=solved), nearest)
-    return next(filter(holds, fitting), None)
+    fitting = (*[most_exact] * most_exact.is_exact, max(candidates, key=count_solved_days), nearest)
+    return next(filter(is_shift_proven, fitting), None)

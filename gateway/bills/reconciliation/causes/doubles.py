@@ -11,7 +11,7 @@ from gateway.bills.reconciliation.sides import VOLUME, Cell
 from gateway.bills.reconciliation.wording import join_names
 
 
-def counted_twice(case: Case) -> Iterator[Claim]:
+def claim_keys_counted_twice(case: Case) -> Iterator[Claim]:
     """Claim keys and models of which exactly twice as many tokens were counted as billed on every day."""
     split = case.split
     remainder = case.remainder
@@ -22,7 +22,7 @@ def counted_twice(case: Case) -> Iterator[Claim]:
         if (cell.key, cell.model) in twice and cell not in remainder.explained and value
     }
     names = sorted({source for sources in twice.values() for source in sources})
-    claim = remainder.take(
+    claim = remainder.claim_entries(
         "double_report",
         portions,
         sure=STRONG,
@@ -37,7 +37,7 @@ def counted_twice(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def double_report(case: Case) -> Iterator[Claim]:
+def claim_double_reports(case: Case) -> Iterator[Claim]:
     """
     Claim what a source reports in addition to another one: L - P = S in each cell, where S are the tokens of
     the source. If only most of their excess is like this, the cause is only likely.
@@ -53,22 +53,23 @@ def double_report(case: Case) -> Iterator[Claim]:
                 by_source[source][cell] = tokens
     whole = sum(extra for cell, extra in excess.items() if cell.model in models)
     if len(by_source) < 2 or whole <= 0:
-        yield from _twice_by_one_source(case, models)
+        yield from _claim_source_counted_twice(case, models)
         return
 
-    def apart(source: str) -> int:
+    def distance_from_excess(source: str) -> int:
         cells = {*by_source[source], *(cell for cell in excess if cell.model in models)}
         return sum(abs(excess.get(cell, 0) - by_source[source].get(cell, 0)) for cell in cells)
 
-    source = min(sorted(by_source), key=apart)
-    if apart(source) * 2 > whole:
+    source = min(sorted(by_source), key=distance_from_excess)
+    if distance_from_excess(source) * 2 > whole:
         return
     beside = _sources_in_cells(case, by_source[source])
-    yield from case.taken(
+    yield from case.claim_entries_with_rates(
         "double_report",
-        [entry for entry in remainder.volume() if entry[1].model in models],
-        WEAK if apart(source) else EXACT,
-        f"{whole:,} tokens more were counted than billed, which is {'about ' if apart(source) else ''}as much as "
+        [entry for entry in remainder.volume_entries() if entry[1].model in models],
+        WEAK if distance_from_excess(source) else EXACT,
+        f"{whole:,} tokens more were counted than billed, which is "
+        f"{'about ' if distance_from_excess(source) else ''}as much as "
         f"{source} reports in addition to {join_names(sorted(beside - {source} or by_source.keys() - {source}))}",
         f"Count only one of them: set `count = false` in [sources.{source}].",
     )
@@ -105,9 +106,9 @@ def _claim_doubled_sources(case: Case) -> Iterator[Claim]:
         beside = _sources_in_cells(
             case, [cell for owner in owners for cell in cells[owner] if cell in counted]
         )
-        yield from case.taken(
+        yield from case.claim_entries_with_rates(
             "double_report",
-            [entry for entry in remainder.volume() if (entry[1].key, entry[1].model) in owners],
+            [entry for entry in remainder.volume_entries() if (entry[1].key, entry[1].model) in owners],
             EXACT,
             f"{whole:,} tokens more were counted than billed, which is as much as {source} reports in addition to "
             f"{join_names(sorted(beside - {source}))}",
@@ -126,7 +127,7 @@ def _sources_in_cells(case: Case, cells: Iterable[Cell]) -> set[str]:
     return {name for cell in cells for name, tokens in case.split.counted[cell].by_source.items() if tokens}
 
 
-def _twice_by_one_source(case: Case, models: Collection[str]) -> Iterator[Claim]:
+def _claim_source_counted_twice(case: Case, models: Collection[str]) -> Iterator[Claim]:
     remainder, counted = case.remainder, case.split.counted
     tokens = {
         (cell, meter): count
@@ -135,9 +136,9 @@ def _twice_by_one_source(case: Case, models: Collection[str]) -> Iterator[Claim]
         for meter, count in sums.tokens.items()
     }
     if all(count == -2 * remainder.extra.get(place, 0) for place, count in tokens.items()):
-        yield from case.taken(
+        yield from case.claim_entries_with_rates(
             "double_report",
-            [entry for entry in remainder.volume() if entry[1].model in models],
+            [entry for entry in remainder.volume_entries() if entry[1].model in models],
             EXACT,
             "exactly twice as much was counted as billed, in each place and for each kind of token",
             "Check with `tollhouse explain --why` why the calls of the source are counted twice.",

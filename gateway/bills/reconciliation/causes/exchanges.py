@@ -19,7 +19,7 @@ _Extra = dict[str, int]  # billed minus counted tokens by meter
 _ASK_FOR_MODEL = "Let the source report the model that answered (`gen_ai.response.model`), not an alias."
 
 
-def other_model(case: Case) -> Iterator[Claim]:
+def claim_exchanged_models(case: Case) -> Iterator[Claim]:
     """
     Claim tokens that the ledger has under another model: P_x - L_x = -(P_y - L_y) for each kind of token of a
     day, key, tier, region and context window. The amount is the sum of both volumes.
@@ -50,7 +50,7 @@ def other_model(case: Case) -> Iterator[Claim]:
             for meter in extras[model].pop(place)
         ]
         tokens = sum(remainder.extra[cell, meter] for _, cell, meter in entries if cell.model == lacking)
-        yield from case.taken(
+        yield from case.claim_entries_with_rates(
             "other_model",
             entries,
             EXACT,
@@ -66,7 +66,7 @@ def _distinct_days(extras: Mapping[Cell, _Extra]) -> set[int]:
     return {place.day for place in extras}
 
 
-def output_missing(case: Case) -> Iterator[Claim]:
+def claim_missing_output(case: Case) -> Iterator[Claim]:
     """
     Claim output that the source does not report: for each kind of input of a cell, P - L = 0, and for output P - L > 0.
     If P - L < 0 in another such cell of the model, calls of equal input only have another place.
@@ -78,7 +78,7 @@ def output_missing(case: Case) -> Iterator[Claim]:
         (VOLUME, cell, meter)
         for cell, meter in remainder.extra
         if meter == OUTPUT
-        and any(remainder.said_tokens(cell, kind) for kind in INPUT_METERS)
+        and any(remainder.billed_tokens(cell, kind) for kind in INPUT_METERS)
         and not any((cell, kind) in remainder.extra for kind in INPUT_METERS)
     ]
     for model in sorted({cell.model for _, cell, _ in entries}):
@@ -89,7 +89,7 @@ def output_missing(case: Case) -> Iterator[Claim]:
             continue  # only some token counts of these calls were reported, so nothing is proven
         cells = [cell for _, cell, _ in of_model]
         lacking = sum(remainder.extra[cell, OUTPUT] for cell in cells)
-        billed = sum(remainder.said_tokens(cell, OUTPUT) for cell in cells)
+        billed = sum(remainder.billed_tokens(cell, OUTPUT) for cell in cells)
         reported = sum(split.counted[cell].reasoning for cell in cells if cell in split.counted)
         stated = sum(split.billed[cell].reasoning for cell in cells if cell in split.billed)
         which = "output"
@@ -97,10 +97,10 @@ def output_missing(case: Case) -> Iterator[Claim]:
             which = "reasoning, which the source reports beside the output"
         elif lacking == stated:
             which = "reasoning, which the bill states by itself"
-        yield from case.taken(
+        yield from case.claim_entries_with_rates(
             "output_missing",
             of_model,
-            WEAK if case.are_few({cell.day for cell in cells}) else EXACT,
+            WEAK if case.are_few_days({cell.day for cell in cells}) else EXACT,
             f"all input of {join_names([model])} agrees to the token, but {lacking:,} of {billed:,} "
             "tokens of output are "
             f"not counted: {which}",

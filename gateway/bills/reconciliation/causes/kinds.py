@@ -61,7 +61,7 @@ class _Exchange:
     is_one_way: bool = True
 
     @property
-    def is_whole(self) -> bool:
+    def is_balanced(self) -> bool:
         return self.net_share <= GAP
 
     @property
@@ -69,7 +69,7 @@ class _Exchange:
         return not self.net_share and self.is_one_way
 
 
-def tier_unknown(case: Case) -> Iterator[Claim]:
+def claim_exchanged_tiers(case: Case) -> Iterator[Claim]:
     """
     Claim tokens whose tiers differ while their sum agrees: the sum of P - L over the tiers of a day, key and
     model is 0. Moved tokens are valued at the ratio of list prices.
@@ -78,7 +78,9 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
     give the tier. If it has a named tier and the bill another one, either may be so. Otherwise, reports lack the tier.
     """
     exchanges = _tier_exchanges(case)
-    not_given = {group: exchange for group, exchange in exchanges.items() if _is_not_given(case, exchange)}
+    not_given = {
+        group: exchange for group, exchange in exchanges.items() if _is_tier_not_given(case, exchange)
+    }
     left = {group: exchange for group, exchange in exchanges.items() if group not in not_given}
     named_tiers = {group: exchange for group, exchange in left.items() if _has_reported_tier(case, exchange)}
     unknown = {group: exchange for group, exchange in left.items() if group not in named_tiers}
@@ -93,7 +95,7 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
     yield from _claim_tiers(case, "tier_unknown", named_tiers, advice, (TIER_NOT_GIVEN,))
 
 
-def _is_not_given(case: Case, exchange: _Exchange) -> bool:
+def _is_tier_not_given(case: Case, exchange: _Exchange) -> bool:
     extra, listed = case.remainder.extra, case.split.listed
     return exchange.gains == {STANDARD} and all(
         listed.get((cell._replace(tier=STANDARD), meter), 0) > listed.get((cell, meter), 0)
@@ -130,11 +132,11 @@ def _tier_exchanges(case: Case) -> dict[Cell, _Exchange]:
         ):
             gains = frozenset(tier for tier, extra in of_tiers.items() if extra > 0)
             net_share = difference / max(tokens[group], 1)
-            exchanges[group] = _Exchange(places, net_share, gains, _is_one_way(case, places, gains))
+            exchanges[group] = _Exchange(places, net_share, gains, _is_exchange_one_way(case, places, gains))
     return _drop_chance_exchanges(exchanges, len(case.days), is_enough=not is_shifted)
 
 
-def _is_one_way(case: Case, places: Iterable[Place], gains: Collection[str]) -> bool:
+def _is_exchange_one_way(case: Case, places: Iterable[Place], gains: Collection[str]) -> bool:
     net: dict[str, int] = defaultdict(int)
     for cell, meter in places:
         extra = case.remainder.extra[cell, meter]
@@ -155,7 +157,7 @@ def _claim_tiers(
     is_mixed = False  # whether calls with large inputs changed their tier or kind as well
     for group, exchange in exchanges.items():
         case.remainder.unreported_tiers.add((group.key, group.model))
-        if exchange.is_whole:
+        if exchange.is_balanced:
             shared = _tier_portions(case, exchange.places)
             is_mixed = is_mixed or (bool(shared) and group.model in case.split.varying)
             portions |= shared
@@ -170,19 +172,19 @@ def _claim_tiers(
         (VOLUME, *cell_meter) for exchange in exchanges.values() for cell_meter in exchange.places
     ]
     unlisted = _unlisted_tier_portions(case, exchanges)
-    claim = case.remainder.take(
+    claim = case.remainder.claim_entries(
         cause,
         case.remainder.with_unexplained_rates(entries) if is_mixed else [*entries, *unlisted],
         sure=EXACT if all(exchange.is_exact for exchange in exchanges.values()) else WEAK,
         evidence=f"the bill has these tokens under {join_names(sorted(tiers))}, Tollhouse under another tier"
-        + ("" if all(exchange.is_whole for exchange in exchanges.values()) else _MORE)
+        + ("" if all(exchange.is_balanced for exchange in exchanges.values()) else _MORE)
         + (_LARGE if is_mixed else ""),
         advice=advice,
         are_prices_known=bool(unlisted) and not is_mixed,
         portions={**portions, **({} if is_mixed else unlisted)},
         beside=[
             *beside,
-            *([] if all(exchange.is_whole for exchange in exchanges.values()) else [OTHERS]),
+            *([] if all(exchange.is_balanced for exchange in exchanges.values()) else [OTHERS]),
             *([KINDS] if is_mixed else []),
         ],
     )
@@ -234,7 +236,7 @@ def _exchange_portions(case: Case, places: list[Place]) -> dict[Entry, Portion]:
     fewer = -sum(extra for extra in extras.values() if extra < 0)
     exchanged = min(surplus, fewer)
     return {
-        (entry := (VOLUME, *cell_meter)): case.remainder.portion(
+        (entry := (VOLUME, *cell_meter)): case.remainder.share_of_entry(
             entry, Fraction(exchanged, surplus if extra > 0 else fewer)
         )
         for cell_meter, extra in extras.items()
@@ -262,7 +264,7 @@ def _tier_portions(case: Case, places: list[Place]) -> dict[Entry, Portion]:
     if not whole or sum(map(abs, of_kinds.values())) <= GAP * size:
         return {}
     return {
-        (entry := (VOLUME, cell, meter)): case.remainder.portion(
+        (entry := (VOLUME, cell, meter)): case.remainder.share_of_entry(
             entry, 1 - Fraction(of_kinds[meter] * lacking[cell.tier], whole * extra[cell, meter])
         )
         for cell, meter in places
@@ -309,7 +311,7 @@ def claim_cache_split(case: Case) -> Iterator[Claim]:
     for exchange in exchanges.values():
         is_of_writes = {meter for _, meter in exchange.places} <= {WRITE_5M, WRITE_1H}
         places_by_cause["cache_ttl_1h" if is_of_writes else "cache_split"] += exchange.places
-        if not exchange.is_whole:
+        if not exchange.is_balanced:
             portions |= _exchange_portions(case, exchange.places)
     for cause, places in places_by_cause.items():
         lacking = sorted({meter for cell, meter in places if case.remainder.extra.get((cell, meter), 0) > 0})
@@ -318,7 +320,7 @@ def claim_cache_split(case: Case) -> Iterator[Claim]:
             if cause == "cache_ttl_1h"
             else "Check with `tollhouse explain --why` how the source's cache counts are read."
         )
-        claim = case.remainder.take(
+        claim = case.remainder.claim_entries(
             cause,
             [(VOLUME, cell, meter) for cell, meter in places],
             sure=EXACT if is_exact else WEAK,
@@ -344,7 +346,7 @@ def _unbilled_kinds(case: Case) -> dict[tuple[str, str], str]:
         if meter in INPUT_METERS:
             extra[cell.model][meter] += tokens
     for cell, meter in split.values:
-        billed_tokens[cell.model, meter] += case.remainder.said((VOLUME, cell, meter)).tokens
+        billed_tokens[cell.model, meter] += case.remainder.billed_portion((VOLUME, cell, meter)).tokens
     target_of = {}
     for model, extra_by_meter in extra.items():
         target = max(extra_by_meter, key=lambda meter: extra_by_meter[meter])

@@ -34,42 +34,42 @@ ANY_PRICE = "another_price"  # not known
 Test = Callable[[Case], Iterator[Claim]]
 
 TESTS: Sequence[Test] = (
-    rest.failed_calls,
-    exchanges.other_model,
+    rest.claim_failed_calls,
+    exchanges.claim_exchanged_models,
     contracts.claim_capacity,
     contracts.claim_credits_and_fees,
-    contracts.left_out,
+    contracts.claim_unbilled_contract_amounts,
     unpaid.claim_commitment,
-    one_side.unreported_traffic,
-    one_side.other_account,
+    one_side.claim_unreported_traffic,
+    one_side.claim_other_account,
     silence.claim_no_telemetry,
     silence.claim_no_bill,
-    doubles.counted_twice,
-    silence.billed_twice,
-    kinds.tier_unknown,
-    contexts.long_context,
+    doubles.claim_keys_counted_twice,
+    silence.claim_days_billed_repeatedly,
+    kinds.claim_exchanged_tiers,
+    contexts.claim_context_window_moves,
     kinds.claim_cache_split,
-    exchanges.output_missing,
-    days.time_edge,
-    silence.silent_hours,
-    doubles.double_report,
-    missing.usage_missing,
+    exchanges.claim_missing_output,
+    days.claim_shifted_times,
+    silence.claim_silent_hours,
+    doubles.claim_double_reports,
+    missing.claim_missing_usage,
     missing.claim_unreported_batches,
-    missing.unreported_calls,
-    rates.reported_cost,
-    rest.rounded_up,
-    tiers.tier_price,
-    contexts.premium_absent,
-    unpaid.free_tokens,
-    contexts.long_context_price,
-    rates.discount_not_given,
-    regions.regional_price,
+    missing.claim_unreported_calls,
+    rates.claim_reported_costs,
+    rest.claim_amounts_rounded_up,
+    tiers.claim_unlisted_tier_price,
+    contexts.claim_missing_premium,
+    unpaid.claim_free_tokens,
+    contexts.claim_large_input_price,
+    rates.claim_missing_discount,
+    regions.claim_regional_price,
     uplifts.claim_fee,
-    uplifts.key_price,
+    uplifts.claim_key_price,
     rates.claim_price_differences,
     rest.claim_other_lines,
     rest.claim_calls_without_cost,
-    rest.own_price,
+    rest.claim_own_prices,
     rest.claim_rounding,
 )
 
@@ -86,7 +86,8 @@ def find_claims(case: Case) -> list[Claim]:
     found = [claim for test in TESTS for claim in test(case)]
     named_claims = [_name_other_causes(claim, found, case) for claim in found]
     tested = (
-        contracts.doubt_contract_amounts(claim, case) for claim in month.test_over_period(named_claims, case)
+        contracts.doubt_price_if_contract_fee(claim, case)
+        for claim in month.doubt_contradicted_claims(named_claims, case)
     )
     return sorted(tested, key=lambda item: (-item.moved, -abs(item.tokens), item.cause))
 

@@ -54,7 +54,7 @@ class _Group:
     billed_calls: int | None
 
     @property
-    def lacks_calls(self) -> bool:
+    def has_missing_calls(self) -> bool:
         """Return whether both input and output are missing, and calls if the bill states their number."""
         is_whole = self.billed_calls is None or self.billed_calls > self.calls
         return is_whole and all(self.lacking.get(kind, 0) > 0 for kind in (INPUT, OUTPUT))
@@ -70,7 +70,7 @@ def _model_groups(case: Case, model: str) -> list[_Group] | None:
         if extra < 0:
             return None
         if cell.model == model:
-            lacking[cell._replace(context=0)][_input_or_output(meter)] += extra
+            lacking[cell._replace(context=0)][_input_or_output_meter(meter)] += extra
     counted: dict[Cell, CountedSums] = defaultdict(CountedSums)
     billed: dict[Cell, int] = defaultdict(int)
     for cell, sums in split.counted.items():
@@ -95,19 +95,19 @@ def _model_groups(case: Case, model: str) -> list[_Group] | None:
     ]
 
 
-def _are_calls(case: Case, model: str, groups: Sequence[_Group], number: int) -> bool:
+def _is_gap_of_mean_calls(case: Case, model: str, groups: Sequence[_Group], number: int) -> bool:
     """
     Return whether `number` calls of the counted calls' mean size have the missing input and output.
 
     The bill must state the number of calls.
     """
-    ours, theirs = _model_sums(case, model)
+    ours, theirs = _unexplained_model_sums(case, model)
     if theirs is None or ours.calls <= ours.unsized or not number:
         return False
     size: dict[str, int] = defaultdict(int)
     gap: dict[str, int] = defaultdict(int)
     for meter, tokens in ours.tokens.items():
-        size[_input_or_output(meter)] += tokens
+        size[_input_or_output_meter(meter)] += tokens
     for group in groups:
         for kind, tokens in group.lacking.items():
             gap[kind] += tokens
@@ -118,7 +118,7 @@ def _are_calls(case: Case, model: str, groups: Sequence[_Group], number: int) ->
     )
 
 
-def usage_missing(case: Case) -> Iterator[Claim]:
+def claim_missing_usage(case: Case) -> Iterator[Claim]:
     """
     Claim missing tokens of calls that reached the ledger without token counts.
 
@@ -137,11 +137,11 @@ def usage_missing(case: Case) -> Iterator[Claim]:
         are_all_counted = groups is not None and all(
             group.billed_calls in (None, group.calls) for group in groups
         )
-        is_exact = groups is not None and _are_others_equal(groups, lambda group: group.unsized > 0)
+        is_exact = groups is not None and _are_other_groups_equal(groups, lambda group: group.unsized > 0)
         is_whole = are_all_counted and model not in case.remainder.changed
-        is_sure = is_whole and (is_exact or _are_calls(case, model, groups or (), number))
+        is_sure = is_whole and (is_exact or _is_gap_of_mean_calls(case, model, groups or (), number))
         gap = sum(case.remainder.extra[cell, meter] for _, cell, meter in entries)
-        yield from case.taken(
+        yield from case.claim_entries_with_rates(
             "usage_missing",
             entries,
             WEAK if not is_sure else EXACT if is_exact else STRONG,
@@ -152,7 +152,7 @@ def usage_missing(case: Case) -> Iterator[Claim]:
         )
 
 
-def _are_others_equal(groups: Sequence[_Group], has_cause: Callable[[_Group], bool]) -> bool:
+def _are_other_groups_equal(groups: Sequence[_Group], has_cause: Callable[[_Group], bool]) -> bool:
     others = [group for group in groups if not has_cause(group)]
     return any(group.tokens for group in others) and not any(any(group.lacking.values()) for group in others)
 
@@ -172,7 +172,7 @@ def claim_unreported_batches(case: Case) -> Iterator[Claim]:
     reported |= case.remainder.unreported_tiers
     entries = [
         entry
-        for entry in case.remainder.volume()
+        for entry in case.remainder.volume_entries()
         if entry[1].tier == "batch"
         and case.remainder.extra[entry[1], entry[2]] > 0
         and (entry[1].key, entry[1].model) not in reported
@@ -181,7 +181,7 @@ def claim_unreported_batches(case: Case) -> Iterator[Claim]:
     if any(cell.tier != "batch" and cell.model in models for cell, _ in case.remainder.extra):
         return
     is_sure = len({cell.day for _, cell, _ in entries}) >= LEAST_DAYS
-    yield from case.taken(
+    yield from case.claim_entries_with_rates(
         "batch_unreported",
         entries,
         STRONG if is_sure else WEAK,
@@ -191,7 +191,7 @@ def claim_unreported_batches(case: Case) -> Iterator[Claim]:
     )
 
 
-def unreported_calls(case: Case) -> Iterator[Claim]:
+def claim_unreported_calls(case: Case) -> Iterator[Claim]:
     """
     Claim tokens of calls that the ledger lacks. Typical causes are retries within an SDK, evaluations, and a second
     gateway.
@@ -204,7 +204,7 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
     may_be_twice = bool(days_lacking_half(case))
     for model in case.models():
         entries = _missing_entries(case, model)
-        ours, theirs = _model_sums(case, model)
+        ours, theirs = _unexplained_model_sums(case, model)
         if not entries or not ours.calls:
             continue
         groups = _model_groups(case, model)
@@ -216,12 +216,15 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
         is_exact = (
             groups is not None
             and is_only_cause
-            and _are_others_equal(groups, lambda group: group.lacks_calls)
+            and _are_other_groups_equal(groups, lambda group: group.has_missing_calls)
         )
         is_sure = is_exact or (
-            groups is not None and is_only_cause and missing > 0 and _are_calls(case, model, groups, missing)
+            groups is not None
+            and is_only_cause
+            and missing > 0
+            and _is_gap_of_mean_calls(case, model, groups, missing)
         )
-        if not is_sure and not _is_even(case, model, entries):
+        if not is_sure and not _is_gap_proportional(case, model, entries):
             continue
         doubts = _silent_hour_doubts(case)
         count = (
@@ -229,7 +232,7 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
             if theirs is None
             else f"{theirs:,} calls were billed"
         )
-        yield from case.taken(
+        yield from case.claim_entries_with_rates(
             "unreported_calls",
             entries,
             WEAK if not is_sure else EXACT if is_exact else STRONG,
@@ -241,30 +244,30 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
             beside=(
                 *doubts.beside,
                 *(("usage_missing",) if ours.unsized and not is_sure else ()),
-                *(("other_tokenizer",) if _is_one_ratio(case, model) else ()),
+                *(("other_tokenizer",) if _has_constant_daily_ratio(case, model) else ()),
             ),
         )
 
 
-def _is_even(case: Case, model: str, entries: Sequence[Entry]) -> bool:
+def _is_gap_proportional(case: Case, model: str, entries: Sequence[Entry]) -> bool:
     lacking: dict[str, int] = defaultdict(int)
     billed: dict[str, int] = defaultdict(int)
     for _, cell, meter in entries:
-        lacking[_input_or_output(meter)] += case.remainder.extra[cell, meter]
+        lacking[_input_or_output_meter(meter)] += case.remainder.extra[cell, meter]
     for cell, sums in case.split.billed.items():
         if cell.model == model and cell not in case.remainder.explained:
             for meter, tokens in sums.tokens.items():
-                billed[_input_or_output(meter)] += tokens
+                billed[_input_or_output_meter(meter)] += tokens
     shares = [lacking[kind] / billed[kind] for kind in billed if billed[kind]]
     return len(shares) > 1 and min(shares) > 0 and max(shares) <= SAME_SIZE * min(shares)
 
 
-def _is_one_ratio(case: Case, model: str) -> bool:
+def _has_constant_daily_ratio(case: Case, model: str) -> bool:
     # another tokenizer would count such a multiple every day
     sums: dict[Place, list[int]] = defaultdict(lambda: [0, 0])
-    for cell, meter, extra, tokens in _billed_places(case):
+    for cell, meter, extra, tokens in _places_with_billed_tokens(case):
         if cell.model == model:
-            of_day = sums[Cell(cell.day), _input_or_output(meter)]
+            of_day = sums[Cell(cell.day), _input_or_output_meter(meter)]
             of_day[0] += tokens
             of_day[1] += tokens - extra
     ratios = [theirs / ours for theirs, ours in sums.values() if ours]
@@ -272,7 +275,7 @@ def _is_one_ratio(case: Case, model: str) -> bool:
     return is_everywhere and max(ratios) - min(ratios) <= GAP * min(ratios)
 
 
-def _input_or_output(meter: str) -> str:
+def _input_or_output_meter(meter: str) -> str:
     """
     Return the meter to compare. The shares of kinds of input vary from call to call but even out in total.
     """
@@ -294,17 +297,17 @@ def _missing_entries(case: Case, model: str) -> list[Entry]:
     return entries if surplus <= LARGE_SHARE * lacking else []
 
 
-def _missing_by_day(billed_places: Iterable[_Said]) -> dict[int, tuple[int, int]]:
+def _missing_tokens_by_day(billed_places: Iterable[_Said]) -> dict[int, tuple[int, int]]:
     by_day: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
     for cell, _, extra, tokens in billed_places:
         by_day[cell.day] = by_day[cell.day][0] + extra, by_day[cell.day][1] + tokens
     return by_day
 
 
-def _billed_places(case: Case) -> Iterator[_Said]:
+def _places_with_billed_tokens(case: Case) -> Iterator[_Said]:
     counted = {(cell, meter) for cell, sums in case.split.counted.items() for meter in sums.tokens}
     for cell, meter in counted | case.remainder.extra.keys():
-        tokens = case.remainder.said_tokens(cell, meter)
+        tokens = case.remainder.billed_tokens(cell, meter)
         if tokens > 0:
             yield cell, meter, case.remainder.extra.get((cell, meter), 0), tokens
 
@@ -315,11 +318,14 @@ def days_lacking_half(case: Case) -> set[int]:
 
     Tiers are compared separately unless the other days lack little.
     """
-    return _days_lacking_half(case, list(_billed_places(case)))
+    return _days_lacking_half(case, list(_places_with_billed_tokens(case)))
 
 
 def _days_lacking_half(case: Case, places: Sequence[_Said]) -> set[int]:
-    are_few = median([extra / tokens for extra, tokens in _missing_by_day(places).values()] or [0]) <= ROUGHLY
+    are_few = (
+        median([extra / tokens for extra, tokens in _missing_tokens_by_day(places).values()] or [0])
+        <= ROUGHLY
+    )
     kinds: dict[Place, list[int]] = defaultdict(lambda: [0, 0])
     for cell, meter, extra, tokens in places:
         sums = kinds[cell._replace(tier="", region="") if are_few else cell, meter]
@@ -346,7 +352,9 @@ def _silent_hour_doubts(case: Case) -> Doubts:
     return Doubts(note=f"; hours without a call on {days} may also be a gap", beside=("no_telemetry",))
 
 
-def _model_sums(case: Case, model: str, without: Collection[int] = ()) -> tuple[CountedSums, int | None]:
+def _unexplained_model_sums(
+    case: Case, model: str, without: Collection[int] = ()
+) -> tuple[CountedSums, int | None]:
     """
     Return sums of a model without explained cells. The number of billed calls is None if it is not stated.
     """

@@ -27,7 +27,7 @@ _Rest = dict[str, Counter[int]]  # unexplained price differences by model and da
 _Series = tuple[str, str, int]  # a time series: model, meter and day
 
 
-def test_over_period(claims: Sequence[Claim], case: Case) -> list[Claim]:
+def doubt_contradicted_claims(claims: Sequence[Claim], case: Case) -> list[Claim]:
     """
     Return the claims. Those that the compared period contradicts become hints.
 
@@ -57,13 +57,16 @@ def test_over_period(claims: Sequence[Claim], case: Case) -> list[Claim]:
         day: ONE_SIDED[claim.cause]
         for claim in claims
         if claim.cause in ONE_SIDED and not claim.is_hint
-        for day in _opposite_days(claim, case, by_day)
+        for day in _days_with_opposite_neighbor(claim, case, by_day)
     }
-    silent = _days_beside_silence(claims, case)
-    rest = _rest_by_model(case)
+    silent = _days_next_to_silence(claims, case)
+    rest = _unexplained_rates_by_model(case)
     renamed = _models_under_other_names(claims, case)
     unusual = _models_without_usual_price(claims, case)
-    results = [_test_claim(claim, case, by_kind, exchanged, silent, rest, renamed) for claim in claims]
+    results = [
+        _doubt_claim_if_contradicted(claim, case, by_kind, exchanged, silent, rest, renamed)
+        for claim in claims
+    ]
     results = [
         replace(claim, sure=WEAK)
         if claim.cause == "price_on_days" and not unusual.isdisjoint(claim.models)
@@ -75,7 +78,7 @@ def test_over_period(claims: Sequence[Claim], case: Case) -> list[Claim]:
         doubtful = left | {
             model for claim in results if claim.is_hint and claim.cause in OF_PRICES for model in claim.models
         }
-        results = [_doubt_fee(claim, case, doubtful) for claim in results]
+        results = [_doubt_price_if_fee(claim, case, doubtful) for claim in results]
     return results
 
 
@@ -99,23 +102,23 @@ def _counted_models(case: Case) -> set[str]:
     return {cell.model for cell in case.split.counted}
 
 
-def _doubt_fee(claim: Claim, case: Case, doubtful: set[str]) -> Claim:
+def _doubt_price_if_fee(claim: Claim, case: Case, doubtful: set[str]) -> Claim:
     # a fee may be on every line, so that other models have a price without a cause
     is_fee = (
         claim.cause == "price_change"
-        and not _is_price_changed(claim, case)
-        and (not doubtful <= {*claim.models} or _is_on_all_money(claim, case))
+        and not _has_our_price_before(claim, case)
+        and (not doubtful <= {*claim.models} or _is_factor_on_all_money(claim, case))
     )
     return replace(claim, beside=(*claim.beside, "fee")) if is_fee and not claim.is_hint else claim
 
 
-def _is_price_changed(claim: Claim, case: Case) -> bool:
+def _has_our_price_before(claim: Claim, case: Case) -> bool:
     meters = {(cell.model, meter) for _, cell, meter in claim.parts}
     return any(
         cell.day < claim.since
         and (cell.model, meter) in meters
         and (cell, meter) in case.split.paid
-        and case.allows((cell, meter), case.split.parts.get((RATE, cell, meter), 0))
+        and case.is_negligible((cell, meter), case.split.parts.get((RATE, cell, meter), 0))
         for (cell, meter), worth in case.split.worth.items()
         if worth > 0
     )
@@ -131,7 +134,7 @@ def _unexplained_models(case: Case) -> set[str]:
     return {model for model, count in places.items() if 2 * left[model] > count}
 
 
-def _is_on_all_money(claim: Claim, case: Case) -> bool:
+def _is_factor_on_all_money(claim: Claim, case: Case) -> bool:
     paid = {cell.model for (cell, _), amount in case.split.paid.items() if amount}
     models = {cell.model for (cell, _), worth in case.split.worth.items() if worth > 0}
     amounts, worths = Counter[str](), Counter[str]()
@@ -143,7 +146,7 @@ def _is_on_all_money(claim: Claim, case: Case) -> bool:
     return is_one and paid <= {*claim.models} and not models <= paid
 
 
-def _test_claim(
+def _doubt_claim_if_contradicted(
     claim: Claim,
     case: Case,
     by_kind: Counter[_Kind],
@@ -161,11 +164,11 @@ def _test_claim(
     if beside:
         return replace(claim, beside=(*claim.beside, *beside))
     is_doubtful = (
-        _leaves_money(claim, case)
-        or _leaves_opposite(claim, case)
+        _has_amounts_left(claim, case)
+        or _has_opposite_rates_left(claim, case)
         or _is_within_rounding(claim, case)
-        or (claim.cause in _OF_AMOUNTS and (_leaves_price(claim, rest) or _has_few_days(claim, case)))
-        or (claim.cause in _ONE_PRICE and not _is_one_price(claim, case))
+        or (claim.cause in _OF_AMOUNTS and (_has_large_rates_left(claim, rest) or _has_few_days(claim, case)))
+        or (claim.cause in _ONE_PRICE and not _is_same_price_daily(claim, case))
     )
     return replace(claim, sure=WEAK) if is_doubtful else claim
 
@@ -180,9 +183,9 @@ def _other_token_causes(
         own[cell.key, cell.model, meter == OUTPUT] += tokens
         of_any_key[ANY_KEY, model_family(cell.model), meter == OUTPUT] += tokens
     is_of_models = _counted_models(case).isdisjoint(claim.models)
-    if claim.cause in MISSING and not _are_lacking(own, by_kind):
+    if claim.cause in MISSING and not _is_lack_confirmed_by_kind(own, by_kind):
         yield "time_edge"
-    elif not _are_lacking(of_any_key, by_kind):
+    elif not _is_lack_confirmed_by_kind(of_any_key, by_kind):
         yield "other_model" if is_of_models else "keys_exchanged"
     elif claim.cause == "unreported_traffic" and is_of_models and not renamed.isdisjoint(claim.models):
         yield "other_model"
@@ -192,13 +195,13 @@ def _other_token_causes(
         yield "no_telemetry"
     if not days or claim.cause in ONE_NAME:
         return
-    if days <= _days_after_nothing(case):
+    if days <= _days_after_empty_day(case):
         yield "posted_late"
-    if claim.cause == "unreported_calls" and (days <= silent or case.are_few(days)):
+    if claim.cause == "unreported_calls" and (days <= silent or case.are_few_days(days)):
         yield "no_telemetry"
 
 
-def _are_lacking(claimed: Mapping[_Kind, int], by_kind: Counter[_Kind]) -> bool:
+def _is_lack_confirmed_by_kind(claimed: Mapping[_Kind, int], by_kind: Counter[_Kind]) -> bool:
     return all(
         2 * (by_kind[kind] if tokens > 0 else -by_kind[kind]) >= abs(tokens)
         for kind, tokens in claimed.items()
@@ -213,34 +216,34 @@ def _other_price_causes(claim: Claim, case: Case) -> Iterator[str]:
         yield "tier_price"
     if claim.cause in OF_PRICES and _may_lack_output(claim, case):
         yield "output_missing"
-    if claim.cause == "price_on_days" and _may_be_again(claim, case):
+    if claim.cause == "price_on_days" and _may_be_repeated_rows(claim, case):
         yield "billed_twice"
     if claim.cause == "price_on_days" and not {*_last_days(case), *case.late_days}.isdisjoint(claim.days):
         yield "price_change"
-    if claim.cause in _ONE_PRICE and _is_without_discount(claim, case):
+    if claim.cause in _ONE_PRICE and _is_amount_the_discount(claim, case):
         yield TIER_NOT_GIVEN
-    if claim.cause in _ONE_PRICE and _is_without_premium(claim, case):
+    if claim.cause in _ONE_PRICE and _is_amount_the_premium(claim, case):
         yield "premium_absent"
 
 
-def _is_without_discount(claim: Claim, case: Case) -> bool:
+def _is_amount_the_discount(claim: Claim, case: Case) -> bool:
     places = [(cell, meter) for part, cell, meter in claim.parts if part == RATE]
     full = sum(case.split.full[place] for place in places)
     worth = sum(case.split.worth[place] for place in places)
     return full > worth and abs(full - worth - claim.amount) <= int(full * SAME)
 
 
-def _is_without_premium(claim: Claim, case: Case) -> bool:
+def _is_amount_the_premium(claim: Claim, case: Case) -> bool:
     rates = {
         (cell, meter): portion.amount for (part, cell, meter), portion in claim.parts.items() if part == RATE
     }
     premium = sum(case.split.premium[place] for place in rates)
     return premium > 0 and all(
-        case.allows(place, amount + case.split.premium[place]) for place, amount in rates.items()
+        case.is_negligible(place, amount + case.split.premium[place]) for place, amount in rates.items()
     )
 
 
-def _days_beside_silence(claims: Sequence[Claim], case: Case) -> set[int]:
+def _days_next_to_silence(claims: Sequence[Claim], case: Case) -> set[int]:
     silent = {day for claim in claims if claim.cause == "no_telemetry" for day in claim.days}
     return {
         day
@@ -250,7 +253,7 @@ def _days_beside_silence(claims: Sequence[Claim], case: Case) -> set[int]:
     }
 
 
-def _rest_by_model(case: Case) -> _Rest:
+def _unexplained_rates_by_model(case: Case) -> _Rest:
     rest: _Rest = defaultdict(Counter)
     for entry, amount in case.remainder.amounts.items():
         if entry[0] == RATE and not case.is_within_rounding(entry):
@@ -258,7 +261,7 @@ def _rest_by_model(case: Case) -> _Rest:
     return rest
 
 
-def _leaves_price(claim: Claim, rest: _Rest) -> bool:
+def _has_large_rates_left(claim: Claim, rest: _Rest) -> bool:
     """
     Return whether a model has other rates that are large next to the claimed ones.
 
@@ -285,7 +288,7 @@ def _may_lack_output(claim: Claim, case: Case) -> bool:
     )
 
 
-def _may_be_again(claim: Claim, case: Case) -> bool:
+def _may_be_repeated_rows(claim: Claim, case: Case) -> bool:
     """
     Return whether rows may be repeated, because days without tokens on the bill have a multiple of their
     value.
@@ -297,9 +300,9 @@ def _may_be_again(claim: Claim, case: Case) -> bool:
     return times > 0 and abs(claim.amount - times * worth) <= int(worth * SAME)
 
 
-def _leaves_opposite(claim: Claim, case: Case) -> bool:
+def _has_opposite_rates_left(claim: Claim, case: Case) -> bool:
     # compute the difference that would remain if the bill had the tokens but not their money
-    coarse = case.split.levels.coarse
+    coarse = case.split.levels.coarse_cell
     claimed, left = Counter[Cell](), Counter[Cell]()
     for (part, cell, _), portion in claim.parts.items():
         claimed[_model_cell(coarse(cell))] += portion.amount if part == VOLUME else 0
@@ -339,14 +342,14 @@ def _last_days(case: Case) -> set[int]:
     return {day for day, after in pairwise(case.days) if after - day > DAY_S}
 
 
-def _is_one_price(claim: Claim, case: Case) -> bool:
+def _is_same_price_daily(claim: Claim, case: Case) -> bool:
     paid, worth, slack = Counter[_Series](), Counter[_Series](), Counter[_Series]()
     for (part, cell, meter), portion in claim.parts.items():
         if part == RATE and cell.day >= claim.since:
             series = cell.model, meter, cell.day
             paid[series] += portion.amount
             worth[series] += case.split.worth[cell, meter]
-            slack[series] += case.slack((cell, meter))
+            slack[series] += case.possible_rounding((cell, meter))
     whole_paid, whole_worth = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for (model, meter, day), amount in paid.items():
         whole_paid[model, meter] += amount
@@ -360,7 +363,7 @@ def _is_one_price(claim: Claim, case: Case) -> bool:
     return True
 
 
-def _days_after_nothing(case: Case) -> set[int]:
+def _days_after_empty_day(case: Case) -> set[int]:
     """
     Return the days before which neither side has a call, so that the bill may have added an earlier day.
     """
@@ -386,7 +389,7 @@ def _unexplained_tokens(
                 yield place, -tokens
 
 
-def _opposite_days(claim: Claim, case: Case, by_day: Counter[int]) -> set[int]:
+def _days_with_opposite_neighbor(claim: Claim, case: Case, by_day: Counter[int]) -> set[int]:
     """
     Return runs of claimed days next to a day with about the opposite difference, and these days.
 
@@ -410,10 +413,10 @@ def _runs_of_days(days: Collection[int], all_days: Sequence[int]) -> Iterator[li
             yield list(run)
 
 
-def _leaves_money(claim: Claim, case: Case) -> bool:
+def _has_amounts_left(claim: Claim, case: Case) -> bool:
     if any(claim.by_cell.values()) or not claim.is_of_tokens:
         return False
-    coarse = case.split.levels.coarse
+    coarse = case.split.levels.coarse_cell
     cells = {coarse(cell) for cell in claim.by_cell}
     left = sum(
         abs(amount)

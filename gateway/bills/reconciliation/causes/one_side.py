@@ -9,7 +9,7 @@ from operator import attrgetter
 from gateway.bills.reconciliation.cells import Entry
 from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
 from gateway.bills.reconciliation.limits import SAME_SIZE
-from gateway.bills.reconciliation.sides import OWN, RATE, BilledSums, Cell, CountedSums, are_alike
+from gateway.bills.reconciliation.sides import OWN, RATE, BilledSums, Cell, CountedSums, are_series_alike
 from gateway.bills.reconciliation.wording import join_names
 from gateway.intake.rate_cards.names import model_family
 
@@ -19,7 +19,7 @@ _POINT = (
 )
 
 
-def unreported_traffic(case: Case) -> Iterator[Claim]:
+def claim_unreported_traffic(case: Case) -> Iterator[Claim]:
     """
     Claim keys and models that are billed but have no counted call. Then claim the missing tokens for provider
     keys that have about the same tokens by day.
@@ -28,12 +28,12 @@ def unreported_traffic(case: Case) -> Iterator[Claim]:
         for value in _names_on_one_side(case, name, billed=True):
             entries = _entries_with_name(case, name, value)
             shares = case.remainder.divide_rates(entries)
-            claim = case.remainder.take(
+            claim = case.remainder.claim_entries(
                 "unreported_traffic",
                 entries,
                 portions=shares,
                 sure=WEAK
-                if (hint := _may_be(case, name, value, billed=True))
+                if (hint := _possible_match_hint(case, name, value, billed=True))
                 else STRONG
                 if shares
                 else EXACT,
@@ -54,7 +54,9 @@ def _claim_keys_matching_gap(case: Case) -> Iterator[Claim]:
     tokens_by_key = {
         key: tokens
         for key, tokens in case.key_tokens.items()
-        if not any(are_alike(_tokens_by_day(tokens), own_tokens) for own_tokens in case.own_keys.values())
+        if not any(
+            are_series_alike(_tokens_by_day(tokens), own_tokens) for own_tokens in case.own_keys.values()
+        )
     }
     for keys in [[key] for key in sorted(tokens_by_key)] + (
         [sorted(tokens_by_key)] if len(tokens_by_key) > 1 else []
@@ -65,14 +67,14 @@ def _claim_keys_matching_gap(case: Case) -> Iterator[Claim]:
                 expected_tokens[day_model] += tokens
         entries = []
         gap = defaultdict[int, int](int)
-        for entry in case.remainder.volume():
+        for entry in case.remainder.volume_entries():
             cell = entry[1]
             extra = case.remainder.extra[cell, entry[2]]
             if extra > 0 and expected_tokens.get((cell.day, cell.model), 0) > 0:
                 entries.append(entry)
                 gap[cell.day] += extra
-        if entries and are_alike(_tokens_by_day(expected_tokens), gap):
-            claim = case.remainder.take(
+        if entries and are_series_alike(_tokens_by_day(expected_tokens), gap):
+            claim = case.remainder.claim_entries(
                 "unreported_traffic",
                 case.remainder.with_unexplained_rates(entries),
                 sure=STRONG,
@@ -84,14 +86,14 @@ def _claim_keys_matching_gap(case: Case) -> Iterator[Claim]:
             return
 
 
-def other_account(case: Case) -> Iterator[Claim]:
+def claim_other_account(case: Case) -> Iterator[Claim]:
     """Claim calls that another account pays for, or nobody."""
     for name in ("key", "model"):
         for value in _names_on_one_side(case, name, billed=False):
-            claim = case.remainder.take(
+            claim = case.remainder.claim_entries(
                 "other_account",
                 _entries_with_name(case, name, value),
-                sure=WEAK if (hint := _may_be(case, name, value, billed=False)) else STRONG,
+                sure=WEAK if (hint := _possible_match_hint(case, name, value, billed=False)) else STRONG,
                 evidence=f"Tollhouse has calls of the {name} {join_names([value])}, but the bill has none{hint}",
                 advice=(
                     "Import the bill of the account that pays. Subscriptions and local servers have no bill."
@@ -104,7 +106,7 @@ def other_account(case: Case) -> Iterator[Claim]:
 
 def _names_on_one_side(case: Case, name: str, *, billed: bool) -> list[str]:
     """Return the names that only one side has in the whole month."""
-    theirs, ours = (case.split.names(name, billed=side) for side in (True, False))
+    theirs, ours = (case.split.names_on_side(name, billed=side) for side in (True, False))
     # whether the provider's calls were not reported at all
     is_silent = billed and name == "model" and not ours
     if not theirs or not (ours or is_silent):
@@ -120,7 +122,7 @@ def _has_keyless_tokens(case: Case) -> bool:
     return levels.key and any(not cell.key and any(sums.tokens.values()) for cell, sums in billed.items())
 
 
-def _may_be(case: Case, name: str, value: str, *, billed: bool) -> str:
+def _possible_match_hint(case: Case, name: str, value: str, *, billed: bool) -> str:
     size = _sizes_by_name(case, name, billed=billed)[value]
     other_sizes = _sizes_by_name(case, name, billed=not billed)
     alike = [
@@ -149,12 +151,15 @@ def _sizes_by_name(case: Case, name: str, *, billed: bool) -> Mapping[str, int]:
 def _entries_with_name(case: Case, name: str, value: str) -> list[Entry]:
     remainder = case.remainder
     field_of = attrgetter(name)
-    volume = [entry for entry in remainder.volume() if field_of(entry[1]) == value]
+    volume = [entry for entry in remainder.volume_entries() if field_of(entry[1]) == value]
     if not volume and any(field_of(cell) == value for cell, _ in case.split.extra):
         return []  # another cause already explains the tokens of this name
     # if the bill states no key with its amounts, a cell without a key has the amounts of all keys
     priced = [
-        entry for part in (RATE, OWN) for entry in remainder.of(part) if value and field_of(entry[1]) == value
+        entry
+        for part in (RATE, OWN)
+        for entry in remainder.entries_of_part(part)
+        if value and field_of(entry[1]) == value
     ]
     return list(dict.fromkeys((*remainder.with_unexplained_rates(volume), *priced)))
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from gateway.bills.reconciliation.causes.kinds import CLAIM_IT
-from gateway.bills.reconciliation.causes.regions import REGION, knows_regions
+from gateway.bills.reconciliation.causes.regions import REGION, has_known_regions
 from gateway.bills.reconciliation.cells import Entry
 from gateway.bills.reconciliation.claims import EXACT, STRONG, TIER_NOT_GIVEN, WEAK, Case, Claim, Portion
 from gateway.bills.reconciliation.limits import (
@@ -41,7 +41,12 @@ from gateway.bills.reconciliation.sides import (
     Cell,
     Place,
 )
-from gateway.bills.reconciliation.wording import day_text, format_dollars, join_names, per_million
+from gateway.bills.reconciliation.wording import (
+    day_text,
+    format_dollars,
+    join_names,
+    price_per_million_tokens,
+)
 
 _ONE = Decimal(1)
 _PlaceKey = tuple[str, str, str, int]  # where a price applies: key, tier, region and context window
@@ -58,24 +63,26 @@ _FACTORS = (
 )
 
 
-def reported_cost(case: Case) -> Iterator[Claim]:
+def claim_reported_costs(case: Case) -> Iterator[Claim]:
     """Claim reported costs that agree with the bill, while list prices differ from both."""
     remainder, levels = case.remainder, case.split.levels
     own_amounts: dict[object, int] = defaultdict(int)
     rate: dict[object, int] = defaultdict(int)
     for entry, amount in remainder.amounts.items():
         if entry[0] in (OWN, RATE):
-            (own_amounts if entry[0] == OWN else rate)[levels.coarse(entry[1])] += amount
+            (own_amounts if entry[0] == OWN else rate)[levels.coarse_cell(entry[1])] += amount
     undone = {
         cell
         for cell, amount in own_amounts.items()
         if amount and abs(amount + rate[cell]) <= abs(amount) // 100
     }
     entries = [
-        entry for entry in remainder.amounts if entry[0] in (OWN, RATE) and levels.coarse(entry[1]) in undone
+        entry
+        for entry in remainder.amounts
+        if entry[0] in (OWN, RATE) and levels.coarse_cell(entry[1]) in undone
     ]
     difference = sum(abs(own_amounts[cell]) for cell in undone)
-    claim = remainder.take(
+    claim = remainder.claim_entries(
         "reported_cost",
         entries,
         sure=STRONG,
@@ -89,7 +96,7 @@ def reported_cost(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def discount_not_given(case: Case) -> Iterator[Claim]:
+def claim_missing_discount(case: Case) -> Iterator[Claim]:
     """
     Claim the discount of a tier that the bill does not give: paid = F * s, where F > worth are the tokens at the prices
     of the standard tier, and s is paid / worth of tokens without a discount at the same place, or else of the same day.
@@ -101,16 +108,16 @@ def discount_not_given(case: Case) -> Iterator[Claim]:
         usual_of = usual_ratios(
             split,
             model,
-            remainder.paid,
+            remainder.remaining_billed_amount,
             lambda *place: split.full[place] <= split.worth[place] and place[0].tier == STANDARD,
         )
         portions: dict[Entry, Portion] = {}
         number = 0
         # whether the discount is given elsewhere, and whether a place without it has a day without usual prices
         is_given = is_only_here = False
-        for entry in case.priced(model):
+        for entry in case.priced_entries(model):
             _, cell, meter = entry
-            paid, worth = remainder.paid(cell, meter), split.worth[cell, meter]
+            paid, worth = remainder.remaining_billed_amount(cell, meter), split.worth[cell, meter]
             if paid is None or split.full[cell, meter] <= worth:
                 continue
             candidates, are_of_day = usual_of(cell._replace(tier=STANDARD), meter)
@@ -130,7 +137,7 @@ def discount_not_given(case: Case) -> Iterator[Claim]:
         if len(days) >= LEAST_DAYS and len(portions) * 2 > number:
             # the double price for large inputs would give the same amounts
             are_large = len({cell.day for _, cell, _ in portions if not cell.context}) < LEAST_DAYS
-            yield from case.taken(
+            yield from case.claim_entries_with_rates(
                 TIER_NOT_GIVEN,
                 [*portions],
                 EXACT,
@@ -156,18 +163,20 @@ def claim_price_differences(case: Case) -> Iterator[Claim]:
     clear price, these are checked, as far as the bill's amounts state them. Only places with equal tokens and more than
     a rounding difference count.
     """
-    differing_cells = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
+    differing_cells = {case.split.levels.coarse_cell(cell) for cell, _ in case.split.extra}
     for model in case.models():
-        yield from _places_apart(case, model)
-        if (claim := _usual_factor(case, model)) is not None:
+        yield from _claim_price_per_place(case, model)
+        if (claim := _claim_usual_factor(case, model)) is not None:
             yield claim
         place_claims = [*_claim_place_price(case, model, lambda cell: True)]
         yield from place_claims
-        places = {_place_key(cell) for _, cell, _ in case.remainder.rates(model)}
-        if place_claims or len({_place_key(cell) for cell in case.split.cells(model)}) < 2:
+        places = {_place_key(cell) for _, cell, _ in case.remainder.rate_entries(model)}
+        if place_claims or len({_place_key(cell) for cell in case.split.cells_of_model(model)}) < 2:
             continue
         for cell_group in sorted(places):
-            entries = [entry for entry in case.remainder.rates(model) if _place_key(entry[1]) == cell_group]
+            entries = [
+                entry for entry in case.remainder.rate_entries(model) if _place_key(entry[1]) == cell_group
+            ]
             if not all(
                 cell in differing_cells or case.is_within_rounding((part, cell, meter))
                 for part, cell, meter in entries
@@ -175,18 +184,20 @@ def claim_price_differences(case: Case) -> Iterator[Claim]:
                 yield from _claim_place_price(case, model, _place_filter(cell_group, differing_cells))
 
 
-def _places_apart(case: Case, model: str) -> Iterator[Claim]:
+def _claim_price_per_place(case: Case, model: str) -> Iterator[Claim]:
     split = case.split
     groups: dict[_PlaceKey, dict[Place, int]] = defaultdict(dict)
-    for entry in case.priced(model):
+    for entry in case.priced_entries(model):
         groups[_place_key(entry[1])][entry[1:]] = case.remainder.amounts.get(entry, 0)
     factors: dict[_PlaceKey, Fraction] = {}
     for name, rest in groups.items():
-        if all(case.allows(place, amount) for place, amount in rest.items()):
+        if all(case.is_negligible(place, amount) for place, amount in rest.items()):
             factors[name] = Fraction(0)
             continue
         factors[name] = Fraction(sum(rest.values()), sum(split.worth[place] for place in rest))
-        if not case.fits(rest, {place: round(factors[name] * split.worth[place]) for place in rest}):
+        if not case.are_amounts_as_expected(
+            rest, {place: round(factors[name] * split.worth[place]) for place in rest}
+        ):
             return
     if not factors or max(factors.values()) - min(factors.values()) <= Fraction(SAME):
         return
@@ -195,13 +206,15 @@ def _places_apart(case: Case, model: str) -> Iterator[Claim]:
             continue
         factor = 1 + Decimal(share.numerator) / share.denominator
         ratios = {meter: factor for _, meter in groups[name]}
-        known = known_factor(ratios, knows_regions(split, model, {cell.day for cell, _ in groups[name]}))
+        known = find_known_factor(
+            ratios, has_known_regions(split, model, {cell.day for cell, _ in groups[name]})
+        )
         cause, sure, words = known or (
             "price_change",
             STRONG,
             f"every kind of token was billed at {factor:.4f} of our price",
         )
-        yield from case.taken(
+        yield from case.claim_entries_with_rates(
             cause,
             [(RATE, *place) for place in groups[name]],
             sure,
@@ -212,24 +225,24 @@ def _places_apart(case: Case, model: str) -> Iterator[Claim]:
         )
 
 
-def _usual_factor(case: Case, model: str) -> Claim | None:
+def _claim_usual_factor(case: Case, model: str) -> Claim | None:
     """
     Claim one factor on most days, or on all days before a price change.
 
     A further price on the other days stays unclaimed.
     """
-    entries = case.remainder.rates(model)
+    entries = case.remainder.rate_entries(model)
     differing_meters = {meter for _, _, meter in entries}
-    cells = case.split.cells(model)
-    meters = cell_rate_series(case.split, cells, differing_meters, case.remainder.paid)
+    cells = case.split.cells_of_model(model)
+    meters = cell_rate_series(case.split, cells, differing_meters, case.remainder.remaining_billed_amount)
     usual, other_days = _usual_days(meters)
-    are_few = all(series.steps() is not None for series in meters.values()) or bool(
+    are_few = all(series.ratio_steps() is not None for series in meters.values()) or bool(
         group_days_by_ratio(meters)
     )
     if not usual or not other_days or not are_few:
         return None
     ratios = _ratios_on_days(usual, meters)
-    known = known_factor(ratios, knows_regions(case.split, model, usual))
+    known = find_known_factor(ratios, has_known_regions(case.split, model, usual))
     other_ratios = _ratios_on_days(other_days, meters)
     if not all(ratios.values()):
         return None  # the price is 0, so no surcharge can be added to it
@@ -242,7 +255,7 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
         for entry in entries
         if entry[1].day in other_days and (entry[1], entry[2]) in case.split.worth
     }
-    return case.remainder.take(
+    return case.remainder.claim_entries(
         cause,
         [entry for entry in entries if entry[1].day in usual | other_days],
         sure=sure,
@@ -302,43 +315,47 @@ def _place_filter(cell_group: _PlaceKey, differing_cells: Collection[Cell]) -> C
 
 
 def _claim_place_price(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator[Claim]:
-    entries = [entry for entry in case.remainder.rates(model) if is_of(entry[1])]
+    entries = [entry for entry in case.remainder.rate_entries(model) if is_of(entry[1])]
     differing_meters, days = {meter for _, _, meter in entries}, {cell.day for _, cell, _ in entries}
-    cells = set(filter(is_of, case.split.cells(model)))
-    meters = cell_rate_series(case.split, cells, differing_meters, case.remainder.paid)
+    cells = set(filter(is_of, case.split.cells_of_model(model)))
+    meters = cell_rate_series(case.split, cells, differing_meters, case.remainder.remaining_billed_amount)
     ratios = {meter: days.ratio() for meter, days in meters.items()}
     if not ratios or all(abs(ratio - _ONE) <= NOTHING for ratio in ratios.values()):
         return
     beyond_rounding = {entry[2] for entry in entries if not case.is_within_rounding(entry)}
     free = {meter for meter in beyond_rounding if not ratios.get(meter, _ONE)}
     if free and free < ratios.keys():
-        claim = _free_kinds(case, model, entries, free)
+        claim = _claim_free_kinds(case, model, entries, free)
         if claim is not None:
             yield claim
             yield from _claim_place_price(case, model, is_of)
         return
     priced_days = days_with_rates(meters)
-    if len(priced_days) <= LEAST_DAYS < len({cell.day for cell in case.split.cells(model)}) // 2:
+    if len(priced_days) <= LEAST_DAYS < len({cell.day for cell in case.split.cells_of_model(model)}) // 2:
         return  # equal price differences on few days do not prove another price
-    if _is_apart(case, entries, {entry[1].day for entry in entries if not case.is_within_rounding(entry)}):
+    if _is_only_on_unclean_days(
+        case, entries, {entry[1].day for entry in entries if not case.is_within_rounding(entry)}
+    ):
         return
     name = _model_and_place(model, {_place_key(cell) for _, cell, _ in entries})
-    steps = {meter: days.steps() for meter, days in meters.items()}
+    steps = {meter: days.ratio_steps() for meter, days in meters.items()}
     if any(meter_steps is None for meter_steps in steps.values()):
         yield from _claim_days_price(case, name, entries, meters)
         return
     constant = all(meter_steps is not None and len(meter_steps) == 1 for meter_steps in steps.values())
     # An earlier check has compared regions, but a factor of one region may remain if all cells state a
     # region.
-    is_region_known = knows_regions(case.split, model, days) and not all(
+    is_region_known = has_known_regions(case.split, model, days) and not all(
         cell.region for _, cell, _ in entries
     )
     known = (
-        known_factor(ratios, is_region_known, is_rest=_are_taken(case, cells, ratios)) if constant else None
+        find_known_factor(ratios, is_region_known, is_rest=_are_rates_claimed(case, cells, ratios))
+        if constant
+        else None
     )
     cause, sure, evidence = (
         known
-        or ((long_context_surcharge(ratios) or dear_writes(ratios)) if constant else None)
+        or ((find_long_context_surcharge(ratios) or find_one_hour_cache_writes(ratios)) if constant else None)
         or _describe_price(meters, steps)
     )
     since = max(
@@ -354,17 +371,20 @@ def _claim_place_price(case: Case, model: str, is_of: Callable[[Cell], bool]) ->
         for meter, meter_steps in steps.items()
         if any(abs(ratio - _ONE) > NOTHING for _, ratio in meter_steps or ())
     ]
-    if since and _is_apart(case, entries, {day for day in days if day >= since}):
+    if since and _is_only_on_unclean_days(case, entries, {day for day in days if day >= since}):
         return
     if since and len(changed_meters) < 2 and sum(day >= since for day in priced_days) < 2:
         # another price per call, or a line that is not about tokens, is likelier than a price change
         return
     before = {day for day in days if day < since}
     is_ours = all(abs(meter_steps[-1][1] - _ONE) <= NOTHING for meter_steps in steps.values() if meter_steps)
-    if before and (_is_apart(case, entries, before) or (is_ours and _are_few(case, entries, before))):
+    if before and (
+        _is_only_on_unclean_days(case, entries, before)
+        or (is_ours and _are_few_unclean_days(case, entries, before))
+    ):
         yield from _claim_place_price(case, model, lambda cell: is_of(cell) and cell.day >= since)
         return  # the first days show no price, because they have calls on only one side
-    claim = case.remainder.take(
+    claim = case.remainder.claim_entries(
         cause,
         [entry for entry in entries if entry[2] in changed_meters],
         sure=sure,
@@ -388,9 +408,11 @@ def _factor_before_change(
     return ("fee",) if since and is_one and abs(first[0] - _ONE) > SAME else ()
 
 
-def _free_kinds(case: Case, model: str, entries: Iterable[Entry], kinds: Collection[str]) -> Claim | None:
+def _claim_free_kinds(
+    case: Case, model: str, entries: Iterable[Entry], kinds: Collection[str]
+) -> Claim | None:
     """Claim kinds of tokens that cost nothing. Other kinds may have another price as well."""
-    return case.remainder.take(
+    return case.remainder.claim_entries(
         "price_change",
         [entry for entry in entries if entry[2] in kinds],
         sure=STRONG,
@@ -399,9 +421,9 @@ def _free_kinds(case: Case, model: str, entries: Iterable[Entry], kinds: Collect
     )
 
 
-def _are_taken(case: Case, cells: Collection[Cell], but: Collection[str]) -> bool:
+def _are_rates_claimed(case: Case, cells: Collection[Cell], but: Collection[str]) -> bool:
     paid = [
-        case.remainder.paid(*cell_meter)
+        case.remainder.remaining_billed_amount(*cell_meter)
         for cell_meter in case.split.worth
         if cell_meter[0] in cells and cell_meter[1] not in but and cell_meter in case.split.paid
     ]
@@ -413,19 +435,21 @@ def _claim_days_price(
 ) -> Iterator[Claim]:
     """Yield claims about certain days. A price that lasts to the end is a price change."""
     every = sorted(days_with_rates(meters))
-    differing_cells = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
+    differing_cells = {case.split.levels.coarse_cell(cell) for cell, _ in case.split.extra}
     sets = group_days_by_ratio(meters)
     differing_days = {day for days, _ in sets for day in days}
     of_all = _factor_without_our_price(sets) if differing_days == set(every) else ()
     # A lasting price applies to later days as well, even to those with a second price, so it is claimed
     # first.
-    for days, off_ratios in sorted(sets, key=lambda item: not _lasts_to_end(item[0], every, differing_days)):
-        if _is_apart(case, entries, set(days)) or all(
+    for days, off_ratios in sorted(
+        sets, key=lambda item: not _is_lasting_to_end(item[0], every, differing_days)
+    ):
+        if _is_only_on_unclean_days(case, entries, set(days)) or all(
             map(case.is_within_rounding, (e for e in entries if e[1].day in days))
         ):
             continue
-        stays = _lasts_to_end(days, every, differing_days)
-        since = _price_begin(days, off_ratios, every, sets) if stays else 0
+        stays = _is_lasting_to_end(days, every, differing_days)
+        since = _price_start_day(days, off_ratios, every, sets) if stays else 0
         later = {day for day in every if day >= since}
         first = next(iter(off_ratios.values()))
         is_one_ratio = len(off_ratios) > 1 and all(is_near(ratio, first) for ratio in off_ratios.values())
@@ -440,8 +464,8 @@ def _claim_days_price(
         kinds = [f"{meter} at {ratio:.4f}" for meter, ratio in sorted(off_ratios.items())]
         rate_text = f"every kind of token at {first:.4f}" if is_one_ratio else ", ".join(kinds)
         chosen = [entry for entry in entries if entry[1].day in days and entry[2] in off_ratios]
-        portions = _later_too(case, entries, later - set(days), off_ratios) if stays else {}
-        claim = case.remainder.take(
+        portions = _portions_on_later_days(case, entries, later - set(days), off_ratios) if stays else {}
+        claim = case.remainder.claim_entries(
             "price_change" if stays else "price_on_days",
             [*chosen, *portions],
             sure=STRONG,
@@ -455,13 +479,13 @@ def _claim_days_price(
             yield claim
 
 
-def _lasts_to_end(days: list[int], every: list[int], differing_days: Collection[int]) -> bool:
+def _is_lasting_to_end(days: list[int], every: list[int], differing_days: Collection[int]) -> bool:
     later = {day for day in every if day >= days[0]}
     is_to_the_end = days[-1] >= every[-2] and later - set(differing_days) <= set(days)
     return len(days) * 2 > len(later) > 1 and is_to_the_end
 
 
-def _price_begin(
+def _price_start_day(
     days: list[int],
     off: Mapping[str, Decimal],
     every: list[int],
@@ -472,7 +496,7 @@ def _price_begin(
         for other_days, known in sets
         if other_days is not days
         and any(
-            _is_product(known, off, ratios)
+            _is_product_of_ratios(known, off, ratios)
             for set_days, ratios in sets
             if set_days is not days and set_days is not other_days
         )
@@ -487,7 +511,7 @@ def _price_begin(
     return begin
 
 
-def _is_product(
+def _is_product_of_ratios(
     known: Mapping[str, Decimal], first: Mapping[str, Decimal], second: Mapping[str, Decimal]
 ) -> bool:
     return all(
@@ -496,7 +520,7 @@ def _is_product(
     )
 
 
-def _later_too(
+def _portions_on_later_days(
     case: Case, entries: list[Entry], days: Collection[int], off: Mapping[str, Decimal]
 ) -> dict[Entry, Portion]:
     return {
@@ -510,7 +534,7 @@ def _factor_of_most_days(
     days: list[int], every: list[int], off: Mapping[str, Decimal], *, alike: bool
 ) -> tuple[str, ...]:
     # if a known factor holds on most days, it may hold on all, while another price cancels it on the rest
-    known = known_factor(off, regions_known=True) if alike and len(days) * 2 > len(every) else None
+    known = find_known_factor(off, regions_known=True) if alike and len(days) * 2 > len(every) else None
     return () if known is None else (known[0],)
 
 
@@ -518,13 +542,13 @@ def _factor_without_our_price(sets: list[tuple[list[int], dict[str, Decimal]]]) 
     # if no day has our price, a factor that holds on most days may hold on all
     candidates = []
     for days, ratios in sets:
-        if len(ratios) > 1 and (known := known_factor(ratios, regions_known=True)) is not None:
+        if len(ratios) > 1 and (known := find_known_factor(ratios, regions_known=True)) is not None:
             candidates.append((len(days), known[0]))
     return (max(candidates)[1],) if candidates else ()
 
 
-def _is_apart(case: Case, entries: list[Entry], days: set[int]) -> bool:
-    model, coarse = entries[0][1].model, case.split.levels.coarse
+def _is_only_on_unclean_days(case: Case, entries: list[Entry], days: set[int]) -> bool:
+    model, coarse = entries[0][1].model, case.split.levels.coarse_cell
     if days.isdisjoint(
         cell.day for cell, sums in case.split.counted.items() if sums.calls and coarse(cell).model == model
     ):
@@ -532,11 +556,11 @@ def _is_apart(case: Case, entries: list[Entry], days: set[int]) -> bool:
     differing_days = {
         cell.day for fine_cell, _ in case.split.extra if (cell := coarse(fine_cell)).model == model
     }
-    clean = {cell.day for cell in case.split.cells(model)} - differing_days
+    clean = {cell.day for cell in case.split.cells_of_model(model)} - differing_days
     return bool(clean) and len(days) <= LEAST_DAYS and days.isdisjoint(clean)
 
 
-def _are_few(case: Case, entries: list[Entry], days: set[int]) -> bool:
+def _are_few_unclean_days(case: Case, entries: list[Entry], days: set[int]) -> bool:
     differing_days = {cell.day for cell, _ in case.split.extra if cell.model == entries[0][1].model}
     return len(days) <= LEAST_DAYS and days <= differing_days
 
@@ -590,8 +614,8 @@ def _describe_price(
         if abs(days.ratio(later) - _ONE) <= NOTHING and len(meter_steps) < 2:
             continue
         sold = sum(days.sold[day] for day in later)
-        billed = per_million(sum(days.paid.get(day, 0) for day in later), sold)
-        ours = per_million(sum(days.worth[day] for day in later), sold)
+        billed = price_per_million_tokens(sum(days.paid.get(day, 0) for day in later), sold)
+        ours = price_per_million_tokens(sum(days.worth[day] for day in later), sold)
         if billed == ours:
             continue
         price_texts.append(f"{meter} ${billed} a million, ours ${ours}")
@@ -599,11 +623,11 @@ def _describe_price(
     return "price_change", EXACT if changed else STRONG, f"{when}{'; '.join(price_texts)}"
 
 
-def known_factor(
+def find_known_factor(
     ratios: Mapping[str, Decimal], regions_known: bool, *, is_rest: bool = False
 ) -> tuple[str, str, str] | None:
     """
-    Return cause, evidence and advice of one known factor that applies to all kinds of tokens, or None.
+    Return cause, certainty and evidence of one known factor that applies to all kinds of tokens, or None.
 
     `is_rest`: other causes already explain the other kinds of tokens, so one kind is enough to show a tier.
     """
@@ -632,7 +656,7 @@ def alternatives_to_factor(cause: str, factor: Decimal) -> tuple[str, ...]:
     return ("tier",) if cause == "discount" and NEAR_HALF[0] <= factor <= NEAR_HALF[1] else ()
 
 
-def long_context_surcharge(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
+def find_long_context_surcharge(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
     """Large inputs cost 2 times as much for input and 1.5 times for output."""
     if INPUT not in ratios or OUTPUT not in ratios:
         return None
@@ -649,7 +673,7 @@ def long_context_surcharge(ratios: Mapping[str, Decimal]) -> tuple[str, str, str
     return "long_context", WEAK, description
 
 
-def dear_writes(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
+def find_one_hour_cache_writes(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
     """Return a claim if only cache writes cost more, as if stored for an hour."""
     raised_meters = {meter for meter, ratio in ratios.items() if abs(ratio - 1) > SAME}
     if (

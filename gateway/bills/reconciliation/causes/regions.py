@@ -37,10 +37,10 @@ class _Rates:
     worth: int
     regional: dict[str, int]
 
-    def within(self, regions: Collection[str]) -> int:
+    def value_in_regions(self, regions: Collection[str]) -> int:
         return sum(self.regional.get(region, 0) for region in regions)
 
-    def dearer(self, factors: Mapping[str, Decimal]) -> Decimal:
+    def surcharge_at_factors(self, factors: Mapping[str, Decimal]) -> Decimal:
         return sum((factor * self.regional.get(region, 0) for region, factor in factors.items()), Decimal(0))
 
 
@@ -57,7 +57,7 @@ class _Fit:
         return sorted(self.factors)
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         if len(set(self.factors.values())) == 1:
             factor = next(iter(self.factors.values()))
             return f"{join_names(self.regions)}, which was billed at {1 + factor:.3f} of our price"
@@ -69,7 +69,7 @@ class _Fit:
         return round(self.unexplained_share, 3), not self.is_published, -len(self.factors)
 
 
-def regional_price(case: Case) -> Iterator[Claim]:
+def claim_regional_price(case: Case) -> Iterator[Claim]:
     """Claim remaining rates that are a constant share of the value processed in some regions."""
     for model in case.models():
         ledger, statement = (
@@ -87,16 +87,16 @@ def regional_price(case: Case) -> Iterator[Claim]:
             fit = _best_fit(rates, ALIKE if is_counted else LARGE_SHARE)
             if fit is None:
                 continue
-            share = Decimal(sum(rate.within(fit.regions) for rate in rates)) / sum(
+            share = Decimal(sum(rate.value_in_regions(fit.regions) for rate in rates)) / sum(
                 rate.worth for rate in rates
             )
-            claim = case.remainder.take(
+            claim = case.remainder.claim_entries(
                 REGION,
                 [(RATE, rate.cell, rate.meter) for rate in rates],
                 sure=STRONG if fit.unexplained_share <= ALIKE else WEAK,
                 evidence=(
                     f"{join_names([model]) if model else 'all tokens'}: according to {side_name}, {share:.1%} of "
-                    f"the value was processed in {fit.words}"
+                    f"the value was processed in {fit.description}"
                 ),
                 advice=_ADVICE if is_counted else _ADVICE_UNKNOWN,
                 regions=fit.regions,
@@ -125,22 +125,22 @@ def _claim_surcharge_on_price(case: Case, model: str, rates: list[_Rates], side_
             worth[region] += amount
     names = sorted(region for region, amount in worth.items() if region not in ANYWHERE and amount > 0)
     is_rounded = all(case.is_within_rounding((RATE, rate.cell, rate.meter)) for rate in rates if rate.amount)
-    if not names or is_rounded or _has_shape(rates, (), Decimal(0)):
+    if not names or is_rounded or _is_steady_with_surcharge(rates, (), Decimal(0)):
         return None
     candidates = [(name,) for name in names[:MOST_LISTED]] + ([tuple(names)] if len(names) > 1 else [])
     for regions in candidates:
         for dearer in REGIONAL:
-            if not _has_shape(rates, regions, dearer):
+            if not _is_steady_with_surcharge(rates, regions, dearer):
                 continue
             portions, share = (
                 {},
-                Fraction(sum(rate.within(regions) for rate in rates), sum(e.worth for e in rates)),
+                Fraction(sum(rate.value_in_regions(regions) for rate in rates), sum(e.worth for e in rates)),
             )
             for rate in rates:
-                plain = rate.worth + Fraction(dearer) * rate.within(regions)
-                added = Fraction(dearer) * rate.within(regions) * (rate.worth + rate.amount) / plain
+                plain = rate.worth + Fraction(dearer) * rate.value_in_regions(regions)
+                added = Fraction(dearer) * rate.value_in_regions(regions) * (rate.worth + rate.amount) / plain
                 portions[RATE, rate.cell, rate.meter] = Portion(round(added) if rate.amount else 0)
-            return case.remainder.take(
+            return case.remainder.claim_entries(
                 REGION,
                 [entry for entry, portion in portions.items() if portion.amount],
                 sure=STRONG,
@@ -156,19 +156,19 @@ def _claim_surcharge_on_price(case: Case, model: str, rates: list[_Rates], side_
     return None
 
 
-def _has_shape(rates: list[_Rates], regions: tuple[str, ...], dearer: Decimal) -> bool:
+def _is_steady_with_surcharge(rates: list[_Rates], regions: tuple[str, ...], dearer: Decimal) -> bool:
     sums: dict[str, tuple[dict[int, int], dict[int, int]]] = {}
     for rate in rates:
         paid, worth = sums.setdefault(rate.meter, (defaultdict(int), defaultdict(int)))
         paid[rate.cell.day] += rate.worth + rate.amount
-        worth[rate.cell.day] += rate.worth + int(dearer * rate.within(regions))
+        worth[rate.cell.day] += rate.worth + int(dearer * rate.value_in_regions(regions))
     series = {meter: RateSeries(paid, worth, {}) for meter, (paid, worth) in sums.items()}
-    return all(rate_series.steps() is not None for rate_series in series.values()) or bool(
+    return all(rate_series.ratio_steps() is not None for rate_series in series.values()) or bool(
         group_days_by_ratio(series)
     )
 
 
-def knows_regions(split: Split, model: str, days: Collection[int]) -> bool:
+def has_known_regions(split: Split, model: str, days: Collection[int]) -> bool:
     return any(
         cell.model == model and cell.day in days and any(regions.values())
         for (cell, _), regions in split.counted_in.items()
@@ -209,11 +209,11 @@ def _best_fit(rates: list[_Rates], tolerance: float) -> _Fit | None:
 
 
 def _fit_one_factor(rates: list[_Rates], regions: tuple[str, ...], tolerance: float) -> _Fit | None:
-    inside = sum(rate.within(regions) for rate in rates)
+    inside = sum(rate.value_in_regions(regions) for rate in rates)
     if not inside:
         return None
     factor = Decimal(sum(rate.amount for rate in rates)) / inside
-    return _check_fit(rates, dict.fromkeys(regions, factor), tolerance)
+    return _fit_if_plausible(rates, dict.fromkeys(regions, factor), tolerance)
 
 
 def _fit_factor_per_region(rates: list[_Rates], regions: list[str], tolerance: float) -> _Fit | None:
@@ -232,7 +232,7 @@ def _fit_factor_per_region(rates: list[_Rates], regions: list[str], tolerance: f
         region: Decimal(fraction.numerator) / fraction.denominator
         for region, fraction in zip(regions, solution, strict=True)
     }
-    return _check_fit(
+    return _fit_if_plausible(
         rates, {region: factor for region, factor in factors.items() if abs(factor) >= SAME}, tolerance
     )
 
@@ -257,7 +257,7 @@ def _solve_equations(equations: list[list[Fraction]]) -> list[Fraction] | None:
     return [row[-1] for row in equations]
 
 
-def _check_fit(rates: list[_Rates], factors: Mapping[str, Decimal], tolerance: float) -> _Fit | None:
+def _fit_if_plausible(rates: list[_Rates], factors: Mapping[str, Decimal], tolerance: float) -> _Fit | None:
     """
     Return a fit of these factors, or None unless all regions cost more, almost nothing is left, and one
     factor for everything would be worse.
@@ -266,7 +266,9 @@ def _check_fit(rates: list[_Rates], factors: Mapping[str, Decimal], tolerance: f
     if not size or not factors or min(factors.values()) < SAME:
         return None
     of_all = Decimal(sum(rate.amount for rate in rates)) / sum(rate.worth for rate in rates)
-    unexplained_share = sum((abs(rate.amount - rate.dearer(factors)) for rate in rates), Decimal(0)) / size
+    unexplained_share = (
+        sum((abs(rate.amount - rate.surcharge_at_factors(factors)) for rate in rates), Decimal(0)) / size
+    )
     by_one_factor = sum((abs(rate.amount - of_all * rate.worth) for rate in rates), Decimal(0)) / size
     is_published = all(any(abs(factor - known) <= SAME for known in REGIONAL) for factor in factors.values())
     if unexplained_share > (tolerance if is_published else ALIKE) or not (

@@ -14,7 +14,7 @@ from gateway.bills.reconciliation.sides import OTHER, OWN, RATE
 from gateway.bills.reconciliation.wording import format_dollars, join_names
 
 
-def failed_calls(case: Case) -> Iterator[Claim]:
+def claim_failed_calls(case: Case) -> Iterator[Claim]:
     """
     Claim the cost M of failed calls with tokens that the bill leaves out: -M. Claim the value V of those that the
     bill has, although the ledger counts them as 0: V. `set_aside_failed_calls` has both equations.
@@ -35,7 +35,7 @@ def failed_calls(case: Case) -> Iterator[Claim]:
         portions: dict[Entry, Portion] = {
             (OWN, cell, ""): Portion(amount) for cell, amount in by_cell.items() if amount * sign > 0
         }
-        claim = case.remainder.take(
+        claim = case.remainder.claim_entries(
             "failed_calls",
             portions,
             sure=EXACT if case.are_failed_known else STRONG,
@@ -52,11 +52,11 @@ def claim_other_lines(case: Case) -> Iterator[Claim]:
     Claim lines of a bill other than tokens, such as web searches, storage, tax and credits. Each kind is one
     claim. If calls report a kind as well, only the difference is left to claim.
     """
-    for kind in sorted({meter for _, _, meter in case.remainder.of(OTHER)}):
-        entries = [entry for entry in case.remainder.of(OTHER) if entry[2] == kind]
+    for kind in sorted({meter for _, _, meter in case.remainder.entries_of_part(OTHER)}):
+        entries = [entry for entry in case.remainder.entries_of_part(OTHER) if entry[2] == kind]
         fee = case.split.reported_fees.get(kind, 0)
         if fee:
-            claim = case.remainder.take(
+            claim = case.remainder.claim_entries(
                 "meter_differs",
                 entries,
                 sure=EXACT,
@@ -67,7 +67,7 @@ def claim_other_lines(case: Case) -> Iterator[Claim]:
                 advice="Check which calls report their `meters`, and the price per unit.",
             )
         else:
-            claim = case.remainder.take(
+            claim = case.remainder.claim_entries(
                 kind if kind in NAMED else "not_tokens",
                 entries,
                 sure=EXACT,
@@ -89,7 +89,7 @@ def claim_calls_without_cost(case: Case) -> Iterator[Claim]:
     lacks_bill = any(
         (OWN, cell, "") in portions and extra < 0 for (cell, _), extra in remainder.extra.items()
     )
-    claim = remainder.take(
+    claim = remainder.claim_entries(
         "usage_missing",
         portions,
         # the bill may omit these incomplete calls, because it omits other aborted calls
@@ -102,14 +102,14 @@ def claim_calls_without_cost(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def own_price(case: Case) -> Iterator[Claim]:
+def claim_own_prices(case: Case) -> Iterator[Claim]:
     """
     Claim calls without a price, and costs that sources report, where they differ from the list prices of
     their tokens.
     """
-    claim = case.remainder.take(
+    claim = case.remainder.claim_entries(
         "own_price",
-        case.remainder.of(OWN),
+        case.remainder.entries_of_part(OWN),
         sure=STRONG,
         evidence="some calls have no list price, or a cost from their gateway that differs from list prices",
         advice="After a change of prices, recalculate with `tollhouse ledger reprice`; check `cost_source`.",
@@ -127,11 +127,11 @@ def claim_rounding(case: Case) -> Iterator[Claim]:
     """
     remainder = case.remainder
     split = case.split
-    differing_cells = {split.levels.coarse(cell) for cell, _ in remainder.extra}
+    differing_cells = {split.levels.coarse_cell(cell) for cell, _ in remainder.extra}
     entries = []
     lines = 0
     last = 0
-    for entry in remainder.of(RATE):
+    for entry in remainder.entries_of_part(RATE):
         _, cell, meter = entry
         if cell not in differing_cells and case.is_within_rounding(entry):
             entries.append(entry)
@@ -141,7 +141,7 @@ def claim_rounding(case: Case) -> Iterator[Claim]:
         last * isqrt(lines), abs(split.billed_total) // ROUNDING_SHARE
     ):
         return
-    claim = remainder.take(
+    claim = remainder.claim_entries(
         "rounding",
         entries,
         sure=STRONG,
@@ -155,14 +155,19 @@ def claim_rounding(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def rounded_up(case: Case) -> Iterator[Claim]:
+def claim_amounts_rounded_up(case: Case) -> Iterator[Claim]:
     """Claim rounding if each amount exceeds the value of its tokens by at most the last digit."""
-    entries = [entry for entry in case.remainder.of(RATE) if entry[1:] in case.split.worth]
+    entries = [entry for entry in case.remainder.entries_of_part(RATE) if entry[1:] in case.split.worth]
     amounts = [case.remainder.amounts[entry] for entry in entries]
-    if not any(amount * 2 > case.slack(entry[1:]) for amount, entry in zip(amounts, entries, strict=True)):
+    if not any(
+        amount * 2 > case.possible_rounding(entry[1:]) for amount, entry in zip(amounts, entries, strict=True)
+    ):
         return
-    if all(0 <= amount <= case.slack(entry[1:]) for amount, entry in zip(amounts, entries, strict=True)):
-        claim = case.remainder.take(
+    if all(
+        0 <= amount <= case.possible_rounding(entry[1:])
+        for amount, entry in zip(amounts, entries, strict=True)
+    ):
+        claim = case.remainder.claim_entries(
             "rounding",
             entries,
             sure=WEAK,

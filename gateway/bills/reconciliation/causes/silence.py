@@ -35,13 +35,13 @@ _POINT = "Check whether the gateway or its senders were down or not yet in use."
 
 def claim_no_telemetry(case: Case) -> Iterator[Claim]:
     counted, billed = _counted_and_billed_days(case)
-    silent = sorted((billed - counted) & _open(case))
+    silent = sorted((billed - counted) & _days_with_open_volume(case))
     if not silent or not counted:
         return
     shift = find_shift(case)
     moved_portions = shift_portions(case, shift, silent) if shift is not None else {}
     may_be_chance = _may_be_chance(case, counted)
-    claim = case.remainder.take(
+    claim = case.remainder.claim_entries(
         "no_telemetry",
         _entries_on_days(case, silent),
         sure=EXACT,
@@ -50,7 +50,9 @@ def claim_no_telemetry(case: Case) -> Iterator[Claim]:
             f"{len(counted):,} other days{BY_TOKENS if moved_portions else ''}"
         ),
         advice=_POINT,
-        portions={entry: case.remainder.beside(entry, portion) for entry, portion in moved_portions.items()},
+        portions={
+            entry: case.remainder.rest_of_entry(entry, portion) for entry, portion in moved_portions.items()
+        },
         explains_calls=not moved_portions,
         beside=[*["time_edge"] * bool(moved_portions), *["unreported_calls"] * may_be_chance],
     )
@@ -68,10 +70,12 @@ def _may_be_chance(case: Case, days: Collection[int]) -> bool:
 def claim_no_bill(case: Case) -> Iterator[Claim]:
     """Claim days without a bill. A bill with other days states that nothing was billed on them."""
     counted, billed = _counted_and_billed_days(case)
-    free = sorted(day for day in (counted - billed) & _open(case) if day in case.split.metered)
+    free = sorted(
+        day for day in (counted - billed) & _days_with_open_volume(case) if day in case.split.metered
+    )
     if not free or not billed:
         return
-    claim = case.remainder.take(
+    claim = case.remainder.claim_entries(
         "no_bill",
         _entries_on_days(case, free),
         sure=EXACT,
@@ -83,27 +87,27 @@ def claim_no_bill(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def billed_twice(case: Case) -> Iterator[Claim]:
+def claim_days_billed_repeatedly(case: Case) -> Iterator[Claim]:
     """
     Claim days that are billed two or more times because the report repeats rows. All tokens, or all calls,
     must be an exact multiple. With shifted times, the tokens of the shifted hours count.
     """
     split = case.split
     remainder = case.remainder
-    in_calls = _twice_in_calls(case)
-    in_hours = _twice_in_hours(case)
+    in_calls = _billed_times_by_calls(case)
+    in_hours = _billed_times_by_hours(case)
     times_by_day = {**in_hours, **in_calls, **split.repeats.billed}
     portions = {}
     for cell, meter in split.values:
         if cell.day in times_by_day and cell not in remainder.explained:
             share = 1 - Fraction(1, times_by_day[cell.day])
-            worth, tokens = remainder.said((VOLUME, cell, meter))
+            worth, tokens = remainder.billed_portion((VOLUME, cell, meter))
             portions[VOLUME, cell, meter] = Portion(round(worth * share), round(tokens * share))
     is_of_hours = not times_by_day.keys() <= {*in_calls, *split.repeats.billed}
     repeated_text = (
         "the input and output of each model" if split.repeats.billed else "the calls of each key and model"
     )
-    claim = remainder.take(
+    claim = remainder.claim_entries(
         "billed_twice",
         portions,
         sure=STRONG,
@@ -120,7 +124,7 @@ def billed_twice(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def _twice_in_calls(case: Case) -> dict[int, int]:
+def _billed_times_by_calls(case: Case) -> dict[int, int]:
     """
     Return by day how many times it was billed, by the calls of each key and model, some without tokens.
     Return nothing if most days are like this.
@@ -143,7 +147,7 @@ def _twice_in_calls(case: Case) -> dict[int, int]:
     return times_by_day if len(times_by_day) * 2 < len(theirs) else {}
 
 
-def _twice_in_hours(case: Case) -> dict[int, int]:
+def _billed_times_by_hours(case: Case) -> dict[int, int]:
     """
     Return by day how many times it was billed. Days with silent hours are left out, because these may explain
     the difference.
@@ -158,19 +162,19 @@ def _twice_in_hours(case: Case) -> dict[int, int]:
     for cell, counted_sums in case.split.counted.items():
         counted[cell.day] += sum(counted_sums.tokens.values())
     times_by_day = {}
-    for day in shift.others(billed):
+    for day in shift.days_with_other_differences(billed):
         once = counted[day] + shift.moved_by_day[day]
         times = round(billed[day] / once) if once > 0 else 0
         is_multiple = 1 < times <= MOST_AGAIN + 1 and abs(billed[day] - times * once) <= GAP * billed[day]
-        if is_multiple and not _has_gap(case, day, shift.hours):
+        if is_multiple and not _has_unusual_silence(case, day, shift.hours):
             times_by_day[day] = times
     return times_by_day
 
 
-def _has_gap(case: Case, day: int, shift: int) -> bool:
+def _has_unusual_silence(case: Case, day: int, shift: int) -> bool:
     first, hours = _longest_silence(case, day, shift)
 
-    def usual(begin: int, end: int) -> int:
+    def tokens_on_other_days(begin: int, end: int) -> int:
         return sum(
             case.hours.get(other_day + (hour + shift) * HOUR_S, 0)
             for other_day in case.days
@@ -178,10 +182,10 @@ def _has_gap(case: Case, day: int, shift: int) -> bool:
             for hour in range(begin, end)
         )
 
-    return usual(first, first + hours) >= ROUGHLY * usual(0, DAY_S // HOUR_S)
+    return tokens_on_other_days(first, first + hours) >= ROUGHLY * tokens_on_other_days(0, DAY_S // HOUR_S)
 
 
-def silent_hours(case: Case) -> Iterator[Claim]:
+def claim_silent_hours(case: Case) -> Iterator[Claim]:
     """
     Claim consecutive hours without a call, on days that lack about as many tokens as these hours have
     on other days. If other days differ as well, the amount is uncertain.
@@ -254,9 +258,9 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     if is_beside:
         shares = {day: Fraction(gaps[day] / lacking[day]) for day in days}
         portions = {
-            entry: case.remainder.portion(entry, shares[entry[1].day]) for entry in entries
+            entry: case.remainder.share_of_entry(entry, shares[entry[1].day]) for entry in entries
         } | portions
-    claim = case.remainder.take(
+    claim = case.remainder.claim_entries(
         "no_telemetry",
         entries,
         sure=WEAK
@@ -299,19 +303,23 @@ def _counted_and_billed_days(case: Case) -> tuple[set[int], set[int]]:
     return counted, billed | {cell.day for cell, _ in case.split.paid}
 
 
-def _open(case: Case) -> set[int]:
-    return {cell.day for _, cell, _ in case.remainder.volume()} | (set(case.days) - case.split.metered)
+def _days_with_open_volume(case: Case) -> set[int]:
+    return {cell.day for _, cell, _ in case.remainder.volume_entries()} | (
+        set(case.days) - case.split.metered
+    )
 
 
 def _entries_on_days(case: Case, days: Collection[int]) -> list[Entry]:
     """Return the entries of days, with rates unless the model has the same rate on other days."""
     remainder = case.remainder
     chosen = set(days)
-    volume = [entry for entry in remainder.volume() if entry[1].day in chosen]
+    volume = [entry for entry in remainder.volume_entries() if entry[1].day in chosen]
     rates: list[Entry] = []
-    for model in {entry[1].model for entry in remainder.of(RATE)}:
-        model_rates = [entry for entry in remainder.rates(model) if entry[1].day in chosen]
-        series = model_rate_series(case.split, model, {meter for _, _, meter in model_rates}, remainder.paid)
+    for model in {entry[1].model for entry in remainder.entries_of_part(RATE)}:
+        model_rates = [entry for entry in remainder.rate_entries(model) if entry[1].day in chosen]
+        series = model_rate_series(
+            case.split, model, {meter for _, _, meter in model_rates}, remainder.remaining_billed_amount
+        )
         for entry in model_rates:
             of_meter = series.get(entry[2])
             other_days = set(of_meter.worth) - chosen if of_meter is not None else set()
@@ -324,13 +332,15 @@ def _price_portions(case: Case, days: Collection[int]) -> dict[Entry, Portion]:
     # the price difference of other days is assumed for the counted part of these days as well
     remainder = case.remainder
     split = case.split
-    entries = [entry for entry in remainder.of(RATE) if entry[1].day in days]
+    entries = [entry for entry in remainder.entries_of_part(RATE) if entry[1].day in days]
     portions = {}
     for model in {entry[1].model for entry in entries}:
-        cells = {cell for cell in split.cells(model) if cell.day not in days}
+        cells = {cell for cell in split.cells_of_model(model) if cell.day not in days}
         meters = {meter for _, cell, meter in entries if cell.model == model}
-        for meter, of_meter in cell_rate_series(split, cells, meters, remainder.paid).items():
-            steps = of_meter.steps() if of_meter.is_steady() else None
+        for meter, of_meter in cell_rate_series(
+            split, cells, meters, remainder.remaining_billed_amount
+        ).items():
+            steps = of_meter.ratio_steps() if of_meter.is_steady() else None
             for entry in (entry for entry in entries if (entry[1].model, entry[2]) == (model, meter)):
                 prices = [price for since, price in steps or () if since <= entry[1].day]
                 if prices and abs(prices[-1] - 1) > SAME and (entry[1], meter) in split.worth:

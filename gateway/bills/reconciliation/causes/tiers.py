@@ -6,21 +6,21 @@ from collections import defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
 
-from gateway.bills.reconciliation.cells import Entry, paid_as
+from gateway.bills.reconciliation.cells import Entry, billed_meter
 from gateway.bills.reconciliation.claims import EXACT, Case, Claim, Portion
 from gateway.bills.reconciliation.limits import LEAST_DAYS
 from gateway.bills.reconciliation.sides import OUTPUT, RATE, VOLUME, WHOLE, Place
 from gateway.bills.reconciliation.wording import join_names
 
 
-def tier_price(case: Case) -> Iterator[Claim]:
+def claim_unlisted_tier_price(case: Case) -> Iterator[Claim]:
     """Claim what `fit_unlisted_tier` finds, if both sides have the tier."""
     for model, tier in sorted(case.split.unlisted):
         fit = fit_unlisted_tier(case, model, tier)
         if fit is None:
             continue
         factor, portions = fit
-        yield from case.taken(
+        yield from case.claim_entries_with_rates(
             "tier_price",
             [*portions],
             EXACT,
@@ -42,7 +42,7 @@ def fit_unlisted_tier(case: Case, model: str, tier: str) -> tuple[Fraction, dict
     """
     split, remainder = case.split, case.remainder
     inside = _tier_worth_by_place(case, model, tier)
-    places: list[Place] = [entry[1:] for entry in case.priced(model)]
+    places: list[Place] = [entry[1:] for entry in case.priced_entries(model)]
     rest = {place: remainder.amounts.get((RATE, *place), 0) for place in places}
     whole = sum(inside[place] for place in places)
     kinds = {WHOLE if meter == WHOLE else meter == OUTPUT for _, meter in places}
@@ -53,7 +53,7 @@ def fit_unlisted_tier(case: Case, model: str, tier: str) -> tuple[Fraction, dict
     share = Fraction(sum(rest.values()), sum(split.worth[place] for place in places))
     of_tier = {place: round(surcharge * inside[place]) for place in places}
     of_all = {place: round(share * split.worth[place]) for place in places}
-    if not case.fits(rest, of_tier) or case.fits(rest, of_all):
+    if not case.are_amounts_as_expected(rest, of_tier) or case.are_amounts_as_expected(rest, of_all):
         return None
     portions: dict[Entry, Portion] = {
         (RATE, *place): Portion(rest[place]) for place in places if rest[place] and inside[place]
@@ -66,7 +66,7 @@ def _tier_worth_by_place(case: Case, model: str, tier: str) -> dict[Place, int]:
     worth: dict[Place, int] = defaultdict(int)
     for cell, meter in split.values:
         if cell.model == model and cell.tier == tier:
-            coarse = split.levels.coarse(cell)
-            value = case.remainder.said((VOLUME, cell, meter)).amount
-            worth[coarse, paid_as(split, coarse, meter)] += value
+            coarse = split.levels.coarse_cell(cell)
+            value = case.remainder.billed_portion((VOLUME, cell, meter)).amount
+            worth[coarse, billed_meter(split, coarse, meter)] += value
     return worth

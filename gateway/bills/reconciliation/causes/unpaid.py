@@ -24,7 +24,7 @@ def claim_commitment(case: Case) -> Iterator[Claim]:
     The bill must have such a line on each of these days, and no money for any token of the model and tier. If only
     some of the days are like this, or several models may be served, the cause is only likely.
     """
-    lines = [entry for entry in case.remainder.of(OTHER) if entry[2] in _CAPACITY]
+    lines = [entry for entry in case.remainder.entries_of_part(OTHER) if entry[2] in _CAPACITY]
     for name in sorted({cell.model for _, cell, _ in lines}):
         of_name = [entry for entry in lines if entry[1].model == name]
         days = {cell.day for _, cell, _ in of_name}
@@ -37,7 +37,7 @@ def claim_commitment(case: Case) -> Iterator[Claim]:
         is_named = {model for model, _ in served} == {name}
         fee = sum(case.remainder.amounts[entry] for entry in of_name)
         value = -sum(case.remainder.amounts[entry] for entry in entries)
-        claim = case.remainder.take(
+        claim = case.remainder.claim_entries(
             "commitment",
             [*of_name, *entries],
             sure=EXACT if is_whole and (is_named or len({model for model, _ in served}) == 1) else WEAK,
@@ -72,7 +72,7 @@ def _is_all_unpaid(case: Case, pair: _Served, days: set[int]) -> bool:
     )
 
 
-def free_tokens(case: Case) -> Iterator[Claim]:
+def claim_free_tokens(case: Case) -> Iterator[Claim]:
     """
     Claim free tokens: worth - paid = N * p for a kind of token of a model, where p is its list price and N is the same
     on each day. On days with fewer than N tokens, nothing is paid.
@@ -83,10 +83,10 @@ def free_tokens(case: Case) -> Iterator[Claim]:
     split, remainder, prices = case.split, case.remainder, _standard_prices(case)
     for model in case.models():
         by_meter: dict[str, dict[int, list[Place]]] = defaultdict(lambda: defaultdict(list))
-        for _, cell, meter in case.priced(model):
+        for _, cell, meter in case.priced_entries(model):
             by_meter[meter][cell.day].append((cell, meter))
         for meter, days in sorted(by_meter.items()):
-            found = _free_by_day(case, prices[model, meter], days)
+            found = _free_tokens_per_day(case, prices[model, meter], days)
             if found is None:
                 continue
             number, less = found
@@ -97,18 +97,18 @@ def free_tokens(case: Case) -> Iterator[Claim]:
                 if (RATE, *place) in remainder.amounts
             }
             sold = sum(split.sold[place] for day in less for place in days[day])
-            yield from case.taken(
+            yield from case.claim_entries_with_rates(
                 "free_tokens",
                 [*portions],
                 EXACT,
                 f"{join_names([model])}: the first {number:,} tokens of {meter} of each day have no amount, on "
-                f"{len(less):,} days with {sold:,} tokens{_stated_tokens(case, model, number)}",
+                f"{len(less):,} days with {sold:,} tokens{_contract_tokens_phrase(case, model, number)}",
                 "Nothing is missing. The provider gives these tokens for free.",
                 portions=portions,
             )
 
 
-def _stated_tokens(case: Case, model: str, number: int) -> str:
+def _contract_tokens_phrase(case: Case, model: str, number: int) -> str:
     stated = {
         each.contract: tokens for each in case.sums for term, tokens in each.free_tokens if term.is_of(model)
     }
@@ -121,13 +121,13 @@ def _stated_tokens(case: Case, model: str, number: int) -> str:
     return "".join(f", {text}" for text in texts)
 
 
-def _free_by_day(
+def _free_tokens_per_day(
     case: Case, prices: Mapping[int, int], days: dict[int, list[Place]]
 ) -> tuple[int, set[int]] | None:
     split, remainder = case.split, case.remainder
     free: dict[int, Fraction] = {}
     rests: dict[int, int] = {}
-    slack = {day: sum(map(case.slack, places)) for day, places in days.items()}
+    slack = {day: sum(map(case.possible_rounding, places)) for day, places in days.items()}
     unpaid, worths = set[int](), set[int]()
     for day, places in days.items():
         price = prices.get(day, 0)

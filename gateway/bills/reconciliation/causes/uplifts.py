@@ -8,9 +8,9 @@ from decimal import Decimal
 from fractions import Fraction
 
 from gateway.bills.contracts.declared import FEE
-from gateway.bills.reconciliation.causes.contracts import stated_beside
-from gateway.bills.reconciliation.causes.rates import known_factor
-from gateway.bills.reconciliation.cells import Entry, paid_as
+from gateway.bills.reconciliation.causes.contracts import contract_statement_phrase
+from gateway.bills.reconciliation.causes.rates import find_known_factor
+from gateway.bills.reconciliation.cells import Entry, billed_meter
 from gateway.bills.reconciliation.claims import EXACT, WEAK, Case, Claim, Portion
 from gateway.bills.reconciliation.limits import LEAST_DAYS, MOST_LISTED, OWNER_DAYS
 from gateway.bills.reconciliation.sides import INPUT, OTHER, OUTPUT, RATE, Place
@@ -21,7 +21,7 @@ _ADVICE = (
 )
 
 
-def key_price(case: Case) -> Iterator[Claim]:
+def claim_key_price(case: Case) -> Iterator[Claim]:
     """
     Claim another price of one key on a bill without keys: paid - worth = s * w at each place, where w is the value of
     the key's calls there and s is one number.
@@ -31,7 +31,7 @@ def key_price(case: Case) -> Iterator[Claim]:
     split, remainder = case.split, case.remainder
     if split.levels.money_key or split.extra:
         return
-    places: list[Place] = [entry[1:] for model in case.models() for entry in case.priced(model)]
+    places: list[Place] = [entry[1:] for model in case.models() for entry in case.priced_entries(model)]
     rest = {place: remainder.amounts.get((RATE, *place), 0) for place in places}
     if all(case.is_within_rounding((RATE, *place)) for place in places):
         return
@@ -46,7 +46,7 @@ def key_price(case: Case) -> Iterator[Claim]:
     portions: dict[Entry, Portion] = {
         (RATE, *place): Portion(amount) for place, amount in rest.items() if amount and by_key[key].get(place)
     }
-    yield from case.taken(
+    yield from case.claim_entries_with_rates(
         "key_price",
         [*portions],
         EXACT,
@@ -61,9 +61,9 @@ def _worth_by_key(case: Case) -> dict[str, dict[Place, int]]:
     split = case.split
     worth: dict[str, dict[Place, int]] = defaultdict(lambda: defaultdict(int))
     for use in case.uses:
-        cell = split.levels.coarse(split.levels.fine(use))
+        cell = split.levels.coarse_cell(split.levels.fine_cell(use))
         for meter, value in use.values.items():
-            worth[use.key][cell, paid_as(split, cell, meter)] += value
+            worth[use.key][cell, billed_meter(split, cell, meter)] += value
     return worth
 
 
@@ -74,7 +74,7 @@ def _constant_share(case: Case, rest: Mapping[Place, int], worth: Mapping[Place,
         return None
     share = Fraction(sum(rest.values()), whole)
     expected = {place: round(share * worth.get(place, 0)) for place in rest}
-    return share if case.fits(rest, expected) else None
+    return share if case.are_amounts_as_expected(rest, expected) else None
 
 
 def claim_fee(case: Case) -> Iterator[Claim]:
@@ -83,7 +83,7 @@ def claim_fee(case: Case) -> Iterator[Claim]:
     no tier or region has.
     """
     split, remainder = case.split, case.remainder
-    places: list[Place] = [entry[1:] for model in case.models() for entry in case.priced(model)]
+    places: list[Place] = [entry[1:] for model in case.models() for entry in case.priced_entries(model)]
     worth = sum(split.worth[place] for place in places)
     rest = {place: remainder.amounts.get((RATE, *place), 0) for place in places}
     share = Fraction(sum(rest.values()), worth) if worth else Fraction(0)
@@ -91,18 +91,18 @@ def claim_fee(case: Case) -> Iterator[Claim]:
     models = {cell.model for cell, _ in places}
     if share <= 0 or len(models) < 2 or len({cell.day for cell, _ in places}) < LEAST_DAYS:
         return
-    if known_factor({INPUT: factor, OUTPUT: factor}, regions_known=False) is not None:
+    if find_known_factor({INPUT: factor, OUTPUT: factor}, regions_known=False) is not None:
         return
-    if not case.fits(rest, {place: round(share * split.worth[place]) for place in places}):
+    if not case.are_amounts_as_expected(rest, {place: round(share * split.worth[place]) for place in places}):
         return
     # a fee also appears on the other lines of a bill
-    is_sure = not remainder.of(OTHER)
-    yield from case.taken(
+    is_sure = not remainder.entries_of_part(OTHER)
+    yield from case.claim_entries_with_rates(
         "fee",
         [(RATE, *place) for place in places],
         EXACT if is_sure else WEAK,
         f"every line of {len(models):,} models was billed at {factor:.4f} of our price"
-        f"{stated_beside(case, FEE, sum(rest.values()))}",
+        f"{contract_statement_phrase(case, FEE, sum(rest.values()))}",
         "Nothing is missing. The provider or a reseller adds this share to every line.",
         portions={(RATE, *place): Portion(amount) for place, amount in rest.items() if amount},
         beside=() if is_sure else ("price_change",),

@@ -71,9 +71,9 @@ def _parse_context_window(window: str | None) -> int | None:
 def add_tokens(row: Row, bucket: Bucket, cells: Cells) -> None:
     written = nested_object(row, "cache_creation")
     for name in ("uncached_input_tokens", "cache_read_input_tokens", "output_tokens"):
-        cells.tokens(bucket, TOKEN_KINDS[name], count(row, name))
+        cells.add_tokens(bucket, TOKEN_KINDS[name], count(row, name))
     for name in ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens"):
-        cells.tokens(bucket, TOKEN_KINDS[f"cache_creation.{name}"], count(written, name))
+        cells.add_tokens(bucket, TOKEN_KINDS[f"cache_creation.{name}"], count(written, name))
 
 
 def cents_to_dollars(row: Row, name: str) -> Decimal:
@@ -97,18 +97,18 @@ def _read_usage(document: Document, cells: Cells) -> None:
 
 
 def _read_costs(document: Document, cells: Cells) -> None:
-    def add(row: Row, start: int, end: int) -> None:
+    def add_cost(row: Row, start: int, end: int) -> None:
         cost_type = text(row, "cost_type")
         token_type = text(row, "token_type")
         if cost_type == "tokens" or (cost_type is None and token_type is not None):
             kind = TOKEN_KINDS.get(token_type or "", "cost")
         else:
             kind = "cost" if cost_type is None else COST_TYPES.get(cost_type, cost_type[:60])
-        cells.money(
+        cells.add_money(
             result_bucket(row, start, end), kind, cents_to_dollars(row, "amount"), text(row, "currency")
         )
 
-    read_results(document, _EDGES, cells, add)
+    read_results(document, _EDGES, cells, add_cost)
 
 
 ANTHROPIC_USAGE = ReportSource(

@@ -22,7 +22,7 @@ from gateway.bills.statements.values import (
     Damaged,
     Row,
     count,
-    moment,
+    epoch_seconds,
     nested_object,
     number,
     object_list,
@@ -42,11 +42,11 @@ def _has_rows(document: Document, name: str) -> bool:
 def _read_rows(document: Document, cells: Cells, add: Callable[[Row, Row], None]) -> None:
     for which, page in enumerate(document.pages(), start=1):
         if page.get("data_refreshed_at") is not None:
-            refreshed = moment(page, "data_refreshed_at")
+            refreshed = epoch_seconds(page, "data_refreshed_at")
             cells.refreshed_at = min(refreshed, cells.refreshed_at or refreshed)
         for row_number, row in enumerate(object_list(page.get("data"), "data"), start=1):
-            with cells.row(f"page {which}, row {row_number}", row, once=True):
-                cells.cover(moment(row, "starting_at"), moment(row, "ending_at"))
+            with cells.collect_row(f"page {which}, row {row_number}", row, once=True):
+                cells.extend_span(epoch_seconds(row, "starting_at"), epoch_seconds(row, "ending_at"))
                 group = nested_object(row, "group")
                 if text(group, "rbac_group_id") is not None:
                     raise Damaged(
@@ -56,18 +56,18 @@ def _read_rows(document: Document, cells: Cells, add: Callable[[Row, Row], None]
 
 
 def _read_usage(document: Document, cells: Cells) -> None:
-    def add(row: Row, group: Row) -> None:
-        bucket = result_bucket(group, moment(row, "starting_at"), moment(row, "ending_at"))
+    def add_usage(row: Row, group: Row) -> None:
+        bucket = result_bucket(group, epoch_seconds(row, "starting_at"), epoch_seconds(row, "ending_at"))
         usage = nested_object(row, "usage")
         add_tokens(usage, bucket, cells)
-        cells.requests(bucket, count(usage, "requests"))
+        cells.add_requests(bucket, count(usage, "requests"))
 
-    _read_rows(document, cells, add)
+    _read_rows(document, cells, add_usage)
 
 
 def _read_costs(document: Document, cells: Cells) -> None:
-    def add(row: Row, group: Row) -> None:
-        bucket = result_bucket(group, moment(row, "starting_at"), moment(row, "ending_at"))
+    def add_cost(row: Row, group: Row) -> None:
+        bucket = result_bucket(group, epoch_seconds(row, "starting_at"), epoch_seconds(row, "ending_at"))
         cost = nested_object(row, "cost")
         token_type = text(group, "token_type")
         cost_type = text(group, "cost_type")
@@ -77,13 +77,13 @@ def _read_costs(document: Document, cells: Cells) -> None:
         paid = cents_to_dollars(cost, "amount")
         currency = text(cost, "currency")
         if number(cost, "list_amount") is None:
-            cells.money(bucket, kind, paid, currency)
+            cells.add_money(bucket, kind, paid, currency)
             return
         listed = cents_to_dollars(cost, "list_amount")
-        cells.amounts(bucket, kind, RowAmounts(listed, listed), currency)
-        cells.money(bucket, "discount", EXACT.subtract(paid, listed), currency)
+        cells.add_amounts(bucket, kind, RowAmounts(listed, listed), currency)
+        cells.add_money(bucket, "discount", EXACT.subtract(paid, listed), currency)
 
-    _read_rows(document, cells, add)
+    _read_rows(document, cells, add_cost)
 
 
 ANTHROPIC_ANALYTICS_USAGE = ReportSource(

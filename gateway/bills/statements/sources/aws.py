@@ -19,8 +19,8 @@ from gateway.bills.statements.cells import Bucket, Cells
 from gateway.bills.statements.source import DAY_S, Document, ReportSource, Table
 from gateway.bills.statements.values import (
     Row,
+    epoch_seconds,
     first_number,
-    moment,
     nested_object,
     number,
     object_list,
@@ -100,7 +100,7 @@ def _token_kind(usage_type: str) -> str | None:
     return cloud_meters.token_kind(meter_words) if {"token", "tokens"} & set(meter_words) else None
 
 
-def _is_service(usage_type: str) -> bool:
+def _is_service_usage(usage_type: str) -> bool:
     return cloud_meters.service_kind(cloud_meters.split_words(usage_type)) is not None
 
 
@@ -112,19 +112,19 @@ def _non_token_kind(usage: _Usage) -> str:
 def _add_usage_amounts(cells: Cells, bucket: Bucket, usage: _Usage) -> None:
     kind = _token_kind(usage.type)
     if kind is None:
-        is_reserved = any(word in usage.type for word in _RESERVED) and not _is_service(usage.type)
+        is_reserved = any(word in usage.type for word in _RESERVED) and not _is_service_usage(usage.type)
         kind = _FEE if is_reserved else _non_token_kind(usage)
-        cells.amounts(bucket, kind, usage.paid, usage.currency)
+        cells.add_amounts(bucket, kind, usage.paid, usage.currency)
         return
     is_marketplace = _MARKETPLACE in usage.type
     if kind == "cache_write" and is_marketplace:
         kind = "cache_write_5m"
     if usage.quantity is not None:
-        size = cloud_meters.unit_size(usage.unit) or (1_000_000 if is_marketplace else 1000)
+        size = cloud_meters.tokens_per_unit(usage.unit) or (1_000_000 if is_marketplace else 1000)
         cost = usage.paid.amount
         tokens = cloud_meters.quantity_to_tokens(usage.quantity, size, cost, "line_item_usage_amount")
-        cells.tokens(bucket, kind, tokens)
-    cells.amounts(bucket, kind, usage.paid, usage.currency)
+        cells.add_tokens(bucket, kind, tokens)
+    cells.add_amounts(bucket, kind, usage.paid, usage.currency)
 
 
 def parse_region(usage_type: str) -> str | None:
@@ -151,7 +151,7 @@ def parse_model(resource: str | None, service: str | None, usage_type: str) -> s
 
 def _read_table(table: Table, cells: Cells) -> None:
     for line, row in table.rows:
-        with cells.row(f"line {line}", row, once=bool(row.get("identity_line_item_id"))):
+        with cells.collect_row(f"line {line}", row, once=bool(row.get("identity_line_item_id"))):
             _add_line(row, cells)
 
 
@@ -160,19 +160,20 @@ def _add_line(row: Row, cells: Cells) -> None:
     resource = text(row, "line_item_resource_id")
     service = _product_name(row)
     if text(row, "bill_billing_period_start_date") is not None:
-        cells.cover(
-            moment(row, "bill_billing_period_start_date"), moment(row, "bill_billing_period_end_date")
+        cells.extend_span(
+            epoch_seconds(row, "bill_billing_period_start_date"),
+            epoch_seconds(row, "bill_billing_period_end_date"),
         )
     payer = text(row, "bill_payer_account_id")
     if payer is not None:
         cells.accounts.add(payer)
     if not _is_bedrock(text(row, "line_item_product_code"), service, usage_type, resource):
         return
-    start = moment(row, "line_item_usage_start_date")
-    end = moment(row, "line_item_usage_end_date")
+    start = epoch_seconds(row, "line_item_usage_start_date")
+    end = epoch_seconds(row, "line_item_usage_end_date")
     end = max(end, start + 1)
     if text(row, "bill_billing_period_start_date") is None:
-        cells.cover(start, end)
+        cells.extend_span(start, end)
     type = text(row, "line_item_line_item_type") or "Usage"
     is_refund = type == "Refund" or text(row, "bill_bill_type") == "Refund"
     tier = cloud_meters.find_tier(cloud_meters.split_words(usage_type))
@@ -228,10 +229,10 @@ def _add_usage(row: Row, type: str, bucket: Bucket, usage_type: str, cells: Cell
         bucket = replace(bucket, line_type=COVERED)
     unit = text(row, "pricing_unit") or ""
     _add_usage_amounts(cells, bucket, _Usage(usage_type, quantity, unit, paid, currency))
-    cells.money(_bucket_of_model(bucket), _DISCOUNT, discount, currency)
+    cells.add_money(_with_model_only(bucket), _DISCOUNT, discount, currency)
 
 
-def _bucket_of_model(bucket: Bucket) -> Bucket:
+def _with_model_only(bucket: Bucket) -> Bucket:
     # group the discount by model only, because it applies to all usage of the model, whichever line states it
     return replace(bucket, key=None, tier=None, region=None, batch=None, line_type=None)
 
@@ -246,12 +247,12 @@ def _add_fee(row: Row, kind: str, bucket: Bucket, cells: Cells) -> None:
     paid = EXACT.add(cost, discount)
     unused = _unused_fee(row, bucket) if kind == _FEE else None
     if unused is None:
-        cells.money(fee_bucket, kind, paid, currency)
+        cells.add_money(fee_bucket, kind, paid, currency)
         return
     purchase = replace(fee_bucket, line_type=PURCHASE)
-    cells.amounts(purchase, kind, RowAmounts(paid, amount_effective=_NOTHING), currency)
+    cells.add_amounts(purchase, kind, RowAmounts(paid, amount_effective=_NOTHING), currency)
     unused_bucket = replace(bucket, line_type=UNUSED)
-    cells.amounts(unused_bucket, kind, RowAmounts(_NOTHING, amount_effective=unused), currency)
+    cells.add_amounts(unused_bucket, kind, RowAmounts(_NOTHING, amount_effective=unused), currency)
 
 
 def _unused_fee(row: Row, bucket: Bucket) -> Decimal | None:
@@ -274,7 +275,7 @@ def _add_refund(row: Row, bucket: Bucket, usage_type: str, cells: Cells) -> None
     refund = replace(bucket, line_type=REFUND, line_id=text(row, "identity_line_item_id"))
     refund = replace(refund, corrects=bucket.start, corrects_until=bucket.end)
     paid = EXACT.add(cost, discount)
-    cells.money(refund, kind, paid, text(row, "line_item_currency_code"))
+    cells.add_money(refund, kind, paid, text(row, "line_item_currency_code"))
 
 
 _METRICS = ("NetUnblendedCost", "UnblendedCost", "NetAmortizedCost", "AmortizedCost")
@@ -292,12 +293,12 @@ def _read_document(document: Document, cells: Cells) -> None:
         ):
             where = f"page {number_}, result {result_number}"
             groups = object_list(None, "Groups")
-            with cells.row(where):
+            with cells.collect_row(where):
                 period = nested_object(result, "TimePeriod")
-                cells.cover(moment(period, "Start"), moment(period, "End"))
+                cells.extend_span(epoch_seconds(period, "Start"), epoch_seconds(period, "End"))
                 groups = object_list(result.get("Groups"), "Groups")
             for group_number, group in enumerate(groups, start=1):
-                with cells.row(
+                with cells.collect_row(
                     f"{where}, group {group_number}", (names, result.get("TimePeriod"), group), once=True
                 ):
                     _add_group(
@@ -324,8 +325,8 @@ def _add_group(group: Row, names: list[str], period: Row, is_estimated: bool, ce
     tier = cloud_meters.find_tier(cloud_meters.split_words(usage_type)) if usage_type else None
     bucket = Bucket(
         provider=PROVIDER,
-        start=moment(period, "Start"),
-        end=moment(period, "End"),
+        start=epoch_seconds(period, "Start"),
+        end=epoch_seconds(period, "End"),
         account=group_values.get("LINKED_ACCOUNT"),
         model=parse_model(None, service, usage_type),
         tier=tier,
@@ -337,7 +338,7 @@ def _add_group(group: Row, names: list[str], period: Row, is_estimated: bool, ce
     paid = RowAmounts(cost, amount_effective=effective)
     currency = text(money, "Unit")
     if not usage_type:
-        cells.amounts(bucket, "cost", paid, currency)
+        cells.add_amounts(bucket, "cost", paid, currency)
         return
     amount = number(quantity, "Amount")
     unit = text(quantity, "Unit") or ""
@@ -349,7 +350,7 @@ AWS_CUR = ReportSource(
     title="AWS Cost and Usage Report",
     settle_s=3 * DAY_S,
     in_parts=True,
-    is_table=lambda table: table.has("line_item_usage_type", "line_item_usage_start_date"),
+    is_table=lambda table: table.has_columns("line_item_usage_type", "line_item_usage_start_date"),
     read_table=_read_table,
 )
 AWS_COST_EXPLORER = ReportSource(

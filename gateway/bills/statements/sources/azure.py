@@ -14,7 +14,7 @@ from decimal import Decimal
 from gateway.bills.statements import cloud_meters
 from gateway.bills.statements.cells import Bucket, Cells, adjustment_kind
 from gateway.bills.statements.source import DAY_S, ReportSource, Table
-from gateway.bills.statements.values import Damaged, Row, moment, number, require_value, text
+from gateway.bills.statements.values import Damaged, Row, epoch_seconds, number, require_value, text
 from spool.statements import EXACT, REFUND, RowAmounts
 
 PROVIDER = "azure.ai.openai"
@@ -43,20 +43,20 @@ _NO_MODEL = frozenset({
 
 def _read_table(table: Table, cells: Cells) -> None:
     for line, row in table.rows:
-        with cells.row(f"line {line}", row):
+        with cells.collect_row(f"line {line}", row):
             _add_row(row, cells)
 
 
 def _add_row(row: Row, cells: Cells) -> None:
-    start = moment(row, "date")
+    start = epoch_seconds(row, "date")
     start -= start % DAY_S
-    cells.cover(start, start + DAY_S)
+    cells.extend_span(start, start + DAY_S)
     account = text(row, "billingaccountid")
     if account is not None:
         cells.accounts.add(account)
     resource = text(row, "resourceid") or text(row, "instancename")
     meter = text(row, "metername") or ""
-    if not _is_ai(row, resource):
+    if not _is_ai_service(row, resource):
         return
     meter_words = cloud_meters.split_words(meter)
     tier = cloud_meters.find_tier(meter_words)
@@ -78,32 +78,32 @@ def _add_row(row: Row, cells: Cells) -> None:
     charge = (text(row, "chargetype") or "usage").lower()
     rounding = number(row, "roundingadjustment")
     if rounding:
-        cells.money(bucket, "rounding", rounding, currency)
+        cells.add_money(bucket, "rounding", rounding, currency)
     unit = text(row, "unitofmeasure") or ""
     service = cloud_meters.service_kind(meter_words)
     is_reserved = service is None and ("hour" in unit.lower() or "ptu" in meter_words)
     kind = None if is_reserved or service else cloud_meters.token_kind(meter_words)
     if charge == REFUND:
-        cells.money(_refund_bucket(row, bucket), kind or REFUND, cost, currency)
+        cells.add_money(_refund_bucket(row, bucket), kind or REFUND, cost, currency)
         return
     if charge != "usage":
         kind = adjustment_kind(cost) if charge == "adjustment" else _CHARGES.get(charge, "throughput")
-        cells.amounts(bucket, kind, paid, currency)
+        cells.add_amounts(bucket, kind, paid, currency)
         return
     if kind is None:
         usage_kind = cloud_meters.non_token_kind(unit, meter_words) or "other"
-        cells.amounts(bucket, "throughput" if is_reserved else usage_kind, paid, currency)
+        cells.add_amounts(bucket, "throughput" if is_reserved else usage_kind, paid, currency)
         return
-    size = cloud_meters.unit_size(unit)
+    size = cloud_meters.tokens_per_unit(unit)
     if size is None:
         raise Damaged("unitofmeasure does not state the number of tokens per unit")
     quantity = require_value(number(row, "quantity"), "quantity")
     known = cost if currency in (None, "USD") else Decimal(0)
-    cells.tokens(bucket, kind, cloud_meters.quantity_to_tokens(quantity, size, known, "quantity"))
-    cells.amounts(bucket, kind, paid, currency)
+    cells.add_tokens(bucket, kind, cloud_meters.quantity_to_tokens(quantity, size, known, "quantity"))
+    cells.add_amounts(bucket, kind, paid, currency)
 
 
-def _is_ai(row: Row, resource: str | None) -> bool:
+def _is_ai_service(row: Row, resource: str | None) -> bool:
     categories = [text(row, name) for name in ("metercategory", "metersubcategory", "consumedservice")]
     names = " | ".join(label for label in (*categories, resource) if label)
     return any(service in names.lower() for service in _SERVICES)
@@ -113,8 +113,8 @@ def _refund_bucket(row: Row, bucket: Bucket) -> Bucket:
     """Return the bucket of a refund. It covers the service period if the row states one."""
     if text(row, "serviceperiodstartdate") is None or text(row, "serviceperiodenddate") is None:
         return replace(bucket, line_type=REFUND)
-    start = moment(row, "serviceperiodstartdate")
-    last = moment(row, "serviceperiodenddate")
+    start = epoch_seconds(row, "serviceperiodstartdate")
+    last = epoch_seconds(row, "serviceperiodenddate")
     until = last - last % DAY_S + DAY_S
     if start >= until:
         raise Damaged("serviceperiodenddate is before serviceperiodstartdate")
@@ -150,6 +150,8 @@ AZURE_COSTS = ReportSource(
     title="Azure cost details",
     settle_s=3 * DAY_S,
     in_parts=True,
-    is_table=lambda table: table.has("metername", "date", "quantity") and not table.has("chargeperiodstart"),
+    is_table=lambda table: (
+        table.has_columns("metername", "date", "quantity") and not table.has_columns("chargeperiodstart")
+    ),
     read_table=_read_table,
 )

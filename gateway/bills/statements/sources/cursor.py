@@ -16,8 +16,8 @@ from gateway.bills.statements.values import (
     Damaged,
     Row,
     count,
+    epoch_seconds,
     flag,
-    moment,
     nested_object,
     number,
     object_list,
@@ -36,7 +36,7 @@ _KINDS = {
 _NOTHING = Decimal(0)
 
 
-def _is_document(document: Document) -> bool:
+def _is_cursor_document(document: Document) -> bool:
     return any(
         isinstance(event, dict) and "timestamp" in event and "model" in event and "kind" in event
         for page in document.pages()
@@ -47,20 +47,20 @@ def _is_document(document: Document) -> bool:
 def _read_document(document: Document, cells: Cells) -> None:
     for number_, page in enumerate(document.pages(), start=1):
         for event_number, event in enumerate(object_list(page.get(EVENTS), EVENTS), start=1):
-            with cells.row(f"page {number_}, event {event_number}", event, once=True):
+            with cells.collect_row(f"page {number_}, event {event_number}", event, once=True):
                 _add_event(event, cells)
 
 
 def _add_event(event: Row, cells: Cells) -> None:
     start = _event_day(event)
-    cells.cover(start, start + DAY_S)
+    cells.extend_span(start, start + DAY_S)
     bucket = Bucket(provider=CURSOR, start=start, end=start + DAY_S, model=text(event, "model"))
     usage = nested_object(event, "tokenUsage")
     for kind, name in _KINDS.items():
-        cells.tokens(bucket, kind, count(usage, name))
-    cells.requests(bucket, Decimal(1))
+        cells.add_tokens(bucket, kind, count(usage, name))
+    cells.add_requests(bucket, Decimal(1))
     for kind, cents in _cents_by_kind(event, usage).items():
-        cells.money(bucket, kind, cents.scaleb(-2))
+        cells.add_money(bucket, kind, cents.scaleb(-2))
 
 
 def _cents_by_kind(event: Row, usage: Row) -> Mapping[str, Decimal]:
@@ -92,7 +92,7 @@ def _event_day(event: Row) -> int:
     milliseconds = number(event, "timestamp")
     if milliseconds is None:
         raise Damaged("timestamp is missing")
-    at = moment({"timestamp": int(milliseconds / 1000)}, "timestamp")
+    at = epoch_seconds({"timestamp": int(milliseconds / 1000)}, "timestamp")
     return at - at % DAY_S
 
 
@@ -101,6 +101,6 @@ CURSOR_USAGE_EVENTS = ReportSource(
     title="Cursor usage events",
     settle_s=2 * DAY_S,
     in_parts=True,
-    is_document=_is_document,
+    is_document=_is_cursor_document,
     read_document=_read_document,
 )

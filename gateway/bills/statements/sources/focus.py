@@ -14,7 +14,7 @@ from gateway.bills.statements import cloud_meters
 from gateway.bills.statements.cells import Bucket, Cells, adjustment_kind
 from gateway.bills.statements.source import DAY_S, ReportSource, Table
 from gateway.bills.statements.sources import aws, azure, google
-from gateway.bills.statements.values import Damaged, Row, moment, number, require_value, text
+from gateway.bills.statements.values import Damaged, Row, epoch_seconds, number, require_value, text
 from spool import providers
 from spool.statements import CORRECTION, COVERED, PURCHASE, REFUND, UNUSED, RowAmounts
 
@@ -37,17 +37,17 @@ _STATUSES = {"used": COVERED, "unused": UNUSED}
 
 def _read_table(table: Table, cells: Cells) -> None:
     for line, row in table.rows:
-        with cells.row(f"line {line}", row):
+        with cells.collect_row(f"line {line}", row):
             _add_row(row, cells)
 
 
 def _add_row(row: Row, cells: Cells) -> None:
-    start = moment(row, "chargeperiodstart")
-    end = moment(row, "chargeperiodend")
+    start = epoch_seconds(row, "chargeperiodstart")
+    end = epoch_seconds(row, "chargeperiodend")
     if text(row, "billingperiodstart") is not None:
-        cells.cover(moment(row, "billingperiodstart"), moment(row, "billingperiodend"))
+        cells.extend_span(epoch_seconds(row, "billingperiodstart"), epoch_seconds(row, "billingperiodend"))
     else:
-        cells.cover(start, end)
+        cells.extend_span(start, end)
     account = text(row, "billingaccountid")
     if account is not None:
         cells.accounts.add(account)
@@ -89,30 +89,30 @@ def _add_row(row: Row, cells: Cells) -> None:
     )
     if bucket.line_type in (CORRECTION, REFUND):
         bucket = replace(bucket, corrects=start, corrects_until=end)
-        cells.amounts(bucket, kind or (whole if category == "usage" else REFUND), paid, currency)
+        cells.add_amounts(bucket, kind or (whole if category == "usage" else REFUND), paid, currency)
         return
     if category != "usage":
         kind = adjustment_kind(cost) if category == "adjustment" else _CATEGORIES.get(category, "other")
-        cells.amounts(bucket, kind, paid, currency)
+        cells.add_amounts(bucket, kind, paid, currency)
         return
     if bucket.line_type == UNUSED:
-        cells.amounts(bucket, _FEE, paid, currency)
+        cells.add_amounts(bucket, _FEE, paid, currency)
         return
     if kind is None:
-        cells.amounts(bucket, whole, paid, currency)
+        cells.add_amounts(bucket, whole, paid, currency)
         return
     quantity = number(row, "consumedquantity")
     if quantity is None:
         quantity = number(row, "pricingquantity")
-    size = cloud_meters.unit_size(unit)
+    size = cloud_meters.tokens_per_unit(unit)
     if size is None:
         raise Damaged("consumedunit does not state the number of tokens per unit")
-    cells.tokens(
+    cells.add_tokens(
         bucket,
         kind,
         cloud_meters.quantity_to_tokens(require_value(quantity, "consumedquantity"), size, cost, "quantity"),
     )
-    cells.amounts(bucket, kind, paid, currency)
+    cells.add_amounts(bucket, kind, paid, currency)
 
 
 def _charge_category(row: Row) -> str:
@@ -163,6 +163,6 @@ FOCUS = ReportSource(
     title="FOCUS 1.x",
     settle_s=3 * DAY_S,
     in_parts=True,
-    is_table=lambda table: table.has("chargeperiodstart", "billedcost", "chargecategory"),
+    is_table=lambda table: table.has_columns("chargeperiodstart", "billedcost", "chargecategory"),
     read_table=_read_table,
 )

@@ -16,7 +16,7 @@ from gateway.bills.statements.values import (
     Damaged,
     Row,
     count,
-    moment,
+    epoch_seconds,
     nested_object,
     number,
     object_list,
@@ -31,16 +31,16 @@ _SEAT_UNITS = ("usermonths", "usermonth")
 def _read_document(document: Document, cells: Cells) -> None:
     for page_number, page in enumerate(document.pages(), start=1):
         span: tuple[int, int] | None = None
-        with cells.row(f"page {page_number}, timePeriod"):
+        with cells.collect_row(f"page {page_number}, timePeriod"):
             if page.get("timePeriod") is not None:
                 span = _period_span(nested_object(page, "timePeriod"))
-                cells.cover(*span)
+                cells.extend_span(*span)
             account = text(page, "organization") or text(page, "enterprise")
             if account is not None:
                 cells.accounts.add(account)
         for number_, item in enumerate(object_list(page.get("usageItems"), "usageItems"), start=1):
             content = (span, *(page.get(name) for name in ("organization", "enterprise", "user")), item)
-            with cells.row(f"page {page_number}, item {number_}", content, once=True):
+            with cells.collect_row(f"page {page_number}, item {number_}", content, once=True):
                 _add_item(item, page, span, cells)
 
 
@@ -48,9 +48,9 @@ def _add_item(item: Row, page: Row, span: tuple[int, int] | None, cells: Cells) 
     if "copilot" not in (text(item, "product") or "copilot").lower():
         return
     if text(item, "date") is not None:
-        start = moment(item, "date")
+        start = epoch_seconds(item, "date")
         span = start, start + DAY_S
-        cells.cover(*span)
+        cells.extend_span(*span)
     if span is None:
         raise Damaged("the page has no timePeriod and the item has no date")
     bucket = Bucket(
@@ -63,17 +63,17 @@ def _add_item(item: Row, page: Row, span: tuple[int, int] | None, cells: Cells) 
     )
     unit = (text(item, "unitType") or "").lower()
     if "".join(filter(str.isalpha, unit)) in _SEAT_UNITS:
-        cells.money(bucket, SEAT, require_value(number(item, "netAmount"), "netAmount"))
-        cells.seats(bucket, number(item, "quantity") or number(item, "grossQuantity"))
+        cells.add_money(bucket, SEAT, require_value(number(item, "netAmount"), "netAmount"))
+        cells.add_seats(bucket, number(item, "quantity") or number(item, "grossQuantity"))
         return
     gross = number(item, "grossAmount")
     net = require_value(number(item, "netAmount"), "netAmount")
-    cells.money(bucket, "cost", net if gross is None else gross)
+    cells.add_money(bucket, "cost", net if gross is None else gross)
     if gross is not None:
-        cells.money(bucket, "discount", net - gross)
+        cells.add_money(bucket, "discount", net - gross)
     if unit in ("requests", "request"):
         quantity = number(item, "grossQuantity")
-        cells.requests(bucket, number(item, "quantity") if quantity is None else quantity)
+        cells.add_requests(bucket, number(item, "quantity") if quantity is None else quantity)
 
 
 def _period_span(period: Row) -> tuple[int, int]:

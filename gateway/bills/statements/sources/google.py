@@ -20,7 +20,7 @@ from gateway.bills.statements.source import DAY_S, Document, ReportSource, Table
 from gateway.bills.statements.values import (
     Damaged,
     Row,
-    moment,
+    epoch_seconds,
     nested_object,
     number,
     object_list,
@@ -72,19 +72,19 @@ def _document_rows(document: Document) -> Iterator[Row]:
     yield from document.pages()
 
 
-def _is_document(document: Document) -> bool:
+def _is_google_document(document: Document) -> bool:
     return any("sku" in row and "usage_start_time" in row for row in _document_rows(document))
 
 
 def _read_document(document: Document, cells: Cells) -> None:
     for row_number, row in enumerate(_document_rows(document), start=1):
-        with cells.row(f"row {row_number}", row):
+        with cells.collect_row(f"row {row_number}", row):
             _add_row(row, cells)
 
 
 def _read_table(table: Table, cells: Cells) -> None:
     for line, row in table.rows:
-        with cells.row(f"line {line}", row):
+        with cells.collect_row(f"line {line}", row):
             _add_row(_nest_columns(row), cells)
 
 
@@ -104,11 +104,11 @@ def _nest_columns(row: Row) -> dict[str, Any]:
 
 
 def _add_row(row: Row, cells: Cells) -> None:
-    start = moment(row, "usage_start_time")
-    end = moment(row, "usage_end_time")
+    start = epoch_seconds(row, "usage_start_time")
+    end = epoch_seconds(row, "usage_end_time")
     cost_type = text(row, "cost_type") or "regular"
     if cost_type != _ADJUSTMENT:
-        cells.cover(start, end)
+        cells.extend_span(start, end)
     account = text(row, "billing_account_id")
     if account is not None:
         cells.accounts.add(account)
@@ -135,20 +135,20 @@ def _add_row(row: Row, cells: Cells) -> None:
     currency = text(row, "currency")
     for credit in object_list(row.get("credits"), "credits"):
         is_discount = text(credit, "type") in _DISCOUNTS
-        cells.money(bucket, "discount" if is_discount else "credit", number(credit, "amount"), currency)
+        cells.add_money(bucket, "discount" if is_discount else "credit", number(credit, "amount"), currency)
     paid = RowAmounts(cost, number(row, "cost_at_list"))
     usage = nested_object(row, "usage")
     kind = _line_kind(sku_words, text(usage, "unit"))
     if cost_type == _ADJUSTMENT:
         of_time = replace(bucket, line_type=CORRECTION, corrects=start, corrects_until=end)
-        cells.amounts(of_time, kind, paid, currency)
+        cells.add_amounts(of_time, kind, paid, currency)
         return
     if cost_type != "regular":
-        cells.money(bucket, _COST_TYPES.get(cost_type, "other"), cost, currency)
+        cells.add_money(bucket, _COST_TYPES.get(cost_type, "other"), cost, currency)
         return
     if kind not in _NO_TOKENS:
-        cells.tokens(bucket, kind, number(usage, "amount"))
-    cells.amounts(bucket, kind, paid, currency)
+        cells.add_tokens(bucket, kind, number(usage, "amount"))
+    cells.add_amounts(bucket, kind, paid, currency)
 
 
 def _line_kind(sku_words: list[str], unit: str | None) -> str:
@@ -180,8 +180,8 @@ GOOGLE_BILLING = ReportSource(
     title="Google Cloud billing export",
     settle_s=3 * DAY_S,
     in_parts=True,
-    is_document=_is_document,
+    is_document=_is_google_document,
     read_document=_read_document,
-    is_table=lambda table: table.has("sku.description", "usage_start_time", "cost"),
+    is_table=lambda table: table.has_columns("sku.description", "usage_start_time", "cost"),
     read_table=_read_table,
 )

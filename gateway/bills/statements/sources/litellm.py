@@ -15,7 +15,7 @@ from gateway.bills.statements.values import (
     Damaged,
     Row,
     count,
-    moment,
+    epoch_seconds,
     nested_object,
     number,
     object_list,
@@ -34,7 +34,7 @@ def _document_rows(document: Document) -> Iterator[Row]:
             yield page
 
 
-def _is_document(document: Document) -> bool:
+def _is_litellm_document(document: Document) -> bool:
     return any(
         "spend" in row and "prompt_tokens" in row and ("startTime" in row or "date" in row)
         for row in _document_rows(document)
@@ -45,7 +45,7 @@ def _read_document(document: Document, cells: Cells) -> None:
     for page in document.pages():
         object_list(page.get("data"), "data")
     for row_number, row in enumerate(_document_rows(document), start=1):
-        with cells.row(f"row {row_number}", row, once=_has_id(row)):
+        with cells.collect_row(f"row {row_number}", row, once=_has_id(row)):
             _add_row(
                 row, nested_object(row, "metadata") if not isinstance(row.get("metadata"), str) else {}, cells
             )
@@ -53,7 +53,7 @@ def _read_document(document: Document, cells: Cells) -> None:
 
 def _read_table(table: Table, cells: Cells) -> None:
     for line, row in table.rows:
-        with cells.row(f"line {line}", row, once=_has_id(row)):
+        with cells.collect_row(f"line {line}", row, once=_has_id(row)):
             _add_row({**row, "startTime": row.get("starttime")}, {}, cells)
 
 
@@ -62,9 +62,9 @@ def _has_id(row: Row) -> bool:
 
 
 def _add_row(row: Row, metadata: Row, cells: Cells) -> None:
-    start = moment(row, "startTime" if row.get("startTime") is not None else "date")
+    start = epoch_seconds(row, "startTime" if row.get("startTime") is not None else "date")
     start -= start % DAY_S
-    cells.cover(start, start + DAY_S)
+    cells.extend_span(start, start + DAY_S)
     if str(row.get("cache_hit", "")).lower() == "true":
         return
     provider = text(row, "custom_llm_provider")
@@ -87,14 +87,14 @@ def _add_row(row: Row, metadata: Row, cells: Cells) -> None:
         fresh = whole - (read or 0) - (written or 0)
         if fresh < 0:
             raise Damaged("prompt_tokens is less than its cached tokens")
-        cells.tokens(bucket, "input", fresh)
-        cells.tokens(bucket, "cache_read", read)
-        cells.tokens(bucket, "cache_write", written)
+        cells.add_tokens(bucket, "input", fresh)
+        cells.add_tokens(bucket, "cache_read", read)
+        cells.add_tokens(bucket, "cache_write", written)
     else:
-        cells.tokens(bucket, "input_total", whole)
-    cells.tokens(bucket, "output", count(row, "completion_tokens"))
-    cells.requests(bucket, count(row, "api_requests") if "api_requests" in row else Decimal(1))
-    cells.money(bucket, "cost", require_value(number(row, "spend"), "spend"))
+        cells.add_tokens(bucket, "input_total", whole)
+    cells.add_tokens(bucket, "output", count(row, "completion_tokens"))
+    cells.add_requests(bucket, count(row, "api_requests") if "api_requests" in row else Decimal(1))
+    cells.add_money(bucket, "cost", require_value(number(row, "spend"), "spend"))
 
 
 _CACHE = ("cache_read_input_tokens", "cache_creation_input_tokens")
@@ -104,8 +104,8 @@ LITELLM = ReportSource(
     title="LiteLLM spend logs",
     settle_s=HOUR_S,
     in_parts=True,
-    is_document=_is_document,
+    is_document=_is_litellm_document,
     read_document=_read_document,
-    is_table=lambda table: table.has("spend", "prompt_tokens", "custom_llm_provider"),
+    is_table=lambda table: table.has_columns("spend", "prompt_tokens", "custom_llm_provider"),
     read_table=_read_table,
 )

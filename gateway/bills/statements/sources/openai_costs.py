@@ -19,7 +19,7 @@ from gateway.bills.statements.source import (
     read_results,
 )
 from gateway.bills.statements.sources.openai_usage import EDGES
-from gateway.bills.statements.values import Row, moment, nested_object, number, require_value, text
+from gateway.bills.statements.values import Row, epoch_seconds, nested_object, number, require_value, text
 
 _OBJECT = "organization.costs.result"
 _TOKENS = re.compile(r"(.+), (?:(?:text|(audio|image)) )?(cached input|cache write|input|output)")
@@ -28,25 +28,25 @@ _STORAGE = "gibibyte_hours"
 _OTHERS = {"web search": "web_search", "code interpreter": "code_execution", "file search": "file_search"}
 
 
-def _is_document(document: Document) -> bool:
+def _is_costs_document(document: Document) -> bool:
     return any(result.get("object") == _OBJECT for _, result in buckets_with_results(document))
 
 
 def _read_document(document: Document, cells: Cells) -> None:
-    def add(result: Row, start: int, end: int) -> None:
+    def add_result(result: Row, start: int, end: int) -> None:
         amount = nested_object(result, "amount")
         money = {"value": amount.get("value"), "currency": amount.get("currency")}
         _add_row(result, money, start, end, cells)
 
-    read_results(document, EDGES, cells, add)
+    read_results(document, EDGES, cells, add_result)
 
 
 def _read_table(table: Table, cells: Cells) -> None:
     for line, row in table.rows:
-        with cells.row(f"line {line}", row):
-            start = moment(row, "start_time")
-            end = moment(row, "end_time")
-            cells.cover(start, end)
+        with cells.collect_row(f"line {line}", row):
+            start = epoch_seconds(row, "start_time")
+            end = epoch_seconds(row, "end_time")
+            cells.extend_span(start, end)
             account = text(row, "organization_id")
             if account is not None:
                 cells.accounts.add(account)
@@ -65,7 +65,9 @@ def _add_row(row: Row, money: Row, start: int, end: int, cells: Cells) -> None:
         key=text(row, "api_key_id"),
         model=model,
     )
-    cells.money(bucket, kind, require_value(number(money, "value"), "amount.value"), text(money, "currency"))
+    cells.add_money(
+        bucket, kind, require_value(number(money, "value"), "amount.value"), text(money, "currency")
+    )
 
 
 def _line_kind_and_model(line: str | None, unit: str | None) -> tuple[str, str | None]:
@@ -87,8 +89,8 @@ OPENAI_COSTS = ReportSource(
     name="openai_costs",
     title="OpenAI costs",
     settle_s=2 * DAY_S,
-    is_document=_is_document,
+    is_document=_is_costs_document,
     read_document=_read_document,
-    is_table=lambda table: table.has("start_time", "amount_value", "line_item"),
+    is_table=lambda table: table.has_columns("start_time", "amount_value", "line_item"),
     read_table=_read_table,
 )

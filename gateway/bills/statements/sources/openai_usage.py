@@ -20,7 +20,7 @@ from gateway.bills.statements.source import (
     buckets_with_results,
     read_results,
 )
-from gateway.bills.statements.values import Damaged, Row, count, flag, moment, text
+from gateway.bills.statements.values import Damaged, Row, count, epoch_seconds, flag, text
 
 EDGES = Edges("start_time", "end_time")
 _COMPLETIONS, _EMBEDDINGS = "organization.usage.completions.", "organization.usage.embeddings."
@@ -37,10 +37,10 @@ def _read_document(document: Document, cells: Cells) -> None:
 
 def _read_table(table: Table, cells: Cells) -> None:
     for line, row in table.rows:
-        with cells.row(f"line {line}", row):
-            start = moment(row, "start_time")
-            end = moment(row, "end_time")
-            cells.cover(start, end)
+        with cells.collect_row(f"line {line}", row):
+            start = epoch_seconds(row, "start_time")
+            end = epoch_seconds(row, "end_time")
+            cells.extend_span(start, end)
             if text(row, "input_tokens") is not None or text(row, "num_model_requests") is not None:
                 _add_row(row, start, end, cells)
 
@@ -70,17 +70,17 @@ def _add_row(row: Row, start: int, end: int, cells: Cells) -> None:
     for medium in _MEDIA:
         medium_tokens = count(row, f"input_{medium}_tokens") or Decimal(0)
         fresh -= medium_tokens
-        cells.tokens(bucket, f"{medium}_input", medium_tokens)
+        cells.add_tokens(bucket, f"{medium}_input", medium_tokens)
         medium_tokens = count(row, f"output_{medium}_tokens") or Decimal(0)
         output -= medium_tokens
-        cells.tokens(bucket, f"{medium}_output", medium_tokens)
+        cells.add_tokens(bucket, f"{medium}_output", medium_tokens)
     if fresh < 0 or output < 0:
         raise Damaged("the parts of the tokens exceed their total")
-    cells.tokens(bucket, "input", fresh)
-    cells.tokens(bucket, "cache_read", read)
-    cells.tokens(bucket, "cache_write", written)
-    cells.tokens(bucket, "output", output)
-    cells.requests(bucket, requests)
+    cells.add_tokens(bucket, "input", fresh)
+    cells.add_tokens(bucket, "cache_read", read)
+    cells.add_tokens(bucket, "cache_write", written)
+    cells.add_tokens(bucket, "output", output)
+    cells.add_requests(bucket, requests)
 
 
 OPENAI_USAGE = ReportSource(
@@ -89,7 +89,7 @@ OPENAI_USAGE = ReportSource(
     settle_s=2 * DAY_S,
     is_document=lambda document: _has_results_of(document, _COMPLETIONS),
     read_document=_read_document,
-    is_table=lambda table: table.has("start_time", "num_model_requests", "input_tokens"),
+    is_table=lambda table: table.has_columns("start_time", "num_model_requests", "input_tokens"),
     read_table=_read_table,
 )
 OPENAI_USAGE_EMBEDDINGS = ReportSource(

@@ -15,7 +15,7 @@ from gateway.bills.reconciliation.comparing import (
     Reconciliation,
     merge_lines,
 )
-from gateway.bills.reconciliation.wording import shown_row
+from gateway.bills.reconciliation.wording import build_shown_row
 from gateway.bills.statements.arrivals import Arrival
 from gateway.money.insights.facts import DAY_S, Facts, mark_unplantable
 from gateway.money.insights.findings import (
@@ -64,7 +64,7 @@ def _format_signed(amount: Decimal) -> str:
 
 def _difference_finding(month: str, reconciliation: Reconciliation, differing: Sequence[Line]) -> Finding:
     total = merge_lines(differing, name="")
-    shown = shown_row(
+    shown = build_shown_row(
         units.text(total.billed),
         units.text(total.counted),
         {cause: units.text(amount) for cause, amount in total.causes.items() if amount},

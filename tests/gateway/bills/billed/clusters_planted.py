@@ -396,7 +396,7 @@ async def with_clusters(ledger: Ledger, clock: Clock, plan: Plan) -> PlannedClus
     )
     planned_clusters = PlannedClusters(plan, RowBook(sources, clock), drops)
     planned_clusters.put()
-    await planned_clusters.book.look()
+    await planned_clusters.book.recalculate_changed_months()
     return planned_clusters
 
 

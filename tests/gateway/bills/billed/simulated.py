@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from gateway.bills.billed.biller import Biller
-from gateway.bills.billed.closing import Invoice, MonthFigures, closed_id, figures_document
+from gateway.bills.billed.closing import Invoice, MonthFigures, closed_month_id, figures_document
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.gathering import StatementSources
 from spool.ledger import money
@@ -114,9 +114,9 @@ class BilledMonth:
 
     async def close(self, invoice: Invoice) -> MonthFigures:
         async def keep(found: MonthFigures) -> None:
-            self.closed[closed_id(invoice.provider, invoice.month)] = figures_document(found)
+            self.closed[closed_month_id(invoice.provider, invoice.month)] = figures_document(found)
 
-        return await self.biller.close(MARCH, invoice.provider, [invoice], keep)
+        return await self.biller.close_month(MARCH, invoice.provider, [invoice], keep)
 
 
 def question(cost_type: str, *by: str, **filters: Any) -> CostQuery:
@@ -151,7 +151,7 @@ async def billed_month(
         closed_months=lambda: closed,
     )
     biller = Biller(sources, clock)
-    await biller.make(MARCH)
+    await biller.recalculate_month(MARCH)
     return BilledMonth(
         rows=told_rows, reports=reports, ledger=ledger, biller=biller, clock=clock, log=log, closed=closed
     )

@@ -31,7 +31,7 @@ async def billed_world() -> World:
     )
     world.log.add([reported_call], at=at)
     world.told.kept += [line("input", "1"), line("input", "2", day=1)]
-    assert 2 == await world.biller.look()
+    assert 2 == await world.biller.recalculate_changed_months()
     return world
 
 
@@ -99,6 +99,6 @@ async def test_who_sees_some_calls_has_what_was_counted_of_them() -> None:
     assert [("ads", COUNTED)] == [row.group for row in rows]
     world.told.settled = False
     world.told.read_at = 2.0
-    await world.biller.look()
+    await world.biller.recalculate_changed_months()
     of_final, _ = await filled(world, world.asked("invoiced_amortized_cost", "basis"))
     assert {(COUNTED,)} == set(of_final)

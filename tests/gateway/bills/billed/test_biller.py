@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.bills.billed.beside import billed_beside
+from gateway.bills.billed.beside import billed_cost_details
 from gateway.bills.billed.biller import Biller
 from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.intake.prices import PriceBook
@@ -110,7 +110,7 @@ async def test_every_dimension_closes_to_the_bill() -> None:
     world.use("ads", 30)
     world.told.kept += [line("input", "100", unit="tokens"), line("input", "1"), line("input", "0.07", day=1)]
     world.told.kept += [line("discount", "-0.1", model=None), line("tax", "0.19", model=None, day=1)]
-    assert 2 == await world.biller.look()
+    assert 2 == await world.biller.recalculate_changed_months()
     for cost_type in BILLED_TYPES:
         for dimension in (*world.ledger.dimensions(), "charge", "basis"):
             assert Decimal("1.16") == sum((await world.paid(cost_type, dimension)).values()), dimension
@@ -122,7 +122,7 @@ async def test_every_dimension_closes_to_the_bill() -> None:
     # The team has 0.60 of the usage of 1.07 dollars. Both amounts are before discounts.
     tax = 19 * money.UNIT // 100 * 60 // 107
     assert tax == money.units(str(within["search", "tax"]))
-    beside = await billed_beside(world.ledger, world.asked("billed_cost"), world.clock.now())
+    beside = await billed_cost_details(world.ledger, world.asked("billed_cost"), world.clock.now())
     assert {"no_telemetry": "0.07", "unreported": "0.1"} == beside["by_reason"]
     assert {"closed": 2, "provisional": 0, "open": 1} == beside["days"]
     assert beside["unallocated"] == "0.17"
@@ -141,7 +141,7 @@ async def test_what_has_no_bill_is_told_by_seller_whatever_groups_are_kept() -> 
         replace(query_of_teams, kept=frozenset([("search",), (None,)])),
         replace(query_of_teams, top=1),
     ):
-        beside = await billed_beside(world.ledger, query, world.clock.now())
+        beside = await billed_cost_details(world.ledger, query, world.clock.now())
         shown_lists.append(beside["without_statement"])
     counted = (await world.paid("real_cost"))[()]
     assert [[{"provider": "openai", "real_cost": str(counted)}]] * 3 == shown_lists
@@ -152,20 +152,20 @@ async def test_a_day_is_made_again_where_something_changed() -> None:
     world = await World().open()
     world.use("search", 60)
     world.told.kept += [line("input", "1"), line("input", "2", day=1)]
-    assert 2 == await world.biller.look()
-    assert 0 == await world.biller.look()
+    assert 2 == await world.biller.recalculate_changed_months()
+    assert 0 == await world.biller.recalculate_changed_months()
     world.use("ads", 20)
     world.clock.at += HOUR
-    assert 1 == await world.biller.look()
+    assert 1 == await world.biller.recalculate_changed_months()
     assert Decimal("0.25") == (await world.paid("billed_cost", "team"))[("ads",)]
     world.told.kept[1] = line("input", "5", day=1)
     world.told.read_at = 2.0
-    assert 1 == await world.biller.look()
+    assert 1 == await world.biller.recalculate_changed_months()
     assert {(): Decimal(6)} == await world.paid("billed_cost")
     assert [2, 2] == [day.revision for day in await world.ledger.billed_days(0, 2**40)]
     assert {(): Decimal("0.0007")} == await world.paid("real_cost")
     world.told.kept.clear()
-    assert 2 == await world.biller.look()
+    assert 2 == await world.biller.recalculate_changed_months()
     assert {} == await world.paid("billed_cost")
 
 
@@ -178,13 +178,13 @@ async def test_a_discount_of_a_day_without_usage_is_on_that_of_the_month() -> No
     world.use("search", 60)
     world.use("ads", 20)
     world.told.kept += [line("input", "2"), line("discount", "-0.4", model=None, day=1)]
-    assert 2 == await world.biller.look()
+    assert 2 == await world.biller.recalculate_changed_months()
     by_team = await world.paid("discounted_cost", "team", "charge")
     assert by_team["search", "discount"] == Decimal("-0.3")
     assert by_team["ads", "discount"] == Decimal("-0.1")
     world.told.kept.append(line("tax", "0.2", model=None))
     world.told.read_at += 1
-    assert 1 == await world.biller.look()
+    assert 1 == await world.biller.recalculate_changed_months()
     again = await world.paid("discounted_cost", "team", "charge")
     assert by_team["search", "discount"] == again["search", "discount"]
 
@@ -196,9 +196,9 @@ async def test_a_day_that_is_not_final_says_so() -> None:
     world.told.settled = False
     world.use("search", 60, day=1)
     world.told.kept += [line("input", "1"), line("input", "2", day=1)]
-    assert 1 == await world.biller.look()
+    assert 1 == await world.biller.recalculate_changed_months()
     assert {(): Decimal(1)} == await world.paid("discounted_cost")
-    beside = await billed_beside(world.ledger, world.asked("billed_cost"), world.clock.now())
+    beside = await billed_cost_details(world.ledger, world.asked("billed_cost"), world.clock.now())
     assert {"closed": 0, "provisional": 1, "open": 1} == beside["days"]
     assert [{"provider": "openai", "real_cost": "0.00035"}] == beside["without_statement"]
 
@@ -222,14 +222,14 @@ async def test_a_bill_in_other_currencies_is_in_dollars_at_the_rate_of_its_day()
     for amount, currency, day in rows_of_days:
         row = line("support", amount, unit=currency.lower(), day=day)
         world.told.kept.append(msgspec.structs.replace(row, currency=currency))
-    assert await world.biller.look() == 2
-    assert await world.biller.look() == 0
+    assert await world.biller.recalculate_changed_months() == 2
+    assert await world.biller.recalculate_changed_months() == 0
     in_dollars = Decimal("5") + Decimal("7.722503") + Decimal("11.908834566078") + Decimal("0.10899")
     assert {(): in_dollars} == await world.paid("billed_cost")
-    beside = await billed_beside(world.ledger, world.asked("billed_cost"), world.clock.now())
+    beside = await billed_cost_details(world.ledger, world.asked("billed_cost"), world.clock.now())
     assert {"JPY": 1} == beside["foreign"]
 
     known["JPY", FIRST + DAY] = "0.0066"
-    assert await world.biller.look() == 1
-    assert await world.biller.look() == 0
+    assert await world.biller.recalculate_changed_months() == 1
+    assert await world.biller.recalculate_changed_months() == 0
     assert {(): in_dollars + Decimal("0.6534")} == await world.paid("billed_cost")

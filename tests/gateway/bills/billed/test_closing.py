@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.bills.billed import closing
-from gateway.bills.billed.beside import billed_beside
+from gateway.bills.billed.beside import billed_cost_details
 from gateway.bills.billed.biller import Biller
-from gateway.bills.billed.closing import Invoice, MonthFigures, closed_id
+from gateway.bills.billed.closing import Invoice, MonthFigures, closed_month_id
 from gateway.bills.billed.restating import BilledLater, Restated, amounts_billed_later, subtract_known_sums
 from gateway.bills.months import CalendarMonth
 from spool.errors import Invalid
@@ -53,15 +53,15 @@ class ClosedWorld(World):
         )  # fmt: skip
 
         async def keep(found: MonthFigures) -> None:
-            self.closed[closed_id("openai", MONTH.name)] = closing.figures_document(found)
+            self.closed[closed_month_id("openai", MONTH.name)] = closing.figures_document(found)
 
-        return await self.biller.close(MONTH, "openai", [invoice], keep)
+        return await self.biller.close_month(MONTH, "openai", [invoice], keep)
 
     async def reopen(self) -> None:
         async def forget() -> None:
             self.closed.clear()
 
-        await self.biller.reopen(MONTH, forget)
+        await self.biller.reopen_month(MONTH, forget)
 
     def asked(self, cost_type: str, *dimensions: str) -> CostQuery:
         whole = datetime.fromtimestamp(MONTH.start, UTC), datetime.fromtimestamp(FIRST + LATER * DAY, UTC)
@@ -81,14 +81,14 @@ async def test_a_closed_month_comes_to_its_invoice() -> None:
     world.use("search", 60)
     world.told.kept += [line("input", "1.00333"), line("discount", "-0.1", model=None)]
     figures = await world.close("0.90")
-    assert money.text(figures.rounding) == "-0.00333"
-    assert money.text(figures.difference) == "0"
+    assert money.text(figures.rounding_gap) == "-0.00333"
+    assert money.text(figures.unexplained_gap) == "0"
     assert [problem for problem in figures.problems() if "$" in problem] == []
     for cost_type in BILLED_TYPES:
         for dimension in (*world.ledger.dimensions(), "charge", "basis", "corrects"):
             assert Decimal("0.90") == sum((await world.of_month(cost_type, dimension)).values()), dimension
     assert Decimal("-0.00333") == (await world.of_month("billed_cost", "charge"))[("rounding",)]
-    beside = await billed_beside(world.ledger, world.asked("billed_cost"), world.clock.now())
+    beside = await billed_cost_details(world.ledger, world.asked("billed_cost"), world.clock.now())
     assert isinstance(beside["days"], dict)
     assert beside["days"]["invoiced"] == 2
     assert beside["days"]["closed"] == 0
@@ -104,8 +104,8 @@ async def test_what_an_invoice_has_and_no_bill_tells() -> None:
     world.use("ads", 20)
     world.told.kept += [line("input", "2", day=0)]
     figures = await world.close("2.50", tax="0.38")
-    assert money.text(figures.rounding) == "0"
-    assert money.text(figures.difference) == "0.12"
+    assert money.text(figures.rounding_gap) == "0"
+    assert money.text(figures.unexplained_gap) == "0.12"
     assert "$0.12 is unexplained" in figures.problems()[0]
     alone = await world.of_month("billed_cost", "team", "charge")
     assert alone[None, "tax"] == Decimal("0.38")
@@ -136,8 +136,8 @@ async def test_late_calls_and_newer_bills_are_entries_of_the_day_on_which_they_w
             change(either_world)
             either_world.clock.at = AFTER + at * DAY
             either_world.told.read_at += 1
-            await either_world.biller.make(MONTH)
-            await either_world.biller.make(MONTH)
+            await either_world.biller.recalculate_month(MONTH)
+            await either_world.biller.recalculate_month(MONTH)
         for name in BILLED_TYPES:
             assert before[name] == await world.of_month(name, "team", "charge", "basis")
         for name in TYPES:
@@ -178,7 +178,7 @@ async def test_days_without_a_bill_are_closed_too() -> None:
     assert "days have no bill" in figures.problems()[-1]
     world.told.kept += [line("input", "5", day=1)]
     world.told.read_at += 1
-    assert 1 == await world.biller.look()
+    assert 1 == await world.biller.recalculate_changed_months()
     assert {(): Decimal(1)} == await world.of_month("billed_cost")
     assert Decimal(5) == (await world.paid("billed_cost", "charge"))[("restated",)]
     assert {"restated": Decimal(5)} == {
@@ -187,7 +187,7 @@ async def test_days_without_a_bill_are_closed_too() -> None:
         if key[0] != "usage"
     }
     world.told.kept.clear()
-    await world.biller.look()
+    await world.biller.recalculate_changed_months()
     assert {(): Decimal(1)} == await world.of_month("billed_cost")
 
 
@@ -203,12 +203,12 @@ async def test_what_restated_a_day_is_taken_back_with_its_statement(days: int) -
     await world.close("1")
     world.told.kept += [line("input", "5", day=1)]
     world.told.read_at += 1
-    await world.biller.look()
+    await world.biller.recalculate_changed_months()
     world.told.kept.clear()
     world.told.read_at += 1
     world.clock.at += days * DAY
-    await world.biller.look()
-    await world.biller.look()
+    await world.biller.recalculate_changed_months()
+    await world.biller.recalculate_changed_months()
     assert Decimal(1) == (await world.paid("billed_cost"))[()]
     for by in ("team", "charge"):
         amounts = {key: amount for key, amount in (await world.paid("billed_cost", by)).items() if amount}
@@ -229,8 +229,8 @@ def corrected(world: ClosedWorld, amount: str, *, day: int = 0, days: int = 1) -
 async def looked(world: ClosedWorld, days: int = 0) -> None:
     world.told.read_at += 1
     world.clock.at += days * DAY
-    await world.biller.look()
-    assert 0 == await world.biller.look()
+    await world.biller.recalculate_changed_months()
+    assert 0 == await world.biller.recalculate_changed_months()
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ async def test_a_restart_leaves_what_was_billed_of_a_restated_day() -> None:
     assert [] == await world.ledger.billed_corrections()
     world.biller = Biller(world.biller._sources, world.clock)
     world.clock.at += DAY
-    assert 0 == await world.biller.look()
+    assert 0 == await world.biller.recalculate_changed_months()
     assert expected == await world.paid("billed_cost", "team", "charge", "corrects")
 
 
@@ -355,7 +355,7 @@ def test_what_is_left_of_a_restatement_is_exactly_the_rest(parts: list[Any], bil
     the same share.
     """
     restatement = Restated(EMPTY, [_sum(*fields) for fields in parts], {"no_calls": 7}, {})
-    unbilled = restatement.without_billed(billed)
+    unbilled = restatement.unbilled_part(billed)
     rest = max(0, abs(restatement.total) - abs(billed)) if restatement.total else 0
     assert (rest if restatement.total > 0 else -rest) == unbilled.total
     if abs(billed) >= abs(restatement.total) > 0:
@@ -379,10 +379,10 @@ async def test_a_month_is_its_invoice_whatever_changed_before_it_was_kept() -> N
     world.use("search", 60)
     world.told.kept += [line("input", "1.003")]
     invoice = Invoice(provider="openai", month=MONTH.name, number="1", total=money.units("1"))
-    figures = await world.biller.figures(MONTH, "openai", [invoice])
-    world.closed[closed_id("openai", MONTH.name)] = closing.figures_document(figures)
+    figures = await world.biller.recalculate_figures(MONTH, "openai", [invoice])
+    world.closed[closed_month_id("openai", MONTH.name)] = closing.figures_document(figures)
     world.told.kept[0] = line("input", "1.5")
-    await world.biller.make(MONTH)
+    await world.biller.recalculate_month(MONTH)
     for cost_type in BILLED_TYPES:
         assert Decimal(1) == sum((await world.of_month(cost_type, "team")).values())
     by_charge = await world.of_month("billed_cost", "charge")

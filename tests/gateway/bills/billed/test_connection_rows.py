@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.bills.billed import connection_rows
-from gateway.bills.billed.beside import billed_beside
-from gateway.bills.billed.connection_rows import MAX_SETS, RowRules, Sums, add_rows, build_day_sums
+from gateway.bills.billed.beside import billed_cost_details
+from gateway.bills.billed.connection_rows import MAX_SETS, RowRules, Sums, add_json_rows, build_day_sums
 from gateway.bills.billed.row_book import RowBook, RowSources
 from gateway.operations.list import declared_tables
 from spool.billing import (
@@ -130,8 +130,8 @@ async def test_rows_are_in_every_dimension_of_theirs() -> None:
         row(cost="-1", lineitem__type="Discount"),
         row(cost="7", **{"resource/id": "tollhouse:openai:search:gpt-4o"}),
     )  # fmt: skip
-    assert 1 == await world.book.look()
-    assert 0 == await world.book.look()
+    assert 1 == await world.book.recalculate_changed_months()
+    assert 0 == await world.book.recalculate_changed_months()
     expected = {
         "origin": {"billing": 4}, "connection": {"c-1": 4}, "service": {"Atlas": 5, None: -1},
         "provider": {"MongoDB": 4}, "account": {"a": 3, None: 1}, "namespace": {"prod": 3, None: 1},
@@ -148,7 +148,7 @@ async def test_rows_are_in_every_dimension_of_theirs() -> None:
     assert {(): Decimal(5)} == await world.paid("billed_cost", **only)
     assert {} == await world.paid("billed_cost", include={"origin": ("calls",)})
     assert {} == await world.paid("real_cost", *ROW_DIMENSIONS)
-    beside = await billed_beside(world.ledger, world.asked("billed_cost"), world.clock.now())
+    beside = await billed_cost_details(world.ledger, world.asked("billed_cost"), world.clock.now())
     assert {"no_owner": "1"} == beside["by_reason"]
     assert ["MongoDB"] == [source["provider"] for source in beside["sources"]]  # type: ignore[attr-defined]
 
@@ -171,7 +171,7 @@ async def test_rows_have_all_their_tags() -> None:
     world.drops.put(
         row(cost="3", **{f"resource/tag:{name}": value for name, value in tags.items()}), row(cost="2")
     )
-    await world.book.look()
+    await world.book.recalculate_changed_months()
     assert ["tag:centre", "tag:long"] == await world.ledger.row_tags()
     assert {("k-1",): Decimal(3), (None,): Decimal(2)} == await world.paid("billed_cost", "tag:centre")
     assert {("x" * 256,): Decimal(3), (None,): Decimal(2)} == await world.paid("billed_cost", "tag:long")
@@ -187,7 +187,7 @@ def test_a_tag_that_tells_every_row_apart_costs_nothing_else(monkeypatch: pytest
     sums_by_day: Sums = {}
     for number in range(200):
         fields = {"resource/account": "a", "resource/tag:owner": "t", "resource/tag:line": str(number)}
-        add_rows(sums_by_day, json.dumps(row(cost=str(number + 1), **fields)).encode(), RULES)
+        add_json_rows(sums_by_day, json.dumps(row(cost=str(number + 1), **fields)).encode(), RULES)
     [amounts] = sums_by_day.values()
     sums = build_day_sums(amounts)
     assert len(sums) == 11
@@ -201,7 +201,7 @@ async def test_a_slice_has_rows_with_an_owner_in_it() -> None:
     world = await Rows().open()
     tag = "resource/tag:owner"
     world.drops.put(row(cost="3", **{tag: "search"}), row(cost="5", **{tag: "ads"}), row(cost="9"))
-    await world.book.look()
+    await world.book.recalculate_changed_months()
     for mode, value in ((EXCEPT, "ads"), ("is", "search")):
         part = RoleFilter(dimension="team", values=(value,), mode=mode)
         sliced = SlicedLedger(world.ledger, LedgerSlice(parts=((part,),)))
@@ -218,16 +218,16 @@ async def test_what_is_replaced_or_leaves_the_costs_is_gone() -> None:
     world = await Rows().open()
     world.drops.put(row(cost="3"), row(at="2026-10-06T00:00:00Z", cost="4"))
     world.drops.put(row(cost="10"), connection="c-2")
-    assert 3 == await world.book.look()
+    assert 3 == await world.book.recalculate_changed_months()
     assert {("c-1",): Decimal(7), ("c-2",): Decimal(10)} == await world.paid("billed_cost", "connection")
     world.drops.put(row(cost="2"))
-    assert 2 == await world.book.look()
+    assert 2 == await world.book.recalculate_changed_months()
     assert {("c-1",): Decimal(2), ("c-2",): Decimal(10)} == await world.paid("billed_cost", "connection")
     world.connections = world.connections[1:]
-    assert 1 == await world.book.look()
+    assert 1 == await world.book.recalculate_changed_months()
     assert {("c-2",): Decimal(10)} == await world.paid("billed_cost", "connection")
     again = RowBook(replace(world.book._sources, connections=list), world.clock)
-    assert 1 == await again.look()
+    assert 1 == await again.recalculate_changed_months()
     assert {} == await world.paid("billed_cost")
 
 
@@ -238,7 +238,7 @@ def test_columns_that_are_missing_have_the_next_one() -> None:
     """
     fields = {"cost/discounted_cost": "8", "cost/amortized_cost": "6"}
     sums_by_day: Sums = {}
-    add_rows(sums_by_day, json.dumps(row(cost="10", **fields)).encode(), RULES)
+    add_json_rows(sums_by_day, json.dumps(row(cost="10", **fields)).encode(), RULES)
     [amounts] = sums_by_day.values()
     by_type = {
         name: sum(units for (_, _, mask), units in amounts.items() if mask & bit)
@@ -249,7 +249,7 @@ def test_columns_that_are_missing_have_the_next_one() -> None:
         "invoiced_amortized_cost": 0,
     } == {name: units // money.UNIT for name, units in by_type.items()}  # fmt: skip
     closed: Sums = {}
-    add_rows(closed, json.dumps(row(cost="1")).encode(), replace(RULES, is_closed=True))
+    add_json_rows(closed, json.dumps(row(cost="1")).encode(), replace(RULES, is_closed=True))
     assert {31} == {mask for amounts in closed.values() for _, _, mask in amounts}
 
 
@@ -259,7 +259,7 @@ def test_a_row_of_several_days_is_cut_by_time() -> None:
     """
     sums_by_day: Sums = {}
     fields = {"time/usage_end": "2026-10-07T06:00:00Z"}
-    add_rows(sums_by_day, json.dumps(row(at="2026-10-05T12:00:00Z", cost="1", **fields)).encode(), RULES)
+    add_json_rows(sums_by_day, json.dumps(row(at="2026-10-05T12:00:00Z", cost="1", **fields)).encode(), RULES)
     parts = [sum(amounts.values()) for _, amounts in sorted(sums_by_day.items())]
     hours = (12, 24, 6)
     assert [money.UNIT * 12 // 42, money.UNIT * 36 // 42 - money.UNIT * 12 // 42] == parts[:2]
@@ -275,7 +275,7 @@ def test_many_sets_are_added_up_while_rows_are_read(monkeypatch: pytest.MonkeyPa
     for number in range(500):
         fields = {"resource/id": f"r-{number}", "resource/service": f"s-{number}", "resource/tag:owner": "t"}
         dropped_row = row(cost=str(number + 1), time__usage_end="2026-10-07T03:00:00Z", **fields)
-        add_rows(sums_by_day, json.dumps(dropped_row).encode(), RULES)
+        add_json_rows(sums_by_day, json.dumps(dropped_row).encode(), RULES)
         assert all(len(amounts) < 80 for amounts in sums_by_day.values())
     sums = [billed_sum for amounts in sums_by_day.values() for billed_sum in build_day_sums(amounts)]
     assert sum(range(1, 501)) * money.UNIT == sum(billed_sum.amount for billed_sum in sums)
@@ -299,7 +299,7 @@ a_row = st.builds(
 def test_no_digit_is_lost(rows: list[dict[str, str]]) -> None:
     """For any rows, the sum over days, owners and services equals the sum of the rows."""
     sums_by_day: Sums = {}
-    add_rows(sums_by_day, json.dumps(rows).encode()[1:-1], RULES)
+    add_json_rows(sums_by_day, json.dumps(rows).encode()[1:-1], RULES)
     sums = [billed_sum for amounts in sums_by_day.values() for billed_sum in build_day_sums(amounts)]
     assert sum(money.units(each["cost/cost"]) for each in rows) == sum(
         billed_sum.amount for billed_sum in sums
@@ -317,7 +317,7 @@ def test_many_sets_of_a_day_are_added_up() -> None:
     rows = [
         row(cost=str(number + 1), **tag, **{"resource/id": str(number)}) for number in range(MAX_SETS + 3)
     ]
-    add_rows(sums_by_day, json.dumps(rows).encode()[1:-1], RULES)
+    add_json_rows(sums_by_day, json.dumps(rows).encode()[1:-1], RULES)
     [amounts] = sums_by_day.values()
     sums = build_day_sums(amounts)
     assert MAX_SETS + 1 == len(sums)
@@ -355,7 +355,7 @@ async def test_random_drops_come_to_a_recount_of_their_month(tmp_path: Path) -> 
         for sent_drop in (drop, *chance.choices(sent, k=1)):
             await add(storage.log, (sent_drop, Identity(sent_drop.id)), topic=BILLING_DATA)
         if number % 12 == 11:
-            await book.look()
+            await book.recalculate_changed_months()
             stored_rows = json.loads(b"".join(month_json(await drops.month_hours("c-1", "2026-10"))))
             for by, column in (
                 ("service", "resource/service"),

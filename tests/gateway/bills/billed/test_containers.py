@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.bills.billed import connection_rows
-from gateway.bills.billed.beside import billed_beside
-from gateway.bills.billed.connection_rows import IDLE, RowRules, Sums, add_rows, billing_dimensions
+from gateway.bills.billed.beside import billed_cost_details
+from gateway.bills.billed.connection_rows import IDLE, RowRules, Sums, add_json_rows, billing_dimensions
 from gateway.bills.billed.containers import (
     ClusterDay,
-    cluster_day,
     divide_among_workloads,
+    price_cluster_day,
     price_unbilled_usage,
 )
 from gateway.bills.billed.row_book import RowBook
@@ -106,8 +106,8 @@ async def test_usage_without_a_bill_has_its_price() -> None:
     but counted costs do not include it.
     """
     rows, _ = await world()
-    assert 1 == await rows.book.look()
-    assert 0 == await rows.book.look()
+    assert 1 == await rows.book.recalculate_changed_months()
+    assert 0 == await rows.book.recalculate_changed_months()
     expected = {("shop", "web"): "4", ("shop", "api"): "2", (None, IDLE): "2"}
     for cost_type in BILLED_TYPES:
         assert expected == await paid(rows, "namespace", "workload", cost_type=cost_type), cost_type
@@ -120,7 +120,7 @@ async def test_usage_without_a_bill_has_its_price() -> None:
     assert {("search",): "4", (None,): "4"} == await paid(rows, "team")
     assert {("exact",): "4", ("unallocated",): "4"} == await paid(rows, "basis")
     assert {} == await paid(rows, cost_type="real_cost")
-    beside = await billed_beside(rows.ledger, rows.asked("billed_cost"), rows.clock.now())
+    beside = await billed_cost_details(rows.ledger, rows.asked("billed_cost"), rows.clock.now())
     assert {"idle": "2", "no_owner": "2"} == beside["by_reason"]
     assert ["container_metrics"] == [source["source"] for source in beside["sources"]]  # type: ignore[attr-defined]
 
@@ -137,7 +137,7 @@ async def test_a_row_of_a_cluster_is_divided_over_what_ran_there() -> None:
         row(cost="-0.8", lineitem__type="Discount", **of_cluster),
         row(cost="3", resource__service="S3"),
     )
-    await rows.book.look()
+    await rows.book.recalculate_changed_months()
     expected = {
         ("usage", "web"): "8", ("usage", "api"): "4", ("usage", IDLE): "4", ("usage", None): "3",
         ("discount", "web"): "-0.4", ("discount", "api"): "-0.2", ("discount", IDLE): "-0.2",
@@ -147,7 +147,7 @@ async def test_a_row_of_a_cluster_is_divided_over_what_ran_there() -> None:
     assert {("EKS",): "16", ("S3",): "3", (None,): "-0.8"} == await paid(rows, "service")
     assert {("search",): "7.6", (None,): "10.6"} == await paid(rows, "team")
     assert {("shared",): "7.6", ("unallocated",): "10.6"} == await paid(rows, "basis")
-    beside = await billed_beside(rows.ledger, rows.asked("billed_cost"), rows.clock.now())
+    beside = await billed_cost_details(rows.ledger, rows.asked("billed_cost"), rows.clock.now())
     assert {"idle": "3.8", "no_owner": "6.8"} == beside["by_reason"]
     part = RoleFilter(dimension="team", values=("ads",), mode=EXCEPT)
     [seen] = await SlicedLedger(rows.ledger, LedgerSlice(parts=((part,),))).costs(
@@ -164,7 +164,7 @@ async def test_a_node_with_a_bill_has_no_price() -> None:
     """
     rows, _ = await world()
     rows.drops.put(row(cost="3", **{"resource/id": "arn:aws:ec2:eu-west-1:1:instance/i-1"}))
-    await rows.book.look()
+    await rows.book.recalculate_changed_months()
     expected = {
         ("billing", "web"): "1",
         ("billing", "api"): "1",
@@ -173,7 +173,7 @@ async def test_a_node_with_a_bill_has_no_price() -> None:
     }
     assert expected == await paid(rows, "origin", "workload")
     rows.drops.put(row(cost="3", at="2026-10-09T00:00:00Z"))
-    await rows.book.look()
+    await rows.book.recalculate_changed_months()
     assert {("billing",): "3", ("containers",): "8"} == await paid(rows, "origin")
 
 
@@ -181,7 +181,7 @@ async def test_what_a_bill_tells_of_namespaces_stays() -> None:
     """A bill row of a namespace replaces the price, because the bill states the cost of its cluster."""
     rows, _ = await world()
     rows.drops.put(row(cost="5", **{"k8s/cluster": "prod", "k8s/namespace": "ads"}))
-    await rows.book.look()
+    await rows.book.recalculate_changed_months()
     assert {("billing", "ads", None): "5"} == await paid(rows, "origin", "namespace", "workload")
 
 
@@ -193,19 +193,19 @@ async def test_usage_that_comes_later_divides_anew() -> None:
     rows, usage = await world()
     rows.drops.put(row(cost="16", **{"k8s/cluster": "prod"}))
     usage.known = {}
-    await rows.book.look()
+    await rows.book.recalculate_changed_months()
     assert {(None,): "16"} == await paid(rows, "workload")
     usage.known = {DAY: {PROD: DayUsage(used={place("web"): [CORE_HOUR, 0, 0]})}}
-    await rows.book.look()
+    await rows.book.recalculate_changed_months()
     assert {("web",): "16"} == await paid(rows, "workload")
     usage.known, usage.changed_at = {DAY: {PROD: USAGE}}, rows.clock.now()
-    await rows.book.look()
+    await rows.book.recalculate_changed_months()
     assert {("web",): "8", ("api",): "4", (IDLE,): "4"} == await paid(rows, "workload")
     rows.drops.put()
-    await rows.book.look()
+    await rows.book.recalculate_changed_months()
     assert {("containers",): "8"} == await paid(rows, "origin")
     usage.prices = ()
-    await RowBook(rows.book._sources, rows.clock).look()
+    await RowBook(rows.book._sources, rows.clock).recalculate_changed_months()
     assert {} == await paid(rows)
 
 
@@ -218,11 +218,11 @@ def test_prices_fit_by_cluster_and_node() -> None:
         replace(PRICE, node="n-2", cpu_hour=Decimal(10)),
         replace(PRICE, cluster="pr*", memory_hour=Decimal(0)),
     ]
-    day_of_cluster = cluster_day(PROD, USAGE, prices)
+    day_of_cluster = price_cluster_day(PROD, USAGE, prices)
     assert day_of_cluster is not None
     totals = price_unbilled_usage([day_of_cluster], (), replace(RULES, connection="", provider="Kubernetes"))
     assert Decimal(4 + 20) == Decimal(money.text(totals.total()))
-    assert cluster_day(replace(PROD, name="test"), USAGE, prices) is None
+    assert price_cluster_day(replace(PROD, name="test"), USAGE, prices) is None
 
 
 def test_two_clusters_of_one_name_are_told_apart_by_account() -> None:
@@ -231,7 +231,7 @@ def test_two_clusters_of_one_name_are_told_apart_by_account() -> None:
     neither has a price.
     """
     other_cluster = replace(PROD, account="a-2")
-    known = [cluster_day(cluster, USAGE, [PRICE]) for cluster in (PROD, other_cluster)]
+    known = [price_cluster_day(cluster, USAGE, [PRICE]) for cluster in (PROD, other_cluster)]
     clusters = [known_cluster for known_cluster in known if known_cluster is not None]
     for account, parts in (("a-2", 3), ("", 1)):
         tags = f'{{"row:account": "{account}", "row:cluster": "prod"}}'
@@ -250,16 +250,16 @@ async def test_a_row_that_reaches_into_the_next_month_is_divided_there_too() -> 
     usage.known = {}
     id = {"resource/id": "i/i-1", "time/usage_end": "2026-11-02T00:00:00Z"}
     rows.drops.put(row(cost="6", at="2026-10-31T00:00:00Z", **id))
-    await rows.book.look()
+    await rows.book.recalculate_changed_months()
     assert {(None,): "6"} == await paid(rows, "workload")
     usage.known = {DAY + 27 * DAY_S: {PROD: USAGE}}  # the day of this bill is 1 November
-    await rows.book.look()
+    await rows.book.recalculate_changed_months()
     expected = {
         ("billing", None): "3", ("billing", "web"): "1", ("billing", "api"): "1", ("billing", IDLE): "1",
         ("containers", "web"): "2",
     }  # fmt: skip
     assert expected == await paid(rows, "origin", "workload")
-    assert 0 == await rows.book.look()
+    assert 0 == await rows.book.recalculate_changed_months()
 
 
 async def test_a_row_of_a_node_may_name_its_cluster() -> None:
@@ -268,10 +268,10 @@ async def test_a_row_of_a_node_may_name_its_cluster() -> None:
     """
     rows, _ = await world()
     rows.drops.put(row(cost="3", **{"resource/id": "i/i-1", "k8s/cluster": "prod"}))
-    await rows.book.look()
+    await rows.book.recalculate_changed_months()
     assert {("billing",): "3", ("containers",): "2"} == await paid(rows, "origin")
     rows.drops.put(row(cost="3", **{"resource/id": "i/other", "k8s/cluster": "prod"}))
-    await rows.book.look()
+    await rows.book.recalculate_changed_months()
     assert {("billing",): "3"} == await paid(rows, "origin")
 
 
@@ -279,7 +279,7 @@ async def test_a_row_of_nothing_is_a_bill() -> None:
     """A bill row of 0 counts as a bill, so a free node has no price."""
     rows, _ = await world()
     rows.drops.put(row(cost="0", **{"resource/id": "i/i-1"}))
-    await rows.book.look()
+    await rows.book.recalculate_changed_months()
     assert {("containers", "web"): "2"} == await paid(rows, "origin", "workload")
 
 
@@ -291,7 +291,7 @@ def test_nodes_of_one_name_are_told_apart_by_account_and_region() -> None:
     other_cluster = replace(PROD, account="a-2", name="test")
     third = replace(PROD, region="us-east-1", name="third")
     prices = [replace(PRICE, cluster="*")]
-    known = [cluster_day(cluster, USAGE, prices) for cluster in (PROD, other_cluster, third)]
+    known = [price_cluster_day(cluster, USAGE, prices) for cluster in (PROD, other_cluster, third)]
     clusters = [each for each in known if each is not None]
     node = '"row:resource": "n-2"'
     for account, region, name, uncovered in (
@@ -317,11 +317,11 @@ def test_many_rows_of_a_node_are_added_up_as_what_they_are_about(monkeypatch: py
     for number in range(connection_rows.FOLD_AT):
         about = {"k8s/cluster": "prod", "k8s/namespace": f"ns-{number}"}
         about = about if number % 2 else {"resource/id": "i/n-1", "resource/usage_family": f"f-{number}"}
-        add_rows(sums_by_day, json.dumps(row(cost="1", **about)).encode(), rules)
+        add_json_rows(sums_by_day, json.dumps(row(cost="1", **about)).encode(), rules)
     [amounts] = sums_by_day.values()
     assert len(amounts) <= 2 * connection_rows.MAX_SETS + 2
     assert connection_rows.FOLD_AT * money.UNIT == sum(amounts.values())
-    cluster = cluster_day(PROD, USAGE, [PRICE])
+    cluster = price_cluster_day(PROD, USAGE, [PRICE])
     assert cluster is not None
     whole = divide_among_workloads(amounts, [cluster], rules)
     assert {(PROD, ""), (PROD, "n-1")} == whole.covered

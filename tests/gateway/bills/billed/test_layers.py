@@ -265,7 +265,7 @@ def test_credits_and_taxes_are_as_it_is_set(kind: str, rules: LayerRules, is_div
     whole = bill(rows, USES)
     base = divide_day(whole, DAY, USES).base
     division = divide_day(whole, DAY, USES, month=base, rules=rules)
-    assert is_divided == rules.of_month(whole)
+    assert is_divided == rules.needs_month_usage(whole)
     alone = {("-", kind, "unallocated"): -2 * UNIT}
     parts = {("a", kind, "shared"): -3 * UNIT // 2, ("b", kind, "shared"): -UNIT // 2}
     layers = [
@@ -287,8 +287,8 @@ async def test_a_refund_of_an_earlier_month_is_on_its_calls() -> None:
     given_back = line("input", "-0.8")
     fields = {"line_type": "refund", "corrects": earlier, "corrects_until": earlier + 86400}
     world.told.kept += [line("input", "1"), msgspec.structs.replace(given_back, **fields)]
-    assert await world.biller.look() == 2
-    assert await world.biller.look() == 0
+    assert await world.biller.recalculate_changed_months() == 2
+    assert await world.biller.recalculate_changed_months() == 0
     alone = await world.paid("billed_cost", "team", "charge")
     assert {("jobs", "usage"): "1", (None, "refund"): "-0.8"} == {
         key: str(paid) for key, paid in alone.items()

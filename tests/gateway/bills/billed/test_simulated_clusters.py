@@ -126,13 +126,13 @@ async def test_a_bill_that_comes_and_goes_leaves_the_price() -> None:
     whole = clusters.plan.lines
     clusters.plan.lines = [line for line in whole if line.day != clusters.plan.days[1]]
     clusters.put()
-    assert 1 <= await clusters.book.look()
+    assert 1 <= await clusters.book.recalculate_changed_months()
     await month.holds()
     clusters.book = RowBook(clusters.book._sources, month.clock)
-    assert 0 == await clusters.book.look()
+    assert 0 == await clusters.book.recalculate_changed_months()
     clusters.plan.lines = whole
     clusters.put()
-    await clusters.book.look()
+    await clusters.book.recalculate_changed_months()
     await month.holds()
     assert before == {name: await month.paid(name, *PLACES) for name in BILLED_TYPES}
 

@@ -92,6 +92,8 @@ def test_one_term_covers_a_call() -> None:
     called = CalledModel("openai", "gpt-4o", "our-deployment", "")
     days = (parse_day("2026-03-09"), parse_day("2026-03-10"))
     assert ["first", "second"] == [
-        terms[index].contract.name for day in days if (index := covered.index(called, day)) is not None
+        terms[index].contract.name
+        for day in days
+        if (index := covered.covering_term_index(called, day)) is not None
     ]
-    assert covered.index(called._replace(provider="anthropic"), days[0]) is None
+    assert covered.covering_term_index(called._replace(provider="anthropic"), days[0]) is None

@@ -19,7 +19,7 @@ from gateway.bills.contracts.workloads import (
     WorkloadMonth,
     WorkloadUse,
     add_served_tokens,
-    divide_days,
+    divide_daily_costs,
     token_weights,
     workload_terms,
 )
@@ -63,7 +63,7 @@ def test_parts_add_up_for_any_number_of_teams(seed: int) -> None:
     found.tokens.reported[DAY] = {team: ModelTokens(output=count) for team, count in teams.items()}
     reported, served = sum(teams.values()), random.choice((0, random.randint(0, 10**11))) if hours else 0
     found.tokens.served[DAY] = ModelTokens(output=served)
-    [day] = divide_days(found, DEFAULT_WEIGHTS, LATER)
+    [day] = divide_daily_costs(found, DEFAULT_WEIGHTS, LATER)
     assert cost == day.cost == sum(day.parts.values())
     tokens = max(reported, served)
     used = Fraction(cost * len(hours), 24) if tokens else Fraction(0)
@@ -83,14 +83,14 @@ def test_a_running_day_has_only_the_hours_that_began() -> None:
     found.calls.hours = {DAY}
     found.tokens.reported[DAY] = {"a": ModelTokens(input=1)}
     for now, unused in ((DAY + 10, 0), (DAY + 5 * HOUR_S + 10, 10)):
-        [day] = divide_days(found, DEFAULT_WEIGHTS, now)
+        [day] = divide_daily_costs(found, DEFAULT_WEIGHTS, now)
         assert unused * UNIT == day.parts.get(("unused", ""), 0)
 
 
 def test_without_hours_a_day_with_tokens_has_no_unused_part() -> None:
     found = found_for({DAY: 5, DAY + DAY_S: 7})
     found.tokens.reported[DAY] = {"a": ModelTokens(input=1)}
-    days = [*divide_days(found, DEFAULT_WEIGHTS, LATER)]
+    days = [*divide_daily_costs(found, DEFAULT_WEIGHTS, LATER)]
     assert [{("commitment", "a"): 5}, {("unused", ""): 7}] == [day.parts for day in days]
 
 
@@ -128,9 +128,9 @@ def test_weights_are_list_prices_of_the_largest_model() -> None:
     prices = TokenPrices(book())
     found = found_for({DAY: 5}, provider=AZURE, models=())
     assert (None, DEFAULT_WEIGHTS) == token_weights(found, prices, DAY)
-    found.tokens.add_model("gpt-4o-2024-11-20", ModelTokens(output=5))
-    found.tokens.add_model("small", ModelTokens(output=4))
+    found.tokens.add_model_tokens("gpt-4o-2024-11-20", ModelTokens(output=5))
+    found.tokens.add_model_tokens("small", ModelTokens(output=4))
     model, weights = token_weights(found, prices, DAY)
     assert ("gpt-4o-2024-11-20", 4) == (model, weights.output // weights.input)
-    found.tokens.add_model("small", ModelTokens(output=4))
+    found.tokens.add_model_tokens("small", ModelTokens(output=4))
     assert (None, DEFAULT_WEIGHTS) == token_weights(found, prices, DAY)

@@ -248,13 +248,13 @@ async def test_a_comparison_is_reused() -> None:
     """A comparison with an enforcer is repeated after FRESH_S seconds, or when a new reading is stored."""
     made = await world(Counter("a"))
     await made.run(0.5)
-    first = await made.auditor.look()
+    first = await made.auditor.audit_limits()
     made.house.clock.at += auditing.FRESH_S - 1
-    assert first is await made.auditor.look()
+    assert first is await made.auditor.audit_limits()
     made.house.clock.at += 1
-    second = await made.auditor.look()
+    second = await made.auditor.audit_limits()
     assert first is not second
-    await made.reader.read("litellm-eu")
-    third = await made.auditor.look()
+    await made.reader.read_enforcer("litellm-eu")
+    third = await made.auditor.audit_limits()
     assert second is not third
     assert made.house.clock.at == third[0].read_at

@@ -75,7 +75,7 @@ async def test_a_check_without_a_reading_changes_nothing(site: Site) -> None:
 
 
 async def test_a_failure_keeps_the_last_reading(site: Site) -> None:
-    await site.reader.read("litellm-eu")
+    await site.reader.read_enforcer("litellm-eu")
     site.failure = PullFailed("the key was refused", retry_after_s=None)
     site.house.clock.at += 900
     await site.reader.read_due()
@@ -87,21 +87,21 @@ async def test_a_failure_keeps_the_last_reading(site: Site) -> None:
     )
     assert site.house.clock.at + RETRY_S == status.state.next_at
     with pytest.raises(NotThere):
-        await site.reader.read("other")
+        await site.reader.read_enforcer("other")
 
 
 async def test_limits_are_limited(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "MAX_LIMITS", 2)
     for keys, is_truncated in ((2, False), (3, True)):
         site.keys = keys
-        await site.reader.read("litellm-eu")
+        await site.reader.read_enforcer("litellm-eu")
         [status] = await site.reader.statuses()
         assert (2, is_truncated) == (status.limits, status.truncated)
         site.house.clock.at += 900
 
 
 async def test_an_enforcer_that_is_removed_is_forgotten(site: Site) -> None:
-    await site.reader.read("litellm-eu")
+    await site.reader.read_enforcer("litellm-eu")
     site.settings = []
     await site.reader.read_due()
     table = site.house.registry.enforcers
@@ -115,7 +115,7 @@ async def test_stored_limits_are_limited(site: Site, monkeypatch: pytest.MonkeyP
     table = site.house.registry.enforcers
     for keys, stored in ((2, [2]), (2, [2, 2]), (3, [2, 2, 3]), (1, [2, 3, 1]), (8, [8])):
         site.keys = keys
-        await site.reader.read("litellm-eu")
+        await site.reader.read_enforcer("litellm-eu")
         assert stored == [len(reading.limits) for reading in await table.readings("litellm-eu")]
         assert stored == [each.limits for each in (await table.state("litellm-eu")).stored]
         site.house.clock.at += 900

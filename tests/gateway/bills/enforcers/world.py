@@ -153,7 +153,7 @@ class World:
             self.readings += 1
             if step % audits_every == audits_every - 1:
                 await self.house.ledger.catch_up(self.house.log)
-                audits = await self.auditor.look()
+                audits = await self.auditor.audit_limits()
                 self.found |= {fault.detector: fault for fault in faults_with_enforcers(audits)}
         return audits
 

@@ -10,11 +10,11 @@ import pytest
 from gateway.bills.plans.declared import Seat
 from gateway.bills.plans.seat_lists import (
     ListedSeat,
-    choose_seats,
     merge_seat_list,
+    parse_seat_list,
     parse_seat_pages,
-    read_list,
-    read_names,
+    parse_user_names,
+    seats_of_tier,
 )
 from spool.errors import Invalid
 from spool.people import People
@@ -53,14 +53,14 @@ def test_seats_of_github() -> None:
             total=3,
         ),
     ]
-    seats = choose_seats(read_list("seats.json", json.dumps(pages).encode()))
+    seats = seats_of_tier(parse_seat_list("seats.json", json.dumps(pages).encode()))
     assert [
         ("ann", "2026-07-01", "", "Search", "business"),
         ("bob", "2026-08-04", "2026-12-01", "Search", "business"),
         ("cid", "2026-08-04", "", "", "enterprise"),
     ] == [(seat.user, seat.since, seat.until, seat.team, seat.tier) for seat in seats]
     for tier in ("Enterprise", "enterprise seats"):
-        [enterprise] = choose_seats(parse_seat_pages("seats", pages), tier=tier)
+        [enterprise] = seats_of_tier(parse_seat_pages("seats", pages), tier=tier)
         assert "cid" == enterprise.user
 
 
@@ -77,11 +77,11 @@ def test_members_of_cursor() -> None:
     ]
     spend = [{"email": "ann@example.com", "role": "owner", "spendCents": 2450}]
     for root in ({"teamMembers": members}, {"teamMemberSpend": spend, "totalPages": 1}):
-        found = read_list("members.json", json.dumps(root).encode())
+        found = parse_seat_list("members.json", json.dumps(root).encode())
         assert ["ann@example.com"] == [member.user for member in found]
     for began, day in ((1708992000000, "2024-02-27"), (0, ""), (10**20, ""), ("soon", "")):
         page = {"teamMemberSpend": spend, "subscriptionCycleStart": began}
-        [one] = read_list("spend.json", json.dumps(page).encode())
+        [one] = parse_seat_list("spend.json", json.dumps(page).encode())
         assert day == one.cycle_start
 
 
@@ -92,11 +92,11 @@ def test_members_in_a_table() -> None:
         'Ann,ann@example.com,Owner,Premium,Active\n"Bob, B.",bob@example.com,User,Standard,Pending\n\n'
         "Cid,cid@example.com,User,Standard,Removed\n"
     )
-    members = read_list("members.csv", table.encode())
+    members = parse_seat_list("members.csv", table.encode())
     assert [("ann@example.com", "Premium"), ("bob@example.com", "Standard")] == [
         (member.user, member.tier) for member in members
     ]
-    own = read_list("own.csv", b"user,since,until,team\nann,2026-11-01,2026-12-01,search\n")
+    own = parse_seat_list("own.csv", b"user,since,until,team\nann,2026-11-01,2026-12-01,search\n")
     assert [
         ListedSeat(user="ann", since="2026-11-01", until="2026-12-01", team="search", tells_until=True)
     ] == own
@@ -125,7 +125,7 @@ def test_members_of_claude() -> None:
             "has_more": False,
         },
     ]
-    members = read_list("members.json", json.dumps(pages).encode())
+    members = parse_seat_list("members.json", json.dumps(pages).encode())
     assert [("ann@example.com", "2026-10-30"), ("bob@example.com", "2026-11-02")] == [
         (member.user, member.since) for member in members
     ]
@@ -136,13 +136,13 @@ def test_licenses_of_google() -> None:
     used = {"assignTime": "2026-09-01T07:00:00Z", "recentUsageTime": "2026-11-19T00:00:00Z"}
     pages = [{"licensedUsers": [{"username": "ann@example.com", **used}], "nextPageToken": "t"},
              {"licensedUsers": [{"username": "bob@example.com"}]}]  # fmt: skip
-    licenses = read_list("licenses.json", json.dumps(pages).encode())
+    licenses = parse_seat_list("licenses.json", json.dumps(pages).encode())
     assert [("ann@example.com", "2026-09-01"), ("bob@example.com", "")] == [
         (seat.user, seat.since) for seat in licenses
     ]
     states = {"cid@example.com": "ASSIGNED", "dan@example.com": "UNASSIGNED", "eve@example.com": "NO_LICENSE"}
     rows = [{"userPrincipal": user, "licenseAssignmentState": state} for user, state in states.items()]
-    [one] = read_list("licenses.json", json.dumps({"userLicenses": rows}).encode())
+    [one] = parse_seat_list("licenses.json", json.dumps({"userLicenses": rows}).encode())
     assert "cid@example.com" == one.user
 
 
@@ -172,7 +172,7 @@ def test_licenses_of_google() -> None:
 )  # fmt: skip
 def test_columns_are_found_by_their_letters(head: str, row: str, seat: ListedSeat) -> None:
     """The column names of a seat list match by their letters, however a vendor writes them."""
-    assert [seat] == read_list("list.csv", f"{head}\n{row}\n".encode())
+    assert [seat] == parse_seat_list("list.csv", f"{head}\n{row}\n".encode())
 
 
 @pytest.mark.parametrize(
@@ -181,13 +181,13 @@ def test_columns_are_found_by_their_letters(head: str, row: str, seat: ListedSea
 )
 def test_who_has_no_seat_in_a_table(row: str) -> None:
     table = f"email,seat tier,role\n{row}\nbob@example.com,Standard,member\n"
-    assert ["bob@example.com"] == [seat.user for seat in read_list("list.csv", table.encode())]
+    assert ["bob@example.com"] == [seat.user for seat in parse_seat_list("list.csv", table.encode())]
 
 
 @pytest.mark.parametrize("status", ["Removed", "disabled", "Expired", "UNASSIGNED"])
 def test_who_is_gone_has_no_seat(status: str) -> None:
     table = f"email,user_status\nann@example.com,{status}\nbob@example.com,pending\n"
-    assert ["bob@example.com"] == [seat.user for seat in read_list("list.csv", table.encode())]
+    assert ["bob@example.com"] == [seat.user for seat in parse_seat_list("list.csv", table.encode())]
 
 
 @pytest.mark.parametrize(
@@ -221,13 +221,13 @@ def test_who_is_gone_has_no_seat(status: str) -> None:
 def test_a_list_that_is_not_whole_is_refused(content: bytes, words: str) -> None:
     """An incomplete list is refused, because it would end the missing seats. The error says what is wrong."""
     with pytest.raises(Invalid, match=words):
-        read_list("list", content)
+        parse_seat_list("list", content)
 
 
 def test_an_empty_list_ends_no_seat() -> None:
     for listed, tier in (([], ""), ([ListedSeat(user="ann", tier="business")], "enterprise")):
         with pytest.raises(Invalid, match="nothing was changed"):
-            choose_seats(listed, tier=tier)
+            seats_of_tier(listed, tier=tier)
 
 
 def test_a_list_changes_what_is_running() -> None:
@@ -274,12 +274,12 @@ def test_a_list_changes_what_is_running() -> None:
 
 
 def test_names_of_a_list_are_those_of_telemetry() -> None:
-    names = read_names("names.csv", b"ann-gh,ann@example.com\n\nBob, bob@example.com\n")
+    names = parse_user_names("names.csv", b"ann-gh,ann@example.com\n\nBob, bob@example.com\n")
     listed = [ListedSeat(user="Ann-GH"), ListedSeat(user="bob"), ListedSeat(user="cid")]
-    seats = choose_seats(listed, names=names)
+    seats = seats_of_tier(listed, names=names)
     assert ["ann@example.com", "bob@example.com", "cid"] == [seat.user for seat in seats]
     with pytest.raises(Invalid, match="line 1 must have two cells"):
-        read_names("names.csv", b"ann\n")
+        parse_user_names("names.csv", b"ann\n")
 
 
 def test_a_list_of_addresses_keeps_the_seats_of_hashes() -> None:
@@ -297,6 +297,6 @@ def test_a_list_of_addresses_keeps_the_seats_of_hashes() -> None:
 def test_rows_that_name_somebody_again_are_counted_in_words() -> None:
     """A person in two teams has one seat, and a note says so."""
     listed = [ListedSeat(user=user) for user in ("ann", "Ann", "bob")]
-    changes = merge_seat_list((), choose_seats(listed), "2026-11-20")
+    changes = merge_seat_list((), seats_of_tier(listed), "2026-11-20")
     assert "1 rows of the list repeat a person; each person counts once" == changes.repeats
-    assert "" == merge_seat_list((), choose_seats(listed[1:]), "2026-11-20").repeats
+    assert "" == merge_seat_list((), seats_of_tier(listed[1:]), "2026-11-20").repeats

@@ -75,7 +75,7 @@ def uses_of(by_day: dict[str, dict[int, SeatUse]]) -> Uses:
     uses = Uses()
     for mark, days in by_day.items():
         for day, use in days.items():
-            uses.put(mark, day, use)
+            uses.add_use(mark, day, use)
     return uses
 
 

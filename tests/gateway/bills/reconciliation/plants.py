@@ -494,7 +494,7 @@ async def planted(provider: str, seed: int, plants: Iterable[Plant]) -> Reconcil
     covered = {row.source: frozenset(DAYS) for row in rows}
     counts = await count(reports, book_of(plants, world))
     without = counts.prices.without_contracts()
-    listed = partial(without.listed, provider) if any(plant.terms for plant in plants) else None
+    listed = partial(without.list_prices_on_day, provider) if any(plant.terms for plant in plants) else None
     return reconcile(provider, rows, counts, conversion=conversion, covered=covered, listed=listed)
 
 

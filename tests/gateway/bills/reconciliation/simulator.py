@@ -452,7 +452,9 @@ def reconcile(
         open_from=DAYS[-1] + DAY_S,
         rows=[row for row in rows if row.provider == provider],
         counted=counts.by_provider.get(provider, ()),
-        prices=lambda model, tier, day, context: counts.prices.listed(provider, model, tier, day, context),
+        prices=lambda model, tier, day, context: counts.prices.list_prices_on_day(
+            provider, model, tier, day, context
+        ),
         hours=counts.hours.get(provider, {}),
         failed_hours=counts.failed_hours.get(provider, {}),
     )

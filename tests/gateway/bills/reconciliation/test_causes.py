@@ -109,7 +109,7 @@ def found(sides: Sides, **fields: Any) -> tuple[list[Claim], int, int]:
     counted_total = sum(sums.cost for sums in parts.counted.values())
     return (
         [*map(with_other_causes, find_claims(case))],
-        case.remainder.unexplained,
+        case.remainder.unexplained_amount,
         parts.billed_total - counted_total,
     )
 
@@ -589,7 +589,7 @@ def test_what_nothing_explains() -> None:
 def test_every_cause_is_documented() -> None:
     """The page lists each cause that a check or a restatement claims."""
     code = "".join(path.read_text() for path in Path("gateway/bills/reconciliation").rglob("*.py"))
-    causes = set(re.findall(r'(?:take|taken|build_claim)\(\s*"(\w+)"', code))
+    causes = set(re.findall(r'(?:claim_entries(?:_with_rates)?|build_claim)\(\s*"(\w+)"', code))
     assert {"failed_calls", "posted_late", "no_bill", "other_model"} < causes
     listed = re.findall(r"^\| (`.+`) \|", Path("docs/reconciliation.md").read_text(), re.MULTILINE)
     assert causes <= {name for cell in listed for name in re.findall(r"`(\w+)`", cell)}

@@ -104,13 +104,13 @@ def test_identity(
     assert sum(row.cost for row in counted) == counted_total
     if not imputed:
         assert sum(row.amount for row in money) == result.billed_total
-    parts = [result.part(name) for name in (VOLUME, RATE, OTHER, OWN)]
+    parts = [result.sum_of_part(name) for name in (VOLUME, RATE, OTHER, OWN)]
     assert result.billed_total == counted_total + sum(parts)
-    by_cell = {levels.coarse(cell): 0 for cell in result.counted} | dict.fromkeys(result.billed_money, 0)
+    by_cell = {levels.coarse_cell(cell): 0 for cell in result.counted} | dict.fromkeys(result.billed_money, 0)
     for (_, cell, _), amount in result.parts.items():
-        by_cell[levels.coarse(cell)] = by_cell.get(levels.coarse(cell), 0) + amount
+        by_cell[levels.coarse_cell(cell)] = by_cell.get(levels.coarse_cell(cell), 0) + amount
     for cell, sums in result.counted.items():
-        by_cell[levels.coarse(cell)] += sums.cost
+        by_cell[levels.coarse_cell(cell)] += sums.cost
     assert {cell: amount for cell, amount in result.billed_money.items() if amount} == {
         cell: amount for cell, amount in by_cell.items() if amount
     }
@@ -139,4 +139,4 @@ def test_the_same_on_both_sides(counted: list[CountedUse]) -> None:
         tokens, [], counted, prices=listed, levels=Levels(key=True, tier=True), imputed=True
     )
     assert {} == result.extra
-    assert [0, 0, 0] == [result.part(name) for name in (VOLUME, RATE, OTHER)]
+    assert [0, 0, 0] == [result.sum_of_part(name) for name in (VOLUME, RATE, OTHER)]

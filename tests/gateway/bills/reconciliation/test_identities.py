@@ -14,7 +14,7 @@ from random import Random
 import msgspec
 import pytest
 
-from gateway.bills.reconciliation.causes.contexts import long_context
+from gateway.bills.reconciliation.causes.contexts import claim_context_window_moves
 from gateway.bills.reconciliation.cells import Levels, split_difference
 from gateway.bills.reconciliation.claims import Case, Left
 from gateway.bills.reconciliation.comparing import Reconciliation
@@ -151,10 +151,10 @@ def test_tokens_of_counters_in_another_context_window() -> None:
         rows, [], [counted], prices=listed, levels=Levels(contexts=(200_000,)), imputed=True
     )
     case = Case(split=parts, remainder=Left(parts), days=(day,))
-    [claim] = long_context(case)
+    [claim] = claim_context_window_moves(case)
     assert claim.amount == 300_000 * (6 - 3) + 1_500 * (30 - 20)
     assert claim.sure == "exact"
-    assert 0 == case.remainder.unexplained
+    assert 0 == case.remainder.unexplained_amount
 
 
 @pytest.mark.parametrize("kind", ["vat", "VAT 19%", "gst", "sales_tax", "Mehrwertsteuer MwSt", "tva", "tax"])

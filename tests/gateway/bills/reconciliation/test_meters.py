@@ -13,7 +13,7 @@ import pytest
 from gateway.bills.reconciliation.causes.list import find_claims
 from gateway.bills.reconciliation.cells import Levels, split_difference
 from gateway.bills.reconciliation.claims import Case, Left
-from gateway.bills.reconciliation.counting import TokenPrices, counted_use
+from gateway.bills.reconciliation.counting import TokenPrices, to_counted_use
 from gateway.bills.reconciliation.matching import token_meter
 from gateway.bills.reconciliation.sides import BilledMoney, BilledTokens, CountedUse
 from gateway.bills.statements import cloud_meters
@@ -45,7 +45,7 @@ def counted(provider: str, model: str, meters: dict[str, int], **counts: int) ->
     )  # fmt: skip
     of = Dimensions("call", "litellm", provider, model, model, "", "", "", "", "", "ok", "estimated", "", 0)
     cost = money.units(BOOK.estimate_sum(total) or "0")
-    return counted_use(UsageSum(day=DAY, dimensions=of, tokens=total, sized=True, cost=cost), PRICES)
+    return to_counted_use(UsageSum(day=DAY, dimensions=of, tokens=total, sized=True, cost=cost), PRICES)
 
 
 def apart(use: CountedUse, tokens: dict[str, int], paid: dict[str, str]) -> list[tuple[str, str]]:
@@ -64,12 +64,12 @@ def apart(use: CountedUse, tokens: dict[str, int], paid: dict[str, str]) -> list
     ]
 
     def listed(model: str, tier: str, day: int, context: int) -> Any:
-        return PRICES.listed("", model, tier, day, context)
+        return PRICES.list_prices_on_day("", model, tier, day, context)
 
     parts = split_difference(billed_tokens, bill, [use], prices=listed, levels=LEVELS)
     case = Case(split=parts, remainder=Left(parts), days=(DAY,))
     causes = [(claim.cause, money.text(claim.amount)) for claim in find_claims(case)]
-    assert 0 == case.remainder.unexplained
+    assert 0 == case.remainder.unexplained_amount
     return causes
 
 

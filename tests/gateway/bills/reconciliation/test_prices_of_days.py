@@ -33,6 +33,6 @@ async def test_a_day_with_several_prices_has_none(
     [usage] = await ledger.usage_of_day(BEGIN)
     [use] = group_uses_by_seller([usage], prices)[provider]
     assert has_price == bool(use.values)
-    assert has_price == bool(prices.listed(provider, model, "", BEGIN))
+    assert has_price == bool(prices.list_prices_on_day(provider, model, "", BEGIN))
     assert has_price == (prices.meter_costs_of_sum(usage.tokens) is not None)
     await ledger.close()

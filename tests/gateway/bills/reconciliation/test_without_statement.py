@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.counting import find_seller
-from gateway.bills.reconciliation.gathering import counted_by_seller
+from gateway.bills.reconciliation.gathering import counted_cost_by_seller
 from spool.record import NS
 from spool.sqlite.ledger import open_ledger
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
@@ -47,7 +47,7 @@ async def test_the_sums_are_those_of_all_days(tmp_path: Path) -> None:
             for use in await ledger.usage_of_day(day):
                 of = use.dimensions
                 expected[find_seller(of.source, of.provider, of.model)] += use.cost
-        assert dict(expected) == dict(await counted_by_seller(ledger, month, NOW))
+        assert dict(expected) == dict(await counted_cost_by_seller(ledger, month, NOW))
         assert len(expected) > 2
     finally:
         await ledger.close()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from exporters.focus import charges as focus
-from gateway.bills.statements.importing import ReadReport, ReportFile, open_report, read_reports
+from gateway.bills.statements.importing import ReadReport, ReportFile, describe_report_file, read_reports
 from gateway.core import parquet
 from spool.errors import Invalid
 from tests.gateway.bills.statements.test_cases import INPUTS, READ_AT
@@ -89,7 +89,7 @@ def test_a_map_is_an_object_and_a_number_keeps_its_digits() -> None:
 
     rows = [{"tags": [("team", "search")], "cost": 1.5e-07, "on": True, "many": 3, "none": None}]
     content = packed(rows, tags=pa.map_(pa.string(), pa.string()))
-    with ReportFile(name="report", content=content, read_at=READ_AT).opened() as file:
+    with ReportFile(name="report", content=content, read_at=READ_AT).open_unpacked() as file:
         [(number, row)] = list(parquet.read_rows("report", file, most=10**6))
     expected_row = {
         "tags": '{"team": "search"}',
@@ -110,7 +110,7 @@ def test_a_file_is_bounded_by_what_it_comes_to(tmp_path: Path) -> None:
         read(content, most=len(content))
     path = tmp_path / "report.parquet"
     path.write_bytes(content)
-    assert len(content) == open_report(path, most=len(content), now=READ_AT).most_bytes
+    assert len(content) == describe_report_file(path, most=len(content), now=READ_AT).most_bytes
 
 
 @pytest.mark.parametrize("kept", [4, 12, 200])

@@ -210,7 +210,7 @@ async def test_from_remote_write_to_costs(cluster: Cluster) -> None:
         usage=cluster.reader,
     )
     book = RowBook(sources, cluster.clock)
-    assert 1 == await book.look()
+    assert 1 == await book.recalculate_changed_months()
     query = CostQuery(
         since=datetime.fromtimestamp(DAY, UTC),
         until=datetime.fromtimestamp(DAY + DAY_S, UTC),
@@ -223,6 +223,6 @@ async def test_from_remote_write_to_costs(cluster: Cluster) -> None:
     assert row.cost == "0.3"
     await cluster.send((120, 60.0))
     cluster.clock.move(3600)
-    assert 1 == await book.look()
+    assert 1 == await book.recalculate_changed_months()
     [row] = await ledger.costs(query)
     assert "0.6" == row.cost

@@ -73,11 +73,11 @@ async def test_limits_are_read_and_listed(serve: Serve, litellm: tuple[LiteLLM, 
     money = serving.app.services.operators.money
     assert money.enforcer_reader is not None
     assert money.enforcer_auditor is not None
-    await money.enforcer_reader().read("eu")
+    await money.enforcer_reader().read_enforcer("eu")
     [status] = await money.enforcer_reader().statuses()
     assert ("", 1) == (status.state.reason, status.limits)
     assert {"GET"} == enforcer.methods
-    [audit] = await money.enforcer_auditor().look()
+    [audit] = await money.enforcer_auditor().audit_limits()
     assert ("ci", "2", "3.5", "day") == (
         audit.limit.name, audit.limit.limit, audit.limit.spent, audit.limit.window,
     )  # fmt: skip
@@ -94,7 +94,7 @@ async def test_a_refused_key_is_no_secret_of_the_state(
     serving = await serve(config=settings)
     money = serving.app.services.operators.money
     assert money.enforcer_reader is not None
-    await money.enforcer_reader().read("eu")
+    await money.enforcer_reader().read_enforcer("eu")
     [status] = await money.enforcer_reader().statuses()
     tried = await enforcer_problems(settings)
     for text in (status.state.reason, tried["eu"], caplog.text):

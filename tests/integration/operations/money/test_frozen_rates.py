@@ -305,7 +305,7 @@ async def divide_again(server: OperatorServer) -> int:
     sources = StatementSources(
         ledger=storage.ledger, log=storage.log, prices=PriceBook.load, statements=server.registry.statements
     )
-    return await Biller(sources, server.clock).make(CalendarMonth.at(BEGIN))
+    return await Biller(sources, server.clock).recalculate_month(CalendarMonth.at(BEGIN))
 
 
 def rate_by(server: OperatorServer, section: CurrencySettings) -> None:

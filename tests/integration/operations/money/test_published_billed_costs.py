@@ -43,7 +43,7 @@ async def billed_reader(serve: Serve) -> Reader:
     money = read.money
     await money.require_registry().statements.put(statement, actor=Actor("ada@example.com", "command"))
     assert money.biller is not None
-    assert 1 == await money.biller().look()
+    assert 1 == await money.biller().recalculate_changed_months()
     return read
 
 

@@ -61,7 +61,7 @@ async def filled(server: OperatorServer, *, has_units: bool) -> None:
     money = server.services.money
     await money.ledger.catch_up(server.services.spool.log)
     assert money.biller is not None
-    assert await money.biller().look()
+    assert await money.biller().recalculate_changed_months()
     await make_inspector(server.services).inspect()
 
 
