@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gateway.core.fields import build_answer
 from gateway.http.lists import Filter, List, MemoryRows, Sort
@@ -236,8 +237,22 @@ class LakeRepairReport(msgspec.Struct, kw_only=True):
     ]
 
 
-class OneRepair(msgspec.Struct, kw_only=True):
-    repair: Annotated[LakeRepairReport, words("The result of the repair.")]
+class LakeRecountReport(msgspec.Struct, kw_only=True):
+    differs: Annotated[dict[str, str], words("The deliveries that differ from the log, by manifest.")]
+    editions: Annotated[list[str], words("All editions of the route.")]
+    compared: Annotated[int, words("The number of deliveries whose records are in the log.")]
+    after: Annotated[int | None, words("Send this as `after` to continue; null at the end.")]
+
+
+class RepairLakeAnswer(msgspec.Struct, kw_only=True):
+    repair: Annotated[
+        LakeRepairReport | UnsetType,
+        words("The result of the repair."),
+        example({"destination": "lake", "dry_run": False, "put": [], "lost": {}}),
+    ] = UNSET
+    recount: Annotated[
+        LakeRecountReport | UnsetType, words("The deliveries compared with the log, if the body has `after`.")
+    ] = UNSET
 
 
 @call(
@@ -429,7 +444,13 @@ class Repair(RequestBody):
     after: int | None = None
 
 
-@call("POST", "/lake-repairs", OPERATE_SPOOL, "Write missing files of a data lake again", answers=OneRepair)
+@call(
+    "POST",
+    "/lake-repairs",
+    OPERATE_SPOOL,
+    "Write missing files of a data lake again",
+    answers=RepairLakeAnswer,
+)
 async def repair_lake(request: OperatorRequest[SpoolServices, Repair]) -> Result:
     """
     Write missing files again, as far as the log still has their records. `lost` lists the files that cannot
