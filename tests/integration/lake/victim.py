@@ -126,10 +126,10 @@ async def main(data: Path, wanted: str, settings: dict[str, Any]) -> None:
             victim.die("settled")
             victim.is_second = True
 
-        deliveries.mark = victim.before(deliveries.mark, "mark")
+        deliveries.store_mark = victim.before(deliveries.store_mark, "mark")
         deliveries.settle = settled
         for store in _stores():
-            store.create = victim.creating(store.create)
+            store.create_object = victim.creating(store.create_object)
         exporter.new_delivery_files = victim.making(formats.new_delivery_files)  # type: ignore[attr-defined]
         exporter.store_manifest = victim.before(exporter.store_manifest, "size")
         async with house.forwarding(**settings):
