@@ -250,9 +250,9 @@ async def adopt_until(directory: Path, steps: Steps) -> bool:
     async with opened(directory / "data") as house:
         storage = house.storage
         adoption = LakeAdoption(
-            store=steps.of(FolderStore(directory / "lake"), "create"),
+            store=steps.of(FolderStore(directory / "lake"), "create_object"),
             landings=storage.small.open_table(LANDINGS),
-            deliveries=steps.of(storage.deliveries, "due", "settle", "retry"),
+            deliveries=steps.of(storage.deliveries, "take_due_delivery", "settle", "retry"),
             log=steps.of(storage.log, "append"),
             reports=storage.partial_reports,
             clock=house.clock,
