@@ -30,7 +30,7 @@ def composed(
     """
     kinds = {row.documented_path: kind for row in rows if (kind := _answer_type(row))}
     for row in rows:
-        for method in row.operations:
+        for method in row.operation_ids_by_method:
             name = f"{method} {row.documented_path}"
             # a deletion has the fields of its resource
             kind = _answer_type(row) or kinds.get(row.documented_path)

@@ -30,7 +30,7 @@ from gateway.intake.price_updates import (
     REPLACE,
     Listed,
     MergeDecision,
-    has_hours,
+    has_hourly_prices,
     merge_cards,
 )
 from gateway.intake.rate_cards import litellm, names
@@ -93,7 +93,7 @@ class PriceSources:
         row = row_in_force_or_first(listed.found, self.noon_ns, STANDARD)
         ours = None if row is None else _price(row)
         is_borrowed = row is not None and not listed.is_own
-        if is_borrowed and names.card_maker(name.rpartition("/")[2]) not in _CLOSED:
+        if is_borrowed and names.card_name_of_maker(name.rpartition("/")[2]) not in _CLOSED:
             return MergeDecision(REPLACE, self.day)
         if ours == theirs:
             return MergeDecision(FILL, self.day)
@@ -101,7 +101,7 @@ class PriceSources:
             return MergeDecision(KEEP, self.day)
         if row is None:
             return MergeDecision(NEWER, self.day)
-        if listed.found is not None and has_hours(listed.found):
+        if listed.found is not None and has_hourly_prices(listed.found):
             return MergeDecision(KEEP, self.day)
         if seller == "aws" and ours is not None and ours[0] and theirs[0]:
             if name.startswith(_GEOGRAPHIES):

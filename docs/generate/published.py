@@ -186,7 +186,7 @@ def _row(category: str, scope: str, operation: str) -> PublishedRow:
 
 
 def _operations(address: Address) -> Iterator[str]:
-    return (f"{method} {address.documented_path}" for method in address.operations)
+    return (f"{method} {address.documented_path}" for method in address.operation_ids_by_method)
 
 
 def _free_lines() -> Iterator[str]:

@@ -114,7 +114,7 @@ def compared_calls() -> Sequence[ComparedCall]:
     there = {
         f"{method} {address.documented_path}": address
         for address in FOR_SENDERS
-        for method in address.operations
+        for method in address.operation_ids_by_method
     }
     return [_compared(name, there[name], published) for name, published in PUBLISHED_CALLS.items()]
 

@@ -26,9 +26,9 @@ from gateway.intake.rate_cards.card import (
     Price,
     Seller,
     Tier,
-    directions_apart,
+    directions_priced_by_kind,
     encode_card,
-    is_sound,
+    is_audio_model,
 )
 from spool.meters import METERS, MODALITIES
 from spool.processing import MODES
@@ -87,12 +87,12 @@ def _model(model: Any) -> Model:
     standard = list(_standard(history))
     priced = {name for row in history for name, value in vars(row.prices).items() if value is not None}
     unknown: dict[str, Decimal | None] = (
-        _NO_SOUND_PRICES if is_sound(model.id) and priced.isdisjoint(_SOUND_PRICES) else {}
+        _NO_SOUND_PRICES if is_audio_model(model.id) and priced.isdisjoint(_SOUND_PRICES) else {}
     )
     return Model(
         id=model.id,
         match=_clause(model.match),
-        apart=directions_apart(model.id, {_MEDIA[name] for name in priced if name in _MEDIA}),
+        apart=directions_priced_by_kind(model.id, {_MEDIA[name] for name in priced if name in _MEDIA}),
         prices=tuple(
             _price(amounts, unknown, since=since, hours=hours, mode=mode)
             for amounts, since, hours, mode in _applied(

@@ -312,11 +312,11 @@ def main() -> None:
 
 def load_config_or_exit(config: Path | None, flags: dict[str, Any] | None = None) -> Config:
     """Load the configuration. If it has problems, print one line for each and exit with code 2."""
-    from gateway.configuration.reader import load
+    from gateway.configuration.reader import load_config
     from gateway.configuration.sections import ConfigError
 
     try:
-        return load(config, flags=flags)
+        return load_config(config, flags=flags)
     except ConfigError as error:
         for problem in error.problems:
             click.echo(f"tollhouse: {replace_unprintable(problem)}", err=True)

@@ -26,7 +26,7 @@ from gateway.cli import fail
 from gateway.cli.agent_settings import flags_with_data_directory, load_agent_config
 from gateway.cli.serve import describe_stop, run_app_until_stopped
 from gateway.configuration.local_operator import system_user
-from gateway.configuration.reader import load
+from gateway.configuration.reader import load_config
 from gateway.configuration.sections import Config, ConfigError
 from gateway.configuration.values import is_loopback, split_address
 from gateway.devices.agent.activity import ActivityRecorder
@@ -76,7 +76,7 @@ def run_agent(file: Path | None, data: Path | None, flags: Mapping[str, Any], *,
         fail("; ".join(problems), 2)
 
     def reload_config() -> Config:
-        reread_config = load(file, flags=flags_with_data_directory(file, data, flags))
+        reread_config = load_config(file, flags=flags_with_data_directory(file, data, flags))
         problems = list(_config_problems(reread_config))
         if problems:
             raise ConfigError(problems)

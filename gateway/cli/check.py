@@ -28,7 +28,7 @@ from exporters.service.unit_cost import STREAM as UNIT_COST
 from gateway.cli import config_option, load_config_or_exit
 from gateway.cli.data_directory import require_data_directory
 from gateway.cli.output import readable_value
-from gateway.configuration.certificates import certificate_ends, certificate_troubles
+from gateway.configuration.certificates import certificate_troubles, read_certificate_ends
 from gateway.configuration.problems import config_warnings
 from gateway.configuration.secret_file import SecretFile
 from gateway.configuration.sections import Config, ConfigError, SourceSettings
@@ -80,7 +80,7 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     problems = list(configured_file_problems(settings))
     server = asyncio.run(fetch_server_state(settings))
     problems += server.problems
-    certificates = certificate_troubles(certificate_ends(settings), now=SystemClock().now())
+    certificates = certificate_troubles(read_certificate_ends(settings), now=SystemClock().now())
     problems += [each.text for each in certificates if each.severity == CRITICAL]
     streams, destinations = asyncio.run(try_receivers(settings, server.stopped, send=send))
     problems += stopped_routes_not_listed(server.stopped, streams, destinations)
@@ -204,9 +204,9 @@ async def enforcer_problems(config: Config) -> Mapping[str, str]:
     """Return by name of each enforcer why its limits cannot be read, or "" if its key works."""
     if not config.enforcers:
         return {}
-    from gateway.service.assembly.enforcers import tried_keys
+    from gateway.service.assembly.enforcers import key_problems
 
-    return await tried_keys(config, SystemClock())
+    return await key_problems(config, SystemClock())
 
 
 async def oidc_provider_problem(config: Config) -> str:
@@ -242,9 +242,9 @@ async def missing_for_mcp_clients(config: Config) -> Sequence[str]:
     """
     if not config.mcp.oauth.resource:
         return ()
-    from gateway.people.authentication.oidc.provider import missing_for_clients
+    from gateway.people.authentication.oidc.provider import missing_client_features
 
-    return await missing_for_clients(config.oidc, clock=SystemClock())
+    return await missing_client_features(config.oidc, clock=SystemClock())
 
 
 def configured_file_problems(config: Config) -> Iterator[str]:

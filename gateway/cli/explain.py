@@ -27,7 +27,7 @@ from gateway.core.errors import BadPayload, Refusal
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
-from gateway.intake.reasons import field_reasons, price_lines
+from gateway.intake.reasons import field_reasons, price_line_fields
 from gateway.intake.shadows import Shadows
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise import any_format
@@ -182,8 +182,8 @@ async def explain_payload(
             shadows=shadows,
             counters=counters,
         )
-        await intake.take(outcome, Bearer(name="explain", scopes=frozenset(), labels={}))
-        await counters.release(everything=True)
+        await intake.store(outcome, Bearer(name="explain", scopes=frozenset(), labels={}))
+        await counters.release_due(everything=True)
         below = log.closed_below(outcome.topic)
         entries = await log.read(outcome.topic, 1, below - 1)
         books = (await log.books()).topics.get(outcome.topic, {})
@@ -216,7 +216,7 @@ def _add_reasons(
         reasons_by_id.setdefault(record.id, why)
     for row, stored_record in zip(result["records"], records, strict=True):
         row["why"] = {**field_reasons(stored_record, book), **reasons_by_id.get(stored_record.id, {})}
-        lines = price_lines(stored_record, book)
+        lines = price_line_fields(stored_record, book)
         if lines:
             row["price_lines"] = lines
     for row in result["ignored"]:

@@ -43,10 +43,10 @@ def _open_connection_to_server(config: Config) -> http.client.HTTPConnection:
     Connect to the operator listener if it has its own address, because that listener requires
     no client certificate.
     """
-    from gateway.http.listening.listener import operator_listen, uses_tls
+    from gateway.http.listening.listener import operator_listen_address, uses_tls
 
     server = config.server
-    operator_address = operator_listen(server)
+    operator_address = operator_listen_address(server)
     host, port = split_address(operator_address or server.listen)
     host = ANY.get(host, host)
     if uses_tls(server, operator_address) if operator_address else server.tls_cert_file:

@@ -21,12 +21,12 @@ import click
 from gateway.cli import config_option, data_option, fail, load_config_or_exit
 from gateway.cli.strangers import foreign_distributions
 from gateway.configuration.local_operator import local_address
-from gateway.configuration.reader import load, setting_origins
+from gateway.configuration.reader import load_config, setting_origins
 from gateway.configuration.sections import Config, ConfigError
 from gateway.http.listening.connections import raise_descriptor_limit
 from gateway.http.listening.sockets import ListeningSockets
 from gateway.monitoring import logs
-from gateway.monitoring.memory import settle_after_start
+from gateway.monitoring.memory import trim_and_freeze_memory
 from gateway.monitoring.service_manager import ServiceManager
 from spool.engines import load_engine
 from spool.errors import OtherSchema, SpoolError, UnfinishedCopy
@@ -88,7 +88,7 @@ def serve(
         _exit_if_start_would_fail(settings)
 
     def reload_config() -> Config:
-        return load(config, flags=flags)
+        return load_config(config, flags=flags)
 
     def origins_of_settings() -> Mapping[str, str]:
         return setting_origins(config, flags=flags)
@@ -159,7 +159,7 @@ async def run_server(
     )
 
     async def announce_server_start() -> None:
-        first_key = await app.first_key() if embedded else None
+        first_key = await app.create_first_key() if embedded else None
         # On a terminal a person reads the link. A service manager collects the output, which must hold no
         # secret after the first start.
         is_wanted = shows_link or first_key is not None or sys.stdout.isatty()
@@ -173,7 +173,7 @@ async def _apply_directory(config: Config, directory: Path, services: Services) 
     """Apply the files of a directory. Raises ConfigError with every problem."""
     from gateway.cli.operator.files import read_secrets, read_settings_files
     from gateway.operations.files.applying import How
-    from gateway.operations.files.calls import apply_set, reasons_not_applied
+    from gateway.operations.files.calls import apply_and_activate, reasons_not_applied
 
     try:
         files = read_settings_files(directory)
@@ -181,7 +181,7 @@ async def _apply_directory(config: Config, directory: Path, services: Services) 
     except (OSError, ValueError) as error:
         raise ConfigError([f"{directory}: {error}"]) from error
     actor = Actor(local_address(config), "tollhouse serve")
-    outcome = await apply_set(services.operators, files, how, actor=actor)
+    outcome = await apply_and_activate(services.operators, files, how, actor=actor)
     if not outcome.is_valid:
         raise ConfigError(reasons_not_applied(outcome))
     extra = {"action": "files_applied", "set": outcome.set, "changes": len(outcome.changes)}
@@ -203,7 +203,7 @@ async def run_app_until_stopped(
 
     def request_stop() -> None:  # a second signal during a stop has no further effect
         asked_to_stop.set()
-        app.abandon()
+        app.stop_waiting_for_space()
 
     reload = _Reload(app, manager)
     _handle_signals(loop, request_stop, reload.request_reload)
@@ -211,22 +211,22 @@ async def run_app_until_stopped(
         threading.Thread(
             target=_stop_when_stdin_ends, args=(loop, request_stop), daemon=True, name="stdin"
         ).start()
-    starting = asyncio.create_task(manager.start(), name="starting")
+    starting = asyncio.create_task(manager.request_more_start_time(), name="starting")
     try:
         await app.start()
     except StartAbandoned:
         return 0
     finally:
         starting.cancel()
-    settle_after_start()
-    watch = asyncio.create_task(manager.watch(app.services.status.health.live), name="watchdog")
+    trim_and_freeze_memory()
+    watch = asyncio.create_task(manager.feed_watchdog(app.services.status.health.is_live), name="watchdog")
     try:
         await announce()
-        manager.tell("READY=1")
+        manager.send_state("READY=1")
         reload.allow_reloads()
         return await _wait_until_stopped(app, asked_to_stop)
     finally:
-        manager.tell("STOPPING=1")
+        manager.send_state("STOPPING=1")
         with exit_if_block_exceeds(loop):
             await app.stop()
         watch.cancel()
@@ -257,8 +257,8 @@ def _stop_when_stdin_ends(loop: asyncio.AbstractEventLoop, stop: Callable[[], No
 
 async def _wait_until_stopped(app: App, asked_to_stop: asyncio.Event) -> int:
     signalled = asyncio.create_task(asked_to_stop.wait())
-    handed_over = asyncio.create_task(app.handed_over())
-    died = asyncio.create_task(app.failure())
+    handed_over = asyncio.create_task(app.wait_for_handover())
+    died = asyncio.create_task(app.wait_for_failure())
     done, waiting = await asyncio.wait({signalled, handed_over, died}, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
         task.cancel()
@@ -295,13 +295,13 @@ class _Reload:
     async def _reload_until_current(self) -> None:
         while self._again:
             self._again = False
-            self._manager.reloading()
+            self._manager.announce_reload()
             try:
                 with suppress(ConfigError):  # the reload has already logged why the configuration is invalid
                     await self._app.reload(SIGHUP)
             except SpoolError as error:
                 _log.error("configuration not reloaded: %s", error, extra={"action": "reload_failed"})
-            self._manager.tell("READY=1")
+            self._manager.send_state("READY=1")
 
 
 def _announce_start(app: App, first_key: str | None, link: str | None) -> None:

@@ -16,7 +16,7 @@ from gateway.cli import config_option, fail, fail_because, load_config_or_exit
 from gateway.cli.data_directory import require_data_directory, require_named_data_directory
 from gateway.cli.output import show_fields, show_json
 from gateway.configuration.sections import Config
-from gateway.configuration.values import format_quantity, read_quantity
+from gateway.configuration.values import format_quantity, parse_quantity
 from spool.clock import SystemClock
 from spool.engines import SQLITE, load_engine
 from spool.errors import SpoolError
@@ -266,7 +266,7 @@ def _parse_shared_setting(change: str) -> tuple[str, float]:
         fail(f"{name} is not a setting that nodes share; use one of {', '.join(SHARED)}", 2)
     kind = _KINDS[name]
     value = float(text) if kind is int and text.isdecimal() and text.isascii() else None
-    value = value if kind is int else read_quantity(kind, text)
+    value = value if kind is int else parse_quantity(kind, text)
     least = next(field.metadata["setting"].least for field in fields(SpoolSettings) if field.name == name)
     if value is None or value < (least or 0):
         fail(

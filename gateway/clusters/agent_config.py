@@ -45,7 +45,7 @@ def hash_config(config: Mapping[str, Any]) -> str | None:
     return sha256(text.encode()).hexdigest()[:16] if config else None
 
 
-def reported_version(text: str) -> str | None:
+def parse_reported_version(text: str) -> str | None:
     """
     Return the version that an agent reports as running, or None if it reports the word `none`. Raises Invalid
     for any other text.
@@ -57,7 +57,7 @@ def reported_version(text: str) -> str | None:
     return text
 
 
-def reported_failure(text: str) -> str:
+def check_reported_failure(text: str) -> str:
     """
     Return the reason why an agent could not apply a version. Raises Invalid if it is too long or not printable.
     """
@@ -103,14 +103,14 @@ def _check_duration(where: str, value: object) -> None:
 def _check_patterns(where: str, value: object) -> None:
     is_list = isinstance(value, list) and len(value) <= _MOST_PATTERNS
     if not is_list or not all(
-        isinstance(pattern, str) and 0 < len(pattern) <= _LONGEST for pattern in _list_items(value)
+        isinstance(pattern, str) and 0 < len(pattern) <= _LONGEST for pattern in _list_or_empty(value)
     ):
         raise Invalid(
             f"{where} must be a list of at most {_MOST_PATTERNS} texts of at most {_LONGEST} characters"
         )
 
 
-def _list_items(value: object) -> Sequence[object]:
+def _list_or_empty(value: object) -> Sequence[object]:
     return value if isinstance(value, list) else ()
 
 
@@ -120,13 +120,13 @@ def _check_level(where: str, value: object) -> None:
 
 
 def _object_checker(*names: str) -> Callable[[str, object], None]:
-    def check(where: str, value: object) -> None:
+    def check_object(where: str, value: object) -> None:
         if not isinstance(value, dict):
             raise Invalid(f"{where} must be an object with the fields {', '.join(names)}")
         for name, inner in value.items():
             _check_field(name, inner, dict.fromkeys(names, _check_patterns), where)
 
-    return check
+    return check_object
 
 
 FIELDS: Mapping[str, Callable[[str, object], None]] = {
@@ -159,7 +159,7 @@ def chart_values(config: Mapping[str, Any]) -> dict[str, Any]:
         for path in paths if name in config else ():
             _set_at_path(values, path, config[name])
     if "labels" in config:
-        _put_labels(values, config["labels"])
+        _set_label_values(values, config["labels"])
     return values
 
 
@@ -168,7 +168,7 @@ def fields_without_value(config: Mapping[str, Any]) -> list[str]:
     return sorted(name for name in config if name not in _PATHS and name != "labels")
 
 
-def _put_labels(values: dict[str, Any], labels: Mapping[str, list[str]]) -> None:
+def _set_label_values(values: dict[str, Any], labels: Mapping[str, list[str]]) -> None:
     """
     Set the chart values for labels. The chart has one list of patterns for all kinds, and a switch for each kind.
     """

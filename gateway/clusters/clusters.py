@@ -68,17 +68,17 @@ class Clusters:
         self._settings = settings
         self.table.max = settings.max
 
-    def run_config(self, cluster: Cluster) -> RunConfig | None:
+    def running_config(self, cluster: Cluster) -> RunConfig | None:
         """
         Return the configuration that the cluster's agent last reported, or None if it has reported none.
         """
         return None if self._configs is None else self._configs.find(cluster.id)
 
-    def clusters_not_applied(self) -> Sequence[UnappliedConfig]:
+    def unapplied_configs(self) -> Sequence[UnappliedConfig]:
         """Return the enabled clusters that do not run their wanted configuration."""
         unapplied = []
         for cluster in self.table.all():
-            run = self.run_config(cluster)
+            run = self.running_config(cluster)
             state = config_state(hash_config(cluster.config), run)
             if cluster.enabled and state not in (NONE, APPLIED):
                 reported_at = run.since if run is not None and state != PENDING else 0.0
@@ -87,7 +87,7 @@ class Clusters:
                 unapplied.append(UnappliedConfig(cluster=cluster, state=state, since=since, problem=problem))
         return unapplied
 
-    async def report_config(self, cluster: Cluster, *, applied: str | None, failed: str) -> None:
+    async def store_config_report(self, cluster: Cluster, *, applied: str | None, failed: str) -> None:
         """Store the configuration that a cluster's agent runs. Do nothing while the registry is damaged."""
         if self._configs is not None:
             wanted_version = hash_config(cluster.config)
@@ -96,12 +96,12 @@ class Clusters:
                 cluster.id, applied=applied, failed=failed, wanted=wanted_version, there=cluster_ids
             )
 
-    def last_seen(self, cluster: Cluster) -> float:
+    def last_data_at(self, cluster: Cluster) -> float:
         """Return the time at which the cluster or its device last sent data."""
         device = self._reporting_device(cluster)
         return cluster.last_seen if device is None else max(cluster.last_seen, device.last_seen)
 
-    def is_silent(self, cluster: Cluster) -> bool:
+    def is_offline(self, cluster: Cluster) -> bool:
         """Return whether a cluster is offline: three reports are missing, and no device reports for it."""
         # no report could arrive before this gateway started
         quiet_since = max(cluster.last_seen, self._devices.listening_since)
@@ -113,20 +113,20 @@ class Clusters:
         link = self._devices.machine_state(device).link
         return link == OFFLINE or (device.last_heartbeat is None and link != ONLINE)
 
-    def silent(self) -> Sequence[Cluster]:
+    def offline_clusters(self) -> Sequence[Cluster]:
         """
         Return the enabled clusters that are offline, with the time at which they or their device last sent data.
         """
-        silent = (cluster for cluster in self.table.all() if cluster.enabled and self.is_silent(cluster))
-        return [replace(cluster, last_seen=self.last_seen(cluster)) for cluster in silent]
+        silent = (cluster for cluster in self.table.all() if cluster.enabled and self.is_offline(cluster))
+        return [replace(cluster, last_seen=self.last_data_at(cluster)) for cluster in silent]
 
-    def counts(self) -> Mapping[str, int]:
+    def count_by_state(self) -> Mapping[str, int]:
         """Count the clusters that report, are offline or are disabled."""
         disabled = sum(not cluster.enabled for cluster in self.table.all())
-        silent = len(self.silent())
+        silent = len(self.offline_clusters())
         return {HEARD: len(self.table) - silent - disabled, SILENT: silent, DISABLED: disabled}
 
-    async def follow(self, device: Device, bearer: Bearer) -> None:
+    async def store_device_cluster(self, device: Device, bearer: Bearer) -> None:
         """
         Store the facts that a device reports about its cluster. Do nothing if the device reports for no cluster.
 
@@ -146,7 +146,7 @@ class Clusters:
             return
         await self._store_report(reported, bearer)
 
-    async def hear(self, account: str, region: str, name: str, bearer: Bearer) -> None:
+    async def record_data_from_cluster(self, account: str, region: str, name: str, bearer: Bearer) -> None:
         """
         Record that a cluster sends data. Raises Refusal 403 if the cluster is disabled.
 

@@ -46,7 +46,7 @@ class FoundConfig:
     has_workload: bool
 
     @property
-    def content(self) -> str | None:
+    def content_version(self) -> str | None:
         """
         Return the version of the ConfigMap's content. Invalid content gets a version that differs from
         every wanted one.
@@ -60,19 +60,19 @@ class FoundConfig:
         return sha256(self.text.encode()).hexdigest()[:16]
 
     @property
-    def is_own(self) -> bool:
+    def is_unchanged_by_others(self) -> bool:
         """Return False if another program or person changed the ConfigMap."""
-        return self.content == self.written
+        return self.content_version == self.written
 
     @property
-    def running(self) -> str | None:
-        return self.started if self.has_workload and self.is_own else self.content
+    def running_version(self) -> str | None:
+        return self.started if self.has_workload and self.is_unchanged_by_others else self.content_version
 
 
 class ConfigSource(Protocol):
     """The place where a cluster's wanted configuration is set."""
 
-    def ask(self, *, applied: str, failed: str = "") -> GivenConfig:
+    def report_and_fetch(self, *, applied: str, failed: str = "") -> GivenConfig:
         """
         Report the running version, or why the wanted version cannot run. Return the wanted configuration.
         """
@@ -84,35 +84,39 @@ class ConfigTarget(Protocol):
     The ConfigMap and the workload to which a configuration is applied. Raises JobProblem if the cluster refuses.
     """
 
-    def read(self) -> FoundConfig: ...
+    def read_config(self) -> FoundConfig: ...
 
-    def write(self, given: GivenConfig) -> None: ...
+    def write_config(self, given: GivenConfig) -> None: ...
 
-    def restart(self, version: str | None) -> None: ...
+    def restart_workload(self, version: str | None) -> None: ...
 
 
-def run_round(source: ConfigSource, target: ConfigTarget, *, restores: bool) -> tuple[str, str | None]:
+def apply_wanted_config(
+    source: ConfigSource, target: ConfigTarget, *, restores: bool
+) -> tuple[str, str | None]:
     """
     Apply the wanted configuration. Return the action, and the version that now runs.
 
     If another program or person changed the ConfigMap, the job reports the change. The change stays until the
     wanted version changes, unless `restores` is set. A JobProblem is reported and then raised.
     """
-    in_cluster = target.read()
-    wanted_config = source.ask(applied=in_cluster.running or NONE)
-    if wanted_config.version == in_cluster.running:
-        return SAME, in_cluster.running
-    if not in_cluster.is_own and in_cluster.written == wanted_config.version and not restores:
-        return DRIFT, in_cluster.running
+    in_cluster = target.read_config()
+    wanted_config = source.report_and_fetch(applied=in_cluster.running_version or NONE)
+    if wanted_config.version == in_cluster.running_version:
+        return SAME, in_cluster.running_version
+    if not in_cluster.is_unchanged_by_others and in_cluster.written == wanted_config.version and not restores:
+        return DRIFT, in_cluster.running_version
     try:
-        if in_cluster.content != wanted_config.version:
-            target.write(wanted_config)
+        if in_cluster.content_version != wanted_config.version:
+            target.write_config(wanted_config)
         if in_cluster.has_workload:
-            target.restart(wanted_config.version)
+            target.restart_workload(wanted_config.version)
     except JobProblem as problem:
-        source.ask(applied=in_cluster.running or NONE, failed=_one_printable_line(str(problem)))
+        source.report_and_fetch(
+            applied=in_cluster.running_version or NONE, failed=_one_printable_line(str(problem))
+        )
         raise
-    source.ask(applied=wanted_config.version or NONE)
+    source.report_and_fetch(applied=wanted_config.version or NONE)
     return WRITTEN, wanted_config.version
 
 

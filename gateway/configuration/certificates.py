@@ -41,7 +41,9 @@ class CertificateTrouble:
         return f"{self.title}. {self.seen}"
 
 
-def certificate_ends(config: Config, in_use: Mapping[str, bytes] | None = None) -> Sequence[CertificateEnd]:
+def read_certificate_ends(
+    config: Config, in_use: Mapping[str, bytes] | None = None
+) -> Sequence[CertificateEnd]:
     """
     Read all certificates of a configuration. `in_use` has the PEM text of those that a running server has loaded, by
     setting, because it keeps them until the changed files are valid.

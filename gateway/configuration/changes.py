@@ -60,7 +60,7 @@ def compare_configs(running: Config, new: Config) -> ConfigChange:
     for name, _, _, value in all_settings(new):
         if value == values[name]:
             continue
-        if _is_live(name, running.server, new.server):
+        if _can_apply_live(name, running.server, new.server):
             changed.append(name)
         else:
             needs_restart.append(name)
@@ -70,7 +70,7 @@ def compare_configs(running: Config, new: Config) -> ConfigChange:
     )
 
 
-def _is_live(name: str, running: ServerSettings, new: ServerSettings) -> bool:
+def _can_apply_live(name: str, running: ServerSettings, new: ServerSettings) -> bool:
     section, _, setting = name.partition(".")
     # a reload can apply another certificate file, but cannot switch TLS or client certificates on or off
     if setting in _TLS_FILES:
@@ -91,13 +91,13 @@ def digest_settings(config: Config, *, prices: str, secret: bytes) -> Mapping[st
     Hash each shared setting under its name, keyed with the installation's `secret`. Equal values have equal hashes.
     """
     keyed = hmac.new(derive_secret(secret, "digests of settings"), digestmod=blake2b)
-    values = {name: value for name, _, _, value in all_settings(config) if is_shared(name)}
+    values = {name: value for name, _, _, value in all_settings(config) if is_shared_setting(name)}
     return {
         name: _hash_setting(keyed.copy(), name, value) for name, value in {**values, PRICES: prices}.items()
     }
 
 
-def is_shared(name: str) -> bool:
+def is_shared_setting(name: str) -> bool:
     """Return whether a setting must be the same on all gateways."""
     if name in SHARED_SETTINGS:
         return True

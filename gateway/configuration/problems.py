@@ -15,7 +15,7 @@ from exporters.notifications import catalogue as notifications
 from exporters.problems import problems_of_choice, problems_of_url
 from exporters.service import paths
 from gateway.configuration import assistants
-from gateway.configuration.sections import WORKS_COUNCIL, Config, names_some
+from gateway.configuration.sections import WORKS_COUNCIL, Config, has_literal_text
 from spool import engines
 from spool.ledger.queries import DIMENSIONS as LEDGER_DIMENSIONS
 from spool.settings import POSTGRES
@@ -24,23 +24,23 @@ from spool.settings import POSTGRES
 def config_problems(config: Config) -> Iterator[str]:
     """Yield every reason why this configuration cannot run, in the order of the sections."""
     for field in fields(config):
-        yield from _own_problems(field.name, getattr(config, field.name))
+        yield from _nested_problems(field.name, getattr(config, field.name))
         if field.name in _MORE:
             yield from _MORE[field.name](config)
 
 
-def _own_problems(at: str, value: Any) -> Iterator[str]:
+def _nested_problems(at: str, value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         for name, item in value.items():
-            yield from _own_problems(f"{at}.{name}", item)
+            yield from _nested_problems(f"{at}.{name}", item)
     elif isinstance(value, tuple):
         for index, item in enumerate(value):
-            yield from _own_problems(f"{at}[{index}]", item)
+            yield from _nested_problems(f"{at}[{index}]", item)
     elif is_dataclass(value):
         if hasattr(value, "problems"):
             yield from value.problems(at)
         for field in fields(value):
-            yield from _own_problems(f"{at}.{field.name}", getattr(value, field.name))
+            yield from _nested_problems(f"{at}.{field.name}", getattr(value, field.name))
 
 
 def missing_settings(config: Config, given: Mapping[str, Any]) -> Iterator[str]:
@@ -118,20 +118,20 @@ def config_warnings(config: Config) -> Iterator[str]:
             "server.trusted_proxies is empty, so all people behind the proxy share one limit on "
             "sign-in attempts; list the addresses of the proxy"
         )
-    if not all(map(names_some, server.chain_keys)):
+    if not all(map(has_literal_text, server.chain_keys)):
         yield (
             'server.chain_keys has "*", so anybody with a key that may send can set the key, user '
             "and team of records, as another Tollhouse does; list the keys of your gateways instead, "
             "or leave it empty"
         )
-    if config.privacy.works_council and (weaker := list(_weaker_than_works_council(config))):
+    if config.privacy.works_council and (weaker := list(_settings_below_works_council(config))):
         yield (
             f"{', '.join(weaker)}: set to show more of people than privacy.works_council does by default; remove the "
             "line, or agree on it with the works council"
         )
 
 
-def _weaker_than_works_council(config: Config) -> Iterator[str]:
+def _settings_below_works_council(config: Config) -> Iterator[str]:
     if config.privacy.emails == "keep":
         yield "privacy.emails"
     if config.privacy.min_group < WORKS_COUNCIL["privacy.min_group"]:

@@ -22,11 +22,11 @@ from exporters.problems import problems_of_choice
 from gateway.configuration.problems import config_problems as problems_of
 from gateway.configuration.problems import missing_settings
 from gateway.configuration.sections import WORKS_COUNCIL, Config, ConfigError, setting_types
-from gateway.configuration.values import format_quantity, read_quantity
+from gateway.configuration.values import format_quantity, parse_quantity
 from spool.settings import Duration, Setting, Size
 
 
-def load(
+def load_config(
     path: Path | None = None, *, env: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
 ) -> Config:
     """
@@ -37,8 +37,8 @@ def load(
     """
     problems: list[str] = []
     tree = _read_toml(path)
-    _overlay_all(tree, env, flags, problems)
-    for name, value in _changed_defaults(tree).items():
+    _overlay_environment_and_flags(tree, env, flags, problems)
+    for name, value in _works_council_defaults(tree).items():
         _set_nested(tree, name.split("."), value, name, problems)
     config: Config = _parse_section(Config, tree, "", (path.parent if path else Path()).absolute(), problems)
     problems += [*problems_of(config), *missing_settings(config, tree)]
@@ -47,7 +47,7 @@ def load(
     return config
 
 
-def _overlay_all(
+def _overlay_environment_and_flags(
     tree: dict[str, Any], env: Mapping[str, str] | None, flags: Mapping[str, Any] | None, problems: list[str]
 ) -> None:
     for name, names, text in _setting_variables(env):
@@ -57,7 +57,7 @@ def _overlay_all(
             _set_nested(tree, name.split("."), value, name, problems)
 
 
-def _changed_defaults(tree: Mapping[str, Any]) -> Mapping[str, Any]:
+def _works_council_defaults(tree: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings that are not set and have another default because of `privacy.works_council`."""
     sections = {name: section for name, section in tree.items() if isinstance(section, dict)}
     if _convert_scalar(bool, sections.get("privacy", {}).get("works_council", False), Path()) is not True:
@@ -92,9 +92,9 @@ def setting_origins(
     for _, names, _ in _setting_variables(env):
         origins_by_name |= dict.fromkeys((names[0], ".".join(names[:2])), ENVIRONMENT)
     origins_by_name |= {name: FLAG for name, value in (flags or {}).items() if value is not None}
-    _overlay_all(tree, env, flags, [])
+    _overlay_environment_and_flags(tree, env, flags, [])
     council = origins_by_name.get("privacy.works_council", "")
-    return origins_by_name | dict.fromkeys(_changed_defaults(tree), council)
+    return origins_by_name | dict.fromkeys(_works_council_defaults(tree), council)
 
 
 def _read_toml(path: Path | None) -> dict[str, Any]:
@@ -225,7 +225,7 @@ def _convert_scalar(kind: Any, value: Any, base: Path) -> Any:
     if isinstance(value, bool):
         return _BAD
     if kind in (Size, Duration):
-        quantity = read_quantity(kind, str(value))
+        quantity = parse_quantity(kind, str(value))
         if quantity is None:
             return _BAD
         return int(quantity) if kind is Size else quantity

@@ -272,9 +272,9 @@ class ServerSettings:
     def problems(self, _: str) -> Iterator[str]:
         for name in LISTENING:
             address = getattr(self, name.partition(".")[2])
-            if (address or name == "server.listen") and not _is_address(address):
+            if (address or name == "server.listen") and not _is_host_and_port(address):
                 yield f'{name} must be HOST:PORT, such as "127.0.0.1:4318"'
-        if _is_public(self.operator_listen) and not (self.tls_cert_file or self.operator_plaintext):
+        if _is_public_address(self.operator_listen) and not (self.tls_cert_file or self.operator_plaintext):
             yield (
                 "server.operator_listen is public, so passwords, sessions and /metrics would be sent "
                 "unencrypted; set server.tls_cert_file and server.tls_key_file, or "
@@ -572,7 +572,7 @@ class PriceOverride:
                 yield f"{at}.meters.{name} is not a meter; docs/meters.md lists the meters"
         if self.tier and self.tier not in PRICED_TIERS:
             yield f"{at}.tier must be one of {', '.join(PRICED_TIERS)}"
-        if self.since and not _is_day(self.since):
+        if self.since and not _is_iso_day(self.since):
             yield f'{at}.since must be a day such as "2026-11-20"'
 
 
@@ -618,9 +618,9 @@ class CurrencyRate:
     def problems(self, at: str) -> Iterator[str]:
         if self.usd is None or not self.usd.is_finite() or self.usd <= 0:
             yield f"{at}.usd is required: the number of dollars per unit, more than 0"
-        if not _is_foreign(self.currency):
+        if not _needs_conversion(self.currency):
             yield f'{at}.currency must be the code of a currency other than USD, such as "EUR"'
-        if self.since and not _is_day(self.since):
+        if self.since and not _is_iso_day(self.since):
             yield f'{at}.since must be a day such as "2026-11-20"'
 
 
@@ -1424,7 +1424,7 @@ class Config:
     publish: tuple[Publication, ...] = setting((), "")
     log: LoggingSettings = setting(LoggingSettings(), "")
 
-    def most(self, limit: str) -> int:
+    def limit_value(self, limit: str) -> int:
         """Return the value of a limit by the name of its setting, such as `views.max`."""
         section, _, name = limit.partition(".")
         return int(getattr(getattr(self, section), name))
@@ -1473,22 +1473,22 @@ def setting_types(section: type) -> Mapping[str, Any]:
     return get_type_hints(section, include_extras=True)
 
 
-def names_some(pattern: str) -> bool:
+def has_literal_text(pattern: str) -> bool:
     return bool(pattern.strip("*?"))
 
 
-def _is_foreign(code: str) -> bool:
+def _needs_conversion(code: str) -> bool:
     """Return whether amounts in this currency must be converted."""
     from spool.currencies import DECIMALS  # imported late, because most configurations name no currency
 
     return code in DECIMALS and code != "USD"
 
 
-def _is_public(address: str) -> bool:
-    return _is_address(address) and not is_loopback(split_address(address)[0])
+def _is_public_address(address: str) -> bool:
+    return _is_host_and_port(address) and not is_loopback(split_address(address)[0])
 
 
-def _is_day(text: str) -> bool:
+def _is_iso_day(text: str) -> bool:
     try:
         return date.fromisoformat(text).isoformat() == text
     except ValueError:
@@ -1512,6 +1512,6 @@ def _may_hold_key(header: str) -> bool:
     )
 
 
-def _is_address(text: str) -> bool:
+def _is_host_and_port(text: str) -> bool:
     host, _, port = text.rpartition(":")
     return bool(host) and port.isdecimal() and int(port) < 65536

@@ -35,7 +35,7 @@ _WHOLE: Final[Mapping[Any, Mapping[str, float]]] = {
 }
 
 
-def read_quantity(kind: Any, text: str) -> float | None:
+def parse_quantity(kind: Any, text: str) -> float | None:
     """Return the bytes of a Size or the seconds of a Duration, or None if the text is malformed."""
     match = re.fullmatch(QUANTITY, text)
     unit = UNITS[kind].get(match[2].lower()) if match else None

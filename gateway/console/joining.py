@@ -32,7 +32,7 @@ Graph = Mapping[str, Collection[str]]
 def join_modules(modules: Mapping[str, str], sources: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Return each file and its source map by path. `modules` have the lines of their `sources`, without comments."""
     graph = imports_by_module(modules)
-    parts = _divide_into_files(graph, _loaded_later(modules))
+    parts = _divide_into_files(graph, _lazy_module_paths(modules))
     home = {module: path for path, inside in parts.items() for module in inside}
     found = {}
     for path, inside in parts.items():
@@ -67,19 +67,19 @@ def modules_in_import_order(graph: Graph, first: Iterable[str], apart: Collectio
     """Return these modules and those that they import, each after its imports. Imports `apart` are left out."""
     found: dict[str, None] = {}
 
-    def visit(path: str) -> None:
+    def add_with_imports(path: str) -> None:
         if path not in found:
             for module in graph[path]:
                 if module not in apart:
-                    visit(module)
+                    add_with_imports(module)
             found[path] = None
 
     for path in first:
-        visit(path)
+        add_with_imports(path)
     return list(found)
 
 
-def _loaded_later(modules: Mapping[str, str]) -> list[str]:
+def _lazy_module_paths(modules: Mapping[str, str]) -> list[str]:
     return sorted(
         {_resolve_path(path, name) for path, text in modules.items() for name in _LOADED_LATER.findall(text)}
     )
@@ -117,16 +117,16 @@ def _module_as_function(module: str, text: str, up: str) -> tuple[list[str], lis
     """
     returned: dict[str, str] = {}
 
-    def listed(found: re.Match[str]) -> str:
+    def rewrite_export_list(found: re.Match[str]) -> str:
         source = f"{_variable_name(_resolve_path(module, found[2]))}." if found[2] else ""
         returned.update({outer: source + inner for inner, outer in _parse_name_pairs(found[1])})
         return ""
 
-    def exported(found: re.Match[str]) -> str:
+    def rewrite_export(found: re.Match[str]) -> str:
         returned[found[2] or "default"] = found[2] or "$default"
         return found[1] if found[2] else "const $default = function"
 
-    def used(found: re.Match[str]) -> str:
+    def rewrite_import(found: re.Match[str]) -> str:
         names = found[1] if found[1].startswith("{") else f"default as {found[1]}"
         return (
             f"const {_object_literal(_parse_name_pairs(names.strip('{}')))} = "
@@ -134,7 +134,7 @@ def _module_as_function(module: str, text: str, up: str) -> tuple[list[str], lis
         )
 
     text = _LOADED_LATER.sub(lambda found: f'import("{up}{_resolve_path(module, found[1])}")', text)
-    body = _EXPORT.sub(exported, _EXPORTS.sub(listed, _IMPORT.sub(used, text)))
+    body = _EXPORT.sub(rewrite_export, _EXPORTS.sub(rewrite_export_list, _IMPORT.sub(rewrite_import, text)))
     lines = f"const {_variable_name(module)} = (() => {{{body}".removesuffix("\n").split("\n")
     return [*lines, f"return {_object_literal(returned.items())};}})();"], list(returned)
 

@@ -61,13 +61,13 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Asset:
-    """A file of the console. `packed` is the body as gzip, with the same bytes in every process."""
+    """A file of the console. `gzipped_body` is the body as gzip, with the same bytes in every process."""
 
     body: bytes
     media: str
 
     @cached_property
-    def packed(self) -> bytes:
+    def gzipped_body(self) -> bytes:
         return gzip.compress(self.body, mtime=0)
 
 
@@ -97,7 +97,7 @@ def load_console() -> Console:
 @cache
 def stripped_modules() -> dict[str, str]:
     """Return the text of each module without comments and indentation, by its path."""
-    return {path: _strip_own_text(path, text) for path, text in _module_sources().items()}
+    return {path: _minify_own_text(path, text) for path, text in _module_sources().items()}
 
 
 def _module_sources() -> dict[str, str]:
@@ -109,13 +109,13 @@ def _find_assets(folder: Path) -> Iterator[tuple[str, Asset]]:
         media = _MEDIA.get(path.suffix)
         if media is not None:
             name = path.relative_to(folder).as_posix()
-            yield name, Asset(_strip_own_text(name, path.read_text()).encode(), media)
+            yield name, Asset(_minify_own_text(name, path.read_text()).encode(), media)
     for name, (body, source_map) in join_modules(stripped_modules(), _module_sources()).items():
         yield name, Asset(body.encode(), "text/javascript")
         yield f"{name}.map", Asset(source_map.encode(), "application/json")
 
 
-def _strip_own_text(path: str, text: str) -> str:
+def _minify_own_text(path: str, text: str) -> str:
     if not path.endswith(_OWN) or path.startswith(_VENDOR):
         return text
     return _INDENTATION.sub("", _strip_comments(text))
@@ -126,20 +126,20 @@ def _strip_comments(text: str) -> str:
     return _END_COMMENT.sub("", alone)
 
 
-async def index(_: web.Request) -> web.Response:
+async def serve_index(_: web.Request) -> web.Response:
     """Return the page. Browsers must not cache it, so a new release is visible at once."""
     headers = {**_HEADERS, "Cache-Control": "no-store"}
     return web.Response(body=load_console().index, content_type="text/html", charset="utf-8", headers=headers)
 
 
-async def demo_index(_: web.Request) -> web.Response:
+async def serve_demo_index(_: web.Request) -> web.Response:
     """Return the page of the demo month. It uses the same files from one folder deeper."""
     headers = {**_HEADERS, "Cache-Control": "no-store"}
     body = load_console().index.replace(b'"files/', b'"../files/')
     return web.Response(body=body, content_type="text/html", charset="utf-8", headers=headers)
 
 
-async def without_slash(_: web.Request) -> web.Response:
+async def redirect_to_slash(_: web.Request) -> web.Response:
     """
     Redirect to the address with a slash, which the page's relative file addresses need. The redirect is
     relative as well, because a proxy may add a path in front.
@@ -148,7 +148,7 @@ async def without_slash(_: web.Request) -> web.Response:
     return web.Response(status=308, headers={"Location": location})
 
 
-async def file(request: web.Request) -> web.Response:
+async def serve_file(request: web.Request) -> web.Response:
     """
     Return a file of the page. Browsers may cache it for ever, because its path changes with its content.
     Returns 404 for a file of another release.
@@ -163,5 +163,5 @@ async def file(request: web.Request) -> web.Response:
     headers = {**_HEADERS, "Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
     body = found.body
     if "gzip" in request.headers.get("Accept-Encoding", ""):
-        headers["Content-Encoding"], body = "gzip", found.packed
+        headers["Content-Encoding"], body = "gzip", found.gzipped_body
     return web.Response(body=body, content_type=found.media, charset="utf-8", headers=headers)

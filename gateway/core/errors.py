@@ -40,7 +40,7 @@ class BadPayload(Refusal):
         super().__init__(400, "bad_payload", message)
 
 
-def nothing_here() -> Refusal:
+def not_found_refusal() -> Refusal:
     return Refusal(404, "not_found", "There is nothing at this address.")
 
 

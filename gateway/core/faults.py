@@ -49,7 +49,7 @@ class Faults:
     def found(self) -> Sequence[Fault]:
         return self._found
 
-    def check(self) -> None:
+    def raise_if_any(self) -> None:
         if self._found:
             raise InvalidDefinition(self._found)
 

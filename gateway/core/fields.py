@@ -40,7 +40,7 @@ KEPT_IN_SECONDS: Mapping[str, Any] = {
 }
 
 
-def struct_of_change(
+def change_struct(
     new: type[msgspec.Struct],
     about: str = _WITH_VERSION,
     *,
@@ -58,7 +58,7 @@ def struct_of_change(
         fields.append(("version", Annotated[str | None, _READ_VERSION], None))
     for field in msgspec.structs.fields(new):
         if field.name not in once:
-            kind = _copy_notes(field.type, (types or {}).get(field.name, field.type))
+            kind = _with_annotations_of(field.type, (types or {}).get(field.name, field.type))
             fields.append((field.name, kind | UnsetType, UNSET))
     name = f"{_resource_noun(new)}Changes"
     return msgspec.defstruct(
@@ -86,7 +86,7 @@ def item_struct(
         for field in msgspec.structs.fields(new)
         if field.name not in without
     }
-    replaced = {name: _copy_notes(fields.get(name), kind) for name, kind in (types or {}).items()}
+    replaced = {name: _with_annotations_of(fields.get(name), kind) for name, kind in (types or {}).items()}
     members = {**({"id": id_type} if has_id else {}), **fields, **replaced, **answered}
     item = noun.replace("_", " ")
     return _answer_struct(
@@ -108,7 +108,7 @@ def _with_default_example(field: msgspec.structs.FieldInfo) -> Any:
     return Annotated[field.type, example(msgspec.json.decode(msgspec.json.encode(default)))]
 
 
-def _copy_notes(declared: Any, kind: Any) -> Any:
+def _with_annotations_of(declared: Any, kind: Any) -> Any:
     if get_origin(kind) is Annotated or get_origin(declared) is not Annotated:
         return kind
     return Annotated[(kind, *get_args(declared)[1:])]

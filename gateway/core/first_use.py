@@ -27,15 +27,15 @@ async def import_in_thread(name: str) -> ModuleType:
         return module
     for _ in range(TRIES - 1):
         try:
-            return await asyncio.to_thread(import_here, name)
+            return await asyncio.to_thread(import_blocking, name)
         except (OSError, ImportError):
             # Python remembers a folder that could not be listed as empty, so forget that before the retry
             invalidate_caches()
             await asyncio.sleep(PAUSE_S)
-    return await asyncio.to_thread(import_here, name)
+    return await asyncio.to_thread(import_blocking, name)
 
 
-def import_here(name: str) -> ModuleType:
+def import_blocking(name: str) -> ModuleType:
     """
     Import a module. This may wait for imports by other threads, so code on the event loop calls this function
     only where it cannot await.

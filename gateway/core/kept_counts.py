@@ -24,7 +24,7 @@ class DayCounter(Protocol[T]):
     @property
     def today(self) -> int: ...
 
-    def take(self) -> Mapping[int, T]: ...
+    def take_counts(self) -> Mapping[int, T]: ...
 
     def put_back(self, counts_by_day: Mapping[int, T], /) -> None:
         """Add counts back that could not be stored."""
@@ -48,8 +48,8 @@ class KeptCounts(ABC, Generic[T]):
     async def store(self, counts_by_day: Mapping[int, T]) -> None:
         """Raises SpoolError."""
 
-    async def keep(self) -> None:
-        if counts_by_day := self.counter.take():
+    async def store_pending(self) -> None:
+        if counts_by_day := self.counter.take_counts():
             try:
                 await self.store(counts_by_day)
             except SpoolError:
@@ -60,13 +60,13 @@ class KeptCounts(ABC, Generic[T]):
         try:
             while True:
                 await asyncio.sleep(KEEP_EVERY_S)
-                await self._try_to_keep()
+                await self._try_to_store()
         finally:
-            await self._try_to_keep()
+            await self._try_to_store()
 
-    async def _try_to_keep(self) -> None:
+    async def _try_to_store(self) -> None:
         try:
-            await self.keep()
+            await self.store_pending()
         except SpoolError as error:
             message = "counts of %s could not be stored and are retried: %s"
             _log.warning(message, self.name, error, extra={"action": self.action})

@@ -25,7 +25,7 @@ _BUFFER_BYTES: Final = 64 * 1024  # bytes per piece of a column
 
 
 def main(what: str, most: int, most_rows: int, longest: int) -> int:
-    _bound_memory()
+    _limit_memory()
     try:
         import pyarrow
         import pyarrow.parquet
@@ -64,7 +64,7 @@ def _file_rows(file: Any) -> Iterator[list[str | None]]:
             yield [cell_text(cell) for cell in cells]
 
 
-def _bound_memory() -> None:
+def _limit_memory() -> None:
     try:
         import resource
 

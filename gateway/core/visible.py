@@ -41,21 +41,21 @@ class Visible:
     view_of: Callable[[str], View | None]  # by id
     limits: Sequence[str] = ()
 
-    def view(self, view: View | None) -> bool:
+    def can_see_view(self, view: View | None) -> bool:
         return self.is_whole or (view is not None and self.contains(view.include, view.exclude))
 
-    def budget(self, budget: OfView) -> bool:
+    def can_see_budget(self, budget: OfView) -> bool:
         """
         Return whether a budget is visible. One with amounts that belong to no call needs access to all calls.
         """
         if budget.arranged:
             return self.is_whole
-        return self.named(budget.view_id)
+        return self.can_see_view_id(budget.view_id)
 
-    def named(self, view_id: str) -> bool:
-        return self.view(self.view_of(view_id))
+    def can_see_view_id(self, view_id: str) -> bool:
+        return self.can_see_view(self.view_of(view_id))
 
-    def insight(self, insight: Insight) -> bool:
+    def can_see_insight(self, insight: Insight) -> bool:
         """
         Return whether an insight is visible. One that a person wrote does not name its calls, so it needs
         access to all calls.
@@ -63,13 +63,13 @@ class Visible:
         about = insight.decoded_concerns
         return self.is_whole or (about is not None and self.contains(about.include, about.exclude))
 
-    def recommendation(self, recommendation: Recommendation) -> bool:
+    def can_see_recommendation(self, recommendation: Recommendation) -> bool:
         about = recommendation.saving.concerns
         return self.is_whole or (
             bool(about) and self.contains({name: (value,) for name, value in about.items()}, {})
         )
 
-    def realized(self, recommendation: Recommendation) -> bool:
+    def can_see_realized_saving(self, recommendation: Recommendation) -> bool:
         """Return whether the measured saving is visible. It covers the calls of all models."""
         about = recommendation.saving.measured_by
         return self.is_whole or self.contains({name: (value,) for name, value in about.items()}, {})
@@ -92,7 +92,7 @@ class Visible:
 EVERYTHING = Visible(True, lambda include, exclude: True, lambda id: None)
 
 
-def check_usable(dimensions: Collection[str], view: View) -> View:
+def check_view_usable(dimensions: Collection[str], view: View) -> View:
     """Return the view. Raises Refusal 400 if it is broken."""
     reason = view.broken_reason(dimensions)
     if reason:

@@ -66,7 +66,7 @@ def _build_document(events: Iterator[yaml.Event], faults: Faults, places: Places
             continue
         if not isinstance(event, yaml.NodeEvent):
             continue
-        _check_plain(event)
+        _refuse_anchors_and_tags(event)
         is_key = bool(open_nodes) and isinstance(open_nodes[-1][0], dict) and keys[-1] is None
         if is_key:
             if not isinstance(event, yaml.ScalarEvent):
@@ -126,7 +126,7 @@ def _new_node(event: yaml.NodeEvent, plain: type[str]) -> Node:
     return None if is_plain and event.value in _NULLS else (plain if is_plain else str)(event.value)
 
 
-def _check_plain(event: yaml.NodeEvent) -> None:
+def _refuse_anchors_and_tags(event: yaml.NodeEvent) -> None:
     tag = event.tag if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) else None
     if event.anchor is not None:
         raise _unreadable_yaml(

@@ -30,7 +30,7 @@ from gateway.devices.fleet.matching import NOBODY, ExpectedMachines, serial_of_d
 from gateway.devices.machine_state import WORDS, Evidence, MachineState, MachineStates, QuietDevices
 from gateway.devices.reports import DeviceReport, has_other_fingerprint, is_from_device
 from gateway.devices.words import DeviceWords, WordNumbers, WordTurn
-from gateway.people.authentication.access import ended_token, missing_scope_refusal
+from gateway.people.authentication.access import ended_token_refusal, missing_scope_refusal
 from gateway.people.authentication.bearer import Bearer
 from spool.clock import Clock, elapsed_s
 from spool.devices.device import (
@@ -302,7 +302,7 @@ class DeviceLifecycle:
             return None
         token = self._tokens.find(bearer.token)
         if token is None or token.ended_at <= self._clock.now():
-            raise ended_token()
+            raise ended_token_refusal()
         return token
 
     def note_telemetry(self, device: Device, calls: Mapping[str, float], bearer: Bearer) -> None:

@@ -23,7 +23,7 @@ from gateway.core.schemas import OBJECT, Schema
 from gateway.http import answers
 from gateway.http.answers import JSON
 from gateway.http.lists import List
-from gateway.http.requests import AddressHandler, Result, check_json, named_body
+from gateway.http.requests import AddressHandler, Result, body_type, check_json_content_type
 from gateway.people.authentication.bearer import Bearer
 
 Content: TypeAlias = "Mapping[str, type | Schema]"  # type of a body, or schema, by media type
@@ -118,7 +118,7 @@ AS_BEARER = KeyCarriage(bearer_token, (BEARER, KEY))
 IN_PATH = KeyCarriage(lambda request: request.match_info["hook"], ())
 
 
-def plain_error(_: web.Request, error: Refusal, __: float) -> web.Response:
+def plain_error_response(_: web.Request, error: Refusal, __: float) -> web.Response:
     return answers.refusal_response(error)
 
 
@@ -172,7 +172,7 @@ class Address:
     gives: Mapping[int, Content] = field(default_factory=dict)
     errors: Content = field(default_factory=lambda: {JSON: ERROR})
     refusals: tuple[int, ...] = WRITE
-    error_form: ErrorForm = plain_error
+    error_form: ErrorForm = plain_error_response
     # False for lists, which check their own parameters
     checks_query: bool = True
     required: tuple[str, ...] = ()  # query parameters
@@ -196,7 +196,7 @@ class Address:
 
         A handler of several addresses has several rows.
         """
-        body = named_body(handler)
+        body = body_type(handler)
         takes = {JSON: body} if body not in (None, bytes) and not self.takes else self.takes
         row = replace(self, handler=handler, name=self.name or handler.__name__, body=body, takes=takes)
         vars(handler)[_ROWS] = (row, *addresses_of_handler(handler))
@@ -221,14 +221,14 @@ class Address:
         return parameters
 
     @property
-    def note(self) -> str:
+    def documented_note(self) -> str:
         if self.takes_idempotency_key or READING.issuperset(self.methods):
             return ""
         return "The Idempotency-Key header is ignored."
 
     @property
     def documented_refusals(self) -> Mapping[int, str]:
-        meanings = {status: REFUSALS[status] for status in self.given_refusals}
+        meanings = {status: REFUSALS[status] for status in self.refusal_statuses}
         if self.takes_idempotency_key:
             meanings[KEY_REUSED] = (
                 "The Idempotency-Key belongs to another body; nothing of this body was stored"
@@ -236,15 +236,15 @@ class Address:
         return meanings
 
     @property
-    def given_refusals(self) -> Sequence[int]:
+    def refusal_statuses(self) -> Sequence[int]:
         """Add 422 and 429 if the request waits for a turn."""
         return sorted({*self.refusals, 422, 429}) if self.in_turn else self.refusals
 
-    def takes_turn(self, body: object) -> bool:
+    def needs_turn(self, body: object) -> bool:
         return self.in_turn and (self.asks_much is None or self.asks_much(body))
 
     @property
-    def operations(self) -> Mapping[str, str]:
+    def operation_ids_by_method(self) -> Mapping[str, str]:
         first, *other_methods = (method for method in self.methods if method != "HEAD")
         return {first: self.name, **{method: f"{self.name}_by_{method.lower()}" for method in other_methods}}
 
@@ -273,8 +273,8 @@ def key_call(
 ) -> Callable[[Served], Served]:
     """Return the row of a call for key holders: JSON in both directions, and the usual error statuses."""
 
-    def give(handler: Served) -> Served:
-        has_body = named_body(handler) is not None
+    def add_address(handler: Served) -> Served:
+        has_body = body_type(handler) is not None
         row = Address(
             methods=("GET", "HEAD") if method == "GET" else (method,),
             path=path,
@@ -282,7 +282,7 @@ def key_call(
             summary=summary,
             endpoint=endpoint,
             scope=scope,
-            check=check_json if has_body and not may_be_empty else None,
+            check=check_json_content_type if has_body and not may_be_empty else None,
             may_be_empty=may_be_empty,
             gives={200: gives} if gives else {},
             lists=lists,
@@ -294,7 +294,7 @@ def key_call(
         )
         return row(handler)
 
-    return give
+    return add_address
 
 
 def addresses_of_handler(handler: object) -> tuple[Any, ...]:

@@ -36,12 +36,12 @@ async def admit_request(address: Address, request: web.Request, services: Admiss
     bearer = await access.admit_with_current_keys(key, address.scope, address=request.remote or "")
     if bearer is access.local:
         _refuse_browsers(request)
-    access.charge(bearer, requests=1, bytes=0)
+    access.charge_request(bearer, requests=1, bytes=0)
     if address.sole_scope and bearer.scopes != {address.scope}:
         rule = f"A key in a URL must have only the scope {address.scope}"
         raise Refusal(403, "key_too_wide", f"{rule}, because proxies log URLs.")
     device = request.headers.get(DEVICE_ID)
-    return name_device(bearer, device) if device else bearer
+    return with_device_name(bearer, device) if device else bearer
 
 
 def find_credential(address: Address, request: web.Request, services: AdmissionServices) -> str | None:
@@ -60,14 +60,14 @@ def find_key_header(headers: Iterable[tuple[str, object]], names: Collection[str
     return str(found[0]) if found else None
 
 
-def check_still_open(address: Address, request: web.Request, services: AdmissionServices) -> None:
+def recheck_key(address: Address, request: web.Request, services: AdmissionServices) -> None:
     """Reject a key that ended or changed while the body arrived. Raises Refusal 401 or 403."""
     if address.scope is not None:
         key = find_credential(address, request, services)
         services.access.admit(key, address.scope, address=request.remote or "")
 
 
-def name_device(bearer: Bearer, device: str | None) -> Bearer:
+def with_device_name(bearer: Bearer, device: str | None) -> Bearer:
     """Return the bearer with a device's name. A malformed device id is ignored."""
     return replace(bearer, named=device) if device and is_device_id(device) else bearer
 
@@ -111,7 +111,7 @@ SINGLE = frozenset(
 )
 
 
-def check_single(headers: Iterable[tuple[str, object]]) -> None:
+def check_single_headers(headers: Iterable[tuple[str, object]]) -> None:
     """
     Raise Refusal 400 if a header appears twice. Letter case does not matter, and equal values count as well.
     """
@@ -123,7 +123,7 @@ def check_single(headers: Iterable[tuple[str, object]]) -> None:
         raise Refusal(400, "repeated_header", f"Send the header {repeated[0]} once.")
 
 
-def host_name(host: str) -> str:
+def hostname_without_port(host: str) -> str:
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

@@ -99,13 +99,13 @@ async def send_json(
         if first:
             await asyncio.sleep(0)
         first.append(piece)
-        if not _is_whole(first):
+        if not _is_one_piece(first):
             own_headers = {"Content-Type": JSON, **(headers or {})}
-            return await _send(request, chain(first, pieces), status=status, headers=own_headers)
+            return await _send_response(request, chain(first, pieces), status=status, headers=own_headers)
     return bytes_response(b"".join(first), status=status, headers=headers)
 
 
-def _is_whole(pieces: Sequence[bytes]) -> bool:
+def _is_one_piece(pieces: Sequence[bytes]) -> bool:
     return sum(map(len, pieces)) <= SLICE_BYTES
 
 
@@ -118,7 +118,9 @@ async def send_pieces(
     If the reader stalls or a piece cannot be made, the connection is aborted, so the client sees a truncated
     answer.
     """
-    return await _send(request, pieces, status=200, headers={"Content-Type": content_type, **UNCACHED})
+    return await _send_response(
+        request, pieces, status=200, headers={"Content-Type": content_type, **UNCACHED}
+    )
 
 
 async def send_answer(
@@ -133,7 +135,7 @@ async def send_answer(
         return answer
     if isinstance(answer, Pieces):
         own_headers = {"Content-Type": answer.content_type, **answer.headers}
-        return await _send(request, answer.pieces, status=answer.status, headers=own_headers)
+        return await _send_response(request, answer.pieces, status=answer.status, headers=own_headers)
     return await send_json(request, answer, status=status, headers=headers)
 
 
@@ -152,30 +154,30 @@ async def encode_in_thread(
         return answer
     if isinstance(answer, Pieces):
         return replace(answer, pieces=await asyncio.to_thread(list, answer.pieces))
-    if is_small(answer):
+    if can_encode_at_once(answer):
         return bytes_response(orjson.dumps(answer), status=status, headers=headers)
     handed = [answer]
     # The thread must free the answer: a million objects on the event loop would block it for about 50 ms.
     del answer
     pieces = await asyncio.to_thread(lambda: list(json_pieces(handed.pop())))
-    if _is_whole(pieces):
+    if _is_one_piece(pieces):
         return bytes_response(b"".join(pieces), status=status, headers=headers)
     return Pieces(pieces=pieces, content_type=JSON, status=status, headers=headers or {})
 
 
-async def _send(
+async def _send_response(
     request: web.Request, pieces: Iterable[bytes], *, status: int, headers: Mapping[str, str]
 ) -> web.StreamResponse:
     response = web.StreamResponse(status=status, headers=headers)
     await response.prepare(request)
-    async with send_in_pieces(request, response) as send:
+    async with open_piece_sender(request, response) as send:
         for piece in pieces if request.method != "HEAD" else ():
             await send(piece)
     return response
 
 
 @asynccontextmanager
-async def send_in_pieces(
+async def open_piece_sender(
     request: web.Request, response: web.StreamResponse
 ) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
     """
@@ -184,7 +186,7 @@ async def send_in_pieces(
     An error before the first piece is raised. Later, or if the reader stalls, the connection is aborted.
     """
 
-    async def send(piece: bytes) -> None:
+    async def send_piece(piece: bytes) -> None:
         if not response.prepared:
             await response.prepare(request)
         async with asyncio.timeout(SLOW_S):
@@ -192,7 +194,7 @@ async def send_in_pieces(
         await asyncio.sleep(0)  # write() does not yield while the buffer has space
 
     try:
-        yield send
+        yield send_piece
         await response.write_eof()
     except BaseException as error:
         if not response.prepared:
@@ -245,7 +247,7 @@ def otlp_success(rejects: Sequence[Reject], *, member: str, json: bool) -> bytes
         return orjson.dumps(
             {"partialSuccess": {member: str(len(rejects)), "errorMessage": summarize_rejects(rejects)}}
         )
-    return b"\x0a" + _with_length(_encode_status(len(rejects), summarize_rejects(rejects)))
+    return b"\x0a" + _with_length_prefix(_encode_status(len(rejects), summarize_rejects(rejects)))
 
 
 def summarize_rejects(rejects: Sequence[Reject]) -> str:
@@ -261,16 +263,16 @@ def status_details(error: Refusal, code: int) -> bytes:
     if error.retry_after_s is None:
         return status
     duration = b"\x08" + _encode_varint(max(1, error.retry_after_s))
-    retry_info = b"\x0a" + _with_length(duration)
-    any_value = b"\x0a" + _with_length(_RETRY_INFO) + b"\x12" + _with_length(retry_info)
-    return status + b"\x1a" + _with_length(any_value)
+    retry_info = b"\x0a" + _with_length_prefix(duration)
+    any_value = b"\x0a" + _with_length_prefix(_RETRY_INFO) + b"\x12" + _with_length_prefix(retry_info)
+    return status + b"\x1a" + _with_length_prefix(any_value)
 
 
 def _encode_status(number: int, text: str) -> bytes:
-    return b"\x08" + _encode_varint(number) + b"\x12" + _with_length(text.encode())
+    return b"\x08" + _encode_varint(number) + b"\x12" + _with_length_prefix(text.encode())
 
 
-def _with_length(data: bytes) -> bytes:
+def _with_length_prefix(data: bytes) -> bytes:
     return _encode_varint(len(data)) + data
 
 
@@ -294,13 +296,13 @@ def json_pieces(value: object) -> Iterator[bytes]:
     yield bytes(gathered)
 
 
-def is_small(value: object) -> bool:
+def can_encode_at_once(value: object) -> bool:
     """Return whether one call of the encoder is enough for a value."""
     return _estimate_weight(value) <= SLICE_BYTES
 
 
 def _json_parts(value: Any) -> Iterator[bytes]:
-    if not isinstance(value, (dict, list, tuple)) or is_small(value):
+    if not isinstance(value, (dict, list, tuple)) or can_encode_at_once(value):
         yield orjson.dumps(value)
     elif isinstance(value, dict):
         separator = b"{"

@@ -170,7 +170,7 @@ def _content_coding(request: web.Request) -> str:
     return value.strip().lower() if value else ""
 
 
-def check_encoding(request: web.Request, passed: Collection[str] = ()) -> None:
+def check_content_encoding(request: web.Request, passed: Collection[str] = ()) -> None:
     """Raise Refusal 415 unless the coding is supported or in `passed`."""
     if "Content-Encoding" not in request.headers:
         return
@@ -211,7 +211,7 @@ async def _read_within_limit(request: web.Request, share: Share, max_bytes: int,
         body = content.read_nowait(-1)
         if len(body) > max_bytes:
             raise _OverLimit
-        share.take(len(body))
+        share.take_bytes(len(body))
         return (
             body
             if open_inflater is None
@@ -225,7 +225,7 @@ async def _read_within_limit(request: web.Request, share: Share, max_bytes: int,
             content, blocks.add if open_inflater else buffer.write, share, max_bytes, min_rate
         )
     except TimeoutError as error:
-        share.check()
+        share.raise_if_cut()
         large = (
             f". A body of this size must arrive with at least {min_rate} bytes per second "
             "(server.min_upload_rate)"
@@ -234,7 +234,7 @@ async def _read_within_limit(request: web.Request, share: Share, max_bytes: int,
         raise _slow_body_refusal(why) from error
     except (ConnectionError, web.RequestPayloadError) as error:
         raise BadPayload("The body is incomplete: the connection ended early.") from error
-    share.check()
+    share.raise_if_cut()
     return (
         await _inflate_blocks(blocks, open_inflater(), share, max_bytes)
         if open_inflater
@@ -252,24 +252,24 @@ async def forward_body(
     """
     pending = bytearray()
 
-    async def drain(least: int = PIECE) -> None:
+    async def write_pending(least: int = PIECE) -> None:
         if len(pending) >= least:
             piece = bytes(pending)
             pending.clear()
             await write(piece)
-            share.give(len(piece))
+            share.release_bytes(len(piece))
 
     if not request.content.is_eof():
         await _send_continue(request)
     try:
-        await _receive_pieces(request.content, pending.extend, share, sys.maxsize, min_rate, drain)
+        await _receive_pieces(request.content, pending.extend, share, sys.maxsize, min_rate, write_pending)
     except TimeoutError as error:
-        share.check()
+        share.raise_if_cut()
         raise _slow_body_refusal("") from error
     except (ConnectionError, web.RequestPayloadError) as error:
         raise BadPayload("The body is incomplete: the connection ended early.") from error
-    share.check()
-    await drain(1)
+    share.raise_if_cut()
+    await write_pending(1)
 
 
 class _Blocks:
@@ -320,12 +320,12 @@ async def _receive_pieces(
     pace = _Pace(now(), min_rate)
     received = turn = 0
     async with asyncio.timeout(IDLE_S) as limit:
-        with share.upload(partial(end_timeout, limit)):
+        with share.hold_during_upload(partial(expire_timeout, limit)):
             while data := await content.readany():
                 received += len(data)
                 if received > max_bytes:
                     raise _OverLimit
-                share.take(len(data))
+                share.take_bytes(len(data))
                 keep(data)
                 if drain is not None:
                     await drain()
@@ -337,7 +337,7 @@ async def _receive_pieces(
                     await pause_for_others()
 
 
-def end_timeout(limit: asyncio.Timeout) -> None:
+def expire_timeout(limit: asyncio.Timeout) -> None:
     if not limit.expired():
         limit.reschedule(asyncio.get_running_loop().time())
 
@@ -349,13 +349,13 @@ async def _inflate_blocks(blocks: Iterable[bytes], inflater: Inflater, share: Sh
         for piece in inflater.feed(block):
             if buffer.tell() + len(piece) > max_bytes:
                 raise _OverLimit
-            share.take(len(piece))
+            share.take_bytes(len(piece))
             buffer.write(piece)
             turn += len(piece)
             if turn >= TURN:
                 turn = 0
                 await pause_for_others()
-        share.give(len(block))
+        share.release_bytes(len(block))
         # count the input: even a stream of empty members costs time
         if len(block) >= BLOCK:
             await pause_for_others()
@@ -370,7 +370,7 @@ async def inflate_message(message: bytes, share: Share, *, max_bytes: int) -> by
 
     Both forms count in the share. Raises as `read_body` does.
     """
-    share.take(len(message))
+    share.take_bytes(len(message))
     if message.startswith(b"\x1f\x8b"):
         inflater = _Deflated("gzip")
     elif message[:1] == b"x" and _window_bits(message[:2]) == 15:

@@ -19,7 +19,7 @@ class Cors:
     def __bool__(self) -> bool:
         return bool(self._origins)
 
-    def preflight(self, request: web.Request, methods: str) -> web.Response | None:
+    def preflight_response(self, request: web.Request, methods: str) -> web.Response | None:
         """Return None if the origin is not allowed."""
         if request.method != "OPTIONS" or "Access-Control-Request-Method" not in request.headers:
             return None

@@ -20,10 +20,10 @@ from aiohttp import web
 from gateway.core.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
 from gateway.http.address import WHOLE_BYTES, Address
-from gateway.http.admission import NOBODY, admit_request, check_single, check_still_open, find_credential
+from gateway.http.admission import NOBODY, admit_request, check_single_headers, find_credential, recheck_key
 from gateway.http.error_table import delay_refusal_until_durable, refusal_for_error, statuses_to_confirm
-from gateway.http.listening.listener import Connection, begin_work
-from gateway.http.requests import AdmittedRequest, Result, check_parameters, named_holder
+from gateway.http.listening.listener import Connection, wait_for_turn
+from gateway.http.requests import AdmittedRequest, Result, check_parameters, holder_type
 from gateway.http.served import Served
 from gateway.http.viewers import API, MCP, Viewer, record_viewings, viewing_reason
 from gateway.people.authentication.access import KEPT_UNDER
@@ -41,20 +41,20 @@ def build_endpoint(rows: Sequence[Address], services: Served) -> Handler:
     error_form = rows[0].error_form
     guard = rows[0].guard
     row_of = {method: row for row in rows for method in row.methods}
-    holder_of = {row.name: services.of(named_holder(row.handler)) for row in rows}
+    holder_of = {row.name: services.services_of_type(holder_type(row.handler)) for row in rows}
     # HEAD last
     allowed = ", ".join(sorted(row_of, key="HEAD".__eq__))
     receivers = services.receivers
-    count = receivers.metrics.requests
-    receivers.metrics.expect(name, 200)
+    count = receivers.metrics.count_request
+    receivers.metrics.announce_endpoint(name, 200)
 
-    async def enter(request: web.Request, known: _Known | None = None) -> web.StreamResponse:
+    async def handle_request(request: web.Request, known: _Known | None = None) -> web.StreamResponse:
         response: web.StreamResponse
         try:
             with receivers.in_hand:
                 if known is not None:
                     request._match_info = known.match
-                    receivers.access.charge(known.bearer, requests=1, bytes=0)
+                    receivers.access.charge_request(known.bearer, requests=1, bytes=0)
                     response = await _serve_admitted(
                         known.row, request, services, holder_of[known.row.name], known.bearer
                     )
@@ -63,26 +63,26 @@ def build_endpoint(rows: Sequence[Address], services: Served) -> Handler:
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the request boundary
-            response = refuse(request, refusal_for_error(error, endpoint=name))
+            response = log_and_refuse(request, refusal_for_error(error, endpoint=name))
         count(name, response.status)
         if receivers.in_hand.leaving:
             response.force_close()
         return response
 
     async def check_and_serve(request: web.Request) -> web.StreamResponse:
-        check_single(request.headers.items())
+        check_single_headers(request.headers.items())
         if guard is not None:
             guard(request, services)
         row = row_of.get(request.method)
         if row is None:
-            return other_method(request)
+            return answer_other_method(request)
         bearer = await _admit_before_body(row, request, services)
         response = await _serve_admitted(row, request, services, holder_of[row.name], bearer)
         if guard is None and response.status < 300:
-            remember(row, request, bearer)
+            remember_accepted_head(row, request, bearer)
         return response
 
-    def remember(row: Address, request: web.Request, bearer: Bearer) -> None:
+    def remember_accepted_head(row: Address, request: web.Request, bearer: Bearer) -> None:
         """
         Remember the head of an accepted request. Further telemetry with this head skips checks while its key
         is admitted.
@@ -93,22 +93,22 @@ def build_endpoint(rows: Sequence[Address], services: Served) -> Handler:
             or not isinstance(request.protocol, Connection)
         ):
             return
-        key = receivers.access.known(find_credential(row, request, receivers))
+        key = receivers.access.known_key(find_credential(row, request, receivers))
         if key is not None:
-            handle = partial(enter, known=_Known(row, request.match_info, bearer))
-            request.protocol.remember(request, partial(receivers.access.still_admits, key), handle)
+            handle = partial(handle_request, known=_Known(row, request.match_info, bearer))
+            request.protocol.remember_head(request, partial(receivers.access.note_use_if_valid, key), handle)
 
-    def other_method(request: web.Request) -> web.Response:
-        preflight = receivers.cors.preflight(request, allowed)
+    def answer_other_method(request: web.Request) -> web.Response:
+        preflight = receivers.cors.preflight_response(request, allowed)
         if preflight is not None:
             return preflight
         error = Refusal(405, "method_not_allowed", f"This address accepts only {allowed}.")
-        response = refuse(request, error)
+        response = log_and_refuse(request, error)
         response.headers["Allow"] = allowed
         return response
 
-    def refuse(request: web.Request, error: Refusal) -> web.Response:
-        receivers.metrics.refused(error.type)
+    def log_and_refuse(request: web.Request, error: Refusal) -> web.Response:
+        receivers.metrics.count_refusal(error.type)
         _log.log(
             logging.ERROR if error.status == 500 else logging.WARNING,
             "refused a request",
@@ -122,19 +122,19 @@ def build_endpoint(rows: Sequence[Address], services: Served) -> Handler:
         )
         return error_form(request, error, receivers.clock.now())
 
-    return enter
+    return handle_request
 
 
 def build_unguarded_endpoint(row: Address, services: Served) -> Handler:
     """Handle an address without a key that also answers while Tollhouse stops, such as health."""
 
-    holder = services.of(named_holder(row.handler))
+    holder = services.services_of_type(holder_type(row.handler))
     receivers = services.receivers
 
-    async def enter(request: web.Request) -> web.StreamResponse:
-        key_request = services.key_request(request, holder, NOBODY, receivers.inflight.share())
+    async def handle_request(request: web.Request) -> web.StreamResponse:
+        key_request = services.key_request(request, holder, NOBODY, receivers.inflight.new_share())
         try:
-            check_single(request.headers.items())
+            check_single_headers(request.headers.items())
             return await answers.send_answer(request, await row.handler(key_request), status=row.status)
         except asyncio.CancelledError:
             raise
@@ -142,7 +142,7 @@ def build_unguarded_endpoint(row: Address, services: Served) -> Handler:
             refusal = refusal_for_error(error, endpoint=row.name)
             return row.error_form(request, refusal, receivers.clock.now())
 
-    return enter
+    return handle_request
 
 
 class _Known(NamedTuple):
@@ -159,12 +159,12 @@ async def _admit_before_body(row: Address, request: web.Request, services: Serve
     if bearer is None:
         bearer = await admit_request(row, request, receivers)
     else:
-        receivers.access.charge(bearer, requests=1, bytes=0)
-    bodies.check_encoding(request, row.passes)
+        receivers.access.charge_request(bearer, requests=1, bytes=0)
+    bodies.check_content_encoding(request, row.passes)
     if row.check is not None:
         row.check(request)
     if bearer is not NOBODY and isinstance(request.protocol, Connection):
-        receivers.connections.give(request.protocol, bearer.name)
+        receivers.connections.assign_key(request.protocol, bearer.name)
     if row.checks_query and row.lists is None:
         check_parameters(request, (*row.required, *row.optional), row.repeated)
     return bearer
@@ -175,8 +175,8 @@ async def _serve_admitted(
 ) -> web.StreamResponse:
     receivers = services.receivers
     if bearer is not NOBODY:
-        await begin_work(bearer.party)
-    with receivers.inflight.share(bearer.name) as share:
+        await wait_for_turn(bearer.party)
+    with receivers.inflight.new_share(bearer.name) as share:
         admitted = services.key_request(request, holder, bearer, share)
         if row.body is not None:
             max_bytes, setting = _body_limit(row, services)
@@ -186,17 +186,19 @@ async def _serve_admitted(
                 )
             except (Refusal, BadPayload):
                 # a rejected body cost as much as an accepted one
-                receivers.access.count(bearer, bytes=share.held)
+                receivers.access.charge_refused_bytes(bearer, bytes=share.held)
                 raise
             # Telemetry needs a key that was valid at its begin, a change one that is still valid.
             if row.body is not bytes:
-                check_still_open(row, request, receivers)
-            receivers.access.charge(bearer, requests=0, bytes=len(body))
-            admitted.body = body if row.body is bytes else _decode(row, body)
+                recheck_key(row, request, receivers)
+            receivers.access.charge_request(bearer, requests=0, bytes=len(body))
+            admitted.body = body if row.body is bytes else _decode_body(row, body)
             del body  # the handler decides how long it stays in memory
-        if row.in_turn and row.takes_turn(admitted.body):
+        if row.in_turn and row.needs_turn(admitted.body):
             work = partial(_call_handler, row, admitted, services, bearer)
-            return await services.shared.questions.give(bearer.party, request, work, status=row.status)
+            return await services.shared.questions.send_in_turn(
+                bearer.party, request, work, status=row.status
+            )
         answer = await _call_handler(row, admitted, services, bearer)
         if isinstance(answer, web.StreamResponse):
             return answer
@@ -238,7 +240,7 @@ def _body_limit(row: Address, services: Served) -> tuple[int, str]:
     return services.receivers.max_body_bytes, bodies.MAX_BODY
 
 
-def _decode(row: Address, body: bytes) -> object:
+def _decode_body(row: Address, body: bytes) -> object:
     """Raises BadPayload."""
     if row.may_be_empty and not body:
         body = b"{}"

@@ -77,7 +77,7 @@ def refusal_for_error(error: Exception, *, endpoint: str) -> Refusal:
         return error
     if isinstance(error, KeyEnded):
         return key_ended_refusal()
-    row = _find_row(error)
+    row = _row_for_error(error)
     if row is not None:
         message = row.message.format(error=error)
         return Refusal(row.status, row.type, message, retry_after_s=_retry_after_s(error, row))
@@ -92,7 +92,7 @@ def refusal_for_error(error: Exception, *, endpoint: str) -> Refusal:
 
 
 def operator_refusal_for_error(error: SpoolError) -> Refusal:
-    row = _find_row(error)
+    row = _row_for_error(error)
     if row is None:
         return Refusal(500, "failed", str(error))
     type = row.operator_type or row.type
@@ -103,7 +103,7 @@ def _retry_after_s(error: Exception, row: _Row) -> int | None:
     return error.retry_after_s if isinstance(error, SpoolFull) else row.retry_after_s
 
 
-def _find_row(error: Exception) -> _Row | None:
+def _row_for_error(error: Exception) -> _Row | None:
     return next((row for row in _ROWS if isinstance(error, row.error)), None)
 
 

@@ -50,7 +50,7 @@ class EventStreams:
     def count(self) -> int:
         return sum(map(len, self._by_person.values()))
 
-    def end(self) -> None:
+    def end_all(self) -> None:
         self._is_stopping = True
         for ending in chain.from_iterable(self._by_person.values()):
             ending.set()
@@ -64,7 +64,7 @@ class EventStreams:
         clearly more streams, the person's own oldest stream ends. Raises Refusal 503 if the person has no
         stream to end.
         """
-        self._make_room(person)
+        self._end_stream_if_full(person)
         ending = asyncio.Event()
         if self._is_stopping:
             ending.set()
@@ -74,7 +74,7 @@ class EventStreams:
         finally:
             self._remove_stream(person, ending)
 
-    def _make_room(self, person: str) -> None:
+    def _end_stream_if_full(self, person: str) -> None:
         own_count = len(self._by_person.get(person, ()))
         if own_count >= self.per_person:
             self._end_oldest(person)

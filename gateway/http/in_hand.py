@@ -17,7 +17,7 @@ from gateway.http.inflight_bytes import busy_refusal
 
 
 class RequestsInHand:
-    """Entering it after `close` raises Refusal 503."""
+    """Entering it after `close_and_wait` raises Refusal 503."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -39,11 +39,11 @@ class RequestsInHand:
         if not self.count:
             self._empty.set()
 
-    def leave(self) -> None:
+    def mark_leaving(self) -> None:
         self.leaving = True
         self.stopping.set()
 
-    async def close(self, timeout_s: float) -> bool:
+    async def close_and_wait(self, timeout_s: float) -> bool:
         """Return False if requests are pending after `timeout_s`."""
         self.closed = True
         self.stopping.set()
@@ -80,12 +80,12 @@ class ReceivingSlots:
         return self._by_key.total()
 
     @asynccontextmanager
-    async def slot(self, key: str) -> AsyncIterator[None]:
+    async def hold_slot(self, key: str) -> AsyncIterator[None]:
         """Hold a slot. Raises Refusal 503 if none is free in time."""
-        if not self._is_free(key):
+        if not self._has_free_slot(key):
             try:
                 async with asyncio.timeout(self._wait_s), self._given_back:
-                    await self._given_back.wait_for(lambda: self._is_free(key))
+                    await self._given_back.wait_for(lambda: self._has_free_slot(key))
             except TimeoutError as error:
                 raise busy_refusal() from error
         self._by_key[key] += 1
@@ -98,6 +98,6 @@ class ReceivingSlots:
             async with self._given_back:
                 self._given_back.notify_all()
 
-    def _is_free(self, key: str) -> bool:
+    def _has_free_slot(self, key: str) -> bool:
         free = self.limit - self.count
         return self._by_key[key] < free or (self.limit == 1 and free == 1)

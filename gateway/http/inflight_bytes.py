@@ -23,10 +23,10 @@ class Pool:
         self.held = 0
         self.by_key: dict[str, int] = {}
 
-    def of(self, key: str) -> int:
+    def bytes_of_key(self, key: str) -> int:
         return self.by_key.get(key, 0)
 
-    def count(self, key: str, n: int) -> None:
+    def add_bytes(self, key: str, n: int) -> None:
         """Count bytes. A negative `n` releases bytes."""
         self.held += n
         key_bytes = self.by_key.get(key, 0) + n
@@ -47,10 +47,10 @@ class InflightBytes:
         self.uploads: set[Share] = set()  # arriving bodies
 
     @property
-    def held(self) -> int:
+    def held_bytes(self) -> int:
         return self.general.held + self.reserve.held
 
-    def share(self, key: str = "") -> Share:
+    def new_share(self, key: str = "") -> Share:
         return Share(self, key)
 
     def find_or_free_pool(self, share: Share, n: int) -> Pool | None:
@@ -64,18 +64,18 @@ class InflightBytes:
             return general
         if total <= self.small:
             added = n if share.pool is reserve else total
-            if reserve.of(share.key) + added <= reserve.limit - reserve.held - added:
+            if reserve.bytes_of_key(share.key) + added <= reserve.limit - reserve.held - added:
                 return reserve
-        return general if self._make_room(share.key, added) else None
+        return general if self._cut_uploads_for_room(share.key, added) else None
 
-    def _make_room(self, key: str, n: int) -> bool:
+    def _cut_uploads_for_room(self, key: str, n: int) -> bool:
         """
         Cut uploads of keys above their share until `n` bytes are free. Return False, and cut none, if these are too
         few.
         """
         general = self.general
         entitled = general.limit // max(2, len(general.by_key.keys() | {key}))
-        if general.of(key) + n > entitled:
+        if general.bytes_of_key(key) + n > entitled:
             return False
         short = general.held + n - general.limit
         over = {
@@ -94,12 +94,12 @@ class InflightBytes:
         if short > 0:
             return False
         for upload in cut:
-            upload.cut(busy_refusal())
+            upload.cut_off(busy_refusal())
         return True
 
     def cut_uploads(self, reason: Refusal) -> None:
         for upload in list(self.uploads):
-            upload.cut(reason)
+            upload.cut_off(reason)
 
 
 class Share:
@@ -117,7 +117,7 @@ class Share:
     def is_large(self) -> bool:
         return self.held > self._inflight.small
 
-    def take(self, n: int) -> None:
+    def take_bytes(self, n: int) -> None:
         """Take bytes. Raises Refusal 503 without space or after a cut."""
         if self._cut:
             raise self._cut
@@ -125,18 +125,18 @@ class Share:
         if pool is None:
             raise busy_refusal()
         if pool is not self.pool:
-            self.pool.count(self.key, -self.held)
-            pool.count(self.key, self.held)
+            self.pool.add_bytes(self.key, -self.held)
+            pool.add_bytes(self.key, self.held)
             self.pool = pool
-        pool.count(self.key, n)
+        pool.add_bytes(self.key, n)
         self.held += n
 
-    def give(self, n: int) -> None:
-        self.pool.count(self.key, -n)
+    def release_bytes(self, n: int) -> None:
+        self.pool.add_bytes(self.key, -n)
         self.held -= n
 
     @contextmanager
-    def upload(self, end: Callable[[], None]) -> Iterator[None]:
+    def hold_during_upload(self, end: Callable[[], None]) -> Iterator[None]:
         """Hold the bytes of a body that arrives during this block. A cut releases them and calls `end`."""
         self._end_upload = end
         self._inflight.uploads.add(self)
@@ -145,13 +145,13 @@ class Share:
         finally:
             self._inflight.uploads.discard(self)
 
-    def cut(self, reason: Refusal) -> None:
-        """Cut the share. `check` then raises the reason."""
+    def cut_off(self, reason: Refusal) -> None:
+        """Cut the share. `raise_if_cut` then raises the reason."""
         self._cut = reason
-        self.give(self.held)
+        self.release_bytes(self.held)
         self._end_upload()
 
-    def check(self) -> None:
+    def raise_if_cut(self) -> None:
         if self._cut:
             raise self._cut
 
@@ -159,7 +159,7 @@ class Share:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.give(self.held)
+        self.release_bytes(self.held)
 
 
 def busy_refusal() -> Refusal:

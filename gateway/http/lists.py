@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import orjson
 
-from gateway.configuration.values import read_quantity
+from gateway.configuration.values import parse_quantity
 from gateway.core.errors import Refusal
 from gateway.core.schemas import Schema
 from spool.listing import (
@@ -83,11 +83,11 @@ class Filter(Generic[Row]):
     is_single: bool = False
 
     @property
-    def lists_values(self) -> bool:
+    def has_listed_values(self) -> bool:
         return not (self.valid_values or self.is_open or self.holds) and self.type == "string"
 
 
-def yes_no(is_so: Callable[[Row], object]) -> Filter[Row]:
+def yes_no_filter(is_so: Callable[[Row], object]) -> Filter[Row]:
     return Filter(
         values=lambda row: ("true" if is_so(row) else "false",), valid_values=YES_NO, type="boolean"
     )
@@ -234,7 +234,10 @@ class MemoryRows(Generic[Row]):
             position=query.position,
         )
         return replace(
-            page, known=known_values(listed, lambda _: self._rows) if self._known is None else self._known
+            page,
+            known=filter_values_by_field(listed, lambda _: self._rows)
+            if self._known is None
+            else self._known,
         )
 
 
@@ -258,7 +261,7 @@ class StoredRows(Generic[Row]):
             known=tuple(
                 listed_filter.field
                 for listed_filter in listed.filters.values()
-                if listed_filter.field and listed_filter.lists_values
+                if listed_filter.field and listed_filter.has_listed_values
             ),
         )
         page = await self._answer(query)
@@ -268,7 +271,9 @@ class StoredRows(Generic[Row]):
         return replace(page, known=known_by_name)
 
 
-def known_values(listed: List[Row], rows_for: Callable[[str], Iterable[Row]]) -> dict[str, list[str]]:
+def filter_values_by_field(
+    listed: List[Row], rows_for: Callable[[str], Iterable[Row]]
+) -> dict[str, list[str]]:
     """
     Return values by field: none for a field with more than MOST_KNOWN.
 
@@ -276,7 +281,7 @@ def known_values(listed: List[Row], rows_for: Callable[[str], Iterable[Row]]) ->
     """
     known: dict[str, list[str]] = {}
     for name, filter_ in listed.filters.items():
-        if filter_.values is None or filter_.excludes or not filter_.lists_values:
+        if filter_.values is None or filter_.excludes or not filter_.has_listed_values:
             continue
         field_values: set[str] = set()
         for row in rows_for(name):
@@ -318,7 +323,7 @@ def _parse_page_query(listed: List[Any], query: Sequence[tuple[str, str]], secre
         requested.setdefault(name, []).append(text)
     for name in _RESERVED:
         if len(requested.get(name, ())) > 1:
-            raise _given_twice(name)
+            raise _repeated_parameter_refusal(name)
     limit = _parse_limit(requested["limit"][0], listed.max_limit) if "limit" in requested else None
     sort_key = _check_allowed("sort_key", requested.get("sort_key"), tuple(listed.sorts))
     sort_order = _check_allowed("sort_order", requested.get("sort_order"), ORDERS)
@@ -363,7 +368,7 @@ def _ages_to_times(
 
 
 def _age_s(name: str, text: str) -> float:
-    age_s = read_quantity(Duration, text)
+    age_s = parse_quantity(Duration, text)
     if age_s is None:
         raise _invalid_parameter(f"{name} must be a duration such as 12h or 3d")
     return age_s
@@ -388,7 +393,7 @@ def _check_allowed(name: str, values: list[str] | None, allowed: Sequence[str]) 
 def _check_filter(name: str, filter_: Filter[Any], texts: list[str]) -> tuple[str, ...]:
     values = tuple(dict.fromkeys(texts))
     if filter_.is_single and len(values) > 1:
-        raise _given_twice(name)
+        raise _repeated_parameter_refusal(name)
     if filter_.valid_values and not set(values) <= set(filter_.valid_values):
         raise _invalid_parameter(f"{name} must be one of {', '.join(filter_.valid_values)}")
     if filter_.type == "integer" and not all(_is_integer(value) for value in values):
@@ -442,7 +447,7 @@ def _seal_cursor(listed: List[Any], page_query: PageQuery, position: Position, s
         position.inclusive,
     ]
     text = orjson.dumps(state)
-    return urlsafe_b64encode(_sign(text, secret, _SORTED) + text).decode().rstrip("=")
+    return urlsafe_b64encode(_cursor_signature(text, secret, _SORTED) + text).decode().rstrip("=")
 
 
 def _open_cursor(listed: List[Any], cursor: str, secret: bytes) -> PageQuery:
@@ -451,8 +456,8 @@ def _open_cursor(listed: List[Any], cursor: str, secret: bytes) -> PageQuery:
     except ValueError:
         raise _stale_cursor("Tollhouse did not create it") from None
     signature, text = sealed[:_SIGNATURE], sealed[_SIGNATURE:]
-    if not hmac.compare_digest(signature, _sign(text, secret, _SORTED)):
-        if hmac.compare_digest(signature, _sign(text, secret, _SORTED_BEFORE)):
+    if not hmac.compare_digest(signature, _cursor_signature(text, secret, _SORTED)):
+        if hmac.compare_digest(signature, _cursor_signature(text, secret, _SORTED_BEFORE)):
             raise _unusable_cursor(
                 "it was made with an older sort order of texts; start again without a cursor"
             )
@@ -469,7 +474,7 @@ def _open_cursor(listed: List[Any], cursor: str, secret: bytes) -> PageQuery:
     )
 
 
-def _sign(text: bytes, secret: bytes, order: bytes) -> bytes:
+def _cursor_signature(text: bytes, secret: bytes, order: bytes) -> bytes:
     return blake2b(text, key=secret, digest_size=_SIGNATURE, person=order).digest()
 
 
@@ -491,7 +496,7 @@ def _invalid_parameter(message: str) -> Refusal:
     return Refusal(400, "invalid_parameter", message)
 
 
-def _given_twice(name: str) -> Refusal:
+def _repeated_parameter_refusal(name: str) -> Refusal:
     return _invalid_parameter(f"{name} may be given only once")
 
 

@@ -39,7 +39,7 @@ def openapi_document(addresses: Sequence[Address], *, version: str) -> dict[str,
     _, schemas = msgspec.json.schema_components(types, ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
     for address in addresses:
-        for method, name in address.operations.items():
+        for method, name in address.operation_ids_by_method.items():
             paths.setdefault(address.documented_path, {})[method.lower()] = _describe_operation(address, name)
     return {
         "openapi": "3.1.0",
@@ -79,7 +79,7 @@ def _describe_operation(address: Address, name: str) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": name,
         "summary": address.summary,
-        **({"description": address.note} if address.note else {}),
+        **({"description": address.documented_note} if address.documented_note else {}),
         "parameters": list(_describe_parameters(address)),
         "responses": {
             **{str(status): _describe_response("Done", content) for status, content in gives.items()},

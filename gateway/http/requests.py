@@ -42,7 +42,7 @@ class AdmittedRequest(Generic[Body]):
     http: web.Request
     body: Body
 
-    def word(self, name: str) -> str:
+    def path_parameter(self, name: str) -> str:
         return self.http.match_info[name]
 
     def take_body(self) -> Body:
@@ -51,7 +51,9 @@ class AdmittedRequest(Generic[Body]):
         del self.body
         return body
 
-    async def page(self, listed: List[Row], rows: Rows[Row], shared: ListServices) -> Mapping[str, object]:
+    async def read_list_page(
+        self, listed: List[Row], rows: Rows[Row], shared: ListServices
+    ) -> Mapping[str, object]:
         """Return a page of a list. Raises Refusal 400 with the allowed values."""
         query = list(self.http.query.items())
         return await list_envelope(
@@ -64,11 +66,11 @@ class AdmittedRequest(Generic[Body]):
         )
 
 
-def named_holder(handler: Callable[..., object]) -> type[Any]:
+def holder_type(handler: Callable[..., object]) -> type[Any]:
     return _request_type_arguments(handler)[0]
 
 
-def named_body(handler: Callable[..., object]) -> type[Any] | None:
+def body_type(handler: Callable[..., object]) -> type[Any] | None:
     """Return the second type argument, None without a body."""
     body = _request_type_arguments(handler)[1]
     return None if body is NoneType else body
@@ -83,7 +85,7 @@ def _request_type_arguments(handler: Callable[..., object]) -> tuple[type[Any], 
     return get_args(hint)
 
 
-def check_json(request: web.Request) -> None:
+def check_json_content_type(request: web.Request) -> None:
     if request.content_type != JSON:
         raise Refusal(415, "unsupported_media_type", "Send the body as application/json.")
 

@@ -46,7 +46,7 @@ class Served(Protocol):
     @property
     def shared(self) -> AnswerServices: ...
 
-    def of(self, kind: type[Any]) -> Any:
+    def services_of_type(self, kind: type[Any]) -> Any:
         """Raises LookupError."""
 
     def key_request(

@@ -102,7 +102,7 @@ def _run_to_end(job: Generator[None, None, T]) -> T:
         return result
 
 
-async def drive_aside(
+async def run_in_slices(
     make: Callable[[Callable[[int], None]], Generator[None, None, T]],
     take: Callable[[int], None],
     *,
@@ -190,11 +190,11 @@ class Questions:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    async def until_idle(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until no query waits and no answer is in memory."""
         await self._idle.wait()
 
-    async def answer(
+    async def answer_in_turn(
         self, who: str, work: Callable[[], Awaitable[T]], send: Callable[[T], Awaitable[R]]
     ) -> R:
         """
@@ -208,7 +208,7 @@ class Questions:
                 answer = await _run_in_time(work, section)
             return await send(answer)
 
-    async def give(
+    async def send_in_turn(
         self,
         who: str,
         request: web.Request,
@@ -220,25 +220,25 @@ class Questions:
         async def work_and_encode() -> Answer:
             return await encode_in_thread(await work(), status=status, headers=headers)
 
-        async def send(answer: Answer) -> web.StreamResponse:
+        async def send_encoded(answer: Answer) -> web.StreamResponse:
             return await send_answer(request, answer, status=status, headers=headers)
 
-        return await self.answer(who, work_and_encode, send)
+        return await self.answer_in_turn(who, work_and_encode, send_encoded)
 
     @asynccontextmanager
-    async def export(self, who: str) -> AsyncIterator[RunQuery]:
+    async def open_export(self, who: str) -> AsyncIterator[RunQuery]:
         """
         Yield a function that runs a query of an export. `who` has one at a time, because a part of it is in
         memory. Other queries of `who` run between its queries.
         """
 
-        async def run(work: Callable[[], Awaitable[T]]) -> T:
-            return await self.answer(who, work, _return_answer)
+        async def run_query(work: Callable[[], Awaitable[T]]) -> T:
+            return await self.answer_in_turn(who, work, _return_answer)
 
         async with self._hold_turn(f"{EXPORT} of {who}", self._settings()):
-            yield run
+            yield run_query
 
-    async def recount(self, who: str, work: Callable[[], Awaitable[T]]) -> T:
+    async def run_recount(self, who: str, work: Callable[[], Awaitable[T]]) -> T:
         """
         Run one at a time.
 
@@ -271,13 +271,13 @@ class Questions:
 
     @asynccontextmanager
     async def _hold_place(self, section: AnswerSettings) -> AsyncIterator[None]:
-        await _wait_for_turn(self._take_place(section.at_once), section)
+        await _wait_for_turn(self._wait_for_place(section.at_once), section)
         try:
             yield
         finally:
             self._free_place()
 
-    async def _take_place(self, limit: int) -> None:
+    async def _wait_for_place(self, limit: int) -> None:
         if self._working < limit and not self._queue:
             self._working += 1
             return

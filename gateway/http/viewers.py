@@ -58,7 +58,7 @@ def viewing_reason(request: web.Request) -> str:
 async def record_viewings(answer: Awaitable[T], viewer: Viewer, registry: Registry | None) -> T:
     """Return an answer, after the people whose figures it shows are stored."""
 
-    async def save(seen: Seen) -> None:
+    async def store_viewings(seen: Seen) -> None:
         if registry is None or not seen.people:
             return
         viewings = list(_viewings_of_people(seen, viewer, registry.people))
@@ -68,17 +68,17 @@ async def record_viewings(answer: Awaitable[T], viewer: Viewer, registry: Regist
         except SpoolError:
             _log.exception("who looked could not be stored", extra={"action": "viewing_lost"})
 
-    def check(seen: Seen, named: Collection[str]) -> None:
+    def check_reason(seen: Seen, named: Collection[str]) -> None:
         if registry is None or viewer.reason or not viewer.needs_reason or seen.is_own_only:
             return
         own = registry.people.person_identity(viewer.name)
         if not named or any(registry.people.person_identity(name) != own for name in named):
             raise _no_reason_refusal()
 
-    seen = Seen(save, check)
+    seen = Seen(store_viewings, check_reason)
     with collect_viewed_people(seen):
         result = await answer
-    await save(seen)
+    await store_viewings(seen)
     return result
 
 
@@ -87,7 +87,7 @@ def _viewings_of_people(seen: Seen, viewer: Viewer, people: People) -> Iterator[
     if viewer.is_own_only or seen.is_own_only:
         return
     own = people.person_identity(viewer.name)
-    named = {_first_name(people, name) for name in seen.people - _NOBODY if not is_pseudonym(name)}
+    named = {_first_linked_name(people, name) for name in seen.people - _NOBODY if not is_pseudonym(name)}
     if len(named) > MAX_NAMED or any(len(name) > _MAX_NAME for name in named):
         named = {SEVERAL}
     for person in sorted(named):
@@ -102,7 +102,7 @@ def _viewings_of_people(seen: Seen, viewer: Viewer, people: People) -> Iterator[
             )
 
 
-def _first_name(people: People, name: str) -> str:
+def _first_linked_name(people: People, name: str) -> str:
     return next(iter(people.linked_names(name)), people.linked_form(storable_text(name.replace("\0", ""))))
 
 
@@ -118,10 +118,10 @@ def needs_reason(rights: Rights, name: str, registry: Registry | None) -> bool:
     """Return whether a person must state why, to see figures of others while `privacy.min_group` is set."""
     if registry is None or not registry.people.min_group:
         return False
-    return rights.slice.has_every_call or not is_own_only(rights, name, registry.people)
+    return rights.slice.has_every_call or not is_limited_to_self(rights, name, registry.people)
 
 
-def is_own_only(rights: Rights, name: str, people: People) -> bool:
+def is_limited_to_self(rights: Rights, name: str, people: People) -> bool:
     own = {people.person_identity(name)}
 
     def is_own(part: Iterable[RoleFilter]) -> bool:

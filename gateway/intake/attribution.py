@@ -55,7 +55,7 @@ class Attribution:
         self._shadows = frozenset(name for name, source in config.sources.items() if not source.count)
         self._branches = config.work.branch
 
-    def apply(self, record: AiRecord, labels: Labels, device_labels: Labels = NO_LABELS) -> None:
+    def attribute_record(self, record: AiRecord, labels: Labels, device_labels: Labels = NO_LABELS) -> None:
         """Attribute one record. Several records may share one dict of tags, so a change is made in a copy."""
         if (
             record.user == _NOBODY
@@ -71,9 +71,9 @@ class Attribution:
                 _fill_missing(record, rule.set)
         if record.source in self._shadows:
             record.shadow = True
-        self.protect(record)
+        self.protect_names(record)
 
-    def protect(self, record: AiRecord) -> None:
+    def protect_names(self, record: AiRecord) -> None:
         """Apply the settings for names of people. Applying them again changes nothing."""
         if not NAMED.isdisjoint(record.tags):
             record.tags = unify_work_tags(record.tags)
@@ -85,7 +85,7 @@ class Attribution:
         self._protect_emails(record)
         if self._branches != KEEP and BRANCH in record.tags:
             record.tags = self._protected_branch(record.tags)
-        if renaming := self.renaming:
+        if renaming := self.erased_name_renaming:
             rename_person(record, renaming, unknown=NEVER)
 
     def attribute_steps(self, steps: list[SpanStep]) -> list[SpanStep]:
@@ -105,12 +105,12 @@ class Attribution:
         record = Inference(
             id=b"", source="", user=user, team=team, session=session, api_key=api_key, tags=dict(tags)
         )
-        self.apply(record, NO_LABELS)
+        self.attribute_record(record, NO_LABELS)
         values = (record.user, record.team, record.session, record.api_key)
         return GivenValues(*values, tags=tuple(record.tags.items()))
 
     @property
-    def renaming(self) -> Renaming | None:
+    def erased_name_renaming(self) -> Renaming | None:
         """Return how to replace names of erased people in late reports. None if nobody was erased."""
         return self._people.pseudonym if self._persons.erased.keys else None
 
@@ -145,7 +145,7 @@ class Attribution:
         for name in texts.keys() - protected.keys():
             del event.data[name]
         event.data.update(protected)
-        if renaming := self.renaming:
+        if renaming := self.erased_name_renaming:
             rename_person(event, renaming, unknown=NEVER)
 
     def _protected_branch(self, tags: Mapping[str, str]) -> dict[str, str]:

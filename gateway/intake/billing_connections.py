@@ -89,9 +89,9 @@ class BillingConnections:
         if self._configured:
             draft = configured_draft(self._configured)
             await self.table.add_configured(self._configured, draft, actor=CONFIGURATION)
-        await self.forget_deleted()
+        await self.delete_orphaned_rows()
 
-    async def forget_deleted(self) -> None:
+    async def delete_orphaned_rows(self) -> None:
         with_rows = await self.drops.last_drop_at_by_connection()
         existing_ids = await self.table.current_ids()
         for id in with_rows:
@@ -99,7 +99,7 @@ class BillingConnections:
                 async with self._hold_lock(id):
                     await self.drops.delete_connection(id)
 
-    def of(self, registry: Registry) -> BillingConnections:
+    def with_registry(self, registry: Registry) -> BillingConnections:
         drafted = copy(self)
         drafted._registry = registry
         return drafted
@@ -121,7 +121,7 @@ class BillingConnections:
         connection = None if self._registry is None else self._registry.connections.find(id)
         return connection is None or connection.is_enabled
 
-    async def shown(self, *connections: BillingConnection) -> list[ShownConnection]:
+    async def to_shown_connections(self, *connections: BillingConnection) -> list[ShownConnection]:
         newest = await self.drops.last_drop_at_by_connection()
         return [
             ShownConnection(
@@ -137,7 +137,7 @@ class BillingConnections:
         registry = self._registry
         return registry is not None and id != self._configured and id in registry.connections_in_costs.all()
 
-    async def put_in_costs(self, id: str, wanted: bool, *, actor: Actor) -> None:
+    async def set_in_costs(self, id: str, wanted: bool, *, actor: Actor) -> None:
         """
         Include a connection in costs or not. Raises NotAllowed for the one that receives hourly AI cost,
         because the rows of this connection are the cost of calls that are already counted.
@@ -186,7 +186,7 @@ class BillingConnections:
         async with self._hold_lock(id):
             yield self._require_open(id)
 
-    async def check_room(self, drop: BillingDrop) -> None:
+    async def check_limits(self, drop: BillingDrop) -> None:
         """
         Check the limits. Raises Refusal 409 for a limit of the month, 429 for that of all months together.
         """

@@ -65,7 +65,7 @@ class ReportedCalls(msgspec.Struct, eq=False, gc=False):
         return max(_last_time_of_fact(self.times or {}, fact), _last_time_of_fact(self.earlier, fact))
 
     @property
-    def places(self) -> int:
+    def place_count(self) -> int:
         kinds = len(self.times or ()) + len(self.earlier)
         return max(1, -(-kinds // KINDS_PER_PLACE))
 
@@ -91,11 +91,11 @@ class Callers:
         return len(self._queue)
 
     @property
-    def held(self) -> Mapping[str, int]:
+    def places_by_key(self) -> Mapping[str, int]:
         """Return the places by key. An entry takes up one place for each `KINDS_PER_PLACE` kinds."""
         return self._queue.held
 
-    def last(self, caller: str, fact: bytes) -> float:
+    def last_reported_at(self, caller: str, fact: bytes) -> float:
         """Return when a fact was last reported, under any key. -inf if it was not."""
         newest = -inf
         for name in (caller, _fact_entry_name(caller, fact)):
@@ -124,7 +124,7 @@ class Callers:
             times.update(reported)
             entry.at = when
             return ()
-        return self._hear_each(entry, reported, when)
+        return self._note_kinds(entry, reported, when)
 
     def _find_for_key(self, name: str, key: str) -> ReportedCalls | None:
         entry = self.entries.get(name)
@@ -137,17 +137,17 @@ class Callers:
         if when - entry.kept_at >= KEEP_EVERY_S:
             entry.kept_at = when
             if entry.times is not None:
-                places, known = entry.places, {**entry.earlier, **entry.times}
+                places, known = entry.place_count, {**entry.earlier, **entry.times}
                 entry.earlier = {kind: at for kind, at in known.items() if when - at <= KNOWN_S}
                 entry.times = {}
-                self._queue.add_places(entry.key, entry.places - places)
+                self._queue.add_places(entry.key, entry.place_count - places)
         entry.due_at = min(when + PLACED_S, entry.kept_at + KEEP_EVERY_S)
 
     def _move_to_end(self, entry: ReportedCalls, when: float) -> None:
         self._queue.renew_name(entry.name, entry.key)
         entry.placed_at = when
 
-    def _hear_each(
+    def _note_kinds(
         self, entry: ReportedCalls, reported: Mapping[Kind, float], when: float
     ) -> Collection[Kind]:
         if entry.times is None:
@@ -159,7 +159,7 @@ class Callers:
             if entry.kind is not None:
                 (entry.times if entry.at >= entry.kept_at else entry.earlier)[entry.kind] = entry.at
                 entry.kind = None
-        places, times, earlier = entry.places, entry.times, entry.earlier
+        places, times, earlier = entry.place_count, entry.times, entry.earlier
         due, too_many = list[Kind](), list[Kind]()
         for kind in reported:
             if kind in times:
@@ -170,15 +170,15 @@ class Callers:
             else:
                 too_many.append(kind)
         entry.at = max(entry.at, when)
-        if entry.places > places:
-            self._queue.add_places(entry.key, entry.places - places)
+        if entry.place_count > places:
+            self._queue.add_places(entry.key, entry.place_count - places)
             self._make_room()
         for kind in too_many:
-            if self._hear_facts(entry.name, kind, when, entry.key):
+            if self._note_facts(entry.name, kind, when, entry.key):
                 due.append(kind)
         return due
 
-    def _hear_facts(self, caller: str, kind: Kind, when: float, key: str) -> bool:
+    def _note_facts(self, caller: str, kind: Kind, when: float, key: str) -> bool:
         """Note the facts of a report, each under its own name. Return whether one is due for storage."""
         is_due = False
         for fact in split_facts(kind):
@@ -202,7 +202,7 @@ class Callers:
         else:
             times = dict(reported) if len(reported) <= MOST_KINDS else {}
             entry = ReportedCalls(name, key, when, when, when, when + PLACED_S, None, times, _NO_TIMES)
-            places = entry.places
+            places = entry.place_count
         first = self.entries.setdefault(name, entry)
         if first is not entry:
             if first.others is None:
@@ -210,7 +210,7 @@ class Callers:
             first.others[key] = entry
         self._queue.add_name(name, key, places)
         if len(reported) > MOST_KINDS:
-            self._hear_each(entry, reported, when)
+            self._note_kinds(entry, reported, when)
         elif len(self._queue) > self._queue.most:
             self._make_room()
 
@@ -226,7 +226,7 @@ class Callers:
                 self._remove_entry(entry)
                 self.pushed_out += 1
 
-    def forget(self, before: float, most: int) -> int:
+    def forget_callers_before(self, before: float, most: int) -> int:
         forgotten = 0
         for key in list(self._queue.held):
             while forgotten < most and (name := self._queue.oldest_name(key)) is not None:
@@ -250,7 +250,7 @@ class Callers:
             _, following = others.popitem()
             following.others = others or None
             self.entries[entry.name] = following
-        self._queue.remove_name(entry.name, entry.key, entry.places)
+        self._queue.remove_name(entry.name, entry.key, entry.place_count)
 
 
 def _fact_entry_name(caller: str, fact: bytes) -> str:

@@ -40,11 +40,13 @@ class Deposits:
         self._attribution = attribution
         self._amount_of = amount_of
 
-    def has(self, request: RequestNames) -> bool:
+    def has_request(self, request: RequestNames) -> bool:
         """Return whether this process knows the request. Another process may have stored it as well."""
         return self._log.knows_request(request)
 
-    async def events(self, events: Events, bearer: Bearer, *, request: RequestNames | None = None) -> Receipt:
+    async def store_events(
+        self, events: Events, bearer: Bearer, *, request: RequestNames | None = None
+    ) -> Receipt:
         """Store usage events. Labels of the key fill missing tags, and `privacy.emails` applies to ids."""
         for record in events.records:
             self._attribution.apply_to_event(record, bearer.labels)
@@ -62,7 +64,7 @@ class Deposits:
         )
         return await self._append_submission(submission)
 
-    async def operations(
+    async def store_operations(
         self,
         records: Sequence[UnitCostOperation],
         identities: Sequence[Identity],
@@ -80,7 +82,7 @@ class Deposits:
             UNIT_COST, records, identities, expected, request=request, is_repeat=is_repeat
         )
 
-    async def drop(
+    async def store_hourly_file(
         self,
         record: BillingDrop,
         identity: Identity,

@@ -1,5 +1,5 @@
 """
-Every receiver of AI telemetry (HTTP, gRPC, file or agent) ends in one call of `Intake.take`.
+Every receiver of AI telemetry (HTTP, gRPC, file or agent) ends in one call of `Intake.store`.
 
 Only the intake attributes, prices, appends and counts records and writes the receipt. It knows no protocol.
 """
@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.intake.attribution import Attribution
 from gateway.intake.prices import PriceBook
-from gateway.intake.shadows import SUMMING, Shadows, Unkept, reporters_of_record, senders_to_keep, sums_up
+from gateway.intake.shadows import (
+    SUMMING,
+    Shadows,
+    Unkept,
+    is_run_summary,
+    reporters_of_record,
+    sender_rows_to_store,
+)
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import PART, TEST_SPAN, Outcome, Reject
 from gateway.people.authentication.bearer import NO_LABELS, Bearer, key_ended_refusal
@@ -74,11 +81,11 @@ class Intake:
         self._clock = clock  # called with the start times of arriving calls
 
     @property
-    def protect(self) -> Callable[[AiRecord], None]:
+    def name_protector(self) -> Callable[[AiRecord], None]:
         """Return the function that applies the settings for names of people to a record."""
-        return self._attribution.protect
+        return self._attribution.protect_names
 
-    def take(
+    def store(
         self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None
     ) -> Coroutine[Any, Any, Receipt]:
         """
@@ -92,9 +99,11 @@ class Intake:
         if not outcome.packed and max(len(outcome.records), len(outcome.points)) <= SHARED_POINTS:
             # A small payload is stored as one part, even if other requests wait.
             return self._store_part(outcome, bearer, pending, ())
-        return self._keep_parts(outcome, bearer, pending)
+        return self._store_in_parts(outcome, bearer, pending)
 
-    async def _keep_parts(self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None) -> Receipt:
+    async def _store_in_parts(
+        self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None
+    ) -> Receipt:
         work = current_work()
         part_size = PART
         if work is not None and work.turns.commits_are_shared:
@@ -133,16 +142,16 @@ class Intake:
             self._shadows.note_session(*window, key=bearer.name)
         if repeaters or outcome.points:
             await self._look_up_reporters(outcome, repeaters, bearer)
-        unkept = self._shadows.take_unkept(bearer.name)
+        unkept = self._shadows.take_unstored_callers(bearer.name)
         try:
             receipt = await self._append_part(outcome, bearer, pending, earlier_receipts, unkept, repeaters)
         except BaseException as error:
-            self._shadows.put_back(unkept, bearer.name)
+            self._shadows.put_back_callers(unkept, bearer.name)
             if isinstance(error, KeyEnded):
                 raise key_ended_refusal() from error
             raise
         if self._fields is not None and outcome.stated:
-            self._fields.add(outcome, bearer)
+            self._fields.add_payload(outcome, bearer)
         if self._note_sources is not None and (outcome.records or outcome.points):
             sources = {record.source for record in outcome.records}
             sources.update(point.template.source for point in outcome.points)
@@ -174,7 +183,7 @@ class Intake:
                 await pause_when_due()
             labels = NO_LABELS if record.device is None else self._device_labels(record.device)
             record.sender_key = sender
-            attribution.apply(record, key_labels, labels)
+            attribution.attribute_record(record, key_labels, labels)
             is_given = gives_users or labels
             default_users.append(attribution.default_user(record, key_labels, labels) if is_given else None)
         outcome.steps = attribution.attribute_steps(outcome.steps)
@@ -184,12 +193,12 @@ class Intake:
             template = point.template
             labels = NO_LABELS if template.device is None else self._device_labels(template.device)
             template.sender_key = sender
-            self._attribution.apply(template, bearer.labels, labels)
+            self._attribution.attribute_record(template, bearer.labels, labels)
         return default_users
 
     async def _price_records(self, outcome: Outcome) -> None:
         """Price records. Another Tollhouse has already priced what it forwarded."""
-        price, forwarded = self.prices.price, outcome.forwarded
+        price, forwarded = self.prices.price_record, outcome.forwarded
         for position, record in enumerate(outcome.records):
             if position % TURN == TURN - 1:
                 await pause_when_due()
@@ -220,7 +229,7 @@ class Intake:
                 if isinstance(record, Inference):
                     if record.shadow:
                         _give_own_identity(outcome, position)
-                    may_repeat = record.operation in SUMMING and sums_up(record) and not record.shadow
+                    may_repeat = record.operation in SUMMING and is_run_summary(record) and not record.shadow
                 else:
                     may_repeat = True
                 if may_repeat and position not in outcome.forwarded:
@@ -241,7 +250,7 @@ class Intake:
         """
         records = (*repeaters.values(), *(point.template for point in outcome.points))
         reporters = (reporter for record in records for reporter in reporters_of_record(record))
-        await self._shadows.look_up(reporters, key=bearer.name)
+        await self._shadows.look_up_in_storage(reporters, key=bearer.name)
 
     def _append_part(
         self,
@@ -269,22 +278,22 @@ class Intake:
             keep=change.keep,
             forget=change.forget,
             expects=[*bearer.expects, *change.expects],
-            heard=senders_to_keep(unkept) if unkept else (),
+            heard=sender_rows_to_store(unkept) if unkept else (),
             heard_by=bearer.name,
             steps=outcome.steps,
             left_out=outcome.left_out,
             meter_too_large=outcome.meter_too_large,
             unrecognised=outcome.unrecognised,
             before=earlier_receipts,
-            price=self.prices.price,
-            renaming=self._attribution.renaming,
+            price=self.prices.price_record,
+            renaming=self._attribution.erased_name_renaming,
         )
         if self._counters is not None and (repeaters or submission.points):
-            return self._counters.append(submission, repeaters, key=bearer.name)
+            return self._counters.append_or_hold(submission, repeaters, key=bearer.name)
         for record in repeaters.values():
-            self._shadows.shade(record)
+            self._shadows.mark_if_shadow(record)
         for point in submission.points:
-            self._shadows.shade(point.template)
+            self._shadows.mark_if_shadow(point.template)
         return self._log.append(submission)
 
     def _device_labels(self, device: str) -> Mapping[str, str]:

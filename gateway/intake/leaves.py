@@ -212,13 +212,13 @@ def quantities_of_sum(total: TokenSum) -> dict[str, int | None]:
 
 def charged_leaves(rate: PartRate, reported: Quantities) -> list[Leaf] | Unpriced:
     """List the charged quantities in the order of UNITS, or the reason why the price is unknown."""
-    quantities = _add_missing_wholes(reported)
+    quantities = _with_missing_wholes(reported)
     problem = _missing_count_or_price(rate, quantities, reported)
     if problem is not None:
         return problem
     units = (
         {*rate.prices}
-        if _charges_other_units(rate, reported)
+        if _is_charged_by_other_units(rate, reported)
         else {"input_tokens", "output_tokens", *rate.prices}
     )
     for first_unit, second_unit in combinations([name for name in units if quantities.get(name)], 2):
@@ -246,16 +246,16 @@ def charged_leaves(rate: PartRate, reported: Quantities) -> list[Leaf] | Unprice
     return charged
 
 
-def total_amount(rate: PartRate, charged: list[Leaf], *, calls: int = 1) -> str:
+def total_amount_text(rate: PartRate, charged: list[Leaf], *, calls: int = 1) -> str:
     total = sum(leaf.amount for leaf in charged) + rate.per_request * calls * 10**DECIMALS
     return _decimal_text(total, rate.digits + DECIMALS)
 
 
-def shown_amount(rate: PartRate, leaf: Leaf) -> str:
+def leaf_amount_text(rate: PartRate, leaf: Leaf) -> str:
     return _decimal_text(leaf.amount, rate.digits + DECIMALS)
 
 
-def shown_quantity(leaf: Leaf) -> int | str:
+def leaf_quantity(leaf: Leaf) -> int | str:
     return quantity_from_millionths(leaf.quantity)
 
 
@@ -279,7 +279,7 @@ def _missing_count_or_price(rate: PartRate, quantities: Quantities, reported: Qu
             return Unpriced(COUNT_UNKNOWN, side)
     for direction in rate.apart:
         side = f"{direction}_tokens"
-        if quantities.get(side) and not _reports_parts(direction, reported):
+        if quantities.get(side) and not _has_reported_parts(direction, reported):
             return Unpriced(PARTS_UNKNOWN, side)
     if rate.charges_writes:
         for name in ("cache_read_tokens", "cache_write_tokens"):
@@ -292,7 +292,7 @@ def _missing_count_or_price(rate: PartRate, quantities: Quantities, reported: Qu
             unit.is_tokens
             or not quantity
             or _has_price_for_unit(rate, name)
-            or _is_in_parts(reported, name, quantity)
+            or _is_sum_of_parts(reported, name, quantity)
         ):
             continue
         if name in FEES or not (has_tokens and rate.is_by_tokens):
@@ -300,7 +300,7 @@ def _missing_count_or_price(rate: PartRate, quantities: Quantities, reported: Qu
     return None
 
 
-def _charges_other_units(rate: PartRate, reported: Quantities) -> bool:
+def _is_charged_by_other_units(rate: PartRate, reported: Quantities) -> bool:
     """
     Return whether other units are charged. They replace tokens, which measure the same input or output a
     second time.
@@ -314,7 +314,7 @@ def _charges_other_units(rate: PartRate, reported: Quantities) -> bool:
     )
 
 
-def _reports_parts(direction: str, reported: Quantities) -> bool:
+def _has_reported_parts(direction: str, reported: Quantities) -> bool:
     return any(
         name in METERS and (UNITS[name].direction == direction or METERS[name].unit == "seconds")
         for name in reported
@@ -326,7 +326,7 @@ def _has_price_for_unit(rate: PartRate, name: str) -> bool:
     return any(UNITS[leaf].dimensions <= dimensions for leaf in rate.prices)
 
 
-def _is_in_parts(reported: Quantities, name: str, quantity: int) -> bool:
+def _is_sum_of_parts(reported: Quantities, name: str, quantity: int) -> bool:
     """
     Return whether reported parts, such as images of one size, add up to the whole. If they do, each part needs a price.
     """
@@ -335,7 +335,7 @@ def _is_in_parts(reported: Quantities, name: str, quantity: int) -> bool:
     )
 
 
-def _add_missing_wholes(reported: Quantities) -> Quantities:
+def _with_missing_wholes(reported: Quantities) -> Quantities:
     quantities = dict(reported)
     for name in reported:
         for whole in METERS[name].wholes if name in METERS else ():

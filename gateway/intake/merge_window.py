@@ -2,7 +2,7 @@
 The merge window before the intake. It merges partial reports of one call, and stores reports that still wait
 on disk before the sender gets a 2xx.
 
-Receivers call `MergeWindow.take` instead of `Intake.take`.
+Receivers call `MergeWindow.store` instead of `Intake.store`.
 """
 
 from __future__ import annotations
@@ -71,21 +71,21 @@ class MergeWindow:
         self._turns = Turns()
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         return len(self._merger)
 
     @property
-    def held(self) -> HeldByKey:
+    def held_by_key(self) -> HeldByKey:
         return self._merger.held_by_sender_key
 
-    async def start(self) -> None:
+    async def load_stored_reports(self) -> None:
         stored = list(filter_by_kind(await self._stored.load(), PARTS))
         damaged = self._merger.load_waiting_reports(stored)
         if damaged:
             damage = {"action": "partial_reports_damaged"}
             _log.error("%d partial reports cannot be read", damaged, extra=damage)
 
-    def take(
+    def store(
         self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()
     ) -> Coroutine[Any, Any, Receipt]:
         """
@@ -95,19 +95,24 @@ class MergeWindow:
         time may have been stored. Its repetition counts once.
         """
         return (
-            self._merge_and_store(outcome, bearer, reports) if reports else self._intake.take(outcome, bearer)
+            self._merge_and_store(outcome, bearer, reports)
+            if reports
+            else self._intake.store(outcome, bearer)
         )
 
     async def _merge_and_store(
         self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport]
     ) -> Receipt:
-        sender, reports = _bearer_to_sender(bearer), protect_people_in_reports(reports, self._intake.protect)
+        sender, reports = (
+            _bearer_to_sender(bearer),
+            protect_people_in_reports(reports, self._intake.name_protector),
+        )
         async with self._turns.hold_keys(keys_of_reports(reports, sender)):
             merge = Merge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
             try:
                 for _ in self._merger.merge_batch(merge):
                     await pause_for_others()
-                receipt = await self._intake.take(outcome, bearer, merge.pending)
+                receipt = await self._intake.store(outcome, bearer, merge.pending)
             except BaseException:
                 self._merger.undo_merge(merge)
                 raise
@@ -115,19 +120,19 @@ class MergeWindow:
             await self._try_to_release()
         return receipt
 
-    async def release(self) -> int:
+    async def release_due_reports(self) -> int:
         count = 0
-        while released := self._merger.release_due_reports(now=self._clock.now(), busy=self._turns.taken):
+        while released := self._merger.release_due_reports(now=self._clock.now(), busy=self._turns.held_keys):
             async with self._turns.hold_keys({key for call in released for key in call.reports}):
-                await self._put_on_record(released)
+                await self._store_released(released)
             count += sum(len(call.reports) for call in released)
         return count
 
-    async def _put_on_record(self, released: Sequence[Released]) -> None:
+    async def _store_released(self, released: Sequence[Released]) -> None:
         for position, call in enumerate(released):
             bearer = _sender_to_bearer(call.sender)
             try:
-                await self._intake.take(call.outcome, bearer, call.pending)
+                await self._intake.store(call.outcome, bearer, call.pending)
             except BaseException:
                 for unrecorded in reversed(released[position:]):
                     self._merger.restore_released(unrecorded)
@@ -145,7 +150,7 @@ class MergeWindow:
         A failure here never refuses the request of the sender that exceeded the limit.
         """
         try:
-            await self.release()
+            await self.release_due_reports()
         except SpoolError as error:
             _log.warning("partial reports must wait longer: %s", error, extra={"action": "release_put_off"})
 
@@ -161,7 +166,7 @@ class Turns:
         self._last: dict[bytes, _Turn] = {}  # key of a call -> the last turn in its queue
 
     @property
-    def taken(self) -> Set[bytes]:
+    def held_keys(self) -> Set[bytes]:
         return self._last.keys()
 
     @asynccontextmanager
@@ -236,14 +241,17 @@ class SharedMergeWindow:
         )
         # turns that merge the reports of one call in order of arrival, within this process
         self._turns = Turns()
-        self.waiting = 0  # number of waiting reports when they were last counted
+        self.waiting_count = 0  # number of waiting reports when they were last counted
         # waiting reports by key when they were last counted; filled only if the window was nearly full
         self.held = HeldByKey()
 
-    async def take(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()) -> Receipt:
+    async def store(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()) -> Receipt:
         if not reports:
-            return await self._intake.take(outcome, bearer)
-        sender, reports = _bearer_to_sender(bearer), protect_people_in_reports(reports, self._intake.protect)
+            return await self._intake.store(outcome, bearer)
+        sender, reports = (
+            _bearer_to_sender(bearer),
+            protect_people_in_reports(reports, self._intake.name_protector),
+        )
         async with self._turns.hold_keys(keys_of_reports(reports, sender)):
             for attempt in range(1, ATTEMPTS + 1):
                 merged = copy.deepcopy(outcome)
@@ -272,9 +280,9 @@ class SharedMergeWindow:
         for _ in merger.merge_batch(merge):
             await pause_for_others()
         merge.pending.expects = read_expectations((*keys, *more_keys, *stored_reports), stored_reports)
-        return await self._intake.take(outcome, bearer, merge.pending)
+        return await self._intake.store(outcome, bearer, merge.pending)
 
-    async def release(self) -> int:
+    async def release_due_reports(self) -> int:
         """Release reports that waited long enough or exceed the limit, and return their number."""
         count = 0
         now = self._clock.now()
@@ -282,8 +290,8 @@ class SharedMergeWindow:
             count += (released := await self._release_due(due_reports, window_s=self._window_s))
             if released < len(due_reports):  # another process changed the remaining reports in the meantime
                 break
-        self.waiting, size = await self._stored.count_reports_and_bytes(PARTS)
-        while self.waiting > self._max_reports or size > self._max_bytes:
+        self.waiting_count, size = await self._stored.count_reports_and_bytes(PARTS)
+        while self.waiting_count > self._max_reports or size > self._max_bytes:
             due_reports = await self._excess_reports(
                 await self._stored.oldest(PARTS, before=now, most=2 * self._max_reports)
             )
@@ -293,9 +301,9 @@ class SharedMergeWindow:
             if not released:
                 break
             count += released
-            self.waiting, size = await self._stored.count_reports_and_bytes(PARTS)
+            self.waiting_count, size = await self._stored.count_reports_and_bytes(PARTS)
         is_nearly_full = (
-            self.waiting >= NEARLY_FULL * self._max_reports or size >= NEARLY_FULL * self._max_bytes
+            self.waiting_count >= NEARLY_FULL * self._max_reports or size >= NEARLY_FULL * self._max_bytes
         )
         self.held = await self._held_by_key(now) if is_nearly_full else HeldByKey()
         await self._delete_old_marks(now - self._window_s)
@@ -347,7 +355,7 @@ class SharedMergeWindow:
         while True:
             await asyncio.sleep(LOOK_S)
             try:
-                await self.release()
+                await self.release_due_reports()
             except SpoolError as error:
                 _log.warning(
                     "partial reports must wait longer: %s", error, extra={"action": "release_put_off"}
@@ -363,7 +371,7 @@ class SharedMergeWindow:
         unreadable = _load_in_order(merger, stored)
         released = 0
         for call in merger.release_due_reports(now=now):
-            if await self._put_on_record(call, stored):
+            if await self._store_released_call(call, stored):
                 released += len(call.reports.keys() & {report.key for report in due})
         # delete unreadable reports, because otherwise they would stay the oldest reports forever
         if unreadable:
@@ -376,12 +384,12 @@ class SharedMergeWindow:
             released += await self._delete_reports(damaged)
         return released
 
-    async def _put_on_record(self, released: Released, stored_reports: _Found) -> bool:
+    async def _store_released_call(self, released: Released, stored_reports: _Found) -> bool:
         bearer = _sender_to_bearer(released.sender)
         traces = next_keys_to_load(released.reports[key].report_to_store(key) for key in released.reports)
         released.pending.expects = read_expectations((*released.reports, *traces), stored_reports)
         try:
-            await self._intake.take(released.outcome, bearer, released.pending)
+            await self._intake.store(released.outcome, bearer, released.pending)
         except Stale:
             return False
         return True

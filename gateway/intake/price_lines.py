@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gateway.intake import leaves
 from gateway.intake.leaves import PartRate, Unpriced
 from gateway.intake.prices import PriceBook
-from gateway.intake.rates import Rate, rate_for
+from gateway.intake.rates import Rate, rate_for_input_size
 from spool.ledger import money
 from spool.ledger.repricing import REQUESTS, SumLine, TokenSum
 from spool.meters import SCALE
@@ -30,18 +30,18 @@ class PriceLine(NamedTuple):
 
 
 def itemise_estimate(book: PriceBook, record: Inference) -> list[PriceLine] | None:
-    if book.estimate(record) is None:
+    if book.estimate_record(record) is None:
         return None
-    quote = book.quote(record)
+    quote = book.quote_for_record(record)
     input_tokens = record.input_tokens or 0
     if record.meters:
-        return _part_lines(rate_for(quote.parts, input_tokens), record)
+        return _part_lines(rate_for_input_size(quote.parts, input_tokens), record)
     rate = next((dearer for above, dearer in quote.tiers if input_tokens > above), quote.rate)
     return [] if rate is None else list(_token_lines(rate, record))
 
 
 def unpriced_reason(book: PriceBook, record: Inference) -> str | None:
-    rate = rate_for(book.quote(record).parts, record.input_tokens or 0)
+    rate = rate_for_input_size(book.quote_for_record(record).parts, record.input_tokens or 0)
     if rate is None:
         return None
     charged = leaves.charged_leaves(rate, leaves.quantities_of_record(record))
@@ -58,10 +58,10 @@ def price_lines_of_sum(book: PriceBook, total: TokenSum) -> list[SumLine]:
         return []
     lines = []
     for leaf in charged:
-        amount = money.units(leaves.shown_amount(rate, leaf))
+        amount = money.units(leaves.leaf_amount_text(rate, leaf))
         lines.append(SumLine(leaf.unit, leaf.quantity, amount))
     if rate.per_request and total.calls:
-        fee = money.units(leaves.total_amount(rate, [], calls=total.calls))
+        fee = money.units(leaves.total_amount_text(rate, [], calls=total.calls))
         lines.append(SumLine(REQUESTS, total.calls * SCALE, fee))
     return lines
 
@@ -73,9 +73,9 @@ def _part_lines(rate: PartRate | None, record: Inference) -> list[PriceLine]:
     lines = [
         PriceLine(
             leaves.UNITS[leaf.unit].words,
-            leaves.shown_quantity(leaf),
+            leaves.leaf_quantity(leaf),
             rate.shown[leaf.unit],
-            leaves.shown_amount(rate, leaf),
+            leaves.leaf_amount_text(rate, leaf),
             leaves.UNITS[leaf.unit].per_words,
         )
         for leaf in charged

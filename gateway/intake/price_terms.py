@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.intake.rate_cards.card import TOKEN_PRICES, Amounts, Price, day_ns
-from gateway.intake.rates import NO_TIME, only_fees
+from gateway.intake.rates import NO_TIME, with_only_fees
 from spool import providers
 from spool.processing import STANDARD_TIER
 
@@ -47,40 +47,40 @@ class PriceTerm(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     amounts: Amounts | None = None
 
     @property
-    def low(self) -> int:
+    def start_ns(self) -> int:
         return day_ns(self.since)
 
     @property
-    def high(self) -> int:
+    def end_ns(self) -> int:
         return day_ns(self.until) if self.until else 2 * NO_TIME
 
-    def is_of(self, model: str) -> bool:
-        return not self.models or any(is_alike(pattern, model) for pattern in self.models)
+    def is_for_model(self, model: str) -> bool:
+        return not self.models or any(is_pattern_match(pattern, model) for pattern in self.models)
 
     def covers_tier(self, mode: str) -> bool:
         return self.tier in ("", mode or STANDARD_TIER)
 
     def covers(self, model: str, mode: str) -> bool:
-        return self.covers_tier(mode) and self.is_of(model)
+        return self.covers_tier(mode) and self.is_for_model(model)
 
     def overlaps(self, other: PriceTerm) -> bool:
         return (
             (self.kind, self.provider) == (other.kind, other.provider)
-            and max(self.low, other.low) < min(self.high, other.high)
+            and max(self.start_ns, other.start_ns) < min(self.end_ns, other.end_ns)
             and (not self.tier or not other.tier or self.tier == other.tier)
-            and (not self.models or not other.models or _have_common(self.models, other.models))
+            and (not self.models or not other.models or _have_common_model(self.models, other.models))
         )
 
 
-def is_alike(pattern: str, name: str) -> bool:
+def is_pattern_match(pattern: str, name: str) -> bool:
     """Return whether a name matches. A trailing `*` matches any ending, regardless of case."""
     pattern, name = pattern.lower(), name.lower()
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 
-def _have_common(models: Sequence[str], others: Sequence[str]) -> bool:
+def _have_common_model(models: Sequence[str], others: Sequence[str]) -> bool:
     return any(
-        is_alike(one, other.rstrip("*")) or is_alike(other, one.rstrip("*"))
+        is_pattern_match(one, other.rstrip("*")) or is_pattern_match(other, one.rstrip("*"))
         for one in models
         for other in others
     )
@@ -95,13 +95,13 @@ class CallTerms(NamedTuple):
     priority: PriceTerm | None = None
 
     @property
-    def prepaid(self) -> PriceTerm | None:
+    def prepaid_term(self) -> PriceTerm | None:
         """Return the term of which the fee pays the tokens of the call."""
         return self.capacity or self.priority
 
     @property
-    def contract(self) -> str:
-        used = (self.prepaid,) if self.prepaid else (self.tier_price, self.discount)
+    def contract_names(self) -> str:
+        used = (self.prepaid_term,) if self.prepaid_term else (self.tier_price, self.discount)
         return ", ".join(dict.fromkeys(term.contract for term in used if term is not None))
 
 
@@ -122,7 +122,7 @@ def covering_terms(
 
 
 def terms_in_force(terms: Sequence[PriceTerm], time: int) -> CallTerms:
-    return CallTerms(**{term.kind: term for term in terms if term.low <= time < term.high})
+    return CallTerms(**{term.kind: term for term in terms if term.start_ns <= time < term.end_ns})
 
 
 def price_under_terms(
@@ -132,8 +132,8 @@ def price_under_terms(
     Return the prices of calls under a contract. `row` are their prices without it, and `standard` those of the
     standard tier. Prices that an operator has set (`is_own`) are final; only prepaid terms take precedence.
     """
-    if terms.prepaid is not None:
-        return only_fees(row or Price())
+    if terms.prepaid_term is not None:
+        return with_only_fees(row or Price())
     if is_own:
         return row
     if terms.tier_price is not None:

@@ -105,7 +105,7 @@ def _merged_seller(seller: str, own: Seller, newer: Seller, book: PriceBook, dec
     of_models: dict[int, list[_Named]] = defaultdict(list)
     added: list[Model] = []
     for model in newer.models:
-        found = book.listed(seller, model.id)
+        found = book.find_listed_model(seller, model.id)
         is_own = id(found) in positions
         decision = decide(Listed(seller=seller, name=model.id, found=found, is_own=is_own, newer=model))
         rows = _merged_rows(found, model, decision)
@@ -162,7 +162,7 @@ def _merged_rows(found: Model | None, newer: Model, decision: MergeDecision) -> 
     for row in newer.prices:
         before = row_in_force_or_first(found, time, row.mode)
         if before is None:
-            rows += _new_mode(found, standard, row)
+            rows += _rows_of_new_mode(found, standard, row)
             continue
         if what == FILL:
             after = _fill_price(before, row)
@@ -173,11 +173,11 @@ def _merged_rows(found: Model | None, newer: Model, decision: MergeDecision) -> 
         if what == FILL or before.since == since:
             rows[rows.index(before)] = after
         else:
-            rows.insert(_place_for_mode(rows, row.mode, time), replace(after, since=since))
+            rows.insert(_insert_position(rows, row.mode, time), replace(after, since=since))
     return None if tuple(rows) == found.prices else tuple(rows)
 
 
-def _new_mode(found: Model, standard: Price, row: Price) -> Iterator[Price]:
+def _rows_of_new_mode(found: Model, standard: Price, row: Price) -> Iterator[Price]:
     """
     Yield the rows of a new mode. It begins and ends with the standard price of today, because its own price
     before and after is unknown.
@@ -189,13 +189,13 @@ def _new_mode(found: Model, standard: Price, row: Price) -> Iterator[Price]:
     yield from (Price(mode=row.mode, since=day) for day in sorted(later))
 
 
-def _place_for_mode(rows: Sequence[Price], mode: str, time: int) -> int:
+def _insert_position(rows: Sequence[Price], mode: str, time: int) -> int:
     """Return the position for a row, so that it becomes the last of its mode that applies at the time."""
     later = (place for place, row in enumerate(rows) if row.mode == mode and row.since_ns > time)
     return next(later, len(rows))
 
 
-def has_hours(model: Model) -> bool:
+def has_hourly_prices(model: Model) -> bool:
     """Return whether prices depend on the hour. A list without hours has only one of these prices."""
     standard = [row for row in model.prices if row.mode == STANDARD]
     return bool(standard) and standard[-1].hours is not None
@@ -253,14 +253,14 @@ def _amount_fields(amounts: Amounts) -> dict[str, Any]:
 def _fill_price(before: Price, row: Price) -> Price:
     sizes = {tier.above: tier for tier in row.tiers}
     tiers = tuple(
-        Tier(above=tier.above, **_combine_amounts(sizes[tier.above], tier, _known_price))
+        Tier(above=tier.above, **_combine_amounts(sizes[tier.above], tier, _upper_price_if_known))
         if tier.above in sizes
         else tier
         for tier in before.tiers
     )
     if row.mode != STANDARD and not tiers and (row.input, row.output) == (before.input, before.output):
         tiers = row.tiers
-    return replace(before, tiers=tiers, **_combine_amounts(row, before, _known_price))
+    return replace(before, tiers=tiers, **_combine_amounts(row, before, _upper_price_if_known))
 
 
 def _combine_amounts(
@@ -274,7 +274,7 @@ def _combine_amounts(
     }
 
 
-def _known_price(under: Decimal | None, over: Decimal | None) -> Decimal | None:
+def _upper_price_if_known(under: Decimal | None, over: Decimal | None) -> Decimal | None:
     return under if over is None else over
 
 
@@ -292,7 +292,7 @@ def price_changes(before: Card, after: Card, *, time: int) -> list[Change]:
     for seller in sorted({*before.providers, *after.providers}):
         models = [*_seller_models(before, seller), *_seller_models(after, seller)]
         for name in dict.fromkeys(model.id for model in models):
-            prices = [dict(_prices_by_key(book.listed(seller, name), time)) for book in (old, new)]
+            prices = [dict(_prices_by_key(book.find_listed_model(seller, name), time)) for book in (old, new)]
             for key in sorted({*prices[0], *prices[1]}):
                 pair = prices[0].get(key), prices[1].get(key)
                 if pair[0] != pair[1]:
@@ -320,7 +320,7 @@ def update_card(card: Card, newer: Card, *, since: str) -> Card:
     """
 
     def decide_merge(listed: Listed) -> MergeDecision:
-        is_kept = listed.is_own and listed.found is not None and has_hours(listed.found)
+        is_kept = listed.is_own and listed.found is not None and has_hourly_prices(listed.found)
         return MergeDecision(KEEP if is_kept else NEWER, since)
 
     # A model may get its price from another seller, whose price changes as well. So the first result is merged again.
@@ -371,7 +371,7 @@ def _largest_changes(
         place = change.provider, change.model
         factor = _change_factor(change)
         is_compared = change.mode == STANDARD and change.above == 0 and change.unit in _COMPARED
-        if is_compared and factor is not None and book.listed_by(*place)[0] == change.provider:
+        if is_compared and factor is not None and book.find_seller_and_model(*place)[0] == change.provider:
             jumps[place] = max((change, factor), jumps.get(place, (change, factor)), key=lambda jump: jump[1])
     return jumps
 

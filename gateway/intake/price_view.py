@@ -82,32 +82,32 @@ def similar_models(book: PriceBook, model: str) -> list[str]:
 def _sellers_listing_model(book: PriceBook, model: str) -> list[str]:
     maker = next(
         (
-            names.card_maker(spelling)
+            names.card_name_of_maker(spelling)
             for spelling in names.possible_spellings(model)
-            if names.card_maker(spelling)
+            if names.card_name_of_maker(spelling)
         ),
         None,
     )
-    own = [seller for seller in book.card.providers if book.listed_by(seller, model)[0] == seller]
+    own = [seller for seller in book.card.providers if book.find_seller_and_model(seller, model)[0] == seller]
     own.sort(key=lambda seller: (seller != maker, seller))
     if own:
         return own
-    seller, _ = book.listed_by(None, model)
+    seller, _ = book.find_seller_and_model(None, model)
     return [seller or ""]  # "" stands for any provider; only the operator's own prices may apply to it
 
 
 def _model_prices_at(book: PriceBook, model: str, seller: str, time: int) -> ModelPrices | None:
-    listed_by, listed = book.listed_by(seller or None, model)
+    listed_by, listed = book.find_seller_and_model(seller or None, model)
     rows: list[PriceRow] = []
     at_standard = []
     for tier in (STANDARD, *sorted(MODES - {PROVISIONED})):
         spans = list(_quotes_after(book, model, seller, tier, time))
-        if spans and _is_at_standard(spans[0]):
+        if spans and _is_priced_at_standard(spans[0]):
             at_standard.append(tier)
         rows += [
             row
             for quote in spans
-            if not _is_at_standard(quote)
+            if not _is_priced_at_standard(quote)
             for row in _price_rows(tier or _STANDARD_NAME, quote)
         ]
     if not rows:
@@ -126,8 +126,8 @@ def _model_prices_at(book: PriceBook, model: str, seller: str, time: int) -> Mod
 
 def _quotes_after(book: PriceBook, model: str, seller: str, tier: str, time: int) -> Iterator[Quote]:
     """Yield the prices after a time. Prices that depend on the hour are shown for one day."""
-    listed = book.listed(seller or None, model)
-    end = time + DAY_NS if _is_by_hour(listed) else NO_TIME
+    listed = book.find_listed_model(seller or None, model)
+    end = time + DAY_NS if _has_hourly_prices(listed) else NO_TIME
     for _ in range(_MOST_SPANS):
         quote = book.find_quote(seller or None, model, tier, time)
         yield quote
@@ -136,11 +136,11 @@ def _quotes_after(book: PriceBook, model: str, seller: str, tier: str, time: int
             return
 
 
-def _is_at_standard(quote: Quote) -> bool:
+def _is_priced_at_standard(quote: Quote) -> bool:
     return quote.missing is not None and bool(quote.missing.mode)
 
 
-def _is_by_hour(model: Model | None) -> bool:
+def _has_hourly_prices(model: Model | None) -> bool:
     return model is not None and any(row.hours for row in model.prices)
 
 

@@ -38,7 +38,13 @@ from msgspec.structs import replace
 from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.intake import leaves
 from gateway.intake.leaves import PartRate, Unpriced
-from gateway.intake.price_terms import PriceTerm, covering_terms, is_alike, price_under_terms, terms_in_force
+from gateway.intake.price_terms import (
+    PriceTerm,
+    covering_terms,
+    is_pattern_match,
+    price_under_terms,
+    terms_in_force,
+)
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.rate_cards import lists, names
 from gateway.intake.rate_cards.card import DAY_NS, Card, Catalogue, Model
@@ -48,19 +54,19 @@ from gateway.intake.rates import (
     Missing,
     Quote,
     Rate,
+    constant_price_span,
     cost_of_tokens,
     decimal_text_of_total,
-    is_1h_missing,
-    is_size,
-    only_fees,
+    is_known_size,
+    is_one_hour_price_missing,
+    override_start_ns,
     part_rates,
     price_with_override,
-    rate_for,
+    rate_for_input_size,
     rates_by_size,
     row_in_force_or_first,
-    since_ns,
     token_rate,
-    valid_time_span,
+    with_only_fees,
 )
 from gateway.normalise.reading.credits import UNSCALED_CREDITS, replace_credits_by_cost
 from spool import providers
@@ -96,10 +102,10 @@ class PriceBook:
         self.card = card
         self.version = card.version
         if overrides:
-            written = repr([_name_fields(override) for override in overrides]).encode()
+            written = repr([_fields_in_book_name(override) for override in overrides]).encode()
             self.version += f"+overrides-{blake2b(written, digest_size=4).hexdigest()}"
         if terms:
-            written = msgspec.json.encode(_without_names(terms))
+            written = msgspec.json.encode(_without_contract_names(terms))
             self.version += f"+contracts-{blake2b(written, digest_size=4).hexdigest()}"
         self._overrides = overrides
         self._terms = terms
@@ -119,7 +125,7 @@ class PriceBook:
         Load the prices. `own` are prices that operators set without a file, and `terms` those of contracts.
         Raises CardUnreadable with the problem.
         """
-        return cls(lists.list_in_use(section, data_dir), (*section.override, *own), terms)
+        return cls(lists.read_list_in_use(section, data_dir), (*section.override, *own), terms)
 
     def with_override(self, override: PriceOverride) -> PriceBook:
         return PriceBook(self.card, (*self._overrides, override), self._terms)
@@ -127,7 +133,7 @@ class PriceBook:
     def without_contracts(self) -> PriceBook:
         return PriceBook(self.card, self._overrides) if self._terms else self
 
-    def price(self, record: Inference) -> None:
+    def price_record(self, record: Inference) -> None:
         """Estimate the cost of a record. A reported cost never changes."""
         estimate, quote = self._estimate_and_quote(record)
         if record.charges and UNSCALED_CREDITS in record.charges:
@@ -154,11 +160,15 @@ class PriceBook:
             name += f"+{missing.mode}{_AT_STANDARD}"
         if missing.is_1h and record.cache_write_1h_tokens:
             name += f"+{_1H}{_AT_STANDARD}"
-        if region is not None and missing.regional is not None and missing.regional.is_regional(region):
+        if (
+            region is not None
+            and missing.regional is not None
+            and missing.regional.has_regional_factor(region)
+        ):
             name += f"+{region}{_AT_STANDARD}"
         return name + (quote.contract and f"{CONTRACT_MARK}{quote.contract}")
 
-    def estimate(self, record: Inference) -> str | None:
+    def estimate_record(self, record: Inference) -> str | None:
         """
         Return plain decimal text.
 
@@ -176,7 +186,7 @@ class PriceBook:
             time = NO_TIME
         low, high, rate, tiers, parts, _, _ = quote = self._memo.get(key, NEVER)
         if not low <= time < high:
-            _, _, rate, tiers, parts, _, _ = quote = self._remember_quote(key, time)
+            _, _, rate, tiers, parts, _, _ = quote = self._build_and_cache_quote(key, time)
         if record.meters:
             return _part_estimate(parts, record), quote
         input_tokens = record.input_tokens
@@ -199,7 +209,7 @@ class PriceBook:
             return None, quote  # no price, because the call used something that its source does not report
         return decimal_text_of_total(amount, rate.digits), quote
 
-    def quote(self, record: Inference) -> Quote:
+    def quote_for_record(self, record: Inference) -> Quote:
         time = NO_TIME if record.start_time is None else record.start_time
         mode = processing_mode(record.tags)
         return self._find_quote((record.provider, record.response_model, record.request_model, mode), time)
@@ -208,31 +218,31 @@ class PriceBook:
         return self._find_quote((provider, model, None, mode), time)
 
     def has_own_prices(self, provider: str | None, model: str) -> bool:
-        return bool(self._overriding_prices(provider, model))
+        return bool(self._overrides_of_model(provider, model))
 
     def texts(self) -> tuple[bytes, bytes]:
         """
         Return the texts from which `from_texts` makes the book again. Names of contracts are left out, because
         they may name people.
         """
-        on_top = _OnTop(self._overrides, _without_names(self._terms))
+        on_top = _OnTop(self._overrides, _without_contract_names(self._terms))
         return cards.encode_card(self.card), msgspec.json.encode(on_top)
 
     @classmethod
     def from_texts(cls, card: bytes, on_top: bytes) -> PriceBook:
         stored = msgspec.json.decode(on_top, type=_OnTop)
-        return cls(_stored_card(card), stored.overrides, stored.terms)
+        return cls(_decode_card_cached(card), stored.overrides, stored.terms)
 
     def estimate_sum(self, total: TokenSum) -> str | None:
         """Return the cost of a sum of calls, which equals the sum of the costs of the single calls."""
-        if not self.is_constant(total):
+        if not self.has_constant_price(total):
             return None
         if total.meters:
             return _estimate_sum_by_parts(self._quote_for_sum(total).parts, total)
         rate = self.rate_for_sum(total)
         return None if rate is None else decimal_text_of_total(cost_of_sum(rate, total), rate.digits)
 
-    def is_constant(self, total: TokenSum) -> bool:
+    def has_constant_price(self, total: TokenSum) -> bool:
         """Return whether the price stays constant before `until`."""
         first = quote = self._quote_for_sum(total)
         while quote.high < total.until:
@@ -241,7 +251,7 @@ class PriceBook:
                 return False
         return True
 
-    def is_at_standard(self, total: TokenSum) -> bool:
+    def is_priced_at_standard(self, total: TokenSum) -> bool:
         """Return whether the list lacks the prices of the calls' mode."""
         missing = self._quote_for_sum(total).missing
         return missing is not None and bool(missing.mode)
@@ -252,13 +262,13 @@ class PriceBook:
     def rate_for_sum(self, total: TokenSum) -> Rate | None:
         """Return None if the calls have different prices."""
         quote = self._quote_for_sum(total)
-        if quote.rate is None or not all(is_size(above) for above, _ in quote.tiers):
+        if quote.rate is None or not all(is_known_size(above) for above, _ in quote.tiers):
             return None
         return next((dearer for above, dearer in quote.tiers if total.beyond >= above), quote.rate)
 
     def part_rate(self, total: TokenSum) -> PartRate | None:
         """Return None if the calls have different prices."""
-        if not self.is_constant(total):
+        if not self.has_constant_price(total):
             return None
         return _rate_for_sum(self._quote_for_sum(total).parts, total)
 
@@ -268,9 +278,9 @@ class PriceBook:
 
     def _find_quote(self, key: _Names, time: int) -> Quote:
         quote = self._memo.get(key, NEVER)
-        return quote if quote.low <= time < quote.high else self._remember_quote(key, time)
+        return quote if quote.low <= time < quote.high else self._build_and_cache_quote(key, time)
 
-    def rates(self, provider: str | None, model: str | None, time: int) -> Sequence[tuple[int, Rate]]:
+    def rates_at(self, provider: str | None, model: str | None, time: int) -> Sequence[tuple[int, Rate]]:
         """
         Return the rates at a time (ns). Each has the number of input tokens above which it applies, the
         largest first and -1 last.
@@ -278,16 +288,16 @@ class PriceBook:
         quote = self._find_quote((provider, model, None, STANDARD), time)
         return () if quote.rate is None else (*quote.tiers, (-1, quote.rate))
 
-    def followers(self, model: str) -> list[str]:
+    def newer_models(self, model: str) -> list[str]:
         """Return newer models of the same maker, family and rank, the newest first."""
         for spelling in names.possible_spellings(model):
-            position = names.model_place(spelling)
-            maker = self._providers.get(names.card_maker(spelling) or "")
+            position = names.model_line_and_version(spelling)
+            maker = self._providers.get(names.card_name_of_maker(spelling) or "")
             if position is not None and maker is not None:
                 positioned = [
                     (follower, model_row.id)
                     for model_row in maker.models
-                    if (follower := names.model_place(model_row.id)) is not None
+                    if (follower := names.model_line_and_version(model_row.id)) is not None
                 ]
                 later = [
                     (follower, id)
@@ -297,7 +307,7 @@ class PriceBook:
                 return [id for _, id in sorted(later, reverse=True)]
         return []
 
-    def changes(
+    def price_changes_between(
         self, provider: str | None, model: str, since: int, until: int
     ) -> Iterator[tuple[int, Quote, Quote]]:
         """
@@ -307,13 +317,13 @@ class PriceBook:
         Both quotes apply at noon, so a lower price at night is not a change.
         """
         key = (provider, model, None, STANDARD)
-        listed_model = self.listed(provider, model)
-        days = {since_ns(row) for row in self._overriding_prices(provider, model)}
+        listed_model = self.find_listed_model(provider, model)
+        days = {override_start_ns(row) for row in self._overrides_of_model(provider, model)}
         days.update(row.since_ns for row in (listed_model.prices if listed_model else ()))
         for day in sorted(day for day in days if since <= day < until):
             yield day, self._build_quote(key, day - DAY_NS // 2), self._build_quote(key, day + DAY_NS // 2)
 
-    def _remember_quote(self, key: _Names, time: int) -> Quote:
+    def _build_and_cache_quote(self, key: _Names, time: int) -> Quote:
         if len(self._memo) >= _MEMO:
             make_room(self._memo)
         quote = self._memo[key] = self._build_quote(key, time)
@@ -327,12 +337,14 @@ class PriceBook:
         provider, response, request, mode = key
         models = [model for model in dict.fromkeys((response, request)) if model]
         overriding = next(
-            (rows for model in models if (rows := self._overriding_prices(provider, model))), []
+            (rows for model in models if (rows := self._overrides_of_model(provider, model))), []
         )
-        listed_model = next((model for name in models if (model := self.listed(provider, name))), None)
+        listed_model = next(
+            (model for name in models if (model := self.find_listed_model(provider, name))), None
+        )
         terms = covering_terms(self._terms, provider, models, mode)
-        edges = {edge for term in terms for edge in (term.low, term.high)}
-        low, high = valid_time_span(listed_model, overriding, time, edges)
+        edges = {edge for term in terms for edge in (term.start_ns, term.end_ns)}
+        low, high = constant_price_span(listed_model, overriding, time, edges)
         row = row_in_force_or_first(listed_model, time, STANDARD if mode == PROVISIONED else mode)
         missing_mode = ""
         if mode not in (STANDARD, PROVISIONED) and (row is None or not row.has_prices):
@@ -349,12 +361,12 @@ class PriceBook:
         if terms:
             standard = row_in_force_or_first(listed_model, time, STANDARD)
             row = price_under_terms(of_call, row, standard, is_own=override is not None)
-            missing_mode = "" if of_call.prepaid or of_call.tier_price else missing_mode
+            missing_mode = "" if of_call.prepaid_term or of_call.tier_price else missing_mode
         if row is None:
             return Quote(low, high, None)
         if mode == PROVISIONED:
-            row = only_fees(row)
-        if mode == PROVISIONED or of_call.prepaid:
+            row = with_only_fees(row)
+        if mode == PROVISIONED or of_call.prepaid_term:
             apart = ()
         # text prices do not apply if the parts of a call are unreported, because they may be tokens of any
         # kind
@@ -362,29 +374,29 @@ class PriceBook:
         tiers = () if apart else rates_by_size(row, id)
         parts = part_rates(row, id, apart)
         regional = listed_model if listed_model is not None and listed_model.regional else None
-        missing = Missing(missing_mode, is_1h_missing(row, id), regional)
-        contract = "" if override is not None and not of_call.prepaid else of_call.contract
+        missing = Missing(missing_mode, is_one_hour_price_missing(row, id), regional)
+        contract = "" if override is not None and not of_call.prepaid_term else of_call.contract_names
         return Quote(low, high, rate, tiers, parts, missing if any(missing) else None, contract)
 
-    def _overriding_prices(self, provider: str | None, model: str) -> list[tuple[int, PriceOverride]]:
+    def _overrides_of_model(self, provider: str | None, model: str) -> list[tuple[int, PriceOverride]]:
         seller = providers.card_name(provider) if provider else None
         overrides = []
         for position, override in enumerate(self._overrides):
             is_of_seller = not override.provider or providers.card_name(override.provider) == seller
-            if is_of_seller and is_alike(override.model, model):
+            if is_of_seller and is_pattern_match(override.model, model):
                 overrides.append((position, override))
         return overrides
 
-    def listed(self, provider: str | None, name: str) -> Model | None:
+    def find_listed_model(self, provider: str | None, name: str) -> Model | None:
         """Return None if the first seller that lists the model has no price."""
-        return self.listed_by(provider, name)[1]
+        return self.find_seller_and_model(provider, name)[1]
 
-    def listed_by(self, provider: str | None, name: str) -> tuple[str | None, Model | None]:
+    def find_seller_and_model(self, provider: str | None, name: str) -> tuple[str | None, Model | None]:
         spellings = list(dict.fromkeys(names.possible_spellings(name)))
         for seller in self._sellers_in_order(provider, spellings):
             catalogue = self._catalogues[seller]
             for spelling in spellings:
-                model = catalogue.find(spelling)
+                model = catalogue.find_model(spelling)
                 if model is not None:
                     priced = (row.input is not None or row.meters for row in model.prices)
                     return seller, model if any(priced) else None
@@ -399,7 +411,7 @@ class PriceBook:
             yield own_card
             yield from (seller for seller in self._providers[own_card].resells if seller in self._providers)
         for spelling in spellings:
-            for seller in (names.provider_in_name(spelling), names.card_maker(spelling)):
+            for seller in (names.provider_in_name(spelling), names.card_name_of_maker(spelling)):
                 if seller in self._providers and (not is_known or seller in names.CLOSED or seller == "aws"):
                     yield seller
 
@@ -413,19 +425,19 @@ def _override_in_force(
     """
     has_general = mode == STANDARD or is_unlisted
     fitting = [
-        (override.tier != "", since_ns((position, override)), position, override)
+        (override.tier != "", override_start_ns((position, override)), position, override)
         for position, override in overriding
         if (override.tier == (mode or STANDARD_TIER) or (not override.tier and has_general))
-        and since_ns((position, override)) <= time
+        and override_start_ns((position, override)) <= time
     ]
     return max(fitting, key=lambda item: item[:3])[3] if fitting else None
 
 
-def _without_names(terms: Iterable[PriceTerm]) -> list[PriceTerm]:
+def _without_contract_names(terms: Iterable[PriceTerm]) -> list[PriceTerm]:
     return [replace(term, contract="") for term in terms]
 
 
-def missing_prices(price_book: str | None) -> list[str]:
+def missing_prices_in_name(price_book: str | None) -> list[str]:
     """Return the modes and regions, and `cache_write_1h`, for which a record's list lacked a price."""
     name, _, _ = (price_book or "").partition(CONTRACT_MARK)
     endings = name.split("+")[1:]
@@ -433,7 +445,7 @@ def missing_prices(price_book: str | None) -> list[str]:
 
 
 @lru_cache(maxsize=4)
-def _stored_card(content: bytes) -> Card:
+def _decode_card_cached(content: bytes) -> Card:
     """Return the decoded list. Books with one list share it, because decoding takes 60 ms."""
     return cards.decode_card(content)
 
@@ -453,7 +465,7 @@ def cost_of_sum(rate: Rate, total: TokenSum) -> int | None:
 
 
 def _part_estimate(parts: tuple[tuple[int, PartRate], ...], record: Inference) -> str | None:
-    rate = rate_for(parts, record.input_tokens or 0)
+    rate = rate_for_input_size(parts, record.input_tokens or 0)
     if rate is None:
         return None
     charged = leaves.charged_leaves(rate, leaves.quantities_of_record(record))
@@ -461,7 +473,7 @@ def _part_estimate(parts: tuple[tuple[int, PartRate], ...], record: Inference) -
         return None
     if not charged and not rate.per_request and record.status == "ok":
         return None  # no price, because the call used something that its source does not report
-    return leaves.total_amount(rate, charged)
+    return leaves.total_amount_text(rate, charged)
 
 
 def _estimate_sum_by_parts(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> str | None:
@@ -469,16 +481,18 @@ def _estimate_sum_by_parts(parts: tuple[tuple[int, PartRate], ...], total: Token
     if rate is None:
         return None
     charged = leaves.charged_leaves(rate, leaves.quantities_of_sum(total))
-    return None if isinstance(charged, Unpriced) else leaves.total_amount(rate, charged, calls=total.calls)
+    return (
+        None if isinstance(charged, Unpriced) else leaves.total_amount_text(rate, charged, calls=total.calls)
+    )
 
 
 def _rate_for_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> PartRate | None:
-    if not all(is_size(above) for above, _ in parts if above >= 0):
+    if not all(is_known_size(above) for above, _ in parts if above >= 0):
         return None  # no price, because the sums of the ledger do not distinguish these price tiers
     return next((rate for above, rate in parts if total.beyond >= above), None)
 
 
-def _name_fields(override: PriceOverride) -> tuple[Any, ...]:
+def _fields_in_book_name(override: PriceOverride) -> tuple[Any, ...]:
     """
     Return the fields that make an override's name. A list without tiers and prices of meters keeps the name
     that it had before these existed.

@@ -122,7 +122,7 @@ class Publisher:
         for row in rows:
             values = dict(zip(names, row.group, strict=True))
             dimensions = {name: [values[dimension] or UNKNOWN] for name, dimension in rule.dimensions.items()}
-            value = _row_value(rule, row)
+            value = _published_value(rule, row)
             yield UnitCostOperation(
                 id=os.urandom(16),
                 source="ledger",
@@ -149,10 +149,10 @@ class Publisher:
         with ExitStack() as claims:
             claims.enter_context(self._book.claim(stream))
             identities = [Identity(operation.id, certain=False) for operation in operations]
-            await self._deposits.operations(operations, identities)
+            await self._deposits.store_operations(operations, identities)
 
 
-def _row_value(rule: Publication, row: CostRow) -> str | None:
+def _published_value(rule: Publication, row: CostRow) -> str | None:
     measures = _row_measures(row)
     with localcontext(_EXACT):
         value = measures[rule.measure]

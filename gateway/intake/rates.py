@@ -63,7 +63,7 @@ class Quote(NamedTuple):
 NEVER = Quote(1, 0, None)
 
 
-def rate_for(parts: tuple[tuple[int, PartRate], ...], input_tokens: int) -> PartRate | None:
+def rate_for_input_size(parts: tuple[tuple[int, PartRate], ...], input_tokens: int) -> PartRate | None:
     return next((rate for above, rate in parts if input_tokens > above), None)
 
 
@@ -163,7 +163,7 @@ def part_rates(row: Price, model: str, apart: tuple[str, ...]) -> tuple[tuple[in
     return (*((tier.above, build_rate(tier)) for tier in reversed(row.tiers)), (-1, build_rate(row)))
 
 
-def is_1h_missing(amounts: Amounts, model: str) -> bool:
+def is_one_hour_price_missing(amounts: Amounts, model: str) -> bool:
     """
     Return whether the price of cache writes for an hour is missing. Only Claude has a separate price for
     them.
@@ -200,7 +200,7 @@ def row_in_force_or_first(model: Model | None, time: int, mode: str) -> Price | 
     return rows[0] if rows and mode == STANDARD else None
 
 
-def only_fees(row: Price) -> Price:
+def with_only_fees(row: Price) -> Price:
     """Return a price with only its additional fees."""
     nothing = dict.fromkeys(AMOUNTS.values(), Decimal(0))
     fees = {name: amount for name, amount in row.meters.items() if name in FEES}
@@ -208,7 +208,7 @@ def only_fees(row: Price) -> Price:
 
 
 def _is_window_open(row: Price, time: int) -> bool:
-    window = row.window()
+    window = row.daily_window_ns()
     if window is None:
         return True
     if time >= NO_TIME:
@@ -218,25 +218,25 @@ def _is_window_open(row: Price, time: int) -> bool:
     return start <= of_day < end if start <= end else of_day >= start or of_day < end
 
 
-def valid_time_span(
+def constant_price_span(
     model: Model | None, overriding: list[tuple[int, PriceOverride]], time: int, of_terms: Collection[int]
 ) -> tuple[int, int]:
     """Return the span around `time` in which no price changes. `of_terms` are the times of contracts."""
-    edges = {-NO_TIME, 2 * NO_TIME, *of_terms, *(since_ns(row) for row in overriding)}
+    edges = {-NO_TIME, 2 * NO_TIME, *of_terms, *(override_start_ns(row) for row in overriding)}
     midnight = time - time % DAY_NS
     for row in model.prices if model else ():
         edges.add(row.since_ns)
-        window = row.window()
+        window = row.daily_window_ns()
         if window:
             edges.update((midnight, midnight + window[0], midnight + window[1], midnight + DAY_NS))
     ordered = sorted(edges)
     return next((low, high) for low, high in pairwise(ordered) if low <= time < high)
 
 
-def since_ns(overriding: tuple[int, PriceOverride]) -> int:
+def override_start_ns(overriding: tuple[int, PriceOverride]) -> int:
     return day_ns(overriding[1].since) if overriding[1].since else 0
 
 
-def is_size(above: int) -> bool:
+def is_known_size(above: int) -> bool:
     """Return whether a tier's limit is one of the sizes. Some price lists write 199,999 for 200,000."""
     return above in SIZES or above + 1 in SIZES

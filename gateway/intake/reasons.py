@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.intake.price_lines import itemise_estimate, unpriced_reason
-from gateway.intake.prices import PriceBook, missing_prices
-from gateway.intake.shadows import summed_source, sums_up
+from gateway.intake.prices import PriceBook, missing_prices_in_name
+from gateway.intake.shadows import is_run_summary, source_of_summed_calls
 from spool import identity
 from spool.record import TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 
@@ -48,11 +48,11 @@ def not_counted_reason(counted_by: bytes) -> str:
     )
 
 
-def price_lines(record: Record, book: PriceBook) -> list[dict[str, Any]]:
+def price_line_fields(record: Record, book: PriceBook) -> list[dict[str, Any]]:
     """
     Return the price lines of a record, none if it was estimated with prices that differ from those in `book`.
     """
-    if not isinstance(record, Inference) or book.estimate(record) != record.estimated_cost:
+    if not isinstance(record, Inference) or book.estimate_record(record) != record.estimated_cost:
         return []
     return [line._asdict() for line in itemise_estimate(book, record) or ()]
 
@@ -69,7 +69,7 @@ def _cost_reasons(record: Inference, book: PriceBook) -> dict[str, str]:
     if record.estimated_cost is not None:
         counted = "its tokens" if not record.meters else "its tokens and meters"
         why["estimated_cost"] = f"calculated from {counted} with the price list {record.price_book}"
-        for name in missing_prices(record.price_book):
+        for name in missing_prices_in_name(record.price_book):
             why["estimated_cost"] += (
                 f"; the list has no {name} price for the model, so the standard price applies"
             )
@@ -81,7 +81,7 @@ def _cost_reasons(record: Inference, book: PriceBook) -> dict[str, str]:
         why["estimated_cost"] = (
             "unknown: the price list has no price for its provider and model, or the call lacks a count"
         )
-    now = book.estimate(record)
+    now = book.estimate_record(record)
     if now != record.estimated_cost:
         today = f"today's price list gives {now or 'unknown'}"
         why["estimated_cost"] += f"; {today} (tollhouse ledger reprice)"
@@ -102,10 +102,10 @@ def _uncounted_reason(call: Inference) -> str:
     if call.counted_by is not None:
         return not_counted_reason(call.counted_by)
     uncounted = f"[sources.{call.source}] count = false"
-    if not sums_up(call):
+    if not is_run_summary(call):
         return uncounted
     return (
-        f"it sums up a run, and {summed_source(call)} also reports the calls or counters of that "
+        f"it sums up a run, and {source_of_summed_calls(call)} also reports the calls or counters of that "
         f"run, or its source is not counted ({uncounted})"
     )
 

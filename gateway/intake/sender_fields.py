@@ -37,7 +37,7 @@ def sender_name(outcome: Outcome, bearer: Bearer) -> str:
 
 
 class SenderFieldCounter:
-    """Counts since the last `take`."""
+    """Counts since the last `take_counts`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -51,7 +51,7 @@ class SenderFieldCounter:
     def today(self) -> int:
         return _day_number(self._clock.now())
 
-    def add(self, outcome: Outcome, bearer: Bearer) -> None:
+    def add_payload(self, outcome: Outcome, bearer: Bearer) -> None:
         now = self._clock.now()
         if _day_number(now) != self._day or len(self._seen) >= MAX_SEEN:
             self._fold_seen()
@@ -62,7 +62,7 @@ class SenderFieldCounter:
             before, first, _ = self._seen.get(key, (0, now, now))
             self._seen[key] = (before + n, first, now)
 
-    def take(self) -> Mapping[int, SenderDay]:
+    def take_counts(self) -> Mapping[int, SenderDay]:
         """Return the counts by day and reset them."""
         self._fold_seen()
         days, self._days = self._days, {}
@@ -123,8 +123,8 @@ class KeptSenderFields(KeptCounts[SenderDay]):
         super().__init__(counter)
         self._table = table
 
-    async def recent(self) -> Mapping[int, SenderDay]:
-        await self.keep()
+    async def store_and_read_recent(self) -> Mapping[int, SenderDay]:
+        await self.store_pending()
         return await self._table.days_since(self.counter.today - DAYS + 1)
 
     async def store(self, counts_by_day: Mapping[int, SenderDay]) -> None:

@@ -145,19 +145,19 @@ def _model_reporter(service: str, model: str, kind: str, name: str) -> Reporter:
     return Reporter("", service, f"model {kind}", f"{makers_name(model)}\0{name}")
 
 
-def sums_up(call: Inference) -> bool:
+def is_run_summary(call: Inference) -> bool:
     """Return whether a span sums up calls, which the other program may report itself."""
     return (call.source, call.operation) in _SUMMED_UP
 
 
-def summed_source(agent: Inference) -> str:
+def source_of_summed_calls(agent: Inference) -> str:
     return _SUMMED_UP[agent.source, agent.operation or ""]
 
 
 def reporters_of_record(record: AiRecord) -> Reporters:
     if isinstance(record, UsageMetric):
         return _counter_reporters(record)
-    return _run_reporters(summed_source(record), record.session, record.trace_id)
+    return _run_reporters(source_of_summed_calls(record), record.session, record.trace_id)
 
 
 def _run_reporters(source: str, *ids: str | None) -> Reporters:
@@ -212,7 +212,7 @@ def _service_prefix(service: str | None) -> str:
     return _SERVICE if service is None else f"{_SERVICE} {service}"
 
 
-def _looked_up(reporter: Reporter) -> tuple[str, bytes]:
+def _caller_and_fact(reporter: Reporter) -> tuple[str, bytes]:
     source, service, kind, name = reporter.source, reporter.service, reporter.kind, reporter.name
     if kind == "run":
         return _SESSION + name, _run_fact(source)
@@ -240,7 +240,7 @@ def _stored_facts(kind: Kind) -> tuple[bytes, bytes]:
     return first[:FACT_BYTES], b"".join(fact[:FACT_BYTES] for fact in others)
 
 
-def senders_to_keep(unkept: Unkept) -> list[bytes]:
+def sender_rows_to_store(unkept: Unkept) -> list[bytes]:
     senders = list[bytes]()
     for caller, kinds in unkept.items():
         if len(kinds) == 1:
@@ -288,17 +288,17 @@ class Shadows:
         return len(self._callers)
 
     @property
-    def held(self) -> Mapping[str, int]:
-        return self._callers.held
+    def places_by_key(self) -> Mapping[str, int]:
+        return self._callers.places_by_key
 
     @property
     def pushed_out(self) -> int:
         return self._callers.pushed_out
 
-    def note(
+    def note_call(
         self, record: Inference, at: float | None = None, *, default_user: str | None = None, key: str = ""
     ) -> None:
-        self.note_records([record], [default_user], self._given_or_now(at), key=key)
+        self.note_records([record], [default_user], self._time_or_now(at), key=key)
 
     def note_records(
         self, records: Sequence[AiRecord], default_users: Sequence[str | None], at: float, *, key: str
@@ -376,10 +376,10 @@ class Shadows:
         if metric.token_type is not None and metric.name.startswith(_TOKEN_COUNTERS):
             service, counted = metric.tags.get("service"), f"{metric.source}\0{_counter_name(metric)}"
             fact = _fact_bytes(_OF_COUNTERS, counted, service)
-            self._note_calls(_service_prefix(service), {fact: self._given_or_now(at)}, key)
+            self._note_calls(_service_prefix(service), {fact: self._time_or_now(at)}, key)
         if metric.source in _RUN_SOURCES and metric.session is not None:
             self._note_calls(
-                _SESSION + metric.session, {_run_fact(metric.source): self._given_or_now(at)}, key
+                _SESSION + metric.session, {_run_fact(metric.source): self._time_or_now(at)}, key
             )
 
     def note_session(
@@ -387,27 +387,27 @@ class Shadows:
     ) -> None:
         """Remember a session that a sender's resource names, even if its calls name other sessions."""
         self._note_calls(
-            _SESSION + session, {_fact_bytes(_OF_SOURCE, source, service): self._given_or_now(at)}, key
+            _SESSION + session, {_fact_bytes(_OF_SOURCE, source, service): self._time_or_now(at)}, key
         )
 
-    def shade(self, record: AiRecord, at: float | None = None) -> None:
-        if self.have_heard(reporters_of_record(record), self._given_or_now(at)):
+    def mark_if_shadow(self, record: AiRecord, at: float | None = None) -> None:
+        if self.has_any_reported_calls(reporters_of_record(record), self._time_or_now(at)):
             record.shadow = True
 
-    def have_heard(self, reporters: Iterable[Reporter], at: float) -> bool:
+    def has_any_reported_calls(self, reporters: Iterable[Reporter], at: float) -> bool:
         """Return whether one of the reporters reported calls in the hour before `at`, or after `at`."""
-        last = self._callers.last
-        return any(at - last(*_looked_up(reporter)) <= WINDOW_S for reporter in reporters)
+        last = self._callers.last_reported_at
+        return any(at - last(*_caller_and_fact(reporter)) <= WINDOW_S for reporter in reporters)
 
-    async def look_up(self, reporters: Iterable[Reporter], *, key: str = "") -> None:
+    async def look_up_in_storage(self, reporters: Iterable[Reporter], *, key: str = "") -> None:
         """Look up reporters in the storage. `key` is that of the request that needs them."""
         if self._heard is None or not self._heard.knows_any:
             return
         now = self._clock.now()
         unknown: dict[bytes, list[tuple[str, bytes]]] = {}
         for reporter in reporters:
-            if not self.have_heard([reporter], now):
-                caller, fact = _looked_up(reporter)
+            if not self.has_any_reported_calls([reporter], now):
+                caller, fact = _caller_and_fact(reporter)
                 unknown.setdefault(_caller_digest(caller), []).append((caller, fact))
         if not unknown:
             return
@@ -417,15 +417,15 @@ class Shadows:
                 if fact[:FACT_BYTES] in facts:
                     self._callers.note_calls(caller, {fact: at}, key)
 
-    def take_unkept(self, key: str) -> Unkept:
-        """Return the callers to store. If the submission fails, pass them to `put_back`."""
+    def take_unstored_callers(self, key: str) -> Unkept:
+        """Return the callers to store. If the submission fails, pass them to `put_back_callers`."""
         return self._unkept.pop(key, {})
 
-    def put_back(self, unkept: Unkept, key: str) -> None:
+    def put_back_callers(self, unkept: Unkept, key: str) -> None:
         for caller, kinds in unkept.items():
             self._queue_kinds(caller, kinds, key)
 
-    def _given_or_now(self, at: float | None) -> float:
+    def _time_or_now(self, at: float | None) -> float:
         return self._clock.now() if at is None else at
 
     async def run(self) -> None:
@@ -440,20 +440,20 @@ class Shadows:
                 )
             await asyncio.sleep(KEEP_EVERY_S)
 
-    async def age(self) -> None:
+    async def forget_old_periodically(self) -> None:
         while True:
             await asyncio.sleep(AGE_EVERY_S)
-            await self.forget_old()
+            await self.forget_old_callers()
 
-    async def forget_old(self) -> None:
+    async def forget_old_callers(self) -> None:
         oldest = self._clock.now() - KNOWN_S
-        while self._callers.forget(oldest, AGED_AT_ONCE) == AGED_AT_ONCE:
+        while self._callers.forget_callers_before(oldest, AGED_AT_ONCE) == AGED_AT_ONCE:
             await pause_for_others()
 
     def now(self) -> float:
         return self._clock.now()
 
-    async def remember(self, log: Log) -> None:
+    async def restore_missing_callers(self, log: Log) -> None:
         """
         If no callers are stored, find and store the callers of the last hour's records. They may be missing because
         the file was salvaged after damage.
@@ -468,14 +468,14 @@ class Shadows:
             for entry in newest:
                 for record in entry.records:
                     if isinstance(record, Inference):
-                        self.note(record, at=entry.committed_at, default_user=self._default_user(record))
+                        self.note_call(record, at=entry.committed_at, default_user=self._default_user(record))
                     elif isinstance(record, UsageMetric):
                         self.note_counter(record, at=entry.committed_at)
             if not newest:
                 break
-        unkept = self.take_unkept("")
+        unkept = self.take_unstored_callers("")
         if unkept:
-            senders = senders_to_keep(unkept)
+            senders = sender_rows_to_store(unkept)
             try:
                 await log.append(Submission(topic=AI_TELEMETRY, received=0, heard=senders))
             except (

@@ -37,7 +37,7 @@ class StreamAdmission:
         self._sizes: dict[str, StreamSize] = {}
         self._good_until = float("-inf")
 
-    async def check(
+    async def check_new_streams(
         self, key: str, operations: Sequence[UnitCostOperation], after: Mapping[str, Stream]
     ) -> list[str]:
         """Return the streams that the operations create. Raises Refusal 429."""
@@ -54,18 +54,18 @@ class StreamAdmission:
             if not self._has_room(sizes, key, name)
         }
         full = [operation for operation in changed if operation.stream in crowded]
-        if full and await self._has_new(full):
+        if full and await self._has_unstored_operation(full):
             advice = "Old totals are deleted after they are sent; until then, change only existing records"
             raise _limit_refusal("too_many_records", "spool.max_stream_bytes", advice)
         for name in new:
             sizes[name] = StreamSize(name, key, 0)
         return new
 
-    def read_again(self) -> None:
+    def expire_sizes(self) -> None:
         """Read the streams again, because another gateway created some."""
         self._good_until = float("-inf")
 
-    async def created(self, names: Iterable[str], key: str) -> None:
+    async def set_stream_owners(self, names: Iterable[str], key: str) -> None:
         for name in names:
             await self._reader.set_owner(name, key)
 
@@ -73,7 +73,7 @@ class StreamAdmission:
         owner = sizes[stream].created_by if stream in sizes else key
         return has_room_for_bytes(list(sizes.values()), owner, self._settings.max_stream_bytes)
 
-    async def _has_new(self, operations: Sequence[UnitCostOperation]) -> bool:
+    async def _has_unstored_operation(self, operations: Sequence[UnitCostOperation]) -> bool:
         places = {(operation.stream, operation_key(operation)) for operation in operations}
         return len(await self._reader.find(sorted(places))) < len(places)
 

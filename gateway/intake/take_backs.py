@@ -58,7 +58,9 @@ class Counted(msgspec.Struct, array_like=True):
     def count(self) -> int:
         return len(self.ids) + len(self.points)
 
-    def add(self, reporters: Reporters, records: Iterable[AiRecord], points: Iterable[CounterPoint]) -> None:
+    def add_counters(
+        self, reporters: Reporters, records: Iterable[AiRecord], points: Iterable[CounterPoint]
+    ) -> None:
         """Add counters and points. Spans of agents are left out, because they are never reversed."""
         ids = [record.id for record in records if isinstance(record, UsageMetric)]
         names = [(point.series, point.time) for point in points]
@@ -128,7 +130,7 @@ class TakeBacks:
         self._items = 0
         self._open_s = self._not_before = 0.0
 
-    async def load(self, stored: Iterable[PartialReport], *, hold_s: float) -> int:
+    async def load_stored(self, stored: Iterable[PartialReport], *, hold_s: float) -> int:
         damaged = 0
         self._open_s, self._not_before = hold_s, self._clock.now() + hold_s
         for count, report in enumerate(sorted(stored), start=1):
@@ -154,22 +156,22 @@ class TakeBacks:
         self._items = 0
 
     @property
-    def held(self) -> Mapping[str, int]:
+    def held_by_key(self) -> Mapping[str, int]:
         return self._held
 
     def reporters(self) -> set[Reporter]:
         return {reporter for entry in self._kept.values() for reporter in entry.counted.reporters}
 
-    def counted(self, key: str) -> Counted:
+    def new_counted(self, key: str) -> Counted:
         return Counted(after=self._log.closed_below(AI_TELEMETRY), key=key)
 
-    def stored(self, key: bytes, counted: Counted, at: float) -> PartialReport:
+    def to_partial_report(self, key: bytes, counted: Counted, at: float) -> PartialReport:
         return PartialReport(COUNTED + key, at, _encode(counted))
 
-    def remember(self, stored: PartialReport, counted: Counted, receipt: Receipt) -> None:
+    def remember_counted(self, stored: PartialReport, counted: Counted, receipt: Receipt) -> None:
         self._add_entry(stored.key, _Kept(stored.at, counted, report_version(stored), receipt.id))
 
-    def old(self) -> list[bytes]:
+    def keys_to_remove(self) -> list[bytes]:
         now = self._clock.now()
         items = self._items
         old_keys = []
@@ -194,7 +196,7 @@ class TakeBacks:
                 old_keys.append(key)
         return old_keys
 
-    def drop(self, keys: Iterable[bytes]) -> None:
+    def remove_entries(self, keys: Iterable[bytes]) -> None:
         for key in keys:
             counted = self._kept.pop(key).counted
             self._items -= counted.count
@@ -203,13 +205,13 @@ class TakeBacks:
             if not self._of_key[counted.key]:
                 del self._of_key[counted.key]
 
-    async def delete_old(self) -> None:
+    async def delete_old_entries(self) -> None:
         """Delete old entries, because names of reporters may be people's. The caller holds the lock for commits."""
-        if old := self.old():
+        if old := self.keys_to_remove():
             await self._log.append(Submission(topic=AI_TELEMETRY, received=0, forget=old))
-            self.drop(old)
+            self.remove_entries(old)
 
-    async def take_back(self) -> int:
+    async def reverse_repeated_counters(self) -> int:
         """Return the number of reversed records."""
         corrected = 0
         looked_at = 0
@@ -221,28 +223,28 @@ class TakeBacks:
             heard_reporters = {
                 reporter
                 for reporter in entry.counted.reporters
-                if self._shadows.have_heard([reporter], entry.at)
+                if self._shadows.has_any_reported_calls([reporter], entry.at)
             }
             if heard_reporters:
                 async with self._one_commit_at_a_time:
                     if key in self._kept:  # a request may have removed the oldest entries in the meantime
-                        corrected += await self._take_back_entry(key, entry, heard_reporters)
+                        corrected += await self._reverse_entry(key, entry, heard_reporters)
         if corrected:
             _log.info("reversed %d counters that repeat calls", corrected, extra={"action": "taken_back"})
         return corrected
 
-    async def _take_back_entry(self, key: bytes, entry: _Kept, heard_reporters: set[Reporter]) -> int:
+    async def _reverse_entry(self, key: bytes, entry: _Kept, heard_reporters: set[Reporter]) -> int:
         at, counted, version, receipt = entry
         if receipt:
             self._kept[key] = entry._replace(receipt="")
-            await self._learn_numbers(counted, receipt)
+            await self._read_record_numbers(counted, receipt)
         below = self._log.closed_below(AI_TELEMETRY)
         now = self._clock.now()
         known_since = at + self._open_s if self._is_shared else max(at + self._open_s, self._not_before)
         may_be_open = counted.last >= below if counted.last else now < known_since
         if may_be_open or now - at > WINDOW_S:
             return 0
-        corrections = [record async for record in self._find_corrections(counted, heard_reporters, below)]
+        corrections = [record async for record in self._find_reversals(counted, heard_reporters, below)]
         remaining = msgspec.structs.replace(counted, reporters=counted.reporters - heard_reporters)
         stays = [PartialReport(key, at, _encode(remaining))] if remaining.reporters else []
         await self._log.append(
@@ -260,10 +262,10 @@ class TakeBacks:
         if stays:
             self._kept[key] = _Kept(at, remaining, report_version(stays[0]))
         else:
-            self.drop([key])
+            self.remove_entries([key])
         return len(corrections)
 
-    async def _learn_numbers(self, counted: Counted, receipt: str) -> None:
+    async def _read_record_numbers(self, counted: Counted, receipt: str) -> None:
         """Read the numbers from the receipt, only for counters that must be reversed."""
         try:
             view = await self._log.receipt(receipt)
@@ -275,7 +277,7 @@ class TakeBacks:
         if isinstance(first, int) and isinstance(last, int):
             counted.after, counted.last = first, last
 
-    async def _find_corrections(
+    async def _find_reversals(
         self, counted: Counted, heard: set[Reporter], below: int
     ) -> AsyncIterator[UsageMetric]:
         members = _Members(counted)

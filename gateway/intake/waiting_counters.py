@@ -55,12 +55,12 @@ class CounterGroup(msgspec.Struct, array_like=True):
     def count(self) -> int:
         return len(self.records) + len(self.points)
 
-    def add(self, other: CounterGroup) -> None:
+    def add_group(self, other: CounterGroup) -> None:
         self.records += other.records
         self.identities += other.identities
         self.points += other.points
 
-    def members(self) -> Iterable[AiRecord]:
+    def records_and_templates(self) -> Iterable[AiRecord]:
         yield from self.records
         for point in self.points:
             yield point.template
@@ -85,7 +85,7 @@ class WaitingGroup(msgspec.Struct, frozen=True, gc=False):
     version: int = 0  # version of the group when it was read, because other processes may release it as well
 
     @classmethod
-    def of(
+    def from_counters(
         cls, group: CounterGroup, reporters: Reporters, at: float, body: bytes, version: int = 0
     ) -> WaitingGroup:
         return cls(reporters, at, group.count, body, group.key, bool(group.points), version)
@@ -113,7 +113,7 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
         self._of_reporters: dict[Reporters, _Waits] = {}
 
     @property
-    def held(self) -> HeldByKey:
+    def held_by_key(self) -> HeldByKey:
         return HeldByKey(self._queue_items, self._queue_bytes)
 
     def has_group_for(self, reporters: Reporters) -> bool:
@@ -221,19 +221,19 @@ class WaitingCounters:
         return self._waiting.items_held
 
     @property
-    def held(self) -> HeldByKey:
+    def waiting_by_key(self) -> HeldByKey:
         """Return the waiting counters by key, empty if several processes share the storage."""
-        return HeldByKey() if self._shared is not None else self._waiting.held
+        return HeldByKey() if self._shared is not None else self._waiting.held_by_key
 
     @property
-    def counted(self) -> HeldByKey:
+    def counted_by_key(self) -> HeldByKey:
         """
         Return the counted ones by key. If several processes share the storage, only the process that releases
         counters knows them.
         """
-        return HeldByKey(self._take_backs.held if self._shared is None else self._counted)
+        return HeldByKey(self._take_backs.held_by_key if self._shared is None else self._counted)
 
-    async def start(self, stored: PartialReports, *, hold_s: float) -> None:
+    async def load_waiting(self, stored: PartialReports, *, hold_s: float) -> None:
         """
         Load waiting counters. Their records may stay open for `hold_s` from now on.
 
@@ -245,30 +245,32 @@ class WaitingCounters:
         reports = await stored.load()
         waiting_reports = [report for report in reports if report.key.startswith(COUNTERS)]
         counted = [report for report in reports if report.key.startswith(COUNTED)]
-        await self._take_up(waiting_reports, counted, hold_s=hold_s)
+        await self._load_groups(waiting_reports, counted, hold_s=hold_s)
         for report in (*waiting_reports, *counted):
             number = report.key[len(COUNTERS if report in waiting_reports else COUNTED) :]
             self._last_key = max(self._last_key, int.from_bytes(number))
         await self._look_up_reporters()
 
-    async def _take_up(
+    async def _load_groups(
         self, stored: Sequence[PartialReport], counted: Sequence[PartialReport], *, hold_s: float
     ) -> None:
-        damaged = await self._take_backs.load(counted, hold_s=hold_s)
+        damaged = await self._take_backs.load_stored(counted, hold_s=hold_s)
         for report in sorted(stored):  # sort by key, which orders the groups by arrival
             try:
                 group = _groups.decode(report.body)
-                reporters = reporters_of_record(next(iter(group.members())))
+                reporters = reporters_of_record(next(iter(group.records_and_templates())))
             except (msgspec.DecodeError, UnicodeDecodeError, StopIteration, KeyError):
                 damaged += 1
                 continue
-            waiting = WaitingGroup.of(group, reporters, report.at, report.body, report_version(report))
+            waiting = WaitingGroup.from_counters(
+                group, reporters, report.at, report.body, report_version(report)
+            )
             self._waiting.add(report.key, waiting)
         if damaged:
             damage = {"action": "waiting_counters_damaged"}
             _log.error("%d groups of waiting counters cannot be read", damaged, extra=damage)
 
-    async def append(
+    async def append_or_hold(
         self, submission: Submission, undecided: Mapping[int, AiRecord], *, key: str = ""
     ) -> Receipt:
         """
@@ -276,14 +278,16 @@ class WaitingCounters:
 
         `undecided` are the records that may repeat calls, by position. `key` is the name of the sender's key.
         """
-        groups, rest = self._sorted_out(submission, undecided)
+        groups, rest = self._split_off_waiting(submission, undecided)
         if not groups:
             return await self._log.append(rest)
         now = self._clock.now()
         waiting: dict[bytes, WaitingGroup] = {}
         for reporters, group in groups.items():
             group.key = key
-            waiting[COUNTERS + self._next_key()] = WaitingGroup.of(group, reporters, now, _encode(group))
+            waiting[COUNTERS + self._next_key()] = WaitingGroup.from_counters(
+                group, reporters, now, _encode(group)
+            )
         rest = replace(
             rest,
             pending=rest.pending + sum(counter.items for counter in waiting.values()),
@@ -298,10 +302,10 @@ class WaitingCounters:
         receipt = await asyncio.shield(appending)
         # shield() lets the release finish even if the request that waits for it is cancelled
         if self._is_over_full:
-            await asyncio.shield(asyncio.ensure_future(self._release_or_wait(self._make_room())))
+            await asyncio.shield(asyncio.ensure_future(self._try_release(self._release_above_limit())))
         return receipt
 
-    async def release(self, *, everything: bool = False) -> int:
+    async def release_due(self, *, everything: bool = False) -> int:
         """
         Record the counters that waited long enough or need not wait, and reverse those whose reporter has
         reported calls since.
@@ -312,25 +316,25 @@ class WaitingCounters:
         async with self._one_pass_at_a_time:
             is_more = True
             while is_more:
-                is_more = await self._read_what_waits()
-                for keys in _parts_per_commit(await self._groups_to_decide(everything=everything)):
+                is_more = await self._read_longest_waiting()
+                for keys in _keys_per_commit(await self._groups_to_decide(everything=everything)):
                     async with self._one_commit_at_a_time:
-                        released += await self._put_on_record(keys)
-                released += await self._make_room()
+                        released += await self._record_groups(keys)
+                released += await self._release_above_limit()
                 is_more = is_more and not self._waiting
-            await self._take_backs.take_back()
+            await self._take_backs.reverse_repeated_counters()
             async with self._one_commit_at_a_time:
-                await self._take_backs.delete_old()
+                await self._take_backs.delete_old_entries()
         return released
 
-    async def _make_room(self) -> int:
+    async def _release_above_limit(self) -> int:
         released = 0
         async with self._one_commit_at_a_time:
             while self._is_over_full:
-                released += await self._put_on_record(self._above_limit())
+                released += await self._record_groups(self._keys_above_limit())
         return released
 
-    async def _read_what_waits(self) -> bool:
+    async def _read_longest_waiting(self) -> bool:
         """
         Read the counters that waited longest, and the known reporters, from a shared storage.
 
@@ -343,21 +347,21 @@ class WaitingCounters:
         stored = await self._shared.oldest(COUNTERS, before=now, most=MOST_AT_ONCE)
         counted = await self._shared.oldest(COUNTED, before=now, most=self._take_backs.max_items)
         self._take_backs.forget_all()
-        await self._take_up(stored, counted, hold_s=self._hold_s)
-        self._counted = dict(self._take_backs.held)
+        await self._load_groups(stored, counted, hold_s=self._hold_s)
+        self._counted = dict(self._take_backs.held_by_key)
         await self._look_up_reporters()
         return len(stored) == MOST_AT_ONCE
 
     async def _look_up_reporters(self) -> None:
         """Look up reporters, because their calls may have arrived before the start or at another process."""
         reporters = (reporter for group in self._waiting.values() for reporter in group.reporters)
-        await self._shadows.look_up((*reporters, *self._take_backs.reporters()))
+        await self._shadows.look_up_in_storage((*reporters, *self._take_backs.reporters()))
 
     async def run(self) -> None:
         try:
             while True:
                 await asyncio.sleep(min(LOOK_S, self._wait_s) or LOOK_S)
-                await self._release_or_wait(self.release())
+                await self._try_release(self.release_due())
         finally:
             # forget these numbers, because another process releases the counters from now on
             self._counted = {}
@@ -367,7 +371,7 @@ class WaitingCounters:
         waiting = self._waiting
         return waiting.items_held > self._max_items or waiting.bytes_held > self._max_bytes
 
-    async def _release_or_wait(self, releasing: Awaitable[int]) -> None:
+    async def _try_release(self, releasing: Awaitable[int]) -> None:
         """
         Release counters. If the storage fails, they keep waiting, and the request that exceeded the limit is
         not refused.
@@ -377,14 +381,14 @@ class WaitingCounters:
         except SpoolError as error:
             _log.warning("counters must wait longer: %s", error, extra={"action": "release_put_off"})
 
-    def _sorted_out(
+    def _split_off_waiting(
         self, submission: Submission, undecided: Mapping[int, AiRecord]
     ) -> tuple[dict[Reporters, CounterGroup], Submission]:
         groups: dict[Reporters, CounterGroup] = {}
         waits: set[int] = set()
         for position, record in undecided.items():
             reporters = reporters_of_record(record)
-            if not self._is_shadow(record, reporters):
+            if not self._decide_shadow(record, reporters):
                 group = groups.setdefault(reporters, CounterGroup())
                 group.records.append(record)
                 group.identities.append(submission.identities[position])
@@ -392,7 +396,7 @@ class WaitingCounters:
         points = []
         for point in submission.points:
             reporters = reporters_of_record(point.template)
-            if self._is_shadow(point.template, reporters):
+            if self._decide_shadow(point.template, reporters):
                 points.append(point)
             else:
                 groups.setdefault(reporters, CounterGroup()).points.append(point)
@@ -403,13 +407,13 @@ class WaitingCounters:
         identities = [submission.identities[position] for position in stays]
         return groups, replace(submission, records=records, identities=identities, points=points)
 
-    def _is_shadow(self, record: AiRecord, reporters: Reporters) -> bool:
+    def _decide_shadow(self, record: AiRecord, reporters: Reporters) -> bool:
         """
         Return whether a counter repeats calls. While counters of the same reporter wait, it is not checked,
         so that it is recorded after them.
         """
         if not record.shadow and not self._waiting.has_group_for(reporters):
-            record.shadow = self._shadows.have_heard(reporters, self._clock.now())
+            record.shadow = self._shadows.has_any_reported_calls(reporters, self._clock.now())
         return record.shadow
 
     def _add_after_commit(self, done: asyncio.Future[Receipt], waiting: dict[bytes, WaitingGroup]) -> None:
@@ -417,7 +421,7 @@ class WaitingCounters:
             for key, group in waiting.items():
                 self._waiting.add(key, group)
 
-    def _above_limit(self) -> list[bytes]:
+    def _keys_above_limit(self) -> list[bytes]:
         items = self._waiting.items_held - self._max_items
         byte_count = self._waiting.bytes_held - self._max_bytes
         due_keys: list[bytes] = []
@@ -444,13 +448,13 @@ class WaitingCounters:
             has_waited = everything or elapsed_s(group.at, now) >= self._wait_s
             if group.reporters in held_back:
                 continue
-            if has_waited or self._shadows.have_heard(group.reporters, group.at):
+            if has_waited or self._shadows.has_any_reported_calls(group.reporters, group.at):
                 due_groups[key] = group
             else:
                 held_back.add(group.reporters)
         return due_groups
 
-    async def _put_on_record(self, keys: Iterable[bytes]) -> int:
+    async def _record_groups(self, keys: Iterable[bytes]) -> int:
         """
         Skip groups recorded before.
 
@@ -469,25 +473,25 @@ class WaitingCounters:
             read += waiting.items
             group = _groups.decode(waiting.body)
             reporters = waiting.reporters
-            have_heard = self._shadows.have_heard(reporters, waiting.at)
+            have_heard = self._shadows.has_any_reported_calls(reporters, waiting.at)
             if renaming := self._renaming():
-                for record in group.members():
+                for record in group.records_and_templates():
                     rename_person(record, renaming, unknown=NEVER)
-                reporters = reporters_of_record(next(iter(group.members())))
-                have_heard = have_heard or self._shadows.have_heard(reporters, waiting.at)
+                reporters = reporters_of_record(next(iter(group.records_and_templates())))
+                have_heard = have_heard or self._shadows.has_any_reported_calls(reporters, waiting.at)
             if have_heard:
-                for record in group.members():
+                for record in group.records_and_templates():
                     record.shadow = True
             else:
                 counted = counted_of.get(group.key)
                 if counted is None:
-                    counted = counted_of[group.key] = self._take_backs.counted(group.key)
-                counted.add(reporters, group.records, group.points)
-            everything.add(group)
+                    counted = counted_of[group.key] = self._take_backs.new_counted(group.key)
+                counted.add_counters(reporters, group.records, group.points)
+            everything.add_group(group)
         await pause_for_others()
-        now, old = self._clock.now(), self._take_backs.old()
+        now, old = self._clock.now(), self._take_backs.keys_to_remove()
         reports = {
-            self._take_backs.stored(self._next_key(), counted, now): counted
+            self._take_backs.to_partial_report(self._next_key(), counted, now): counted
             for counted in counted_of.values()
             if counted.count
         }
@@ -508,9 +512,9 @@ class WaitingCounters:
         )
         for key, waiting in due_groups.items():
             self._waiting.remove(key, waiting)
-        self._take_backs.drop(old)
+        self._take_backs.remove_entries(old)
         for report, counted in reports.items():
-            self._take_backs.remember(report, counted, receipt)
+            self._take_backs.remember_counted(report, counted, receipt)
         return everything.count
 
     def _next_key(self) -> bytes:
@@ -524,7 +528,7 @@ class WaitingCounters:
         return self._last_key.to_bytes(8) + token_bytes(8)
 
 
-def _parts_per_commit(groups: Mapping[bytes, WaitingGroup]) -> Iterator[list[bytes]]:
+def _keys_per_commit(groups: Mapping[bytes, WaitingGroup]) -> Iterator[list[bytes]]:
     part: list[bytes] = []
     items = 0
     for key, group in groups.items():

@@ -19,9 +19,9 @@ from gateway.core.errors import Refusal
 from gateway.core.schemas import OBJECT, TEXT, closed_object
 from gateway.http import answers
 from gateway.http.address import API_KEY_HEADER, AS_API_KEY, ERROR, Address, authorization_header
-from gateway.http.admission import host_name, is_own_name, parse_authority
+from gateway.http.admission import hostname_without_port, is_own_name, parse_authority
 from gateway.http.answers import JSON
-from gateway.http.requests import Result, check_json
+from gateway.http.requests import Result, check_json_content_type
 from gateway.mcp.messages import is_slow_call
 from gateway.mcp.protocol import answer_message
 from gateway.mcp.tool import Asking
@@ -29,9 +29,9 @@ from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.services import OperatorServices, Services
 from gateway.people.authentication.assistant_people import (
     AssistantPerson,
-    bad_token,
+    bad_token_refusal,
     no_credential_refusal,
-    step_up,
+    step_up_challenge,
     takes_tokens,
 )
 from gateway.people.authentication.bearer import Bearer
@@ -45,8 +45,10 @@ def require_own_host(request: web.Request, services: Services) -> None:
     host = request.headers.get("Host", "")
     operators = services.operators
     mcp = operators.assistants.mcp()
-    named = {*mcp.hosts, host_name(urlsplit(mcp.oauth.resource).netloc)}
-    is_own = is_own_name(host_name(host), operators.people.hosts | {name.lower() for name in named if name})
+    named = {*mcp.hosts, hostname_without_port(urlsplit(mcp.oauth.resource).netloc)}
+    is_own = is_own_name(
+        hostname_without_port(host), operators.people.hosts | {name.lower() for name in named if name}
+    )
     if not is_own and _is_on_loopback(request):
         raise Refusal(
             403, "foreign_host", "this host name is not allowed; an operator may add it to mcp.hosts"
@@ -84,7 +86,7 @@ async def bearer_of_person_token(request: web.Request, services: Services) -> Be
         return None
     if not header or not header.strip():
         raise no_credential_refusal(oauth)
-    token = _parse_person_token(header, oauth, takes_keys=services.receivers.access.takes_prefix)
+    token = _parse_person_token(header, oauth, takes_keys=services.receivers.access.can_use_bearer_prefix)
     if token is None:
         return None
     people = operators.people.assistants
@@ -106,7 +108,7 @@ def _parse_person_token(header: str, oauth: McpOAuthSettings, *, takes_keys: boo
         return text
     if takes_keys:
         return None
-    raise bad_token(oauth, "it is not a signed token in the compact form")
+    raise bad_token_refusal(oauth, "it is not a signed token in the compact form")
 
 
 MAX_BYTES = 256 * 1024  # maximum bytes of a message; the arguments of a tool are much smaller
@@ -134,7 +136,7 @@ def _mcp_address(path: str, summary: str, *, name: str = "") -> Address:
         key=AS_API_KEY,
         guard=require_own_host,
         people=bearer_of_person_token,
-        check=check_json,
+        check=check_json_content_type,
         takes={JSON: OBJECT},
         max_bytes=MAX_BYTES,
         in_turn=True,
@@ -165,8 +167,8 @@ async def ask_mcp(request: KeyRequest[OperatorServices, bytes]) -> Result:
         actor=request.actor,
         rights=rights,
         principal=bearer.party,
-        count=partial(operators.assistants.tool_calls.count, bearer.party),
-        charge=partial(operators.assistants.tool_calls.charge, bearer.party, request.actor),
+        count=partial(operators.assistants.tool_calls.count_message, bearer.party),
+        charge=partial(operators.assistants.tool_calls.charge_call, bearer.party, request.actor),
         told=request.receivers.metrics.count_tool_call,
         step_up=step_up_to,
     )
@@ -192,10 +194,10 @@ async def _current_rights_and_challenge(
         raise Refusal(
             503, "people_unavailable", "people's sign-in cannot be checked at the moment", retry_after_s=30
         )
-    person = await people.still(person, address=request.http.remote or "")
+    person = await people.refresh_person(person, address=request.http.remote or "")
     rights = request.shared.require_registry().roles.rights(person.holder)
     if USE_ASSISTANTS not in rights.permission_sets:
         title = PERMISSION_SETS[USE_ASSISTANTS].title
         message = f"this needs the permission set {title}; an Admin can give you a role that has it"
         raise Refusal(403, "permission_set", message)
-    return rights, None if person.may_write else step_up(operators.assistants.mcp().oauth)
+    return rights, None if person.may_write else step_up_challenge(operators.assistants.mcp().oauth)

@@ -11,13 +11,13 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.http.lists import List, MemoryRows, Sort, yes_no
+from gateway.http.lists import List, MemoryRows, Sort, yes_no_filter
 from gateway.http.requests import Result
 from gateway.mcp.messages import is_slow_call
 from gateway.mcp.protocol import answer_message
 from gateway.mcp.tool import Asking
 from gateway.mcp.tools.list import TOOLS, is_tool_enabled
-from gateway.operations.requests.address import NOTHING, SLICED, call
+from gateway.operations.requests.address import NOTHING, SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.operations.services import OperatorServices
 from spool.errors import NotThere
@@ -64,7 +64,7 @@ class OneAssistantTool(msgspec.Struct, kw_only=True):
     assistant_tool: Annotated[AssistantToolItem, words("The changed tool.")]
 
 
-@call(
+@operator_call(
     "POST",
     "/mcp",
     USE_ASSISTANTS,
@@ -141,13 +141,13 @@ ASSISTANT_TOOLS: List[AssistantTool] = List(
     },
     default_sort=("name", "asc"),
     filters={
-        "enabled": yes_no(lambda tool: tool.enabled),
-        "writes": yes_no(lambda tool: tool.writes),
+        "enabled": yes_no_filter(lambda tool: tool.enabled),
+        "writes": yes_no_filter(lambda tool: tool.writes),
     },
 )
 
 
-@call(
+@operator_call(
     "GET",
     "/assistant-tools",
     USE_ASSISTANTS,
@@ -158,12 +158,12 @@ ASSISTANT_TOOLS: List[AssistantTool] = List(
 )
 async def list_assistant_tools(request: OperatorRequest[OperatorServices, None]) -> Result:
     services = request.services
-    return await request.list(
+    return await request.list_page(
         ASSISTANT_TOOLS, MemoryRows([_assistant_tool(services, name) for name in TOOLS])
     )
 
 
-@call(
+@operator_call(
     "PATCH",
     "/assistant-tools/{name}",
     ORGANIZATION_ADMINISTRATION,
@@ -171,7 +171,7 @@ async def list_assistant_tools(request: OperatorRequest[OperatorServices, None])
     answers=OneAssistantTool,
 )
 async def set_assistant_tool(request: OperatorRequest[OperatorServices, ToolChange]) -> Result:
-    name = request.word("name")
+    name = request.path_parameter("name")
     if name not in TOOLS:
         raise NotThere(f"there is no such tool; the tools are {', '.join(TOOLS)}")
     await request.registry.assistant_tools.set_enabled(

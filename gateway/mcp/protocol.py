@@ -17,7 +17,7 @@ import msgspec
 from gateway.core.errors import Refusal
 from gateway.core.visible import WHOLE
 from gateway.http.error_table import NOT_THERE, OF_WHAT_IS_THERE, delay_refusal_until_durable
-from gateway.http.viewers import is_own_only
+from gateway.http.viewers import is_limited_to_self
 from gateway.mcp.messages import (
     HEADER_MISMATCH,
     INSUFFICIENT_SCOPE,
@@ -169,7 +169,8 @@ async def _answer_method(
             _require_no_cursor(message)
             return {
                 "tools": encode_tools_list(
-                    tuple(await asking.cost_reader.dimensions(units=True)), tuple(permitted_tools(asking))
+                    tuple(await asking.cost_reader.visible_dimensions(units=True)),
+                    tuple(permitted_tools(asking)),
                 )
             }
         case "tools/call":
@@ -211,7 +212,7 @@ async def _call_tool(called: Called, asking: Asking[OperatorServices]) -> Mappin
         raise McpError(INSUFFICIENT_SCOPE, message, status=403, challenge=asking.step_up)
     await asking.charge()
     people = asking.shared.people
-    note_viewed_page(tool.name, is_own_only=is_own_only(asking.rights, asking.actor.name, people))
+    note_viewed_page(tool.name, is_own_only=is_limited_to_self(asking.rights, asking.actor.name, people))
     if not tool.is_permitted(asking.rights):
         asking.told(tool.name, MISTAKEN)
         return _tool_error_result(_missing_right_message(tool, asking))

@@ -96,7 +96,7 @@ async def build_question(
     AskedTooMuch for units of work in another query than their totals can answer.
     """
     since, until = date_range_span(date_range, asking.shared.clock.now())
-    known = await asking.cost_reader.dimensions(cost_type, units=True)
+    known = await asking.cost_reader.visible_dimensions(cost_type, units=True)
     for name in group_by:
         _require_known_dimension(name, known)
     for name in filters:
@@ -134,7 +134,7 @@ async def build_question(
         by=tuple(group_by),
         include=include,
         exclude=exclude,
-        view=None if view is None else await asking.cost_reader.view(view),
+        view=None if view is None else await asking.cost_reader.find_view(view),
         cost_type=cost_type,
         top=MAX_TOP if not UNITS.keys().isdisjoint(group_by) else None,
         # empty for billed costs, because a result with counted costs has every counted cost type

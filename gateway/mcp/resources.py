@@ -115,15 +115,17 @@ async def _visible_views(asking: Asking[OperatorServices]) -> list[View]:
     registry = asking.shared.registry
     if registry is None:
         return []
-    sees = await asking.cost_reader.visible()
-    return [view for view in registry.views.all() if sees.view(view)]
+    sees = await asking.cost_reader.read_visibility()
+    return [view for view in registry.views.all() if sees.can_see_view(view)]
 
 
 async def _visible_view(asking: Asking[OperatorServices], uri: str) -> View | None:
     if not uri.startswith(VIEW_URI) or asking.shared.registry is None:
         return None
     view = asking.shared.registry.views.find(uri.removeprefix(VIEW_URI))
-    return view if view is not None and (await asking.cost_reader.visible()).view(view) else None
+    return (
+        view if view is not None and (await asking.cost_reader.read_visibility()).can_see_view(view) else None
+    )
 
 
 _CONTEXT: Mapping[str, object] = {

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 
 from gateway.core.visible import WHOLE
-from gateway.http.requests import named_holder
+from gateway.http.requests import holder_type
 from gateway.money.costs.reader import CostReader
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.services import OperatorServices
@@ -123,7 +123,7 @@ class Tool(Generic[Input]):
     asks_cost_type: bool = False
 
     def run_with_services(self, arguments: Input, asking: Asking[OperatorServices]) -> Awaitable[ToolAnswer]:
-        held = asking.services.of(named_holder(self.run))
+        held = asking.services.services_of_type(holder_type(self.run))
         return self.run(arguments, replace(asking, services=held))
 
     def is_permitted(self, rights: Rights) -> bool:

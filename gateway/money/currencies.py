@@ -75,12 +75,12 @@ def read_rates_file(path: Path, most_bytes: int) -> list[Quotation]:
     except OSError as error:
         raise RatesUnreadable(f"{path} cannot be read: {error.strerror or error}") from error
     try:
-        return parse(content, most_bytes)
+        return parse_rates_file(content, most_bytes)
     except RatesUnreadable as error:
         raise RatesUnreadable(f"{path}: {error}") from error
 
 
-def parse(content: bytes, most_bytes: int) -> list[Quotation]:
+def parse_rates_file(content: bytes, most_bytes: int) -> list[Quotation]:
     """Parse the content of a rates file. Raises RatesUnreadable."""
     if content[:2] == b"PK":
         content = _unpack_archive(content, most_bytes)
@@ -328,7 +328,7 @@ class ExchangeRates:
         frozen = self._frozen_days().get(day)
         if frozen is not None and currency != CURRENCY:
             return frozen.get(currency)
-        return self.table().value(currency, day)
+        return self.current_table().value(currency, day)
 
     def _frozen_days(self) -> Frozen:
         months = self._months()
@@ -336,7 +336,7 @@ class ExchangeRates:
             self._frozen = (months, parse_frozen_rates(months) if months else {})
         return self._frozen[1]
 
-    def table(self) -> RateTable:
+    def current_table(self) -> RateTable:
         """Return the rates of the configuration and the current file."""
         path = self._section.rates_file
         if path is not None:

@@ -69,15 +69,15 @@ class Health:
         self._good_until = float("-inf")
         self._started = clock.now()
 
-    async def live(self) -> bool:
+    async def is_live(self) -> bool:
         """Return False only if the writer is dead or hangs. A dead event loop sends no response."""
         stats = await self._read_stats()
         return stats is not None and stats.alive and stats.commit_s < NOT_ALIVE_S
 
-    async def ready(self) -> bool:
+    async def is_ready(self) -> bool:
         return not self._reasons_not_ready(await self._read_stats())
 
-    async def report(self) -> dict[str, Any]:
+    async def build_report(self) -> dict[str, Any]:
         """Report why the server is not ready, and the state of routes, keys, clock, space and ledger."""
         stats = await self._read_stats()
         obstacles = self._reasons_not_ready(stats)
@@ -90,13 +90,14 @@ class Health:
             "routes": [describe_route(route) for route in routes],
             "keys": {"read": self._keys_read()},
             "clock": {"now": now, "up_s": now - self._started, "step_s": step_s, "held_s": held_s},
-            "space": stats and {**_describe_space(stats), "kept_by": routes_that_keep_records(stats, routes)},
+            "space": stats
+            and {**_describe_space(stats), "kept_by": describe_routes_keeping_records(stats, routes)},
             "storage": stats and _describe_mount(stats),
             "nodes": await describe_nodes(self._leases, now),
-            "ledger": await self._shown_ledger(),
+            "ledger": await self._describe_ledger(),
         }
 
-    async def _shown_ledger(self) -> dict[str, object] | None:
+    async def _describe_ledger(self) -> dict[str, object] | None:
         """
         Describe the records that the totals lack. Return None if the ledger cannot be read. Records are
         accepted in both cases.
@@ -132,7 +133,7 @@ class Health:
         elif not stats.alive:
             reasons.append("the writer has stopped: restart Tollhouse")
         elif not stats.writable:
-            reasons.append(stats.last_error or _why_full(stats))
+            reasons.append(stats.last_error or _full_reason(stats))
         elif stats.commit_s >= NOT_READY_S:
             reasons.append(f"the disk does not respond: the running commit has taken {stats.commit_s:.0f} s")
         if not self._keys_read():
@@ -151,13 +152,13 @@ class Health:
             return self._stats
 
 
-def _why_full(stats: LogStats) -> str:
+def _full_reason(stats: LogStats) -> str:
     if stats.free_bytes:
         return "the spool cannot store anything"
     return "the spool is full (spool.max_bytes): space.kept_by lists the routes that still need its records"
 
 
-def routes_that_keep_records(stats: LogStats, routes: Sequence[RouteState]) -> list[str]:
+def describe_routes_keeping_records(stats: LogStats, routes: Sequence[RouteState]) -> list[str]:
     """
     Describe the required routes whose records cannot be deleted yet, the route with the most records first.
 

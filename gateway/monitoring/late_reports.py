@@ -28,8 +28,8 @@ class LateReports(NamedTuple):
 
 class LateReportCounter:
     """
-    The counts of this process since the last `take`. Implements spool.log.protocols.Observer; every method
-    returns at once.
+    The counts of this process since the last `take_counts`. Implements spool.log.protocols.Observer;
+    every method returns at once.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -47,7 +47,7 @@ class LateReportCounter:
     def today(self) -> int:
         return int(self._clock.now() // DAY_S)
 
-    def take(self) -> Mapping[int, Counts]:
+    def take_counts(self) -> Mapping[int, Counts]:
         counts_by_day, self._days = self._days, {}
         return counts_by_day
 
@@ -64,9 +64,9 @@ class KeptLateReports(KeptCounts[Counts]):
         super().__init__(counter)
         self._table = table
 
-    async def recent(self) -> Sequence[LateReports]:
+    async def store_and_sum_recent(self) -> Sequence[LateReports]:
         """Return the counts of the last seven days from all processes."""
-        await self.keep()
+        await self.store_pending()
         sums = Counter(await self._table.sums_since(self._oldest_day))
         sources = sorted({source for _, source in sums})
         return [

@@ -25,7 +25,7 @@ MOST_WAITED_S = 300.0  # seconds after which a full collection runs, even if req
 _NEVER = 2**30
 
 
-def settle_after_start() -> None:
+def trim_and_freeze_memory() -> None:
     """
     Release memory that only the start needed, and exclude all objects that exist now from later collections.
 
@@ -44,7 +44,7 @@ def settle_after_start() -> None:
     gc.set_threshold(NEW_OBJECTS, NEW_ROUNDS, max(NEWER_ROUNDS, gc.get_threshold()[2]))
 
 
-async def make_full_rounds(
+async def collect_garbage_when_idle(
     until_idle: Callable[[], Awaitable[object]], activity: Callable[[float], Awaitable[object]]
 ) -> None:
     """

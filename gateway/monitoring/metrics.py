@@ -149,7 +149,7 @@ class Metrics:
             for term, (_, label, _) in _TERMS.items():
                 self._records[term].labels(*((topic, OTHER) if label else (topic,)))
 
-    def expect(self, endpoint: str, status: int | str) -> None:
+    def announce_endpoint(self, endpoint: str, status: int | str) -> None:
         """Announce an endpoint and its status for success, so that its series starts at 0."""
         self._requests.answered[endpoint, status] += 0
 
@@ -157,7 +157,7 @@ class Metrics:
         """Count a tool call by an assistant. Both arguments are fixed words of this program."""
         self._tool_calls.labels(tool, outcome).inc()
 
-    def token_seen(self, outcome: str) -> None:
+    def count_token_check(self, outcome: str) -> None:
         """Count a check of a person's access token. The outcome is a fixed word of this program."""
         self._tokens.labels(outcome).inc()
 
@@ -222,15 +222,15 @@ class Metrics:
             known.add(detail)
         return detail
 
-    def requests(self, endpoint: str, status: int | str) -> None:
+    def count_request(self, endpoint: str, status: int | str) -> None:
         """Count a response. `status` is the HTTP status or the name of the gRPC code."""
         self._requests.answered[endpoint, status] += 1
 
-    def refused(self, type: str) -> None:
+    def count_refusal(self, type: str) -> None:
         """Count a refused request. `type` is the error type of the response, one of a few dozen."""
         self._refused.labels(type).inc()
 
-    def claimed(self, records: int) -> None:
+    def count_device_claims(self, records: int) -> None:
         """Count records that named a device but were sent with another key."""
         self._claimed.inc(records)
 
@@ -256,7 +256,7 @@ class Exposition:
         self._lock = asyncio.Lock()
         self._newest: Snapshot | None = None
 
-    async def text(self) -> bytes:
+    async def current_text(self) -> bytes:
         async with self._lock:
             if self._now() >= self._good_until:
                 self._text = self._metrics.render(await self._read_snapshot())
@@ -287,14 +287,14 @@ class LoopLag:
     def __init__(self, gauge: Gauge) -> None:
         # the time of each measurement and the lag, in seconds
         self._samples: deque[tuple[float, float]] = deque(maxlen=round(LAG_WINDOW_S / LAG_EVERY_S))
-        gauge.set_function(lambda: self.worst)
+        gauge.set_function(lambda: self.worst_lag_s)
 
     @property
-    def worst(self) -> float:
+    def worst_lag_s(self) -> float:
         since = time.monotonic() - LAG_WINDOW_S
         return max((lag for measured_at, lag in tuple(self._samples) if measured_at >= since), default=0.0)
 
-    async def run(self, activity: Callable[[], Awaitable[None]]) -> None:
+    async def measure_repeatedly(self, activity: Callable[[], Awaitable[None]]) -> None:
         """Measure repeatedly. `activity` waits while there are no requests."""
         while True:
             await activity()

@@ -61,7 +61,7 @@ def group_trouble(routes: Sequence[RouteState]) -> tuple[str, str] | None:
         why = f"{title}: {route.reason}" if route.reason else title
     elif route.state == PARKED:
         title = f"Forwarding of {topics} to {receiver} is paused"
-        why = f"{title}: {_why_paused(receiver, route.reason)}"
+        why = f"{title}: {_pause_reason(receiver, route.reason)}"
     elif route.stuck:
         title = f"{receiver} does not accept one record of {topics}"
         why = f"{title}, and the route waits for it"
@@ -97,7 +97,7 @@ def join_with_and(names: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _why_paused(receiver: str, reason: str | None) -> str:
+def _pause_reason(receiver: str, reason: str | None) -> str:
     status = http_status_in(reason)
     if status in _WRONG_KEY:
         key = _KEY.search(reason or "")

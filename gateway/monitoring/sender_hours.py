@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 class KeptSenderHours:
     """
-    Notes the arrivals of this process, and adds them to the stored hours. `note` returns at once.
+    Notes the arrivals of this process, and adds them to the stored hours. `note_arrival` returns at once.
     """
 
     def __init__(self, table: SenderHoursTable, clock: Clock) -> None:
@@ -40,7 +40,7 @@ class KeptSenderHours:
         self._stored: dict[Pair, SenderHours] = {}
         self._read_at: float | None = None
 
-    def note(self, key: str, sources: Collection[str]) -> None:
+    def note_arrival(self, key: str, sources: Collection[str]) -> None:
         """Note that records of these sources arrived now with a key. The key is "" if requests need no key."""
         now = self._clock.now()
         hour = int(now // HOUR_S)
@@ -52,7 +52,7 @@ class KeptSenderHours:
                 hours = self._arrivals[source, key] = {}
             hours[hour] = now
 
-    async def current(self) -> Sequence[SenderHours]:
+    async def current_hours(self) -> Sequence[SenderHours]:
         """
         Return the hours of all pairs. Arrivals of this process are always included, and arrivals of other gateways
         after a few minutes.
@@ -69,24 +69,24 @@ class KeptSenderHours:
 
     async def newest_by_source(self) -> Mapping[str, float]:
         """Return the time of the newest record by source, in epoch seconds."""
-        return newest_records(await self.current())[0]
+        return newest_records(await self.current_hours())[0]
 
     async def newest_by_key(self) -> Mapping[str, float]:
-        return newest_records(await self.current())[1]
+        return newest_records(await self.current_hours())[1]
 
     async def run(self) -> None:
         """Store the arrivals from time to time, and when cancelled."""
         try:
             while True:
-                self.note(RUNNING[1], [RUNNING[0]])
-                await self._try_to_keep()
+                self.note_arrival(RUNNING[1], [RUNNING[0]])
+                await self._try_to_store()
                 await asyncio.sleep(KEEP_EVERY_S)
         finally:
-            await self._try_to_keep(everything=True)
+            await self._try_to_store(everything=True)
 
-    async def _try_to_keep(self, *, everything: bool = False) -> None:
+    async def _try_to_store(self, *, everything: bool = False) -> None:
         try:
-            await self.keep(everything=everything)
+            await self.store_arrivals(everything=everything)
         except SpoolError as error:
             _log.warning(
                 "the hours in which senders reported could not be stored and are retried: %s",
@@ -94,7 +94,7 @@ class KeptSenderHours:
                 extra={"action": "sender_hours_not_kept"},
             )
 
-    async def keep(self, *, everything: bool = True) -> None:
+    async def store_arrivals(self, *, everything: bool = True) -> None:
         """Store the arrivals. Unless `everything` is set, arrivals that add little wait for a later call."""
         due = {
             pair: hours

@@ -27,7 +27,7 @@ class ServiceManager:
         is_ours = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         self._watchdog_s = int(environ.get("WATCHDOG_USEC", 0)) / 1e6 if is_ours else 0.0
 
-    def tell(self, *lines: str) -> None:
+    def send_state(self, *lines: str) -> None:
         """Send one message. A failure is logged and has no other effect."""
         if sys.platform == "win32" or not self._address:
             return
@@ -43,24 +43,24 @@ class ServiceManager:
                 extra={"action": "notify_failed"},
             )
 
-    def reloading(self) -> None:
+    def announce_reload(self) -> None:
         """
         Announce a reload. The message has the current time, by which systemd distinguishes it from later reloads.
         """
-        self.tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        self.send_state("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
-    async def start(self) -> None:
+    async def request_more_start_time(self) -> None:
         """
         Request more time until cancelled. A start may take long because the spool is large or damaged, or
         because it waits for space on the disk.
         """
         while True:
             await asyncio.sleep(STARTING_EVERY_S)
-            self.tell(MORE_TIME)
+            self.send_state(MORE_TIME)
 
-    async def watch(self, live: Callable[[], Awaitable[bool]]) -> None:
+    async def feed_watchdog(self, live: Callable[[], Awaitable[bool]]) -> None:
         """Report to the watchdog while `live` returns True, three times per watchdog period."""
         while self._watchdog_s:
             if await live():
-                self.tell("WATCHDOG=1")
+                self.send_state("WATCHDOG=1")
             await asyncio.sleep(self._watchdog_s / 3)

@@ -141,7 +141,7 @@ class Figure:
     samples: Callable[[Snapshot], Samples | None]
     is_counter: bool = False
 
-    def family(self, samples: Samples) -> Metric:
+    def metric_family(self, samples: Samples) -> Metric:
         kind = CounterMetricFamily if self.is_counter else GaugeMetricFamily
         family = kind(f"tollhouse_{self.name}", self.help, labels=self.labels)
         for labels, value in samples:
@@ -158,9 +158,9 @@ class SnapshotCollector:
         for figure in FIGURES:
             samples = figure.samples(self.snapshot)
             if samples is not None:
-                yield figure.family(samples)
+                yield figure.metric_family(samples)
         if self.snapshot.spend is not None:
-            yield from self.snapshot.spend.families()
+            yield from self.snapshot.spend.metric_families()
 
 
 def _plain_figure(
@@ -242,7 +242,7 @@ def _mount_samples(snapshot: Snapshot) -> Samples | None:
     return None if mount is None else [((mount.kind, mount.durability), 1.0)]
 
 
-def _count_synchronous(health: DatabaseHealth) -> int | None:
+def _count_synchronous_standbys(health: DatabaseHealth) -> int | None:
     """Count the standbys that confirm commits. Return None if no standby is required."""
     if health.standbys is None or not health.needs_standby:
         return None
@@ -289,7 +289,9 @@ FIGURES: Sequence[Figure] = (
     ),
     # -- a database that several gateways share --
     _database_figure(
-        "postgres_synchronous_standbys", "Connected standbys that confirm commits", _count_synchronous
+        "postgres_synchronous_standbys",
+        "Connected standbys that confirm commits",
+        _count_synchronous_standbys,
     ),
     _standby_figure(
         "postgres_standby_lag_bytes",

@@ -45,7 +45,7 @@ class _Sums(NamedTuple):
     def plus(self, other: _Sums) -> _Sums:
         return _Sums(*map(sum, zip(self, other, strict=True)))
 
-    def above(self, other: _Sums) -> _Sums:
+    def growth_since(self, other: _Sums) -> _Sums:
         """Return the growth of each value over `other`, never below 0."""
         return _Sums(*(max(0, own - reference) for own, reference in zip(self, other, strict=True)))
 
@@ -68,18 +68,18 @@ class SpendCounts:
         self._is_begun = False
 
     @property
-    def named(self) -> int:
+    def largest_name_count(self) -> int:
         """Return the largest number of names that any label has."""
         return max(map(len, self._names))
 
-    def read(self, rows: Sequence[CostRow], month: datetime) -> None:
+    def count_totals(self, rows: Sequence[CostRow], month: datetime) -> None:
         """
         Count the totals of the running `month` and of the previous month. The first reading only sets the
         values from which the counters start.
 
-        This may run in a thread, because the metrics that `families` yields are replaced in one step at the end.
+        This may run in a thread, because the metrics that `metric_families` yields are replaced in one step at the end.
         """
-        self._name_largest(rows)
+        self._add_largest_names(rows)
         sums_by_series: defaultdict[tuple[datetime, Labels], _Sums] = defaultdict(_Sums)
         for row in rows:
             series = row.start, self._row_labels(row)
@@ -92,7 +92,7 @@ class SpendCounts:
         self._month = {labels: sums for (start, labels), sums in sums_by_series.items() if start == month}
         self._is_begun = True
 
-    def families(self) -> Iterator[Metric]:
+    def metric_families(self) -> Iterator[Metric]:
         """Yield the metrics. Their values are floats, which are precise enough for graphs."""
         cost = CounterMetricFamily("tollhouse_cost_dollars", "Cost of calls in dollars", labels=LABELS)
         tokens = CounterMetricFamily("tollhouse_tokens", "Tokens of calls", labels=(*LABELS, "direction"))
@@ -121,13 +121,13 @@ class SpendCounts:
             if self._is_begun and series[1] in new:
                 continue
             before = self._highest.get(series, _Sums())
-            gained = sums.above(before)
+            gained = sums.growth_since(before)
             self._highest[series] = before.plus(gained)
             if self._is_begun:
                 counted[series[1]] = counted[series[1]].plus(gained)
         self._counted = counted
 
-    def _name_largest(self, rows: Iterable[CostRow]) -> None:
+    def _add_largest_names(self, rows: Iterable[CostRow]) -> None:
         for index, names in enumerate(self._names):
             if len(names) >= self._top:
                 continue
@@ -162,7 +162,7 @@ class SpendSeries:
         while True:
             wait_s = EVERY_S
             try:
-                if not await self.read():
+                if not await self.read_totals():
                     wait_s = LOOK_S
             except Exception:  # noqa: BLE001 - the supervised loop
                 _log.exception(
@@ -170,7 +170,7 @@ class SpendSeries:
                 )
             await asyncio.sleep(wait_s)
 
-    async def read(self) -> bool:
+    async def read_totals(self) -> bool:
         """Read now. Return False while totals are being recounted, because they are incomplete then."""
         if not await self._ledger.is_complete():
             return False
@@ -187,5 +187,5 @@ class SpendSeries:
         )
         if not await self._ledger.is_complete():
             return False
-        await asyncio.to_thread(self.counts.read, rows, month)
+        await asyncio.to_thread(self.counts.count_totals, rows, month)
         return True

@@ -3,7 +3,7 @@ Resources that people, and partly keys, list, create, read, change and delete. T
 written once, here.
 
 A resource declares its fields, its table and its list, and overrides the rules that differ. `ByPeople` and
-`ByKeys` declare its addresses, which `managed_by_people` and `managed_by_keys` in `gateway.operations.people` create.
+`ByKeys` declare its addresses, which `build_people_rows` and `build_key_rows` in `gateway.operations.people` create.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Asker(Generic[Held]):
     async def find_view(self, word: str) -> View:
         """Return the view with this id or name. Raises Invalid if the caller may not see such a view."""
         try:
-            return self.registry.views.find_any(word, (await self.sees()).view)
+            return self.registry.views.find_any(word, (await self.sees()).can_see_view)
         except NotThere:
             raise Invalid(NO_VIEW) from None
 
@@ -158,25 +158,25 @@ class ManagedResource(Generic[Row]):
     def root(self) -> str:
         return self.noun
 
-    def rows_in(self, registry: Registry) -> ManagedTable[Row]:
+    def table_in(self, registry: Registry) -> ManagedTable[Row]:
         return registry.table(self.table)
 
-    async def sees(self, asking: Asker[Any]) -> Sees[Row]:
+    async def visibility_test(self, asking: Asker[Any]) -> Sees[Row]:
         """Return a test for the rows that the caller may see."""
         return sees_everything
 
-    async def shown(self, asking: Asker[Any], row: Row) -> Any:
+    async def displayed_row(self, asking: Asker[Any], row: Row) -> Any:
         """Convert a row to its form in lists."""
         return row
 
-    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         """Convert a body to the fields of a draft. Only fields that the body states are included."""
         return given_fields(given)
 
-    async def check(self, asking: Asker[Any], fields: Mapping[str, Any], before: Row | None) -> None:
+    async def check_fields(self, asking: Asker[Any], fields: Mapping[str, Any], before: Row | None) -> None:
         """Raise if this caller may not state these fields. `before` is None for a new row."""
 
-    def own(self, asking: Asker[Any], given: Any) -> Mapping[str, Any]:
+    def server_fields(self, asking: Asker[Any], given: Any) -> Mapping[str, Any]:
         """Return the fields of a new row that its draft lacks, such as a stated id or the creator."""
         return {}
 
@@ -187,59 +187,59 @@ class ManagedResource(Generic[Row]):
     # -- operations; `word` is the id or name in the path
     # ------------------------------------------------------------
 
-    async def rows(self, asking: Asker[Any]) -> Rows[Any]:
-        sees = await self.sees(asking)
-        stored = self.rows_in(asking.registry).all()
-        return MemoryRows([await self.shown(asking, row) for row in stored if sees(row)])
+    async def visible_rows(self, asking: Asker[Any]) -> Rows[Any]:
+        sees = await self.visibility_test(asking)
+        stored = self.table_in(asking.registry).all()
+        return MemoryRows([await self.displayed_row(asking, row) for row in stored if sees(row)])
 
     async def create(self, asking: Asker[Any], given: Any) -> Answer:
-        return await self.made(asking, await self.stored(asking, given))
+        return await self.complete_write(asking, await self.create_row(asking, given))
 
-    async def stored(self, asking: Asker[Any], given: Any) -> Row:
+    async def create_row(self, asking: Asker[Any], given: Any) -> Row:
         """Check a body and store its row."""
-        fields = await self.fields(asking, given)
-        await self.check(asking, fields, None)
-        return await self.add(asking, fields, self.own(asking, given))
+        fields = await self.draft_fields(asking, given)
+        await self.check_fields(asking, fields, None)
+        return await self.insert_row(asking, fields, self.server_fields(asking, given))
 
-    async def add(self, asking: Asker[Any], fields: Mapping[str, Any], own: Mapping[str, Any]) -> Row:
-        table = self.rows_in(asking.registry)
+    async def insert_row(self, asking: Asker[Any], fields: Mapping[str, Any], own: Mapping[str, Any]) -> Row:
+        table = self.table_in(asking.registry)
         row: Row = await table.create(
             table.draft(**fields),
             most=table.most or asking.shared.most(table.limit),
             known=await self._known_dimensions(asking),
             actor=asking.actor,
-            sees=await self.sees(asking),
+            sees=await self.visibility_test(asking),
             **own,
         )
         return row
 
     async def show(self, asking: Asker[Any], word: str) -> Answer:
-        return await self.answer(asking, await self.find(asking, word))
+        return await self.row_answer(asking, await self.find(asking, word))
 
     async def change(self, asking: Asker[Any], word: str, given: Any) -> Answer:
         before = await self.find(asking, word)
-        fields = await self.fields(asking, given)
-        await self.check(asking, fields, before)
-        changed = await self.alter(asking, before, fields, version=getattr(given, "version", None))
-        return await self.made(asking, changed)
+        fields = await self.draft_fields(asking, given)
+        await self.check_fields(asking, fields, before)
+        changed = await self.update_row(asking, before, fields, version=getattr(given, "version", None))
+        return await self.complete_write(asking, changed)
 
-    async def alter(
+    async def update_row(
         self, asking: Asker[Any], before: Row, fields: Mapping[str, Any], *, version: str | None = None
     ) -> Row:
-        row: Row = await self.rows_in(asking.registry).change(
+        row: Row = await self.table_in(asking.registry).change(
             before.id,
             fields,
             version=version,
             known=await self._known_dimensions(asking),
             actor=asking.actor,
-            sees=await self.sees(asking),
+            sees=await self.visibility_test(asking),
         )
         return row
 
     async def delete(self, asking: Asker[Any], word: str) -> str:
         """Delete a row and return its id."""
         row = await self.find(asking, word)
-        await self.rows_in(asking.registry).delete(row.id, actor=asking.actor)
+        await self.table_in(asking.registry).delete(row.id, actor=asking.actor)
         return row.id
 
     async def find(self, asking: Asker[Any], word: str) -> Row:
@@ -247,7 +247,7 @@ class ManagedResource(Generic[Row]):
         Return the row with an id. A person may use the row's name instead. Raises NotThere if the caller may
         not see such a row.
         """
-        table, sees = self.rows_in(asking.registry), await self.sees(asking)
+        table, sees = self.table_in(asking.registry), await self.visibility_test(asking)
         if asking.is_person and isinstance(table, NamedTable):
             named_row: Row = table.find_any(word, sees)
             return named_row
@@ -256,12 +256,12 @@ class ManagedResource(Generic[Row]):
             raise NotThere(f"there is no {table.kind.noun} with this id")
         return row
 
-    async def made(self, asking: Asker[Any], row: Row) -> Answer:
+    async def complete_write(self, asking: Asker[Any], row: Row) -> Answer:
         """Return the answer about a row that was created or changed."""
-        return await self.answer(asking, row)
+        return await self.row_answer(asking, row)
 
-    async def answer(self, asking: Asker[Any], row: Row) -> Answer:
-        return {self.root: self.lists.show(await self.shown(asking, row))}
+    async def row_answer(self, asking: Asker[Any], row: Row) -> Answer:
+        return {self.root: self.lists.show(await self.displayed_row(asking, row))}
 
     async def _known_dimensions(self, asking: Asker[Any]) -> Collection[str]:
         return await asking.known() if self.has_dimensions else ()

@@ -44,7 +44,7 @@ class OperatorServices:
     assistants: AssistantServices
     installation: InstallationServices
 
-    def of(self, kind: type[Any]) -> Any:
+    def services_of_type(self, kind: type[Any]) -> Any:
         """
         Return the holder of a class, or this object for its own class. Raises LookupError for any other class.
         """
@@ -72,13 +72,13 @@ class Services:
         [Config, Callable[[], Config], Certificate | None, Actor], Awaitable[tuple[Config, Reloaded]]
     ]
 
-    def of(self, kind: type[Any]) -> Any:
+    def services_of_type(self, kind: type[Any]) -> Any:
         """
         Return the holder of a class, for senders or for operators. Raises LookupError for any other class.
         """
         sender_holders = (self.receivers, self.topics, self.status)
         matching = next((holder for holder in sender_holders if type(holder) is kind), None)
-        return self.operators.of(kind) if matching is None else matching
+        return self.operators.services_of_type(kind) if matching is None else matching
 
     @property
     def shared(self) -> InstallationServices:

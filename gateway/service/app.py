@@ -61,7 +61,7 @@ class StartAbandoned(Exception):
 
 
 class App:
-    """A running Tollhouse. Call `start`, wait for `failure` or a signal, then call `stop`."""
+    """A running Tollhouse. Call `start`, await `wait_for_failure` or a signal, then call `stop`."""
 
     def __init__(
         self,
@@ -114,9 +114,10 @@ class App:
         Start everything. The server accepts requests when this returns. If a step fails, the parts already
         started are stopped.
 
-        On a full disk, or while a database is unreachable, the start waits and answers 503. `abandon` ends
-        the wait with StartAbandoned. Raises SpoolError if the data directory cannot be opened, and OSError
-        for an address or a file. Raises ConfigError for an error in a file that the configuration names.
+        On a full disk, or while a database is unreachable, the start waits and answers 503.
+        `stop_waiting_for_space` ends the wait with StartAbandoned. Raises SpoolError if the data directory
+        cannot be opened, OSError for an address or a file, and ConfigError for an error in a file that the
+        configuration names.
         """
         sys.setswitchinterval(SWITCH_S)
         shorten_time_slices()
@@ -132,11 +133,11 @@ class App:
             self._stack.push_async_callback(self._supervisor.stop)
             turns = services.receivers.turns
             for name, run in services.background.items():
-                self._supervisor.start(name, run_in_background(turns, run()))
+                self._supervisor.start_task(name, run_in_background(turns, run()))
             certificate = self._certificate
             if certificate is not None:
-                self._supervisor.start("certificate", certificate.watch())
-                services.operators.installation.in_use = lambda: certificate.in_use
+                self._supervisor.start_task("certificate", certificate.renew_repeatedly())
+                services.operators.installation.in_use = lambda: certificate.loaded_pem_by_setting
             self._stack.push_async_callback(self._listeners.close)
             await self._listeners.start(services, certificate)
         except BaseException:
@@ -146,13 +147,13 @@ class App:
         where = {"url": self.url, "grpc": self.grpc_address, "operator_url": self.operator_url}
         _log.info("ready", extra={"action": "ready", "version": self._version, **where})
 
-    def abandon(self) -> None:
+    def stop_waiting_for_space(self) -> None:
         """Stop waiting for space on the disk. Does nothing once everything is open."""
         self._abandoned.set()
 
-    async def failure(self) -> str:
+    async def wait_for_failure(self) -> str:
         """Wait until a background task ends, and return its name."""
-        return await self._supervisor.failure()
+        return await self._supervisor.wait_for_failure()
 
     async def stop(self) -> None:
         """Refuse new requests, finish the running ones, and close everything."""
@@ -176,11 +177,11 @@ class App:
     def grpc_address(self) -> str:
         return self._listeners.grpc_address  # address of the gRPC listener, or "" if gRPC is off
 
-    async def handed_over(self) -> None:
+    async def wait_for_handover(self) -> None:
         """Wait until another process takes over. Then this server must stop."""
-        await self._listeners.handed_over()
+        await self._listeners.wait_for_handover()
 
-    async def first_key(self) -> str | None:
+    async def create_first_key(self) -> str | None:
         """Create a first key if there are no keys, and return its secret. Return None otherwise."""
         registry = self.services.storage.registry
         if registry is None or registry.keys.all() or self.config.server.api_key_file:
@@ -224,7 +225,7 @@ class App:
             raise RuntimeError("the app has not been started")
         return self._services
 
-    def _urls(self) -> Urls:
+    def _current_urls(self) -> Urls:
         is_shared = self.url == self.operator_url
         return Urls(
             console=f"{self.operator_url}{CONSOLE}/",
@@ -241,13 +242,13 @@ class App:
             self._sockets = predecessor.sockets
             if split_address(server.grpc_listen or ":1")[1] == 0:
                 server = replace(server, grpc_listen=predecessor.grpc)
-        server = self._sockets.fill_addresses(server)
+        server = self._sockets.with_socket_addresses(server)
         if server != self.config.server:
             self.config = replace(self.config, server=server)
             problems = list(problems_of(self.config))
             if problems:
                 raise ConfigError(problems)
-        self._certificate = Certificate.of(server)
+        self._certificate = Certificate.from_settings(server)
         self._listeners = Listeners(server, self.config.data_dir, self._sockets)
         if predecessor is not None:
             if server.grpc_listen and server.reuse_port:
@@ -328,7 +329,7 @@ class App:
                 self.config,
                 clock=self._clock,
                 version=self._version,
-                urls=self._urls,
+                urls=self._current_urls,
                 local=self._local,
                 observer=self._observer,
             )
@@ -344,12 +345,12 @@ class Supervisor:
         self.failed: str | None = None  # name of the first task that ended unexpectedly
         self._failure = asyncio.Event()
 
-    def start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
+    def start_task(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._note_ended_task)
 
-    async def failure(self) -> str:
+    async def wait_for_failure(self) -> str:
         await self._failure.wait()
         assert self.failed is not None
         return self.failed

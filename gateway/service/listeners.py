@@ -19,7 +19,7 @@ from gateway.configuration.sections import ServerSettings
 from gateway.core.errors import Refusal
 from gateway.http.in_hand import stopping_refusal
 from gateway.http.listening.connections import Connections, connection_limit
-from gateway.http.listening.listener import Listener, operator_listen, uses_tls
+from gateway.http.listening.listener import Listener, operator_listen_address, uses_tls
 from gateway.http.listening.sockets import HTTP, METRICS, OPERATOR, ListeningSockets
 from gateway.http.listening.tls import Certificate
 from gateway.operations.requests.socket import OperatorSocket
@@ -93,7 +93,7 @@ class Listeners:
 
         server = self.server
         grpc = GrpcServer(
-            waiting_handlers(GRPC_SERVICES, self._when_ready),
+            waiting_handlers(GRPC_SERVICES, self._wait_for_exports),
             max_bytes=server.max_body_bytes,
             max_connections=connection_limit(server),
             reuse_port=server.reuse_port,
@@ -110,7 +110,7 @@ class Listeners:
         operators = OperatorSocket(self._directory, operator_application(services.operators))
         self._stack.push_async_callback(operators.stop)
         await operators.start()
-        operator_address = operator_listen(server)
+        operator_address = operator_listen_address(server)
         outer = build_application(services, for_senders=True, for_operators=operator_address is None)
         connections = services.receivers.connections
         proxies = services.receivers.proxies
@@ -143,7 +143,7 @@ class Listeners:
         self._stack.push_async_callback(self._hand_over.stop)
         self._hand_over.start()
 
-    async def handed_over(self) -> None:
+    async def wait_for_handover(self) -> None:
         assert self._hand_over is not None
         await self._hand_over.asked.wait()
 
@@ -152,7 +152,7 @@ class Listeners:
         await self._stack.aclose()
         self._sockets.close()
 
-    async def _when_ready(self) -> Mapping[str, Export]:
+    async def _wait_for_exports(self) -> Mapping[str, Export]:
         await self._ready.wait()
         return self._exports
 
@@ -167,14 +167,14 @@ class Listeners:
     async def _drain_requests(self, services: Services) -> None:
         receivers = services.receivers
         for listener in self._http.values():
-            await listener.close_socket()
+            await listener.close_listening_socket()
         await receivers.websockets.close()
         if self._sockets or (self._hand_over is not None and self._hand_over.asked.is_set()):
             await self._close_after_responses(services)
-        if await receivers.in_hand.close(UPLOAD_S):
+        if await receivers.in_hand.close_and_wait(UPLOAD_S):
             return
         receivers.inflight.cut_uploads(stopping_refusal())
-        if not await receivers.in_hand.close(DRAIN_S):
+        if not await receivers.in_hand.close_and_wait(DRAIN_S):
             _log.warning("some requests did not finish in time", extra={"action": "drain_cut"})
 
     async def _close_after_responses(self, services: Services) -> None:
@@ -184,7 +184,7 @@ class Listeners:
         A sender that finds its connection closed opens a new one before it sends, and the successor accepts that.
         """
         receivers = services.receivers
-        receivers.in_hand.leave()
+        receivers.in_hand.mark_leaving()
         calls = None if self._grpc is None else asyncio.create_task(self._grpc.stop(LEAVE_S))
         await asyncio.sleep(SETTLE_S)
         for _ in range(int(LEAVE_S / LOOK_S)):
@@ -208,7 +208,7 @@ class RefusingListeners:
         takes_grpc: bool,
     ) -> None:
         self._server = server
-        self._certificate = Certificate.of(server)
+        self._certificate = Certificate.from_settings(server)
         self._clock = clock
         self._stack = AsyncExitStack()
         self._sockets = sockets
@@ -229,7 +229,7 @@ class RefusingListeners:
         server = self._server
         certificate = self._certificate
         try:
-            operator_address = operator_listen(server)
+            operator_address = operator_listen_address(server)
             public = await self._listen_and_refuse(
                 HTTP, server.listen, certificate, shows_reason=operator_address is None
             )

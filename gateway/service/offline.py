@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gateway.configuration.sections import Config
 from gateway.core.mounts import CONSOLE
-from gateway.http.listening.listener import operator_listen, uses_tls
+from gateway.http.listening.listener import operator_listen_address, uses_tls
 from gateway.operations.holders.operators import Urls
 from gateway.operations.requests.socket import OperatorSocket
 from gateway.service.addresses.application import operator_application
@@ -68,6 +68,6 @@ def _console_url(config: Config) -> str:
     Return the address that the console will have when the server runs. It is https if TLS is configured.
     """
     server = config.server
-    private = operator_listen(config.server)
+    private = operator_listen_address(config.server)
     tls = server.tls_cert_file is not None if private is None else uses_tls(server, private)
     return f"{'https' if tls else 'http'}://{private or server.listen}{CONSOLE}/"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.reader import load
+from gateway.configuration.reader import load_config
 from tests.acceptance.conftest import ROOT
 from tests.documents import blocks
 from tests.processes.copied import command_in
@@ -118,7 +118,7 @@ def test_configurations_load(document: str, tmp_path: Any) -> None:
     for text in configurations(document):
         path = tmp_path / "tollhouse.toml"
         path.write_text(f"{begin}\n{text}")
-        load(path, env={})
+        load_config(path, env={})
 
 
 def configurations(document: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.reader import load
+from gateway.configuration.reader import load_config
 from tests.acceptance.conftest import COMMAND
 from tests.processes.copied import copying_command, run_process
 
@@ -43,9 +43,9 @@ def test_without_answers_everything_has_its_default(tmp_path: Path) -> None:
     assert 0 == init(tmp_path).returncode
     file = tmp_path / "tollhouse.toml"
     text = file.read_text()
-    plain = load(file, env={})
+    plain = load_config(file, env={})
     file.write_text(re.sub(r"^#(?=\w)", "", text.partition("[upstream]")[0], flags=re.MULTILINE))
-    assert plain == load(file, env={})
+    assert plain == load_config(file, env={})
     assert '\nmax_bytes = "10GiB"\n' in file.read_text()
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.reader import load
+from gateway.configuration.reader import load_config
 from gateway.operations.money.reports.declared import NewScheduledReport, ScheduledReportTable
 from gateway.service.assembly.storage import open_storage
 from spool.clock import SystemClock
@@ -284,7 +284,7 @@ def _channel(house: Tollhouse) -> str:
 
 
 async def _planted(house: Tollhouse, plant: Callable[[Storage], Any]) -> None:
-    async with open_storage(load(house.config), clock=SystemClock()) as storage:
+    async with open_storage(load_config(house.config), clock=SystemClock()) as storage:
         await plant(storage)
 
 

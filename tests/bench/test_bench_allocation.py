@@ -11,7 +11,7 @@ from time import process_time
 
 import pytest
 
-from gateway.money.allocation.language import join_definitions, parse
+from gateway.money.allocation.language import join_definitions, parse_definition
 from gateway.money.allocation.published import Published
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
@@ -42,8 +42,10 @@ async def test_questions_by_published_dimensions(tmp_path: Path) -> None:
     try:
         start = process_time()
         published = Published(ledger)
-        published.put(
-            join_definitions({"": parse(definition(DIMENSIONS).encode(), ledger.own_dimensions())}),
+        published.put_in_force(
+            join_definitions(
+                {"": parse_definition(definition(DIMENSIONS).encode(), ledger.own_dimensions())}
+            ),
             version="1",
         )
         publishing = process_time() - start

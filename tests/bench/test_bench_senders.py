@@ -13,7 +13,7 @@ from time import process_time
 
 import pytest
 
-from gateway.intake.shadows import Shadows, senders_to_keep
+from gateway.intake.shadows import Shadows, sender_rows_to_store
 from gateway.normalise import otlp
 from gateway.normalise.outcome import Options
 from spool.settings import SpoolSettings
@@ -56,7 +56,7 @@ def test_senders_of_real_spans_are_remembered(spans: int, of_span: bool, rounds:
         stored = 0
         for outcome in outcomes:
             shadows.note_records(outcome.records, [None] * spans, clock.now(), key="key")
-            stored += len(senders_to_keep(shadows.take_unkept("key")))
+            stored += len(sender_rows_to_store(shadows.take_unstored_callers("key")))
             clock.move(spans / SPANS_PER_S)
         read_s.append(read - begin)
         noted_s.append(process_time() - read)

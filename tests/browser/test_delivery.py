@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from gateway.configuration.reader import load
+from gateway.configuration.reader import load_config
 from gateway.configuration.sections import Config
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.browser.conftest import OpenConsole
@@ -255,7 +255,7 @@ def test_a_receiver_is_tested_before_its_lines_are_copied(
 
 def loaded(directory: Path, text: str) -> Config:
     (directory / "tollhouse.toml").write_text(text)
-    return load(directory / "tollhouse.toml", env={})
+    return load_config(directory / "tollhouse.toml", env={})
 
 
 def test_a_viewer_is_offered_no_action(troubled: Tollhouse, open_console: OpenConsole) -> None:

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 import yaml
 
-from gateway.configuration.reader import load
+from gateway.configuration.reader import load_config
 from spool.postgres.administration import ADMINISTRATION
 from spool.postgres.health import SEES_ALL
 from tests.acceptance.conftest import ROOT
@@ -76,7 +76,7 @@ def test_the_gateways_are_alike_and_their_settings_load(secrets: Path, tmp_path:
     path = tmp_path / "tollhouse.toml"
     for text in (inside, re.sub(r"^# (?=\[|\w+ = )", "", inside, flags=re.MULTILINE)):
         path.write_text(text)
-        config = load(path, env=variables())
+        config = load_config(path, env=variables())
     assert config.storage.dsn_file == secrets / "dsn"
     assert config.storage.secret_file == secrets / "installation_secret"
     assert 32 == len((secrets / "installation_secret").read_bytes())
@@ -187,7 +187,7 @@ async def test_the_standby_copies_the_primary_and_confirms_what_is_kept(
         dsn_file.write_text(dsn.replace("host=primary,standby", both))
         path = tmp_path / "tollhouse.toml"
         path.write_text((SHARED / "tollhouse.toml").read_text().replace("/run/secrets", str(secrets)))
-        config = load(path, env=variables())
+        config = load_config(path, env=variables())
         storage = replace(config.storage, dsn_file=dsn_file)
         made = await ADMINISTRATION.make(storage, config.spool)
         assert made["version_before"] == 0

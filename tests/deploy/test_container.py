@@ -18,7 +18,7 @@ import pytest
 import yaml
 from compose_spec import PyCompose, PyOptions
 
-from gateway.configuration.reader import load
+from gateway.configuration.reader import load_config
 from tests.acceptance.conftest import ROOT
 from tests.deploy.machine import Machine, debian, running
 
@@ -53,7 +53,7 @@ def test_the_image_runs_unprivileged_and_installs_by_hash() -> None:
     assert json.loads(last("ENTRYPOINT")) == ["tollhouse"]
     assert json.loads(last("CMD")) == ["serve"]
     assert ["tollhouse", "health"] == json.loads(last("HEALTHCHECK").partition("CMD ")[2])
-    config = load(env=variables())
+    config = load_config(env=variables())
     assert last("VOLUME") == str(config.data_dir)
     ports = [address.rpartition(":")[2] for address in (config.server.listen, config.server.grpc_listen)]
     assert ports == last("EXPOSE").split()
@@ -89,7 +89,7 @@ def test_compose_connects_litellm_as_its_page_says() -> None:
     settings = yaml.safe_load((COMPOSE / "litellm.yaml").read_text())
     assert yaml.safe_load(blocks["yaml"])["litellm_settings"] == settings["litellm_settings"]
     tollhouse = compose["services"]["tollhouse"]
-    secret = Path(load(env=variables() | tollhouse["environment"]).server.api_key_file or "")
+    secret = Path(load_config(env=variables() | tollhouse["environment"]).server.api_key_file or "")
     assert [secret.name] == tollhouse["secrets"]
     assert Path("/run/secrets") == secret.parent
     assert tollhouse["read_only"] is True
@@ -126,7 +126,7 @@ def test_compose_publishes_the_console_on_loopback_alone() -> None:
     operator_variables = {
         name: value for name, value in tollhouse["environment"].items() if "OPERATOR" in name
     }
-    server = load(env=variables() | operator_variables).server
+    server = load_config(env=variables() | operator_variables).server
     assert server.operator_listen == "0.0.0.0:4319"
     assert server.operator_plaintext is True
     guide = (ROOT / "docs/install/container.md").read_text()

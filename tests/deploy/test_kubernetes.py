@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
-from gateway.configuration.reader import load
+from gateway.configuration.reader import load_config
 from tests.acceptance.conftest import ARCHIVE, ROOT, Tollhouse
 from tests.deploy.test_container import variables
 from tests.documents import blocks
@@ -144,7 +144,7 @@ def test_settings_in_pods_load(tmp_path: Path) -> None:
     path = tmp_path / "tollhouse.toml"
     for variant in (text, re.sub(r"^# (?=\[|\w+ = )", "", text, flags=re.MULTILINE)):
         path.write_text(variant)
-        config = load(path, env=variables() | environment(gateway))
+        config = load_config(path, env=variables() | environment(gateway))
     assert ["/etc/tollhouse/keys/upstream"] == [str(key.secret_file) for key in config.upstream.keys]
     ports = {each["name"]: each["containerPort"] for each in gateway["ports"]}
     server = config.server
@@ -153,7 +153,7 @@ def test_settings_in_pods_load(tmp_path: Path) -> None:
     assert config.data_dir.is_relative_to(gateway["volumeMounts"][0]["mountPath"])
 
     pod = objects(sidecar())["StatefulSet", "litellm"]["spec"]["template"]["spec"]
-    agent = load(env=variables() | environment(pod["initContainers"][0]))
+    agent = load_config(env=variables() | environment(pod["initContainers"][0]))
     assert agent.server.listen == "127.0.0.1:4318"
     assert agent.agent.gateway == "http://tollhouse.tollhouse.svc:4318"
     assert agent.server.listen in environment(pod["containers"][0])["GENERIC_LOGGER_ENDPOINT"]
@@ -188,7 +188,7 @@ def test_gateways_on_one_postgresql_keep_nothing_in_their_pods(tmp_path: Path) -
         for name, value in told.items()
         if "STORAGE" in name
     }
-    config = load(env=variables() | told | inside)
+    config = load_config(env=variables() | told | inside)
     storage = config.storage
     assert 60 << 30 == config.spool.max_bytes
     assert storage.engine == "postgres"

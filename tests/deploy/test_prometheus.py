@@ -34,7 +34,7 @@ OF_DATABASE = {
 # metrics that exist only with `server.metrics_names` or with the compiled module
 ONLY_SOMETIMES = {
     "tollhouse_memory_compared_total",
-    *(f"{one.name}{'_total' if one.type == 'counter' else ''}" for one in SpendCounts(1).families()),
+    *(f"{one.name}{'_total' if one.type == 'counter' else ''}" for one in SpendCounts(1).metric_families()),
 }
 
 

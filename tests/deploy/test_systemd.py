@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.reader import load
+from gateway.configuration.reader import load_config
 from tests.acceptance.conftest import COMMAND, ROOT, installations
 
 __all__ = ["installations"]
@@ -83,7 +83,7 @@ def test_settings_fit_their_unit(name: str, tmp_path: Path) -> None:
     path = tmp_path / "settings.toml"
     for variant in (text, re.sub(r"^# (?=\[|\w+ = )", "", text, flags=re.MULTILINE)):
         path.write_text(variant)
-        config = load(path, env={})
+        config = load_config(path, env={})
         assert Path("/var/lib") / service(name)["StateDirectory"] == config.data_dir
     identity = service(name)["LoadCredential"].partition(":")[0]
     secrets = re.findall(r'"(/run/.+)"', text)

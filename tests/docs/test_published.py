@@ -18,7 +18,7 @@ def test_every_operation_has_its_row() -> None:
         (row.scope, f"{method} {row.documented_path}")
         for row in FOR_SENDERS
         if row.scope is not None
-        for method in row.operations
+        for method in row.operation_ids_by_method
     )
     assert there == Counter((row.scope, row.operation) for row in found)
     assert set(SCOPES) == {row.scope for row in found}

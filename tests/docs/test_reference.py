@@ -22,7 +22,7 @@ from docs.generate.http_api import EXAMPLES
 from docs.generate.repeats import FieldRow, ShownAt, ShownTable
 from gateway.cli import main
 from gateway.configuration.in_effect import ConfigurationKey
-from gateway.configuration.reader import load
+from gateway.configuration.reader import load_config
 from gateway.http.openapi import openapi_document
 from gateway.money.budgets.declared import BudgetItem
 from gateway.service.addresses.table import ADDRESSES
@@ -69,7 +69,7 @@ def test_defaults_in_the_page_are_read_as_the_defaults(tmp_path: Path) -> None:
     file, empty = tmp_path / "tollhouse.toml", tmp_path / "empty.toml"
     file.write_text("\n".join(lines))
     empty.touch()
-    assert load(empty, env={}) == load(file, env={})
+    assert load_config(empty, env={}) == load_config(file, env={})
     assert 40 < len(lines)
 
 

@@ -115,10 +115,10 @@ def sent(path: Path) -> object:
 
 def definition(path: Path) -> object:
     from gateway.core.faults import InvalidDefinition
-    from gateway.money.allocation.language import parse
+    from gateway.money.allocation.language import parse_definition
 
     try:
-        return len(parse(path.read_bytes(), ("model", "team")).dimensions)
+        return len(parse_definition(path.read_bytes(), ("model", "team")).dimensions)
     except InvalidDefinition as error:
         raise Invalid(error.faults[0].error) from error
 

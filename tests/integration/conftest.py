@@ -163,7 +163,11 @@ def declared_answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @cache
 def _operator_rows() -> Mapping[tuple[str, str], Address]:
-    return {(method, row.documented_path): row for row in OPERATOR_ADDRESSES for method in row.operations}
+    return {
+        (method, row.documented_path): row
+        for row in OPERATOR_ADDRESSES
+        for method in row.operation_ids_by_method
+    }
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 from opentelemetry.sdk import environment_variables
 
-from gateway.configuration.reader import load
+from gateway.configuration.reader import load_config
 from gateway.devices.agent.assistants import ASSISTANTS
 from gateway.devices.agent.policy.targets import MANAGED
 from spool.record import Inference
@@ -96,7 +96,7 @@ def _parse(block: Block, directory: Path) -> None:
         case "toml" if "[otel]" not in block.text:
             file = directory / "tollhouse.toml"
             file.write_text(block.text)
-            load(file, env={})
+            load_config(file, env={})
         case "toml":
             tomllib.loads(block.text)
         case "dotenv":

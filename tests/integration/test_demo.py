@@ -170,7 +170,7 @@ def costs_and_savings(end: int) -> tuple[Decimal, dict[str, Decimal]]:
     for call in (record for _, reports in month.iterate_days() for record, _ in reports):
         if not isinstance(call, Inference):
             continue
-        price = Decimal(book.estimate(call) or 0)
+        price = Decimal(book.estimate_record(call) or 0)
         costs += Decimal(call.cost or price)
         word = by_service.get(call.tags.get("service", ""))
         is_read = word != "unused-cache" or (call.start_time or 0) >= end * NS - prompt_caching.RECENT_NS
@@ -180,7 +180,7 @@ def costs_and_savings(end: int) -> tuple[Decimal, dict[str, Decimal]]:
 
 
 def priced(book: PriceBook, call: Inference, **changes: Any) -> Decimal:
-    return Decimal(book.estimate(msgspec.structs.replace(call, **changes)) or 0)
+    return Decimal(book.estimate_record(msgspec.structs.replace(call, **changes)) or 0)
 
 
 def of_model(book: PriceBook, call: Inference, model: str) -> Decimal:

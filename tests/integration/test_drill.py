@@ -15,7 +15,7 @@ from gateway.cli.drill import command as drill_command
 from gateway.cli.drill.command import DrillSite
 from gateway.cli.drill.server import DrillServer, drill_config
 from gateway.cli.drill.surroundings import CutDisk, DrillReceiver, NoPowerCut, Traffic, make_calls
-from gateway.configuration.reader import load
+from gateway.configuration.reader import load_config
 
 CONFIG = """
 data_dir = "data"
@@ -76,7 +76,7 @@ def test_the_copy_of_a_configuration_leaves_nothing_that_goes_out(tmp_path: Path
     path = tmp_path / "tollhouse.toml"
     path.write_text(CONFIG.format(port=4318))
     copy = drill_config(
-        load(path), scratch=tmp_path / "x", receiver="http://127.0.0.1:1/", listen="127.0.0.1:0"
+        load_config(path), scratch=tmp_path / "x", receiver="http://127.0.0.1:1/", listen="127.0.0.1:0"
     )
     assert copy.upstream.base_url == ""
     assert copy.upstream.keys == ()

@@ -17,10 +17,10 @@ class App:
     @property
     def services(self): return self
     status = health = services
-    async def live(self): return True
+    async def is_live(self): return True
     async def start(self): pass
-    async def handed_over(self): await asyncio.sleep(3600)
-    async def failure(self): return "something"
+    async def wait_for_handover(self): await asyncio.sleep(3600)
+    async def wait_for_failure(self): return "something"
     async def stop(self):
         if sys.argv[1] == "loop":
             time.sleep(3600)
@@ -31,10 +31,10 @@ class App:
 
 async def announce(): pass
 
-within = serve.exit_after
-serve.exit_after = lambda loop: within(loop, within_s=float(sys.argv[2]))
+within = serve.exit_if_block_exceeds
+serve.exit_if_block_exceeds = lambda loop: within(loop, within_s=float(sys.argv[2]))
 logs.start_logging("info")
-code = asyncio.run(serve.run_app(App(), announce))
+code = asyncio.run(serve.run_app_until_stopped(App(), announce))
 timers = [each for each in threading.enumerate() if isinstance(each, threading.Timer)]
 sys.exit(code + 6 + any(not each.finished.is_set() for each in timers))
 """

@@ -75,7 +75,7 @@ async def first_run(disk: Path) -> str:
     """Store one record; return the key that sent it."""
     app = server_on(disk)
     await app.start()
-    key = await app.first_key()
+    key = await app.create_first_key()
     assert key is not None
     async with ClientSession() as session:
         assert (200, None) == await send(session, app.url, key)
@@ -149,7 +149,7 @@ async def test_a_start_that_waits_can_be_stopped(disk: Path) -> None:
     fill(disk)
     app = server_on(disk)
     async with waiting(app) as (starting, url, _):
-        app.abandon()
+        app.stop_waiting_for_space()
         with pytest.raises(StartAbandoned):
             await starting
         with pytest.raises(OSError, match="onnect"):

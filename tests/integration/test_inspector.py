@@ -95,7 +95,7 @@ async def test_dead_letters_are_weighed(server: OperatorServer) -> None:
         delivery = await deliveries.take_due_delivery(ROUTE, now=server.clock.now(), max_records=1)
         assert delivery is not None
         await deliveries.set_aside(delivery, error="too old", status="422")
-    await make_inspector(server.services).inspect()
+    await make_inspector(server.services).find_and_store_insights()
     items = (await server.ask("GET", "/insights")).payload["insights"]
     assert [f"{ROUTE} rejected 2 records within a day"] == [
         item["title"] for item in items if "rejected" in item["title"]
@@ -127,7 +127,7 @@ async def test_an_anomaly_is_looked_for_inside_each_view(server: OperatorServer)
         stated: dict[str, Any] = {"filter": {}, **fields}
         draft = NewView(name=name, principal_dimension="team", **stated)
         await server.registry.views.create(draft, known=known, most=9, actor=ACTOR)
-    await make_inspector(server.services).inspect()
+    await make_inspector(server.services).find_and_store_insights()
     items = (await server.ask("GET", "/insights")).payload["insights"]
     [anomaly] = [item for item in items if item["title"].startswith("The view")]
     assert anomaly["cost_impact"] == "70.00"
@@ -144,7 +144,7 @@ async def test_an_insight_ends_with_its_state(
     monkeypatch.setattr(inspecting, "STATES_EVERY_S", 0)
     task_of = make_inspector(server.services)
     looks: asyncio.Queue[inspecting.InspectionReport] = asyncio.Queue()
-    look = task_of.inspect
+    look = task_of.find_and_store_insights
 
     async def inspect() -> inspecting.InspectionReport:
         report = await look()

@@ -48,7 +48,7 @@ async def test_a_jump_costs_nothing(tmp_path: Path, step: float) -> None:
     )
     app = App(config, version="0", clock=clock)
     await app.start()
-    key = await app.first_key()
+    key = await app.create_first_key()
     names = (f"chatcmpl-{number:024x}" for number in itertools.count())
     sent: list[bytes] = []
     async with ClientSession(headers={"Authorization": str(key), "Content-Type": JSON}) as session:
@@ -98,11 +98,11 @@ async def test_an_operator_sees_the_step_and_agrees(tmp_path: Path) -> None:
     client = OperatorClient(Config(data_dir=tmp_path / "data"), "ada@example.com")
     try:
         wall.ahead = DAY
-        report = await app.services.status.health.report()
+        report = await app.services.status.health.build_report()
         assert report["ready"]
         assert pytest.approx(DAY, abs=1) == report["clock"]["step_s"]
         assert pytest.approx(3600, abs=60) == report["clock"]["held_s"]
-        metrics = (await app.services.status.exposition.text()).decode()
+        metrics = (await app.services.status.exposition.current_text()).decode()
         assert re.search(r"^tollhouse_clock_step_seconds 86[34]\d\d\.", metrics, re.MULTILINE)
         shown = await asyncio.to_thread(client.request, "GET", "/clock")
         assert pytest.approx(DAY, abs=1) == shown["clock"]["step_s"]
@@ -110,7 +110,7 @@ async def test_an_operator_sees_the_step_and_agrees(tmp_path: Path) -> None:
             done = await asyncio.to_thread(client.request, "POST", "/clock/accept", body={})
             assert pytest.approx(moved_s, abs=1) == done["clock"]["moved_s"]
             assert pytest.approx(was_held_s, abs=60) == done["clock"]["was_held_s"]
-        report = await app.services.status.health.report()
+        report = await app.services.status.health.build_report()
         assert report["clock"]["step_s"] == 0.0
         assert report["clock"]["held_s"] == 0.0
     finally:

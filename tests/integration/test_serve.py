@@ -258,7 +258,7 @@ async def test_a_stop_waits_for_bodies_once(tmp_path: Path, monkeypatch: pytest.
     server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
     app = App(Config(data_dir=tmp_path / "data", server=server), version="0")
     await app.start()
-    key = await app.first_key()
+    key = await app.create_first_key()
     head = f"POST /v1/traces HTTP/1.1\r\nHost: t\r\nAuthorization: {key}\r\nContent-Type: {JSON}\r\n"
     uploads = [await asyncio.open_connection("127.0.0.1", port_of(app.url)) for _ in range(5)]
     async with asyncio.timeout(60):
@@ -357,7 +357,7 @@ async def test_an_upload_that_stands_still_holds_up_a_stop_only_as_long_as_the_d
     server = ServerSettings(listen="127.0.0.1:0", grpc_listen="127.0.0.1:0")
     app = App(Config(data_dir=tmp_path / "data", server=server), version="0")
     await app.start()
-    key = await app.first_key()
+    key = await app.create_first_key()
     head = f"POST /v1/traces HTTP/1.1\r\nHost: t\r\nAuthorization: {key}\r\nContent-Type: {JSON}\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", port_of(app.url))
     writer.write(f"{head}Expect: 100-continue\r\nContent-Length: 100\r\n\r\n".encode())
@@ -379,7 +379,7 @@ async def test_a_stop_waits_for_a_commit_in_hand(tmp_path: Path, monkeypatch: py
     server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
     app = App(Config(data_dir=tmp_path / "data", server=server), version="0")
     await app.start()
-    key = await app.first_key()
+    key = await app.create_first_key()
     log, begun = app.services.storage.log, asyncio.Event()
     append = log.append
 

@@ -137,7 +137,7 @@ async def test_the_watchdog_hears_nothing_of_a_process_that_does_not_live() -> N
         with pytest.raises(
             RuntimeError
         ):  # the third call of live() fails, because its iterator has only two states
-            await manager.watch(live)
+            await manager.feed_watchdog(live)
         assert [b"WATCHDOG=1", b"WATCHDOG=1"] == [listening.recv(100), listening.recv(100)]
         with pytest.raises(BlockingIOError):
             listening.recv(100)
@@ -150,4 +150,4 @@ async def test_a_watchdog_of_another_process_is_not_fed() -> None:
         raise AssertionError("nobody asks")
 
     async with asyncio.timeout(60):
-        await ServiceManager({"WATCHDOG_USEC": "3000", "WATCHDOG_PID": "1"}).watch(live)
+        await ServiceManager({"WATCHDOG_USEC": "3000", "WATCHDOG_PID": "1"}).feed_watchdog(live)

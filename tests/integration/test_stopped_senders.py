@@ -54,7 +54,7 @@ async def test_a_stop_is_reported_until_records_arrive(serve: Serve) -> None:
             await serving.app.stop()
             serving.app = App(serving.app.config, version="0")
             await serving.app.start()
-        merged = (await make_inspector(serving.app.services.operators).inspect()).merged
+        merged = (await make_inspector(serving.app.services.operators).find_and_store_insights()).merged
         assert (number == 0, 0) == (merged.new, merged.gone)
     [insight] = await insights(serving.app)
     assert ("The API key sender has stopped sending", True) == (insight.title, insight.present)
@@ -76,7 +76,7 @@ async def test_a_stop_is_reported_until_records_arrive(serve: Serve) -> None:
     assert not await watching.has_changed()
     assert 200 == (await serving.send("/v1/traces", json_traces(json_span()))).status
     assert await watching.has_changed()
-    merged = (await watching.inspect()).merged
+    merged = (await watching.find_and_store_insights()).merged
     assert (0, 1) == (merged.new, merged.gone)
     [insight] = await insights(serving.app)
     assert not insight.present
@@ -92,5 +92,5 @@ async def test_a_disabled_key_is_not_reported(serve: Serve) -> None:
     registry = serving.app.services.storage.registry
     assert registry is not None
     await registry.keys.disable("sender", actor=ACTOR)
-    assert 0 == (await make_inspector(serving.app.services.operators).inspect()).merged.new
+    assert 0 == (await make_inspector(serving.app.services.operators).find_and_store_insights()).merged.new
     assert "tollhouse_sender_stopped{" not in await metrics(serving.app)

@@ -285,7 +285,7 @@ async def test_an_insight_is_one_whichever_gateway_looks(gateways: tuple[Serving
     await storage.ledger._change_rows(lambda rows: rows.set_state(missed=3, settled=3))
     found = []
     for gateway in (one, other, one, other):
-        report = await make_inspector(gateway.app.services.operators).inspect()
+        report = await make_inspector(gateway.app.services.operators).find_and_store_insights()
         registry = gateway.app.services.storage.registry
         assert registry is not None
         found.append((await registry.insights.detector_insights(), report.merged))

@@ -82,12 +82,12 @@ async def test_memory_is_not_called_a_disk(tmp_path: Path, caplog: pytest.LogCap
         )
         await app.start()
         try:
-            report = await app.services.status.health.report()
+            report = await app.services.status.health.build_report()
             assert report["ready"] is True
             assert report["storage"]["mount"] == "tmpfs"
             assert report["storage"]["durability"] == "memory"
             assert "deletes everything stored there" in report["storage"]["warning"]
-            metrics = (await app.services.status.exposition.text()).decode()
+            metrics = (await app.services.status.exposition.current_text()).decode()
             assert 'tollhouse_storage{durability="memory",mount="tmpfs"} 1.0' in metrics
             assert "storage_not_durable" in {getattr(record, "action", "") for record in caplog.records}
         finally:

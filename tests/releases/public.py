@@ -105,7 +105,7 @@ def _settings() -> Iterator[str]:
         section = table.header.strip("[]")
         yield from (f"setting {section}.{key.name}".replace(" .", " ") for key in table.keys)
     for name, kind in file_kinds().items():
-        yield from (f"file-field {name} {field}" for field in kind.fields)
+        yield from (f"file-field {name} {field}" for field in kind.field_names)
 
 
 def _log_lines() -> Iterator[str]:

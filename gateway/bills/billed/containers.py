@@ -100,7 +100,7 @@ def price_cluster_day(
     """Return the value of a day's usage, or None if no price applies."""
     used: dict[str, dict[str, int]] = defaultdict(dict)
     for key, amounts in usage.used.items():
-        node = UsagePlace.of(key).node
+        node = UsagePlace.from_key(key).node
         if worth := _usage_value(
             identity,
             node,
@@ -302,7 +302,7 @@ def _workload_dimensions(
     rules: RowRules,
 ) -> Dimensions:
     """Return a row's dimensions for the part of one workload. Idle capacity has no owner."""
-    where = UsagePlace.of(key)
+    where = UsagePlace.from_key(key)
     row_tags = {"cluster": cluster.name, "namespace": where.namespace, "workload": where.workload}
     tags: dict[str, Any] = json.loads(row.tags or "{}")
     tags |= {ROW_TAG + name: value for name, value in row_tags.items() if value}

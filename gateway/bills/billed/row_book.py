@@ -129,10 +129,10 @@ class RowBook:
         if usage is None or not usage.prices:
             self._used = {}
             return False
-        await usage.look()
+        await usage.read_new_files()
         now, prices = self._clock.now(), tuple(usage.prices)
         stamps: dict[int, list[object]] = defaultdict(list)
-        for usage_day in await usage.days():
+        for usage_day in await usage.days_with_usage():
             is_rest = now - usage_day.changed_at >= USAGE_S
             at = usage_day.changed_at if is_rest else int(now / USAGE_S)
             stamps[usage_day.day].append((usage_day.identity, at))
@@ -161,7 +161,7 @@ class RowBook:
                     day_usage,
                     usage.prices,
                 )
-                for where, day_usage in (await usage.of_day(day)).items()
+                for where, day_usage in (await usage.usage_by_cluster(day)).items()
             ]
             self._clusters = {day: [cluster for cluster in days if cluster is not None]}
         return self._clusters[day]

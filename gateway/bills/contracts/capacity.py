@@ -115,7 +115,7 @@ class Covered:
 
     def __init__(self, terms: Sequence[Capacity]) -> None:
         self._prices = [term.price for term in terms]
-        self._spans = [(price.low, price.high) for price in self._prices]
+        self._spans = [(price.start_ns, price.end_ns) for price in self._prices]
         self._known: dict[CalledModel, Sequence[int]] = {}
 
     def covering_term_index(self, called: CalledModel, at: int) -> int | None:

@@ -146,8 +146,8 @@ def add_served_tokens(workloads: Sequence[WorkloadMonth], served: Iterable[Serve
         fitting = [
             (term.price.provider != name, place)
             for place, term in enumerate(each.term for each in workloads)
-            if term.price.low <= at < term.price.high
-            and term.price.is_of(counted.model)
+            if term.price.start_ns <= at < term.price.end_ns
+            and term.price.is_for_model(counted.model)
             and (term.price.models or term.price.provider == name)
         ]
         if fitting and any(counted.tokens):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import msgspec
 
-from gateway.core.fields import KEPT, item_struct, single_item_struct, struct_of_change
+from gateway.core.fields import KEPT, change_struct, item_struct, single_item_struct
 from spool import providers
 from spool.errors import Invalid, NotAllowed
 from spool.people import People
@@ -252,7 +252,7 @@ class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
             raise NotAllowed(f"view: a plan cannot use this view, because it filters by {view.unit}")
 
 
-PlanChanges = struct_of_change(NewPlan)
+PlanChanges = change_struct(NewPlan)
 PlanItem = item_struct(
     NewPlan,
     "A stored plan. Times are RFC 3339.",

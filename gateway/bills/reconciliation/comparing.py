@@ -343,7 +343,9 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
         are_failed_known=set_aside.is_exact,
         uses=of_days,
         commitments=[
-            replace(each, models={name for name, own in spelled.items() if any(map(each.term.is_of, own))})
+            replace(
+                each, models={name for name, own in spelled.items() if any(map(each.term.is_for_model, own))}
+            )
             for each in facts.commitments
         ],
         # omitted unless all days are compared, because these amounts cover the whole period

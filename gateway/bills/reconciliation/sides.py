@@ -173,7 +173,7 @@ class Commitment:
     models: Collection[str] = ()
 
     def is_for_model(self, model: str) -> bool:
-        return model in self.models or self.term.is_of(model)
+        return model in self.models or self.term.is_for_model(model)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

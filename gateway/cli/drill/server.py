@@ -137,7 +137,7 @@ async def _run_drill_server(config: Config) -> int:
     app = App(config, version="drill")
 
     async def print_url_and_key() -> None:
-        print(json.dumps({"url": app.url, "key": await app.first_key()}), flush=True)
+        print(json.dumps({"url": app.url, "key": await app.create_first_key()}), flush=True)
 
     return await run_app_until_stopped(app, print_url_and_key)
 

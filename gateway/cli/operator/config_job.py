@@ -19,7 +19,7 @@ import click
 from gateway.cli import fail
 from gateway.cli.output import JsonObject
 from gateway.clusters.agent_config import chart_values
-from gateway.clusters.config_job import DRIFT, SAME, FoundConfig, GivenConfig, JobProblem, run_round
+from gateway.clusters.config_job import DRIFT, SAME, FoundConfig, GivenConfig, JobProblem, apply_wanted_config
 
 ANSWER_S = 30.0
 MOST_BYTES = 4 * 1024 * 1024
@@ -78,7 +78,7 @@ class Gateway:
     server: JsonServer
     cluster: Mapping[str, str]
 
-    def ask(self, *, applied: str, failed: str = "") -> GivenConfig:
+    def report_and_fetch(self, *, applied: str, failed: str = "") -> GivenConfig:
         parameters = {**self.cluster, "applied": applied, **({"failed": failed} if failed else {})}
         answer = self.server.send_request("GET", f"/v1/container-metrics/config?{urlencode(parameters)}")
         return GivenConfig(version=answer.get("version"), config=answer.get("config") or {})
@@ -95,7 +95,7 @@ class Kubernetes:
         self._workload = f"/apis/apps/v1/{namespace_path}/{kind}/{quote(name, safe='')}" if name else None
         self._read_at: str | None = None
 
-    def read(self) -> FoundConfig:
+    def read_config(self) -> FoundConfig:
         stored_map = self._server.send_request("GET", self._map)
         self._read_at = stored_map["metadata"].get("resourceVersion")
         started = None
@@ -109,7 +109,7 @@ class Kubernetes:
             has_workload=self._workload is not None,
         )
 
-    def write(self, given: GivenConfig) -> None:
+    def write_config(self, given: GivenConfig) -> None:
         """
         Replace the ConfigMap that `read` returned. If somebody changed the ConfigMap after `read`, the
         API server refuses.
@@ -121,7 +121,7 @@ class Kubernetes:
         changed = {"metadata": metadata, "data": {CONFIG: config, VALUES: values}}
         self._server.send_request("PATCH", self._map, changed, MERGE_PATCH)
 
-    def restart(self, version: str | None) -> None:
+    def restart_workload(self, version: str | None) -> None:
         """Restart the workload's pods, as `kubectl rollout restart` does."""
         template = {"metadata": {"annotations": {VERSION: version or ""}}}
         self._server.send_request("PATCH", str(self._workload), {"spec": {"template": template}}, MERGE_PATCH)
@@ -193,7 +193,7 @@ def apply(
             config_map,
             workload,
         )
-        outcome, version = run_round(Gateway(source, cluster_query), target, restores=restore)
+        outcome, version = apply_wanted_config(Gateway(source, cluster_query), target, restores=restore)
     except JobProblem as problem:
         fail(str(problem))
     shown = version or "none"

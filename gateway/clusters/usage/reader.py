@@ -69,7 +69,7 @@ class UsageSources:
 
 
 class UsageReader:
-    """Reads metrics with `look`, which is called repeatedly. `of_day` returns the usage."""
+    """Reads metrics with `read_new_files`, which is called repeatedly. `usage_by_cluster` returns the usage."""
 
     def __init__(self, sources: UsageSources, clock: Clock) -> None:
         self._sources = sources
@@ -86,7 +86,7 @@ class UsageReader:
     def prices(self) -> Sequence[ContainerPrice]:
         return self._sources.prices()
 
-    async def look(self) -> int:
+    async def read_new_files(self) -> int:
         """
         Read new files, and delete usage that is older than the stored billing rows. Return the number
         of files read.
@@ -96,7 +96,7 @@ class UsageReader:
         if not self.prices or self._clock.now() < self._rest_until:
             return 0
         if self._since is None:
-            self._since = await self._kept_since()
+            self._since = await self._newest_read_upload_at()
         count = self._kept_bytes = 0
         while files := await self._next_files():
             count += len(files)
@@ -107,8 +107,8 @@ class UsageReader:
         await self._sources.usage.delete_old_days(int(oldest))
         return count
 
-    async def days(self) -> Sequence[UsageDay]:
-        """Return the days with usage, by cluster. `of_day` uses the state at the time of this call."""
+    async def days_with_usage(self) -> Sequence[UsageDay]:
+        """Return the days with usage, by cluster. `usage_by_cluster` uses the state of this call."""
         documents = await self._sources.usage.days_since(OPEN)
         all_days = {document for document in documents if document.day != OPEN}
         opened = {}
@@ -126,7 +126,7 @@ class UsageReader:
         self._days = sorted(all_days, key=lambda entry: (entry.day, entry.identity))
         return self._days
 
-    async def of_day(self, day: int) -> Mapping[ClusterIdentity, DayUsage]:
+    async def usage_by_cluster(self, day: int) -> Mapping[ClusterIdentity, DayUsage]:
         by_cluster = {}
         for known_day in self._days:
             if known_day.day == day:
@@ -159,7 +159,7 @@ class UsageReader:
         )
         return decoded
 
-    async def _kept_since(self) -> float:
+    async def _newest_read_upload_at(self) -> float:
         document = await self._sources.usage.document(NOWHERE, OPEN)
         return document.changed_at if document else 0.0
 
@@ -209,7 +209,7 @@ class UsageReader:
             await self._meter_file(meter, file)
         if not meter.taken:
             return []
-        await asyncio.to_thread(meter.finish)
+        await asyncio.to_thread(meter.add_nodes_and_forget_ended)
         if meter.left_out:
             message = "the costs leave out %d series of a cluster (container.max_series)"
             extra = {"action": "series_left_out", "cluster": identity.name}
@@ -266,7 +266,7 @@ def _uploaded_at(file: ContainerFile) -> float:
 def _meter_pieces(meter: UsageMeter, file: ContainerFile, pieces: list[bytes]) -> None:
     content = b"".join(pieces)
     pieces.clear()
-    meter.take(parse_series(file, content))
+    meter.add_series(parse_series(file, content))
 
 
 def _with_day(open_day: UsageDay, day: int) -> UsageDay:

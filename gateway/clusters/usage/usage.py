@@ -106,7 +106,7 @@ class UsagePlace(msgspec.Struct, frozen=True):
         return encode_key([self.node, self.namespace, self.workload, self.tags])
 
     @classmethod
-    def of(cls, key: str) -> UsagePlace:
+    def from_key(cls, key: str) -> UsagePlace:
         return cls(*msgspec.json.decode(key))
 
 
@@ -171,12 +171,12 @@ def _merge_parts(raw: msgspec.Raw, decoder: msgspec.json.Decoder[dict[str, _Valu
 def add_days(first: DayUsage, second: DayUsage) -> DayUsage:
     total = DayUsage(nodes=first.nodes | second.nodes)
     for day in (first, second):
-        _add_all(total.used, day.used)
-        _add_all(total.had, day.had)
+        _add_amounts_by_key(total.used, day.used)
+        _add_amounts_by_key(total.had, day.had)
     return total
 
 
-def _add_all(totals: dict[str, Amounts], added: Mapping[str, Amounts]) -> None:
+def _add_amounts_by_key(totals: dict[str, Amounts], added: Mapping[str, Amounts]) -> None:
     for key, amounts in added.items():
         amounts_before = totals.setdefault(key, [0, 0, 0])
         totals[key] = [
@@ -226,13 +226,13 @@ class UsageMeter:
         self._rules = rules
         self._labels = rules.labels
         self._takes: Mapping[str, Callable[[MetricSeries], None]] = {
-            _CPU_SECONDS: self._take_cpu,
-            _MEMORY_BYTES: self._take_memory,
-            _CAPACITY: self._take_capacity,
-            _REQUESTS: self._take_request,
+            _CPU_SECONDS: self._add_cpu_series,
+            _MEMORY_BYTES: self._add_memory_series,
+            _CAPACITY: self._add_capacity_series,
+            _REQUESTS: self._add_request_series,
         }
 
-    def take(self, received: Iterable[MetricSeries]) -> None:
+    def add_series(self, received: Iterable[MetricSeries]) -> None:
         """
         Add the series of one body. Facts about pods are added first, because samples refer to pods.
 
@@ -251,7 +251,7 @@ class UsageMeter:
             labels = {label: word for label, word in zip(_OF_SAMPLES, label_values, strict=True) if word}
             self._takes[labels[NAME]](MetricSeries(labels, series_samples))
 
-    def finish(self) -> None:
+    def add_nodes_and_forget_ended(self) -> None:
         """Add the node names to the changed days, and forget series and pods that have ended."""
         for day in self.changed:
             self.usage.days[day].nodes |= self.usage.nodes
@@ -294,7 +294,7 @@ class UsageMeter:
     def _latest_ms(self) -> int:
         return self._rules.now_ms + AHEAD_MS
 
-    def _take_cpu(self, series: MetricSeries) -> None:
+    def _add_cpu_series(self, series: MetricSeries) -> None:
         """
         Add the increase of a counter since its previous sample. The counter starts at 0 again when
         its container restarts.
@@ -319,38 +319,38 @@ class UsageMeter:
                     at,
                 )
 
-    def _take_memory(self, series: MetricSeries) -> None:
+    def _add_memory_series(self, series: MetricSeries) -> None:
         if _is_container(series.labels):
-            self._take_level(
+            self._add_level_series(
                 series,
                 MEMORY,
                 self._usage_place(series),
             )
 
-    def _take_capacity(self, series: MetricSeries) -> None:
+    def _add_capacity_series(self, series: MetricSeries) -> None:
         kind = _KINDS.get(series.labels.get("resource", ""))
         node = series.labels.get("node", "")
         if kind is not None and node:
-            self._take_level(
+            self._add_level_series(
                 series,
                 kind,
                 node,
             )
 
-    def _take_request(self, series: MetricSeries) -> None:
+    def _add_request_series(self, series: MetricSeries) -> None:
         if _KINDS.get(series.labels.get("resource", "")) != GPU:
             return
         running = self.usage.series.get(_series_key(series.labels, _MEMORY_BYTES))
         if running is None:
             return
         samples = [(at, value) for at, value in series.samples if at <= running[0] + GAP_MS]
-        self._take_level(
+        self._add_level_series(
             series._replace(samples=samples),
             GPU,
             self._usage_place(series),
         )
 
-    def _take_level(
+    def _add_level_series(
         self,
         series: MetricSeries,
         kind: int,

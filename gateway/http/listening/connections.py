@@ -41,13 +41,13 @@ class Connections:
         self._by_place: dict[str, dict[OpenConnection, None]] = {}
 
     def add(self, connection: OpenConnection) -> bool:
-        if self.count >= self.limit and not self._make_room(connection.place):
+        if self.count >= self.limit and not self._close_idle_for_room(connection.place):
             return False
         self._by_place.setdefault(connection.place, {})[connection] = None
         self.count += 1
         return True
 
-    def give(self, connection: OpenConnection, key: str) -> None:
+    def assign_key(self, connection: OpenConnection, key: str) -> None:
         owner = f"key {key}"
         if connection.place != owner and connection in self._by_place.get(connection.place, ()):
             self.remove(connection)
@@ -55,7 +55,7 @@ class Connections:
             self._by_place.setdefault(owner, {})[connection] = None
             self.count += 1
 
-    def touch(self, connection: OpenConnection) -> None:
+    def mark_active(self, connection: OpenConnection) -> None:
         """Mark a connection as active, so that it is closed last among its owner's connections."""
         of_place = self._by_place.get(connection.place, {})
         if connection in of_place:
@@ -71,7 +71,7 @@ class Connections:
             if not of_place:
                 del self._by_place[connection.place]
 
-    def _make_room(self, newcomer: str) -> bool:
+    def _close_idle_for_room(self, newcomer: str) -> bool:
         counts = {owner: len(connections) for owner, connections in self._by_place.items()}
         counts[newcomer] = counts.get(newcomer, 0) + 1
         busiest_place = max(counts, key=counts.__getitem__)

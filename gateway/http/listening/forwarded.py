@@ -69,7 +69,7 @@ def with_forwarded_origin(
 ) -> Callable[..., web.BaseRequest]:
     """Give requests the address and scheme that a named proxy reports."""
 
-    def made(*parts: Any) -> web.BaseRequest:
+    def make_request(*parts: Any) -> web.BaseRequest:
         request = make(*parts)
         origin = proxies.origin(
             request.remote, _joined_headers(request, FORWARDED_FOR), _joined_headers(request, FORWARDED_PROTO)
@@ -82,7 +82,7 @@ def with_forwarded_origin(
         forwarded[_IS_REPORTED] = origin.address is not None
         return forwarded
 
-    return made if proxies else make
+    return make_request if proxies else make
 
 
 def _joined_headers(request: web.BaseRequest, name: str) -> str:

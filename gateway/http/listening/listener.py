@@ -100,7 +100,7 @@ class Connection(PlainRequests):
         if self._is_refused:
             return
         if self._connections is not None:
-            self._connections.touch(self)
+            self._connections.mark_active(self)
         if self._first:
             self._first = False
             if data.startswith(b"PRI * HTTP/2.0"):
@@ -122,7 +122,7 @@ class Connection(PlainRequests):
             self.transport = None
             self.connection_lost(None)
             transport.set_protocol(resp.socket)
-            resp.socket.begin(transport, rest, connections)
+            resp.socket.begin_reading(transport, rest, connections)
         return resp, True
 
     def _refuse_grpc(self) -> None:
@@ -203,19 +203,21 @@ class Listener:
         web_server = self._runner.server
         assert web_server is not None
         in_turn: Callable[[Handle], Handle]
-        in_turn = _without_turns if self._turns is None else partial(partial, handle_in_turns, self._turns)
+        in_turn = (
+            _unchanged_handler if self._turns is None else partial(partial, handle_in_turns, self._turns)
+        )
         web_server.request_handler = in_turn(
             handle_by_exact_path(self._runner.app, web_server.request_handler)
         )
         web_server.request_factory = with_forwarded_origin(web_server.request_factory, self._proxies)
 
-        def connection() -> Connection:
+        def make_connection() -> Connection:
             return Connection(web_server, self._connections, in_turn=in_turn, loop=loop, **self._settings)
 
         try:
             where: dict[str, Any] = {"host": host, "port": port} if listening is None else {"sock": listening}
             self._server = await loop.create_server(
-                connection,
+                make_connection,
                 **where,
                 ssl=self._tls,
                 ssl_handshake_timeout=HANDSHAKE_S if self._tls else None,
@@ -231,14 +233,14 @@ class Listener:
         assert self._server is not None
         return self._server.sockets[0].fileno()
 
-    async def close_socket(self) -> None:
+    async def close_listening_socket(self) -> None:
         """Open connections continue."""
         if self._server is not None:
             await close_server(self._server)
 
     async def stop(self) -> None:
         """Close idle connections at once, others after their request or STOP_S."""
-        await self.close_socket()
+        await self.close_listening_socket()
         await self._runner.cleanup()
 
 
@@ -258,7 +260,7 @@ async def close_server(server: asyncio.Server) -> None:
     server.close()
 
 
-def operator_listen(server: ServerSettings) -> str | None:
+def operator_listen_address(server: ServerSettings) -> str | None:
     """
     Return the address of /metrics, the console and the operator API, or None if they share `server.listen`.
     """
@@ -288,7 +290,7 @@ async def handle_in_turns(turns: FairTurns, handle: Handle, request: web.Request
         return response
 
 
-def _without_turns(handle: Handle) -> Handle:
+def _unchanged_handler(handle: Handle) -> Handle:
     return handle
 
 
@@ -301,7 +303,7 @@ def key_party(name: str) -> str:
     return f"key {name}"
 
 
-async def begin_work(party: str = "") -> None:
+async def wait_for_turn(party: str = "") -> None:
     """
     Wait for a turn; an unknown party is known by its address.
 

@@ -50,14 +50,14 @@ def handle_by_exact_path(application: web.Application, otherwise: Handle) -> Han
     if application.middlewares:
         return otherwise
 
-    def handle(request: web.Request) -> Awaitable[web.StreamResponse]:
+    def handle_request(request: web.Request) -> Awaitable[web.StreamResponse]:
         match = matches.get(request.raw_path)
         if match is None or "Expect" in request.headers:
-            return search(request)
+            return route_and_remember(request)
         request._match_info = match
         return match.handler(request)
 
-    async def search(request: web.Request) -> web.StreamResponse:
+    async def route_and_remember(request: web.Request) -> web.StreamResponse:
         try:
             return await otherwise(request)
         finally:
@@ -65,7 +65,7 @@ def handle_by_exact_path(application: web.Application, otherwise: Handle) -> Han
             if match is not None and _is_exact(request.raw_path, match, application):
                 matches[request.raw_path] = match
 
-    return handle
+    return handle_request
 
 
 def _is_exact(path: str, match: web.UrlMappingMatchInfo, application: web.Application) -> bool:
@@ -96,7 +96,7 @@ class _Head:
         self.handle: Handle | None = None
         self.is_valid: Callable[[], bool]
 
-    def use_length(self, length: bytes) -> None:
+    def set_content_length(self, length: bytes) -> None:
         headers = CIMultiDict(self.message.headers)
         headers["Content-Length"] = length.decode()
         self.message = self.message._replace(headers=CIMultiDictProxy(headers))
@@ -170,7 +170,7 @@ class PlainRequests(web.RequestHandler):
         party = self.party
         if party is not None and party.turns.are_shared and self._hold_for_turn(data, party):
             return
-        if self._head is not None and not self._left and self._take_whole(data, self._head):
+        if self._head is not None and not self._left and self._take_whole_request(data, self._head):
             return
         end = self._turn_end(data)
         if end < len(data):
@@ -260,7 +260,7 @@ class PlainRequests(web.RequestHandler):
             self.log_exception("Unhandled exception", exc_info=error)
             self.force_close()
 
-    def _take_whole(self, data: bytes, head: _Head) -> bool:
+    def _take_whole_request(self, data: bytes, head: _Head) -> bool:
         """Return False if the parser must handle it."""
         if not data.startswith(head.before):
             return False
@@ -280,7 +280,7 @@ class PlainRequests(web.RequestHandler):
         if make is None or manager is None or self._close or self._force_close:
             return False
         if length != head.length:
-            head.use_length(length)
+            head.set_content_length(length)
         self._request_count += 1
         manager.requests_count += 1
         task = self._task_handler
@@ -292,7 +292,7 @@ class PlainRequests(web.RequestHandler):
         self._short = self._loop.create_task(self._answer_request(request, handle))
         return True
 
-    def remember(self, request: web.BaseRequest, is_valid: Callable[[], bool], handle: Handle) -> None:
+    def remember_head(self, request: web.BaseRequest, is_valid: Callable[[], bool], handle: Handle) -> None:
         """Remember a request's head. Ignored if another head has arrived."""
         if self._head is not None and self._head.message is request._message:
             self._head.is_valid, self._head.handle = is_valid, self._in_turn(handle)
@@ -311,9 +311,9 @@ class PlainRequests(web.RequestHandler):
             if not stays or self._close:
                 self.force_close()
         if not self._force_close:
-            self._wait_for_more()
+            self._wait_for_next_request()
 
-    def _wait_for_more(self) -> None:
+    def _wait_for_next_request(self) -> None:
         close_time = self._loop.time() + self._keepalive_timeout
         self._next_keepalive_close_time = close_time
         if self._keepalive_handle is None:
@@ -360,7 +360,7 @@ class PlainRequests(web.RequestHandler):
         body_left = int(length_match[1]) - received
         if lengths != [length_match[1].decode()] or body_left < 0:
             return _UNKNOWN
-        if _is_plain(message):
+        if _is_plain_post(message):
             head_start = data[: length_match.start(1)]
             behind = data[length_match.end(1) : end]
             self._head = _Head(head_start, behind, length_match[1], message)
@@ -370,7 +370,7 @@ class PlainRequests(web.RequestHandler):
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
         """Write a response in one step, with the bytes that aiohttp would write."""
-        if type(resp) is not web.Response or not _is_simple(request, resp) or self._upgraded:
+        if type(resp) is not web.Response or not _can_write_at_once(request, resp) or self._upgraded:
             finished = await super().finish_response(request, resp, start_time)
             # aiohttp accepts no further bytes before it has declined an upgrade
             self._parse_held_if_possible()
@@ -399,7 +399,7 @@ class PlainRequests(web.RequestHandler):
         return resp, False
 
 
-def _is_plain(message: RawRequestMessage) -> bool:
+def _is_plain_post(message: RawRequestMessage) -> bool:
     if message.method != "POST" or not message.path.startswith("/"):
         return False
     if message.version != HttpVersion11 or message.should_close:
@@ -407,7 +407,7 @@ def _is_plain(message: RawRequestMessage) -> bool:
     return "Expect" not in message.headers and "Transfer-Encoding" not in message.headers
 
 
-def _is_simple(request: web.BaseRequest, response: web.Response) -> bool:
+def _can_write_at_once(request: web.BaseRequest, response: web.Response) -> bool:
     if request.method != "POST" or request.version != HttpVersion11:
         return False
     if response.prepared or response.compression or response.chunked:

@@ -63,7 +63,7 @@ class ListeningSockets:
         inherited = self._sockets.get(name)
         return None if inherited is None else inherited.dup()
 
-    def fill_addresses(self, server: ServerSettings) -> ServerSettings:
+    def with_socket_addresses(self, server: ServerSettings) -> ServerSettings:
         """Fill in the addresses of inherited sockets."""
         addresses: dict[str, str] = {
             _SETTINGS[name]: socket_address(listening) for name, listening in self._sockets.items()

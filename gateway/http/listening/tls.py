@@ -34,14 +34,14 @@ class Certificate:
         self.text = self._read_text()
 
     @property
-    def in_use(self) -> Mapping[str, bytes]:
+    def loaded_pem_by_setting(self) -> Mapping[str, bytes]:
         authorities = (
             {} if self.text.client_ca is None else {"server.tls_client_ca_file": self.text.client_ca}
         )
         return {"server.tls_cert_file": self.text.cert, **authorities}
 
     @classmethod
-    def of(cls, server: ServerSettings) -> Certificate | None:
+    def from_settings(cls, server: ServerSettings) -> Certificate | None:
         if server.tls_cert_file is None or server.tls_key_file is None:
             return None
         return cls(server.tls_cert_file, server.tls_key_file, server.tls_client_ca_file)
@@ -54,9 +54,9 @@ class Certificate:
                 server.tls_key_file,
                 server.tls_client_ca_file,
             )
-        return self.renew()
+        return self.reload_if_changed()
 
-    def renew(self) -> bool:
+    def reload_if_changed(self) -> bool:
         """Read the certificate again. If changed files cannot be used, the previous certificate stays."""
         try:
             stamps = self._file_stamps()
@@ -81,10 +81,10 @@ class Certificate:
         )
         return True
 
-    async def watch(self) -> None:
+    async def renew_repeatedly(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            self.renew()
+            self.reload_if_changed()
 
     def _load_context(self) -> ssl.SSLContext:
         """Return a context for TLS 1.2 or later. With a client CA, clients must present its certificate."""

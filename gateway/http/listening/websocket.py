@@ -40,13 +40,13 @@ _HEADER_BYTES = 14
 
 
 class Conversation(Protocol):
-    """A protocol on a WebSocket. `check` returns a close code if the peer may no longer send."""
+    """A protocol on a WebSocket. `find_close_code` returns a close code if the peer may no longer send."""
 
-    async def take(self, message: bytes) -> bytes: ...
+    async def answer(self, message: bytes) -> bytes: ...
 
-    def check(self) -> int | None: ...
+    def find_close_code(self) -> int | None: ...
 
-    def ended(self) -> None: ...
+    def on_closed(self) -> None: ...
 
 
 class SwitchingProtocols(web.Response):
@@ -89,7 +89,7 @@ class WebSockets:
     def __len__(self) -> int:
         return len(self._open)
 
-    def check_room(self, owner: str, limit: int, setting: str) -> None:
+    def check_has_room(self, owner: str, limit: int, setting: str) -> None:
         """Raises Refusal 503."""
         if self._is_closed or not is_within_share(self._by_owner[owner], len(self._open), 1, limit):
             message = f"Too many WebSocket connections are open ({setting}). Connect again later."
@@ -101,7 +101,7 @@ class WebSockets:
         if self._is_closed:
             socket.close(GOING_AWAY)
         elif self._checking is None or self._checking.done():
-            self._checking = asyncio.create_task(self._check_all(), name="websockets")
+            self._checking = asyncio.create_task(self._check_all_repeatedly(), name="websockets")
 
     def remove(self, socket: WebSocket) -> None:
         if socket in self._open:
@@ -120,7 +120,7 @@ class WebSockets:
         if self._checking is not None:
             self._checking.cancel()
 
-    async def _check_all(self) -> None:
+    async def _check_all_repeatedly(self) -> None:
         now = asyncio.get_running_loop().time
         while self._open:
             await asyncio.sleep(CHECK_S)
@@ -188,7 +188,9 @@ class WebSocket(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._turn: asyncio.Handle | None = None  # handle of the next turn, if frames wait
 
-    def begin(self, transport: asyncio.Transport, rest: bytes, connections: Connections | None) -> None:
+    def begin_reading(
+        self, transport: asyncio.Transport, rest: bytes, connections: Connections | None
+    ) -> None:
         """Begin to read frames. `rest` are the bytes that arrived after the handshake."""
         self.transport = transport
         self._connections = connections
@@ -217,7 +219,7 @@ class WebSocket(asyncio.Protocol):
         self._heard_at = asyncio.get_running_loop().time()
         self._pinged_at = None
         if self._connections is not None:
-            self._connections.touch(self)
+            self._connections.mark_active(self)
         self._bytes += data
         self._read_frames()
 
@@ -229,7 +231,7 @@ class WebSocket(asyncio.Protocol):
             self._connections.remove(self)
         self._set_held_bytes(0)
         self._bytes, self._message = bytearray(), None
-        self.conversation.ended()
+        self.conversation.on_closed()
 
     def pause_writing(self) -> None:
         self._is_full = True
@@ -338,21 +340,21 @@ class WebSocket(asyncio.Protocol):
         if not size:
             self._since = None
             if self._share is not None:
-                self._share.give(self._share.held)
+                self._share.release_bytes(self._share.held)
                 self._share = None
             return
         if self._share is None:
-            self._share = self._inflight.share(self.owner)
+            self._share = self._inflight.new_share(self.owner)
         if self._since is None:
             self._since = asyncio.get_running_loop().time()
-        self._share.give(self._share.held)
-        self._share.take(size)
+        self._share.release_bytes(self._share.held)
+        self._share.take_bytes(size)
 
     async def _answer_message(self, message: bytes) -> None:
         try:
-            answer = await self.conversation.take(message)
+            answer = await self.conversation.answer(message)
             self._send_frame(_BINARY, answer)
-        except Exception:  # noqa: BLE001 - the boundary of a connection; `take` answers every refusal itself
+        except Exception:  # noqa: BLE001 - the boundary of a connection; `answer` handles every refusal itself
             _log.exception("a WebSocket message failed", extra={"action": "websocket_fault"})
             self.close(1011)
         finally:
@@ -381,7 +383,7 @@ class WebSocket(asyncio.Protocol):
             if now > self._closed_at + CLOSE_S:
                 self.end()
             return
-        code = self.conversation.check()
+        code = self.conversation.find_close_code()
         if code is not None:
             self.close(code)
         # while a message is being answered, a pong waits as well, so do not close for silence

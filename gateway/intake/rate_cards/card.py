@@ -91,7 +91,7 @@ class Price(Amounts, kw_only=True, omit_defaults=True, frozen=True):
     def since_ns(self) -> int:
         return day_ns(self.since) if self.since else 0
 
-    def window(self) -> tuple[int, int] | None:
+    def daily_window_ns(self) -> tuple[int, int] | None:
         return (_parse_day_ns(self.hours[0]), _parse_day_ns(self.hours[1])) if self.hours else None
 
 
@@ -136,7 +136,7 @@ class Model(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     apart: tuple[str, ...] = ()
     regional: dict[str, Decimal] = {}
 
-    def is_regional(self, region: str) -> bool:
+    def has_regional_factor(self, region: str) -> bool:
         return region in self.regional or (region != GLOBAL and ANY_REGION in self.regional)
 
 
@@ -179,7 +179,7 @@ class Catalogue:
     def _pattern_positions(self) -> Sequence[int]:
         return [position for position, model in enumerate(self._models) if model.match.has_patterns]
 
-    def find(self, name: str) -> Model | None:
+    def find_model(self, name: str) -> Model | None:
         exact = self._places_by_name.get(name, len(self._models))
         for position in self._pattern_positions:
             if position >= exact:
@@ -224,7 +224,7 @@ def _card_problems(card: Card) -> Iterator[str]:
         for model in of_seller.models:
             for problem in (*_clause_problems(model.match), *_price_problems(model.prices)):
                 yield f"{seller}, {model.id}: {problem}"
-            if not all(factor > 0 and _is_price(factor) for factor in model.regional.values()):
+            if not all(factor > 0 and _is_usable_price(factor) for factor in model.regional.values()):
                 yield f"{seller}, {model.id}: the factors of regional must be above 0"
 
 
@@ -251,11 +251,11 @@ def _price_problems(prices: Sequence[Price]) -> Iterator[str]:
             yield "the sizes of tiers must increase"
         for amounts in (row, *row.tiers):
             for unit, price in stated_prices(amounts):
-                if not _is_price(price):
+                if not _is_usable_price(price):
                     yield f"{unit} is {price}, which is not a price"
 
 
-def _is_price(price: Decimal) -> bool:
+def _is_usable_price(price: Decimal) -> bool:
     """
     Return whether a price can be used. An amount such as 1E+999999999 is short, but too long to compute.
     """
@@ -300,11 +300,11 @@ def encode_card(card: Card) -> bytes:
     return ("\n".join(card_lines()) + "\n").encode()
 
 
-def is_sound(model: str) -> bool:
+def is_audio_model(model: str) -> bool:
     return any(word in model for word in _SOUND)
 
 
-def directions_apart(model: str, meters: Collection[str]) -> tuple[str, ...]:
+def directions_priced_by_kind(model: str, meters: Collection[str]) -> tuple[str, ...]:
     """
     Return the directions in which a model's prices depend on the kind of token. `meters` are those that have
     a price.
@@ -312,9 +312,9 @@ def directions_apart(model: str, meters: Collection[str]) -> tuple[str, ...]:
     puts_out = any(f"output_{kind}_tokens" in meters for kind in MODALITIES)
     takes_in = any(f"input_{kind}_tokens" in meters for kind in MODALITIES)
     # True if an audio model's price source does not state which tokens are audio
-    is_dark = is_sound(model) and not (puts_out or takes_in)
+    is_dark = is_audio_model(model) and not (puts_out or takes_in)
     directions = {
-        "input": is_dark or (takes_in and (puts_out or is_sound(model))),
+        "input": is_dark or (takes_in and (puts_out or is_audio_model(model))),
         "output": is_dark or puts_out,
     }
     return tuple(name for name, holds in directions.items() if holds)

@@ -29,7 +29,7 @@ DIRECTORY: Final = "prices"
 _KEPT: Final = 5  # number of stored price lists; older ones are deleted
 
 
-def list_in_use(section: PriceSettings, data_dir: Path | None) -> Card:
+def read_list_in_use(section: PriceSettings, data_dir: Path | None) -> Card:
     """Return the list in use. Raises CardUnreadable with the file and the problem."""
     if section.file is not None:
         try:
@@ -66,7 +66,7 @@ def decode_list(content: bytes, *, day: str, max_bytes: int) -> Card:
     if len(content) > max_bytes:
         raise CardUnreadable(f"the list is larger than prices.max_file_bytes ({max_bytes} bytes)")
     document = litellm.parse_list(content)
-    if not litellm.is_litellm(document):
+    if not litellm.is_litellm_list(document):
         return cards.decode_card(content)
     digest = blake2b(content, digest_size=4).hexdigest()
     card = litellm.convert_list(document, day=day, version=f"{litellm.NAME}-{day}-{digest}")
@@ -96,7 +96,7 @@ def store_and_trim_lists(data_dir: Path, card: Card) -> Path:
     """
     directory = data_dir / DIRECTORY
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _give_to_owner(data_dir, directory)
+    _give_file_to_owner(data_dir, directory)
     existing = stored_lists(data_dir)
     number = int(existing[-1].stem) + 1 if existing else 1
     path = directory / f"{number:06}.json"
@@ -106,7 +106,7 @@ def store_and_trim_lists(data_dir: Path, card: Card) -> Path:
             file.write(cards.encode_card(card))
             file.flush()
             os.fsync(file.fileno())
-        _give_to_owner(data_dir, Path(draft))
+        _give_file_to_owner(data_dir, Path(draft))
         os.link(draft, path)  # os.link fails if another command has stored a list in the meantime
     finally:
         Path(draft).unlink()
@@ -126,7 +126,7 @@ def delete_newest_list(data_dir: Path) -> Path | None:
     return existing[-1]
 
 
-def _give_to_owner(data_dir: Path, path: Path) -> None:
+def _give_file_to_owner(data_dir: Path, path: Path) -> None:
     """Let the server read what root stored, because it runs as the owner of the data directory."""
     if sys.platform != "win32" and os.geteuid() == 0:
         owner = data_dir.stat()

@@ -27,7 +27,7 @@ from gateway.intake.rate_cards.card import (
     Price,
     Seller,
     Tier,
-    directions_apart,
+    directions_priced_by_kind,
 )
 from spool import providers
 
@@ -86,7 +86,7 @@ _SEARCH_SIZES: Final = ("search_context_size_low", "search_context_size_medium",
 _PLAIN_NAMES: Final = frozenset({"openai", "azure", "aws", "anthropic"})
 
 
-def is_litellm(document: object) -> bool:
+def is_litellm_list(document: object) -> bool:
     return isinstance(document, dict) and any(
         isinstance(entry, dict) and "litellm_provider" in entry for entry in document.values()
     )
@@ -98,7 +98,7 @@ def convert_list(document: Mapping[str, Any], *, day: str, version: str) -> Card
     with the model and the field if an entry is damaged.
     """
     sellers: dict[str, dict[str, Model]] = {}
-    for key in sorted(document, key=lambda key: _is_later(key, document[key])):
+    for key in sorted(document, key=lambda key: _has_less_precedence(key, document[key])):
         entry = document[key]
         if key == _SAMPLE:
             continue
@@ -113,7 +113,7 @@ def convert_list(document: Mapping[str, Any], *, day: str, version: str) -> Card
         name = _model_name_without_seller(key, provider, seller)
         prices = tuple(_price_rows(key, entry, seller))
         if name is not None and prices:
-            apart = directions_apart(name, {meter for row in prices for meter in row.meters})
+            apart = directions_priced_by_kind(name, {meter for row in prices for meter in row.meters})
             regional = _regional_factors(key, entry)
             model = Model(
                 id=name, match=Clause(equals=(name,)), prices=prices, apart=apart, regional=regional
@@ -150,14 +150,16 @@ def _refuse_constant(constant: str) -> Decimal:
     raise ValueError(f"{constant} is not a number")
 
 
-def _is_later(key: str, entry: object) -> bool:
+def _has_less_precedence(key: str, entry: object) -> bool:
     """
     Return whether an entry has less precedence. Gemini's API has precedence over Vertex AI; for Azure, the
     service made for the model.
     """
     provider = entry.get("litellm_provider") if isinstance(entry, dict) else None
     if provider in ("azure", "azure_ai"):
-        service = "azure" if names.card_maker(key.rpartition("/")[2].lower()) == "openai" else "azure_ai"
+        service = (
+            "azure" if names.card_name_of_maker(key.rpartition("/")[2].lower()) == "openai" else "azure_ai"
+        )
         return bool(provider != service)
     return str(provider).startswith("vertex_ai")
 
@@ -184,7 +186,11 @@ def _price_rows(key: str, entry: Mapping[str, Any], seller: str) -> Iterator[Pri
         assert match is not None  # the pattern always matches, because each of its parts is optional
         named = _unit_and_quantity(match["name"], entry)
         amount = None if named is None else _read_amount(key, field, value, named[1])
-        if named is None or amount is None or (named[0] == "cache_write" and _is_storage(key, seller)):
+        if (
+            named is None
+            or amount is None
+            or (named[0] == "cache_write" and _is_cache_storage_price(key, seller))
+        ):
             continue
         above = int(match["above"] or 0) * 1000
         of_mode = amounts.setdefault(_MODES[match["mode"] or ""], {})
@@ -209,7 +215,7 @@ def _price_rows(key: str, entry: Mapping[str, Any], seller: str) -> Iterator[Pri
         yield Price(mode=mode, tiers=tuple(tiers), **_row_fields(base))
 
 
-def _is_storage(key: str, seller: str) -> bool:
+def _is_cache_storage_price(key: str, seller: str) -> bool:
     return seller == "google" and "gemini" in key
 
 

@@ -31,7 +31,7 @@ _MARKS = re.compile(r"[^a-z0-9]+")
 _LATEST = re.compile(r"(?:-latest|@latest|@default|:latest)$")
 
 
-def card_maker(model: str) -> str | None:
+def card_name_of_maker(model: str) -> str | None:
     """Return the maker of a model. `model` is in lower case."""
     if model.startswith("gpt-oss"):  # gpt-oss is an open model, so each provider sets its own price
         return None
@@ -138,7 +138,7 @@ _GPT = re.compile(
 _GEMINI = re.compile(r"gemini-(?P<version>\d+(?:\.\d+)?)-(?P<rank>pro|flash|flash-lite)")
 
 
-def model_place(model: str) -> Place | None:
+def model_line_and_version(model: str) -> Place | None:
     """
     Return family, rank and version of a model. `model` is the maker's name without a date. Only makers whose
     names state them are supported.

@@ -117,7 +117,7 @@ Ruled = tuple[DefinitionVersion, Dimension, int]
 async def answer_allocation(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     allocation_table = asking.shared.require_registry().table(AllocationTable)
     namespace = _find_requested_namespace(arguments, asking)
-    newest = allocation_table.in_force()
+    newest = allocation_table.versions_in_force()
     if arguments.version is not None:
         chosen = [find_version(asking.services, namespace or DEFAULT, str(arguments.version))]
     else:
@@ -211,9 +211,10 @@ def _find_requested_dimensions(
 
 def _version_line(version: DefinitionVersion, asking: Asking[MoneyServices]) -> VersionLine:
     newest = (
-        asking.shared.require_registry().table(AllocationTable).in_force().get(version.namespace) == version
+        asking.shared.require_registry().table(AllocationTable).versions_in_force().get(version.namespace)
+        == version
     )
-    broken = asking.services.require_publishing().broken(version.namespace) if newest else None
+    broken = asking.services.require_publishing().broken_reason(version.namespace) if newest else None
     return VersionLine(
         namespace=_shown_namespace(version.namespace),
         version=version.number,

@@ -21,7 +21,7 @@ from gateway.mcp.writing import (
     remove_hidden_characters,
 )
 from gateway.money.budgets.declared import COST, CURRENT, FORECAST, BudgetTable, SpendBudget
-from gateway.money.budgets.expansion import expand_budget
+from gateway.money.budgets.expansion import read_requested_sections
 from gateway.money.budgets.figures import BudgetFigures
 from gateway.money.budgets.states import state_of_budget
 from gateway.operations.holders.operators import MoneyServices
@@ -79,14 +79,14 @@ class BudgetStates(ToolOutput):
 
 async def answer_budgets(arguments: BudgetsQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     registry = asking.shared.require_registry()
-    books = asking.services.require_budgets().books()
-    sees = await asking.cost_reader.visible()
-    known = [budget for budget in registry.table(BudgetTable).all() if sees.budget(budget)]
+    books = asking.services.require_budgets().budget_ledger()
+    sees = await asking.cost_reader.read_visibility()
+    known = [budget for budget in registry.table(BudgetTable).all() if sees.can_see_budget(budget)]
     chosen = known if arguments.name is None else [_find_budget(known, arguments.name)]
     lines = []
     for budget in chosen[: arguments.limit]:
-        figures = await books.figures(budget, registry.views.find(budget.view_id))
-        shown = await expand_budget(books, figures, frozenset({CURRENT, FORECAST}))
+        figures = await books.read_figures(budget, registry.views.find(budget.view_id))
+        shown = await read_requested_sections(books, figures, frozenset({CURRENT, FORECAST}))
         lines.append(
             _budget_line(figures, shown, books.now, console_link_to_row(asking, "/budgets", budget.id))
         )

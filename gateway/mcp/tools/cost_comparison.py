@@ -207,7 +207,7 @@ class _Page:
             end=query.until.astimezone(UTC).isoformat(),
             baseline_start=baseline.since.astimezone(UTC).isoformat(),
             baseline_end=baseline.until.astimezone(UTC).isoformat(),
-            known_from=past.known_text,
+            known_from=past.known_from_text,
             zone=ZONE,
             as_of=utc_iso(self.now),
             cost_type=self.arguments.cost_type,
@@ -242,9 +242,9 @@ class _Page:
         if total.now.unpriced or total.before.unpriced:
             unpriced = f"{total.now.unpriced} calls, and {total.before.unpriced} of the baseline,"
             yield f"{unpriced} have no price and count as 0"
-        if self.answer.may_lack is not None:
+        if self.answer.incomplete_before is not None:
             yield (
-                f"totals from before {self.answer.may_lack} may be incomplete, because records were "
+                f"totals from before {self.answer.incomplete_before} may be incomplete, because records were "
                 "deleted before they were counted"
             )
 

@@ -44,7 +44,7 @@ from gateway.money.costs.measures import (
     estimated_cost,
     has_no_price,
     row_amount,
-    uncosted_words,
+    unknown_cost_phrase,
 )
 from gateway.operations.holders.operators import MoneyServices
 from spool.errors import Invalid
@@ -318,12 +318,12 @@ class _Page:
         notes = list(self.notes)
         if not total.calls and not self.cost_answer.query.arranged:
             notes.append("no call matches; get_org_context lists the days with data")
-        if uncosted := uncosted_words(total):
+        if uncosted := unknown_cost_phrase(total):
             notes.append(uncosted)
         if total.unconverted:
             notes.append(unconverted_words(total.unconverted, CURRENCY))
-        if self.cost_answer.may_lack is not None:
-            border = self.cost_answer.may_lack
+        if self.cost_answer.incomplete_before is not None:
+            border = self.cost_answer.incomplete_before
             notes.append(
                 f"totals from before {border} may be incomplete, because records were deleted before they "
                 "were counted"
@@ -333,7 +333,7 @@ class _Page:
                 f"units that are no longer listed have {unlisted.calls} calls and cost {unlisted.cost} together; "
                 "none of them costs more than that"
             )
-        parts = self.cost_answer.cut_periods
+        parts = self.cost_answer.partial_periods
         if parts:
             notes.append(f"these periods are not complete: {', '.join(start.isoformat() for start in parts)}")
         return notes

@@ -94,7 +94,7 @@ async def dimension_meanings(asking: Asking[Any]) -> Mapping[str, str]:
     defined = {
         dimension.name: _MEANINGS.get(dimension.name)
         or f"{clean_and_shorten(dimension.label, MAX_TAG)}, as the organization defines it"
-        for dimension in await asking.cost_reader.derived()
+        for dimension in await asking.cost_reader.visible_derived_dimensions()
     }
     return {**own_meanings, **defined}
 

@@ -76,7 +76,7 @@ async def answer_group_costs(arguments: GroupCostsQuestion, asking: Asking[Money
     link = console_page_link(asking, "/groups", {"by": by})
 
     def build_answer_largest_first() -> ToolAnswer:
-        sums = list(groups.sums(by, chosen))
+        sums = list(groups.sums_by_dimensions(by, chosen))
         total = money.text(sum_figures(figures for _, _, figures in sums).cost)
         sums = sort_in_steps(sums, key=lambda row: (-row[0].since.timestamp(), -row[2].cost))
         lines = [_group_line(cut, by, names, figures) for cut, names, figures in sums[: arguments.limit]]
@@ -102,7 +102,9 @@ def _group_line(cut: Cut, by: Sequence[str], names: Sequence[str | None], figure
         name: None if value is None else remove_hidden_characters(value)
         for name, value in zip(by, names, strict=True)
     }
-    return GroupLine(start=_format_day(cut.since), end=_format_day(cut.until), group=group, **figures.shown)
+    return GroupLine(
+        start=_format_day(cut.since), end=_format_day(cut.until), group=group, **figures.to_fields
+    )
 
 
 def _format_day(when: datetime) -> str:

@@ -77,7 +77,7 @@ class InsightLines(ToolOutput):
 
 async def answer_insights(arguments: InsightsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
     registry = asking.shared.require_registry()
-    sees = await asking.cost_reader.visible()
+    sees = await asking.cost_reader.read_visibility()
     lines: list[InsightLine] = []
     if arguments.kind != "recommendation":
         query = ListQuery(
@@ -91,7 +91,7 @@ async def answer_insights(arguments: InsightsQuestion, asking: Asking[Installati
         lines += [
             _insight_line(insight, console_link_to_row(asking, "/insights", insight.id))
             for insight in rows
-            if sees.insight(insight)
+            if sees.can_see_insight(insight)
         ]
     if arguments.kind != "insight":
         all_recommendations = await registry.recommendations.all()
@@ -102,7 +102,7 @@ async def answer_insights(arguments: InsightsQuestion, asking: Asking[Installati
             for recommendation in all_recommendations
             if recommendation.is_open
             and recommendation.status in arguments.status
-            and sees.recommendation(recommendation)
+            and sees.can_see_recommendation(recommendation)
         ]
     categories = sorted({line.category for line in lines})
     chosen = [line for line in lines if arguments.category in (None, line.category)]

@@ -90,7 +90,7 @@ class ContextAnswer(ToolOutput):
 async def answer_org_context(_: ContextQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     ledger = asking.services.ledger
     registry = asking.shared.registry
-    sees = await asking.cost_reader.visible()
+    sees = await asking.cost_reader.read_visibility()
     now = asking.shared.clock.now()
     since, until = date_range_span("month_to_date", now)
     month = {
@@ -101,11 +101,13 @@ async def answer_org_context(_: ContextQuestion, asking: Asking[MoneyServices]) 
     }
     total = await asyncio.to_thread(partial(combine_rows, month["team"], start=since, group=()))
     known_days = await _first_and_last_day(asking)
-    views = [] if registry is None else [view.name for view in registry.views.all() if sees.view(view)]
+    views = (
+        [] if registry is None else [view.name for view in registry.views.all() if sees.can_see_view(view)]
+    )
     budgets = (
         []
         if registry is None
-        else [budget.name for budget in registry.table(BudgetTable).all() if sees.budget(budget)]
+        else [budget.name for budget in registry.table(BudgetTable).all() if sees.can_see_budget(budget)]
     )
     is_complete = await ledger.is_complete()
     notes = [] if is_complete else ["the totals are being counted again and lack calls until that is done"]

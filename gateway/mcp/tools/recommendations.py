@@ -112,13 +112,13 @@ async def answer_recommendations(
     arguments: RecommendationsQuestion, asking: Asking[InstallationServices]
 ) -> ToolAnswer:
     all_recommendations = await asking.shared.require_registry().recommendations.all()
-    sees = await asking.cost_reader.visible()
+    sees = await asking.cost_reader.read_visibility()
     candidates = [
         recommendation
         for recommendation in all_recommendations
         if recommendation.is_open
         and recommendation.status in arguments.status
-        and sees.recommendation(recommendation)
+        and sees.can_see_recommendation(recommendation)
     ]
     filters = asking.shared.people.check_and_expand_filter(arguments.filters)
     await _require_known_filters(arguments.filters, asking, candidates)

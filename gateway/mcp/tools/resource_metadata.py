@@ -127,7 +127,7 @@ async def _cluster_rows(services: SenderServices) -> Sequence[ResourceRow]:
             region=cluster.region,
             tags=cluster.labels,
             first_seen=cluster.first_seen,
-            last_seen=clusters.last_seen(cluster),
+            last_seen=clusters.last_data_at(cluster),
         )
         for cluster in clusters.table.all()
     ]

@@ -68,11 +68,13 @@ class RealizedSavings(ToolOutput):
 
 async def answer_savings(arguments: SavingsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
     all_recommendations = await asking.shared.require_registry().recommendations.all()
-    sees = await asking.cost_reader.visible()
+    sees = await asking.cost_reader.read_visibility()
     addressed = [
-        recommendation if sees.realized(recommendation) else replace(recommendation, realized=None)
+        recommendation
+        if sees.can_see_realized_saving(recommendation)
+        else replace(recommendation, realized=None)
         for recommendation in all_recommendations
-        if recommendation.status == ADDRESSED and sees.recommendation(recommendation)
+        if recommendation.status == ADDRESSED and sees.can_see_recommendation(recommendation)
     ]
     types = sorted({recommendation.saving.type for recommendation in addressed})
     lines = [

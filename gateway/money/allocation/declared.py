@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.core.fields import KEPT_IN_SECONDS, item_struct, single_item_struct, struct_of_change
+from gateway.core.fields import KEPT_IN_SECONDS, change_struct, item_struct, single_item_struct
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.changes import Changes
 from spool.registry.document_table import ManagedTable
@@ -186,7 +186,7 @@ class NewNamespaceOfId(NewNamespace, frozen=True):
     ]
 
 
-NamespaceChanges = struct_of_change(
+NamespaceChanges = change_struct(
     NewNamespace,
     "Omitted fields stay as they are.",
     types={"name": str},
@@ -245,7 +245,7 @@ class AllocationTable(ManagedTable[Namespace]):
     async def load(self) -> None:
         self._remember_all(await self._changes.read(_read_documents))
 
-    async def changes(self) -> None:
+    async def wait_for_change(self) -> None:
         """
         Wait until this or another process has changed the table since the last call. Supports only
         one waiting reader.
@@ -253,13 +253,13 @@ class AllocationTable(ManagedTable[Namespace]):
         await self._news.wait()
         self._news.clear()
 
-    def look_again(self) -> None:
+    def signal_change_again(self) -> None:
         """Make `changes` return once more, even without a change."""
         self._news.set()
 
     # -- namespaces ------------------------------------------------------------------------------------------
 
-    def check_namespace(self, id: str) -> None:
+    def require_namespace(self, id: str) -> None:
         """Raise NotThere if the namespace does not exist."""
         if id != DEFAULT:
             self.get(id)
@@ -294,15 +294,15 @@ class AllocationTable(ManagedTable[Namespace]):
         all_versions = self._kept.versions.values()
         return [version for version in all_versions if namespace is None or version.namespace == namespace]
 
-    def in_force(self) -> Mapping[str, DefinitionVersion]:
+    def versions_in_force(self) -> Mapping[str, DefinitionVersion]:
         """
         Return the version in force of each namespace. The result has no entry for a namespace without a version.
         """
         return newest_by_namespace(self.versions())
 
-    def latest(self, namespace: str) -> int:
+    def latest_version_number(self, namespace: str) -> int:
         """Return the number of the version in force, or 0."""
-        newest = self.in_force().get(namespace)
+        newest = self.versions_in_force().get(namespace)
         return 0 if newest is None else newest.number
 
     def version(self, namespace: str, number: int) -> DefinitionVersion:
@@ -311,7 +311,7 @@ class AllocationTable(ManagedTable[Namespace]):
             raise NotThere("this definition has no such version; old versions may have been deleted")
         return version
 
-    async def text(self, version: DefinitionVersion) -> str:
+    async def version_text(self, version: DefinitionVersion) -> str:
         return await self._read_text(VERSION_TEXT_KIND, version.id)
 
     # -- jobs ------------------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ class AllocationTable(ManagedTable[Namespace]):
     async def job_text(self, id: str) -> str:
         return await self._read_text(JOB_TEXT_KIND, id)
 
-    async def submit(
+    async def submit_job(
         self, text: str, *, namespace: str, base: int | None, most: int, actor: Actor
     ) -> PublishJob:
         """
@@ -347,14 +347,14 @@ class AllocationTable(ManagedTable[Namespace]):
         now = self._changes.now()
         id = secrets.token_hex(16)
 
-        def work(rows: RegistryRows) -> _Kept:
+        def add_job_row(rows: RegistryRows) -> _Kept:
             documents = _read_documents(rows)
             if namespace != DEFAULT:
                 self._require_row(documents.namespaces, namespace)
             check_unmanaged(self._changes, rows, DEFINITION, namespace)
             latest = _latest_number(documents, namespace)
-            _check_base(latest if base is None else base, latest)
-            _make_room(rows, documents.jobs.values(), most, actor)
+            _check_base_is_latest(latest if base is None else base, latest)
+            _make_room_for_job(rows, documents.jobs.values(), most, actor)
             number = max((job.number for job in documents.jobs.values()), default=0) + 1
             job = PublishJob(
                 id=id,
@@ -375,26 +375,26 @@ class AllocationTable(ManagedTable[Namespace]):
             )
             return _read_documents(rows)
 
-        return _require_job(await self._changes.change(work, self._remember_all), id)
+        return _require_job(await self._changes.change(add_job_row, self._remember_all), id)
 
-    async def advance(self, id: str, state: str) -> PublishJob:
+    async def advance_job(self, id: str, state: str) -> PublishJob:
         """Advance the state of a job, never backwards. Raises NotAllowed if the job is finished."""
         return await self._change_job(
             id,
             lambda job: replace(job, state=max(job.state, state, key=(QUEUED, VALIDATING, PUBLISHING).index)),
         )
 
-    async def fail(self, id: str, error: str, faults: Sequence[JobFault] = ()) -> PublishJob:
+    async def fail_job(self, id: str, error: str, faults: Sequence[JobFault] = ()) -> PublishJob:
         """End a job that failed, without a new version."""
         return await self._change_job(
             id, lambda job: replace(job, state=FAILED, error=error, faults=tuple(faults))
         )
 
-    async def cancel(self, id: str, *, actor: Actor) -> PublishJob:
+    async def cancel_job(self, id: str, *, actor: Actor) -> PublishJob:
         """Cancel a job. Raises NotAllowed unless it is queued or validating."""
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> _Kept:
+        def cancel_job_row(rows: RegistryRows) -> _Kept:
             job = _require_job(_read_documents(rows), id)
             if job.state not in WAITING:
                 raise NotAllowed(
@@ -406,9 +406,9 @@ class AllocationTable(ManagedTable[Namespace]):
             rows.add_audit(now, actor, "publish_job.cancel", id, before={"state": job.state})
             return _read_documents(rows)
 
-        return _require_job(await self._changes.change(work, self._remember_all), id)
+        return _require_job(await self._changes.change(cancel_job_row, self._remember_all), id)
 
-    async def publish(
+    async def publish_job_version(
         self, id: str, *, dimensions: Sequence[str], border: Mapping[str, Any], most: int
     ) -> DefinitionVersion:
         """
@@ -419,13 +419,13 @@ class AllocationTable(ManagedTable[Namespace]):
         """
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> _Kept:
+        def store_job_version(rows: RegistryRows) -> _Kept:
             documents = _read_documents(rows)
             job = _require_job(documents, id)
             if job.state != PUBLISHING:
                 return documents
             latest = _latest_number(documents, job.namespace)
-            _check_base(job.base, latest)
+            _check_base_is_latest(job.base, latest)
             text = _require_text(rows, JOB_TEXT_KIND, id)
             actor = Actor(job.submitted_by, job.submitted_from)
             number = self._store_version(
@@ -435,7 +435,7 @@ class AllocationTable(ManagedTable[Namespace]):
             rows.delete_document(JOB_TEXT_KIND, id)
             return _read_documents(rows)
 
-        documents = await self._changes.change(work, self._remember_all)
+        documents = await self._changes.change(store_job_version, self._remember_all)
         job = _require_job(documents, id)
         if job.state != DONE:
             raise NotAllowed(f"this job is {job.state}")
@@ -446,13 +446,13 @@ class AllocationTable(ManagedTable[Namespace]):
     ) -> None:
         """Store a checked definition as a new version without a job. At most `most` versions are stored."""
 
-        def work(rows: RegistryRows) -> _Kept:
+        def store_new_version(rows: RegistryRows) -> _Kept:
             self._store_version(
                 rows, _read_documents(rows), namespace, text, dimensions, most=most, actor=actor
             )
             return _read_documents(rows)
 
-        await self._changes.change(work, self._remember_all)
+        await self._changes.change(store_new_version, self._remember_all)
 
     def _store_version(
         self,
@@ -487,7 +487,7 @@ class AllocationTable(ManagedTable[Namespace]):
         now = self._changes.now()
         was_over = False
 
-        def work(rows: RegistryRows) -> _Kept:
+        def change_job_row(rows: RegistryRows) -> _Kept:
             nonlocal was_over
             documents = _read_documents(rows)
             job = _require_job(documents, id)
@@ -502,7 +502,7 @@ class AllocationTable(ManagedTable[Namespace]):
                 rows.delete_document(JOB_TEXT_KIND, id)
             return _read_documents(rows)
 
-        job = _require_job(await self._changes.change(work, self._remember_all), id)
+        job = _require_job(await self._changes.change(change_job_row, self._remember_all), id)
         if was_over:
             raise NotAllowed(f"this job is {job.state}")
         return job
@@ -544,13 +544,13 @@ def _latest_number(documents: _Kept, namespace: str) -> int:
     return max((version.number for version in _versions_of_namespace(documents, namespace)), default=0)
 
 
-def _check_base(base: int, latest: int) -> None:
+def _check_base_is_latest(base: int, latest: int) -> None:
     if base != latest:
         now = f"version {latest} is in force" if latest else "nothing is published yet"
         raise NotAllowed(f"this definition is based on version {base}, but {now}; merge the changes first")
 
 
-def _make_room(rows: RegistryRows, jobs: Iterable[PublishJob], limit: int, actor: Actor) -> None:
+def _make_room_for_job(rows: RegistryRows, jobs: Iterable[PublishJob], limit: int, actor: Actor) -> None:
     sorted_jobs = sorted(jobs, key=lambda job: job.number)
     waiting = [job.submitter for job in sorted_jobs if job.state not in OVER]
     own_waiting = waiting.count((actor.name, actor.is_key))

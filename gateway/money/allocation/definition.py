@@ -134,11 +134,11 @@ class Definition:
     owners: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def equal_values(self) -> Iterator[str]:
+    def exact_match_values(self) -> Iterator[str]:
         for dimension in self.dimensions:
             for rule in dimension.rules:
                 if rule.condition is not None:
-                    yield from _equal_values(rule.condition)
+                    yield from _exact_match_values(rule.condition)
 
     def part_in_namespace(self, namespace: str) -> Definition:
         return Definition(
@@ -153,12 +153,12 @@ class Definition:
         return self.owners.get(dimension.id, "")
 
 
-def _equal_values(condition: Condition) -> Iterator[str]:
+def _exact_match_values(condition: Condition) -> Iterator[str]:
     if isinstance(condition, ValueCondition):
         yield from condition.values if condition.operator == EQUALS else ()
     elif not isinstance(condition, HasValue):
         for subcondition in condition.conditions:
-            yield from _equal_values(subcondition)
+            yield from _exact_match_values(subcondition)
 
 
 def _rule_sources(rule: Rule) -> Iterator[str]:
@@ -203,10 +203,10 @@ def condition_text(condition: Condition) -> str:
 def _join_condition_texts(conditions: Sequence[Condition], word: str) -> str:
     if len(conditions) == 1:
         return condition_text(conditions[0])
-    return word.join(map(_part_text, conditions))
+    return word.join(map(_bracketed_condition_text, conditions))
 
 
-def _part_text(condition: Condition) -> str:
+def _bracketed_condition_text(condition: Condition) -> str:
     text = condition_text(condition)
     is_several = isinstance(condition, AllOf | AnyOf) and len(condition.conditions) > 1
     return f"({text})" if is_several else text

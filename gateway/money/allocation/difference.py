@@ -24,7 +24,7 @@ class ElementSpend:
     cost: int = 0
     calls: int = 0
 
-    def add(self, row: CostRow) -> None:
+    def add_row(self, row: CostRow) -> None:
         self.cost += money.units(row.cost)
         self.calls += row.calls
 
@@ -96,12 +96,12 @@ def compare_definitions(
     new_decisions = {decision.dimension.id: decision for decision in build_decisions(after, people)}
     total = ElementSpend()
     for row in rows:
-        total.add(row)
+        total.add_row(row)
     differences = []
     for id in (*new_decisions, *(id for id in old_decisions if id not in new_decisions)):
         check()
-        old = _added_up(old_decisions.get(id), sources, rows)
-        new = _added_up(new_decisions.get(id), sources, rows)
+        old = _spend_by_element(old_decisions.get(id), sources, rows)
+        new = _spend_by_element(new_decisions.get(id), sources, rows)
         elements = [
             ElementDifference(
                 element=element, before=_spend_or_none(old, element), after=_spend_or_none(new, element)
@@ -111,7 +111,7 @@ def compare_definitions(
         elements.sort(key=lambda item: (-_larger_cost(item), item.element))
         dimension = (new_decisions.get(id) or old_decisions[id]).dimension
         count = len(elements)
-        state = _compare_elements(elements)
+        state = _change_kind(elements)
         if count > most:
             elements[most - 1 :] = [_join_elements(elements[most - 1 :])]
         differences.append(
@@ -120,7 +120,7 @@ def compare_definitions(
     return Difference(total=total, dimensions=differences)
 
 
-def _added_up(
+def _spend_by_element(
     decision: Decision | None, sources: Sequence[str], rows: Sequence[CostRow]
 ) -> Mapping[str, ElementSpend] | None:
     if decision is None:
@@ -128,7 +128,7 @@ def _added_up(
     places = [sources.index(name) for name in decision.sources]
     sums: dict[str, ElementSpend] = defaultdict(ElementSpend)
     for row in rows:
-        sums[decision.element(tuple(row.group[index] or "" for index in places))].add(row)
+        sums[decision.element(tuple(row.group[index] or "" for index in places))].add_row(row)
     return dict(sums)
 
 
@@ -136,7 +136,7 @@ def _spend_or_none(sums: Mapping[str, ElementSpend] | None, element: str) -> Ele
     return None if sums is None else sums.get(element, ElementSpend())
 
 
-def _compare_elements(elements: Sequence[ElementDifference]) -> str:
+def _change_kind(elements: Sequence[ElementDifference]) -> str:
     if any(element.before is None for element in elements):
         return NEW
     if any(element.after is None for element in elements):

@@ -105,7 +105,9 @@ class _Memory:
         self._all.append({})
         return self._all[-1]
 
-    def keep(self, elements: dict[tuple[str, ...], str], values: tuple[str, ...], element: str) -> None:
+    def cache_element(
+        self, elements: dict[tuple[str, ...], str], values: tuple[str, ...], element: str
+    ) -> None:
         """
         Cache an element. Equal texts are stored only once, because the storage returns new strings for each row.
         """
@@ -147,7 +149,7 @@ class Decision:
             for needed in self._needed:
                 known_values[needed.id] = assign_element(needed, known_values)
             cached = known_values[self.dimension.id]
-            self._memory.keep(self._elements, values, cached)
+            self._memory.cache_element(self._elements, values, cached)
         return cached
 
 

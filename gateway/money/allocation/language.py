@@ -51,7 +51,15 @@ from spool.record import Inference
 if TYPE_CHECKING:
     from gateway.core.yaml_text import Node
 
-__all__ = ["Definition", "Dimension", "Fault", "InvalidDefinition", "Limits", "join_definitions", "parse"]
+__all__ = [
+    "Definition",
+    "Dimension",
+    "Fault",
+    "InvalidDefinition",
+    "Limits",
+    "join_definitions",
+    "parse_definition",
+]
 
 MAX_KEY = 64  # maximum characters of a defined dimension's key
 MAX_SOURCES = 10
@@ -83,7 +91,7 @@ class Limits:
     max_rules: int = 2000
 
 
-def parse(text: bytes, known: Collection[str], limits: Limits | None = None) -> Definition:
+def parse_definition(text: bytes, known: Collection[str], limits: Limits | None = None) -> Definition:
     """
     Parse a definition. `known` are the dimensions of the totals, which rules may name. Raises InvalidDefinition.
     """
@@ -92,13 +100,13 @@ def parse(text: bytes, known: Collection[str], limits: Limits | None = None) -> 
     if len(text) > limits.max_bytes:
         limit_text = f"{limits.max_bytes} bytes (allocation.max_definition_bytes)"
         faults.add(f"a definition may have at most {limit_text}, but this one has {len(text)}", "", ())
-        faults.check()
+        faults.raise_if_any()
     # imported late, because it loads the YAML library, which most processes never need
     from gateway.core.yaml_text import read_yaml
 
     root = read_yaml(text, faults)
-    definition = _Parser(faults, known, limits).definition(root)
-    faults.check()
+    definition = _Parser(faults, known, limits).parse_root(root)
+    faults.raise_if_any()
     return definition
 
 
@@ -121,7 +129,7 @@ def join_definitions(definitions: Mapping[str, Definition], limits: Limits | Non
                 error = f"the dimension {key} belongs to {owner_text}; choose another key"
                 faults.add(error, key, ("Dimensions", key))
     _check_count(sum(len(definition.dimensions) for definition in definitions.values()), limits, faults)
-    faults.check()
+    faults.raise_if_any()
     dimensions = [dimension for definition in definitions.values() for dimension in definition.dimensions]
     return Definition(tuple(dimensions), owners)
 
@@ -151,7 +159,7 @@ class _Parser:
         self._later: set[str] = set()
         self._rules = 0
 
-    def definition(self, root: Node) -> Definition:
+    def parse_root(self, root: Node) -> Definition:
         if not isinstance(root, dict):
             self._faults.add("a definition must be a mapping with the key Dimensions", root, ())
             return Definition()

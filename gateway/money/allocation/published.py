@@ -29,9 +29,11 @@ class Published:
         self.definition = Definition()
         self.version = ""  # version of the published definition, or "" if nothing is published
         if ledger.people is not None:
-            ledger.people.persons.add_watcher(lambda: self.put(self.definition, version=self.version))
+            ledger.people.persons.add_watcher(
+                lambda: self.put_in_force(self.definition, version=self.version)
+            )
 
-    def put(self, definition: Definition, *, version: str) -> None:
+    def put_in_force(self, definition: Definition, *, version: str) -> None:
         self._ledger.derive([*BUILT_IN, *derived_dimensions(definition, self._ledger.people)])
         self.definition = definition
         self.version = version

@@ -23,7 +23,7 @@ from gateway.money.allocation.declared import (
     PublishJob,
 )
 from gateway.money.allocation.definition import PREFIX, Definition, Dimension
-from gateway.money.allocation.language import Limits, join_definitions, parse
+from gateway.money.allocation.language import Limits, join_definitions, parse_definition
 from gateway.money.allocation.published import Published, describe_border, find_border
 from spool.errors import Invalid, NotAllowed, NotThere, SpoolError
 from spool.ledger.ledger import Ledger
@@ -42,8 +42,8 @@ class Publishing:
     """
     Puts published definitions in force, and runs publish jobs.
 
-    Call `load` before the first query. `follow` then applies changes that any process makes, and `run`
-    runs queued jobs.
+    Call `load_versions_in_force` before the first query. `follow_publications` then applies changes that any
+    process makes, and `run` runs queued jobs.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class Publishing:
         self._turn = asyncio.Lock()
         self._woken = asyncio.Event()
 
-    async def load(self) -> None:
+    async def load_versions_in_force(self) -> None:
         """
         Put the published definitions in force. A definition with unknown dimensions is logged and not
         put in force.
         """
         async with self._turn:
-            versions = self._table.in_force()
+            versions = self._table.versions_in_force()
             current = {
                 namespace: (version.number, version.created) for namespace, version in versions.items()
             }
@@ -93,13 +93,13 @@ class Publishing:
             if changed or deleted:
                 self._publish_definitions()
 
-    async def follow(self) -> None:
+    async def follow_publications(self) -> None:
         """Put in force the definitions that any process publishes, and wake `run`. Runs until cancelled."""
         while True:
-            await self._table.changes()
+            await self._table.wait_for_change()
             self._woken.set()
             try:
-                await self.load()
+                await self.load_versions_in_force()
             except (SpoolError, InvalidDefinition) as error:
                 _log.error(
                     "a published definition could not be put in force yet; trying again: %s",
@@ -107,9 +107,9 @@ class Publishing:
                     extra={"action": "definition_waits"},
                 )
                 await asyncio.sleep(RETRY_S)
-                self._table.look_again()
+                self._table.signal_change_again()
 
-    def broken(self, namespace: str) -> str | None:
+    def broken_reason(self, namespace: str) -> str | None:
         """Return why the newest version of a namespace is not in force, or None."""
         error = self._broken.get(namespace)
         return None if error is None else f"its newest version is not in force: {error}"
@@ -118,15 +118,20 @@ class Publishing:
         """
         Parse the definition of a version. Raises InvalidDefinition if it names dimensions that no longer exist.
         """
-        if self._table.latest(version.namespace) == version.number and version.namespace in self._definitions:
+        if (
+            self._table.latest_version_number(version.namespace) == version.number
+            and version.namespace in self._definitions
+        ):
             return self._definitions[version.namespace]
-        text = await self._table.text(version)
-        return await asyncio.to_thread(parse, text.encode(), self._ledger.own_dimensions(), _ANY_SIZE)
+        text = await self._table.version_text(version)
+        return await asyncio.to_thread(
+            parse_definition, text.encode(), self._ledger.own_dimensions(), _ANY_SIZE
+        )
 
     async def validate_text(self, text: bytes, namespace: str) -> Definition:
         """Parse and check a text that is to be published. Raises InvalidDefinition with every fault."""
         limits = self._limits()
-        drafted = await asyncio.to_thread(self.checked, text)
+        drafted = await asyncio.to_thread(self.parse_and_check, text)
         other_definitions = {
             name: definition
             for name, definition in self._definitions_by_namespace().items()
@@ -135,11 +140,11 @@ class Publishing:
         join_definitions({**other_definitions, namespace: drafted}, limits)
         return drafted
 
-    def checked(self, text: bytes) -> Definition:
+    def parse_and_check(self, text: bytes) -> Definition:
         """Parse and check a text, apart from other namespaces. Raises InvalidDefinition with every fault."""
-        drafted = parse(text, self._ledger.own_dimensions(), self._limits())
+        drafted = parse_definition(text, self._ledger.own_dimensions(), self._limits())
         try:
-            self._table.people.reject_dropped_names(drafted.equal_values)
+            self._table.people.reject_dropped_names(drafted.exact_match_values)
         except Invalid as error:
             raise InvalidDefinition([Fault(str(error), "", [])]) from None
         return drafted
@@ -149,7 +154,7 @@ class Publishing:
         Queue a job for `run`. Raises InvalidDefinition if the text is too large, and NotAllowed if another
         version is in force than `base`.
         """
-        job = await self._table.submit(
+        job = await self._table.submit_job(
             self._check_storable(text), namespace=namespace, base=base, most=self._max_jobs(), actor=actor
         )
         self._woken.set()
@@ -164,16 +169,16 @@ class Publishing:
         Raises InvalidDefinition. Raises NotAllowed if another version is in force than `base`, or if the job
         was cancelled. Faults are found before a job is created, so an invalid definition creates no job.
         """
-        self._table.check_namespace(namespace)
+        self._table.require_namespace(namespace)
         await self.validate_text(text, namespace)
         limit = self._max_jobs()
-        new_job = await self._table.submit(
+        new_job = await self._table.submit_job(
             self._check_storable(text), namespace=namespace, base=base, most=limit, actor=actor
         )
         for unfinished_job in self._table.unfinished_jobs():
             if unfinished_job.number < new_job.number:
-                await self._carry_out(unfinished_job.id)
-        job = await self._carry_out(new_job.id)
+                await self._run_if_unfinished(unfinished_job.id)
+        job = await self._run_if_unfinished(new_job.id)
         if job.version is None:
             if job.faults:
                 raise InvalidDefinition(
@@ -188,7 +193,7 @@ class Publishing:
             self._woken.clear()
             try:
                 for job in self._table.unfinished_jobs():
-                    await self._carry_out(job.id)
+                    await self._run_if_unfinished(job.id)
             except (SpoolError, OSError):
                 _log.exception(
                     "publish jobs could not be run; trying again", extra={"action": "publish_jobs_wait"}
@@ -197,7 +202,7 @@ class Publishing:
                 continue
             await self._woken.wait()
 
-    async def _carry_out(self, id: str) -> PublishJob:
+    async def _run_if_unfinished(self, id: str) -> PublishJob:
         """
         Run a job if it is unfinished, and return it. Only one job runs at a time. Raises SpoolError if the
         registry is not writable.
@@ -224,7 +229,7 @@ class Publishing:
                 return await self._fail_job(id, "this is a bug in Tollhouse; the log has the details")
 
     async def _run_job(self, job: PublishJob) -> PublishJob:
-        await self._table.advance(job.id, VALIDATING)
+        await self._table.advance_job(job.id, VALIDATING)
         text = await self._table.job_text(job.id)
         definition = await self.validate_text(text.encode(), job.namespace)
         from gateway.money.allocation.difference import (
@@ -232,9 +237,9 @@ class Publishing:
         )
 
         border_fields = describe_border(await find_border(self._ledger, sources_read_by(definition)))
-        await self._table.advance(job.id, PUBLISHING)
+        await self._table.advance_job(job.id, PUBLISHING)
         keys = [dimension.id for dimension in definition.dimensions]
-        new_version = await self._table.publish(
+        new_version = await self._table.publish_job_version(
             job.id, dimensions=keys, border=border_fields, most=self._max_versions()
         )
         self._definitions[job.namespace] = definition
@@ -244,9 +249,11 @@ class Publishing:
         return self._table.job(job.id)
 
     async def _load_version(self, version: DefinitionVersion) -> None:
-        text = await self._table.text(version)
+        text = await self._table.version_text(version)
         try:
-            drafted = await asyncio.to_thread(parse, text.encode(), self._ledger.own_dimensions(), _ANY_SIZE)
+            drafted = await asyncio.to_thread(
+                parse_definition, text.encode(), self._ledger.own_dimensions(), _ANY_SIZE
+            )
         except InvalidDefinition as error:
             self._forget_namespace(version.namespace)
             self._broken[version.namespace] = error
@@ -266,20 +273,20 @@ class Publishing:
         if (job := self._table.job(id)).state in OVER:
             return job
         try:
-            return await self._table.fail(id, error, faults)
+            return await self._table.fail_job(id, error, faults)
         except NotAllowed:  # another process has already finished the job
             return self._table.job(id)
 
     def _publish_definitions(self) -> None:
-        versions = self._table.in_force()
+        versions = self._table.versions_in_force()
         names = [name for name in sorted(self._definitions) if name in versions]
         labels = (f"{name} {versions[name].number}".strip() for name in names)
         together = join_definitions({name: self._definitions[name] for name in names}, _ANY_SIZE)
-        self._published.put(together, version=", ".join(labels))
+        self._published.put_in_force(together, version=", ".join(labels))
         self._changed()
 
     def _definitions_by_namespace(self) -> Mapping[str, Definition]:
-        versions = self._table.in_force()
+        versions = self._table.versions_in_force()
         waiting = {
             name: dimensions_without_rules(versions[name]) for name in self._broken if name in versions
         }

@@ -82,7 +82,7 @@ def judge_alerts(
     return tuple(alert for _, alert in sorted(after.items())), notices
 
 
-def is_past(value: int, limit: int, percent: int) -> bool:
+def has_reached_percent(value: int, limit: int, percent: int) -> bool:
     """Return whether any money was spent and the value reaches this percentage of the limit."""
     return value > 0 and value * 100 >= limit * percent
 
@@ -97,7 +97,7 @@ def _correct_alerts(after: Alerts, reading: Reading, limit: int) -> list[AlertNo
         return []
     uncorrected = []
     for (kind, percent), alert in after.items():
-        if kind != ACTUAL or alert.state != FIRED or is_past(reading.actual, limit, percent):
+        if kind != ACTUAL or alert.state != FIRED or has_reached_percent(reading.actual, limit, percent):
             continue
         if alert.told and alert.corrected_at is None:
             uncorrected.append(percent)
@@ -115,7 +115,7 @@ def _fire_actual_alerts(
 ) -> list[AlertNotice]:
     fresh = []
     for percent in percents:
-        if not is_past(reading.actual, limit, percent):
+        if not has_reached_percent(reading.actual, limit, percent):
             continue
         alert = after.get((ACTUAL, percent))
         if alert is None:
@@ -133,7 +133,7 @@ def _fire_forecast_alerts(
     for percent in percents:
         key = FORECAST, percent
         alert = after.get(key)
-        is_above = is_past(forecast, limit, percent)
+        is_above = has_reached_percent(forecast, limit, percent)
         if alert is None or alert.state == PENDING:
             # If the actual spend has already reached this threshold, the alert for actual spend reports it.
             if not is_above or (ACTUAL, percent) in after:
@@ -144,7 +144,7 @@ def _fire_forecast_alerts(
                 fresh.append(percent)
         elif alert.state == FIRED:
             after[key] = _clear_after_delay(
-                alert, reading.now, is_below=not is_past(forecast, limit, percent - CLEAR_BELOW)
+                alert, reading.now, is_below=not has_reached_percent(forecast, limit, percent - CLEAR_BELOW)
             )
     return _record_crossings(FORECAST, fresh, after, reading, forecast, limit)
 

@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import UnsetType
 
-from gateway.core.fields import KEPT_IN_SECONDS, item_struct, single_item_struct, struct_of_change
+from gateway.core.fields import KEPT_IN_SECONDS, change_struct, item_struct, single_item_struct
 from gateway.money.costs.times import parse_moment
 from spool.errors import AlreadyThere, AskedTooMuch, Invalid
 from spool.ledger.periods import period_beginning
@@ -96,23 +96,23 @@ def planned_amounts(limits: PlannedLimits) -> Iterator[tuple[str, PlannedAmount]
         yield from days.items()
 
 
-def _planned_members(limits: Mapping[str, Mapping[str, Mapping[str, str]]]) -> Mapping[str, Any]:
+def _planned_to_document(limits: Mapping[str, Mapping[str, Mapping[str, str]]]) -> Mapping[str, Any]:
     return {"planned": {day: limit["amount"] for days in limits.values() for day, limit in days.items()}}
 
 
-def _planned_limits(document: Mapping[str, Any]) -> Mapping[str, Any]:
+def _planned_from_document(document: Mapping[str, Any]) -> Mapping[str, Any]:
     planned = {day: {"amount": amount} for day, amount in document["planned"].items()}
     return {document.get("granularity", MONTHLY): planned}
 
 
-def _silence_members(silence: Mapping[str, str] | None) -> Mapping[str, Any]:
+def _silence_to_document(silence: Mapping[str, str] | None) -> Mapping[str, Any]:
     if silence is None:
         return {"silent_until": 0.0, "silent_reason": ""}
     until = datetime.fromisoformat(silence["until"]).timestamp()
     return {"silent_until": until, "silent_reason": silence["reason"]}
 
 
-def _silence_fields(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _silence_from_document(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
     until = document.get("silent_until", 0.0)
     if not until:
         return None
@@ -143,7 +143,7 @@ class NewBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         PlannedLimits,
         words(f"Amounts by granularity and first day, for at most {MAX_PLANNED} periods."),
         example({"monthly": {"2026-12-01": {"amount": "7.50"}}}),
-        StoredForm(_planned_members, _planned_limits),
+        StoredForm(_planned_to_document, _planned_from_document),
     ] = {}
     alerts: Annotated[
         dict[str, YesNo],
@@ -233,7 +233,7 @@ class NewBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         Silence | None,
         words("Time until which crossings are shown but not sent, and the reason."),
         example(None),
-        StoredForm(_silence_members, _silence_fields),
+        StoredForm(_silence_to_document, _silence_from_document),
     ] = None
 
 
@@ -294,7 +294,7 @@ class SpendBudget(NewBudget, frozen=True, kw_only=True, forbid_unknown_fields=Fa
         """Return the number of the arrangement of bills that the budget counts, 0 for counted costs."""
         return BILLED_TYPES.get(self.cost_type, 0)
 
-    def amount(self, first_day: str) -> str:
+    def amount_for_period(self, first_day: str) -> str:
         """Return the amount planned for the period that begins on this day, or "" if there is none."""
         return self.planned.get(first_day, self.default_amount)
 
@@ -350,11 +350,11 @@ def check_budget(draft: NewBudget, *, now: float) -> NewBudget:
         alerts=_check_alert_percents("alerts", draft.alerts),
         forecast_alerts=_check_alert_percents("forecast_alerts", draft.forecast_alerts),
         channels=list(dict.fromkeys(check_text("channels", name, MAX_NAME) for name in draft.channels)),
-        silence=draft.silence and _checked_silence(draft.silence),
+        silence=draft.silence and _check_silence(draft.silence),
     )
 
 
-def _checked_silence(silence: Silence) -> Silence:
+def _check_silence(silence: Silence) -> Silence:
     until = parse_moment("silence.until", silence.until).astimezone(UTC)
     reason = optional_text("silence.reason", silence.reason, MAX_REASON)
     return Silence(until=until.isoformat(), reason=reason)
@@ -365,14 +365,14 @@ def _check_planned_amounts(
 ) -> Iterator[tuple[str, str]]:
     seen = set()
     for text, planned in amounts:
-        day = _first_day(text, granularity)
+        day = _parse_first_day(text, granularity)
         if day in seen:
             raise Invalid(f"planned_limits names the period {day} twice")
         seen.add(day)
         yield day, check_unsigned(f"planned_limits.{granularity}.{day}.amount", str(planned.amount))
 
 
-def _first_day(text: str, granularity: str) -> str:
+def _parse_first_day(text: str, granularity: str) -> str:
     """
     Parse the first day of a period. The text is a day, or a midnight as the published interface writes it.
     """
@@ -537,7 +537,7 @@ class BudgetTable(ManagedTable[SpendBudget]):
     limit = "budgets.max"
     action = "budget"
 
-    async def alerts(self, id: str) -> list[PeriodAlerts]:
+    async def alerts_of_budget(self, id: str) -> list[PeriodAlerts]:
         all_alerts = await self._changes.read(BUDGET_ALERTS.all)
         return [alerts for alerts in all_alerts.values() if alerts.budget_id == id]
 
@@ -579,13 +579,13 @@ class BudgetTable(ManagedTable[SpendBudget]):
             if alerts.budget_id == row.id:
                 BUDGET_ALERTS.delete(rows, alerts.id)
 
-    async def keep(self, judge: Callable[[Kept], Judged]) -> Judged:
+    async def judge_and_store_alerts(self, judge: Callable[[Kept], Judged]) -> Judged:
         """
         Store the result of `judge` for the current rows in one transaction. If it fails, nothing is stored.
         """
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> Judged:
+        def judge_and_store_rows(rows: RegistryRows) -> Judged:
             alerts = BUDGET_ALERTS.all(rows)
             for old in alerts.values():
                 if old.end < now - KEPT_S:
@@ -601,7 +601,7 @@ class BudgetTable(ManagedTable[SpendBudget]):
                 merge_findings(rows, judged.findings, looked_for=[FINDER], now=now)
             return judged
 
-        return await self._changes.change(work)
+        return await self._changes.change(judge_and_store_rows)
 
 
 CURRENT, HISTORY, BURNUP = "current", "history", "burnup"
@@ -609,7 +609,7 @@ EXPANSIONS = (CURRENT, HISTORY, BURNUP, FORECAST)
 
 # Granularity of an existing budget; unlike that of a new budget, it has no default.
 _Granularity = Annotated[Granularity, words("The length of a period."), example(MONTHLY)]
-BudgetChanges = struct_of_change(NewBudget, types={"granularity": _Granularity})
+BudgetChanges = change_struct(NewBudget, types={"granularity": _Granularity})
 Expansion = dict[str, Any] | UnsetType | None
 _RUNNING_PERIOD = {
     "actual": "4.3096606", "planned": "5", "percent": 86,

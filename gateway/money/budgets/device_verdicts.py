@@ -38,12 +38,12 @@ class DeviceVerdicts:
         self._indexed: tuple[object, ...] = ()  # table and links of people for which `_rows` was last indexed
         self._rows: Mapping[tuple[str, str], Sequence[BudgetVerdict]] = {}
 
-    async def of(self, device: Device, *, has_amounts: bool) -> OwnVerdicts | None:
+    async def verdicts_for_device(self, device: Device, *, has_amounts: bool) -> OwnVerdicts | None:
         """Return the rows of an enrolled device. Return None while the totals are counted again."""
         if device.state != ENROLLED:
             return None
         try:
-            table = await self._board.table(ACTING)
+            table = await self._board.current_table(ACTING)
         except Refusal:
             return None
         links = self._people.persons.version
@@ -85,13 +85,15 @@ class DeviceVerdicts:
         return sorted(rows, key=lambda row: (row.state != OVER, row.budget))
 
     def _row_matches(self, row: BudgetVerdict, known: Mapping[str, str]) -> bool:
-        def has(name: str, values: Sequence[str]) -> bool:
+        def has_value(name: str, values: Sequence[str]) -> bool:
             return known[name] in [self._person_identity(name, value) for value in values]
 
         include, exclude = row.match.include, row.match.exclude
         if not {*include, *exclude} <= known.keys():
             return False
-        return all(has(*each) for each in include.items()) and not any(has(*each) for each in exclude.items())
+        return all(has_value(*each) for each in include.items()) and not any(
+            has_value(*each) for each in exclude.items()
+        )
 
     def _person_identity(self, dimension: str, value: str) -> str:
         return self._people.person_identity(value) if dimension == USER and value else value

@@ -94,7 +94,14 @@ class BudgetEvaluator:
         self.figures: Mapping[str, BudgetFigures] = {}  # budget id -> result of the last full evaluation
         self._events = VerdictEvents(registry, verdict_events, link)
         self.verdicts = VerdictBoard(
-            registry, ledger, log, clock, self.books, verdict_amounts, hold_s, self._events.report
+            registry,
+            ledger,
+            log,
+            clock,
+            self.budget_ledger,
+            verdict_amounts,
+            hold_s,
+            self._events.report_changes,
         )
         self._registry = registry
         self._ledger = ledger
@@ -112,7 +119,7 @@ class BudgetEvaluator:
         self._woken = asyncio.Event()
         self._basis: _Basis | None = None
 
-    def books(self) -> BudgetLedger:
+    def budget_ledger(self) -> BudgetLedger:
         """Return a view of the totals for budgets as of now."""
         return BudgetLedger(
             ledger=self._ledger,
@@ -129,11 +136,11 @@ class BudgetEvaluator:
         )
         return ledger
 
-    def wake(self) -> None:
+    def request_evaluation(self) -> None:
         """Make `run` evaluate soon, because totals changed without new records."""
         self._woken.set()
 
-    async def evaluate(self) -> BudgetRun:
+    async def evaluate_all(self) -> BudgetRun:
         async with self._turn:
             self._basis = None
             self._alone = {}
@@ -141,10 +148,10 @@ class BudgetEvaluator:
             basis = self._current_basis()
             if not await self._ledger.is_complete():
                 return _WAITING
-            books = self.books()
+            books = self.budget_ledger()
             registry = self._registry
             figures = {
-                budget.id: await books.figures(budget, registry.views.find(budget.view_id))
+                budget.id: await books.read_figures(budget, registry.views.find(budget.view_id))
                 for budget in registry.table(BudgetTable).all()
             }
             if not await self._ledger.is_complete():
@@ -161,25 +168,25 @@ class BudgetEvaluator:
             self.figures, self._basis = {**figures, **lone_figures}, basis
             if self._events.is_active:
                 table = await asyncio.to_thread(build_table, tuple(figures.values()), ACTING, books.now)
-                await self._events.report(table, books.now)
+                await self._events.report_changes(table, books.now)
         broken = sum(budget_figures.problem is not None for budget_figures in figures.values())
         return BudgetRun(evaluated=len(figures) - broken, broken=broken, told=len(judged.notices))
 
-    async def evaluate_one(self, budget: SpendBudget) -> bool:
+    async def evaluate_budget(self, budget: SpendBudget) -> bool:
         """
         Evaluate a budget created or changed, and make `run` evaluate all budgets soon.
 
         If `run` is not running, evaluate all budgets now. Return False if the totals are being counted again.
         """
         if not self._is_running:
-            return (await self.evaluate()).waits is None
-        self.wake()
+            return (await self.evaluate_all()).waits is None
+        self.request_evaluation()
         async with self._single_turn:
             await self._ledger.catch_up(self._log)
             if not await self._ledger.is_complete():
                 return False
-            books = self.books()
-            figures = await books.figures(budget, self._registry.views.find(budget.view_id))
+            books = self.budget_ledger()
+            figures = await books.read_figures(budget, self._registry.views.find(budget.view_id))
             if not await self._ledger.is_complete():
                 return False
             self._alone[budget.id] = None
@@ -192,9 +199,9 @@ class BudgetEvaluator:
         """
         Evaluate all budgets soon, for example after a deletion. If `run` is not running, evaluate them now.
         """
-        self.wake()
+        self.request_evaluation()
         if not self._is_running:
-            await self.evaluate()
+            await self.evaluate_all()
 
     async def run(self) -> None:
         """Evaluate all budgets repeatedly. Log failures and continue with the next evaluation."""
@@ -203,13 +210,13 @@ class BudgetEvaluator:
             while True:
                 self._woken.clear()
                 try:
-                    await self.evaluate()
+                    await self.evaluate_all()
                 except Exception:  # noqa: BLE001 - the supervised loop
                     _log.exception(
                         "the budgets could not be evaluated; the next evaluation tries again",
                         extra={"action": "evaluation_put_off"},
                     )
-                await self._until_due()
+                await self._wait_until_due()
         finally:
             self._is_running = False
 
@@ -220,13 +227,13 @@ class BudgetEvaluator:
         Judge the figures and store the result in one transaction. `figures` is called inside the transaction.
         """
         channels = self._registry.notices.channels
-        return await self._registry.table(BudgetTable).keep(
+        return await self._registry.table(BudgetTable).judge_and_store_alerts(
             lambda stored_alerts: judge_all(
                 figures(), stored_alerts, now=now, channels=channels, link=self._link
             )
         )
 
-    async def _until_due(self) -> None:
+    async def _wait_until_due(self) -> None:
         due = self._clock.monotonic() + EVERY_S
         while self._clock.monotonic() < due and not self._woken.is_set():
             try:

@@ -48,7 +48,7 @@ class BudgetView:
     view: View
 
 
-async def expand_budget(
+async def read_requested_sections(
     books: BudgetLedger, figures: BudgetFigures, expansions: frozenset[str]
 ) -> dict[str, object]:
     """Return the requested sections by name. A section is null while the budget has a problem."""
@@ -74,7 +74,7 @@ def describe_current(figures: BudgetFigures) -> dict[str, object]:
     """
     budget = figures.budget
     running = figures.periods[0]
-    total = running.total
+    total = running.total_spend
     limit = planned_limit(budget, running)
     answer: dict[str, object] = {
         "actual": money.text(total.actual),
@@ -142,7 +142,9 @@ async def daily_burnup(
     days = days_in_period(running.period, budget.zone)
     limit = None if budget.per else planned_limit(budget, running)
     period = running.period
-    sums = await books.sums(budget, budget_view.view, period.start, period.end, DAILY, by_owner=False)
+    sums = await books.spend_by_period(
+        budget, budget_view.view, period.start, period.end, DAILY, by_owner=False
+    )
     accumulated: dict[str, dict[str, object]] = {}
     spent = 0
     for number, day in enumerate(days, start=1):
@@ -150,7 +152,7 @@ async def daily_burnup(
             break
         day_spent = sums.get((day.start, ""))
         spent += day_spent.actual if day_spent else 0
-        planned = None if limit is None else round_down(budget.measure, limit * number // len(days))
+        planned = None if limit is None else round_amount_down(budget.measure, limit * number // len(days))
         accumulated[day.first_day] = {"actual": money.text(spent), "planned": planned}
     return {DAILY: accumulated}
 
@@ -166,10 +168,10 @@ async def forecast_all_owners(
     earlier_periods = periods_before(period, budget.granularity, budget.zone, PERIODS_BACK)
     at = await books.known_until(budget)
     back = int((books.now - earlier_periods[-1].start.timestamp()) // 86400) + WINDOW_DAYS + 1
-    days = (await books.days(budget, budget_view.view, back, by_owner=False)).get("", {})
-    known = History(days=days, hours=await books.hours(budget, budget_view.view))
-    total = running.total
-    forecast = books.forecast(period, known, total, at)
+    days = (await books.daily_spend_by_owner(budget, budget_view.view, back, by_owner=False)).get("", {})
+    known = History(days=days, hours=await books.spend_by_hour(budget, budget_view.view))
+    total = running.total_spend
+    forecast = books.forecast_period(period, known, total, at)
     if isinstance(forecast, TooEarly):
         return {"total": None, "low": None, "high": None, "reason": forecast.reason, "past_errors": {}}
     errors = {
@@ -183,9 +185,9 @@ async def forecast_all_owners(
     }
     widened_forecast = widen_by_errors(forecast, list(errors.values()), actual=total.actual)
     return {
-        "total": round_down(budget.measure, widened_forecast.total),
-        "low": round_down(budget.measure, widened_forecast.low),
-        "high": round_down(budget.measure, widened_forecast.high),
+        "total": round_amount_down(budget.measure, widened_forecast.total),
+        "low": round_amount_down(budget.measure, widened_forecast.low),
+        "high": round_amount_down(budget.measure, widened_forecast.high),
         "reason": None,
         # `error` is in hundredths of a percent, and the API states percent
         "past_errors": {day: f"{error / 100:.1f}" for day, error in errors.items()},
@@ -193,10 +195,10 @@ async def forecast_all_owners(
 
 
 def forecast_text(budget: SpendBudget, prediction: Forecast | TooEarly | None) -> str | None:
-    return round_down(budget.measure, prediction.total) if isinstance(prediction, Forecast) else None
+    return round_amount_down(budget.measure, prediction.total) if isinstance(prediction, Forecast) else None
 
 
-def round_down(measure: str, value: int) -> str:
+def round_amount_down(measure: str, value: int) -> str:
     """Round an estimated amount down to whole cents, tokens or calls."""
     step = money.UNIT // 100 if measure == COST else money.UNIT
     return money.text(value // step * step)
@@ -214,7 +216,9 @@ async def _spend_by_period(
     )
     hourly_since = since if is_utc else await books.ledger.since_hours(since)
     first = min((period.start for period in periods if period.start >= hourly_since), default=until)
-    sums = await books.sums(budget, budget_view.view, first, until, budget.granularity, by_owner=False)
+    sums = await books.spend_by_period(
+        budget, budget_view.view, first, until, budget.granularity, by_owner=False
+    )
     return {
         period.first_day: _actual_or_zero(sums.get((period.start, ""))) if period.start >= first else None
         for period in periods
@@ -257,7 +261,7 @@ def _describe_quarters(
 
 
 def _planned_units(budget: SpendBudget, period: BudgetPeriod) -> int | None:
-    amount = "" if budget.per else budget.amount(period.first_day)
+    amount = "" if budget.per else budget.amount_for_period(period.first_day)
     return money.units(amount) if amount else None
 
 

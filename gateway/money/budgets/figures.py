@@ -75,11 +75,11 @@ class PeriodFigures:
     owners_left_out: int = 0
 
     @property
-    def owners(self) -> int:
+    def owner_count(self) -> int:
         return len(self.spent) + self.owners_left_out
 
     @property
-    def total(self) -> Spent:
+    def total_spend(self) -> Spent:
         return Spent(
             actual=sum(spend.actual for spend in self.spent.values()),
             calls=sum(spend.calls for spend in self.spent.values()),
@@ -125,7 +125,7 @@ class BudgetLedger:
     # cached result of `known_until`, as a list with at most one value
     _billed_until: list[float] = field(default_factory=list)
 
-    async def figures(self, budget: SpendBudget, view: View | None) -> BudgetFigures:
+    async def read_figures(self, budget: SpendBudget, view: View | None) -> BudgetFigures:
         problem = evaluation_problem(budget, view, self.ledger, self.now)
         if problem is not None or view is None:
             return BudgetFigures(budget=budget, view=view, problem=problem)
@@ -147,7 +147,7 @@ class BudgetLedger:
             rate=unit_rate_in_dollars(budget, self.ledger, self.now),
         )
 
-    async def running(self, budget: SpendBudget, view: View | None) -> BudgetFigures:
+    async def read_running_figures(self, budget: SpendBudget, view: View | None) -> BudgetFigures:
         """Return the figures of the running period, without a forecast."""
         problem = evaluation_problem(budget, view, self.ledger, self.now)
         if problem is not None or view is None:
@@ -161,8 +161,8 @@ class BudgetLedger:
 
     async def read_joined_sums(self, budgets: Sequence[BudgetOfView], sizes: Mapping[str, int]) -> None:
         """
-        Read the sums that `running` needs, with one query for budgets that differ only in one value of their views.
-        `sizes` are the numbers of owners that budgets had last.
+        Read the sums that `read_running_figures` needs, with one query for budgets that differ only in one value of
+        their views. `sizes` are the numbers of owners that budgets had last.
         """
         known = self.ledger.dimensions()
         plain = {*known} - {dimension.name for dimension in self.ledger.derived()}
@@ -178,7 +178,9 @@ class BudgetLedger:
             )
             try:
                 rows = await self.ledger.costs(query)
-            except NotKept:  # skipped here, because `running` reports missing hours for each budget
+            except (
+                NotKept
+            ):  # skipped here, because `read_running_figures` reports missing hours for each budget
                 continue
             by_budget = await asyncio.to_thread(_spend_by_budget, group, budget.measure, rows)
             self._joined.update({(id, period.start): sums for id, sums in by_budget.items()})
@@ -201,7 +203,7 @@ class BudgetLedger:
         has_bill = budget.arranged and until
         return f"{datetime.fromtimestamp(until - DAY_S, UTC):%Y-%m-%d}" if has_bill else None
 
-    async def sums(
+    async def spend_by_period(
         self,
         budget: SpendBudget,
         view: View,
@@ -228,14 +230,14 @@ class BudgetLedger:
             self._known[cache_key] = spent_by_owner
         return spent_by_owner
 
-    async def days(
+    async def daily_spend_by_owner(
         self, budget: SpendBudget, view: View, count: int, *, by_owner: bool
     ) -> dict[str, dict[date, int]]:
         """Return the spend of the last `count` complete days in UTC, by owner."""
         until = datetime.fromtimestamp(await self.known_until(budget), UTC)
         midnight = until.replace(hour=0, minute=0, second=0, microsecond=0)
         in_utc = _with_zone_utc(budget)
-        sums = await self.sums(
+        sums = await self.spend_by_period(
             in_utc, view, midnight - timedelta(days=count), midnight, "daily", by_owner=by_owner
         )
         days_by_owner: dict[str, dict[date, int]] = {}
@@ -243,7 +245,7 @@ class BudgetLedger:
             days_by_owner.setdefault(owner, {})[start.date()] = spent.actual
         return days_by_owner
 
-    async def hours(self, budget: SpendBudget, view: View) -> tuple[int, ...]:
+    async def spend_by_hour(self, budget: SpendBudget, view: View) -> tuple[int, ...]:
         """
         Return the spend by hour of the day in UTC, over HOURS_DAYS days and all owners. Bills state no hours,
         so for billed money all hours are equal.
@@ -253,7 +255,9 @@ class BudgetLedger:
         until = datetime.fromtimestamp(self.now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         since = await self.ledger.since_hours(until - timedelta(days=HOURS_DAYS))
         hourly = [0] * 24
-        sums = await self.sums(_with_zone_utc(budget), view, since, until, "hourly", by_owner=False)
+        sums = await self.spend_by_period(
+            _with_zone_utc(budget), view, since, until, "hourly", by_owner=False
+        )
         for (start, _), spent in sums.items():
             hourly[start.hour] += spent.actual
         return tuple(hourly)
@@ -263,7 +267,7 @@ class BudgetLedger:
         # into the future.
         sums = self._joined.get((budget.id, period.start))
         if sums is None:
-            sums = await self.sums(budget, view, period.start, period.end, TOTAL, by_owner=True)
+            sums = await self.spend_by_period(budget, view, period.start, period.end, TOTAL, by_owner=True)
         by_spend = sorted(
             ((owner, spent) for (_, owner), spent in sums.items()), key=lambda item: -item[1].actual
         )
@@ -283,22 +287,22 @@ class BudgetLedger:
         """
         if budget.per and not any(flag == "Y" for flag in budget.forecast_alerts.values()):
             return {}
-        days = await self.days(budget, view, WINDOW_DAYS, by_owner=True)
-        hours = await self.hours(budget, view)
+        days = await self.daily_spend_by_owner(budget, view, WINDOW_DAYS, by_owner=True)
+        hours = await self.spend_by_hour(budget, view)
         owners = running.spent if budget.per else {"": running.spent.get("")}
         at = await self.known_until(budget)
 
-        def all_of_them() -> Mapping[str, Forecast | TooEarly]:
+        def forecast_each_owner() -> Mapping[str, Forecast | TooEarly]:
             return {
-                owner: self.forecast(
+                owner: self.forecast_period(
                     running.period, History(days=days.get(owner, {}), hours=hours), spent, at
                 )
                 for owner, spent in owners.items()
             }
 
-        return await asyncio.to_thread(all_of_them)
+        return await asyncio.to_thread(forecast_each_owner)
 
-    def forecast(
+    def forecast_period(
         self, period: BudgetPeriod, history: History, spent: Spent | None, known_until: float
     ) -> Forecast | TooEarly:
         now = datetime.fromtimestamp(known_until, UTC)

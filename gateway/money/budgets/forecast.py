@@ -69,7 +69,7 @@ def forecast_total(
         return TooEarly(reason=f"too early for a forecast: {len(known)} of {LEAST_DAYS} days of history")
     if known.count(0) * 2 > len(known):
         return TooEarly(reason="too early for a forecast: most days spent nothing")
-    remaining_days = _remaining_weekdays(history.hours, now, end)
+    remaining_days = _remaining_time_by_weekday(history.hours, now, end)
     totals = sorted(
         actual + sum(expected[weekday] * parts for weekday, parts in remaining_days.items()) // _PARTS
         for expected in _daily_spend_by_method(known, today, start, now, actual)
@@ -139,7 +139,7 @@ def _daily_spend_by_method(
 
 
 @lru_cache(maxsize=64)  # cached, because all owners of a budget use the same arguments
-def _remaining_weekdays(hours: tuple[int, ...], now: datetime, end: datetime) -> Mapping[int, int]:
+def _remaining_time_by_weekday(hours: tuple[int, ...], now: datetime, end: datetime) -> Mapping[int, int]:
     at, end = now.astimezone(UTC), end.astimezone(UTC)
     remaining_parts = dict.fromkeys(range(7), 0)
     while at < end:
@@ -218,20 +218,20 @@ async def forecast_running_period(
     midnight = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     first = min(before[-1].start, midnight - timedelta(days=WINDOW_DAYS))
 
-    async def sums(since: datetime, until: datetime, per: str, query: CostQuery) -> Sequence[CostRow]:
+    async def fetch_sums(since: datetime, until: datetime, per: str, query: CostQuery) -> Sequence[CostRow]:
         sum_query = replace(
             query, since=since, until=until, granularity=per, group_by=(), measures=("calls",), kept=None
         )
         return await ledger.costs(sum_query) if since < until else []
 
     in_utc = replace(query, zone=UTC)
-    hourly = await sums(
+    hourly = await fetch_sums(
         await ledger.since_hours(midnight - timedelta(days=HOURS_DAYS)), midnight, "hourly", in_utc
     )
-    days = await sums(first.replace(hour=0, minute=0), midnight, "daily", in_utc)
-    running = await sums(period.start, period.end, TOTAL, query)
+    days = await fetch_sums(first.replace(hour=0, minute=0), midnight, "daily", in_utc)
+    running = await fetch_sums(period.start, period.end, TOTAL, query)
     today = [day for day in days_in_period(period, query.zone) if not day.is_over(now)]
-    spent = await sums(today[0].start, today[0].end, TOTAL, query)
+    spent = await fetch_sums(today[0].start, today[0].end, TOTAL, query)
     return await asyncio.to_thread(
         _build_outlook,
         period,

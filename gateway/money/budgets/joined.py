@@ -36,7 +36,7 @@ class JoinedBudgets:
     by_value: dict[str, list[SpendBudget]] = field(default_factory=dict)
     rows: int = 0
 
-    def add(self, value: str, budget: SpendBudget, rows: int) -> None:
+    def add_budget(self, value: str, budget: SpendBudget, rows: int) -> None:
         self.by_value.setdefault(value, []).append(budget)
         self.rows += rows
 
@@ -65,7 +65,7 @@ def group_budgets_by_query(
         if last is None or last.rows + size > MOST_ROWS or len(last.by_value) == MOST_VALUES:
             groups.append(JoinedBudgets(dimension, example=(budget, view)))
         [value] = view.include[dimension]
-        groups[-1].add(value, budget, size)
+        groups[-1].add_budget(value, budget, size)
     for groups in found.values():
         yield from (group for group in groups if len(group.by_value) > 1)
 

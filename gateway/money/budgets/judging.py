@@ -48,7 +48,7 @@ class Judgement:
     notices: list[tuple[Notice, tuple[str, ...]]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
-    def add(self, figures: BudgetFigures, stored: Kept) -> None:
+    def judge_budget(self, figures: BudgetFigures, stored: Kept) -> None:
         budget = figures.budget
         crossed = list[CrossedOwner]()
         for index, period in enumerate(figures.periods):
@@ -96,7 +96,7 @@ class Judgement:
     ) -> Reading:
         spent = period.spent.get(owner)
         expected = period.forecasts.get(owner)
-        can_tell = isinstance(expected, Forecast) and period.period.is_told_by_forecast(self.now)
+        can_tell = isinstance(expected, Forecast) and period.period.can_forecast_alert(self.now)
         return Reading(
             now=self.now,
             actual=spent.actual if spent else 0,
@@ -147,7 +147,7 @@ def notified_channels(budget: SpendBudget, view: View | None, configured: Collec
     return tuple(configured)
 
 
-def count_unheard(
+def count_budgets_without_channel(
     budgets: Iterable[SpendBudget], views: Mapping[str, View], channels: Iterable[ChannelState]
 ) -> int:
     """Return the number of budgets with alerts that no channel would send, because there is none or it is parked."""
@@ -185,14 +185,14 @@ def judge_all(
         if budget_figures is None or not is_current:
             is_complete = False
             continue
-        judgement.add(replace(budget_figures, budget=budget, view=view), stored)
+        judgement.judge_budget(replace(budget_figures, budget=budget, view=view), stored)
     findings = judgement.findings if is_complete else None
     return Judged(alerts=judgement.alerts, notices=judgement.notices, findings=findings)
 
 
 def planned_limit(budget: SpendBudget, period: PeriodFigures) -> int | None:
     """Return the amount planned for the period in units, or None if there is none."""
-    planned = budget.amount(period.period.first_day)
+    planned = budget.amount_for_period(period.period.first_day)
     return money.units(planned) if planned else None
 
 

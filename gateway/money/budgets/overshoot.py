@@ -22,7 +22,7 @@ from spool.registry.views import View
 LOOK_BACK = timedelta(days=7)
 
 
-async def most_in_a_span(
+async def highest_spend_in_span(
     books: BudgetLedger, budget: SpendBudget, view: View, span_s: float
 ) -> Mapping[str, int]:
     """Return by owner an amount that no span of `span_s` seconds in the last seven days exceeds."""
@@ -30,7 +30,7 @@ async def most_in_a_span(
     until = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
     since = await books.ledger.since_hours(until - LOOK_BACK)
     in_utc = replace_fields(budget, time_zone="UTC")
-    sums = await books.sums(in_utc, view, since, until, "hourly", by_owner=True)
+    sums = await books.spend_by_period(in_utc, view, since, until, "hourly", by_owner=True)
     return await asyncio.to_thread(_highest_sum_by_owner, sums, math.ceil(span_s / HOUR_S) + 1)
 
 

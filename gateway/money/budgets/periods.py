@@ -39,7 +39,7 @@ class BudgetPeriod:
         """Return the share of the period that has passed, from 0 to 1."""
         return min(1.0, max(0.0, (now - self.start.timestamp()) / self.seconds))
 
-    def is_told_by_forecast(self, now: float) -> bool:
+    def can_forecast_alert(self, now: float) -> bool:
         """Return whether enough of the period has passed, so that a forecast may fire an alert."""
         spent_s = now - self.start.timestamp()
         return not self.is_over(now) and spent_s >= min(FORECAST_AFTER_S, self.seconds / 10)

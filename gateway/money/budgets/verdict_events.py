@@ -41,17 +41,19 @@ class VerdictEvents:
     def is_active(self) -> bool:
         return self._is_on() and bool(self._registry.notices.webhook_channels)
 
-    async def report(self, table: BudgetVerdicts, now: float) -> None:
+    async def report_changes(self, table: BudgetVerdicts, now: float) -> None:
         """Report the changes since the last table. The table has the rows that are near and over."""
         states = _states_by_budget(table)
         if not self.is_active or states == self._reported:
             return
         webhooks = self._registry.notices.webhook_channels
 
-        def changes(before: ReportedStates) -> tuple[ReportedStates, list[tuple[Notice, tuple[str, ...]]]]:
+        def build_notices(
+            before: ReportedStates,
+        ) -> tuple[ReportedStates, list[tuple[Notice, tuple[str, ...]]]]:
             return self._build_change_notices(before, states, webhooks, table.truncated, now)
 
-        await self._registry.verdicts.update_report(changes)
+        await self._registry.verdicts.update_report(build_notices)
         self._reported = states
 
     def _build_change_notices(

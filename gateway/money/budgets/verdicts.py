@@ -26,7 +26,7 @@ from gateway.money.budgets.declared import COST, BudgetTable, SpendBudget, enabl
 from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, Spent
 from gateway.money.budgets.judging import planned_limit, rules_digest
 from gateway.money.budgets.opa_bundle import build_bundle
-from gateway.money.budgets.overshoot import most_in_a_span
+from gateway.money.budgets.overshoot import highest_spend_in_span
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.ledger import money
@@ -210,7 +210,7 @@ class VerdictBoard:
         self._bounds: dict[str, tuple[object, float, Mapping[str, int]]] = {}
 
     @cached_property
-    def key(self) -> SigningKey:
+    def signing_key(self) -> SigningKey:
         """Return the key that signs tables. It is the same in every gateway of an installation."""
         return SigningKey(private_pem_from_seed(self._registry.verdicts.seed))
 
@@ -219,7 +219,7 @@ class VerdictBoard:
         """Return the key that signs bundles. It is the same in every gateway of an installation."""
         return TokenKey(self._registry.verdicts.bundle_seed)
 
-    async def current(self, name: str) -> SignedTable:
+    async def current_signed_table(self, name: str) -> SignedTable:
         """
         Return a table whose rows are at most REFRESH_S behind the ledger. While totals are counted again, and if the
         database fails, return the table of before. Raises Refusal 503 if there is none.
@@ -241,18 +241,20 @@ class VerdictBoard:
             self._kept[name] = kept
             return kept.signed
 
-    async def table(self, name: str) -> BudgetVerdicts:
-        await self.current(name)
+    async def current_table(self, name: str) -> BudgetVerdicts:
+        await self.current_signed_table(name)
         return self._kept[name].table
 
-    async def newer(self, name: str, tag: str, wait_s: float, stopping: asyncio.Event) -> SignedTable:
+    async def wait_for_newer_table(
+        self, name: str, tag: str, wait_s: float, stopping: asyncio.Event
+    ) -> SignedTable:
         """
         Return a table with another tag as soon as there is one. Return the current table after `wait_s` seconds, and
         when the server stops.
         """
         due = self._clock.monotonic() + wait_s
         while True:
-            signed = await self.current(name)
+            signed = await self.current_signed_table(name)
             left_s = due - self._clock.monotonic()
             if signed.tag != tag or left_s <= 0:
                 return signed
@@ -261,7 +263,7 @@ class VerdictBoard:
                     await stopping.wait()
                     return signed
 
-    async def bundle(self, name: str, signed: SignedTable) -> bytes:
+    async def signed_bundle(self, name: str, signed: SignedTable) -> bytes:
         async with self._turns[name]:
             kept = self._kept[name]
             if kept.signed != signed:
@@ -281,7 +283,7 @@ class VerdictBoard:
         compared_at = kept.compared_at if kept else float("-inf")
         table = await self._read_stored_table(name, kept)
         if now - compared_at >= REFRESH_S:
-            new = await self._made_for_all(name)
+            new = await self._compute_in_background(name)
             if new is not None:
                 compared_at = now
                 table = await self._store_if_changed(name, new, table)
@@ -318,9 +320,9 @@ class VerdictBoard:
     def _sign_table(self, table: BudgetVerdicts) -> SignedTable:
         body = msgspec.json.encode(table, order="deterministic")
         tag = blake2b(body, digest_size=16).hexdigest()
-        return SignedTable(body=body, signature=self.key.sign(body), tag=f'"{tag}"')
+        return SignedTable(body=body, signature=self.signing_key.sign(body), tag=f'"{tag}"')
 
-    async def _made_for_all(self, name: str) -> BudgetVerdicts | None:
+    async def _compute_in_background(self, name: str) -> BudgetVerdicts | None:
         """Make a table in the background, because it is for all readers and no work of the one that requested it."""
         work = current_work()
         making = self._compute_table(name)
@@ -339,19 +341,19 @@ class VerdictBoard:
         await books.read_joined_sums(
             [(budget, view) for budget, view in of_views if view is not None], self._owners
         )
-        figures = [await books.running(budget, view) for budget, view in of_views]
-        self._owners = {each.budget.id: each.periods[0].owners for each in figures if each.periods}
+        figures = [await books.read_running_figures(budget, view) for budget, view in of_views]
+        self._owners = {each.budget.id: each.periods[0].owner_count for each in figures if each.periods}
         if not await self._ledger.is_complete():
             return None
         table = await asyncio.to_thread(build_table, figures, name, books.now)
-        delays = await self.delays()
+        delays = await self.measured_delays()
         listed = {row.budget for row in table.rows}
         bounds = {
             of_budget.budget.id: await self._read_overshoot_bounds(books, of_budget, delays)
             for of_budget in figures
             if of_budget.budget.id in listed
         }
-        rows = await asyncio.to_thread(_with_bounds, table.rows, bounds, self._has_amounts())
+        rows = await asyncio.to_thread(_with_overshoot_bounds, table.rows, bounds, self._has_amounts())
         return msgspec.structs.replace(table, rows=rows, delays=delays)
 
     async def _read_overshoot_bounds(
@@ -360,16 +362,16 @@ class VerdictBoard:
         """Return the delay of a budget's calls, and by owner what they spend at most in it. Both are read at times."""
         budget, view = figures.budget, figures.view
         assert view is not None, "a budget without a view has no rows"
-        delay_s = self._delay_s(view, delays)
+        delay_s = self._longest_delay_s(view, delays)
         of = (rules_digest(budget, view), delay_s)
         read_for, read_at, bounds = self._bounds.get(budget.id, (None, 0.0, {}))
         now = self._clock.monotonic()
         if read_for != of or now - read_at >= MEASURE_S:
-            bounds = await most_in_a_span(books, budget, view, delay_s)
+            bounds = await highest_spend_in_span(books, budget, view, delay_s)
             self._bounds[budget.id] = of, now, bounds
         return delay_s, bounds
 
-    def _delay_s(self, view: View, delays: Mapping[str, SourceDelay]) -> int:
+    def _longest_delay_s(self, view: View, delays: Mapping[str, SourceDelay]) -> int:
         named = view.include.get("source")
         longest_s = max(
             (delay.most_s for source, delay in delays.items() if named is None or source in named),
@@ -377,7 +379,7 @@ class VerdictBoard:
         )
         return math.ceil(longest_s + self._hold_s() + REFRESH_S + LOOK_S)
 
-    async def delays(self) -> dict[str, SourceDelay]:
+    async def measured_delays(self) -> dict[str, SourceDelay]:
         """Return the delays of the newest calls, which are measured every ten minutes."""
         now = self._clock.monotonic()
         if now - self._measured_at >= MEASURE_S:
@@ -403,7 +405,7 @@ def _is_same_verdict(new: BudgetVerdict, old: BudgetVerdict) -> bool:
     return msgspec.structs.replace(new, delay_s=old.delay_s, lets_through=old.lets_through) == old
 
 
-def _with_bounds(
+def _with_overshoot_bounds(
     rows: Iterable[BudgetVerdict], bounds: Mapping[str, tuple[int, Mapping[str, int]]], has_amounts: bool
 ) -> list[BudgetVerdict]:
     bounded = []
@@ -523,7 +525,7 @@ def _verdict_builder(figures: BudgetFigures, limit: int) -> Callable[[str, Spent
     limit_text, resets_at = money.text(limit), utc_iso(figures.periods[0].period.end.timestamp())
     currency = budget.currency if budget.measure == COST else None
 
-    def verdict(owner: str, spent: Spent, state: str) -> BudgetVerdict:
+    def build_verdict(owner: str, spent: Spent, state: str) -> BudgetVerdict:
         of_owner = {**include, budget.per: [owner]} if budget.per else include
         return BudgetVerdict(
             budget=budget.id,
@@ -540,4 +542,4 @@ def _verdict_builder(figures: BudgetFigures, limit: int) -> Callable[[str, Spent
             unpriced_calls=spent.unpriced,
         )
 
-    return verdict
+    return build_verdict

@@ -179,7 +179,7 @@ def _owner_lines(budget: SpendBudget, period: PeriodFigures, crossed: Sequence[C
             lines.append(f"expected {format_budget_amount(budget, expected.total)};")
     if len(crossed) > _NAMED_OWNERS:
         lines.append(f"and {len(crossed) - _NAMED_OWNERS} more;")
-    return [*lines[:-1], lines[-1].rstrip(";") + ".", *_missing_cost_sentences(budget, period.total)]
+    return [*lines[:-1], lines[-1].rstrip(";") + ".", *_missing_cost_sentences(budget, period.total_spend)]
 
 
 def _missing_cost_sentences(budget: SpendBudget, spent: Spent | None) -> list[str]:

@@ -15,8 +15,8 @@ from gateway.money.comparison.old_prices import (
     KINDS,
     OldPrices,
     SpentRow,
-    added_up,
-    list_prices,
+    load_price_list,
+    merge_rows_by_kind,
     spent_rows_by_group,
     subtract_rows,
 )
@@ -74,7 +74,7 @@ class ComparedAnswer:
     whole_since: float
 
     @property
-    def may_lack(self) -> str | None:
+    def incomplete_before(self) -> str | None:
         """
         Return the time before which totals may lack records deleted before they were counted, or
         None.
@@ -111,9 +111,9 @@ async def compare_costs(
             _compare_fetched_usages, old_usages, new_usages, query, baseline, top, prices
         )
     before, now = await ledger.usages_of(sides)
-    found = await asyncio.to_thread(_changes, before, now, top)
+    found = await asyncio.to_thread(_find_changes, before, now, top)
     old, new = await _fetch_kinds(ledger, sides, found)
-    return await asyncio.to_thread(found.compared, old, new, OldPrices.of(prices, baseline, query))
+    return await asyncio.to_thread(found.build_comparison, old, new, OldPrices.of(prices, baseline, query))
 
 
 async def rank_without_comparison(
@@ -127,8 +127,8 @@ async def rank_without_comparison(
             _compare_bills, {}, usages, query, top, OldPrices.of(None, query, query)
         )
     [usages] = await ledger.usages_of([side])
-    found = await asyncio.to_thread(_changes, {}, usages, top)
-    return found.compared(_Kinds({}, []), _Kinds({}, []), OldPrices.of(None, query, query))
+    found = await asyncio.to_thread(_find_changes, {}, usages, top)
+    return found.build_comparison(_Kinds({}, []), _Kinds({}, []), OldPrices.of(None, query, query))
 
 
 async def _usages_with_billed_cost(ledger: AnswersCosts, query: CostQuery) -> Usages:
@@ -169,7 +169,7 @@ async def answer_comparison(
     before = _end_at_finished_day(baseline(query), full_question.cost_type, now)
     past = await find_past(before, reader.whole, now)
     comparison = (
-        await compare_costs(ledger, query, before, top=top, prices=await list_prices(prices))
+        await compare_costs(ledger, query, before, top=top, prices=await load_price_list(prices))
         if past.is_whole
         else await rank_without_comparison(ledger, query, top=top)
     )
@@ -231,9 +231,9 @@ class _Changes:
         self.apart = self.largest | {group for group, _, _ in (without_kinds if with_kinds else ())}
         self.are_few = bool(rest) and len(self.apart) <= MOST_APART
 
-    def compared(self, old: _Kinds, new: _Kinds, prices: OldPrices) -> Comparison:
+    def build_comparison(self, old: _Kinds, new: _Kinds, prices: OldPrices) -> Comparison:
         known = {
-            group: prices.repriced(old.separate_rows[group], rows)
+            group: prices.costs_at_old_prices(old.separate_rows[group], rows)
             for group, rows in new.separate_rows.items()
             if group in old.separate_rows
         }
@@ -243,7 +243,9 @@ class _Changes:
             # none of their parts, so only `other_rows` are priced.
             other_driver = merge_drivers(self._rest, group=self._with_kinds.group)
             drivers.append(
-                self._split_at_old_prices(other_driver, prices.repriced(old.other_rows, new.other_rows))
+                self._split_at_old_prices(
+                    other_driver, prices.costs_at_old_prices(old.other_rows, new.other_rows)
+                )
             )
         return Comparison(drivers=drivers, total=merge_drivers(drivers, group=()))
 
@@ -252,7 +254,7 @@ class _Changes:
             return driver
         whole = self._with_kinds.parts.unit_cost
         cost = self._with_kinds.now.cost
-        divided = repriced.parts(cost - whole, cost)
+        divided = repriced.amounts_by_part(cost - whole, cost)
         divided = {**divided, "unit_cost": driver.parts.unit_cost - whole + divided["unit_cost"]}
         return msgspec.structs.replace(driver, parts=msgspec.structs.replace(driver.parts, **divided))
 
@@ -268,7 +270,7 @@ async def _fetch_kinds(
     if found.kinds:
         whole = [*await ledger.usages_of([replace(side, group_by=KINDS) for side in sides])]
 
-    def kinds(of_groups: Usages, of_all: Usages) -> _Kinds:
+    def build_kinds(of_groups: Usages, of_all: Usages) -> _Kinds:
         rows_by_group = spent_rows_by_group(of_groups, by, len(query.group_by))
         separate_rows = {group: rows for group, rows in rows_by_group.items() if group in found.apart}
         return _Kinds(
@@ -276,7 +278,7 @@ async def _fetch_kinds(
             subtract_rows(spent_rows_by_group(of_all, KINDS, 0).get((), ()), separate_rows.values()),
         )
 
-    return await asyncio.to_thread(lambda: [*map(kinds, usages, whole)])
+    return await asyncio.to_thread(lambda: [*map(build_kinds, usages, whole)])
 
 
 def _compare_fetched_usages(
@@ -291,11 +293,13 @@ def _compare_fetched_usages(
     old, new = [
         _Kinds(
             spent_rows_by_group(_usages_in_groups(found.largest, side, width), by, width),
-            added_up([*spent_rows_by_group(_usages_in_groups(found.kinds, side, width), by, 0).values()]),
+            merge_rows_by_kind(
+                [*spent_rows_by_group(_usages_in_groups(found.kinds, side, width), by, 0).values()]
+            ),
         )
         for side in (before, now)
     ]
-    return found.compared(old, new, OldPrices.of(prices, baseline, query))
+    return found.build_comparison(old, new, OldPrices.of(prices, baseline, query))
 
 
 def _group_by_with_kinds(query: CostQuery) -> Sequence[str]:
@@ -318,7 +322,7 @@ def _usages_in_groups(groups: Collection[Group], usages: Usages, width: int) -> 
     return {group: usage for group, usage in usages.items() if group[:width] in groups}
 
 
-def _changes(before: Usages, now: Usages, top: int) -> _Changes:
+def _find_changes(before: Usages, now: Usages, top: int) -> _Changes:
     width = len(next(iter({**before, **now}), ()))
     return _Changes(_spending_by_group(before, width), _spending_by_group(now, width), top)
 
@@ -332,7 +336,9 @@ def _compare_bills(before: Usages, now: Usages, query: CostQuery, top: int, pric
     ]
     old = spent_rows_by_group(before, by, width)
     new = spent_rows_by_group(now, by, width)
-    priced = {group: prices.repriced(old[group], rows) for group, rows in new.items() if group in old}
+    priced = {
+        group: prices.costs_at_old_prices(old[group], rows) for group, rows in new.items() if group in old
+    }
     drivers = add_costs_without_calls(
         unsorted_drivers(_spending_by_group(before, width), _spending_by_group(now, width), priced),
         *unassigned,

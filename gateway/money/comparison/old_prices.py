@@ -65,7 +65,7 @@ class _Sum:
     tokens: int = 0
     weight: int | None = 0
 
-    def add(self, row: SpentRow, rate: Rate | None) -> None:
+    def add_row(self, row: SpentRow, rate: Rate | None) -> None:
         weight = None if rate is None else _weigh_tokens(row.sums, rate)
         self.cost += row.cost
         self.tokens += _uncached_tokens(row.sums)
@@ -79,7 +79,7 @@ class _Sum:
         return old.cost * now // before if before > 0 else self.cost
 
 
-async def list_prices(load: Callable[[], PriceBook]) -> PriceBook | None:
+async def load_price_list(load: Callable[[], PriceBook]) -> PriceBook | None:
     """Return None if the file cannot be read."""
     try:
         return await asyncio.to_thread(load)
@@ -106,7 +106,7 @@ class OldPrices:
         before, now = (int(side.since.timestamp()) * NS for side in (baseline, query))
         return cls(book=book, before=before, now=now)
 
-    def repriced(self, before: Sequence[SpentRow], now: Sequence[SpentRow]) -> CostsAtOldPrices:
+    def costs_at_old_prices(self, before: Sequence[SpentRow], now: Sequence[SpentRow]) -> CostsAtOldPrices:
         """Return the costs at old prices. MIXES lists the ever finer kinds."""
         costs: list[int] = []
         reasons: dict[str, str] = {}
@@ -114,8 +114,8 @@ class OldPrices:
             old, new = (self._sums_by_kind(rows, depth, self.now) for rows in (before, now))
             costs.append(sum(sums.cost_at_prices_of(old.get(kind, _Sum())) for kind, sums in new.items()))
             if name in _SHARES:
-                reasons[name] = _share_words(_SHARES[name], old, new)
-        changed = self._changed_prices(old, new, now)
+                reasons[name] = _share_change_sentence(_SHARES[name], old, new)
+        changed = self._amount_by_price_change(old, new, now)
         prices = sum(changed.values())
         if changed:
             reasons["prices"] = max(changed, key=lambda text: changed[text] * (1 if prices > 0 else -1))
@@ -125,13 +125,13 @@ class OldPrices:
         sums: dict[_Kind, _Sum] = {}
         for row in rows:
             kind = self._price_kind(row.of)[:depth]
-            sums.setdefault(kind, _Sum()).add(row, self._rate_at(kind, time))
+            sums.setdefault(kind, _Sum()).add_row(row, self._rate_at(kind, time))
         return sums
 
     def _price_kind(self, of: Priced) -> _Kind:
         """Return the kind of usage. The size is that above which a list price applies, or -1."""
         beyond, _ = decode_size(int(of.size or 0))
-        tiers = self.book.rates(of.provider, of.model, self.now) if self.book and beyond > 0 else ()
+        tiers = self.book.rates_at(of.provider, of.model, self.now) if self.book and beyond > 0 else ()
         size = next((above for above, _ in tiers if beyond >= above), _SMALL)
         return of.provider, of.model, size, of.mode or STANDARD, of.region, of.cost_source == "reported"
 
@@ -145,7 +145,7 @@ class OldPrices:
         quote = self.book.find_quote(provider, model, mode, time)
         return next((rate for above, rate in quote.tiers if above == size), quote.rate)
 
-    def _changed_prices(
+    def _amount_by_price_change(
         self, old: Mapping[_Kind, _Sum], new: Mapping[_Kind, _Sum], rows: Sequence[SpentRow]
     ) -> dict[str, int]:
         changed: dict[str, int] = {}
@@ -158,7 +158,11 @@ class OldPrices:
             is_listed = rest * listed > 0 and 2 * abs(listed) >= abs(rest)
             is_reported = kind[-1] and kind[1] and rest and sums.tokens > 0
             if is_listed or is_reported:
-                text = self._describe_price_change(kind) if is_listed else _reported_words(kind, sums, rest)
+                text = (
+                    self._describe_price_change(kind)
+                    if is_listed
+                    else _reported_price_sentence(kind, sums, rest)
+                )
                 changed[text] = changed.get(text, 0) + rest
         return changed
 
@@ -175,12 +179,12 @@ class OldPrices:
         return f"{kind[1]} {name.replace('_', ' ')} {_list_price_text(new, name)}, before {_list_price_text(old, name)}"
 
 
-def _reported_words(kind: _Kind, sums: _Sum, rest: int) -> str:
+def _reported_price_sentence(kind: _Kind, sums: _Sum, rest: int) -> str:
     now, before = (format_dollars(cost * MILLION // sums.tokens) for cost in (sums.cost, sums.cost - rest))
     return f"{kind[1]} was reported at {now} a million tokens, before {before}"
 
 
-def _share_words(share: _Share, old: Mapping[_Kind, _Sum], new: Mapping[_Kind, _Sum]) -> str:
+def _share_change_sentence(share: _Share, old: Mapping[_Kind, _Sum], new: Mapping[_Kind, _Sum]) -> str:
     shares: list[dict[Any, Fraction]] = []
     for side in (new, old):
         whole = max(1, sum(sums.tokens for sums in side.values()))
@@ -236,7 +240,7 @@ def cache_saving(provider: str | None, model: str | None, row: CostRow, prices: 
     long = row.cache_write_1h_tokens
     if not read and not written:
         return None
-    rate = _rate_for_size(row, prices.rates(provider, model, int(row.start.timestamp()) * NS))
+    rate = _rate_for_size(row, prices.rates_at(provider, model, int(row.start.timestamp()) * NS))
     if rate is None:
         return None
     plain = rate.input
@@ -287,7 +291,7 @@ def spent_rows_by_group(
     return groups
 
 
-def added_up(parts: Iterable[Sequence[SpentRow]]) -> list[SpentRow]:
+def merge_rows_by_kind(parts: Iterable[Sequence[SpentRow]]) -> list[SpentRow]:
     return [_add_rows(rows[0], rows[1:]) for rows in _rows_by_kind(parts).values()]
 
 

@@ -58,7 +58,7 @@ def no_past_sentence(past: Past) -> str:
     if past.known_from is None:
         return "Nothing is known of the time to compare with."
     what = "Bills begin" if past.is_billed else "Counting began"
-    return f"{what} on {date_words(past.known_from)}, so there is nothing to compare with."
+    return f"{what} on {day_and_month_text(past.known_from)}, so there is nothing to compare with."
 
 
 def comparable_days_hint(past: Past) -> str:
@@ -125,7 +125,7 @@ def _larger_calls_reason(driver: Driver) -> str:
     )
 
 
-def _other_kinds(driver: Driver) -> str:
+def _other_kinds_reason(driver: Driver) -> str:
     at_old_prices = driver.before.cost + sum(getattr(driver.parts, name) for name in _UP_TO_KINDS)
     now, before = _unit_costs(driver, at_old_prices)
     return f"because it used other models or kinds of tokens ({now} at the earlier prices, before {before})"
@@ -182,7 +182,7 @@ def _format_factor(times: Decimal) -> str:
 _WHY: Mapping[str, Callable[[Driver], str]] = {
     "more_calls": _more_calls_reason,
     "larger_calls": _larger_calls_reason,
-    "other_kinds": _other_kinds,
+    "other_kinds": _other_kinds_reason,
     **{name: partial(_share_reason, part=name) for name in MIXES[1:]},
     "prices": _price_reason,
     "unit_cost": _unit_cost_reason,
@@ -191,5 +191,5 @@ _WHY: Mapping[str, Callable[[Driver], str]] = {
 }
 
 
-def date_words(day: date) -> str:
+def day_and_month_text(day: date) -> str:
     return f"{day.day} {day:%b}"

@@ -70,7 +70,7 @@ class CostsAtOldPrices(msgspec.Struct, frozen=True, kw_only=True):
     prices: int = 0
     reasons: Mapping[str, str] = {}
 
-    def parts(self, by_tokens: int, cost: int) -> Mapping[str, int]:
+    def amounts_by_part(self, by_tokens: int, cost: int) -> Mapping[str, int]:
         amounts = (by_tokens, *self.costs)
         mixes = {
             name: later - earlier for name, (earlier, later) in zip(MIXES, pairwise(amounts), strict=True)
@@ -223,5 +223,5 @@ def _split_parts(old: Spending, new: Spending, repriced: CostsAtOldPrices | None
     return Parts(
         more_calls=by_calls - old.cost,
         larger_calls=by_tokens - by_calls,
-        **repriced.parts(by_tokens, new.cost),
+        **repriced.amounts_by_part(by_tokens, new.cost),
     )

@@ -54,13 +54,13 @@ class CostAnswer:
     unlisted: CostRow | None = None
 
     @property
-    def may_lack(self) -> str | None:
+    def incomplete_before(self) -> str | None:
         """Return the time before which records may have been deleted before they were counted."""
         since = (self.previous or self.query).since
         return utc_iso(self.whole_since) if since.timestamp() < self.whole_since else None
 
     @property
-    def cut_periods(self) -> Sequence[datetime]:
+    def partial_periods(self) -> Sequence[datetime]:
         """Return the periods that the query covers only in part."""
         return partial_period_starts(self.query)
 
@@ -80,10 +80,10 @@ async def answer_costs(
     total, and AskedTooMuch if the query is too large.
     """
 
-    async def make() -> CostAnswer:
+    async def build_answer() -> CostAnswer:
         return await _answer_once(question, reader, now, prices=prices, states_alone=states_alone)
 
-    return await repeat_while_listing_changes(reader.whole, question.query, make)
+    return await repeat_while_listing_changes(reader.whole, question.query, build_answer)
 
 
 async def _answer_once(
@@ -95,7 +95,7 @@ async def _answer_once(
     states_alone: bool,
 ) -> CostAnswer:
     ledger = await ledger_for_question(question, reader, now, prices=prices)
-    query, previous = question.query, question.previous
+    query, previous = question.query, question.previous_query
     past = await find_past(previous, reader.whole, now) if previous else None
     if past and not past.is_whole:
         previous = None

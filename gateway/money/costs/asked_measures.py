@@ -14,7 +14,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from gateway.intake.prices import PriceBook
-from gateway.money.comparison.old_prices import cache_saving, list_prices
+from gateway.money.comparison.old_prices import cache_saving, load_price_list
 from gateway.money.costs.answer import CostAnswer
 from gateway.money.costs.measures import (
     ASKED,
@@ -58,7 +58,7 @@ class FoundMeasures:
     other_calls: int = 0
     other_cost: int = 0
 
-    def add(self, other: FoundMeasures) -> None:
+    def add_measures(self, other: FoundMeasures) -> None:
         for unit, cost in other.costs.items():
             self.costs[unit] += cost
         self.cost += other.cost
@@ -69,7 +69,7 @@ class FoundMeasures:
         if other.saved is not None:
             self.saved = (self.saved or 0) + other.saved
 
-    def shown(self) -> dict[str, object]:
+    def to_fields(self) -> dict[str, object]:
         units = self.amount if self.amount is not None else Decimal(len(self.costs))
         ranked = sorted(self.costs.values())
         unit_cost = Decimal(money.text(self.cost)) / units if units > 0 else None
@@ -92,7 +92,7 @@ class Placed:
     rows: Mapping[Place, FoundMeasures]
     total: FoundMeasures
 
-    def at(self, place: Place) -> FoundMeasures:
+    def measures_at(self, place: Place) -> FoundMeasures:
         return self.rows.get(place, FoundMeasures())
 
 
@@ -107,8 +107,8 @@ class AskedMeasures:
         rows: dict[Place, FoundMeasures] = defaultdict(FoundMeasures)
         total = FoundMeasures()
         for (index, group), measures in self.by_place.items():
-            rows[index, shown(group)].add(measures)
-            total.add(measures)
+            rows[index, shown(group)].add_measures(measures)
+            total.add_measures(measures)
         if self.whole is not None:
             total.amount = self.whole
         return Placed(rows=rows, total=total)
@@ -126,7 +126,7 @@ def check_unit(unit: str, known: Sequence[str], show: Sequence[str]) -> None:
         )
 
 
-async def asked_measures(
+async def measure_now_and_previous(
     answer: CostAnswer,
     show: Sequence[str],
     *,
@@ -142,14 +142,14 @@ async def asked_measures(
     """
     if set(ASKED).isdisjoint(show):
         return (None, None)
-    book = await list_prices(prices) if SAVED_BY_CACHING in show else None
+    book = await load_price_list(prices) if SAVED_BY_CACHING in show else None
     return [
-        None if query is None else await _find_measures(answer.ledger, query, unit, streams, book)
+        None if query is None else await _measure_query(answer.ledger, query, unit, streams, book)
         for query in (answer.query, answer.previous)
     ]
 
 
-async def _find_measures(
+async def _measure_query(
     ledger: AnswersCosts,
     query: CostQuery,
     unit: str,

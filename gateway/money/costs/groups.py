@@ -47,7 +47,7 @@ class Figures(NamedTuple):
         return Figures(self.cost + cost, tuple(map(sum, zip(self.counts, counts, strict=True))))
 
     @property
-    def shown(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, Any]:
         return {"cost": money.text(self.cost), **dict(zip(COUNTS, self.counts, strict=True))}
 
 
@@ -67,7 +67,7 @@ class Groups(NamedTuple):
 
     parts: Sequence[tuple[Cut, Sequence[GroupCell]]]
 
-    def sums(
+    def sums_by_dimensions(
         self, by: Sequence[str], chosen: Mapping[str, Collection[str]]
     ) -> Iterator[tuple[Cut, tuple[str | None, ...], Figures]]:
         """
@@ -101,7 +101,7 @@ async def visible_groups(ledger: Ledger, registry: Registry, rights: Rights, now
     """Return no groups unless `privacy.min_group` is set."""
     if not registry.people.min_group:
         return Groups(())
-    found = await cut_finished_parts(ledger, registry, datetime.fromtimestamp(now, UTC))
+    found = await store_finished_cuts(ledger, registry, datetime.fromtimestamp(now, UTC))
     return Groups([(cut, list(visible_cells(cut, rights.visible_slice))) for cut in found])
 
 
@@ -110,7 +110,7 @@ def least_people_of_group(min_group: int) -> int:
     return min_group + 1
 
 
-async def cut_finished_parts(ledger: Ledger, registry: Registry, now: datetime) -> Sequence[Cut]:
+async def store_finished_cuts(ledger: Ledger, registry: Registry, now: datetime) -> Sequence[Cut]:
     """Cut finished parts, and return all cuts that have enough people under the present setting."""
     people = least_people_of_group(registry.people.min_group)
     stored = _stored_cuts(registry)
@@ -146,14 +146,14 @@ def visible_cells(cut: Cut, slice: LedgerSlice) -> Iterator[GroupCell]:
     """Yield the cells of which all calls certainly lie in the slice."""
     unknowable = (too_few_people_label(cut.people - 1), OTHER)
 
-    def passes(condition: RoleFilter, cell: GroupCell) -> bool:
+    def is_certainly_met(condition: RoleFilter, cell: GroupCell) -> bool:
         if condition.dimension not in SPLIT_BY:
             return False
         value = cell.names[SPLIT_BY.index(condition.dimension)] or ""
         return value not in unknowable and condition.is_met_by(value)
 
     for cell in cut.cells:
-        if any(all(passes(condition, cell) for condition in part) for part in slice.parts):
+        if any(all(is_certainly_met(condition, cell) for condition in part) for part in slice.parts):
             yield cell
 
 

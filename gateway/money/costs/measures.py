@@ -82,7 +82,7 @@ def has_no_price(amount: str | None, unpriced: int) -> bool:
     return unpriced > 0 and not Decimal(amount or 0)
 
 
-def uncosted_words(row: CostRow) -> str:
+def unknown_cost_phrase(row: CostRow) -> str:
     """Return "" if all costs are known."""
     counts = {"have no price": row.unpriced, "report no usage": row.without_usage}
     words = [f"{count:,} calls {problem}" for problem, count in counts.items() if count]

@@ -45,13 +45,13 @@ class Past:
         return self.state == WHOLE
 
     @property
-    def known_text(self) -> str | None:
+    def known_from_text(self) -> str | None:
         return None if self.known_from is None else utc_iso(self.known_from.timestamp())
 
-    def described(self) -> dict[str, object]:
+    def to_fields(self) -> dict[str, object]:
         return {
             "state": self.state,
-            "known_from": self.known_text,
+            "known_from": self.known_from_text,
             "comparable_days": self.comparable_days,
         }
 

@@ -39,7 +39,7 @@ class _Charged:
     estimated: int = 0
     lines: tuple[SumLine, ...] = ()
 
-    def shown(self) -> dict[str, object]:
+    def to_fields(self) -> dict[str, object]:
         counts = dict(zip(COUNTS, self.counts, strict=True))
         return {**counts, "cost": money.text(self.estimated), "lines": list(map(_line_fields, self.lines))}
 
@@ -47,7 +47,9 @@ class _Charged:
 Charged = Mapping[Place, _Charged]
 
 
-async def charged_lines(ledger: AnswersCosts, query: CostQuery, prices: Callable[[], PriceBook]) -> Charged:
+async def read_charged_lines(
+    ledger: AnswersCosts, query: CostQuery, prices: Callable[[], PriceBook]
+) -> Charged:
     try:
         book = await asyncio.to_thread(prices)
     except CardUnreadable as error:
@@ -65,11 +67,11 @@ async def charged_lines(ledger: AnswersCosts, query: CostQuery, prices: Callable
 def with_price_lines(show: Shown, charged: Charged) -> Shown:
     """Return the rows with price lines. The lines of a row may be null."""
 
-    def shown(place: Place) -> dict[str, object]:
+    def fields_with_lines(place: Place) -> dict[str, object]:
         lines = charged.get(place)
-        return {**show(place), "price_lines": None if lines is None else lines.shown()}
+        return {**show(place), "price_lines": None if lines is None else lines.to_fields()}
 
-    return shown
+    return fields_with_lines
 
 
 def _charges_by_place(
@@ -78,7 +80,7 @@ def _charges_by_place(
     lines_by_place: dict[Place, _Charged] = defaultdict(lambda: _Charged([0] * _WIDTH))
     for row in rows:
         group = row.group[: -len(_DECIDES)]
-        key = _price_key(row.group[-len(_DECIDES) :])
+        key = _dimensions_of_price(row.group[-len(_DECIDES) :])
         measures = _row_measures(row)
         hour = int(row.start.timestamp())
         lines = row_price_lines(price_lines, hour, key, measures, row.meters)
@@ -91,7 +93,7 @@ def _charges_by_place(
     return lines_by_place
 
 
-def _price_key(decides: Group) -> Dimensions:
+def _dimensions_of_price(decides: Group) -> Dimensions:
     provider, model, request_model, mode, size = decides
     return Dimensions(
         kind="call",

@@ -89,11 +89,11 @@ class CostQuestion:
         return plain if view is None else narrow_query(plain, include=view.include, exclude=view.exclude)
 
     @cached_property
-    def previous(self) -> CostQuery | None:
+    def previous_query(self) -> CostQuery | None:
         return self.earlier(self.query) if self.earlier else None
 
     @property
-    def lists_units(self) -> bool:
+    def is_grouped_by_units(self) -> bool:
         """Return whether groups are units of work, of which there may be very many."""
         return not UNITS.keys().isdisjoint(self.by)
 

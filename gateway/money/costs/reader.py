@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from gateway.core.errors import Refusal
-from gateway.core.visible import EVERYTHING, Visible, check_usable
+from gateway.core.visible import EVERYTHING, Visible, check_view_usable
 from spool.errors import NotThere
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import (
@@ -59,7 +59,7 @@ class CostReader:
             raise hidden_cost_types_refusal(self.rights, cost_types)
         return SlicedLedger(self.whole, cost_slice, person=self.rights.person)
 
-    async def visible(self) -> Visible:
+    async def read_visibility(self) -> Visible:
         """Return the predicate that is true for visible views, budgets, insights and recommendations."""
         if not self.is_limited:
             return EVERYTHING
@@ -71,7 +71,7 @@ class CostReader:
             limits=ledger.limiting_dimensions,
         )
 
-    async def derived(self) -> Sequence[Derived]:
+    async def visible_derived_dimensions(self) -> Sequence[Derived]:
         """
         Return built-in and defined dimensions.
 
@@ -80,8 +80,8 @@ class CostReader:
         derived = self.whole.derived()
         if not self.is_limited or not derived:
             return derived
-        visible = await self.visible()
-        views = [view for view in self.require_registry().views.all() if visible.view(view)]
+        visible = await self.read_visibility()
+        views = [view for view in self.require_registry().views.all() if visible.can_see_view(view)]
         named = {
             *BUILT_IN_DIMENSIONS,
             *visible.limits,
@@ -89,7 +89,7 @@ class CostReader:
         }
         return [dimension for dimension in derived if dimension.name in named]
 
-    async def dimensions(
+    async def visible_dimensions(
         self, cost_type: str = "", *, within: SlicedLedger | None = None, units: bool = False
     ) -> Sequence[str]:
         """
@@ -99,7 +99,7 @@ class CostReader:
         the totals of every counted cost type. PAID_COST has its own dimensions.
         """
         of_work = UNITS if units and cost_type not in BILLED_TYPES else ()
-        derived = [dimension.name for dimension in await self.derived()]
+        derived = [dimension.name for dimension in await self.visible_derived_dimensions()]
         known = (*self.whole.own_dimensions(), *of_work, *derived)
         if cost_type == PAID_COST:
             return (*known, *PAID_DIMENSIONS)
@@ -107,20 +107,20 @@ class CostReader:
             return known
         return (*known, *BILLED_DIMENSIONS, *await (within or self.ledger).row_tags())
 
-    async def view(self, word: str) -> View:
+    async def find_view(self, word: str) -> View:
         """
         Return a view. `word` is an id or a name. Raises Refusal 400 if the view is unknown, hidden or broken.
         """
-        return self.view_among(word, await self.visible())
+        return self.find_view_among(word, await self.read_visibility())
 
-    def view_among(self, word: str, visible: Visible) -> View:
+    def find_view_among(self, word: str, visible: Visible) -> View:
         """Use an existing predicate of visibility."""
         views = self.require_registry().views
         try:
-            view = views.find_any(word, visible.view)
+            view = views.find_any(word, visible.can_see_view)
         except NotThere as error:
             raise Refusal(400, "invalid_parameter", f"view: {error}") from None
-        return views.expand_names(check_usable(self.whole.dimensions(), view))
+        return views.expand_names(check_view_usable(self.whole.dimensions(), view))
 
 
 def hidden_cost_types_refusal(rights: Rights, cost_types: Collection[str]) -> Refusal:

@@ -54,7 +54,7 @@ class AnswerRows:
             rows = _rows_by_place(answer, sides)
         self._rows = rows
         self._asked = [None if side is None else side.merge_groups(shown) for side in asked]
-        self.places = sort_in_steps(rows, key=_place_order)
+        self.places = sort_in_steps(rows, key=_period_sort_key)
         totals = [None if side is None else side.total for side in self._asked]
         asked_total = totals[0]
         # units whose calls are no longer stored separately, so that no list and no measure includes them
@@ -68,7 +68,7 @@ class AnswerRows:
         self.latency = _latency_fields(total.latency)
         self.charges, self.unconverted = total.charges, total.unconverted
 
-    def shown(self, place: Place) -> dict[str, object]:
+    def row_fields(self, place: Place) -> dict[str, object]:
         index, group = place
         start = self._starts[index]
         query = self._query
@@ -77,7 +77,7 @@ class AnswerRows:
             if query.granularity == TOTAL
             else {"period": own_start(query.granularity, start.astimezone(query.zone)).isoformat()}
         )
-        place_measures = [None if side is None else side.at(place) for side in self._asked]
+        place_measures = [None if side is None else side.measures_at(place) for side in self._asked]
         return {
             **period,
             **dict(zip(query.group_by, group, strict=True)),
@@ -106,7 +106,7 @@ class AnswerRows:
             **_latency_fields(row.latency),
             "cost_per_call": cost_per_count(row.cost, row.calls),
             "cost_per_million_tokens": cost_per_count(row.cost, billed_tokens(row), of=1_000_000),
-            **(asked.shown() if asked else {}),
+            **(asked.to_fields() if asked else {}),
         }
         shown = {name: measures[name] for name in self._show}
         if row.charges:
@@ -122,7 +122,7 @@ def place_sort_key(place: Place) -> str:
     return "\0".join([f"{is_rest:d}", *(value or "" for value in group), unknown])
 
 
-def _place_order(place: Place) -> tuple[int, str]:
+def _period_sort_key(place: Place) -> tuple[int, str]:
     return place[0], place_sort_key(place)
 
 

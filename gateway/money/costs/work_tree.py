@@ -41,7 +41,7 @@ def parents_by_run(lineage: Iterable[Lineage]) -> dict[str, str]:
     return cut_circles({each.run: each.parent for each in lineage if each.parent is not None})
 
 
-def runs_above(runs: Iterable[str], parents: Mapping[str, str]) -> Collection[str]:
+def ancestor_runs(runs: Iterable[str], parents: Mapping[str, str]) -> Collection[str]:
     """Return the runs above some runs, the nearest first."""
     above: dict[str, None] = {}
     for run in runs:
@@ -52,7 +52,7 @@ def runs_above(runs: Iterable[str], parents: Mapping[str, str]) -> Collection[st
     return above
 
 
-def nearest_above(
+def nearest_listed_ancestors(
     runs: Iterable[str], among: Container[str], parents: Mapping[str, str]
 ) -> Mapping[str, str | None]:
     """Return the nearest run above each run that is among some runs. Each step up is made once."""
@@ -86,21 +86,21 @@ def build_run_tree(
     for run in runs:
         row = own.get(run, nothing)
         nodes[run] = RunNode(run=run, session=sessions.get(run), parent=None, own=row, aggregated=row)
-    above = nearest_above(nodes, nodes, parents)
+    above = nearest_listed_ancestors(nodes, nodes, parents)
     for node in nodes.values():
         node.parent = above[node.run]
         if node.parent is not None:
             nodes[node.parent].below.append(node)
     roots = [node for node in nodes.values() if node.parent is None]
-    for node in reversed([*_order_by_depth(roots)]):
+    for node in reversed([*_set_levels_depth_first(roots)]):
         rows = [node.own, *(below.aggregated for below in node.below)]
         node.aggregated = combine_rows(rows, start=EPOCH, group=())
     for siblings in (roots, *(node.below for node in nodes.values())):
         siblings.sort(key=lambda node: (-money.units(node.aggregated.cost), node.run))
-    return [*_order_by_depth(roots)]
+    return [*_set_levels_depth_first(roots)]
 
 
-def _order_by_depth(roots: Collection[RunNode]) -> Iterator[RunNode]:
+def _set_levels_depth_first(roots: Collection[RunNode]) -> Iterator[RunNode]:
     waiting = [*roots][::-1]
     while waiting:
         node = waiting.pop()

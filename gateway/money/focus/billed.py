@@ -33,8 +33,8 @@ class BilledFocus:
     invoices: Invoices
 
     @classmethod
-    async def of(cls, reports: FocusReports, span: FocusSpan) -> BilledFocus:
-        daily = partial(reports.rows, span.since, span.until, ("provider", "charge"), per="daily")
+    async def prepare(cls, reports: FocusReports, span: FocusSpan) -> BilledFocus:
+        daily = partial(reports.read_report_rows, span.since, span.until, ("provider", "charge"), per="daily")
         return cls(
             reports=reports,
             span=span,
@@ -51,9 +51,11 @@ class BilledFocus:
             left_out = sorted(name for name in providers if not self._invoice_state(day, name))
             if left_out:
                 waiting[day] = ", ".join(left_out)
-        return [_left_out(list(days), names) for names, days in groupby(waiting, key=waiting.__getitem__)]
+        return [
+            _left_out_warning(list(days), names) for names, days in groupby(waiting, key=waiting.__getitem__)
+        ]
 
-    async def pieces(self) -> AsyncGenerator[bytes, None]:
+    async def csv_pieces(self) -> AsyncGenerator[bytes, None]:
         """Yield the header, and the rows of one day at a time."""
         yield rows.csv_header(self.span.version)
         for day in self.span.days:
@@ -68,7 +70,7 @@ class BilledFocus:
     async def _read_day(self, start: datetime) -> rows.ExportedDay:
         by = tuple(dict.fromkeys((*rows.BY, *self.span.tags)))
         day = start.date().isoformat()
-        report = partial(self.reports.rows, start, start + DAY)
+        report = partial(self.reports.read_report_rows, start, start + DAY)
         billed = await report((*by, *rows.OWN), cost_type=rows.BILLED)
         effective = await report((*by, *rows.OWN), cost_type=rows.EFFECTIVE)
         has_more = any(row["charge"] in _BESIDE for row in billed)
@@ -79,7 +81,7 @@ class BilledFocus:
             billed=billed,
             effective=effective,
             counted=await report(by) if billed or effective else [],
-            invoice_of=partial(self.invoices.number, month=day[:7]),
+            invoice_of=partial(self.invoices.only_invoice_number, month=day[:7]),
             state_of=partial(self._invoice_state, day),
             metered=await self._hourly_price_lines(start, by) if has_more else [],
         )
@@ -91,7 +93,7 @@ class BilledFocus:
 
     async def _hourly_price_lines(self, start: datetime, by: Sequence[str]) -> Rows:
         try:
-            return await self.reports.rows(start, start + DAY, by, per="hourly", has_lines=True)
+            return await self.reports.read_report_rows(start, start + DAY, by, per="hourly", has_lines=True)
         except (NotKept, AskedTooMuch):
             return []
 
@@ -104,7 +106,7 @@ def _providers_by_day(billed: Rows) -> _Providers:
     return providers
 
 
-def _left_out(days: Sequence[str], names: str) -> str:
+def _left_out_warning(days: Sequence[str], names: str) -> str:
     if len(days) == 1:
         return f"{days[0]} is not final and was left out for: {names}"
     return f"{len(days)} days from {days[0]} to {days[-1]} are not final and were left out for: {names}"

@@ -44,7 +44,7 @@ class CountedFocus:
     invoices: Invoices
 
     @classmethod
-    async def of(
+    async def prepare(
         cls, reports: FocusReports, span: FocusSpan, *, has_lines: bool, has_plans: bool
     ) -> CountedFocus:
         """
@@ -60,7 +60,7 @@ class CountedFocus:
         lacking = [costs["total"]["unconverted"] for costs in self.plans.values()]
         return [unconverted_words(amounts, CURRENCY) for amounts in lacking if amounts]
 
-    async def pieces(self) -> AsyncGenerator[bytes, None]:
+    async def csv_pieces(self) -> AsyncGenerator[bytes, None]:
         """Yield the header, and the rows of one day or hour at a time."""
         span = self.span
         columns = charges.EXPORTED[span.version]
@@ -89,7 +89,7 @@ class CountedFocus:
     async def _report_days(
         self, since: datetime, until: datetime, cost_type: str, *, has_lines: bool = False
     ) -> _Periods:
-        counted = await self.reports.rows(since, until, ("source",), per="daily")
+        counted = await self.reports.read_report_rows(since, until, ("source",), per="daily")
         for day in sorted({str(row["period"])[:10] for row in counted}):
             async for found in self._report_day(
                 day_start(date.fromisoformat(day)), cost_type, has_lines=has_lines
@@ -102,7 +102,7 @@ class CountedFocus:
         is too large for one query, yield it hour by hour.
         """
         by = tuple(dict.fromkeys((*charges.DIMENSIONS, *self.span.tags)))
-        report = partial(self.reports.rows, cost_type=cost_type)
+        report = partial(self.reports.read_report_rows, cost_type=cost_type)
         hours = partial(report, per="hourly", has_lines=has_lines)
         try:
             yield await hours(day, day + DAY, by), charges.HOUR
@@ -116,7 +116,7 @@ class CountedFocus:
         self, month: CalendarMonth, seats: Sequence[Mapping[str, Any]]
     ) -> AsyncIterator[Iterator[dict[str, str]]]:
         since, until = (datetime.fromtimestamp(edge, UTC) for edge in (month.start, month.end))
-        values = await self.reports.rows(since, until, ("user",), cost_type=COVERED_COST)
+        values = await self.reports.read_report_rows(since, until, ("user",), cost_type=COVERED_COST)
         shares = await asyncio.to_thread(rows.FeeShares.from_seats, seats, values)
         account, tags = self.span.account, tuple(self.span.tags)
         async for found, length in self._report_days(since, until, COVERED_COST):

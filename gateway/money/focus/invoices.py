@@ -26,7 +26,7 @@ class Invoices:
         closed = frozenset((row["provider"], row["month"]) for row in registry.closed_months.all().values())
         return cls(closed=closed, numbers=numbers)
 
-    def number(self, provider: str, month: str) -> str:
+    def only_invoice_number(self, provider: str, month: str) -> str:
         """Return the only invoice of a month, or ""."""
         known = self.numbers.get((provider, month), ())
         return known[0] if len(known) == 1 else ""
@@ -34,4 +34,4 @@ class Invoices:
     def number_in_closed_month(self, provider: str, month: str) -> str:
         """Return the only invoice of a closed month, or "". `provider` is a name as calls state it."""
         canonical = providers.canonical_name(provider)
-        return self.number(canonical, month) if (canonical, month) in self.closed else ""
+        return self.only_invoice_number(canonical, month) if (canonical, month) in self.closed else ""

@@ -61,7 +61,7 @@ class FocusReports:
     now: float
     run: RunQuery
 
-    async def rows(
+    async def read_report_rows(
         self,
         since: datetime,
         until: datetime,
@@ -93,9 +93,9 @@ class FocusReports:
     async def _report_rows(self, question: CostQuestion, show: Sequence[str], *, has_lines: bool) -> Rows:
         result = await answer_costs(question, self.reader, self.now, prices=self.prices)
         rows = await asyncio.to_thread(AnswerRows, result, show, (None, None), None)
-        shown = rows.shown
+        shown = rows.row_fields
         if has_lines:
             lines = await import_in_thread("gateway.money.costs.price_lines")
-            charged = await lines.charged_lines(result.ledger, result.query, self.prices)
+            charged = await lines.read_charged_lines(result.ledger, result.query, self.prices)
             shown = lines.with_price_lines(shown, charged)
         return await asyncio.to_thread(lambda: list(map(shown, rows.places)))

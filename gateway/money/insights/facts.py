@@ -185,11 +185,11 @@ _Detector = TypeVar("_Detector", bound=Detector)
 def mark_unplantable(reason: str) -> Callable[[_Detector], _Detector]:
     """Mark a detector whose problem a demo month cannot plant, with the reason."""
 
-    def state(detector: _Detector) -> _Detector:
+    def set_reason(detector: _Detector) -> _Detector:
         vars(detector)[_NO_PLANT] = reason
         return detector
 
-    return state
+    return set_reason
 
 
 def reason_without_plant(detector: Detector) -> str:

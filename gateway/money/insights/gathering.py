@@ -58,7 +58,7 @@ async def _no_certificates() -> Sequence[CertificateEnd]:
     return ()
 
 
-async def _no_tries() -> Mapping[int, ExpiredTries]:
+async def _no_expired_tries() -> Mapping[int, ExpiredTries]:
     return {}
 
 
@@ -66,11 +66,11 @@ async def _no_reconciled_months() -> Sequence[ReconciledMonth]:
     return ()
 
 
-async def _no_hours() -> Sequence[SenderHours]:
+async def _no_sender_hours() -> Sequence[SenderHours]:
     return ()
 
 
-async def _no_fields() -> Mapping[int, SenderDay]:
+async def _no_sender_fields() -> Mapping[int, SenderDay]:
     return {}
 
 
@@ -82,7 +82,7 @@ async def _no_fleet() -> Sequence[FleetRow]:
     return ()
 
 
-async def _no_shares() -> Sequence[KeyShare]:
+async def _no_key_shares() -> Sequence[KeyShare]:
     return ()
 
 
@@ -108,15 +108,15 @@ class FactSources:
     prices: Callable[[], PriceBook]
     tokens: Callable[[], Sequence[EnrolmentToken]] = tuple
     certificates: Callable[[], Awaitable[Sequence[CertificateEnd]]] = _no_certificates
-    expired_tries: Callable[[], Awaitable[Mapping[int, ExpiredTries]]] = _no_tries
-    sender_hours: Callable[[], Awaitable[Sequence[SenderHours]]] = _no_hours
-    sender_fields: Callable[[], Awaitable[Mapping[int, SenderDay]]] = _no_fields
+    expired_tries: Callable[[], Awaitable[Mapping[int, ExpiredTries]]] = _no_expired_tries
+    sender_hours: Callable[[], Awaitable[Sequence[SenderHours]]] = _no_sender_hours
+    sender_fields: Callable[[], Awaitable[Mapping[int, SenderDay]]] = _no_sender_fields
     enforcer_faults: Callable[[], Awaitable[Sequence[EnforcerFault]]] = _no_faults
     views: Callable[[], Sequence[View]] = tuple
     silent_clusters: Callable[[], Sequence[Cluster]] = tuple
     unapplied_configs: Callable[[], Sequence[UnappliedConfig]] = tuple
     fleet: Callable[[], Awaitable[Sequence[FleetRow]]] = _no_fleet
-    shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_shares
+    shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_key_shares
     is_unmapped: Callable[[str], bool] = lambda _: False
     read_otherwise: Callable[[], Sequence[ReadOtherwise]] = tuple
     late_reports: KeptLateReports | None = None  # late reports, None while the registry is damaged
@@ -141,19 +141,19 @@ async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float 
     database = await sources.database()
     return Facts(
         now=now,
-        days=await ledger.days(midnight - 42 * DAY_S),
+        days=await ledger.daily_team_spend(midnight - 42 * DAY_S),
         views=[
             await ledger.view_spend(view, midnight - 42 * DAY_S)
             for view in sources.views()
-            if ledger.looks_into(view)
+            if ledger.is_watched_for_anomalies(view)
         ],
-        week=await ledger.week(midnight - 7 * DAY_S),
-        unpriced=await ledger.rows(
+        week=await ledger.daily_spend_by_model(midnight - 7 * DAY_S),
+        unpriced=await ledger.read_spends(
             midnight - 7 * DAY_S, "daily", _WHAT, include={"cost_source": (NONE, WITHOUT_USAGE)}
         ),
-        unconverted=await ledger.unconverted(midnight - 7 * DAY_S),
-        hours=await ledger.rows(hour - 72 * _HOUR_S, "hourly", ("source", "model", "team")),
-        failed=await ledger.rows(
+        unconverted=await ledger.unconverted_amounts(midnight - 7 * DAY_S),
+        hours=await ledger.read_spends(hour - 72 * _HOUR_S, "hourly", ("source", "model", "team")),
+        failed=await ledger.read_spends(
             hour - 72 * _HOUR_S, "hourly", ("source", "model", "team"), include={"status": ("error",)}
         ),
         recent=await recent_calls(sources.log, now - 7 * DAY_S),
@@ -163,7 +163,7 @@ async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float 
         channels=await sources.channels(),
         shapes=await _unrecognised_shapes(sources.log),
         read_otherwise=sources.read_otherwise(),
-        late_reports=await sources.late_reports.recent() if sources.late_reports else (),
+        late_reports=await sources.late_reports.store_and_sum_recent() if sources.late_reports else (),
         sender_fields=await sources.sender_fields(),
         enforcer_faults=await sources.enforcer_faults(),
         unmapped=[seen for seen in await sources.log.event_types() if sources.is_unmapped(seen.type)],
@@ -190,7 +190,7 @@ async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float 
         lakes=await sources.lakes(),
         prices=book.version,
         prices_day=book.card.source.get("date", ""),
-        estimate=book.estimate,
+        estimate=book.estimate_record,
     )
 
 
@@ -232,33 +232,37 @@ class SpendReader:
         self._known = ledger.dimensions()
         self._until = next_full_hour(now)
 
-    async def days(self, since: float) -> list[Spend]:
+    async def daily_team_spend(self, since: float) -> list[Spend]:
         """
         Return spend by day and team. On days on which a team has a spike, the team's spend is also
         split by model.
         """
-        spends = await self.rows(since, "daily", ("team",))
+        spends = await self.read_spends(since, "daily", ("team",))
         spikes = await asyncio.to_thread(_spikes_by_day, spends, self._now)
         for start, teams in spikes.items():
             which = {} if EVERYBODY in teams else {"team": tuple(sorted(team or "" for team in teams))}
-            spends = await asyncio.to_thread(_other_rows, spends, start, teams)
-            spends += await self.rows(start, "daily", ("team", "model"), until=start + DAY_S, include=which)
+            spends = await asyncio.to_thread(_without_teams_on_day, spends, start, teams)
+            spends += await self.read_spends(
+                start, "daily", ("team", "model"), until=start + DAY_S, include=which
+            )
         return spends
 
-    async def week(self, since: float) -> list[Spend]:
+    async def daily_spend_by_model(self, since: float) -> list[Spend]:
         """
         Return spend by day, source, provider and model. Calls without a team and a user are also split by key.
         """
         nobody = {"team": ("",), "user": ("",)}
-        of_users = await self.rows(since, "daily", _WHAT, include={"team": ("",)}, exclude={"user": ("",)})
-        of_teams = await self.rows(since, "daily", _WHAT, exclude={"team": ("",)})
+        of_users = await self.read_spends(
+            since, "daily", _WHAT, include={"team": ("",)}, exclude={"user": ("",)}
+        )
+        of_teams = await self.read_spends(since, "daily", _WHAT, exclude={"team": ("",)})
         return [
-            *await self.rows(since, "daily", (*_WHAT, "api_key"), include=nobody),
+            *await self.read_spends(since, "daily", (*_WHAT, "api_key"), include=nobody),
             *await asyncio.to_thread(lambda: [replace(spend, user=OTHER) for spend in of_users]),
             *await asyncio.to_thread(lambda: [replace(spend, team=OTHER) for spend in of_teams]),
         ]
 
-    async def rows(
+    async def read_spends(
         self,
         since: float,
         per: str,
@@ -280,13 +284,13 @@ class SpendReader:
         )
         return await asyncio.to_thread(_rows_to_spends, query.group_by, await self._ledger.costs(query))
 
-    async def unconverted(self, since: float) -> Mapping[str, str]:
+    async def unconverted_amounts(self, since: float) -> Mapping[str, str]:
         """Return the amounts without an exchange rate, as decimal text by currency."""
         start = datetime.fromtimestamp(since, UTC)
         query = CostQuery(since=start, until=self._until, granularity=TOTAL, measures=("cost",))
         return next((row.unconverted for row in await self._ledger.costs(query)), {})
 
-    def looks_into(self, view: View) -> bool:
+    def is_watched_for_anomalies(self, view: View) -> bool:
         return view.anomalies.enabled and view.broken_reason(self._known) is None
 
     async def view_spend(self, view: View, since: float) -> ViewSpend:
@@ -311,7 +315,9 @@ def _spikes_by_day(spends: Sequence[Spend], now: float) -> Mapping[float, set[st
     return spikes
 
 
-def _other_rows(spends: Sequence[Spend], start: float, teams: Collection[str | None]) -> list[Spend]:
+def _without_teams_on_day(
+    spends: Sequence[Spend], start: float, teams: Collection[str | None]
+) -> list[Spend]:
     is_all = EVERYBODY in teams
     return [spend for spend in spends if spend.start != start or not (is_all or spend.team in teams)]
 

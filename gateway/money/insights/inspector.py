@@ -174,7 +174,7 @@ class Inspector:
         self._clock = clock
         self._turn = asyncio.Lock()
 
-    async def inspect(self) -> InspectionReport:
+    async def find_and_store_insights(self) -> InspectionReport:
         async with self._turn:
             step_s, _ = clock_ahead_and_delay_s(self._clock)
             facts = await gather_facts(self._sources, now=self._clock.now(), clock_step_s=step_s)
@@ -214,7 +214,7 @@ class Inspector:
             try:
                 if self._clock.monotonic() >= due or await self.has_changed():
                     due = self._clock.monotonic() + EVERY_S
-                    await self.inspect()
+                    await self.find_and_store_insights()
             except Exception:  # noqa: BLE001 - the supervised loop
                 _log.exception(
                     "the insights could not be updated; the next run tries again",

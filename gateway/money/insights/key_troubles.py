@@ -43,7 +43,7 @@ class KeyTrouble:
         return (str(self.key.id), self.severity)
 
     @property
-    def finding(self) -> str:
+    def key_of_finding(self) -> str:
         return finding_key(self.detector, self.subject)
 
 

@@ -168,10 +168,12 @@ def stopped_senders(hours: Iterable[SenderHours], keys: Iterable[Key], *, now: f
         if pair.key:
             of_keys[pair.key].append(pair)
     sources = {
-        name: stop for name, parts in of_sources.items() if (stop := _stop(SOURCE, name, parts, running, now))
+        name: stop
+        for name, parts in of_sources.items()
+        if (stop := _find_stop(SOURCE, name, parts, running, now))
     }
     stopped_keys = {
-        name: stop for name, parts in of_keys.items() if (stop := _stop(KEY, name, parts, running, now))
+        name: stop for name, parts in of_keys.items() if (stop := _find_stop(KEY, name, parts, running, now))
     }
     shown_sources = {
         name: stop
@@ -204,7 +206,7 @@ def sender_gauges(hours: Sequence[SenderHours], keys: Sequence[Key], *, now: flo
     )
 
 
-def _stop(
+def _find_stop(
     kind: str, name: str, parts: Sequence[SenderHours], running: SenderHours, now: float
 ) -> Stop | None:
     whole = join_hours(parts)

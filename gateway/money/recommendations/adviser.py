@@ -56,7 +56,7 @@ class Adviser:
     def is_busy(self) -> bool:
         return self._turn.locked()
 
-    async def look(self) -> Look:
+    async def find_and_store_savings(self) -> Look:
         """Look for savings of every enabled type, and store them."""
         async with self._turn:
             now = self._clock.now()
@@ -70,7 +70,7 @@ class Adviser:
             merged = await self._table.merge(savings, looked_for=evaluation.looked_for, realized=realized)
             return Look(merged=merged, failed=evaluation.failed)
 
-    async def check(
+    async def find_savings(
         self,
         *,
         type: str | None = None,
@@ -96,7 +96,7 @@ class Adviser:
         """Look for savings periodically. Log failures and continue with the next run."""
         while True:
             try:
-                await self.look()
+                await self.find_and_store_savings()
             except Exception:  # noqa: BLE001 - the supervised loop
                 _log.exception(
                     "the recommendations could not be updated; the next run tries again",
@@ -121,13 +121,13 @@ class Adviser:
         ]
         dimensions = recommendation_dimensions(self._sources.ledger.own_dimensions())
 
-        def work() -> tuple[Evaluation, Sequence[Saving]]:
+        def evaluate_and_build() -> tuple[Evaluation, Sequence[Saving]]:
             evaluation = evaluate_types(facts, types, known)
             return evaluation, build_savings(
                 facts, evaluation, dimensions=dimensions, price_book=book.version
             )
 
-        return await asyncio.to_thread(work)
+        return await asyncio.to_thread(evaluate_and_build)
 
 
 async def realized_saving(ledger: Ledger, recommendation: Recommendation, now: float) -> Realized | None:

@@ -22,7 +22,7 @@ from gateway.money.recommendations.facts import (
     SavingFacts,
     Use,
     dimension_value,
-    seat_value,
+    seat_dimension_value,
 )
 from gateway.money.recommendations.list import BY_NAME, OF_SEATS
 from gateway.money.recommendations.repricing import format_dollars, format_exact_dollars
@@ -72,7 +72,8 @@ def evaluate_types(facts: SavingFacts, types: Sequence[RecommendationType], know
     for type in types:
         try:
             opportunities = [
-                _count_for_month(facts, opportunity, type.NAME, known) for opportunity in type.find(facts)
+                _count_for_month(facts, opportunity, type.NAME, known)
+                for opportunity in type.find_opportunities(facts)
             ]
         except Exception:  # noqa: BLE001 - the supervised loop: a mistake in one type must not stop the others
             _log.exception(
@@ -82,11 +83,13 @@ def evaluate_types(facts: SavingFacts, types: Sequence[RecommendationType], know
             failed.append(type.NAME)
         else:
             looked_for.append(type.NAME)
-            largest = sorted(opportunities, key=lambda item: (-item.gross, list(item.subject)))[:MOST]
-            candidates += [(type.NAME, opportunity) for opportunity in largest if opportunity.gross > 0]
+            largest = sorted(opportunities, key=lambda item: (-item.gross_saving, list(item.subject)))[:MOST]
+            candidates += [
+                (type.NAME, opportunity) for opportunity in largest if opportunity.gross_saving > 0
+            ]
     spent = sum(use.cost for use in facts.uses)
 
-    def least(type: str) -> int:
+    def least_saving(type: str) -> int:
         settings = known.settings.get(type, TypeSettings())
         whole = facts.seats_cost if type in OF_SEATS else spent
         share = money.units(settings.least_share) * whole // (100 * money.UNIT)
@@ -96,7 +99,7 @@ def evaluate_types(facts: SavingFacts, types: Sequence[RecommendationType], know
         recommendation = known.recommendations.get(opportunity_key(type, opportunity))
         return recommendation is not None and recommendation.status == IGNORED
 
-    settled = remove_overlaps(facts.uses, candidates, least=least, is_last=is_ignored)
+    settled = remove_overlaps(facts.uses, candidates, least=least_saving, is_last=is_ignored)
     return Evaluation(settled=settled, looked_for=looked_for, failed=failed, spent=spent)
 
 
@@ -121,12 +124,15 @@ def _count_for_month(facts: SavingFacts, opportunity: Opportunity, type: str, kn
         return _scale_to_month(facts, opportunity)
     since = recommendation.addressed_at + GRACE_S
 
-    def later(amounts: Mapping[int, int]) -> Mapping[int, int]:
+    def only_later(amounts: Mapping[int, int]) -> Mapping[int, int]:
         return {index: amount for index, amount in amounts.items() if facts.uses[index].day >= since}
 
     seats = [seat for seat in opportunity.seats if seat.first_day >= since]
     counted = replace(
-        opportunity, claims=later(opportunity.claims), compared=later(opportunity.compared), seats=seats
+        opportunity,
+        claims=only_later(opportunity.claims),
+        compared=only_later(opportunity.compared),
+        seats=seats,
     )
     return _scale_to_month(facts, counted, since)
 
@@ -136,12 +142,12 @@ def _scale_to_month(facts: SavingFacts, opportunity: Opportunity, since: float =
     Return an opportunity for a whole month. If only recent calls were compared, the share that they could
     have saved applies to the other calls of their work from `since` on.
     """
-    saved, compared = opportunity.gross, sum(opportunity.compared.values())
+    saved, compared = opportunity.gross_saving, sum(opportunity.compared.values())
     if opportunity.work is None or saved <= 0 or compared <= 0:
         return opportunity
     rest = {
         index: cost
-        for index in facts.uses_of[opportunity.work]
+        for index in facts.use_indexes_by_work[opportunity.work]
         if (use := facts.uses[index]).day >= since
         and (cost := use.cost - opportunity.compared.get(index, 0)) > 0
     }
@@ -169,9 +175,9 @@ def _build_saving(facts: SavingFacts, settled: Settled, dimensions: Sequence[str
     seen = printable_name(opportunity.seen, most=MAX_TEXT)
     advice = printable_name(opportunity.advice, most=MAX_TEXT)
     description = f"What was seen: {seen}\n\nWhat to do: {advice}"
-    if settled.saving < opportunity.gross:
+    if settled.saving < opportunity.gross_saving:
         description += (
-            f"\n\nOn its own, it would save {format_dollars(opportunity.gross)}. "
+            f"\n\nOn its own, it would save {format_dollars(opportunity.gross_saving)}. "
             f"{format_dollars(settled.saving)} remain after larger recommendations for the same "
             "tokens."
         )
@@ -185,7 +191,7 @@ def _build_saving(facts: SavingFacts, settled: Settled, dimensions: Sequence[str
         confidence=type.CONFIDENCE,
         assumptions=list(type.ASSUMPTIONS),
         spent=money.text(settled.spent),
-        gross_savings=money.text(opportunity.gross),
+        gross_savings=money.text(opportunity.gross_saving),
         monthly_savings=money.text(settled.saving),
         price_book=price_book,
         current=opportunity.current,
@@ -196,7 +202,7 @@ def _build_saving(facts: SavingFacts, settled: Settled, dimensions: Sequence[str
         measured_by=dict(opportunity.measured_by),
         first_day=_format_day(min(days)),
         last_day=_format_day(max(days)),
-        concerns=opportunity.concerns,
+        concerns=opportunity.concerned_values,
     )
 
 
@@ -216,7 +222,7 @@ def _known_values(facts: SavingFacts, opportunity: Opportunity, dimension: str) 
         for name in values_for_filter(dimension, partial(dimension_value, dimensions)):
             amounts[name] += claim
     for seat in opportunity.seats:
-        amounts[seat_value(seat.person, seat.team, dimension)] += seat.fee
+        amounts[seat_dimension_value(seat.person, seat.team, dimension)] += seat.fee
     amounts.pop("", None)
     return sorted(amounts, key=lambda value: (-amounts[value], value))[:MOST_VALUES]
 
@@ -252,7 +258,8 @@ def remove_overlaps(
     remaining_costs = [use.cost for use in uses]
     settled = []
     for type, opportunity in sorted(
-        opportunities, key=lambda pair: (is_last(*pair), -pair[1].gross, pair[0], *_opportunity_subject(pair))
+        opportunities,
+        key=lambda pair: (is_last(*pair), -pair[1].gross_saving, pair[0], *_opportunity_subject(pair)),
     ):
         claimed = {
             index: claim * remaining_costs[index] // uses[index].cost
@@ -261,12 +268,12 @@ def remove_overlaps(
         }
         # A claimed saving is negative if the use would cost more. It shrinks if an earlier opportunity
         # claimed a part of the use, so without this limit the sum could exceed the gross savings.
-        saving = min(opportunity.gross, sum(claimed.values()) + opportunity.fees)
+        saving = min(opportunity.gross_saving, sum(claimed.values()) + opportunity.seat_fees)
         if saving <= 0 or saving < least(type):
             continue
         for index, amount in claimed.items():
             remaining_costs[index] -= max(0, amount)
-        spent = sum(uses[index].cost for index in opportunity.claims) + opportunity.fees
+        spent = sum(uses[index].cost for index in opportunity.claims) + opportunity.seat_fees
         settled.append(Settled(type=type, opportunity=opportunity, spent=spent, saving=saving))
     return settled
 

@@ -69,7 +69,7 @@ class Work(NamedTuple):
         return Processing(model=self.model, provider=self.provider, mode=mode)
 
     @property
-    def values(self) -> dict[str, str]:
+    def dimension_values(self) -> dict[str, str]:
         return {**self.measured_by, "provider": self.provider, "model": self.model}
 
 
@@ -112,13 +112,13 @@ class SavingFacts:
     seats_cost: int = 0  # cost of all seats in the last calendar month, in units of money
 
     @cached_property
-    def uses_of(self) -> Mapping[Work, Sequence[int]]:
+    def use_indexes_by_work(self) -> Mapping[Work, Sequence[int]]:
         found: dict[Work, list[int]] = defaultdict(list)
         for index, use in enumerate(self.uses):
             found[use.work].append(index)
         return found
 
-    def saving(self, use: Use, instead: TokenSum) -> int | None:
+    def saving_if_priced_as(self, use: Use, instead: TokenSum) -> int | None:
         """
         Return the saving that results if these tokens are priced as `instead`. It is negative if they would
         cost more, and None if a price is unknown.
@@ -157,15 +157,15 @@ class Opportunity:
     compared: Mapping[int, int] = field(default_factory=dict)
 
     @property
-    def fees(self) -> int:
+    def seat_fees(self) -> int:
         return sum(seat.fee for seat in self.seats)
 
     @property
-    def gross(self) -> int:
-        return sum(self.claims.values()) + self.fees
+    def gross_saving(self) -> int:
+        return sum(self.claims.values()) + self.seat_fees
 
     @property
-    def concerns(self) -> Mapping[str, str]:
+    def concerned_values(self) -> Mapping[str, str]:
         """
         Return the dimension values that all uses or seats of this opportunity share. Return none if it
         describes several works.
@@ -174,7 +174,7 @@ class Opportunity:
         """
         if self.seats:
             return {"team": self.seats[0].team}
-        return self.work.values if self.work else {}
+        return self.work.dimension_values if self.work else {}
 
 
 class RecommendationType(Protocol):
@@ -187,7 +187,7 @@ class RecommendationType(Protocol):
     @property
     def ASSUMPTIONS(self) -> Sequence[str]: ...
 
-    def find(self, facts: SavingFacts) -> Iterable[Opportunity]: ...
+    def find_opportunities(self, facts: SavingFacts) -> Iterable[Opportunity]: ...
 
 
 def cost_by_use(calls: Iterable[RecentCall]) -> Mapping[int, int]:
@@ -218,7 +218,7 @@ def dimension_value(dimensions: Dimensions, name: str) -> str:
     return str(getattr(dimensions, name) or "")
 
 
-def seat_value(user: str, team: str, name: str) -> str:
+def seat_dimension_value(user: str, team: str, name: str) -> str:
     """Return the value of a dimension for a seat fee, for which only the user and the team are known."""
     return {"user": user, "team": team}.get(name, "")
 

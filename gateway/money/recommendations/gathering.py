@@ -77,8 +77,8 @@ async def gather_saving_facts(
         recent=await asyncio.to_thread(_match_calls_to_uses, calls, uses, sources.ledger.stored_tags),
         estimate=sum_estimator(book),
         estimate_call=call_estimator(book),
-        newer=book.followers,
-        seats=[seat for seat in seats if chosen(_like_a_call(seat))],
+        newer=book.newer_models,
+        seats=[seat for seat in seats if chosen(_seat_dimensions(seat))],
         seats_cost=seats_cost,
     )
     return facts, book
@@ -93,7 +93,7 @@ async def _unused_seats(sources: Sources, now: float) -> tuple[Sequence[UnusedSe
     return await unused_seats(sources.ledger, sources.registry, now)
 
 
-def _like_a_call(seat: UnusedSeat) -> Dimensions:
+def _seat_dimensions(seat: UnusedSeat) -> Dimensions:
     known = {"user": seat.person, "team": seat.team}
     return Dimensions._make(known.get(name, "") for name in Dimensions._fields)
 
@@ -162,14 +162,14 @@ def _match_calls_to_uses(
 def sum_estimator(book: PriceBook) -> Callable[[TokenSum], int | None]:
     def estimate(total: TokenSum) -> int | None:
         # without a price for this tier, the cost is unknown: the standard price would look like a saving
-        return None if book.is_at_standard(total) else _units_or_none(book.estimate_sum(total))
+        return None if book.is_priced_at_standard(total) else _units_or_none(book.estimate_sum(total))
 
     return estimate
 
 
 def call_estimator(book: PriceBook) -> Callable[[Inference], int | None]:
     def estimate(call: Inference) -> int | None:
-        return _units_or_none(book.estimate(call))
+        return _units_or_none(book.estimate_record(call))
 
     return estimate
 

@@ -22,14 +22,14 @@ class PricedWork:
     cost: int = 0
 
     @property
-    def saving(self) -> int:
+    def total_saving(self) -> int:
         return sum(self.claims.values())
 
     @property
-    def calls(self) -> int:
+    def call_count(self) -> int:
         return sum(use.tokens.calls for use in self.uses)
 
-    def sum(self, count: str) -> int:
+    def sum_count(self, count: str) -> int:
         return sum(getattr(use.tokens, count) for use in self.uses)
 
 
@@ -43,7 +43,7 @@ def cheaper_works(
     works: dict[Work, PricedWork] = defaultdict(PricedWork)
     for index, use in enumerate(facts.uses):
         tokens = instead(use)
-        saving = None if tokens is None else facts.saving(use, tokens)
+        saving = None if tokens is None else facts.saving_if_priced_as(use, tokens)
         if saving is None:
             continue
         priced = works[use.work]
@@ -51,7 +51,7 @@ def cheaper_works(
         priced.claims[index] = saving
         priced.cost += use.cost
     for work, priced in works.items():
-        if priced.saving > 0:
+        if priced.total_saving > 0:
             yield work, priced
 
 

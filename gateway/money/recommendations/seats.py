@@ -31,8 +31,8 @@ async def unused_seats(ledger: Ledger, registry: Registry, now: float) -> tuple[
     seats in the last month.
     """
     month = CalendarMonth.at(now)
-    last = await _plan_costs(ledger, registry, month.previous, now)
-    running = await _plan_costs(ledger, registry, month, now)
+    last = await _read_plan_costs(ledger, registry, month.previous, now)
+    running = await _read_plan_costs(ledger, registry, month, now)
     held = _seats_assigned_today(running, day_text(int(now)))
     newest = {
         plan.name: day_text(_newest_cycle_start(plan, month, now)) for plan in registry.table(PlanTable).all()
@@ -59,7 +59,7 @@ def _newest_cycle_start(plan: AssistantPlan, month: CalendarMonth, now: float) -
     return ended_cycles[-1].start
 
 
-async def _plan_costs(ledger: Ledger, registry: Registry, month: CalendarMonth, now: float) -> PlanCosts:
+async def _read_plan_costs(ledger: Ledger, registry: Registry, month: CalendarMonth, now: float) -> PlanCosts:
     asking = PlanQuestion(
         ledger=SlicedLedger(ledger, _EVERY_CALL),
         whole=ledger,

@@ -48,14 +48,14 @@ class Instead:
     saves: int = 0
     unchanged: int = 0
 
-    def add(self, one: DaySum, saves: int | None) -> None:
+    def add_day(self, one: DaySum, saves: int | None) -> None:
         self.calls += one.tokens.calls
         self.cost += one.cost
         self.saves += saves or 0
         self.unchanged += one.cost if saves is None else 0
 
     @classmethod
-    def together(cls, several: Collection[Instead]) -> Instead:
+    def sum_of(cls, several: Collection[Instead]) -> Instead:
         return cls(
             calls=sum(part.calls for part in several),
             cost=sum(part.cost for part in several),
@@ -64,7 +64,7 @@ class Instead:
         )
 
     @property
-    def as_if(self) -> int:
+    def hypothetical_cost(self) -> int:
         return self.cost - self.saves
 
 
@@ -74,12 +74,12 @@ class WhatIf:
     total: Instead = field(default_factory=Instead)
 
 
-def check_model(book: PriceBook, model: str, now: float) -> None:
+def check_model_has_price(book: PriceBook, model: str, now: float) -> None:
     """Raise Invalid if no list price is known for the model."""
     sample_call = Inference(
         id=b"", source="", response_model=model, start_time=int(now) * NS, input_tokens=1, output_tokens=1
     )
-    if book.estimate(sample_call) is None:
+    if book.estimate_record(sample_call) is None:
         raise Invalid(f"no list price is known for the model {model!r}; use its name from the list prices")
 
 
@@ -103,23 +103,23 @@ async def what_if(
     instead_by_group: dict[Group, Instead] = defaultdict(Instead)
     limit = running_limit()
 
-    def add(by_dimensions: Sequence[Sequence[DaySum]]) -> None:
+    def add_sums(by_dimensions: Sequence[Sequence[DaySum]]) -> None:
         savings = _Savings(book, model, int(now) * NS)
         for sums in by_dimensions:
             group = instead_by_group[group_of(sums[0].dimensions)]
             for day_sum in sums:
-                group.add(day_sum, savings.of(day_sum))
+                group.add_day(day_sum, savings.saving_of_day(day_sum))
 
     at_once = DAYS_AT_ONCE if chosen is None else DAYS_OF_CHOSEN
     for begin in range(0, len(days), at_once):
         sums = await ledger.sums_of_days(days[begin : begin + at_once], most=MOST_A_DAY, chosen=chosen)
-        await asyncio.to_thread(add, sums)
+        await asyncio.to_thread(add_sums, sums)
         if limit is not None:
             limit.check_rows(len(instead_by_group))
             limit.check_time()
     return WhatIf(
         groups=dict(instead_by_group),
-        total=await asyncio.to_thread(Instead.together, instead_by_group.values()),
+        total=await asyncio.to_thread(Instead.sum_of, instead_by_group.values()),
     )
 
 
@@ -132,7 +132,7 @@ class _Savings:
         self._time = time
         self._rates: dict[tuple[object, ...], Rate | None] = {}
 
-    def of(self, one: DaySum) -> int | None:
+    def saving_of_day(self, one: DaySum) -> int | None:
         """
         Return the saving with the other model in the same processing mode, or None if a price is unknown.
         """
@@ -152,7 +152,9 @@ class _Savings:
         key = (*named, tokens.beyond)
         if key not in self._rates:
             total = _with_names(tokens, named)
-            self._rates[key] = self._book.rate_for_sum(total) if self._book.is_constant(total) else None
+            self._rates[key] = (
+                self._book.rate_for_sum(total) if self._book.has_constant_price(total) else None
+            )
         rate = self._rates[key]
         amount = None if rate is None else cost_of_sum(rate, tokens)
         return None if rate is None or amount is None else money.digits_to_units(amount, rate.digits)

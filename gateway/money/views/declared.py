@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from gateway.core.fields import KEPT, item_struct, single_item_struct, struct_of_change
+from gateway.core.fields import KEPT, change_struct, item_struct, single_item_struct
 from spool.registry.field_notes import example, words
 from spool.registry.views import NewView
 
-ViewChanges = struct_of_change(NewView)
+ViewChanges = change_struct(NewView)
 ViewItem = item_struct(
     NewView,
     "A view in a response. Times are epoch seconds as text. `broken` is the reason why it cannot be used.",

@@ -19,7 +19,7 @@ from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.answers import IdOfItem
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool import providers
 from spool.errors import Invalid, NotAllowed
@@ -271,7 +271,7 @@ class ReopenMonthAnswer(msgspec.Struct, kw_only=True):
     closed_month: Annotated[MonthOfProvider, words("The reopened month.")]
 
 
-@call(
+@operator_call(
     "GET",
     "/billed-invoices",
     VIEW_COSTS,
@@ -282,15 +282,17 @@ class ReopenMonthAnswer(msgspec.Struct, kw_only=True):
 async def list_invoices(request: OperatorRequest[MoneyServices, None]) -> Result:
     stored = request.registry.billed_invoices.all()
     rows: list[Row] = [{"id": id, **body} for id, body in stored.items()]
-    return await request.list(INVOICES, MemoryRows(rows))
+    return await request.list_page(INVOICES, MemoryRows(rows))
 
 
-@call("POST", "/billed-invoices", MODIFY_BILLING, "Add an invoice of a provider", answers=OneBilledInvoice)
+@operator_call(
+    "POST", "/billed-invoices", MODIFY_BILLING, "Add an invoice of a provider", answers=OneBilledInvoice
+)
 async def add_invoice(request: OperatorRequest[MoneyServices, BilledInvoice]) -> Result:
     """Store an invoice. A closed month accepts no invoice; reopen the month first."""
     invoice = closing.parse_invoice(msgspec.structs.asdict(request.body))
     registry = request.registry
-    _check_open(registry, invoice.provider, invoice.month)
+    _check_month_open(registry, invoice.provider, invoice.month)
     if len(_invoices_of_month(registry, invoice.provider, invoice.month)) >= closing.MAX_INVOICES:
         raise NotAllowed(f"a provider can have at most {closing.MAX_INVOICES} invoices per month")
     id = _invoice_id(invoice)
@@ -303,18 +305,20 @@ async def add_invoice(request: OperatorRequest[MoneyServices, BilledInvoice]) ->
     return {"billed_invoice": {"id": id, **body}}
 
 
-@call("DELETE", "/billed-invoices/{id}", MODIFY_BILLING, "Delete an invoice", answers=DeleteInvoiceAnswer)
+@operator_call(
+    "DELETE", "/billed-invoices/{id}", MODIFY_BILLING, "Delete an invoice", answers=DeleteInvoiceAnswer
+)
 async def delete_invoice(request: OperatorRequest[MoneyServices, None]) -> Result:
     registry = request.registry
-    id = request.word("id")
+    id = request.path_parameter("id")
     body = registry.billed_invoices.all().get(id)
     if body is not None:
-        _check_open(registry, body["provider"], body["month"])
+        _check_month_open(registry, body["provider"], body["month"])
     await registry.billed_invoices.remove(id, actor=request.actor, action="billed_invoice.delete")
     return {"billed_invoice": {"id": id}}
 
 
-@call(
+@operator_call(
     "GET",
     "/month-closing",
     VIEW_COSTS,
@@ -343,7 +347,7 @@ async def preview_closing(request: OperatorRequest[MoneyServices, None]) -> Resu
     }
 
 
-@call(
+@operator_call(
     "GET",
     "/closed-months",
     VIEW_COSTS,
@@ -353,10 +357,10 @@ async def preview_closing(request: OperatorRequest[MoneyServices, None]) -> Resu
 )
 async def list_closed_months(request: OperatorRequest[MoneyServices, None]) -> Result:
     rows = list(request.registry.closed_months.all().values())
-    return await request.list(CLOSED_MONTHS, MemoryRows(rows))
+    return await request.list_page(CLOSED_MONTHS, MemoryRows(rows))
 
 
-@call("POST", "/closed-months", MODIFY_BILLING, "Close a month of bills", answers=CloseMonthAnswer)
+@operator_call("POST", "/closed-months", MODIFY_BILLING, "Close a month of bills", answers=CloseMonthAnswer)
 async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> Result:
     """
     Close a finished month. Its amounts no longer change. Each later change is stored as an entry on the day
@@ -368,14 +372,14 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
     month = _parse_month(body_fields.month)
     if month.end > request.now():
         raise Invalid(f"{month.name} is not over; it can be closed from {utc_iso(month.end)}")
-    _check_open(registry, provider, month.name)
+    _check_month_open(registry, provider, month.name)
     invoices = _invoices_of_month(registry, provider, month.name)
     if not invoices:
         raise Invalid(f"{provider} has no invoice of {month.name}; add the invoice first")
 
     accuracy = await _month_accuracy(request.services, month, provider)
 
-    async def keep(figures: MonthFigures) -> None:
+    async def store_closing(figures: MonthFigures) -> None:
         if not figures.by_charge:
             raise Invalid(f"there is no bill of {provider} for {month.name}; import it first")
         problems = figures.problems()
@@ -393,13 +397,13 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
         id = closing.closed_month_id(provider, month.name)
         await registry.closed_months.add(id, body, actor=request.actor, action="closed_month.close")
 
-    figures = await _require_biller(request.services).close_month(month, provider, invoices, keep)
+    figures = await _require_biller(request.services).close_month(month, provider, invoices, store_closing)
     request.services.wake_dependents()
     described = {**_describe_figures(figures), **accuracy}
     return {"closed_month": _closed_month(registry, provider, month.name), "month_closing": described}
 
 
-@call(
+@operator_call(
     "DELETE",
     "/closed-months/{provider}/{month}",
     MODIFY_BILLING,
@@ -411,14 +415,14 @@ async def reopen_month(request: OperatorRequest[MoneyServices, None]) -> Result:
     Reopen a closed month. Its correction entries are deleted, because the month itself gets the changes.
     """
     registry = request.registry
-    provider = _canonical_provider(request.word("provider"))
-    month = _parse_month(request.word("month"))
+    provider = _canonical_provider(request.path_parameter("provider"))
+    month = _parse_month(request.path_parameter("month"))
     id = closing.closed_month_id(provider, month.name)
 
-    async def forget() -> None:
+    async def delete_closing() -> None:
         await registry.closed_months.remove(id, actor=request.actor, action="closed_month.reopen")
 
-    await _require_biller(request.services).reopen_month(month, forget)
+    await _require_biller(request.services).reopen_month(month, delete_closing)
     request.services.wake_dependents()
     return {"closed_month": {"provider": provider, "month": month.name}}
 
@@ -452,7 +456,7 @@ def _describe_figures(figures: MonthFigures) -> dict[str, Any]:
     }
 
 
-def _check_open(registry: Registry, provider: str, month: str) -> None:
+def _check_month_open(registry: Registry, provider: str, month: str) -> None:
     if closing.closed_month_id(provider, month) in registry.closed_months.all():
         raise NotAllowed(f"{month} of {provider} is closed; reopen it first")
 

@@ -26,7 +26,7 @@ from gateway.core.schemas import COUNT, TEXT, TEXT_OR_NULL, closed_object
 from gateway.http.address import READ, key_call
 from gateway.http.answers import JSON, send_pieces
 from gateway.http.inflight_bytes import Share
-from gateway.http.lists import Filter, List, MemoryRows, Rows, Sort, StoredRows, yes_no
+from gateway.http.lists import Filter, List, MemoryRows, Rows, Sort, StoredRows, yes_no_filter
 from gateway.http.requests import Result
 from gateway.intake.billing_connections import (
     STATES,
@@ -35,7 +35,7 @@ from gateway.intake.billing_connections import (
     configured_draft,
 )
 from gateway.money.costs.times import format_seconds
-from gateway.operations.bills.drop_rows import MONTH_ROWS, MonthRows, whole_month
+from gateway.operations.bills.drop_rows import MONTH_ROWS, MonthRows, month_answer_end
 from gateway.operations.files.declared import InFiles
 from gateway.operations.files.kinds import Asking, Fields, ResourceKind
 from gateway.operations.files.text import to_json_form
@@ -52,7 +52,7 @@ from gateway.operations.managed import (
     ByPeople,
     ManagedResource,
 )
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.requests.requests import OperatorRequest
 from spool import providers
@@ -114,7 +114,7 @@ CONNECTIONS: List[ShownConnection] = List(
     default_sort=("name", "asc"),
     filters={
         "cloud_provider": Filter(values=lambda row: (row.connection.cloud_provider,)),
-        "is_enabled": yes_no(lambda row: row.connection.is_enabled),
+        "is_enabled": yes_no_filter(lambda row: row.connection.is_enabled),
         "state": Filter(values=lambda row: (row.state,), valid_values=STATES),
     },
 )
@@ -130,7 +130,7 @@ DROPS: List[StoredDrop] = List(
 
 
 async def connection_rows(connections: BillingConnections) -> MemoryRows[ShownConnection]:
-    return MemoryRows(await connections.shown(*connections.table.all()))
+    return MemoryRows(await connections.to_shown_connections(*connections.table.all()))
 
 
 def drop_rows(connections: BillingConnections, id: str) -> StoredRows[StoredDrop]:
@@ -143,7 +143,7 @@ class MonthRequest(Protocol):
 
     http: web.Request
 
-    async def list(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]: ...
+    async def list_page(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]: ...
 
 
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
@@ -188,25 +188,27 @@ class ConnectionResource(ManagedResource[BillingConnection]):
         words={DELETE: "Delete a billing connection and its rows"},
     )
 
-    def rows_in(self, registry: Registry) -> ConnectionTable:
+    def table_in(self, registry: Registry) -> ConnectionTable:
         return registry.connections
 
-    async def rows(self, asking: Asker[Any]) -> Rows[ShownConnection]:
+    async def visible_rows(self, asking: Asker[Any]) -> Rows[ShownConnection]:
         return await connection_rows(_require_connections(asking))
 
     async def create(self, asking: Asker[Any], given: NewConnection) -> Answer:
         connections = _require_connections(asking)
         draft = ConnectionDraft(**_draft_fields(given))
         new_connection = await connections.create(draft, id=given.connection_id, actor=asking.actor)
-        reason = await _counted_twice(asking, new_connection)
+        reason = await _double_count_reason(asking, new_connection)
         in_costs = not reason if given.in_costs is None else given.in_costs
-        await connections.put_in_costs(new_connection.id, in_costs, actor=asking.actor)
+        await connections.set_in_costs(new_connection.id, in_costs, actor=asking.actor)
         return await _connection_answer(connections, new_connection, reason)
 
     async def show(self, asking: Asker[Any], word: str) -> Answer:
         connections = _require_connections(asking)
         connection = connections.table.get(word)
-        return await _connection_answer(connections, connection, await _counted_twice(asking, connection))
+        return await _connection_answer(
+            connections, connection, await _double_count_reason(asking, connection)
+        )
 
     async def change(self, asking: Asker[Any], word: str, given: Any) -> Answer:
         connections = _require_connections(asking)
@@ -214,8 +216,8 @@ class ConnectionResource(ManagedResource[BillingConnection]):
         fields = _draft_fields(given)
         after = await connections.change(word, fields, actor=asking.actor) if fields else before
         if given.in_costs not in (UNSET, None):
-            await connections.put_in_costs(word, given.in_costs, actor=asking.actor)
-        return await _connection_answer(connections, after, await _counted_twice(asking, after))
+            await connections.set_in_costs(word, given.in_costs, actor=asking.actor)
+        return await _connection_answer(connections, after, await _double_count_reason(asking, after))
 
     async def delete(self, asking: Asker[Any], word: str) -> str:
         connections = _require_connections(asking)
@@ -249,7 +251,7 @@ class BillingDropItem(msgspec.Struct, kw_only=True):
 )
 async def read_billing_drops(request: KeyRequest[MoneyServices, None]) -> Result:
     connections = request.services.billing_connections
-    return await request.list(DROPS, drop_rows(connections, request.word("connection_id")))
+    return await request.list_page(DROPS, drop_rows(connections, request.path_parameter("connection_id")))
 
 
 @key_call(
@@ -263,8 +265,8 @@ async def read_billing_drops(request: KeyRequest[MoneyServices, None]) -> Result
 )
 async def read_billing_drop(request: KeyRequest[MoneyServices, None]) -> Result:
     connections = request.services.billing_connections
-    id = request.word("connection_id")
-    month = request.word("month")
+    id = request.path_parameter("connection_id")
+    month = request.path_parameter("month")
     return await send_month(request, connections, id, month, share=request.share)
 
 
@@ -286,22 +288,22 @@ class ConnectionKind(ResourceKind):
     def defaults(self) -> Mapping[str, Any]:
         return {**super().defaults, "in_costs": False}
 
-    async def rows(self, registry: Registry) -> Mapping[str, BillingConnection]:
-        rows = await super().rows(registry)
+    async def rows_by_id(self, registry: Registry) -> Mapping[str, BillingConnection]:
+        rows = await super().rows_by_id(registry)
         return {
             id: row
             for id, row in rows.items()
             if stated_fields(row, ConnectionDraft) != _configured_fields(row.id)
         }
 
-    async def written(self, registry: Registry, row: BillingConnection) -> Fields:
+    async def file_fields(self, registry: Registry, row: BillingConnection) -> Fields:
         values = {
             "s3_bucket_info": row.s3_bucket,
             "connection_id": row.id,
             "in_costs": row.id in registry.connections_in_costs.all(),
             "upstream_connection_id": row.upstream_id,
         }
-        fields = {name: values[name] if name in values else getattr(row, name) for name in self.fields}
+        fields = {name: values[name] if name in values else getattr(row, name) for name in self.field_names}
         return {name: to_json_form(value) for name, value in fields.items()}
 
     async def create(self, asking: Asking, given: NewConnection, secret: str | None) -> str:
@@ -311,7 +313,7 @@ class ConnectionKind(ResourceKind):
         created = await connections.create(
             ConnectionDraft(**_draft_fields(given)), id=given.connection_id, actor=asking.actor
         )
-        await connections.put_in_costs(created.id, bool(given.in_costs), actor=asking.actor)
+        await connections.set_in_costs(created.id, bool(given.in_costs), actor=asking.actor)
         return created.id
 
     async def change(
@@ -319,7 +321,7 @@ class ConnectionKind(ResourceKind):
     ) -> None:
         connections = asking.services.billing_connections
         await connections.change(row.id, _draft_fields(given), actor=asking.actor)
-        await connections.put_in_costs(row.id, bool(given.in_costs), actor=asking.actor)
+        await connections.set_in_costs(row.id, bool(given.in_costs), actor=asking.actor)
 
     async def delete(self, asking: Asking, row: BillingConnection) -> None:
         await asking.services.billing_connections.delete_but_keep_rows(row.id, actor=asking.actor)
@@ -350,16 +352,16 @@ async def send_month(
     if not _MONTH.fullmatch(month):
         raise Refusal(400, "invalid_month", "The month must be written YYYY-MM.")
     drops, id = connections.drops, connections.table.get(id).id
-    share.take((await drops.month_size(id, month)).held)
+    share.take_bytes((await drops.month_size(id, month)).held)
     hours = await drops.month_hours(id, month)
     # list() runs before the check for rows, so that an unknown parameter is reported even if the month
     # has no rows.
-    page = await request.list(MONTH_ROWS, MonthRows(hours)) if request.http.query else None
+    page = await request.list_page(MONTH_ROWS, MonthRows(hours)) if request.http.query else None
     if not hours:
         raise NotThere("this connection has no rows for this month")
     if page is not None:
         return page
-    behind = whole_month(sum(hour.rows for hour in hours))
+    behind = month_answer_end(sum(hour.rows for hour in hours))
     return await send_pieces(
         request.http, chain((b'{"billing_drop":',), month_json(hours), (behind,)), content_type=JSON
     )
@@ -375,13 +377,13 @@ def _require_connections(asking: Asker[MoneyServices]) -> BillingConnections:
 async def _connection_answer(
     connections: BillingConnections, connection: BillingConnection, reason: str | None
 ) -> Answer:
-    [row] = await connections.shown(connection)
+    [row] = await connections.to_shown_connections(connection)
     return {"connection": describe_connection(replace(row, in_costs_reason=reason))}
 
 
-async def _counted_twice(asking: Asker[Any], connection: BillingConnection) -> str | None:
+async def _double_count_reason(asking: Asker[Any], connection: BillingConnection) -> str | None:
     name = providers.canonical_name(connection.cloud_provider)
-    known = await asking.services.known_values()
+    known = await asking.services.known_dimension_values()
     if name in map(providers.canonical_name, known.get("provider", ())):
         return f"calls of {connection.cloud_provider} are already counted, so its bill would count them twice"
     statements = await asking.registry.statements.statements()
@@ -402,7 +404,7 @@ def _to_s3_bucket(bucket: BucketInfo | None) -> S3Bucket | None:
     return None if bucket is None else S3Bucket(**msgspec.structs.asdict(bucket))
 
 
-@call(
+@operator_call(
     "GET",
     "/connections/{id}/drops",
     VIEW_COSTS,
@@ -411,10 +413,12 @@ def _to_s3_bucket(bucket: BucketInfo | None) -> S3Bucket | None:
     item=BillingDropItem,
 )
 async def list_drops(request: OperatorRequest[MoneyServices, None]) -> Result:
-    return await request.list(DROPS, drop_rows(_connections_for_people(request), request.word("id")))
+    return await request.list_page(
+        DROPS, drop_rows(_connections_for_people(request), request.path_parameter("id"))
+    )
 
 
-@call(
+@operator_call(
     "GET",
     "/connections/{id}/drops/{month}",
     VIEW_COSTS,
@@ -423,9 +427,9 @@ async def list_drops(request: OperatorRequest[MoneyServices, None]) -> Result:
 )
 async def show_month(request: OperatorRequest[MoneyServices, None]) -> Result:
     connections = _connections_for_people(request)
-    id = request.word("id")
-    month = request.word("month")
-    with request.shared.inflight.share(OPERATORS) as share:
+    id = request.path_parameter("id")
+    month = request.path_parameter("month")
+    with request.shared.inflight.new_share(OPERATORS) as share:
         return await send_month(request, connections, id, month, share=share)
 
 

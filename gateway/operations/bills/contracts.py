@@ -27,7 +27,7 @@ from gateway.operations.files.declared import InFiles
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import SHOW, Answer, ByPeople, ManagedResource
 from gateway.operations.records.served_hours import ServedHours
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.currencies import DECIMALS
 from spool.record import CURRENCY, utc_iso
@@ -35,7 +35,7 @@ from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 from spool.registry.texts import check_one_of
 
 
-def _contract_item(row: Contract) -> Answer:
+def _describe_contract(row: Contract) -> Answer:
     return build_answer(
         ContractItem,
         row,
@@ -55,7 +55,7 @@ class ContractResource(ManagedResource[Contract]):
     files = InFiles(name="contracts")
     lists: List[Contract] = List(
         root="contracts",
-        show=_contract_item,
+        show=_describe_contract,
         identity=Sort(value=lambda row: row.id),
         sorts={
             "name": Sort(value=lambda row: row.name),
@@ -80,7 +80,7 @@ class ContractResource(ManagedResource[Contract]):
 CONTRACT = ContractResource()
 
 
-@call(
+@operator_call(
     "GET",
     "/contract-costs",
     VIEW_COSTS,
@@ -106,7 +106,7 @@ async def costs_of_contracts(request: OperatorRequest[MoneyServices, None]) -> R
         statements=request.registry.statements,
         month=parse_month(query.get("month"), now),
         currency=currency,
-        served=_served_hours(request).in_span,
+        served=_served_hours(request).tokens_in_span,
     )
     costs: Mapping[str, Any] = msgspec.to_builtins(await contract_costs(asking))
     return costs

@@ -103,7 +103,7 @@ class MonthRows:
         return hours, f"{last_drop} {digest}", (int(index_text), position)
 
 
-def whole_month(rows: int) -> bytes:
+def month_answer_end(rows: int) -> bytes:
     """Return the end of an answer that has all rows of a month."""
     return b"," + orjson.dumps(one_page_envelope(MONTH_ROWS, empty_page(total=rows), limit=rows))[1:]
 

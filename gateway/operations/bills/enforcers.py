@@ -14,7 +14,7 @@ from gateway.core.fields import build_answer
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.record import utc_iso
 from spool.registry.field_notes import example, words
@@ -158,7 +158,7 @@ class ReadEnforcersAnswer(msgspec.Struct, kw_only=True):
     enforcers: Annotated[list[EnforcerItem], words("The enforcers, each with the fields below.")]
 
 
-@call(
+@operator_call(
     "GET",
     "/enforcers",
     VIEW_COSTS,
@@ -167,10 +167,12 @@ class ReadEnforcersAnswer(msgspec.Struct, kw_only=True):
     item=EnforcerItem,
 )
 async def list_enforcers(request: OperatorRequest[MoneyServices, None]) -> Result:
-    return await request.list(ENFORCERS, MemoryRows(list(await _require_reader(request.services).statuses())))
+    return await request.list_page(
+        ENFORCERS, MemoryRows(list(await _require_reader(request.services).statuses()))
+    )
 
 
-@call(
+@operator_call(
     "GET",
     "/enforcer-limits",
     VIEW_COSTS,
@@ -181,10 +183,10 @@ async def list_enforcers(request: OperatorRequest[MoneyServices, None]) -> Resul
 async def list_limits(request: OperatorRequest[MoneyServices, None]) -> Result:
     auditor = request.services.enforcer_auditor
     audits = [] if auditor is None else list(await auditor().audit_limits())
-    return await request.list(LIMITS, MemoryRows(audits))
+    return await request.list_page(LIMITS, MemoryRows(audits))
 
 
-@call(
+@operator_call(
     "POST", "/enforcers/read", MODIFY_BILLING, "Read the limits of enforcers now", answers=ReadEnforcersAnswer
 )
 async def read_enforcers(request: OperatorRequest[MoneyServices, EnforcerNames]) -> Result:

@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from gateway.http.requests import Result
 from gateway.money.costs.times import parse_moment
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.billing import BillingPlan
 from spool.errors import Invalid
@@ -46,7 +46,7 @@ class BilledHoursAnswer(msgspec.Struct, kw_only=True):
     billing: Annotated[BilledHours, words("The hours and their files.")]
 
 
-@call(
+@operator_call(
     "GET",
     "/billing",
     VIEW_COSTS,
@@ -61,10 +61,14 @@ async def preview(request: OperatorRequest[MoneyServices, None]) -> Result:
         raise Invalid("from and to are required")
     since, until = _parse_span(query["from"], query["to"])
     await request.services.ledger.catch_up(request.services.log)
-    return {"billing": _describe_plan(since, until, await request.services.billing.preview(since, until))}
+    return {
+        "billing": _describe_billing_plan(since, until, await request.services.billing.preview(since, until))
+    }
 
 
-@call("POST", "/billing/push", MODIFY_BILLING, "Send the billing rows of hours", answers=BilledHoursAnswer)
+@operator_call(
+    "POST", "/billing/push", MODIFY_BILLING, "Send the billing rows of hours", answers=BilledHoursAnswer
+)
 async def push(request: OperatorRequest[MoneyServices, Push]) -> Result:
     """
     Send every hour of the span, even if unchanged. Repeats do no harm, because `replace_hourly` replaces an hour.
@@ -77,9 +81,9 @@ async def push(request: OperatorRequest[MoneyServices, Push]) -> Result:
         plan = await services.billing.preview(since, until)
     else:
         span = {"since": since.isoformat(), "until": until.isoformat()}
-        async with request.audited("billing.push", "billing", span):
+        async with request.audited_change("billing.push", "billing", span):
             plan = await services.billing.push(since, until)
-    return {"billing": {**_describe_plan(since, until, plan), "dry_run": body.dry_run}}
+    return {"billing": {**_describe_billing_plan(since, until, plan), "dry_run": body.dry_run}}
 
 
 def _parse_span(first: str, last: str) -> tuple[datetime, datetime]:
@@ -93,5 +97,5 @@ def _parse_span(first: str, last: str) -> tuple[datetime, datetime]:
     return since, until
 
 
-def _describe_plan(since: datetime, until: datetime, plan: BillingPlan) -> dict[str, object]:
+def _describe_billing_plan(since: datetime, until: datetime, plan: BillingPlan) -> dict[str, object]:
     return {"from": since.isoformat(), "to": until.isoformat(), **asdict(plan)}

@@ -22,7 +22,7 @@ from gateway.http.requests import Result
 from gateway.operations.files.declared import InFiles
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import SHOW, Answer, Asker, ByPeople, ManagedResource
-from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.currencies import DECIMALS
 from spool.record import CURRENCY, utc_iso
@@ -34,7 +34,7 @@ Row = tuple[AssistantPlan, str | None]  # row of the list: a plan, and the name 
 ONCE = ("month", "currency")
 
 
-def _plan_item(row: Row) -> Answer:
+def _describe_plan(row: Row) -> Answer:
     plan, view = row
     return build_answer(
         PlanItem,
@@ -48,7 +48,7 @@ def _plan_item(row: Row) -> Answer:
 
 PLANS: List[Row] = List(
     root="plans",
-    show=_plan_item,
+    show=_describe_plan,
     identity=Sort(value=lambda row: row[0].id),
     sorts={
         "name": Sort(value=lambda row: row[0].name),
@@ -78,11 +78,11 @@ class PlanResource(ManagedResource[AssistantPlan]):
         words={SHOW: "Show a plan, by id or name"},
     )
 
-    async def shown(self, asking: Asker[Any], row: AssistantPlan) -> Row:
+    async def displayed_row(self, asking: Asker[Any], row: AssistantPlan) -> Row:
         view = asking.registry.views.find(row.view_id)
         return row, None if view is None else view.name
 
-    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         stated_fields = given_fields(given)
         asking.shared.people.reject_dropped_names(seat.user for seat in stated_fields.get("seats", ()))
         if "view" in stated_fields:
@@ -198,7 +198,7 @@ class PlanCostsAnswer(msgspec.Struct, kw_only=True):
     rows: Annotated[list[SeatCosts], words("The seats.")]
 
 
-@call(
+@operator_call(
     "GET",
     "/plan-costs",
     VIEW_COSTS,

@@ -25,7 +25,7 @@ from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool import providers
 from spool.errors import Invalid
@@ -45,7 +45,7 @@ MONEY = ("billed", "counted", "difference", "explained", "unexplained", *PARTS)
 COLUMNS = ("provider", "name", "state", *MONEY, *TOKENS, "causes")
 
 
-def asks_closed_month(request: OperatorRequest[MoneyServices, None]) -> bool:
+def is_closed_month_query(request: OperatorRequest[MoneyServices, None]) -> bool:
     name = request.http.query.get("month")
     return name is not None and CalendarMonth.of(name).end <= request.now()
 
@@ -220,7 +220,7 @@ class ReconciliationAnswer(msgspec.Struct, kw_only=True):
     ]
 
 
-@call(
+@operator_call(
     "GET",
     "/reconciliation",
     VIEW_COSTS,
@@ -228,7 +228,7 @@ class ReconciliationAnswer(msgspec.Struct, kw_only=True):
     optional=ONCE,
     gives={JSON: ReconciliationAnswer, "text/csv": TEXT},
     in_turn=True,
-    asks_closed=asks_closed_month,
+    asks_closed=is_closed_month_query,
 )
 async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
@@ -281,7 +281,7 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
     return payload
 
 
-@call(
+@operator_call(
     "GET",
     "/reconciliation/claim",
     VIEW_COSTS,
@@ -290,7 +290,7 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
     optional=("month", "format"),
     gives={"text/plain": TEXT, "text/csv": TEXT},
     in_turn=True,
-    asks_closed=asks_closed_month,
+    asks_closed=is_closed_month_query,
 )
 async def claim(request: OperatorRequest[MoneyServices, None]) -> Result:
     """

@@ -24,9 +24,9 @@ from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.answers import DeletedItem
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.installation.installation import local_path
-from gateway.operations.requests.address import call
-from gateway.operations.requests.requests import MULTIPART, OperatorRequest, RequestBody, read_files
+from gateway.operations.installation.installation import require_local_path
+from gateway.operations.requests.address import operator_call
+from gateway.operations.requests.requests import MULTIPART, OperatorRequest, RequestBody, store_uploaded_files
 from spool.errors import Invalid
 from spool.record import utc_iso
 from spool.registry.field_notes import example, words
@@ -191,7 +191,7 @@ class PullStatementsAnswer(msgspec.Struct, kw_only=True):
     ]
 
 
-@call(
+@operator_call(
     "GET",
     "/statements",
     VIEW_COSTS,
@@ -200,15 +200,17 @@ class PullStatementsAnswer(msgspec.Struct, kw_only=True):
     item=StatementItem,
 )
 async def list_statements(request: OperatorRequest[MoneyServices, None]) -> Result:
-    return await request.list(STATEMENTS, MemoryRows(list(await request.registry.statements.months())))
+    return await request.list_page(STATEMENTS, MemoryRows(list(await request.registry.statements.months())))
 
 
-@call("POST", "/statements", MODIFY_BILLING, "Import provider reports", answers=ImportStatementsAnswer)
+@operator_call(
+    "POST", "/statements", MODIFY_BILLING, "Import provider reports", answers=ImportStatementsAnswer
+)
 async def import_statements(request: OperatorRequest[MoneyServices, StatementFiles]) -> Result:
     body = request.body
     if not 0 < len(body.files) <= MAX_FILES:
         raise Invalid(f"give 1 to {MAX_FILES} files")
-    paths = [local_path(request, "files", path, elsewhere=ELSEWHERE) for path in body.files]
+    paths = [require_local_path(request, "files", path, elsewhere=ELSEWHERE) for path in body.files]
     now = request.now()
     most = request.services.reconciliation().max_file_bytes
     files = (describe_report_file(path, most=most, now=now) for path in paths)
@@ -217,7 +219,7 @@ async def import_statements(request: OperatorRequest[MoneyServices, StatementFil
     )
 
 
-@call(
+@operator_call(
     "POST",
     "/statement-uploads",
     MODIFY_BILLING,
@@ -237,7 +239,7 @@ async def upload_statements(request: OperatorRequest[MoneyServices, None]) -> Re
     check_one_of("dry_run", dry_run, ("true", "false"))
     settings = request.services.reconciliation()
     with TemporaryDirectory(prefix="tollhouse-") as directory:
-        uploaded = await read_files(
+        uploaded = await store_uploaded_files(
             request,
             Path(directory),
             most=settings.max_upload_bytes,
@@ -278,20 +280,26 @@ async def _import_reports(
     return {"imports": shown, "dry_run": dry_run}
 
 
-@call("DELETE", "/statements/{id}", MODIFY_BILLING, "Delete a month of a source's bills", answers=DeletedItem)
+@operator_call(
+    "DELETE", "/statements/{id}", MODIFY_BILLING, "Delete a month of a source's bills", answers=DeletedItem
+)
 async def delete_statement(request: OperatorRequest[MoneyServices, None]) -> Result:
-    id = request.word("id")
+    id = request.path_parameter("id")
     await request.registry.statements.delete(id, actor=request.actor)
     return {"deleted": id}
 
 
-@call("GET", "/statement-pulls", VIEW_COSTS, "List the pulls of reports", lists=PULLS, item=StatementPullItem)
+@operator_call(
+    "GET", "/statement-pulls", VIEW_COSTS, "List the pulls of reports", lists=PULLS, item=StatementPullItem
+)
 async def list_pulls(request: OperatorRequest[MoneyServices, None]) -> Result:
     pulls = request.services.statement_puller
-    return await request.list(PULLS, MemoryRows([] if pulls is None else list(await pulls().states())))
+    return await request.list_page(PULLS, MemoryRows([] if pulls is None else list(await pulls().states())))
 
 
-@call("POST", "/statement-pulls", MODIFY_BILLING, "Run pulls of reports now", answers=PullStatementsAnswer)
+@operator_call(
+    "POST", "/statement-pulls", MODIFY_BILLING, "Run pulls of reports now", answers=PullStatementsAnswer
+)
 async def pull_statements(request: OperatorRequest[MoneyServices, StatementPull]) -> Result:
     """Run the pulls now. Failures are reported in the state of each pull."""
     if request.services.statement_puller is None:

@@ -22,7 +22,7 @@ from gateway.normalise.cluster_reports import STATES as REPORTED_STATES
 from gateway.operations.answers import DeletedItem
 from gateway.operations.holders.operators import SenderServices
 from gateway.operations.holders.receivers import TopicServices
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.clusters import Cluster
@@ -50,7 +50,7 @@ class ClusterChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     enabled: bool | None = None
     config: dict[str, Any] | None = None
 
-    def change(self) -> ClusterChange:
+    def to_cluster_change(self) -> ClusterChange:
         """
         Convert the body to a change. Raises Invalid if the configuration has an unknown field or an invalid value.
         """
@@ -157,20 +157,23 @@ CLUSTERS: List[SeenCluster] = List(
 
 
 def cluster_rows(clusters: Clusters) -> MemoryRows[SeenCluster]:
-    return MemoryRows([_read_state(clusters, cluster) for cluster in clusters.table.all()])
+    return MemoryRows([_cluster_with_state(clusters, cluster) for cluster in clusters.table.all()])
 
 
-def describe_by_id(clusters: Clusters, id: str) -> dict[str, object]:
+def describe_cluster_by_id(clusters: Clusters, id: str) -> dict[str, object]:
     """Return the answer with one cluster. Raises NotThere if no cluster has this id."""
     cluster = clusters.table.find(id)
     if cluster is None:
         raise NotThere(f"there is no cluster {id!r}")
-    return {"cluster": describe_cluster(_read_state(clusters, cluster))}
+    return {"cluster": describe_cluster(_cluster_with_state(clusters, cluster))}
 
 
-def _read_state(clusters: Clusters, cluster: Cluster) -> SeenCluster:
+def _cluster_with_state(clusters: Clusters, cluster: Cluster) -> SeenCluster:
     return SeenCluster(
-        cluster, clusters.is_silent(cluster), clusters.last_seen(cluster), clusters.run_config(cluster)
+        cluster,
+        clusters.is_offline(cluster),
+        clusters.last_data_at(cluster),
+        clusters.running_config(cluster),
     )
 
 
@@ -293,7 +296,7 @@ class OneContainerFile(msgspec.Struct, kw_only=True):
     "GET", _ALL, "container:get-clusters", "List clusters", lists=CLUSTERS, item=ClusterItem, refusals=READ
 )
 async def get_clusters(request: KeyRequest[TopicServices, None]) -> Result:
-    return await request.list(CLUSTERS, cluster_rows(request.services.clusters))
+    return await request.list_page(CLUSTERS, cluster_rows(request.services.clusters))
 
 
 @_call(
@@ -305,7 +308,7 @@ async def get_clusters(request: KeyRequest[TopicServices, None]) -> Result:
     refusals=(*READ, 404),
 )
 async def get_cluster(request: KeyRequest[TopicServices, None]) -> Result:
-    return describe_by_id(request.services.clusters, request.word("id"))
+    return describe_cluster_by_id(request.services.clusters, request.path_parameter("id"))
 
 
 @_call(
@@ -318,22 +321,22 @@ async def get_cluster(request: KeyRequest[TopicServices, None]) -> Result:
 )
 async def update_cluster(request: KeyRequest[TopicServices, ClusterChanges]) -> Result:
     clusters = request.services.clusters
-    id = request.word("id")
-    await clusters.table.change(id, request.body.change(), request.actor)
-    return describe_by_id(clusters, id)
+    id = request.path_parameter("id")
+    await clusters.table.change(id, request.body.to_cluster_change(), request.actor)
+    return describe_cluster_by_id(clusters, id)
 
 
-@call("GET", "/clusters", VIEW_OPERATION, "List clusters", lists=CLUSTERS, item=ClusterDetails)
+@operator_call("GET", "/clusters", VIEW_OPERATION, "List clusters", lists=CLUSTERS, item=ClusterDetails)
 async def list_clusters(request: OperatorRequest[SenderServices, None]) -> Result:
-    return await request.list(CLUSTERS, cluster_rows(request.services.require_clusters()))
+    return await request.list_page(CLUSTERS, cluster_rows(request.services.require_clusters()))
 
 
-@call("GET", "/clusters/{id}", VIEW_OPERATION, "Show a cluster", answers=OneClusterDetails)
+@operator_call("GET", "/clusters/{id}", VIEW_OPERATION, "Show a cluster", answers=OneClusterDetails)
 async def show_cluster(request: OperatorRequest[SenderServices, None]) -> Result:
-    return describe_by_id(request.services.require_clusters(), request.word("id"))
+    return describe_cluster_by_id(request.services.require_clusters(), request.path_parameter("id"))
 
 
-@call(
+@operator_call(
     "PATCH",
     "/clusters/{id}",
     OPERATE_SPOOL,
@@ -342,12 +345,12 @@ async def show_cluster(request: OperatorRequest[SenderServices, None]) -> Result
 )
 async def change_cluster(request: OperatorRequest[SenderServices, ClusterChanges]) -> Result:
     clusters = request.services.require_clusters()
-    id = request.word("id")
-    await clusters.table.change(id, request.body.change(), request.actor)
-    return describe_by_id(clusters, id)
+    id = request.path_parameter("id")
+    await clusters.table.change(id, request.body.to_cluster_change(), request.actor)
+    return describe_cluster_by_id(clusters, id)
 
 
-@call(
+@operator_call(
     "DELETE",
     "/clusters/{id}",
     OPERATE_SPOOL,
@@ -357,7 +360,7 @@ async def change_cluster(request: OperatorRequest[SenderServices, ClusterChanges
 )
 async def delete_cluster(request: OperatorRequest[SenderServices, None]) -> Result:
     clusters = request.services.require_clusters()
-    id = request.word("id")
+    id = request.path_parameter("id")
     if request.http.query.get("confirm") != id:
         raise Invalid("confirm must be the cluster's id")
     await clusters.table.delete(id, request.actor)
@@ -416,7 +419,7 @@ CONTAINER_FILES: List[ContainerFile] = List(
 )
 
 
-@call(
+@operator_call(
     "GET",
     "/container-metrics",
     VIEW_OPERATION,
@@ -443,7 +446,7 @@ async def show_container_metrics(request: OperatorRequest[SenderServices, None])
     }
 
 
-@call(
+@operator_call(
     "GET",
     "/container-files",
     VIEW_OPERATION,
@@ -452,10 +455,12 @@ async def show_container_metrics(request: OperatorRequest[SenderServices, None])
     item=ContainerFileItem,
 )
 async def list_container_files(request: OperatorRequest[SenderServices, None]) -> Result:
-    return await request.list(CONTAINER_FILES, StoredRows(request.services.require_container_files().page))
+    return await request.list_page(
+        CONTAINER_FILES, StoredRows(request.services.require_container_files().page)
+    )
 
 
-@call(
+@operator_call(
     "POST",
     "/container-files/{id}/discard",
     OPERATE_SPOOL,
@@ -464,11 +469,11 @@ async def list_container_files(request: OperatorRequest[SenderServices, None]) -
 )
 async def discard_container_file(request: OperatorRequest[SenderServices, Discard]) -> Result:
     files = request.services.require_container_files()
-    id = request.word("id")
+    id = request.path_parameter("id")
     file = await files.find(id)
     if request.body.confirm != file.reference:
         raise Invalid("confirm must be the reference of the file")
     audited_fields = {"kind": file.kind, "reference": file.reference, "cluster": file.cluster}
-    async with request.audited("container_file.discard", id, audited_fields):
+    async with request.audited_change("container_file.discard", id, audited_fields):
         discarded = await files.discard(id)
     return {"container_file": describe_file(discarded)}

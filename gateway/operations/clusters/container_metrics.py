@@ -18,7 +18,7 @@ from aiohttp import web
 from msgspec import Meta
 from yarl import URL
 
-from gateway.clusters.agent_config import hash_config, reported_failure, reported_version
+from gateway.clusters.agent_config import check_reported_failure, hash_config, parse_reported_version
 from gateway.core.errors import BadPayload, Refusal
 from gateway.core.schemas import BOOLEAN, BYTES, OBJECT, TEXT, TEXT_OR_NULL, array_of, closed_object
 from gateway.http import bodies
@@ -109,7 +109,10 @@ async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement])
     """
     Return an upload address for every file. A header contains new addresses for files that are still missing.
     """
-    identity, sender = await _enabled_cluster(request), _container_sender(request, request.body.shipperId)
+    identity, sender = (
+        await _note_cluster_contact(request),
+        _container_sender(request, request.body.shipperId),
+    )
     _whole_number_parameter(request.http, "count", default=0, maximum=2**31)
     lasts_s = _whole_number_parameter(
         request.http, "expiration", default=EXPIRATION_S, maximum=LONGEST_EXPIRATION_S
@@ -128,7 +131,7 @@ async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement])
         for file in await files.missing_files(identity, key=sender.key, limit=MAX_FILES)
         if file.id not in announced_ids
     ]
-    replay = _replay_header(request, missing, expires_at)
+    replay = _missing_files_header(request, missing, expires_at)
     if replay:
         response.headers[REPLAY] = replay
     return response
@@ -150,12 +153,14 @@ async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
 
     The address becomes invalid together with the key that requested it.
     """
-    address = open_address(_address_secret(request), request.word("token"), now=request.receivers.clock.now())
+    address = verify_address_token(
+        _address_secret(request), request.path_parameter("token"), now=request.receivers.clock.now()
+    )
     try:
         expects = () if address.key is None else await request.receivers.access.key_expectations(address.key)
         await _store_upload(request, await _container_files(request).begin_upload(address.file, expects))
     except (NotThere, KeyEnded):
-        raise expired_refusal() from None
+        raise expired_address_refusal() from None
     return {}
 
 
@@ -263,9 +268,9 @@ async def show_config(request: KeyRequest[TopicServices, None]) -> web.Response:
         raise NotThere("this key has not reported such a cluster")
     applied = request.http.query.get("applied")
     if applied is not None:
-        failed = reported_failure(request.http.query.get("failed", ""))
-        await request.services.clusters.report_config(
-            cluster, applied=reported_version(applied), failed=failed
+        failed = check_reported_failure(request.http.query.get("failed", ""))
+        await request.services.clusters.store_config_report(
+            cluster, applied=parse_reported_version(applied), failed=failed
         )
     version = hash_config(cluster.config)
     headers = {"ETag": f'"{version or "none"}"', "Cache-Control": "private, no-cache"}
@@ -307,7 +312,7 @@ async def write_remote(request: KeyRequest[TopicServices, None]) -> Result:
     }
     headers_json = msgspec.json.encode(headers).decode()
     upload = await _container_files(request).begin_remote_write(
-        await _enabled_cluster(request), _container_sender(request, ""), request=headers_json
+        await _note_cluster_contact(request), _container_sender(request, ""), request=headers_json
     )
     await _store_upload(request, upload, least=1)
     return web.Response(status=200, body=b"{}", content_type="application/json")
@@ -335,7 +340,7 @@ async def _receive_body(
     max_bytes = _container_files(request).settings.max_file_bytes
     received = 0
 
-    async def write(piece: bytes) -> None:
+    async def check_size_and_write(piece: bytes) -> None:
         nonlocal received
         received += len(piece)
         if received > max_bytes:
@@ -347,7 +352,7 @@ async def _receive_body(
         if length is not None and length > max_bytes:
             raise FileTooLarge(f"it is larger than {max_bytes} bytes (container.max_file_bytes)")
         await bodies.forward_body(
-            request.http, request.share, write, min_rate=request.receivers.min_upload_rate
+            request.http, request.share, check_size_and_write, min_rate=request.receivers.min_upload_rate
         )
     except FileTooLarge as error:
         raise Refusal(413, "file_too_large", f"The file was rejected: {error}.") from error
@@ -358,7 +363,7 @@ def _container_files(request: KeyRequest[TopicServices, Any]) -> ContainerFiles:
 
 
 def _address_secret(request: KeyRequest[TopicServices, Any]) -> bytes:
-    return derived_secret(request.services.storage.secret)
+    return derive_address_secret(request.services.storage.secret)
 
 
 def _cluster_identity(request: KeyRequest[TopicServices, Any]) -> ClusterIdentity:
@@ -376,10 +381,12 @@ def _cluster_identity(request: KeyRequest[TopicServices, Any]) -> ClusterIdentit
     return ClusterIdentity(account, region, name)
 
 
-async def _enabled_cluster(request: KeyRequest[TopicServices, Any]) -> ClusterIdentity:
+async def _note_cluster_contact(request: KeyRequest[TopicServices, Any]) -> ClusterIdentity:
     """Return the cluster that the query names. Raises Refusal 403 if an operator disabled it."""
     identity = _cluster_identity(request)
-    await request.services.clusters.hear(identity.account, identity.region, identity.name, request.bearer)
+    await request.services.clusters.record_data_from_cluster(
+        identity.account, identity.region, identity.name, request.bearer
+    )
     return identity
 
 
@@ -411,7 +418,7 @@ def _upload_address(request: KeyRequest[TopicServices, Any], file: ContainerFile
 
     Its host is the configured host, or the host that the agent used.
     """
-    token = sign_address(_address_secret(request), file.id, expires_at, key=request.bearer.number)
+    token = signed_address_token(_address_secret(request), file.id, expires_at, key=request.bearer.number)
     base = _container_files(request).settings.upload_url or str(_request_origin(request.http))
     path = request.http.path.rpartition("/")[0]
     return f"{base.rstrip('/')}{path}/files/{token}"
@@ -424,7 +431,7 @@ def _request_origin(http: web.Request) -> URL:
         raise BadPayload("The header Host is not a valid host.") from error
 
 
-def _replay_header(
+def _missing_files_header(
     request: KeyRequest[TopicServices, Any], missing: Sequence[ContainerFile], expires_at: float
 ) -> str:
     """Return the header with as many missing files as fit. The next answer contains the remaining files."""
@@ -457,17 +464,17 @@ class OpenAddress(NamedTuple):
     key: int | None
 
 
-def derived_secret(secret: bytes) -> bytes:
+def derive_address_secret(secret: bytes) -> bytes:
     """Derive the secret that signs upload addresses from the installation's secret."""
     return derive_secret(secret, "addresses of container files")
 
 
-def sign_address(secret: bytes, id: str, expires_at: float, *, key: int | None) -> str:
+def signed_address_token(secret: bytes, id: str, expires_at: float, *, key: int | None) -> str:
     text = f"{id}-{int(expires_at)}" if key is None else f"{id}-{int(expires_at)}-{key}"
     return f"{text}-{_token_signature(secret, text)}"
 
 
-def open_address(secret: bytes, token: str, *, now: float) -> OpenAddress:
+def verify_address_token(secret: bytes, token: str, *, now: float) -> OpenAddress:
     """Check a token and return its content. Raises Refusal 403 if it is forged or expired."""
     match = _TOKEN.fullmatch(token)
     if match is None or not hmac.compare_digest(_token_signature(secret, match[1]), match[4]):
@@ -475,11 +482,11 @@ def open_address(secret: bytes, token: str, *, now: float) -> OpenAddress:
             403, "invalid_address", "Tollhouse did not issue this address. Announce the file first."
         )
     if int(match[2]) < now:
-        raise expired_refusal()
+        raise expired_address_refusal()
     return OpenAddress(match[1].partition("-")[0], None if match[3] is None else int(match[3]))
 
 
-def expired_refusal() -> Refusal:
+def expired_address_refusal() -> Refusal:
     """
     Return the refusal for an expired address. If the agent finds "Request has expired" in it, it announces
     the file again.

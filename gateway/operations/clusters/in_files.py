@@ -46,7 +46,7 @@ class ClusterKind(FileKind):
     new = ClusterInFile
     reads = VIEW_OPERATION
 
-    async def rows(self, registry: Registry) -> Mapping[str, ConfiguredCluster]:
+    async def rows_by_id(self, registry: Registry) -> Mapping[str, ConfiguredCluster]:
         settings = registry.cluster_settings.all()
         return {id: row for id, row in settings.items() if row.display_name or row.labels or row.config}
 
@@ -76,7 +76,7 @@ class ClusterKind(FileKind):
         nothing = _change_from_file(ClusterInFile(name=row.name), row)
         await asking.registry.cluster_settings.change(identity, nothing, actor=asking.actor)
 
-    def remark(self, row: ConfiguredCluster) -> str:
+    def plan_remark(self, row: ConfiguredCluster) -> str:
         return "" if row.enabled else "disabled, and stays disabled"
 
 

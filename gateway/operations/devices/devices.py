@@ -17,7 +17,7 @@ from gateway.http.lists import Filter, List, MemoryRows, Sort, age_filter
 from gateway.http.requests import Result
 from gateway.operations.answers import DeletedItem
 from gateway.operations.holders.operators import SenderServices
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.devices.device import Device, Unenrolled
 from spool.errors import Invalid, NotThere
@@ -62,7 +62,7 @@ def describe_device(row: Shown) -> dict[str, object]:
     )
 
 
-def show_assistant(state: AssistantState) -> dict[str, object]:
+def describe_assistant(state: AssistantState) -> dict[str, object]:
     return {
         "name": state.name,
         "state": state.state,
@@ -95,7 +95,7 @@ def describe_device_details(row: Shown) -> dict[str, object]:
         "spool": heartbeat.get("spool"),
         "sources": heartbeat.get("sources") or {},
         **{name: heartbeat.get(name) for name in FACTS if name != "assistants"},
-        "assistants": [show_assistant(each) for each in row.state.assistants.each],
+        "assistants": [describe_assistant(each) for each in row.state.assistants.each],
         "state_changes": [{"at": utc_iso(at), "state": word} for at, word in parse_state_changes(device)],
         "upstream": {
             "id": device.upstream_id,
@@ -105,7 +105,7 @@ def describe_device_details(row: Shown) -> dict[str, object]:
     }
 
 
-def describe_name(name: Unenrolled) -> dict[str, object]:
+def describe_unenrolled(name: Unenrolled) -> dict[str, object]:
     return {
         "name": name.name,
         "key": name.key,
@@ -149,7 +149,7 @@ DEVICES: List[Shown] = List(
 
 UNENROLLED: List[Unenrolled] = List(
     root="unenrolled",
-    show=describe_name,
+    show=describe_unenrolled,
     identity=Sort(value=lambda name: name.name),
     sorts={
         "name": Sort(value=lambda name: name.name),
@@ -278,13 +278,13 @@ class OneDevice(msgspec.Struct, kw_only=True):
     device: Annotated[DeviceDetails, words("The device, with the fields below.")]
 
 
-@call("GET", "/devices", VIEW_OPERATION, "List devices", lists=DEVICES, item=DeviceItem)
+@operator_call("GET", "/devices", VIEW_OPERATION, "List devices", lists=DEVICES, item=DeviceItem)
 async def list_devices(request: OperatorRequest[SenderServices, None]) -> Result:
     request.services.require_devices()
-    return await request.list(DEVICES, request.services.listed_devices)
+    return await request.list_page(DEVICES, request.services.listed_devices)
 
 
-@call(
+@operator_call(
     "GET",
     "/unenrolled",
     VIEW_OPERATION,
@@ -293,25 +293,29 @@ async def list_devices(request: OperatorRequest[SenderServices, None]) -> Result
     item=UnenrolledItem,
 )
 async def list_unenrolled(request: OperatorRequest[SenderServices, None]) -> Result:
-    return await request.list(UNENROLLED, MemoryRows(_require_lifecycle(request).table.unenrolled_names()))
+    return await request.list_page(
+        UNENROLLED, MemoryRows(_require_lifecycle(request).table.unenrolled_names())
+    )
 
 
-@call("GET", "/devices/{id}", VIEW_OPERATION, "Show a device", answers=OneDevice)
+@operator_call("GET", "/devices/{id}", VIEW_OPERATION, "Show a device", answers=OneDevice)
 async def show_device(request: OperatorRequest[SenderServices, None]) -> Result:
     lifecycle = _require_lifecycle(request)
-    device = lifecycle.table.find(request.word("id"))
+    device = lifecycle.table.find(request.path_parameter("id"))
     if device is None:
-        raise NotThere(f"there is no device {request.word('id')!r}")
+        raise NotThere(f"there is no device {request.path_parameter('id')!r}")
     return _device_answer(lifecycle, device)
 
 
-@call("POST", "/devices", OPERATE_SPOOL, "Enrol a device before it reports", status=201, answers=OneDevice)
+@operator_call(
+    "POST", "/devices", OPERATE_SPOOL, "Enrol a device before it reports", status=201, answers=OneDevice
+)
 async def admit_device(request: OperatorRequest[SenderServices, Admission]) -> Result:
     lifecycle = _require_lifecycle(request)
     return _device_answer(lifecycle, await lifecycle.admit_device(request.body.id, request.actor))
 
 
-@call(
+@operator_call(
     "DELETE",
     "/devices/{id}",
     OPERATE_SPOOL,
@@ -320,14 +324,16 @@ async def admit_device(request: OperatorRequest[SenderServices, Admission]) -> R
     answers=DeletedItem,
 )
 async def delete_device(request: OperatorRequest[SenderServices, None]) -> Result:
-    id = request.word("id")
+    id = request.path_parameter("id")
     if request.http.query.get("confirm") != id:
         raise Invalid("confirm must be the device's id")
     await _require_lifecycle(request).delete_device(id, request.actor)
     return {"deleted": id}
 
 
-@call("POST", "/devices/{id}/approve", OPERATE_SPOOL, "Enrol a pending or revoked device", answers=OneDevice)
+@operator_call(
+    "POST", "/devices/{id}/approve", OPERATE_SPOOL, "Enrol a pending or revoked device", answers=OneDevice
+)
 async def approve_device(request: OperatorRequest[SenderServices, Approval]) -> Result:
     """With `key`, the key of this name reports for an OpAMP agent from now on, and no other key does."""
     lifecycle, key = _require_lifecycle(request), request.body.key
@@ -335,30 +341,36 @@ async def approve_device(request: OperatorRequest[SenderServices, Approval]) -> 
     if key and key not in names:
         raise NotThere(f"there is no key {key!r}")
     return _device_answer(
-        lifecycle, await lifecycle.approve_device(request.word("id"), request.actor, key=key)
+        lifecycle, await lifecycle.approve_device(request.path_parameter("id"), request.actor, key=key)
     )
 
 
-@call(
+@operator_call(
     "POST", "/devices/{id}/revoke", OPERATE_SPOOL, "Revoke a device, so that it is refused", answers=OneDevice
 )
 async def revoke_device(request: OperatorRequest[SenderServices, None]) -> Result:
     lifecycle = _require_lifecycle(request)
-    return _device_answer(lifecycle, await lifecycle.revoke_device(request.word("id"), request.actor))
+    return _device_answer(
+        lifecycle, await lifecycle.revoke_device(request.path_parameter("id"), request.actor)
+    )
 
 
-@call("POST", "/devices/{id}/reset", OPERATE_SPOOL, "Clear a device's fingerprint and key", answers=OneDevice)
+@operator_call(
+    "POST", "/devices/{id}/reset", OPERATE_SPOOL, "Clear a device's fingerprint and key", answers=OneDevice
+)
 async def reset_device(request: OperatorRequest[SenderServices, None]) -> Result:
     lifecycle = _require_lifecycle(request)
-    return _device_answer(lifecycle, await lifecycle.reset_device(request.word("id"), request.actor))
+    return _device_answer(
+        lifecycle, await lifecycle.reset_device(request.path_parameter("id"), request.actor)
+    )
 
 
-@call("PATCH", "/devices/{id}", OPERATE_SPOOL, "Label a device", answers=OneDevice)
+@operator_call("PATCH", "/devices/{id}", OPERATE_SPOOL, "Label a device", answers=OneDevice)
 async def label_device(request: OperatorRequest[SenderServices, Labels]) -> Result:
     lifecycle = _require_lifecycle(request)
     body = request.body
     return _device_answer(
-        lifecycle, await lifecycle.change_labels(request.word("id"), body.labels, request.actor)
+        lifecycle, await lifecycle.change_labels(request.path_parameter("id"), body.labels, request.actor)
     )
 
 

@@ -23,12 +23,12 @@ from gateway.devices.fleet.coverage import (
 from gateway.devices.fleet.inventory_lists import MAX_LIST, SOURCES, read_inventory_list
 from gateway.devices.fleet.repairs import repair_of_cause
 from gateway.devices.machine_state import FAILING, LINKS, WORDS
-from gateway.http.lists import YES_NO, Filter, List, MemoryRows, Sort, age_filter, yes_no
+from gateway.http.lists import YES_NO, Filter, List, MemoryRows, Sort, age_filter, yes_no_filter
 from gateway.http.requests import Result
-from gateway.operations.devices.devices import show_assistant
+from gateway.operations.devices.devices import describe_assistant
 from gateway.operations.holders.operators import SenderServices
-from gateway.operations.requests.address import call
-from gateway.operations.requests.requests import OperatorRequest, read_bounded
+from gateway.operations.requests.address import operator_call
+from gateway.operations.requests.requests import OperatorRequest, read_bounded_body
 from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
@@ -65,7 +65,7 @@ def describe_fleet_row(row: FleetRow) -> dict[str, object]:
         last_seen=utc_iso(row.last_seen),
         last_call=utc_iso(row.last_call),
         inventory_last_seen=None if machine is None else utc_iso(machine.last_seen),
-        assistants=[show_assistant(state) for state in row.assistants],
+        assistants=[describe_assistant(state) for state in row.assistants],
     )
 
 
@@ -98,15 +98,15 @@ MACHINES: List[FleetRow] = List(
     filters={
         "state": Filter(values=lambda row: (row.state,), valid_values=STATES),
         "link": Filter(values=lambda row: (row.link,) if row.link else (), valid_values=LINKS),
-        "covered": yes_no(lambda row: row.covered),
-        "away": yes_no(lambda row: row.is_away),
+        "covered": yes_no_filter(lambda row: row.covered),
+        "away": yes_no_filter(lambda row: row.is_away),
         "cause": Filter(values=_cause_filter_values, is_open=True),
         "assistant": Filter(values=lambda row: [each.name for each in row.assistants], is_open=True),
         "team": Filter(values=lambda row: (row.team,)),
         "system": Filter(values=lambda row: (row.system,)),
         "user": Filter(values=lambda row: (row.user,), is_open=True, names_people=True),
         "id": Filter(values=lambda row: (row.id,), is_open=True),
-        "expected": yes_no(lambda row: row.is_expected),
+        "expected": yes_no_filter(lambda row: row.is_expected),
         "no_report_for": age_filter(lambda row: 0.0 if row.device is None else row.device.last_contact_at),
         "no_call_for": age_filter(lambda row: row.last_call or 0.0),
     },
@@ -125,8 +125,8 @@ def describe_coverage(coverage: FleetCoverage, inventory: Inventory | None) -> d
         "states": dict(coverage.states),
         "causes": [_describe_cause(count) for count in coverage.causes],
         "assistants": {name: dict(counts) for name, counts in coverage.assistants.items()},
-        "teams": [_describe_part("team", part) for part in coverage.teams],
-        "systems": [_describe_part("system", part) for part in coverage.systems],
+        "teams": [_describe_coverage_part("team", part) for part in coverage.teams],
+        "systems": [_describe_coverage_part("system", part) for part in coverage.systems],
         "inventory": describe_inventory(inventory),
     }
 
@@ -148,7 +148,7 @@ def _describe_cause(count: CauseCount) -> dict[str, object]:
     }
 
 
-def _describe_part(name: str, part: Part) -> dict[str, object]:
+def _describe_coverage_part(name: str, part: Part) -> dict[str, object]:
     return {
         name: part.name,
         "machines": part.machines,
@@ -385,7 +385,7 @@ class ReplaceInventoryAnswer(msgspec.Struct, kw_only=True):
     admitted: Annotated[int, words("The number of serial numbers that became devices."), example(0)]
 
 
-@call(
+@operator_call(
     "GET",
     "/fleet/coverage",
     VIEW_OPERATION,
@@ -397,11 +397,13 @@ async def show_coverage(request: OperatorRequest[SenderServices, None]) -> Resul
     rows = await fleet.machine_rows()
     return {
         **describe_coverage(fleet.measure_coverage(rows), fleet.inventory),
-        "people": await asyncio.to_thread(_people_fields, request, rows),
+        "people": await asyncio.to_thread(_seat_coverage_fields, request, rows),
     }
 
 
-def _people_fields(request: OperatorRequest[SenderServices, Any], rows: list[FleetRow]) -> dict[str, object]:
+def _seat_coverage_fields(
+    request: OperatorRequest[SenderServices, Any], rows: list[FleetRow]
+) -> dict[str, object]:
     people = request.shared.people
     today = datetime.fromtimestamp(request.now(), UTC).date().isoformat()
     seats = {
@@ -418,7 +420,7 @@ def _people_fields(request: OperatorRequest[SenderServices, Any], rows: list[Fle
     }
 
 
-@call(
+@operator_call(
     "GET",
     "/fleet/devices",
     VIEW_OPERATION,
@@ -428,10 +430,10 @@ def _people_fields(request: OperatorRequest[SenderServices, Any], rows: list[Fle
 )
 async def list_machines(request: OperatorRequest[SenderServices, None]) -> Result:
     fleet = request.services.require_fleet()
-    return await request.list(MACHINES, MemoryRows(await fleet.machine_rows()))
+    return await request.list_page(MACHINES, MemoryRows(await fleet.machine_rows()))
 
 
-@call(
+@operator_call(
     "GET",
     "/fleet/inventory",
     VIEW_OPERATION,
@@ -442,7 +444,7 @@ async def show_inventory(request: OperatorRequest[SenderServices, None]) -> Resu
     return {"inventory": describe_inventory(request.services.require_fleet().inventory)}
 
 
-@call(
+@operator_call(
     "PUT",
     "/fleet/inventory",
     OPERATE_SPOOL,
@@ -485,7 +487,7 @@ async def _read_csv(request: OperatorRequest[SenderServices, None]) -> bytes:
     """Read the body. Raises Refusal 415 or 413. The request's rights are checked again."""
     if request.http.content_type != CSV:
         raise Refusal(415, "unsupported_media_type", f"send the list as {CSV}")
-    content = await read_bounded(request.http, most=MAX_LIST)
+    content = await read_bounded_body(request.http, most=MAX_LIST)
     if request.check_again is not None:
         await request.check_again()
     return content

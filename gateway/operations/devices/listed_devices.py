@@ -51,11 +51,11 @@ class ListedDevices:
 
     async def page(self, listed: List[Shown], wanted: PageQuery) -> ListPage[Shown]:
         async with self._turn:
-            if self._clock.now() < self._latest or self._basis != self._new_basis():
+            if self._clock.now() < self._latest or self._basis != self._current_basis():
                 await self._build_rows()
         now = self._clock.now()
         while self._is_due(now):
-            self._derive_first(now)
+            self._derive_due_row(now)
         return await self._rows.page(listed, wanted)
 
     async def _build_rows(self) -> None:
@@ -63,7 +63,7 @@ class ListedDevices:
         # request builds the rows again.
         self._latest = inf
         self._rows = OrderedRows(DEVICES, "state")
-        self._basis = self._new_basis()
+        self._basis = self._current_basis()
         self._due, self._heap = {}, []
         if self._update_row not in self._table.watchers:
             self._table.watchers.append(self._update_row)
@@ -72,7 +72,7 @@ class ListedDevices:
             await pause_when_due()
         self._latest = self._clock.now()
 
-    def _new_basis(self) -> tuple[float, ExpectedMachines]:
+    def _current_basis(self) -> tuple[float, ExpectedMachines]:
         return self._lifecycle.interval_s, self._lifecycle.expected()
 
     def _update_row(self, id: str) -> None:
@@ -80,12 +80,12 @@ class ListedDevices:
         self._derive_row(id, now)
         for _ in range(DUE_PER_CHANGE):
             if self._is_due(now):
-                self._derive_first(now)
+                self._derive_due_row(now)
 
     def _is_due(self, now: float) -> bool:
         return bool(self._heap) and self._heap[0][0] < now
 
-    def _derive_first(self, now: float) -> None:
+    def _derive_due_row(self, now: float) -> None:
         time, id = heappop(self._heap)
         if self._due.get(id) == time:  # ignore this entry of the heap if an earlier time has replaced it
             del self._due[id]
@@ -117,12 +117,12 @@ class OrderedRows(Generic[Row]):
     """
 
     def __init__(self, listed: List[Row], group: str) -> None:
-        self._identity = _require_reader(listed.identity.value)
-        self._values = {name: _require_reader(sort.value) for name, sort in listed.sorts.items()}
+        self._identity = _require_function(listed.identity.value)
+        self._values = {name: _require_function(sort.value) for name, sort in listed.sorts.items()}
         self._group = group
-        self._groups_of = _require_reader(listed.filters[group].values)
+        self._groups_of = _require_function(listed.filters[group].values)
         self._value_readers = {
-            name: _require_reader(by.values) for name, by in listed.filters.items() if by.lists_values
+            name: _require_function(by.values) for name, by in listed.filters.items() if by.has_listed_values
         }
         self._rows: dict[SortValue, Row] = {}
         self._orders: dict[str, dict[str, Ids]] = {}  # sort key -> group -> device ids in order
@@ -136,7 +136,7 @@ class OrderedRows(Generic[Row]):
         self._replace_row(identity, None)
 
     async def page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]:
-        order = self._order_by(wanted.sort_key)
+        order = self._sorted_ids_by_group(wanted.sort_key)
         names = wanted.filters.get(self._group, tuple(order))
         groups = [order[name] for name in names if name in order]
         filter_values = {name: limited_choices(counts) for name, counts in self._counts.items()}
@@ -194,7 +194,7 @@ class OrderedRows(Generic[Row]):
                 if not counts[value]:
                     del counts[value]
 
-    def _order_by(self, sort_key: str) -> Mapping[str, Ids]:
+    def _sorted_ids_by_group(self, sort_key: str) -> Mapping[str, Ids]:
         if sort_key not in self._orders:
             order = self._orders[sort_key] = defaultdict(list)
             for identity in sorted(self._rows, key=partial(self._sort_key_of_row, sort_key)):
@@ -212,7 +212,7 @@ class OrderedRows(Generic[Row]):
         return group
 
 
-def _require_reader(value: Callable[[Row], T] | None) -> Callable[[Row], T]:
+def _require_function(value: Callable[[Row], T] | None) -> Callable[[Row], T]:
     if value is None:
         raise TypeError("rows in memory need a value for each sort key and filter")
     return value

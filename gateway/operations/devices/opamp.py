@@ -12,7 +12,7 @@ from uuid import UUID
 
 from aiohttp import web
 
-from gateway.core.errors import BadPayload, Refusal, nothing_here
+from gateway.core.errors import BadPayload, Refusal, not_found_refusal
 from gateway.core.schemas import BYTES
 from gateway.devices.opamp.instances import InstanceSender, OpampInstances, error_answer, require_not_revoked
 from gateway.devices.opamp.messages import decode_agent_message
@@ -28,7 +28,7 @@ from gateway.http.address import (
 from gateway.http.admission import find_credential
 from gateway.http.answers import PROTOBUF
 from gateway.http.error_table import refusal_for_error
-from gateway.http.listening.listener import address_party, begin_work
+from gateway.http.listening.listener import address_party, wait_for_turn
 from gateway.http.listening.websocket import GOING_AWAY, POLICY, SwitchingProtocols, WebSocket, handshake_key
 from gateway.http.requests import Result
 from gateway.operations.holders.receivers import ReceiverServices, TopicServices
@@ -49,9 +49,9 @@ _SETTING = "devices.max_opamp_connections"
 _log = logging.getLogger(__name__)
 
 
-def _check_enabled(_: web.Request, services: Services) -> None:
+def _check_opamp_enabled(_: web.Request, services: Services) -> None:
     if not services.topics.devices.settings.opamp:
-        raise nothing_here()
+        raise not_found_refusal()
 
 
 async def _admit_token(request: web.Request, services: Services) -> Bearer | None:
@@ -76,7 +76,7 @@ def _check_protobuf(request: web.Request) -> None:
     summary="Report the state of an OpAMP agent, such as a collector",
     endpoint=_ENDPOINT,
     scope=HEARTBEAT,
-    guard=_check_enabled,
+    guard=_check_opamp_enabled,
     people=_admit_token,
     check=_check_protobuf,
     takes={PROTOBUF: BYTES},
@@ -88,7 +88,7 @@ def _check_protobuf(request: web.Request) -> None:
 )
 async def report_to_opamp(request: KeyRequest[TopicServices, bytes]) -> Result:
     message = decode_agent_message(request.body)
-    uid = _named_uid(request.http)
+    uid = _stated_instance_uid(request.http)
     if uid is not None and uid != message.instance_uid:
         raise BadPayload(f"{INSTANCE_UID} differs from instance_uid.")
     sender = InstanceSender(
@@ -105,7 +105,7 @@ async def report_to_opamp(request: KeyRequest[TopicServices, bytes]) -> Result:
     summary="Open a WebSocket on which OpAMP agents report their state",
     endpoint=_ENDPOINT,
     scope=HEARTBEAT,
-    guard=_check_enabled,
+    guard=_check_opamp_enabled,
     people=_admit_token,
     gives={101: {}},
     refusals=(400, 401, 403, 404, 410, 429, 500, 503),
@@ -113,13 +113,13 @@ async def report_to_opamp(request: KeyRequest[TopicServices, bytes]) -> Result:
 async def open_opamp(request: KeyRequest[TopicServices, None]) -> Result:
     key = handshake_key(request.http)
     instances = request.services.opamp()
-    uid = _named_uid(request.http)
+    uid = _stated_instance_uid(request.http)
     if uid is not None:
         require_not_revoked(instances, uid)
     owner = request.bearer.name
     settings = instances.devices.settings
     websockets = request.receivers.websockets
-    websockets.check_room(owner, settings.max_opamp_connections, _SETTING)
+    websockets.check_has_room(owner, settings.max_opamp_connections, _SETTING)
     socket = WebSocket(
         websockets,
         OpampConversation(request, instances),
@@ -131,7 +131,7 @@ async def open_opamp(request: KeyRequest[TopicServices, None]) -> Result:
     return SwitchingProtocols(key, socket)
 
 
-def _named_uid(request: web.Request) -> bytes | None:
+def _stated_instance_uid(request: web.Request) -> bytes | None:
     text = request.headers.get(INSTANCE_UID)
     if text is None:
         return None
@@ -159,7 +159,7 @@ class OpampConversation:
         self._credential = find_credential(_ROW, request.http, request.receivers)
         self._bearer: Bearer = request.bearer
         self._scope = HEARTBEAT if request.bearer.token is None else ENROLL
-        self._known = request.receivers.access.known(self._credential)
+        self._known = request.receivers.access.known_key(self._credential)
         self._row: Device | None = None  # row of the device's key, as it was when the key was checked
         self._address = request.http.remote or ""
         self._url = _client_url(request.http, "ws")
@@ -169,7 +169,7 @@ class OpampConversation:
         self._version = -1  # version of the device table when the instances were last compared with it
         self._look_at = 0.0  # time at which the instances are checked even if the table did not change
 
-    async def take(self, message: bytes) -> bytes:
+    async def answer(self, message: bytes) -> bytes:
         receivers = self._receivers
         with receivers.turns.new_request(address_party(self._address)) as work:
             answer: bytes = await work.run_and_charge(self._answer_message(message))
@@ -179,11 +179,11 @@ class OpampConversation:
         receivers = self._receivers
         uid, status = b"", 200
         try:
-            with receivers.in_hand, receivers.inflight.share(self._bearer.name) as share:
+            with receivers.in_hand, receivers.inflight.new_share(self._bearer.name) as share:
                 bearer = receivers.access.admit(self._credential, self._scope, address=self._address)
-                await begin_work(bearer.party)
-                receivers.access.charge(bearer, requests=1, bytes=len(message))
-                share.take(len(message))
+                await wait_for_turn(bearer.party)
+                receivers.access.charge_request(bearer, requests=1, bytes=len(message))
+                share.take_bytes(len(message))
                 decoded = decode_agent_message(_strip_header(message))
                 uid = decoded.instance_uid
                 self._add_instance(uid)
@@ -206,11 +206,11 @@ class OpampConversation:
             ):
                 self._remove_instance(uid)
             answer = error_answer(uid, refusal)
-        receivers.metrics.requests(_ENDPOINT, status)
+        receivers.metrics.count_request(_ENDPOINT, status)
         encoded: bytes = answer.SerializeToString()
         return b"\0" + encoded
 
-    def check(self) -> int | None:
+    def find_close_code(self) -> int | None:
         if self._code is not None:
             return self._code
         if not self._instances.devices.settings.opamp:
@@ -230,7 +230,7 @@ class OpampConversation:
                 self._instances.note_open_connection(uid, self._bearer)
         return None if self._uids else POLICY
 
-    def ended(self) -> None:
+    def on_closed(self) -> None:
         for uid in self._uids:
             self._remove_instance(uid)
 
@@ -254,17 +254,17 @@ class OpampConversation:
             if row is self._row:
                 return True
             self._row = row
-        elif self._known is not None and access.is_open(self._known):
+        elif self._known is not None and access.is_still_valid(self._known):
             return True
         try:
             self._bearer = access.admit(self._credential, self._scope, address=self._address)
         except Refusal as refusal:
             return refusal.status == 503
-        self._known = access.known(self._credential)
+        self._known = access.known_key(self._credential)
         return True
 
     def _log_refusal(self, refusal: Refusal) -> None:
-        self._receivers.metrics.refused(refusal.type)
+        self._receivers.metrics.count_refusal(refusal.type)
         extra = {"action": "request_refused", "endpoint": _ENDPOINT, "status": refusal.status}
         _log.log(
             logging.ERROR if refusal.status == 500 else logging.WARNING,

@@ -115,9 +115,9 @@ def _report_address(path: str, scope: str, endpoint: str, summary: str, gives: S
 )
 async def enroll_device(request: KeyRequest[TopicServices, Report]) -> Result:
     lifecycle = request.services.devices
-    facts = _report_facts(request.body, request.bearer)
+    facts = _to_device_report(request.body, request.bearer)
     device, key = await lifecycle.enrol_or_update(facts, request.bearer, request.http.remote or "")
-    await request.services.clusters.follow(device, request.bearer)
+    await request.services.clusters.store_device_cluster(device, request.bearer)
     answer = _device_answer(device, lifecycle)
     return answer if key is None else {**answer, "key": key}
 
@@ -131,9 +131,9 @@ async def enroll_device(request: KeyRequest[TopicServices, Report]) -> Result:
 )
 async def heartbeat_device(request: KeyRequest[TopicServices, Report]) -> Result:
     lifecycle = request.services.devices
-    facts = _report_facts(request.body, request.bearer)
+    facts = _to_device_report(request.body, request.bearer)
     device, word = await lifecycle.store_heartbeat_with_word(facts, request.bearer, request.http.remote or "")
-    await request.services.clusters.follow(device, request.bearer)
+    await request.services.clusters.store_device_cluster(device, request.bearer)
     # only the device's own key may read verdicts; another Tollhouse that forwards its heartbeat has no right
     # to them
     is_own = request.bearer.device == device.id
@@ -164,7 +164,7 @@ def _device_id(body: NamedDevice, bearer: Bearer) -> str:
     return id
 
 
-def _report_facts(report: Report, bearer: Bearer) -> DeviceReport:
+def _to_device_report(report: Report, bearer: Bearer) -> DeviceReport:
     try:
         labels = check_labels(report.labels)
     except Invalid as error:

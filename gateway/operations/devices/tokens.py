@@ -15,7 +15,7 @@ from gateway.money.costs.times import parse_moment
 from gateway.operations.files.declared import InFiles
 from gateway.operations.files.kinds import Asking, Fields, FileKind
 from gateway.operations.holders.operators import SenderServices
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.admission import missing_right_refusal
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid, NotAllowed
@@ -133,13 +133,13 @@ class RevokeTokensAnswer(msgspec.Struct, kw_only=True):
     revoked: Annotated[RevokedTokens, words("What was revoked.")]
 
 
-@call("GET", "/fleet/tokens", VIEW_OPERATION, "List enrolment tokens", lists=TOKENS, item=TokenItem)
+@operator_call("GET", "/fleet/tokens", VIEW_OPERATION, "List enrolment tokens", lists=TOKENS, item=TokenItem)
 async def list_tokens(request: OperatorRequest[SenderServices, None]) -> Result:
     rows = [_with_use_count(request, token) for token in _token_table(request).all()]
-    return await request.list(TOKENS, MemoryRows(rows))
+    return await request.list_page(TOKENS, MemoryRows(rows))
 
 
-@call(
+@operator_call(
     "POST",
     "/fleet/tokens",
     API_KEY_MANAGEMENT,
@@ -170,7 +170,7 @@ async def create_tokens(request: OperatorRequest[SenderServices, NewToken]) -> R
     }
 
 
-@call(
+@operator_call(
     "POST",
     "/fleet/tokens/{id}/revoke",
     API_KEY_MANAGEMENT,
@@ -181,7 +181,7 @@ async def revoke_tokens(request: OperatorRequest[SenderServices, Revocation]) ->
     if request.body.devices and OPERATE_SPOOL not in request.rights.permission_sets:
         raise missing_right_refusal(OPERATE_SPOOL, "revoking devices")
     tokens, devices = await _require_lifecycle(request).revoke_token(
-        request.word("id"), request.actor, devices=request.body.devices
+        request.path_parameter("id"), request.actor, devices=request.body.devices
     )
     return {"revoked": {"tokens": tokens, "devices": devices}}
 
@@ -223,7 +223,7 @@ class TokenKind(FileKind):
     reads = VIEW_OPERATION
     has_secret = makes_secrets = True
 
-    async def rows(self, registry: Registry) -> Mapping[str, EnrolmentToken]:
+    async def rows_by_id(self, registry: Registry) -> Mapping[str, EnrolmentToken]:
         table, owners = registry.enrolment_tokens, registry.file_owners.all()
         live = {token.id for token in table.live_tokens()}
         stated = [
@@ -234,8 +234,8 @@ class TokenKind(FileKind):
     async def find(self, registry: Registry, id: str) -> EnrolmentToken:
         return registry.enrolment_tokens.get(id)
 
-    async def written(self, registry: Registry, row: EnrolmentToken) -> Fields:
-        return {**await super().written(registry, row), "expires_at": utc_iso(row.expires_at)}
+    async def file_fields(self, registry: Registry, row: EnrolmentToken) -> Fields:
+        return {**await super().file_fields(registry, row), "expires_at": utc_iso(row.expires_at)}
 
     async def create(self, asking: Asking, given: TokenInFile, secret: str | None) -> str:
         table = asking.registry.enrolment_tokens
@@ -253,7 +253,7 @@ class TokenKind(FileKind):
     async def delete(self, asking: Asking, row: EnrolmentToken) -> None:
         await asking.registry.enrolment_tokens.revoke(row.id, actor=asking.actor)
 
-    def remark(self, row: EnrolmentToken) -> str:
+    def plan_remark(self, row: EnrolmentToken) -> str:
         return "revoked, and stays revoked" if row.revoked_at is not None else ""
 
     def new_secret(self) -> str:

@@ -14,7 +14,7 @@ from gateway.devices.agent.hook import AMOUNT, MOST_SESSION, PATH
 from gateway.devices.agent.session_meter import sum_session_cost
 from gateway.http.address import WRITE, Address
 from gateway.http.answers import JSON
-from gateway.http.requests import Result, check_json
+from gateway.http.requests import Result, check_json_content_type
 from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest
 from spool.errors import NotKept
@@ -33,7 +33,7 @@ class SessionQuestion(msgspec.Struct, kw_only=True):
     summary="Answer whether a session of this machine may go on",
     endpoint="agent/verdict",
     scope=INGEST,
-    check=check_json,
+    check=check_json_content_type,
     gives={200: {JSON: closed_object({"refuse": TEXT})}},
     refusals=WRITE,
 )
@@ -41,11 +41,11 @@ async def give_verdict(request: KeyRequest[TopicServices, SessionQuestion]) -> R
     """Return in `refuse` why the session may not go on, or "". The answer states nothing about other sessions."""
     refuse = request.services.devices.budget_refusal()
     if not refuse and request.body.session_limit:
-        refuse = await _over_limit(request)
+        refuse = await _limit_refusal_text(request)
     return {"refuse": refuse}
 
 
-async def _over_limit(request: KeyRequest[TopicServices, SessionQuestion]) -> str:
+async def _limit_refusal_text(request: KeyRequest[TopicServices, SessionQuestion]) -> str:
     session, limit = request.body.session_id, request.body.session_limit
     storage = request.services.storage
     try:

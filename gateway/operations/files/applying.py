@@ -96,7 +96,7 @@ async def apply_file_set(
     in_force = set(_dimensions_in_force(registry))
     known = [name for name in services.money.ledger.dimensions() if name not in in_force]
 
-    async def work(draft: Registry) -> ApplyOutcome:
+    async def apply_to_draft(draft: Registry) -> ApplyOutcome:
         for name in ("channels", "report_channels", "mail_channels", "webhook_channels"):
             setattr(draft.notices, name, getattr(registry.notices, name))
         applying = _Applying(_draft_asker(services, draft, actor, known), files, how)
@@ -109,22 +109,22 @@ async def apply_file_set(
             )
         return outcome
 
-    return await registry.run_on_draft(work, lambda outcome: outcome.is_valid and not how.dry_run)
+    return await registry.run_on_draft(apply_to_draft, lambda outcome: outcome.is_valid and not how.dry_run)
 
 
 def _draft_asker(services: OperatorServices, draft: Registry, actor: Actor, known: Collection[str]) -> Asking:
     money, shared = copy(services.money), copy(services.installation)
     money.registry = shared.registry = draft
-    money.billing_connections = money.billing_connections.of(draft)
+    money.billing_connections = money.billing_connections.with_registry(draft)
 
-    async def dimensions() -> Collection[str]:
+    async def known_dimensions() -> Collection[str]:
         return [*known, *_dimensions_in_force(draft)]
 
-    return Asker(services=money, shared=shared, actor=actor, query=MultiDict(), known=dimensions)
+    return Asker(services=money, shared=shared, actor=actor, query=MultiDict(), known=known_dimensions)
 
 
 def _dimensions_in_force(registry: Registry) -> list[str]:
-    versions = registry.table(AllocationTable).in_force().values()
+    versions = registry.table(AllocationTable).versions_in_force().values()
     return [id for version in versions for id in version.dimensions]
 
 
@@ -138,7 +138,7 @@ class _Applying:
         self._ids: dict[str, dict[Key, str]] = {}  # file -> key -> id of an object
         self._stated: dict[str, dict[Key, Stated]] = {name: {} for name in file_kinds()}
         for one in files.objects:
-            self._stated[one.kind.files.name][one.kind.matched(one.key)] = one
+            self._stated[one.kind.files.name][one.kind.comparable_key(one.key)] = one
 
     async def run(self) -> ApplyOutcome:
         """
@@ -148,11 +148,11 @@ class _Applying:
         named = [each for each in await self._objects_without_file() if await self._delete_object(*each)]
         deleted, self._outcome.differences = self._outcome.differences, []
         for name, kind in file_kinds().items():
-            await self._apply_all(name, kind)
+            await self._apply_kind(name, kind)
         self._outcome.differences += deleted
         for each in named:
             self._outcome.problems.extend(await self._delete_object(*each))
-        await self._check_all()
+        await self._check_all_kinds()
         return self._outcome
 
     async def _objects_without_file(self) -> Sequence[tuple[FileKind, str, FileOwner]]:
@@ -160,23 +160,23 @@ class _Applying:
         owners = self._draft.file_owners.all()
         found = []
         for name, kind in reversed(tuple(file_kinds().items())):
-            for id, row in (await kind.rows(self._draft)).items():
+            for id, row in (await kind.rows_by_id(self._draft)).items():
                 owner = owners.get(owner_id(kind.action, id))
                 if owner is None or owner.set != self._files.name:
                     continue
-                key = kind.matched(kind.key_of(await kind.written(self._draft, row)))
+                key = kind.comparable_key(kind.key_of(await kind.file_fields(self._draft, row)))
                 if key not in self._stated[name]:
                     found.append((kind, id, owner))
         return found
 
-    async def _apply_all(self, name: str, kind: FileKind) -> None:
+    async def _apply_kind(self, name: str, kind: FileKind) -> None:
         """
         Give all objects of a kind the fields of their files. A refused object is tried again after the others,
         because one of them may have what it needs.
         """
-        rows = await kind.rows(self._draft)
-        written = {id: await kind.written(self._draft, row) for id, row in rows.items()}
-        self._ids[name] = {kind.matched(kind.key_of(fields)): id for id, fields in written.items()}
+        rows = await kind.rows_by_id(self._draft)
+        written = {id: await kind.file_fields(self._draft, row) for id, row in rows.items()}
+        self._ids[name] = {kind.comparable_key(kind.key_of(fields)): id for id, fields in written.items()}
         waiting, tried = self._stated[name], 0
         problems: list[Problem] = []
         while len(waiting) != tried:
@@ -189,10 +189,10 @@ class _Applying:
             waiting = refused
         self._outcome.problems.extend(problems)
 
-    async def _check_all(self) -> None:
+    async def _check_all_kinds(self) -> None:
         for name, kind in file_kinds().items():
             try:
-                await kind.check_all(self._asking)
+                await kind.check_objects_together(self._asking)
             except InvalidDefinition as error:
                 where = next(iter(self._stated[name].values()), None)
                 file = f"{name}.yaml" if where is None else where.file
@@ -201,14 +201,14 @@ class _Applying:
 
     async def _apply_object(self, one: Stated, id: str | None, were: Fields) -> Sequence[Problem]:
         unknown = list(self._unknown_name_problems(one))
-        if unknown or self._follows_a_fault(one):
+        if unknown or self._needs_refused_object(one):
             return unknown
         try:
             await (self._create_object(one) if id is None else self._change_object(one, id, were))
         except InvalidDefinition as error:
-            return [one.problem(fault.error, tuple(fault.path)) for fault in error.faults]
+            return [one.problem_at(fault.error, tuple(fault.path)) for fault in error.faults]
         except _REFUSED as error:
-            return [one.problem(str(error), _field_in_message(one, str(error)))]
+            return [one.problem_at(str(error), _path_of_named_field(one, str(error)))]
         return ()
 
     def _unknown_name_problems(self, one: Stated) -> Iterator[Problem]:
@@ -216,17 +216,17 @@ class _Applying:
             target = file_kinds()[file]
             for place, name in _texts_at_path(one.fields, tuple(path.split("."))):
                 known = target.known_names(self._draft)
-                key = target.matched((name,))
+                key = target.comparable_key((name,))
                 if name in known or key in self._ids[file] or key in self._stated[file]:
                     continue
                 found = {target.key_of(stated.fields)[0] for stated in self._stated[file].values()}
                 message = f'{target.noun} "{name[:60]}" does not exist{suggestion(name, [*known, *found])}'
-                yield one.problem(message, place)
+                yield one.problem_at(message, place)
 
-    def _follows_a_fault(self, one: Stated) -> bool:
+    def _needs_refused_object(self, one: Stated) -> bool:
         for path, file in one.kind.files.refers.items():
             for _, name in _texts_at_path(one.fields, tuple(path.split("."))):
-                key = file_kinds()[file].matched((name,))
+                key = file_kinds()[file].comparable_key((name,))
                 if key in self._stated[file] and key not in self._ids[file]:
                     return True
         return False
@@ -234,8 +234,8 @@ class _Applying:
     async def _create_object(self, one: Stated) -> None:
         kind = one.kind
         secret = self._find_secret(one, is_new=True)
-        id = await kind.create(self._asking, kind.given(one.fields, self._find_id), secret)
-        self._ids[kind.files.name][kind.matched(one.key)] = id
+        id = await kind.create(self._asking, kind.creation_body(one.fields, self._find_id), secret)
+        self._ids[kind.files.name][kind.comparable_key(one.key)] = id
         await self._store_owner(one, id)
         self._add_difference(CREATED, kind, one.key)
 
@@ -253,10 +253,10 @@ class _Applying:
             raise NotAllowed(f"secret_file is missing, because the {kind.noun} has a secret")
         secret = self._find_secret(one, is_new=False)
         after, changes = before, []
-        if secret is not None or not self._equals_file(one, before, were):
-            await kind.change(self._asking, before, kind.given(one.fields, self._find_id), secret)
+        if secret is not None or not self._is_equal_to_file(one, before, were):
+            await kind.change(self._asking, before, kind.creation_body(one.fields, self._find_id), secret)
             after = await kind.find(self._draft, id)
-            changes = list(_describe_changes(were, await kind.written(self._draft, after)))
+            changes = list(_describe_changes(were, await kind.file_fields(self._draft, after)))
         if kind.secret_mark(after) != kind.secret_mark(before):
             changes.append("another secret")
         await self._store_owner(one, id)
@@ -268,22 +268,22 @@ class _Applying:
                 key,
                 words if is_own else f"taken over; {words}".strip("; "),
             )
-        if remark := kind.remark(after):
+        if remark := kind.plan_remark(after):
             self._add_difference(NOTED, kind, key, remark)
 
-    def _equals_file(self, one: Stated, row: Any, were: Fields) -> bool:
+    def _is_equal_to_file(self, one: Stated, row: Any, were: Fields) -> bool:
         """Return whether an object equals its file. Such an object is not checked again."""
         left_out = {name: value for name, value in were.items() if name not in one.fields}
         kind = one.kind
         is_equal = all(
-            kind.compared(name, were[name]) == kind.compared(name, value)
+            kind.comparable_value(name, were[name]) == kind.comparable_value(name, value)
             for name, value in one.fields.items()
         )
         return is_equal and kind.are_defaults(self._draft, row, left_out)
 
     async def _delete_object(self, kind: FileKind, id: str, owner: FileOwner) -> Sequence[Problem]:
         row = await kind.find(self._draft, id)
-        key = kind.key_of(await kind.written(self._draft, row))
+        key = kind.key_of(await kind.file_fields(self._draft, row))
         try:
             await kind.delete(self._asking, row)
         except _REFUSED as error:
@@ -299,7 +299,7 @@ class _Applying:
         )
 
     def _find_id(self, file: str, name: str) -> str:
-        return self._ids[file].get(file_kinds()[file].matched((name,)), "")
+        return self._ids[file].get(file_kinds()[file].comparable_key((name,)), "")
 
     def _find_secret(self, one: Stated, *, is_new: bool) -> str | None:
         """Return the secret of an object, or None if it has none or keeps it. Raises NotAllowed if it is missing."""
@@ -346,7 +346,7 @@ def _conflict_difference(kind: FileKind, key: Key, made: str) -> FileDifference:
     )
 
 
-def _field_in_message(one: Stated, message: str) -> Path:
+def _path_of_named_field(one: Stated, message: str) -> Path:
     words = message.replace(":", " ").replace(".", " ").split()
     return (words[0],) if words and (words[0],) in one.places else ()
 

@@ -16,10 +16,10 @@ from gateway.http.answers import JSON
 from gateway.http.requests import Result
 from gateway.operations.files.applying import ApplyOutcome, FileDifference, How, apply_file_set
 from gateway.operations.files.kinds import FileKind, file_kinds, object_label
-from gateway.operations.files.sets import files_from_registry, find_owner, read_set, written_object
+from gateway.operations.files.sets import files_from_registry, find_owner, object_text, read_file_set
 from gateway.operations.holders.operators import InstallationServices, MoneyServices
-from gateway.operations.people.managed import asking_person
-from gateway.operations.requests.address import SIGNED_IN, SLICED, call
+from gateway.operations.people.managed import asker_for_person
+from gateway.operations.requests.address import SIGNED_IN, SLICED, operator_call
 from gateway.operations.requests.admission import missing_right_refusal
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.operations.services import OperatorServices
@@ -113,13 +113,15 @@ class ReleasedObject(msgspec.Struct, kw_only=True):
     released: Annotated[str, words("The name of the object."), example("Search")]
 
 
-@call("GET", "/files", ORGANIZATION_ADMINISTRATION, "Show all settings as files", gives={JSON: WrittenFiles})
+@operator_call(
+    "GET", "/files", ORGANIZATION_ADMINISTRATION, "Show all settings as files", gives={JSON: WrittenFiles}
+)
 async def show_files(request: OperatorRequest[InstallationServices, None]) -> Result:
     """Show all objects as the files that would create them, without secrets."""
     return {"files": await files_from_registry(request.registry)}
 
 
-@call(
+@operator_call(
     "GET",
     "/files/{kind}/{id}",
     SIGNED_IN,
@@ -129,13 +131,15 @@ async def show_files(request: OperatorRequest[InstallationServices, None]) -> Re
 )
 async def show_object(request: OperatorRequest[MoneyServices, None]) -> Result:
     """Show an object as YAML, without secrets, and the place of the file that manages it, or null."""
-    kind = _require_kind(request.word("kind"))
+    kind = _require_kind(request.path_parameter("kind"))
     if kind.reads not in request.rights.permission_sets:
         raise missing_right_refusal(kind.reads)
-    row = await kind.seen(asking_person(request), request.word("id"), is_limited=request.is_limited)
+    row = await kind.find_visible(
+        asker_for_person(request), request.path_parameter("id"), is_limited=request.is_limited
+    )
     owner = find_owner(request.registry, kind, row)
     managed = None if owner is None else owner.place
-    return {"object": {"yaml": await written_object(request.registry, kind, row), "managed": managed}}
+    return {"object": {"yaml": await object_text(request.registry, kind, row), "managed": managed}}
 
 
 def _require_kind(word: str) -> FileKind:
@@ -145,7 +149,7 @@ def _require_kind(word: str) -> FileKind:
     return kind
 
 
-@call(
+@operator_call(
     "POST",
     "/apply",
     ORGANIZATION_ADMINISTRATION,
@@ -161,22 +165,22 @@ async def apply_files(request: OperatorRequest[OperatorServices, FilesToApply]) 
     """
     body = request.body
     how = How(dry_run=body.dry_run, adopt=body.adopt, secrets=body.secrets)
-    outcome = await apply_set(request.services, body.files, how, actor=request.actor)
+    outcome = await apply_and_activate(request.services, body.files, how, actor=request.actor)
     if not body.dry_run and not outcome.is_valid:
         raise Refusal(422, "invalid_files", "\n".join(reasons_not_applied(outcome)))
     return {"apply": _describe_outcome(outcome, is_applied=not body.dry_run)}
 
 
-async def apply_set(
+async def apply_and_activate(
     services: OperatorServices, files: Mapping[str, str], how: How, *, actor: Actor
 ) -> ApplyOutcome:
     """Apply a set of files, and let the services that depend on the changed objects use them."""
     digest = sha256(msgspec.json.encode(files, order="deterministic")).hexdigest()
-    outcome = await apply_file_set(services, read_set(files), how, actor=actor, digest=digest)
+    outcome = await apply_file_set(services, read_file_set(files), how, actor=actor, digest=digest)
     if outcome.changes and outcome.is_valid and not how.dry_run:
-        await services.money.billing_connections.forget_deleted()
+        await services.money.billing_connections.delete_orphaned_rows()
         if services.money.publishing is not None:
-            await services.money.publishing.load()
+            await services.money.publishing.load_versions_in_force()
         services.money.wake_dependents()
     return outcome
 
@@ -186,7 +190,7 @@ def reasons_not_applied(outcome: ApplyOutcome) -> list[str]:
     return [*(problem.text for problem in outcome.problems), *(each.text for each in outcome.conflicts)]
 
 
-@call(
+@operator_call(
     "POST",
     "/release",
     ORGANIZATION_ADMINISTRATION,
@@ -197,9 +201,12 @@ async def release_object(request: OperatorRequest[InstallationServices, ObjectTo
     """Release an object, so that people may change it. The next apply of its file reports a conflict."""
     registry, body = request.registry, request.body
     kind = _require_kind(body.kind)
-    for row in (await kind.rows(registry)).values():
+    for row in (await kind.rows_by_id(registry)).values():
         owner = find_owner(registry, kind, row)
-        if owner is not None and object_label(kind.key_of(await kind.written(registry, row))) == body.name:
+        if (
+            owner is not None
+            and object_label(kind.key_of(await kind.file_fields(registry, row))) == body.name
+        ):
             await registry.file_owners.release(owner, actor=request.actor)
             return {"released": body.name}
     raise NotThere(f"no file manages a {kind.noun} with this name")

@@ -80,40 +80,40 @@ class FileKind(ABC):
     defines_dimensions: ClassVar[bool] = False
 
     @abstractmethod
-    async def rows(self, registry: Registry) -> Mapping[str, Any]:
+    async def rows_by_id(self, registry: Registry) -> Mapping[str, Any]:
         """Return the objects by id."""
 
     @abstractmethod
     async def find(self, registry: Registry, id: str) -> Any:
         """Return the object with an id."""
 
-    async def seen(self, asking: Asking, word: str, *, is_limited: bool) -> Any:
+    async def find_visible(self, asking: Asking, word: str, *, is_limited: bool) -> Any:
         """Return the object with an id or a name. Raises NotThere unless the person may see it."""
-        found = {} if is_limited else await self.rows(asking.registry)
+        found = {} if is_limited else await self.rows_by_id(asking.registry)
         for id, row in found.items():
-            if word in (id, object_label(self.key_of(await self.written(asking.registry, row)))):
+            if word in (id, object_label(self.key_of(await self.file_fields(asking.registry, row)))):
                 return row
         raise NotThere(f"there is no {self.noun} with this id or name")
 
     def known_names(self, registry: Registry) -> Collection[str]:
-        """Return names that objects may state without an object of this kind in files or in `rows`."""
+        """Return names that objects may state without an object of this kind in files or in `rows_by_id`."""
         return ()
 
     def new_secret(self) -> str:
         return new_secret()
 
-    async def check_all(self, asking: Asking) -> None:
+    async def check_objects_together(self, asking: Asking) -> None:
         """Raise InvalidDefinition if the objects, after all changes, do not fit together."""
         return
 
     def id_of(self, row: Any) -> str:
         return str(row.id)
 
-    async def written(self, registry: Registry, row: Any) -> Fields:
+    async def file_fields(self, registry: Registry, row: Any) -> Fields:
         """Return all fields of an object, with the names of other objects in place of their ids."""
-        return {name: to_json_form(getattr(row, name)) for name in self.fields}
+        return {name: to_json_form(getattr(row, name)) for name in self.field_names}
 
-    def given(self, fields: Mapping[str, Any], id_of: IdOf) -> msgspec.Struct:
+    def creation_body(self, fields: Mapping[str, Any], id_of: IdOf) -> msgspec.Struct:
         """
         Return the body of a creation with these fields. `id_of` returns the id of the object in a file with a name.
         """
@@ -134,7 +134,7 @@ class FileKind(ABC):
     @abstractmethod
     async def delete(self, asking: Asking, row: Any) -> None: ...
 
-    def remark(self, row: Any) -> str:
+    def plan_remark(self, row: Any) -> str:
         """Return a remark about an object for the plan, or ""."""
         return ""
 
@@ -147,7 +147,7 @@ class FileKind(ABC):
         return False
 
     @cached_property
-    def fields(self) -> tuple[str, ...]:
+    def field_names(self) -> tuple[str, ...]:
         return tuple(name for name in self.new.__struct_fields__ if name not in self.without)
 
     @cached_property
@@ -159,20 +159,20 @@ class FileKind(ABC):
         fields: list[Any] = []
         for field in msgspec.structs.fields(self.new):
             kind = str if field.name in named else field.type
-            if field.name in self.fields:
+            if field.name in self.field_names:
                 fields.append((field.name, kind) if field.required else (field.name, kind, None))
         return msgspec.defstruct(f"{self.new.__name__}InFile", fields, kw_only=True)
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
         """Return the defaults of the fields that have one, in the form of JSON."""
-        return {name: value for name, value in json_defaults(self.new).items() if name in self.fields}
+        return {name: value for name, value in json_defaults(self.new).items() if name in self.field_names}
 
     @cached_property
     def types(self) -> Mapping[str, Type]:
         return {field.name: field.type for field in struct_type(self.file_struct).fields}
 
-    def compared(self, name: str, value: Any) -> Any:
+    def comparable_value(self, name: str, value: Any) -> Any:
         """Return the form of a field in which equal values are equal."""
         form = without_defaults(value, self.types[name])
         return (
@@ -184,7 +184,7 @@ class FileKind(ABC):
     def key_of(self, fields: Mapping[str, Any]) -> Key:
         return tuple(str(fields.get(name, self.defaults.get(name, ""))) for name in self.files.key)
 
-    def matched(self, key: Key) -> Key:
+    def comparable_key(self, key: Key) -> Key:
         """Return the form of a key in which equal keys are equal."""
         texts = tuple(normalize("NFC", part.strip()) for part in key)
         return tuple(text.casefold() for text in texts) if self.files.ignores_case else texts
@@ -201,7 +201,7 @@ class ResourceKind(FileKind):
         self.new = resource.new
         self.reads = "" if resource.people is None else resource.people.reads
 
-    async def seen(self, asking: Asking, word: str, *, is_limited: bool) -> Any:
+    async def find_visible(self, asking: Asking, word: str, *, is_limited: bool) -> Any:
         people = self.resource.people
         if people is None or (is_limited and people.shows != SLICED):
             raise NotThere(f"there is no {self.noun} with this id or name")
@@ -217,16 +217,16 @@ class ResourceKind(FileKind):
     def file_struct(self) -> type[msgspec.Struct]:
         return self._struct_without_ids(self._id_fields)
 
-    async def rows(self, registry: Registry) -> Mapping[str, Any]:
-        rows = [row for row in self.resource.rows_in(registry).all() if row.id not in BUILTIN]
+    async def rows_by_id(self, registry: Registry) -> Mapping[str, Any]:
+        rows = [row for row in self.resource.table_in(registry).all() if row.id not in BUILTIN]
         return {row.id: row for row in sorted(rows, key=lambda row: (row.created, row.id))}
 
     async def find(self, registry: Registry, id: str) -> Any:
-        return self.resource.rows_in(registry).get(id)
+        return self.resource.table_in(registry).get(id)
 
-    async def written(self, registry: Registry, row: Any) -> Fields:
+    async def file_fields(self, registry: Registry, row: Any) -> Fields:
         fields: Fields = {}
-        for name in self.fields:
+        for name in self.field_names:
             if name in self._id_fields:
                 target = file_kinds()[self.files.refers[name]]
                 named = await target.find(registry, getattr(row, f"{name}_id"))
@@ -235,12 +235,12 @@ class ResourceKind(FileKind):
                 fields[name] = to_json_form(getattr(row, name))
         return fields
 
-    def given(self, fields: Mapping[str, Any], id_of: IdOf) -> msgspec.Struct:
+    def creation_body(self, fields: Mapping[str, Any], id_of: IdOf) -> msgspec.Struct:
         ids = {
             name: id_of(self.files.refers[name], fields[name]) for name in self._id_fields if name in fields
         }
         shown = {name: {"id": id} if name in self._id_object_fields else id for name, id in ids.items()}
-        return super().given({**fields, **shown}, id_of)
+        return super().creation_body({**fields, **shown}, id_of)
 
     @cached_property
     def _id_object_fields(self) -> Collection[str]:
@@ -251,7 +251,7 @@ class ResourceKind(FileKind):
     def are_defaults(self, registry: Registry, row: Any, values: Mapping[str, Any]) -> bool:
         if super().are_defaults(registry, row, values):
             return True
-        table = self.resource.rows_in(registry)
+        table = self.resource.table_in(registry)
         is_checked = isinstance(table, ManagedTable) and table.draft is self.new
         if not is_checked or not values.keys() <= self.defaults.keys():
             return False
@@ -268,17 +268,17 @@ class ResourceKind(FileKind):
         return {field.name: field_default(field) for field in msgspec.structs.fields(self.new)}
 
     async def create(self, asking: Asking, given: Any, secret: str | None) -> str:
-        return str((await self.resource.stored(asking, given)).id)
+        return str((await self.resource.create_row(asking, given)).id)
 
     async def change(self, asking: Asking, row: Any, given: Any, secret: str | None) -> None:
-        fields = await self.resource.fields(asking, given)
+        fields = await self.resource.draft_fields(asking, given)
         changed = {name: value for name, value in fields.items() if value != getattr(row, name)}
         if changed:
-            await self.resource.check(asking, changed, row)
-            await self.resource.alter(asking, row, changed)
+            await self.resource.check_fields(asking, changed, row)
+            await self.resource.update_row(asking, row, changed)
 
     async def delete(self, asking: Asking, row: Any) -> None:
-        await self.resource.rows_in(asking.registry).delete(row.id, actor=asking.actor)
+        await self.resource.table_in(asking.registry).delete(row.id, actor=asking.actor)
 
 
 @cache

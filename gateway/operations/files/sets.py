@@ -66,7 +66,7 @@ class Stated:
     def line(self) -> int:
         return self.places[()][0]
 
-    def problem(self, message: str, path: Path = ()) -> Problem:
+    def problem_at(self, message: str, path: Path = ()) -> Problem:
         return _problem_at(self.file, self.places, path, message)
 
 
@@ -77,7 +77,7 @@ class FileSet:
     problems: list[Problem] = field(default_factory=list)
 
 
-def read_set(files: Mapping[str, str]) -> FileSet:
+def read_file_set(files: Mapping[str, str]) -> FileSet:
     """Read a set of files by name. Faults are in `problems` of the result."""
     problems: list[Problem] = []
     name = _read_set_name(files, problems)
@@ -90,19 +90,19 @@ def read_set(files: Mapping[str, str]) -> FileSet:
         message = f"no such kind of objects{suggestion(file, known)}"
         problems.append(Problem(file=file, line=1, column=1, message=message))
     for kind, names in of_kinds.items():
-        read_objects = _whole_file if kind.files.is_folder else _read_objects
+        read_objects = _read_whole_file if kind.files.is_folder else _read_objects
         for file in names:
             found.objects.extend(read_objects(kind, file, files[file], problems))
     return found
 
 
-def _whole_file(kind: FileKind, file: str, text: str, _: list[Problem]) -> Iterator[Stated]:
+def _read_whole_file(kind: FileKind, file: str, text: str, _: list[Problem]) -> Iterator[Stated]:
     places: Places = {(): (1, 1)}
     # only the places of faults are needed here, because the kind checks the text
     with suppress(InvalidDefinition):
         read_yaml(text.encode(), Faults(), places)
     name = file.removeprefix(f"{kind.files.name}/").removesuffix(".yaml")
-    fields = dict(zip(kind.fields, (name, text), strict=True))
+    fields = dict(zip(kind.field_names, (name, text), strict=True))
     yield Stated(kind=kind, key=(name,), fields=fields, places=places, secret_file="", file=file)
 
 
@@ -140,10 +140,10 @@ def _read_objects(kind: FileKind, file: str, text: str, problems: list[Problem])
         one = _read_object(kind, file, item, own_places[index], problems)
         if one is None:
             continue
-        before = lines.setdefault(kind.matched(one.key), one.line)
+        before = lines.setdefault(kind.comparable_key(one.key), one.line)
         if before != one.line:
             problems.append(
-                one.problem(f"the {kind.noun} {object_label(one.key)!r} already stands in line {before}")
+                one.problem_at(f"the {kind.noun} {object_label(one.key)!r} already stands in line {before}")
             )
         else:
             yield one
@@ -153,7 +153,7 @@ def _read_object(
     kind: FileKind, file: str, item: Node, own: Places, problems: list[Problem]
 ) -> Stated | None:
     faults = Faults()
-    known = (*kind.fields, *((SECRET_FILE,) if kind.has_secret else ()))
+    known = (*kind.field_names, *((SECRET_FILE,) if kind.has_secret else ()))
     fields = dict(convert_fields(item, kind.file_struct, faults, known=known))
     required = [each.name for each in struct_type(kind.file_struct).fields if each.required]
     for name in required:
@@ -204,8 +204,8 @@ async def files_from_registry(registry: Registry) -> Mapping[str, str]:
     files = {HEAD: format_fields({"set": name, "format": int(FORMAT)})}
     for file, kind in file_kinds().items():
         objects: dict[Key, Mapping[str, Any]] = {}
-        for id, row in (await kind.rows(registry)).items():
-            fields = await kind.written(registry, row)
+        for id, row in (await kind.rows_by_id(registry)).items():
+            fields = await kind.file_fields(registry, row)
             owner = owners.get(owner_id(kind.action, id))
             objects[kind.key_of(fields)] = _fields_without_defaults(registry, kind, row, fields, owner)
         if kind.files.is_folder:
@@ -219,9 +219,9 @@ async def files_from_registry(registry: Registry) -> Mapping[str, str]:
     return files
 
 
-async def written_object(registry: Registry, kind: FileKind, row: Any) -> str:
+async def object_text(registry: Registry, kind: FileKind, row: Any) -> str:
     """Write one object as its file has it."""
-    fields = await kind.written(registry, row)
+    fields = await kind.file_fields(registry, row)
     if kind.files.is_folder:
         return _last_field_text(kind, fields)
     return format_objects(
@@ -234,7 +234,7 @@ def find_owner(registry: Registry, kind: FileKind, row: Any) -> FileOwner | None
 
 
 def _last_field_text(kind: FileKind, fields: Mapping[str, Any]) -> str:
-    return str(fields[kind.fields[-1]])
+    return str(fields[kind.field_names[-1]])
 
 
 def _fields_without_defaults(

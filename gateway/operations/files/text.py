@@ -118,7 +118,7 @@ def convert_fields(
     return {
         name: _convert_node(value, fields[name], faults, (*path, name)) if name in fields else value
         for name, value in node.items()
-        if _is_known(name, known, faults, path)
+        if _check_known_field(name, known, faults, path)
     }
 
 
@@ -169,7 +169,7 @@ def struct_type(kind: type) -> StructType:
     return found
 
 
-def _is_known(name: str, known: Sequence[str], faults: Faults, path: Path) -> bool:
+def _check_known_field(name: str, known: Sequence[str], faults: Faults, path: Path) -> bool:
     if name in known:
         return True
     faults.add(f"unknown field {name[:60]!r}{suggestion(name, known)}", name, (*path, name))

@@ -100,7 +100,7 @@ class DemoMonth(Generic[Month]):
             await asyncio.to_thread(shutil.rmtree, self._unfinished)
 
     @asynccontextmanager
-    async def reading(self) -> AsyncIterator[Month]:
+    async def open_for_request(self) -> AsyncIterator[Month]:
         """Open the month for one request. Raises Refusal 404 if none is loaded."""
         if self._month is None:
             async with self._changing:

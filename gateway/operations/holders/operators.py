@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
-from gateway.configuration.certificates import CertificateEnd, certificate_ends
+from gateway.configuration.certificates import CertificateEnd, read_certificate_ends
 from gateway.configuration.sections import (
     AllocationSettings,
     AnswerSettings,
@@ -141,7 +141,7 @@ class Urls:
     public: str = ""
 
     @property
-    def shared(self) -> str:
+    def linkable_console(self) -> str:
         """Return the console's address for mails and links, or "" if no usable host name is known."""
         if self.public:
             return self.public
@@ -223,7 +223,7 @@ class InstallationServices(WithRegistry):
     settings: Callable[[], Sequence[SettingInEffect]] = tuple
     config: Callable[[], Config] = Config
     in_use: Callable[[], Mapping[str, bytes]] = dict
-    most: Callable[[str], int] = Config().most
+    most: Callable[[str], int] = Config().limit_value
     answers: Callable[[], AnswerSettings] = AnswerSettings
     role_limits: Callable[[], RoleLimits] = RoleLimits
     privacy: Callable[[], PrivacySettings] = PrivacySettings
@@ -241,9 +241,9 @@ class InstallationServices(WithRegistry):
         self.questions = Questions(self.answers)
         self.cursor_secret = derive_secret(self.secret, "list cursors")
 
-    async def certificates(self) -> Sequence[CertificateEnd]:
+    async def read_certificate_ends(self) -> Sequence[CertificateEnd]:
         """Read the ends of all certificates on a thread."""
-        return await asyncio.to_thread(certificate_ends, self.config(), self.in_use())
+        return await asyncio.to_thread(read_certificate_ends, self.config(), self.in_use())
 
     @property
     def people(self) -> People:
@@ -481,7 +481,7 @@ class MoneyServices(WithRegistry):
             raise Refusal(503, "no_reconciliation", "provider bills are not stored here")
         return self.reconciler()
 
-    async def known_values(self) -> Mapping[str, Sequence[str]]:
+    async def known_dimension_values(self) -> Mapping[str, Sequence[str]]:
         """
         Return the values of each cost dimension. They are at most KNOWN_FOR_S old, and empty for a dimension
         with too many values.
@@ -498,7 +498,7 @@ class MoneyServices(WithRegistry):
     def wake_dependents(self) -> None:
         """Make dependent services read the ledger again, after a recount or a recalculation."""
         if self.budgets is not None and self.budgets.made is not None:
-            self.budgets.made.wake()
+            self.budgets.made.request_evaluation()
 
     def require_budgets(self) -> BudgetEvaluator:
         """Return the service that evaluates budgets. Raises Refusal 503 while the registry is damaged."""

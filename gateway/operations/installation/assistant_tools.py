@@ -32,12 +32,12 @@ class AssistantToolKind(FileKind):
     def id_of(self, row: DecidedTool) -> str:
         return row.name
 
-    async def rows(self, registry: Registry) -> Mapping[str, DecidedTool]:
+    async def rows_by_id(self, registry: Registry) -> Mapping[str, DecidedTool]:
         decided = registry.assistant_tools.all()
         return {name: DecidedTool(name=name, enabled=each.enabled) for name, each in decided.items()}
 
     async def find(self, registry: Registry, id: str) -> DecidedTool:
-        return (await self.rows(registry))[id]
+        return (await self.rows_by_id(registry))[id]
 
     async def create(self, asking: Asking, given: DecidedTool, secret: str | None) -> str:
         if given.name not in TOOL_NAMES:

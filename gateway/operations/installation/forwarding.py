@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import InstallationServices
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION
@@ -32,7 +32,7 @@ class OneForwardingTest(msgspec.Struct, kw_only=True):
     forwarding_test: Annotated[ForwardingTestResult, words("The forwarding test, with the fields below.")]
 
 
-@call(
+@operator_call(
     "POST",
     "/forwarding-tests",
     INSTALLATION_ADMINISTRATION,

@@ -14,7 +14,7 @@ from gateway.core.errors import Refusal
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import InstallationServices, SpoolServices
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid
 from spool.record import utc_iso
@@ -90,7 +90,7 @@ class StartDemoAnswer(msgspec.Struct, kw_only=True):
     demo: Annotated[StartedDemo, words("The demo month.")]
 
 
-@call(
+@operator_call(
     "GET",
     "/configuration",
     OPERATE_SPOOL,
@@ -99,14 +99,14 @@ class StartDemoAnswer(msgspec.Struct, kw_only=True):
     item=ConfigurationItem,
 )
 async def list_configuration(request: OperatorRequest[InstallationServices, None]) -> Result:
-    return await request.list(CONFIGURATION, MemoryRows(request.services.settings()))
+    return await request.list_page(CONFIGURATION, MemoryRows(request.services.settings()))
 
 
 class ConfigReload(RequestBody):
     """An empty object."""
 
 
-@call("POST", "/reload", INSTALLATION_ADMINISTRATION, "Reload the configuration", answers=OneReload)
+@operator_call("POST", "/reload", INSTALLATION_ADMINISTRATION, "Reload the configuration", answers=OneReload)
 async def reload(request: OperatorRequest[InstallationServices, ConfigReload]) -> Result:
     """
     Reload the configuration. Refusal 422 lists every problem, one per line. In that case, the earlier
@@ -128,7 +128,7 @@ async def reload(request: OperatorRequest[InstallationServices, ConfigReload]) -
     }
 
 
-def local_path(request: OperatorRequest[Any, Any], field: str, given: str, *, elsewhere: str) -> Path:
+def require_local_path(request: OperatorRequest[Any, Any], field: str, given: str, *, elsewhere: str) -> Path:
     """
     Return the path. Refusal 403 with the text `elsewhere` if the request did not come over the operator socket.
     """
@@ -145,7 +145,7 @@ class BackupPlace(RequestBody):
     directory: str
 
 
-@call(
+@operator_call(
     "POST",
     "/backup",
     INSTALLATION_ADMINISTRATION,
@@ -160,12 +160,12 @@ async def back_up(request: OperatorRequest[SpoolServices, BackupPlace]) -> Resul
     """
     services = request.services
     elsewhere = "backups are made on the server's machine: run tollhouse backup there"
-    directory = local_path(request, "directory", request.body.directory, elsewhere=elsewhere)
+    directory = require_local_path(request, "directory", request.body.directory, elsewhere=elsewhere)
     if request.shared.copy is None:
         raise Refusal(503, "no_storage", "this server has no storage to back up")
     topics = (await services.log.books()).topics
     records = {topic: terms.get("accepted", 0) for topic, terms in topics.items()}
-    async with request.audited("backup", str(directory), {}):
+    async with request.audited_change("backup", str(directory), {}):
         manifest = await backups.back_up(
             request.shared.copy,
             directory,
@@ -188,12 +188,12 @@ class DemoLoad(RequestBody):
     """An empty object."""
 
 
-@call("GET", "/demo", VIEW_OPERATION, "Read whether a demo month is loaded", answers=OneDemo)
+@operator_call("GET", "/demo", VIEW_OPERATION, "Read whether a demo month is loaded", answers=OneDemo)
 async def read_demo(request: OperatorRequest[SpoolServices, None]) -> Result:
     return _describe_installation(request.shared)
 
 
-@call(
+@operator_call(
     "POST",
     "/demo",
     INSTALLATION_ADMINISTRATION,
@@ -212,17 +212,19 @@ async def load_demo(request: OperatorRequest[SpoolServices, DemoLoad]) -> Result
     topics = (await request.services.log.books()).topics
     if any(terms.get("accepted", 0) for terms in topics.values()):
         raise Refusal(409, "has_records", _HAS_RECORDS)
-    async with request.audited("demo.load", "demo", {}):
+    async with request.audited_change("demo.load", "demo", {}):
         await demo().load()
     return _describe_installation(request.shared)
 
 
-@call("DELETE", "/demo", INSTALLATION_ADMINISTRATION, "Remove the demo month", answers=StartDemoAnswer)
+@operator_call(
+    "DELETE", "/demo", INSTALLATION_ADMINISTRATION, "Remove the demo month", answers=StartDemoAnswer
+)
 async def remove_demo(request: OperatorRequest[SpoolServices, None]) -> Result:
     demo = request.shared.demo
     if demo is None:
         raise Refusal(503, "no_demo", _NO_PLACE)
-    async with request.audited("demo.remove", "demo", {}):
+    async with request.audited_change("demo.remove", "demo", {}):
         await demo().remove()
     return _describe_installation(request.shared)
 

@@ -27,12 +27,12 @@ class OrgContextKind(FileKind):
     def id_of(self, row: OrgContextBody) -> str:
         return ID
 
-    async def rows(self, registry: Registry) -> Mapping[str, OrgContextBody]:
+    async def rows_by_id(self, registry: Registry) -> Mapping[str, OrgContextBody]:
         context = await registry.org_context.get()
         return {} if context is None else {ID: OrgContextBody(text=context.text)}
 
     async def find(self, registry: Registry, id: str) -> OrgContextBody:
-        return (await self.rows(registry))[id]
+        return (await self.rows_by_id(registry))[id]
 
     async def create(self, asking: Asking, given: OrgContextBody, secret: str | None) -> str:
         if await asking.registry.org_context.set_text(given.text, actor=asking.actor) is None:

@@ -13,9 +13,9 @@ import msgspec
 from gateway.core.errors import Refusal
 from gateway.core.mounts import OPERATOR_API
 from gateway.http.lists import MAX_LIMIT
-from gateway.http.requests import Result, named_holder
-from gateway.operations.requests.address import ALL_ROWS, NOTHING, SIGNED_IN, OperatorAddress, call
-from gateway.operations.requests.admission import is_open
+from gateway.http.requests import Result, holder_type
+from gateway.operations.requests.address import ALL_ROWS, NOTHING, SIGNED_IN, OperatorAddress, operator_call
+from gateway.operations.requests.admission import can_call
 from gateway.operations.requests.requests import OperatorRequest
 from gateway.operations.services import OperatorServices
 from spool.ledger.periods import named_span
@@ -92,7 +92,7 @@ class SearchAnswer(msgspec.Struct, kw_only=True):
     found: Annotated[list[FoundItem], words("What was found, the best matches first.")]
 
 
-@call(
+@operator_call(
     "GET",
     "/search",
     SIGNED_IN,
@@ -116,7 +116,7 @@ async def search(request: OperatorRequest[OperatorServices, None]) -> Result:
     rows = {
         row.path.removeprefix(OPERATOR_API): row
         for row in await request.http.app[ALL_ROWS]()
-        if "GET" in row.methods and is_open(row, request.rights)
+        if "GET" in row.methods and can_call(row, request.rights)
     }
     found: dict[str, list[Named]] = {}
     if _OF_CALLS in rows:
@@ -144,7 +144,9 @@ async def search(request: OperatorRequest[OperatorServices, None]) -> Result:
 async def _values_containing(
     request: OperatorRequest[OperatorServices, None], text: str
 ) -> dict[str, list[Named]]:
-    values = await request.ledger.values_containing(await request.reads.dimensions(), text.casefold())
+    values = await request.ledger.values_containing(
+        await request.cost_reader.visible_dimensions(), text.casefold()
+    )
     return {name: [Named(value, value, (value,)) for value in known] for name, known in values.items()}
 
 
@@ -179,7 +181,7 @@ def _searchable_parts(name: str, also: str) -> Sequence[str]:
 async def _names_in_list(
     request: OperatorRequest[OperatorServices, None], row: OperatorAddress, listed: SearchedList
 ) -> list[Named]:
-    services = request.services.of(named_holder(row.handler))
+    services = request.services.services_of_type(holder_type(row.handler))
     query = {"limit": str(MAX_LIMIT)}
     found: list[Named] = []
     while len(found) < MOST_ROWS:

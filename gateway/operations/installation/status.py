@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from gateway.core.errors import nothing_here
+from gateway.core.errors import not_found_refusal
 from gateway.core.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array_of, closed_object
 from gateway.http import answers
 from gateway.http.address import Address, addresses_of_handler
@@ -65,7 +65,7 @@ def _status_address(
     "/livez", "Check whether Tollhouse is alive", 200, 503, body=closed_object({"live": BOOLEAN})
 )
 async def livez(request: KeyRequest[StatusServices, None]) -> web.Response:
-    live = await request.services.health.live()
+    live = await request.services.health.is_live()
     return _status_response(live, {"live": live} if DOCUMENT in request.http.app else None)
 
 
@@ -73,14 +73,14 @@ async def livez(request: KeyRequest[StatusServices, None]) -> web.Response:
 async def readyz(request: KeyRequest[StatusServices, None]) -> web.Response:
     health = request.services.health
     if DOCUMENT not in request.http.app:
-        return _status_response(await health.ready(), None)
-    report = await health.report()
+        return _status_response(await health.is_ready(), None)
+    report = await health.build_report()
     return _status_response(report["ready"], report)
 
 
 @_status_address("/metrics", "Metrics in Prometheus text format", 200, media="text/plain", body=TEXT)
 async def metrics(request: KeyRequest[StatusServices, None]) -> web.Response:
-    return answers.bytes_response(await request.services.exposition.text(), content_type=CONTENT_TYPE)
+    return answers.bytes_response(await request.services.exposition.current_text(), content_type=CONTENT_TYPE)
 
 
 @_status_address("/openapi.json", "This document", 200)
@@ -103,7 +103,7 @@ async def nowhere(_: KeyRequest[StatusServices, None]) -> web.Response:
     Refuse with 404. A path with a trailing slash is not redirected to the path without it, because a redirect
     would lose the body of a POST.
     """
-    raise nothing_here()
+    raise not_found_refusal()
 
 
 def _status_response(good: bool, body: object) -> web.Response:

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from gateway.http.requests import Result
 from gateway.money.allocation.declared import DEFAULT, AllocationTable
 from gateway.money.allocation.difference import Difference, ElementSpend, compare_definitions, sources_read_by
-from gateway.money.allocation.language import join_definitions, parse
+from gateway.money.allocation.language import join_definitions, parse_definition
 from gateway.money.allocation.published import describe_border, find_border
 from gateway.operations.answers import CostAndCalls
 from gateway.operations.holders.operators import MoneyServices
@@ -21,17 +21,17 @@ from gateway.operations.money.published_allocation import (
     ALL_VERSIONS,
     NAMESPACE,
     PUBLISH_JOBS,
-    add_state,
     describe_job,
     describe_version,
     describe_with_text,
     find_version,
     job_rows,
+    preview_version,
     version_rows,
-    what_it_would_be,
+    version_with_state,
 )
-from gateway.operations.people.managed import managed_by_people
-from gateway.operations.requests.address import call
+from gateway.operations.people.managed import build_people_rows
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import AskedTooMuch, Invalid
 from spool.ledger import money
@@ -159,7 +159,7 @@ class PublishJobAnswer(msgspec.Struct, kw_only=True):
     publish_job: Annotated[JobOfPublishing, words("The job that publishes a version.")]
 
 
-@call(
+@operator_call(
     "POST",
     "/allocation/diff",
     VIEW_COSTS,
@@ -179,7 +179,7 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
     ledger = services.ledger
     limits = services.allocation_limits()
     since, until = _parse_month(draft.month, request.now())
-    drafted = parse(draft.definition.encode(), ledger.own_dimensions(), limits)
+    drafted = parse_definition(draft.definition.encode(), ledger.own_dimensions(), limits)
     in_force = services.published.definition
     other_namespaces = in_force.parts_in_other_namespaces(draft.namespace)
     join_definitions({**other_namespaces, draft.namespace: drafted}, limits)
@@ -287,7 +287,7 @@ class DraftToPublish(DraftToValidate):
     base: int | None = None
 
 
-@call(
+@operator_call(
     "POST",
     "/allocation/validate",
     VIEW_COSTS,
@@ -298,10 +298,10 @@ class DraftToPublish(DraftToValidate):
 async def validate_definition(request: OperatorRequest[MoneyServices, DraftToValidate]) -> Result:
     body = request.body
     text = body.definition.encode("utf-8", "replace")
-    return {"version": await what_it_would_be(request.services, text, body.namespace, request.actor)}
+    return {"version": await preview_version(request.services, text, body.namespace, request.actor)}
 
 
-@call(
+@operator_call(
     "POST",
     "/allocation/publish",
     MODIFY_DIMENSIONS,
@@ -318,10 +318,13 @@ async def publish_definition(request: OperatorRequest[MoneyServices, DraftToPubl
         base=body.base,
         actor=request.actor,
     )
-    return {"version": describe_version(add_state(services, version)), "publish_job": describe_job(job)}
+    return {
+        "version": describe_version(version_with_state(services, version)),
+        "publish_job": describe_job(job),
+    }
 
 
-@call(
+@operator_call(
     "GET",
     "/allocation/versions",
     VIEW_COSTS,
@@ -330,10 +333,10 @@ async def publish_definition(request: OperatorRequest[MoneyServices, DraftToPubl
     item=VersionOfDefinition,
 )
 async def list_versions(request: OperatorRequest[MoneyServices, None]) -> Result:
-    return await request.list(ALL_VERSIONS, version_rows(request.services, None))
+    return await request.list_page(ALL_VERSIONS, version_rows(request.services, None))
 
 
-@call(
+@operator_call(
     "GET",
     "/allocation/versions/{version}",
     VIEW_COSTS,
@@ -346,24 +349,28 @@ async def show_version(request: OperatorRequest[MoneyServices, None]) -> Result:
     Show a version with its text. `namespace` is that of the definition, by default the default namespace.
     """
     namespace = request.http.query.get("namespace", DEFAULT)
-    version = find_version(request.services, namespace, request.word("version"))
+    version = find_version(request.services, namespace, request.path_parameter("version"))
     return {"version": await describe_with_text(request.services, version)}
 
 
-ROWS = tuple(managed_by_people(NAMESPACE))
+ROWS = tuple(build_people_rows(NAMESPACE))
 
 
-@call("GET", "/allocation/jobs", VIEW_COSTS, "List publish jobs", lists=PUBLISH_JOBS, item=JobOfPublishing)
+@operator_call(
+    "GET", "/allocation/jobs", VIEW_COSTS, "List publish jobs", lists=PUBLISH_JOBS, item=JobOfPublishing
+)
 async def list_jobs(request: OperatorRequest[MoneyServices, None]) -> Result:
-    return await request.list(PUBLISH_JOBS, job_rows(request.services))
+    return await request.list_page(PUBLISH_JOBS, job_rows(request.services))
 
 
-@call("GET", "/allocation/jobs/{id}", VIEW_COSTS, "Show a publish job", answers=PublishJobAnswer)
+@operator_call("GET", "/allocation/jobs/{id}", VIEW_COSTS, "Show a publish job", answers=PublishJobAnswer)
 async def show_job(request: OperatorRequest[MoneyServices, None]) -> Result:
-    return {"publish_job": describe_job(request.registry.table(AllocationTable).job(request.word("id")))}
+    return {
+        "publish_job": describe_job(request.registry.table(AllocationTable).job(request.path_parameter("id")))
+    }
 
 
-@call(
+@operator_call(
     "POST",
     "/allocation/jobs/{id}/cancel",
     MODIFY_DIMENSIONS,
@@ -371,5 +378,7 @@ async def show_job(request: OperatorRequest[MoneyServices, None]) -> Result:
     answers=PublishJobAnswer,
 )
 async def cancel_job(request: OperatorRequest[MoneyServices, None]) -> Result:
-    job = await request.registry.table(AllocationTable).cancel(request.word("id"), actor=request.actor)
+    job = await request.registry.table(AllocationTable).cancel_job(
+        request.path_parameter("id"), actor=request.actor
+    )
     return {"publish_job": describe_job(job)}

@@ -13,10 +13,10 @@ from gateway.core.errors import Refusal
 from gateway.core.fields import (
     KEPT,
     build_answer,
+    change_struct,
     given_fields,
     item_struct,
     single_item_struct,
-    struct_of_change,
 )
 from gateway.core.visible import SLICED
 from gateway.http.lists import Filter, List, Sort
@@ -142,7 +142,7 @@ class AnnotationResource(ManagedResource[Annotation]):
     files = NotInFiles("people note what happened; it is not a setting")
     table = AnnotationTable
     new = NewAnnotation
-    changes = struct_of_change(NewAnnotation)
+    changes = change_struct(NewAnnotation)
     item = AnnotationItem
     one = single_item_struct(NewAnnotation, AnnotationItem)
     lists: List[Row] = List(
@@ -163,18 +163,18 @@ class AnnotationResource(ManagedResource[Annotation]):
     )
     people = ByPeople(path="/annotations", reads=VIEW_COSTS, changes=MODIFY_VIEWS_AND_BUDGETS, shows=SLICED)
 
-    async def sees(self, asking: Asker[Any]) -> Sees[Annotation]:
+    async def visibility_test(self, asking: Asker[Any]) -> Sees[Annotation]:
         """
         Return a predicate that is true for an annotation if this person may see all calls that it is about.
         """
         visible = await asking.sees()
-        return lambda row: visible.named(row.view)
+        return lambda row: visible.can_see_view_id(row.view)
 
-    async def shown(self, asking: Asker[Any], row: Annotation) -> Row:
+    async def displayed_row(self, asking: Asker[Any], row: Annotation) -> Row:
         view = asking.registry.views.find(row.view)
         return row, None if view is None else view.name
 
-    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         """
         Return the given fields. Raises Refusal 403 for an annotation about calls that the person may not see.
         """

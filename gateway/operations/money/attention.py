@@ -20,12 +20,12 @@ from gateway.devices.fleet.uses import LOSING
 from gateway.devices.machine_state import AGENT_STOPPED
 from gateway.http.requests import Result
 from gateway.money.budgets.declared import BudgetTable
-from gateway.money.budgets.judging import count_unheard
+from gateway.money.budgets.judging import count_budgets_without_channel
 from gateway.money.insights.findings import finding_key
 from gateway.money.insights.key_troubles import key_troubles
 from gateway.monitoring.channel_trouble import channel_trouble
 from gateway.monitoring.route_trouble import group_by_cause, group_trouble, join_with_and
-from gateway.operations.money.notifications import shown_error
+from gateway.operations.money.notifications import visible_error
 from gateway.operations.money.published_insights import OPENED, insight_state, urgency_sort_key
 from gateway.operations.money.reports.declared import (
     NO_CHANNEL,
@@ -34,7 +34,7 @@ from gateway.operations.money.reports.declared import (
     existing_channels,
     report_state,
 )
-from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from gateway.operations.services import OperatorServices
 from spool.listing import ASCENDING, ListQuery, SortField
@@ -120,7 +120,9 @@ class OneAttention(msgspec.Struct, kw_only=True):
     ]
 
 
-@call("GET", "/attention", VIEW_COSTS, "Show what needs attention", shows=SLICED, answers=OneAttention)
+@operator_call(
+    "GET", "/attention", VIEW_COSTS, "Show what needs attention", shows=SLICED, answers=OneAttention
+)
 async def show_attention(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
     Return the causes of trouble, and the number of those that are critical. An open critical insight and the
@@ -134,7 +136,7 @@ async def show_attention(request: OperatorRequest[OperatorServices, None]) -> Re
     sees_operation = not request.is_limited and VIEW_OPERATION in request.rights.permission_sets
     problems = await _find_problems(request) if sees_operation else []
     try:
-        insights = await seen_insights(request, (*OPEN, *_PUT_OFF), categories=_CATEGORIES)
+        insights = await visible_insights(request, (*OPEN, *_PUT_OFF), categories=_CATEGORIES)
     except Refusal as error:
         insights = []
         problems.insert(0, Cause(kind="registry", title="Insights are unknown", text=error.message))
@@ -159,7 +161,7 @@ async def show_attention(request: OperatorRequest[OperatorServices, None]) -> Re
     }
 
 
-async def seen_insights(
+async def visible_insights(
     request: OperatorRequest[Any, None],
     statuses: Collection[str] = STATUSES,
     *,
@@ -177,8 +179,8 @@ async def seen_insights(
     insights = (await request.registry.insights.page(query)).rows
     if not request.is_limited:
         return insights
-    visible = await request.reads.visible()
-    return [insight for insight in insights if insight.finding and visible.insight(insight)]
+    visible = await request.cost_reader.read_visibility()
+    return [insight for insight in insights if insight.finding and visible.can_see_insight(insight)]
 
 
 def merge_causes(problems: Sequence[Cause], insights: Sequence[Insight]) -> Sequence[Cause]:
@@ -260,7 +262,7 @@ async def _key_causes(services: OperatorServices) -> list[Cause]:
             text=trouble.text,
             subject=trouble.key.name,
             severity=trouble.severity,
-            finding=trouble.finding,
+            finding=trouble.key_of_finding,
         )
         for trouble in troubles
         if trouble.severity != INFO
@@ -268,7 +270,7 @@ async def _key_causes(services: OperatorServices) -> list[Cause]:
 
 
 async def _certificate_causes(services: OperatorServices) -> list[Cause]:
-    ends = await services.installation.certificates()
+    ends = await services.installation.read_certificate_ends()
     return [
         Cause(
             kind="certificate",
@@ -295,7 +297,7 @@ async def _channel_causes(request: OperatorRequest[OperatorServices, None]) -> l
     if not services.registry.notices.channels:
         title = "Nobody is notified: there is no channel"
         views = {view.id: view for view in services.registry.views.all()}
-        budgets = count_unheard(services.registry.table(BudgetTable).all(), views, channels)
+        budgets = count_budgets_without_channel(services.registry.table(BudgetTable).all(), views, channels)
         waiting = [
             _count_phrase(number, one)
             for number, one in ((budgets, "budget"), (len(reports), "scheduled report"))
@@ -304,7 +306,7 @@ async def _channel_causes(request: OperatorRequest[OperatorServices, None]) -> l
         verb = "reaches" if budgets + len(reports) == 1 else "reach"
         text = f"{title}. {join_with_and(waiting)} {verb} nobody." if waiting else ""
         return [Cause(kind="no_channel", title=title, text=text, severity=WARNING)]
-    shown = [replace(channel, reason=shown_error(request, channel.reason)) for channel in channels]
+    shown = [replace(channel, reason=visible_error(request, channel.reason)) for channel in channels]
     return [*_down_channel_causes(shown, request.now()), *_report_causes(reports, channels)]
 
 

@@ -19,7 +19,7 @@ from gateway.core.schemas import TEXT, closed_object
 from gateway.core.visible import SLICED
 from gateway.http.address import key_call
 from gateway.http.answers import JSON
-from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
+from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no_filter
 from gateway.http.requests import Result
 from gateway.money.budgets.declared import (
     ACTUAL,
@@ -44,7 +44,7 @@ from gateway.money.budgets.declared import (
     SpendBudget,
 )
 from gateway.money.budgets.evaluator import BudgetEvaluator, BudgetRun
-from gateway.money.budgets.expansion import expand_budget, forecast_text, percent_of_limit
+from gateway.money.budgets.expansion import forecast_text, percent_of_limit, read_requested_sections
 from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, Spent, evaluation_problem
 from gateway.money.budgets.forecast import Forecast, TooEarly
 from gateway.money.budgets.judging import planned_limit, rules_digest
@@ -53,7 +53,7 @@ from gateway.money.costs.times import format_seconds
 from gateway.operations.files.declared import InFiles
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import DELETE, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid, NotThere, SpoolError
@@ -121,7 +121,7 @@ def describe_budget(row: ShownBudget) -> dict[str, object]:
         default_amount=budget.default_amount or None,
         per=budget.per or None,
         per_label=row.per_label or None,
-        silence=_shown_silence(budget),
+        silence=_describe_silence(budget),
         problem=row.problem,
         state=row.state,
         percent=row.percent,
@@ -129,7 +129,7 @@ def describe_budget(row: ShownBudget) -> dict[str, object]:
     )
 
 
-def _shown_silence(budget: SpendBudget) -> dict[str, object] | None:
+def _describe_silence(budget: SpendBudget) -> dict[str, object] | None:
     if budget.silence is None:
         return None
     return {"until": utc_iso(budget.silent_until), "reason": budget.silence.reason}
@@ -196,7 +196,7 @@ OWNERS: List[OwnerRow] = List(
     default_sort=("actual", "desc"),
     filters={
         "owner": Filter(values=lambda row: (row.owner,), names_people=True),
-        "is_past": yes_no(lambda row: row.fired),
+        "is_past": yes_no_filter(lambda row: row.fired),
     },
     beside={"budget": closed_object({"id": TEXT})},
 )
@@ -222,7 +222,7 @@ ALERTS: List[AlertRow] = List(
 )
 
 
-def add_state(money: MoneyServices, budget: SpendBudget) -> ShownBudget:
+def budget_with_state(money: MoneyServices, budget: SpendBudget) -> ShownBudget:
     view = money.require_registry().views.find(budget.view_id)
     problem = evaluation_problem(budget, view, money.ledger, money.clock.now())
     current = money.require_budgets().figures.get(budget.id)
@@ -245,7 +245,7 @@ async def owner_rows(money: MoneyServices, id: str) -> MemoryRows[OwnerRow]:
     Return the owners in the running period. While the budget has a problem, there are none. Raises NotThere
     for an unknown id.
     """
-    figures = await compute_figures(money, require_evaluator(money).books(), id)
+    figures = await compute_figures(money, require_evaluator(money).budget_ledger(), id)
     if not figures.periods:
         return MemoryRows([])
     budget = figures.budget
@@ -288,14 +288,18 @@ async def current_alerts(money: MoneyServices, budget: SpendBudget) -> Sequence[
     """
     registry = money.require_registry()
     rules = rules_digest(budget, registry.views.find(budget.view_id))
-    return [period for period in await registry.table(BudgetTable).alerts(budget.id) if period.rules == rules]
+    return [
+        period
+        for period in await registry.table(BudgetTable).alerts_of_budget(budget.id)
+        if period.rules == rules
+    ]
 
 
 async def compute_figures(money: MoneyServices, books: BudgetLedger, id: str) -> BudgetFigures:
     """Compute the figures of a budget now. Raises NotThere for an unknown id."""
     registry = money.require_registry()
     budget = registry.table(BudgetTable).get(id)
-    return await books.figures(budget, registry.views.find(budget.view_id))
+    return await books.read_figures(budget, registry.views.find(budget.view_id))
 
 
 def require_evaluator(money: MoneyServices) -> BudgetEvaluator:
@@ -345,17 +349,17 @@ class BudgetResource(ManagedResource[SpendBudget]):
         is_shown_when_deleted=True,
     )
 
-    async def sees(self, asking: Asker[Any]) -> Sees[SpendBudget]:
-        return (await asking.sees()).budget
+    async def visibility_test(self, asking: Asker[Any]) -> Sees[SpendBudget]:
+        return (await asking.sees()).can_see_budget
 
-    async def shown(self, asking: Asker[Any], row: SpendBudget) -> ShownBudget:
-        return add_state(asking.services, row)
+    async def displayed_row(self, asking: Asker[Any], row: SpendBudget) -> ShownBudget:
+        return budget_with_state(asking.services, row)
 
-    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         if given.view is not UNSET:
             await _check_view(asking, given.view.id)
-        await _check_money(asking, given.cost_type)
-        values = _given_fields(given)
+        await _check_cost_type(asking, given.cost_type)
+        values = _draft_budget_fields(given)
         asking.registry.notices.check_channels("channels", values.get("channels", ()))
         return values
 
@@ -364,23 +368,23 @@ class BudgetResource(ManagedResource[SpendBudget]):
         expansions = frozenset(asking.query.getall("expand", []))
         if not expansions <= set(EXPANSIONS):
             raise Refusal(400, "invalid_parameter", f"expand must be one of {', '.join(EXPANSIONS)}")
-        shown = describe_budget(add_state(asking.services, budget))
+        shown = describe_budget(budget_with_state(asking.services, budget))
         if expansions:
             books = asking.services.require_budgets().books()
             shown = {**shown, **await _expand_budget(asking.services, books, budget.id, expansions)}
         return {"budget": shown}
 
-    async def made(self, asking: Asker[Any], row: SpendBudget) -> Answer:
+    async def complete_write(self, asking: Asker[Any], row: SpendBudget) -> Answer:
         """Evaluate the budget at once, so that the response lists the thresholds that are already crossed."""
         money = asking.services
         crossed_percents: list[int] | None = None
-        if await _try_evaluation(money, money.require_budgets().evaluate_one(row)):
+        if await _try_evaluation(money, money.require_budgets().evaluate_budget(row)):
             periods = await current_alerts(money, row)
             alerts = [alert for period in periods for owner in period.owners.values() for alert in owner]
             crossed_percents = sorted(
                 {alert.percent for alert in alerts if alert.state == FIRED and not alert.told}
             )
-        return {**await self.answer(asking, row), "already_past": crossed_percents}
+        return {**await self.row_answer(asking, row), "already_past": crossed_percents}
 
     async def delete(self, asking: Asker[Any], word: str) -> str:
         budget = await self.find(asking, word)
@@ -404,11 +408,11 @@ async def _check_view(asking: Asker[Any], id: str) -> None:
     Raise Invalid if the person may not see the view. The error is the same as for a view that does not exist.
     """
     view = asking.registry.views.find(id)
-    if view is not None and not (await asking.sees()).view(view):
+    if view is not None and not (await asking.sees()).can_see_view(view):
         raise Invalid(NO_VIEW)
 
 
-async def _check_money(asking: Asker[Any], cost_type: str | UnsetType) -> None:
+async def _check_cost_type(asking: Asker[Any], cost_type: str | UnsetType) -> None:
     """
     Raise Refusal 403 for billed money if the person has limited data access. The reason is that some billed
     money belongs to no call.
@@ -436,8 +440,8 @@ BUDGET = BudgetResource()
     in_turn=True,
 )
 async def read_budget_owners(request: KeyRequest[MoneyServices, None]) -> Result:
-    id = request.word("budget_id")
-    page = await request.list(OWNERS, await owner_rows(request.services, id))
+    id = request.path_parameter("budget_id")
+    page = await request.list_page(OWNERS, await owner_rows(request.services, id))
     return {"budget": {"id": id}, **page}
 
 
@@ -453,15 +457,15 @@ async def read_budget_owners(request: KeyRequest[MoneyServices, None]) -> Result
 )
 async def read_budget_alerts(request: KeyRequest[MoneyServices, None]) -> Result:
     table = request.services.require_registry().table(BudgetTable)
-    id = table.get(request.word("budget_id")).id
-    page = await request.list(ALERTS, alert_rows(await table.alerts(id)))
+    id = table.get(request.path_parameter("budget_id")).id
+    page = await request.list_page(ALERTS, alert_rows(await table.alerts_of_budget(id)))
     return {"budget": {"id": id}, **page}
 
 
 async def _expand_budget(
     money: MoneyServices, books: BudgetLedger, id: str, expansions: frozenset[str]
 ) -> dict[str, object]:
-    return await expand_budget(books, await compute_figures(money, books, id), expansions)
+    return await read_requested_sections(books, await compute_figures(money, books, id), expansions)
 
 
 async def _try_evaluation(money: MoneyServices, evaluation: Awaitable[bool | None]) -> bool:
@@ -477,11 +481,11 @@ async def _try_evaluation(money: MoneyServices, evaluation: Awaitable[bool | Non
             "the budgets could not be evaluated; the next evaluation tries again",
             extra={"action": "evaluation_put_off"},
         )
-        money.require_budgets().wake()
+        money.require_budgets().request_evaluation()
         return False
 
 
-def _given_fields(body: Any) -> dict[str, Any]:
+def _draft_budget_fields(body: Any) -> dict[str, Any]:
     values = given_fields(body)
     if limits := values.get("planned_limits"):
         granularity = values.get("granularity") or next(iter(limits))
@@ -501,7 +505,7 @@ class EvaluatedBudgets(msgspec.Struct, kw_only=True):
     evaluation: Annotated[BudgetRun, words("The result of the evaluation.")]
 
 
-@call(
+@operator_call(
     "POST",
     "/budgets/evaluate",
     MODIFY_VIEWS_AND_BUDGETS,
@@ -513,12 +517,12 @@ async def evaluate(request: OperatorRequest[MoneyServices, BudgetEvaluation]) ->
     Evaluate all budgets and answer when that is done. Otherwise a command without a server would exit before
     the evaluation finishes.
     """
-    async with request.audited("budgets.evaluate", "budgets", {}):
-        done = await request.services.require_budgets().evaluate()
+    async with request.audited_change("budgets.evaluate", "budgets", {}):
+        done = await request.services.require_budgets().evaluate_all()
     return {"evaluation": msgspec.to_builtins(done)}
 
 
-@call(
+@operator_call(
     "GET",
     "/budgets/{id}/owners",
     VIEW_COSTS,
@@ -530,10 +534,10 @@ async def evaluate(request: OperatorRequest[MoneyServices, BudgetEvaluation]) ->
 )
 async def list_owners(request: OperatorRequest[MoneyServices, None]) -> Result:
     id = (await _visible_budget(request)).id
-    return {"budget": {"id": id}, **await request.list(OWNERS, await owner_rows(request.services, id))}
+    return {"budget": {"id": id}, **await request.list_page(OWNERS, await owner_rows(request.services, id))}
 
 
-@call(
+@operator_call(
     "GET",
     "/budgets/{id}/alerts",
     VIEW_COSTS,
@@ -553,15 +557,15 @@ async def list_alerts(request: OperatorRequest[MoneyServices, None]) -> Result:
     if request.is_limited:
         budget_alerts = await current_alerts(request.services, budget)
     else:
-        budget_alerts = await request.registry.table(BudgetTable).alerts(budget.id)
-    return {"budget": {"id": budget.id}, **await request.list(ALERTS, alert_rows(budget_alerts))}
+        budget_alerts = await request.registry.table(BudgetTable).alerts_of_budget(budget.id)
+    return {"budget": {"id": budget.id}, **await request.list_page(ALERTS, alert_rows(budget_alerts))}
 
 
 async def _visible_budget(request: OperatorRequest[MoneyServices, None]) -> SpendBudget:
     """
     Return the budget of the path. Raises NotThere if it does not exist or is not visible to this person.
     """
-    budget = request.registry.table(BudgetTable).get(request.word("id"))
-    if not (await request.reads.visible()).budget(budget):
+    budget = request.registry.table(BudgetTable).get(request.path_parameter("id"))
+    if not (await request.cost_reader.read_visibility()).can_see_budget(budget):
         raise NotThere("there is no budget with this id")
     return budget

@@ -16,10 +16,10 @@ import msgspec
 from gateway.core.fields import (
     KEPT,
     build_answer,
+    change_struct,
     given_fields,
     item_struct,
     single_item_struct,
-    struct_of_change,
 )
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
@@ -27,8 +27,8 @@ from gateway.operations.answers import DeletedItem, NotificationItem
 from gateway.operations.files.declared import InFiles
 from gateway.operations.files.kinds import Asking, FileKind
 from gateway.operations.holders.operators import InstallationServices
-from gateway.operations.money.notifications import describe_notification, shown_error
-from gateway.operations.requests.address import NOTHING, call
+from gateway.operations.money.notifications import describe_notification, visible_error
+from gateway.operations.requests.address import NOTHING, operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import NotAllowed, NotThere
 from spool.record import utc_iso
@@ -60,7 +60,7 @@ class NewNotificationChannel(ChannelFields, frozen=True, kw_only=True, forbid_un
 if TYPE_CHECKING:
     ChannelChanges: TypeAlias = Any
 else:
-    ChannelChanges = struct_of_change(
+    ChannelChanges = change_struct(
         NewNotificationChannel,
         "Changes to a channel. Omitted fields, including the secret, do not change.",
         once=("name", "type"),
@@ -168,7 +168,7 @@ class TestNotificationAnswer(msgspec.Struct, kw_only=True):
     notification: Annotated[NotificationItem, words("The test notification.")]
 
 
-@call(
+@operator_call(
     "GET",
     "/notification-channels",
     VIEW_OPERATION,
@@ -179,12 +179,12 @@ class TestNotificationAnswer(msgspec.Struct, kw_only=True):
 async def list_channels(request: OperatorRequest[InstallationServices, None]) -> Result:
     request.services.require_registry()
     rows = [
-        replace(row, reason=shown_error(request, row.reason)) for row in await request.services.channels()
+        replace(row, reason=visible_error(request, row.reason)) for row in await request.services.channels()
     ]
-    return await request.list(CHANNELS, MemoryRows(rows))
+    return await request.list_page(CHANNELS, MemoryRows(rows))
 
 
-@call(
+@operator_call(
     "POST",
     "/notification-channels",
     INSTALLATION_ADMINISTRATION,
@@ -200,7 +200,7 @@ async def add_channel(request: OperatorRequest[InstallationServices, NewNotifica
     return {"notification_channel": describe_kept_channel(channel)}
 
 
-@call(
+@operator_call(
     "GET",
     "/notification-channels/{name}",
     VIEW_OPERATION,
@@ -215,7 +215,7 @@ async def show_channel(request: OperatorRequest[InstallationServices, None]) -> 
     }
 
 
-@call(
+@operator_call(
     "PATCH",
     "/notification-channels/{name}",
     INSTALLATION_ADMINISTRATION,
@@ -238,7 +238,7 @@ async def edit_channel(request: OperatorRequest[InstallationServices, ChannelCha
     return {"notification_channel": describe_kept_channel(changed)}
 
 
-@call(
+@operator_call(
     "DELETE",
     "/notification-channels/{name}",
     INSTALLATION_ADMINISTRATION,
@@ -255,7 +255,7 @@ async def remove_channel(request: OperatorRequest[InstallationServices, None]) -
     return {"deleted": name}
 
 
-@call(
+@operator_call(
     "GET",
     "/channel-names",
     VIEW_COSTS,
@@ -283,7 +283,7 @@ async def list_channel_names(request: OperatorRequest[InstallationServices, None
     }
 
 
-@call(
+@operator_call(
     "POST",
     "/notification-channels/{name}/test",
     OPERATE_SPOOL,
@@ -293,7 +293,7 @@ async def list_channel_names(request: OperatorRequest[InstallationServices, None
 )
 async def test_channel(request: OperatorRequest[InstallationServices, ChannelTest]) -> Result:
     table = request.registry.notices
-    name = request.word("name")
+    name = request.path_parameter("name")
     if name not in table.channels:
         raise NotThere("there is no channel with this name")
     notice = Notice(
@@ -311,7 +311,7 @@ async def test_channel(request: OperatorRequest[InstallationServices, ChannelTes
 
 def _stored_channel_name(request: OperatorRequest[InstallationServices, Any]) -> str:
     """Return the channel name in the path. Raises NotAllowed for a configured channel."""
-    name = request.word("name")
+    name = request.path_parameter("name")
     registry = request.registry
     if registry.kept_channels.find(name) is None and name in registry.notices.channels:
         raise NotAllowed(f"{name} is a channel of the configuration; change it there, then reload")
@@ -328,7 +328,7 @@ class ChannelKind(FileKind):
     without = ("secret",)
     has_secret = is_found_by_name = True
 
-    async def rows(self, registry: Registry) -> Mapping[str, KeptChannel]:
+    async def rows_by_id(self, registry: Registry) -> Mapping[str, KeptChannel]:
         return {channel.id: channel for channel in registry.kept_channels.all()}
 
     async def find(self, registry: Registry, id: str) -> KeptChannel | None:
@@ -363,7 +363,7 @@ class ChannelKind(FileKind):
         return bool(row.sealed)
 
     def _channel_fields(self, given: NewNotificationChannel) -> dict[str, Any]:
-        return {name: getattr(given, name) for name in self.fields}
+        return {name: getattr(given, name) for name in self.field_names}
 
 
 CHANNEL_KIND = ChannelKind()

@@ -18,17 +18,17 @@ from gateway.money.insights.gathering import FactSources
 from gateway.money.insights.inspector import Inspector
 from gateway.operations.answers import DeletedItem, IdOfItem, OperatorInsight, SearchResult
 from gateway.operations.holders.operators import InstallationServices
-from gateway.operations.money.attention import seen_insights
+from gateway.operations.money.attention import visible_insights
 from gateway.operations.money.published_insights import (
     COMMENTS,
     INSIGHTS_OF_PEOPLE,
-    comment_number,
     comment_rows,
     count_insights,
     describe_comment,
-    describe_for_people,
+    describe_insight_for_people,
+    parse_comment_number,
 )
-from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.operations.services import OperatorServices
 from spool.errors import Invalid, NotThere
@@ -60,7 +60,7 @@ def make_inspector(services: OperatorServices) -> Inspector:
     registry = services.installation.require_registry()
     devices = services.senders.devices
 
-    async def arrived() -> Sequence[Arrival]:
+    async def find_bill_arrivals() -> Sequence[Arrival]:
         pulls = await services.money.statement_puller().states() if services.money.statement_puller else ()
         return find_arrivals(
             await registry.statements.statements(), pulls, settle_s=services.money.reconciliation().settle
@@ -74,37 +74,35 @@ def make_inspector(services: OperatorServices) -> Inspector:
     if services.senders.fleet is not None:
         optional["fleet"] = services.senders.fleet.machine_rows_in_use
     if services.spool.sender_hours is not None:
-        optional["sender_hours"] = services.spool.sender_hours.current
+        optional["sender_hours"] = services.spool.sender_hours.current_hours
     if services.spool.sender_fields is not None:
-        optional["sender_fields"] = services.spool.sender_fields.recent
+        optional["sender_fields"] = services.spool.sender_fields.store_and_read_recent
     if services.money.enforcer_auditor is not None:
         auditor = services.money.enforcer_auditor
 
-        async def faults() -> Sequence[EnforcerFault]:
+        async def find_enforcer_faults() -> Sequence[EnforcerFault]:
             return faults_with_enforcers(await auditor().audit_limits())
 
-        optional["enforcer_faults"] = faults
+        optional["enforcer_faults"] = find_enforcer_faults
     memory = services.spool.memory
     sources = FactSources(
         ledger=services.money.ledger,
         log=services.spool.log,
         deliveries=services.spool.deliveries,
         keys=services.senders.access.keys,
-        certificates=services.installation.certificates,
+        certificates=services.installation.read_certificate_ends,
         expired_tries=services.senders.access.expired_tries,
         devices=devices.table.all if devices else tuple,
         tokens=registry.enrolment_tokens.all,
         prices=services.money.prices,
         views=registry.views.all,
         shares=services.senders.shares,
-        silent_clusters=services.senders.clusters.silent if services.senders.clusters else tuple,
-        unapplied_configs=services.senders.clusters.clusters_not_applied
-        if services.senders.clusters
-        else tuple,
+        silent_clusters=services.senders.clusters.offline_clusters if services.senders.clusters else tuple,
+        unapplied_configs=services.senders.clusters.unapplied_configs if services.senders.clusters else tuple,
         is_unmapped=services.spool.is_unmapped,
         read_otherwise=lambda: memory.made.different if memory and memory.made else (),
         late_reports=services.spool.late_reports,
-        arrivals=arrived,
+        arrivals=find_bill_arrivals,
         lakes=services.spool.lakes,
         channels=services.installation.channels,
         destination_types=services.spool.destination_types,
@@ -141,7 +139,7 @@ class InsightCommentAnswer(msgspec.Struct, kw_only=True):
     comment: Annotated[CommentOnInsight, words("The added comment.")]
 
 
-@call(
+@operator_call(
     "GET",
     "/insights",
     VIEW_COSTS,
@@ -156,26 +154,26 @@ async def list_insights(request: OperatorRequest[InstallationServices, None]) ->
 
     `counts` has the number of all insights by state, and the number of open insights by subject.
     """
-    insights = await seen_insights(request)
-    page = await request.list(INSIGHTS_OF_PEOPLE, MemoryRows(insights))
+    insights = await visible_insights(request)
+    page = await request.list_page(INSIGHTS_OF_PEOPLE, MemoryRows(insights))
     return {**page, "counts": count_insights(insights)}
 
 
-@call("POST", "/insights/run", WORK_ON_INSIGHTS, "Run all detectors now", answers=OneInspection)
+@operator_call("POST", "/insights/run", WORK_ON_INSIGHTS, "Run all detectors now", answers=OneInspection)
 async def inspect(request: OperatorRequest[OperatorServices, Inspection]) -> Result:
     """
     Run all detectors and answer when they have finished. Otherwise a command without a server would exit
     before they finish.
     """
     try:
-        async with request.audited("insights.run", "insights", {}):
-            done = await make_inspector(request.services).inspect()
+        async with request.audited_change("insights.run", "insights", {}):
+            done = await make_inspector(request.services).find_and_store_insights()
     except CardUnreadable as error:
         raise Invalid(str(error)) from error
     return {"inspection": {**asdict(done.merged), "failed": list(done.failed)}}
 
 
-@call(
+@operator_call(
     "GET",
     "/insights/{id}",
     VIEW_COSTS,
@@ -187,12 +185,12 @@ async def show_insight(request: OperatorRequest[InstallationServices, None]) -> 
     insight = await _visible_insight(request)
     comments = await request.registry.insights.comments(insight.id)
     return {
-        "insight": describe_for_people(insight),
+        "insight": describe_insight_for_people(insight),
         "comments": [describe_comment(comment) for comment in comments],
     }
 
 
-@call(
+@operator_call(
     "PATCH",
     "/insights/{id}",
     WORK_ON_INSIGHTS,
@@ -208,10 +206,10 @@ async def set_insight(request: OperatorRequest[InstallationServices, InsightStat
     changes: dict[str, Any] = {} if body.effort is None else {"effort": check_effort(body.effort)}
     id, table = (await _visible_insight(request)).id, request.registry.insights
     insight = await table.change(id, status=body.status, fields=changes, actor=request.actor)
-    return {"insight": describe_for_people(insight)}
+    return {"insight": describe_insight_for_people(insight)}
 
 
-@call(
+@operator_call(
     "GET",
     "/insights/{id}/comments",
     VIEW_COSTS,
@@ -222,11 +220,11 @@ async def set_insight(request: OperatorRequest[InstallationServices, InsightStat
 )
 async def list_comments(request: OperatorRequest[InstallationServices, None]) -> Result:
     id = (await _visible_insight(request)).id
-    page = await request.list(COMMENTS, await comment_rows(request.registry, id))
+    page = await request.list_page(COMMENTS, await comment_rows(request.registry, id))
     return {"insight": {"id": id}, **page}
 
 
-@call(
+@operator_call(
     "POST",
     "/insights/{id}/comments",
     WORK_ON_INSIGHTS,
@@ -240,7 +238,7 @@ async def comment_insight(request: OperatorRequest[InstallationServices, Insight
     return {"comment": describe_comment(comment)}
 
 
-@call(
+@operator_call(
     "DELETE",
     "/insights/{id}/comments/{comment}",
     WORK_ON_INSIGHTS,
@@ -249,7 +247,7 @@ async def comment_insight(request: OperatorRequest[InstallationServices, Insight
     answers=DeletedItem,
 )
 async def delete_insight_comment(request: OperatorRequest[InstallationServices, None]) -> Result:
-    number = comment_number(request.word("comment"))
+    number = parse_comment_number(request.path_parameter("comment"))
     insight = await _visible_insight(request)
     await request.registry.insights.delete_comment(insight.id, number, actor=request.actor)
     return {"deleted": str(number)}
@@ -259,7 +257,7 @@ async def _visible_insight(request: OperatorRequest[InstallationServices, Any]) 
     """
     Return the insight of the path. Raises NotThere if it does not exist or is not visible to this person.
     """
-    insight = await request.registry.insights.get(request.word("id"))
-    if not (await request.reads.visible()).insight(insight):
+    insight = await request.registry.insights.get(request.path_parameter("id"))
+    if not (await request.cost_reader.read_visibility()).can_see_insight(insight):
         raise NotThere("there is no insight with this id")
     return insight

@@ -15,7 +15,7 @@ from gateway.http.requests import Result
 from gateway.monitoring.channel_trouble import strip_response_text
 from gateway.operations.answers import Discarded, NotificationItem, Retried
 from gateway.operations.holders.operators import InstallationServices
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid
 from spool.record import utc_iso
@@ -126,18 +126,20 @@ class OneNotification(msgspec.Struct, kw_only=True):
     notification: Annotated[NotificationDetails, words("The notification, with the fields below.")]
 
 
-@call(
+@operator_call(
     "GET", "/notifications", VIEW_OPERATION, "List notifications", lists=NOTIFICATIONS, item=NotificationItem
 )
 async def list_notifications(request: OperatorRequest[InstallationServices, None]) -> Result:
-    rows = [replace(row, error=shown_error(request, row.error)) for row in await _all_notifications(request)]
-    return await request.list(NOTIFICATIONS, MemoryRows(rows))
+    rows = [
+        replace(row, error=visible_error(request, row.error)) for row in await _all_notifications(request)
+    ]
+    return await request.list_page(NOTIFICATIONS, MemoryRows(rows))
 
 
-@call("GET", "/notifications/{id}", VIEW_OPERATION, "Show a notification", answers=OneNotification)
+@operator_call("GET", "/notifications/{id}", VIEW_OPERATION, "Show a notification", answers=OneNotification)
 async def show_notification(request: OperatorRequest[InstallationServices, None]) -> Result:
-    row = await request.registry.notices.find(request.word("id"))
-    row = replace(row, error=shown_error(request, row.error))
+    row = await request.registry.notices.find(request.path_parameter("id"))
+    row = replace(row, error=visible_error(request, row.error))
     notice = row.notice
     message = {
         "text": notice.text,
@@ -148,7 +150,7 @@ async def show_notification(request: OperatorRequest[InstallationServices, None]
     return {"notification": {**describe_notification(row), **message}}
 
 
-@call("POST", "/notifications/retry", OPERATE_SPOOL, "Send notifications again", answers=Retried)
+@operator_call("POST", "/notifications/retry", OPERATE_SPOOL, "Send notifications again", answers=Retried)
 async def retry_notifications(request: OperatorRequest[InstallationServices, ChosenNotifications]) -> Result:
     """
     Send failed or discarded notifications again. Waiting notifications selected by id are also
@@ -158,7 +160,7 @@ async def retry_notifications(request: OperatorRequest[InstallationServices, Cho
     return {"retried": await request.registry.notices.retry(ids, actor=request.actor)}
 
 
-@call("POST", "/notifications/discard", OPERATE_SPOOL, "Discard notifications", answers=Discarded)
+@operator_call("POST", "/notifications/discard", OPERATE_SPOOL, "Discard notifications", answers=Discarded)
 async def discard_notifications(
     request: OperatorRequest[InstallationServices, ChosenNotifications],
 ) -> Result:
@@ -166,7 +168,7 @@ async def discard_notifications(
     return {"discarded": await request.registry.notices.discard(ids, actor=request.actor)}
 
 
-def shown_error(request: OperatorRequest[Any, None], error: str) -> str:
+def visible_error(request: OperatorRequest[Any, None], error: str) -> str:
     """
     Return why a message did not arrive. People who may not change channels do not see the text of
     the receiver's response.

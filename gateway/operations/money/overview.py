@@ -13,10 +13,10 @@ from gateway.core.errors import Refusal
 from gateway.http.lists import MemoryRows, PageQuery
 from gateway.http.requests import Result
 from gateway.money.budgets.declared import COST, MONTHLY
-from gateway.money.budgets.expansion import round_down
+from gateway.money.budgets.expansion import round_amount_down
 from gateway.money.budgets.forecast import TooEarly, forecast_running_period
 from gateway.money.comparison.comparing import compare_costs, rank_without_comparison
-from gateway.money.comparison.old_prices import list_prices
+from gateway.money.comparison.old_prices import load_price_list
 from gateway.money.comparison.sentence import comparison_sentence
 from gateway.money.costs.answer import has_paid_costs, ledger_for_question
 from gateway.money.costs.measures import cost_per_count
@@ -24,12 +24,12 @@ from gateway.money.costs.past import Past, find_past
 from gateway.money.costs.question import CostQuestion, check_span
 from gateway.operations.answers import ComparisonPast, CostAndCalls, MarkItem, OperatorInsight
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.money.attention import OPEN, seen_insights
+from gateway.operations.money.attention import OPEN, visible_insights
 from gateway.operations.money.costs.colours import colours_for_rows
 from gateway.operations.money.costs.marks import chart_marks
 from gateway.operations.money.costs.questions import read_time_range
-from gateway.operations.money.published_insights import INSIGHTS_OF_PEOPLE, describe_for_people
-from gateway.operations.requests.address import SLICED, call
+from gateway.operations.money.published_insights import INSIGHTS_OF_PEOPLE, describe_insight_for_people
+from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from gateway.operations.services import OperatorServices
 from spool.ledger import money
@@ -192,7 +192,9 @@ class OneOverview(msgspec.Struct, kw_only=True):
     overview: Annotated[Overview, words("The figures of the Overview page.")]
 
 
-@call("GET", "/ledger", VIEW_COSTS, "Show how current the totals are", shows=SLICED, answers=LedgerAnswer)
+@operator_call(
+    "GET", "/ledger", VIEW_COSTS, "Show how current the totals are", shows=SLICED, answers=LedgerAnswer
+)
 async def state(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     Describe how current the totals are. `behind` is the number of closed records that are not counted yet.
@@ -220,7 +222,7 @@ async def describe_ledger(request: OperatorRequest[MoneyServices, None], *, coun
     return {"ledger": {**state, **borders}, "frozen_rates": months}
 
 
-@call(
+@operator_call(
     "GET",
     "/overview",
     VIEW_COSTS,
@@ -250,7 +252,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
         since=first, until=next_full_hour(now.timestamp()), granularity=TOTAL, measures=_OF_MONTH
     )
     if "view" in request.http.query:
-        view = await request.reads.view(request.http.query["view"])
+        view = await request.cost_reader.find_view(request.http.query["view"])
         base = replace(base, include=view.include, exclude=view.exclude)
     today = replace(base, since=midnight, measures=_OF_DAY)
     largest = _limit_to_requested_days(request, replace(base, measures=("cost",), top=LISTED))
@@ -258,7 +260,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     daily = replace(largest, granularity="daily", group_by=(MODEL_FAMILY,), measures=("cost", "reported"))
     lists = [replace(largest, group_by=(name,)) for name in LISTS]
     past_queries = [preceding_query(base), preceding_query(today, "today")]
-    pasts = [await find_past(query, request.reads.whole, request.now()) for query in past_queries]
+    pasts = [await find_past(query, request.cost_reader.whole, request.now()) for query in past_queries]
     row_sets = await request.ledger.costs_of([base, past_queries[0], today, past_queries[1], daily, *lists])
     month, month_before, day, day_before, by_day, *by_list = row_sets
     shown_days = combine_rows(by_day, start=since, group=())
@@ -277,7 +279,9 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             # total and bounds as in `GET /forecast`, or null if there is too little history
             "forecast": None
             if isinstance(predicted, TooEarly)
-            else {name: round_down(COST, getattr(predicted, name)) for name in ("total", "low", "high")},
+            else {
+                name: round_amount_down(COST, getattr(predicted, name)) for name in ("total", "low", "high")
+            },
             **await _paid_costs(request, base),
             "today": _period_with_previous(midnight, day, day_before, _OF_DAY, pasts[1]),
             "days": _cost_rows(daily, by_day),
@@ -315,7 +319,7 @@ def _period_with_previous(
         "from": start.date().isoformat(),
         **shown,
         **averages,
-        "past": past.described(),
+        "past": past.to_fields(),
         "previous": previous if past.is_whole else None,
     }
 
@@ -324,7 +328,7 @@ async def _month_sentence(
     request: OperatorRequest[OperatorServices, None], month: CostQuery, before: CostQuery, past: Past
 ) -> str:
     now, earlier = (replace(query, group_by=(MODEL_FAMILY,)) for query in (month, before))
-    prices = await list_prices(request.services.money.prices)
+    prices = await load_price_list(request.services.money.prices)
     comparison = (
         await compare_costs(request.ledger, now, earlier, top=_REASONS, prices=prices)
         if past.is_whole
@@ -350,7 +354,7 @@ async def _paid_costs(
         return {}
     question = CostQuestion(since=month.since, until=month.until, cost_type=PAID_COST)
     ledger = await ledger_for_question(
-        question, request.reads, request.now(), prices=request.services.money.prices
+        question, request.cost_reader, request.now(), prices=request.services.money.prices
     )
     by_charge = {row.group[0]: row.cost for row in await ledger.costs(replace(month, group_by=(CHARGE,)))}
     units = {name: money.units(cost) for name, cost in by_charge.items()}
@@ -369,10 +373,13 @@ async def _operation_fields(request: OperatorRequest[OperatorServices, None]) ->
 
 async def _insight_fields(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:
     try:
-        insights = await seen_insights(request, OPEN)
+        insights = await visible_insights(request, OPEN)
     except Refusal:
         return None
     sort_key, sort_order = INSIGHTS_OF_PEOPLE.default_sort
     query = PageQuery(sort_key=sort_key, sort_order=sort_order, filters={}, limit=LISTED)
     page = await MemoryRows(insights).page(INSIGHTS_OF_PEOPLE, query)
-    return {"rows": [describe_for_people(insight) for insight in page.rows], "total_count": page.total}
+    return {
+        "rows": [describe_insight_for_people(insight) for insight in page.rows],
+        "total_count": page.total,
+    }

@@ -16,10 +16,10 @@ from gateway.configuration.sections import PriceOverride
 from gateway.core.fields import (
     KEPT,
     build_answer,
+    change_struct,
     given_fields,
     item_struct,
     single_item_struct,
-    struct_of_change,
 )
 from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, List, Sort
@@ -171,7 +171,7 @@ class PriceResource(ManagedResource[OwnPrice]):
     noun = "price"
     table = PriceTable
     new = NewPrice
-    changes = struct_of_change(NewPrice)
+    changes = change_struct(NewPrice)
     item = PriceItem
     one = single_item_struct(NewPrice, PriceItem)
     files = InFiles(name="prices", key=("provider", "model", "tier", "since"), ignores_case=False)
@@ -193,10 +193,10 @@ class PriceResource(ManagedResource[OwnPrice]):
     )
     people = ByPeople(path="/prices", reads=VIEW_COSTS, changes=MODIFY_BILLING, shows=WHOLE)
 
-    async def shown(self, asking: Asker[Any], row: OwnPrice) -> OwnPrice:
+    async def displayed_row(self, asking: Asker[Any], row: OwnPrice) -> OwnPrice:
         return row
 
-    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         return given_fields(given)
 
 

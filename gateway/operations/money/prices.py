@@ -21,7 +21,7 @@ from gateway.money.recommendations.facts import DAY_S, DAYS
 from gateway.money.recommendations.what_if import days_within
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.own_prices import NewPrice, check_price, to_price_override
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.errors import Invalid
 from spool.ledger import money
@@ -45,7 +45,7 @@ class _Effect:
     before: int = 0
     after: int = 0
 
-    def add(self, one: UsageSum, book: PriceBook) -> None:
+    def add_usage(self, one: UsageSum, book: PriceBook) -> None:
         calls = one.tokens.calls
         self.calls += calls
         self.before += one.cost
@@ -77,7 +77,7 @@ class PricePreviewAnswer(msgspec.Struct, kw_only=True):
     preview: Annotated[PricePreview, words("The effect of the price on the calls of the last 30 days.")]
 
 
-@call(
+@operator_call(
     "POST",
     "/prices/preview",
     MODIFY_BILLING,
@@ -105,8 +105,8 @@ async def preview_price(request: OperatorRequest[MoneyServices, NewPrice]) -> Re
     after = book.with_override(override)
     for day in days:
         for one in await services.ledger.usage_of_day(day):
-            if one.dimensions.kind == "call" and _override_fits(override, only, one):
-                effect.add(one, after)
+            if one.dimensions.kind == "call" and _is_priced_by_override(override, only, one):
+                effect.add_usage(one, after)
     shown = {"from": utc_iso(days[0]), "to": utc_iso(now), **_describe_effect(effect)}
     return {"preview": shown}
 
@@ -121,7 +121,7 @@ def _describe_effect(effect: _Effect) -> Mapping[str, object]:
     }
 
 
-def _override_fits(override: PriceOverride, only: PriceBook, one: UsageSum) -> bool:
+def _is_priced_by_override(override: PriceOverride, only: PriceBook, one: UsageSum) -> bool:
     tokens = one.tokens
     if override.tier not in ("", one.dimensions.mode or STANDARD_TIER):
         return False

@@ -25,7 +25,7 @@ from gateway.core.fields import build_answer, given_fields
 from gateway.core.schemas import TEXT
 from gateway.http.address import WRITE, Address, BodyLimit, Served, key_call
 from gateway.http.answers import JSON, bytes_response, json_response
-from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
+from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no_filter
 from gateway.http.requests import Result
 from gateway.money.allocation.declared import (
     DEFAULT,
@@ -61,7 +61,7 @@ from gateway.operations.managed import (
     ByPeople,
     ManagedResource,
 )
-from gateway.operations.people.managed import asking_key
+from gateway.operations.people.managed import asker_for_key
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.requests.requests import RequestBody
 from gateway.operations.services import Services
@@ -177,7 +177,7 @@ ALL_VERSIONS: List[ShownVersion] = List(
     filters={
         "namespace": Filter(values=lambda row: (row.version.namespace,)),
         "last_updated_by": _LAST_UPDATED_BY,
-        "is_in_force": yes_no(lambda row: row.is_in_force),
+        "is_in_force": yes_no_filter(lambda row: row.is_in_force),
     },
 )
 
@@ -217,7 +217,9 @@ PUBLISH_JOBS: List[PublishJob] = List(
 )
 
 
-def add_state(money: MoneyServices, version: DefinitionVersion, uri: str | None = None) -> ShownVersion:
+def version_with_state(
+    money: MoneyServices, version: DefinitionVersion, uri: str | None = None
+) -> ShownVersion:
     return ShownVersion(version=version, uri=uri, is_in_force=_is_in_force(money, version))
 
 
@@ -231,16 +233,16 @@ def version_rows(
     versions = money.require_registry().table(AllocationTable).versions(namespace)
     return MemoryRows(
         [
-            add_state(money, version, parent_path and f"{parent_path}/{version.number}/definition")
+            version_with_state(money, version, parent_path and f"{parent_path}/{version.number}/definition")
             for version in versions
         ]
     )
 
 
 def namespace_with_state(money: MoneyServices, namespace: Namespace) -> ShownNamespace:
-    newest = money.require_registry().table(AllocationTable).in_force().get(namespace.id)
+    newest = money.require_registry().table(AllocationTable).versions_in_force().get(namespace.id)
     return ShownNamespace(
-        namespace=namespace, newest=newest, broken=money.require_publishing().broken(namespace.id)
+        namespace=namespace, newest=newest, broken=money.require_publishing().broken_reason(namespace.id)
     )
 
 
@@ -249,8 +251,8 @@ def job_rows(money: MoneyServices) -> MemoryRows[PublishJob]:
 
 
 def _is_in_force(money: MoneyServices, version: DefinitionVersion) -> bool:
-    newest = money.require_registry().table(AllocationTable).in_force().get(version.namespace)
-    return newest == version and money.require_publishing().broken(version.namespace) is None
+    newest = money.require_registry().table(AllocationTable).versions_in_force().get(version.namespace)
+    return newest == version and money.require_publishing().broken_reason(version.namespace) is None
 
 
 class VersionItem(msgspec.Struct, kw_only=True):
@@ -306,7 +308,7 @@ def _faults_as_422(
     handler: Callable[[KeyRequest[MoneyServices, Any]], Awaitable[Result]],
 ) -> Callable[[KeyRequest[MoneyServices, Any]], Awaitable[Result]]:
     @wraps(handler)
-    async def answered(request: KeyRequest[MoneyServices, Any]) -> Result:
+    async def answer_request(request: KeyRequest[MoneyServices, Any]) -> Result:
         try:
             return await handler(request)
         except InvalidDefinition as error:
@@ -315,7 +317,7 @@ def _faults_as_422(
                 {"error": error_body, "errors": [fault._asdict() for fault in error.faults]}, status=422
             )
 
-    return answered
+    return answer_request
 
 
 # -- versions ------------------------------------------------------------------------------------------------
@@ -345,7 +347,7 @@ def _publish_call(
 ) -> Callable[[Served], Served]:
     """Register a handler that publishes a definition. The scope is the handler's name."""
 
-    def give(handler: Served) -> Served:
+    def add_address(handler: Served) -> Served:
         row = Address(
             methods=("POST",),
             path=path,
@@ -353,7 +355,9 @@ def _publish_call(
             endpoint="allocation",
             scope=f"allocation:{handler.__name__}",
             check=check_definition,
-            limit=BodyLimit(setting="allocation.max_definition_bytes and the envelope", bytes=_most_bytes),
+            limit=BodyLimit(
+                setting="allocation.max_definition_bytes and the envelope", bytes=_max_envelope_bytes
+            ),
             takes=dict.fromkeys((*YAML, FORM), TEXT),
             gives={status: {JSON: gives}},
             refusals=(*WRITE, 404, 409, 422),
@@ -361,10 +365,10 @@ def _publish_call(
         )
         return row(handler)
 
-    return give
+    return add_address
 
 
-def _most_bytes(services: Services) -> int:
+def _max_envelope_bytes(services: Services) -> int:
     return services.operators.money.allocation().max_definition_bytes + SLACK_BYTES
 
 
@@ -377,7 +381,7 @@ def _most_bytes(services: Services) -> int:
     item=VersionItem,
 )
 async def read_definition_versions(request: KeyRequest[MoneyServices, None]) -> Result:
-    return await request.list(VERSIONS, version_rows(request.services, parent_path=request.http.path))
+    return await request.list_page(VERSIONS, version_rows(request.services, parent_path=request.http.path))
 
 
 @_publish_call(
@@ -398,11 +402,11 @@ async def create_definition_version(request: KeyRequest[MoneyServices, bytes]) -
         _definition_text(request),
     )
     if is_dry:
-        return {"version": await what_it_would_be(money, text, DEFAULT, request.actor)}
+        return {"version": await preview_version(money, text, DEFAULT, request.actor)}
     job, version = await money.require_publishing().publish(
         text, namespace=DEFAULT, base=base, actor=request.actor
     )
-    shown = describe_version(add_state(money, version, _definition_uri(request.http.path, version)))
+    shown = describe_version(version_with_state(money, version, _definition_uri(request.http.path, version)))
     return {"version": {**shown, "border": dict(job.border)}}
 
 
@@ -415,7 +419,7 @@ async def create_definition_version(request: KeyRequest[MoneyServices, bytes]) -
 )
 async def read_definition_version(request: KeyRequest[MoneyServices, None]) -> Result:
     money = request.services
-    version = find_version(money, DEFAULT, request.word("version"))
+    version = find_version(money, DEFAULT, request.path_parameter("version"))
     parent_path = request.http.path.rpartition("/")[0]
     return {"version": await describe_with_text(money, version, uri=_definition_uri(parent_path, version))}
 
@@ -429,8 +433,8 @@ async def read_definition_version(request: KeyRequest[MoneyServices, None]) -> R
 )
 async def read_definition_text(request: KeyRequest[MoneyServices, None]) -> Result:
     money = request.services
-    version = find_version(money, DEFAULT, request.word("version"))
-    text = await money.require_registry().table(AllocationTable).text(version)
+    version = find_version(money, DEFAULT, request.path_parameter("version"))
+    text = await money.require_registry().table(AllocationTable).version_text(version)
     return bytes_response(text.encode(), content_type="text/plain; charset=utf-8")
 
 
@@ -475,21 +479,23 @@ class NamespaceResource(ManagedResource[Namespace]):
         },
     )
 
-    async def shown(self, asking: Asker[Any], row: Namespace) -> ShownNamespace:
+    async def displayed_row(self, asking: Asker[Any], row: Namespace) -> ShownNamespace:
         return namespace_with_state(asking.services, row)
 
-    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         stated_fields = given_fields(given)
         id = stated_fields.pop("id", None)
         return {**stated_fields, "name": id} if stated_fields.get("name", "") is None else stated_fields
 
-    def own(self, asking: Asker[Any], given: Any) -> Mapping[str, Any]:
+    def server_fields(self, asking: Asker[Any], given: Any) -> Mapping[str, Any]:
         return {"id": given.id}
 
     async def show(self, asking: Asker[Any], word: str) -> Answer:
         row = namespace_with_state(asking.services, await self.find(asking, word))
         text = (
-            await asking.registry.table(AllocationTable).text(row.newest) if row.newest is not None else None
+            await asking.registry.table(AllocationTable).version_text(row.newest)
+            if row.newest is not None
+            else None
         )
         return {"namespace": {**describe_namespace(row), "definition": text}}
 
@@ -538,22 +544,22 @@ class DefinitionKind(FileKind):
     def id_of(self, row: DefinitionInFile) -> str:
         return DEFAULT if row.namespace == DEFAULT_WORD else row.namespace
 
-    async def rows(self, registry: Registry) -> Mapping[str, DefinitionInFile]:
+    async def rows_by_id(self, registry: Registry) -> Mapping[str, DefinitionInFile]:
         table, owners = registry.table(AllocationTable), registry.file_owners.all()
         return {
             namespace: await self.find(registry, namespace)
-            for namespace, version in table.in_force().items()
+            for namespace, version in table.versions_in_force().items()
             if version.dimensions or owner_id(self.action, namespace) in owners
         }
 
     async def find(self, registry: Registry, id: str) -> DefinitionInFile:
         table = registry.table(AllocationTable)
-        text = await table.text(table.in_force()[id])
+        text = await table.version_text(table.versions_in_force()[id])
         return DefinitionInFile(namespace=id or DEFAULT_WORD, definition=text)
 
     async def create(self, asking: Asking, given: DefinitionInFile, secret: str | None) -> str:
         namespace = self.id_of(given)
-        checked = asking.services.require_publishing().checked(given.definition.encode())
+        checked = asking.services.require_publishing().parse_and_check(given.definition.encode())
         await asking.registry.table(AllocationTable).publish_now(
             given.definition,
             namespace=namespace,
@@ -574,8 +580,8 @@ class DefinitionKind(FileKind):
             asking, DefinitionInFile(namespace=row.namespace, definition="Dimensions: {}\n"), None
         )
 
-    async def check_all(self, asking: Asking) -> None:
-        versions = asking.registry.table(AllocationTable).in_force()
+    async def check_objects_together(self, asking: Asking) -> None:
+        versions = asking.registry.table(AllocationTable).versions_in_force()
         named = {namespace: dimensions_without_rules(version) for namespace, version in versions.items()}
         join_definitions(named, asking.services.allocation_limits())
 
@@ -593,8 +599,10 @@ DEFINITION_KIND = DefinitionKind()
 )
 async def create_namespace(request: KeyRequest[MoneyServices, NewNamespace]) -> Result:
     """Create the namespace whose id is in the path."""
-    new_namespace = NewNamespaceOfId(id=request.word("namespace"), **msgspec.structs.asdict(request.body))
-    return await NAMESPACE.create(asking_key(request), new_namespace)
+    new_namespace = NewNamespaceOfId(
+        id=request.path_parameter("namespace"), **msgspec.structs.asdict(request.body)
+    )
+    return await NAMESPACE.create(asker_for_key(request), new_namespace)
 
 
 @_publish_call(
@@ -602,7 +610,7 @@ async def create_namespace(request: KeyRequest[MoneyServices, NewNamespace]) -> 
 )
 @_faults_as_422
 async def create_namespaced_definition_async(request: KeyRequest[MoneyServices, bytes]) -> Result:
-    return await _submit_definition(request, request.word("namespace"))
+    return await _submit_definition(request, request.path_parameter("namespace"))
 
 
 # -- publish jobs --------------------------------------------------------------------------------------------
@@ -612,13 +620,13 @@ async def create_namespaced_definition_async(request: KeyRequest[MoneyServices, 
     "GET", _JOBS, "allocation:list_publish_jobs", "List publish jobs", lists=PUBLISH_JOBS, item=PublishJobItem
 )
 async def list_publish_jobs(request: KeyRequest[MoneyServices, None]) -> Result:
-    return await request.list(PUBLISH_JOBS, job_rows(request.services))
+    return await request.list_page(PUBLISH_JOBS, job_rows(request.services))
 
 
 @_call("GET", _JOB, "allocation:read_publish_job", "Show a publish job", gives={JSON: OnePublishJob})
 async def read_publish_job(request: KeyRequest[MoneyServices, None]) -> Result:
     table = request.services.require_registry().table(AllocationTable)
-    return {"publish_job": describe_job(table.job(request.word("job")))}
+    return {"publish_job": describe_job(table.job(request.path_parameter("job")))}
 
 
 @_call(
@@ -630,7 +638,11 @@ async def read_publish_job(request: KeyRequest[MoneyServices, None]) -> Result:
 )
 async def cancel_publish_job(request: KeyRequest[MoneyServices, None]) -> Result:
     table = request.services.require_registry().table(AllocationTable)
-    return {"publish_job": describe_job(await table.cancel(request.word("job"), actor=request.actor))}
+    return {
+        "publish_job": describe_job(
+            await table.cancel_job(request.path_parameter("job"), actor=request.actor)
+        )
+    }
 
 
 # -- shared with the operator API ----------------------------------------------------------------------------
@@ -641,9 +653,9 @@ def find_version(money: MoneyServices, namespace: str, word: str) -> DefinitionV
     Return the version that `word` names: a number, or LATEST. Raises NotThere if there is no such version.
     """
     table = money.require_registry().table(AllocationTable)
-    table.check_namespace(namespace)
+    table.require_namespace(namespace)
     if word == LATEST:
-        newest = table.in_force().get(namespace)
+        newest = table.versions_in_force().get(namespace)
         if newest is None:
             raise NotThere("no definition is published yet")
         return newest
@@ -654,29 +666,29 @@ def find_version(money: MoneyServices, namespace: str, word: str) -> DefinitionV
 async def describe_with_text(
     money: MoneyServices, version: DefinitionVersion, uri: str | None = None
 ) -> dict[str, Any]:
-    text = await money.require_registry().table(AllocationTable).text(version)
-    return {**describe_version(add_state(money, version, uri)), "definition": text}
+    text = await money.require_registry().table(AllocationTable).version_text(version)
+    return {**describe_version(version_with_state(money, version, uri)), "definition": text}
 
 
-async def what_it_would_be(
+async def preview_version(
     money: MoneyServices, text: bytes, namespace: str, actor: Actor
 ) -> Mapping[str, object]:
     """
     Return the version that a definition would become. Nothing is stored. Raises InvalidDefinition with every fault.
     """
     table = money.require_registry().table(AllocationTable)
-    table.check_namespace(namespace)
+    table.require_namespace(namespace)
     definition = await money.require_publishing().validate_text(text, namespace)
     would_be = DefinitionVersion(
         namespace=namespace,
-        number=table.latest(namespace) + 1,
+        number=table.latest_version_number(namespace) + 1,
         dimensions=tuple(dimension.id for dimension in definition.dimensions),
         bytes=len(text),
         created=money.clock.now(),
         created_by=actor.name,
     )
     source_border = describe_border(await find_border(money.ledger, sources_read_by(definition)))
-    return {**describe_version(add_state(money, would_be)), "border": source_border}
+    return {**describe_version(version_with_state(money, would_be)), "border": source_border}
 
 
 def parse_base_version(text: str | None) -> int | None:

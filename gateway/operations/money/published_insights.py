@@ -57,7 +57,7 @@ def describe_insight(insight: Insight) -> dict[str, object]:
     )
 
 
-def describe_for_people(insight: Insight) -> dict[str, object]:
+def describe_insight_for_people(insight: Insight) -> dict[str, object]:
     """
     Describe an insight with the fields that only people see.
 
@@ -133,7 +133,7 @@ INSIGHTS: List[Insight] = List(
 
 INSIGHTS_OF_PEOPLE: List[Insight] = replace(
     INSIGHTS,
-    show=describe_for_people,
+    show=describe_insight_for_people,
     sorts={**INSIGHTS.sorts, "severity": Sort(value=urgency_sort_key)},
     default_sort=("severity", DESCENDING),
     filters={
@@ -290,7 +290,7 @@ _call = partial(key_call, endpoint="insights")
     item=InsightItem,
 )
 async def read_insights(request: KeyRequest[MoneyServices, None]) -> Result:
-    return await request.list(INSIGHTS, insight_rows(_require_registry(request)))
+    return await request.list_page(INSIGHTS, insight_rows(_require_registry(request)))
 
 
 @_call(
@@ -324,7 +324,11 @@ async def create_insight(request: KeyRequest[MoneyServices, NewInsight]) -> Resu
     gives={JSON: OneInsight},
 )
 async def read_insight(request: KeyRequest[MoneyServices, None]) -> Result:
-    return {"insight": describe_insight(await _require_registry(request).insights.get(request.word("id")))}
+    return {
+        "insight": describe_insight(
+            await _require_registry(request).insights.get(request.path_parameter("id"))
+        )
+    }
 
 
 @_call(
@@ -340,7 +344,9 @@ async def update_insight(request: KeyRequest[MoneyServices, InsightChanges]) -> 
     changes = {name: str(value) for name, value in stated_fields.items() if value is not None}
     status = changes.pop("status", None)
     table = _require_registry(request).insights
-    insight = await table.change(request.word("id"), status=status, fields=changes, actor=request.actor)
+    insight = await table.change(
+        request.path_parameter("id"), status=status, fields=changes, actor=request.actor
+    )
     return {"insight": describe_insight(insight)}
 
 
@@ -353,7 +359,9 @@ async def update_insight(request: KeyRequest[MoneyServices, InsightChanges]) -> 
     gives={JSON: Deleted},
 )
 async def delete_insight(request: KeyRequest[MoneyServices, None]) -> Result:
-    id, comments = await _require_registry(request).insights.delete(request.word("id"), actor=request.actor)
+    id, comments = await _require_registry(request).insights.delete(
+        request.path_parameter("id"), actor=request.actor
+    )
     return {"insight": {"id": id}, "comments": [{"id": str(comment)} for comment in comments]}
 
 
@@ -367,8 +375,8 @@ async def delete_insight(request: KeyRequest[MoneyServices, None]) -> Result:
     item=CommentItem,
 )
 async def read_comments(request: KeyRequest[MoneyServices, None]) -> Result:
-    id = request.word("id")
-    page = await request.list(COMMENTS, await comment_rows(_require_registry(request), id))
+    id = request.path_parameter("id")
+    page = await request.list_page(COMMENTS, await comment_rows(_require_registry(request), id))
     return {"insight": {"id": id}, **page}
 
 
@@ -382,7 +390,7 @@ async def read_comments(request: KeyRequest[MoneyServices, None]) -> Result:
 )
 async def create_comment(request: KeyRequest[MoneyServices, NewComment]) -> Result:
     table = _require_registry(request).insights
-    comment = await table.add_comment(request.word("id"), request.body.message, actor=request.actor)
+    comment = await table.add_comment(request.path_parameter("id"), request.body.message, actor=request.actor)
     return {"comment": describe_comment(comment)}
 
 
@@ -396,8 +404,8 @@ async def create_comment(request: KeyRequest[MoneyServices, NewComment]) -> Resu
 )
 async def update_comment(request: KeyRequest[MoneyServices, NewComment]) -> Result:
     table = _require_registry(request).insights
-    number = comment_number(request.word("comment"))
-    insight = request.word("id")
+    number = parse_comment_number(request.path_parameter("comment"))
+    insight = request.path_parameter("id")
     text = request.body.message
     comment = await table.change_comment(insight, number, text, actor=request.actor)
     return {"comment": describe_comment(comment)}
@@ -414,12 +422,12 @@ async def update_comment(request: KeyRequest[MoneyServices, NewComment]) -> Resu
 )
 async def delete_comment(request: KeyRequest[MoneyServices, None]) -> Result:
     table = _require_registry(request).insights
-    number = comment_number(request.word("comment"))
-    await table.delete_comment(request.word("id"), number, actor=request.actor)
+    number = parse_comment_number(request.path_parameter("comment"))
+    await table.delete_comment(request.path_parameter("id"), number, actor=request.actor)
     return {"comment": {"id": str(number)}}
 
 
-def comment_number(text: str) -> int:
+def parse_comment_number(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise NotThere("this insight has no comment with this id")
     return int(text)

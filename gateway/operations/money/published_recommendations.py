@@ -20,7 +20,7 @@ from gateway.core.errors import Refusal
 from gateway.core.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array_of, closed_object
 from gateway.http.address import Served, key_call
 from gateway.http.answers import JSON
-from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
+from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no_filter
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.costs.times import format_seconds
@@ -96,7 +96,7 @@ def describe_recommendation_comment(comment: RecommendationComment) -> dict[str,
     }
 
 
-def describe_type(row: ShownType) -> dict[str, object]:
+def describe_recommendation_type(row: ShownType) -> dict[str, object]:
     settings = row.settings
     return {
         "type": row.type.NAME,
@@ -121,7 +121,7 @@ def recommendation_list(dimensions: Sequence[str]) -> List[Recommendation]:
             values=lambda row: (row.saving.type,), valid_values=tuple(type.NAME for type in TYPES)
         ),
         "status": Filter(values=lambda row: (row.status,), valid_values=STATUSES),
-        "open": yes_no(lambda row: row.is_open),
+        "open": yes_no_filter(lambda row: row.is_open),
         "confidence": Filter(values=lambda row: (row.saving.confidence,), valid_values=CONFIDENCES),
         "assignee": Filter(values=lambda row: (row.assignee,)),
     }
@@ -167,7 +167,7 @@ RECOMMENDATION_COMMENTS: List[RecommendationComment] = List(
 
 RECOMMENDATION_TYPES: List[ShownType] = List(
     root="recommendation_types",
-    show=describe_type,
+    show=describe_recommendation_type,
     identity=Sort(value=lambda row: row.type.NAME),
     sorts={
         "type": Sort(value=lambda row: row.type.NAME),
@@ -176,7 +176,7 @@ RECOMMENDATION_TYPES: List[ShownType] = List(
     },
     default_sort=("type", "asc"),
     filters={
-        "enabled": yes_no(lambda row: row.settings.enabled),
+        "enabled": yes_no_filter(lambda row: row.settings.enabled),
         "confidence": Filter(values=lambda row: (row.type.CONFIDENCE,), valid_values=CONFIDENCES),
     },
 )
@@ -200,7 +200,7 @@ async def recommendation_comment_rows(registry: Registry, id: str) -> MemoryRows
     return MemoryRows(await registry.recommendations.comments(id))
 
 
-async def type_rows(registry: Registry) -> MemoryRows[ShownType]:
+async def recommendation_type_rows(registry: Registry) -> MemoryRows[ShownType]:
     settings = await registry.recommendations.changed_types()
     return MemoryRows(
         [
@@ -345,7 +345,7 @@ def _recommendation_call(method: str, path: str, summary: str, **row: Any) -> Ca
     Register the handler under its path. The scope and the name of the call come from the handler's name.
     """
 
-    def give(handler: Served) -> Served:
+    def add_address(handler: Served) -> Served:
         name = handler.__name__
         decorate = key_call(
             method,
@@ -358,7 +358,7 @@ def _recommendation_call(method: str, path: str, summary: str, **row: Any) -> Ca
         )
         return decorate(handler)
 
-    return give
+    return add_address
 
 
 @_recommendation_call(
@@ -371,7 +371,7 @@ def _recommendation_call(method: str, path: str, summary: str, **row: Any) -> Ca
 async def list_recommendations(request: KeyRequest[MoneyServices, None]) -> Result:
     money = request.services
     listed = recommendation_list(money.ledger.own_dimensions())
-    return await request.list(listed, await recommendation_rows(money.require_registry()))
+    return await request.list_page(listed, await recommendation_rows(money.require_registry()))
 
 
 @_recommendation_call(
@@ -390,7 +390,7 @@ async def update_recommendations(request: KeyRequest[MoneyServices, Recommendati
 async def get_recommendation(request: KeyRequest[MoneyServices, None]) -> Result:
     return {
         "recommendation": describe_recommendation(
-            await _require_registry(request).recommendations.get(request.word("recommendation_id"))
+            await _require_registry(request).recommendations.get(request.path_parameter("recommendation_id"))
         )
     }
 
@@ -399,8 +399,8 @@ async def get_recommendation(request: KeyRequest[MoneyServices, None]) -> Result
     "GET", _COMMENTS, "List the comments on a recommendation", lists=RECOMMENDATION_COMMENTS, item=_COMMENT
 )
 async def list_comments(request: KeyRequest[MoneyServices, None]) -> Result:
-    id = request.word("recommendation_id")
-    page = await request.list(
+    id = request.path_parameter("recommendation_id")
+    page = await request.list_page(
         RECOMMENDATION_COMMENTS, await recommendation_comment_rows(_require_registry(request), id)
     )
     return {"recommendation": {"id": id}, **page}
@@ -414,7 +414,7 @@ async def list_comments(request: KeyRequest[MoneyServices, None]) -> Result:
 )
 async def create_comments(request: KeyRequest[MoneyServices, NewComments]) -> Result:
     return await add_comments(
-        _require_registry(request), request.word("recommendation_id"), request.body, request.actor
+        _require_registry(request), request.path_parameter("recommendation_id"), request.body, request.actor
     )
 
 
@@ -423,9 +423,9 @@ async def create_comments(request: KeyRequest[MoneyServices, NewComments]) -> Re
 )
 async def update_comment(request: KeyRequest[MoneyServices, OneMessage]) -> Result:
     table = _require_registry(request).recommendations
-    number = comment_number(request.word("comment"))
+    number = parse_comment_number(request.path_parameter("comment"))
     changed = await table.change_comment(
-        request.word("recommendation_id"), number, request.body.message, actor=request.actor
+        request.path_parameter("recommendation_id"), number, request.body.message, actor=request.actor
     )
     return {"comment": describe_recommendation_comment(changed)}
 
@@ -437,9 +437,9 @@ async def update_comment(request: KeyRequest[MoneyServices, OneMessage]) -> Resu
     gives={JSON: closed_object({"comment": closed_object({"id": TEXT})})},
 )
 async def delete_comment(request: KeyRequest[MoneyServices, None]) -> Result:
-    number = comment_number(request.word("comment"))
+    number = parse_comment_number(request.path_parameter("comment"))
     await _require_registry(request).recommendations.delete_comment(
-        request.word("recommendation_id"), number, actor=request.actor
+        request.path_parameter("recommendation_id"), number, actor=request.actor
     )
     return {"comment": {"id": str(number)}}
 
@@ -452,7 +452,9 @@ async def delete_comment(request: KeyRequest[MoneyServices, None]) -> Result:
     item=_TYPE,
 )
 async def list_recommendation_types(request: KeyRequest[MoneyServices, None]) -> Result:
-    return await request.list(RECOMMENDATION_TYPES, await type_rows(_require_registry(request)))
+    return await request.list_page(
+        RECOMMENDATION_TYPES, await recommendation_type_rows(_require_registry(request))
+    )
 
 
 @_recommendation_call(
@@ -462,7 +464,7 @@ async def list_recommendation_types(request: KeyRequest[MoneyServices, None]) ->
     gives={JSON: closed_object({"recommendation_type": _TYPE})},
 )
 async def get_recommendation_type(request: KeyRequest[MoneyServices, None]) -> Result:
-    return await describe_one_type(_require_registry(request), request.word("type"))
+    return await describe_type_by_name(_require_registry(request), request.path_parameter("type"))
 
 
 @_recommendation_call(
@@ -472,7 +474,9 @@ async def get_recommendation_type(request: KeyRequest[MoneyServices, None]) -> R
     gives={JSON: closed_object({"recommendation_type": _TYPE})},
 )
 async def update_recommendation_type(request: KeyRequest[MoneyServices, TypeChanges]) -> Result:
-    return await change_type(_require_registry(request), request.word("type"), request.body, request.actor)
+    return await change_type(
+        _require_registry(request), request.path_parameter("type"), request.body, request.actor
+    )
 
 
 @_recommendation_call(
@@ -486,7 +490,7 @@ async def get_available_dimensions(request: KeyRequest[MoneyServices, None]) -> 
     money = request.services
     all_recommendations = await money.require_registry().recommendations.all()
     rows = dimension_rows(all_recommendations, money.ledger.own_dimensions())
-    return await request.list(RECOMMENDATION_DIMENSIONS, rows)
+    return await request.list_page(RECOMMENDATION_DIMENSIONS, rows)
 
 
 @_recommendation_call(
@@ -530,17 +534,17 @@ async def change_recommendations(
     }
 
 
-async def describe_one_type(registry: Registry, name: str) -> Result:
-    check_type(name)
-    return _describe_type(name, (await registry.recommendations.changed_types()).get(name, TypeSettings()))
+async def describe_type_by_name(registry: Registry, name: str) -> Result:
+    check_type_name(name)
+    return _type_answer(name, (await registry.recommendations.changed_types()).get(name, TypeSettings()))
 
 
 async def change_type(registry: Registry, name: str, body: TypeChanges, actor: Actor) -> Result:
-    check_type(name)
+    check_type_name(name)
     thresholds = msgspec.structs.asdict(body.thresholds) if body.thresholds else {}
     changes = {threshold: str(value) for threshold, value in thresholds.items() if value is not None}
     changed: dict[str, Any] = changes if body.enabled is None else {**changes, "enabled": body.enabled}
-    return _describe_type(name, await registry.recommendations.change_type(name, changed, actor=actor))
+    return _type_answer(name, await registry.recommendations.change_type(name, changed, actor=actor))
 
 
 async def add_comments(registry: Registry, id: str, body: NewComments, actor: Actor) -> Result:
@@ -559,10 +563,10 @@ async def check_savings(
     Nothing is stored.
     """
     if body.type is not None:
-        check_type(body.type)
+        check_type_name(body.type)
     filters = people.check_and_expand_filter(_check_filter(body.filter, money.ledger.own_dimensions()))
     try:
-        result = await money.require_adviser().check(type=body.type, filters=filters, may_see=may_see)
+        result = await money.require_adviser().find_savings(type=body.type, filters=filters, may_see=may_see)
     except CardUnreadable:
         raise Refusal(
             503, "unavailable", "The price card cannot be read. The log of the gateway has the reason."
@@ -589,12 +593,12 @@ async def check_savings(
     }
 
 
-def check_type(name: str) -> None:
+def check_type_name(name: str) -> None:
     if name not in BY_NAME:
         raise NotThere(f"there is no such type of recommendations; the types are {', '.join(BY_NAME)}")
 
 
-def comment_number(text: str) -> int:
+def parse_comment_number(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise NotThere("this recommendation has no comment with this id")
     return int(text)
@@ -609,8 +613,10 @@ def _check_filter(filters: Mapping[str, Sequence[str | None]], known: Sequence[s
     return {name: [value or "" for value in values] for name, values in filters.items()}
 
 
-def _describe_type(name: str, settings: TypeSettings) -> Result:
-    return {"recommendation_type": describe_type(ShownType(type=BY_NAME[name], settings=settings))}
+def _type_answer(name: str, settings: TypeSettings) -> Result:
+    return {
+        "recommendation_type": describe_recommendation_type(ShownType(type=BY_NAME[name], settings=settings))
+    }
 
 
 def _require_registry(request: KeyRequest[MoneyServices, Any]) -> Registry:

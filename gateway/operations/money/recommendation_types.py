@@ -38,12 +38,12 @@ class RecommendationTypeKind(FileKind):
     def id_of(self, row: TypeInFile) -> str:
         return row.type
 
-    async def seen(self, asking: Asking, word: str, *, is_limited: bool) -> TypeInFile:
+    async def find_visible(self, asking: Asking, word: str, *, is_limited: bool) -> TypeInFile:
         if word not in BY_NAME:
             raise NotThere("there is no such type of recommendations")
         return await self.find(asking.registry, word)
 
-    async def rows(self, registry: Registry) -> Mapping[str, TypeInFile]:
+    async def rows_by_id(self, registry: Registry) -> Mapping[str, TypeInFile]:
         types = {name: await self.find(registry, name) for name in BY_NAME}
         owners = registry.file_owners.all()
         return {

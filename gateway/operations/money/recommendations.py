@@ -34,9 +34,9 @@ from gateway.operations.money.published_recommendations import (
     dimension_rows,
     recommendation_comment_rows,
     recommendation_list,
-    type_rows,
+    recommendation_type_rows,
 )
-from gateway.operations.requests.address import NOTHING, SLICED, call
+from gateway.operations.requests.address import NOTHING, SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid, NotThere
 from spool.ledger.queries import DIMENSIONS
@@ -246,7 +246,7 @@ class RecommendationCheckAnswer(msgspec.Struct, kw_only=True):
     check: Annotated[RecommendationCheck, words("The result of the check.")]
 
 
-@call(
+@operator_call(
     "GET",
     "/recommendations",
     VIEW_RECOMMENDATIONS,
@@ -257,16 +257,16 @@ class RecommendationCheckAnswer(msgspec.Struct, kw_only=True):
 )
 async def list_recommendations(request: OperatorRequest[MoneyServices, None]) -> Result:
     listed = recommendation_list(request.services.ledger.own_dimensions())
-    visible = await request.reads.visible()
+    visible = await request.cost_reader.read_visibility()
     rows = [
         _hide_realized(recommendation, visible)
         for recommendation in await request.registry.recommendations.all()
-        if visible.recommendation(recommendation)
+        if visible.can_see_recommendation(recommendation)
     ]
-    return await request.list(listed, MemoryRows(rows))
+    return await request.list_page(listed, MemoryRows(rows))
 
 
-@call(
+@operator_call(
     "PATCH",
     "/recommendations",
     WORK_ON_INSIGHTS,
@@ -275,16 +275,19 @@ async def list_recommendations(request: OperatorRequest[MoneyServices, None]) ->
     answers=ChangeRecommendationsAnswer,
 )
 async def change_recommendations(request: OperatorRequest[MoneyServices, RecommendationChanges]) -> Result:
-    visible, all_recommendations = await request.reads.visible(), await request.registry.recommendations.all()
+    visible, all_recommendations = (
+        await request.cost_reader.read_visibility(),
+        await request.registry.recommendations.all(),
+    )
     hidden = frozenset(
         recommendation.id
         for recommendation in all_recommendations
-        if not visible.recommendation(recommendation)
+        if not visible.can_see_recommendation(recommendation)
     )
     return await by_key.change_recommendations(request.registry, request.body, request.actor, hidden=hidden)
 
 
-@call(
+@operator_call(
     "POST", "/recommendations/run", WORK_ON_INSIGHTS, "Look for savings now", answers=RunRecommendationsAnswer
 )
 async def look_for_savings(request: OperatorRequest[MoneyServices, SavingsLook]) -> Result:
@@ -293,14 +296,14 @@ async def look_for_savings(request: OperatorRequest[MoneyServices, SavingsLook])
     before it finishes.
     """
     try:
-        async with request.audited("recommendations.run", "recommendations", {}):
-            done = await request.services.require_adviser().look()
+        async with request.audited_change("recommendations.run", "recommendations", {}):
+            done = await request.services.require_adviser().find_and_store_savings()
     except CardUnreadable as error:
         raise Invalid(str(error)) from error
     return {"look": {**asdict(done.merged), "failed": list(done.failed)}}
 
 
-@call(
+@operator_call(
     "GET",
     "/recommendations/{id}",
     VIEW_RECOMMENDATIONS,
@@ -309,7 +312,7 @@ async def look_for_savings(request: OperatorRequest[MoneyServices, SavingsLook])
     answers=RecommendationAnswer,
 )
 async def show_recommendation(request: OperatorRequest[MoneyServices, None]) -> Result:
-    visible = await request.reads.visible()
+    visible = await request.cost_reader.read_visibility()
     recommendation = await _visible_recommendation(request, visible)
     shown = describe_recommendation(_hide_realized(recommendation, visible))
     comments = await request.registry.recommendations.comments(recommendation.id)
@@ -319,7 +322,7 @@ async def show_recommendation(request: OperatorRequest[MoneyServices, None]) -> 
     }
 
 
-@call(
+@operator_call(
     "GET",
     "/recommendations/{id}/comments",
     VIEW_RECOMMENDATIONS,
@@ -330,13 +333,13 @@ async def show_recommendation(request: OperatorRequest[MoneyServices, None]) -> 
 )
 async def list_recommendation_comments(request: OperatorRequest[MoneyServices, None]) -> Result:
     id = await _visible_id(request)
-    page = await request.list(
+    page = await request.list_page(
         RECOMMENDATION_COMMENTS, await recommendation_comment_rows(request.registry, id)
     )
     return {"recommendation": {"id": id}, **page}
 
 
-@call(
+@operator_call(
     "POST",
     "/recommendations/{id}/comments",
     WORK_ON_INSIGHTS,
@@ -349,7 +352,7 @@ async def comment_recommendation(request: OperatorRequest[MoneyServices, NewComm
     return await by_key.add_comments(request.registry, id, request.body, request.actor)
 
 
-@call(
+@operator_call(
     "PATCH",
     "/recommendations/{id}/comments/{comment}",
     WORK_ON_INSIGHTS,
@@ -359,13 +362,13 @@ async def comment_recommendation(request: OperatorRequest[MoneyServices, NewComm
 )
 async def change_recommendation_comment(request: OperatorRequest[MoneyServices, OneMessage]) -> Result:
     table = request.registry.recommendations
-    number = by_key.comment_number(request.word("comment"))
+    number = by_key.parse_comment_number(request.path_parameter("comment"))
     id = await _visible_id(request)
     changed = await table.change_comment(id, number, request.body.message, actor=request.actor)
     return {"comment": describe_recommendation_comment(changed)}
 
 
-@call(
+@operator_call(
     "DELETE",
     "/recommendations/{id}/comments/{comment}",
     WORK_ON_INSIGHTS,
@@ -374,13 +377,13 @@ async def change_recommendation_comment(request: OperatorRequest[MoneyServices, 
     answers=DeletedItem,
 )
 async def delete_recommendation_comment(request: OperatorRequest[MoneyServices, None]) -> Result:
-    number = by_key.comment_number(request.word("comment"))
+    number = by_key.parse_comment_number(request.path_parameter("comment"))
     id = await _visible_id(request)
     await request.registry.recommendations.delete_comment(id, number, actor=request.actor)
     return {"deleted": str(number)}
 
 
-@call(
+@operator_call(
     "GET",
     "/recommendation-types",
     VIEW_RECOMMENDATIONS,
@@ -390,10 +393,10 @@ async def delete_recommendation_comment(request: OperatorRequest[MoneyServices, 
     item=RecommendationTypeItem,
 )
 async def list_recommendation_types(request: OperatorRequest[MoneyServices, None]) -> Result:
-    return await request.list(RECOMMENDATION_TYPES, await type_rows(request.registry))
+    return await request.list_page(RECOMMENDATION_TYPES, await recommendation_type_rows(request.registry))
 
 
-@call(
+@operator_call(
     "GET",
     "/recommendation-types/{type}",
     VIEW_RECOMMENDATIONS,
@@ -402,10 +405,10 @@ async def list_recommendation_types(request: OperatorRequest[MoneyServices, None
     answers=OneRecommendationType,
 )
 async def show_recommendation_type(request: OperatorRequest[MoneyServices, None]) -> Result:
-    return await by_key.describe_one_type(request.registry, request.word("type"))
+    return await by_key.describe_type_by_name(request.registry, request.path_parameter("type"))
 
 
-@call(
+@operator_call(
     "PATCH",
     "/recommendation-types/{type}",
     WORK_ON_INSIGHTS,
@@ -413,10 +416,12 @@ async def show_recommendation_type(request: OperatorRequest[MoneyServices, None]
     answers=OneRecommendationType,
 )
 async def change_recommendation_type(request: OperatorRequest[MoneyServices, TypeChanges]) -> Result:
-    return await by_key.change_type(request.registry, request.word("type"), request.body, request.actor)
+    return await by_key.change_type(
+        request.registry, request.path_parameter("type"), request.body, request.actor
+    )
 
 
-@call(
+@operator_call(
     "GET",
     "/recommendation-dimensions",
     VIEW_RECOMMENDATIONS,
@@ -426,14 +431,17 @@ async def change_recommendation_type(request: OperatorRequest[MoneyServices, Typ
     item=RecommendationDimensionItem,
 )
 async def list_recommendation_dimensions(request: OperatorRequest[MoneyServices, None]) -> Result:
-    visible, all_recommendations = await request.reads.visible(), await request.registry.recommendations.all()
-    rows = dimension_rows(
-        filter(visible.recommendation, all_recommendations), request.ledger.own_dimensions()
+    visible, all_recommendations = (
+        await request.cost_reader.read_visibility(),
+        await request.registry.recommendations.all(),
     )
-    return await request.list(RECOMMENDATION_DIMENSIONS, rows)
+    rows = dimension_rows(
+        filter(visible.can_see_recommendation, all_recommendations), request.ledger.own_dimensions()
+    )
+    return await request.list_page(RECOMMENDATION_DIMENSIONS, rows)
 
 
-@call(
+@operator_call(
     "GET",
     "/recommendation-check",
     VIEW_RECOMMENDATIONS,
@@ -463,11 +471,15 @@ async def check_savings(request: OperatorRequest[MoneyServices, None]) -> Result
 
 
 def _hide_realized(recommendation: Recommendation, visible: Visible) -> Recommendation:
-    return recommendation if visible.realized(recommendation) else replace(recommendation, realized=None)
+    return (
+        recommendation
+        if visible.can_see_realized_saving(recommendation)
+        else replace(recommendation, realized=None)
+    )
 
 
 async def _visible_id(request: OperatorRequest[MoneyServices, Any]) -> str:
-    return (await _visible_recommendation(request, await request.reads.visible())).id
+    return (await _visible_recommendation(request, await request.cost_reader.read_visibility())).id
 
 
 async def _visible_recommendation(
@@ -476,7 +488,7 @@ async def _visible_recommendation(
     """
     Return the recommendation of the path. Raises NotThere if it does not exist or is not visible to this person.
     """
-    recommendation = await request.registry.recommendations.get(request.word("id"))
-    if not visible.recommendation(recommendation):
+    recommendation = await request.registry.recommendations.get(request.path_parameter("id"))
+    if not visible.can_see_recommendation(recommendation):
         raise NotThere("there is no recommendation with this id")
     return recommendation

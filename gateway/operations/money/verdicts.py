@@ -19,7 +19,7 @@ from gateway.http.requests import Result
 from gateway.money.budgets.opa_bundle import MEDIA_TYPE
 from gateway.money.budgets.verdicts import ACTING, ALL, BudgetVerdicts, SignedTable, VerdictBoard
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.requests.requests import OperatorRequest
 from spool.registry.field_notes import example, words
@@ -88,7 +88,7 @@ async def show_bundle(request: KeyRequest[MoneyServices, None]) -> web.Response:
     headers = {**_table_headers(signed), "Content-Type": MEDIA_TYPE}
     if is_known:
         return _not_modified_response(headers)
-    bundle = await board.bundle(_table_name(request.http), signed)
+    bundle = await board.signed_bundle(_table_name(request.http), signed)
     return bytes_response(bundle, content_type=MEDIA_TYPE, headers=headers)
 
 
@@ -97,8 +97,8 @@ async def _wait_for_newer(request: KeyRequest[MoneyServices, None]) -> tuple[Ver
     name = _table_name(request.http)
     board: VerdictBoard = request.services.require_budgets().verdicts
     known = request.http.headers.get("If-None-Match", "").strip().removeprefix("W/")
-    wait_s = _wait_s(request.http) if known else 0
-    signed = await board.newer(name, known, wait_s, request.receivers.in_hand.stopping)
+    wait_s = _requested_wait_s(request.http) if known else 0
+    signed = await board.wait_for_newer_table(name, known, wait_s, request.receivers.in_hand.stopping)
     return board, signed, signed.tag == known
 
 
@@ -109,7 +109,7 @@ def _table_name(http: web.Request) -> str:
     return _TABLES[state]
 
 
-def _wait_s(http: web.Request) -> int:
+def _requested_wait_s(http: web.Request) -> int:
     """Return the seconds of `Prefer: wait`, at most MAX_WAIT_S. Other preferences are ignored, as in RFC 7240."""
     preferences = _BETWEEN.split(",".join(http.headers.getall("Prefer", ())))
     waits = [int(found[1]) for preference in preferences if (found := _WAIT.fullmatch(preference))]
@@ -124,7 +124,7 @@ def _not_modified_response(headers: Mapping[str, str]) -> web.Response:
     return web.Response(status=304, headers=headers)
 
 
-@call(
+@operator_call(
     "GET",
     "/budgets/verdict-key",
     VIEW_COSTS,
@@ -135,6 +135,6 @@ def _not_modified_response(headers: Mapping[str, str]) -> web.Response:
 async def show_verdict_key(request: OperatorRequest[MoneyServices, None]) -> Result:
     board: VerdictBoard = request.services.require_budgets().verdicts
     return {
-        "public_key": board.key.public_pem.decode(),
+        "public_key": board.signing_key.public_pem.decode(),
         "bundle_key": board.bundle_key.public_pem.decode(),
     }

@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from gateway.core.fields import build_answer, given_fields
 from gateway.core.visible import SLICED
-from gateway.http.lists import Filter, List, Sort, yes_no
+from gateway.http.lists import Filter, List, Sort, yes_no_filter
 from gateway.money.costs.times import format_seconds
 from gateway.money.views.declared import OneView, ViewChanges, ViewItem
 from gateway.operations.files.declared import InFiles
@@ -59,7 +59,7 @@ VIEWS: List[ShownView] = List(
     filters={
         "name": Filter(values=lambda row: (row.view.name,)),
         "principal_dimension": Filter(values=lambda row: (row.view.principal_dimension,)),
-        "is_broken": yes_no(lambda row: row.broken),
+        "is_broken": yes_no_filter(lambda row: row.broken),
     },
 )
 
@@ -85,16 +85,16 @@ class ViewResource(ManagedResource[View]):
         words={SHOW: "Show a view, by id or name"},
     )
 
-    def rows_in(self, registry: Registry) -> ViewTable:
+    def table_in(self, registry: Registry) -> ViewTable:
         return registry.views
 
-    async def sees(self, asking: Asker[Any]) -> Sees[View]:
-        return (await asking.sees()).view
+    async def visibility_test(self, asking: Asker[Any]) -> Sees[View]:
+        return (await asking.sees()).can_see_view
 
-    async def shown(self, asking: Asker[Any], row: View) -> ShownView:
-        return _add_state(asking.services, row)
+    async def displayed_row(self, asking: Asker[Any], row: View) -> ShownView:
+        return _view_with_state(asking.services, row)
 
-    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         """
         Return the given fields.
 
@@ -119,7 +119,7 @@ class ViewResource(ManagedResource[View]):
 VIEW = ViewResource()
 
 
-def _add_state(money: MoneyServices, view: View) -> ShownView:
+def _view_with_state(money: MoneyServices, view: View) -> ShownView:
     return ShownView(view, view.broken_reason(money.ledger.dimensions()))
 
 

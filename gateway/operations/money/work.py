@@ -19,15 +19,15 @@ from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.work_tree import (
     EPOCH,
     RunNode,
+    ancestor_runs,
     build_run_tree,
-    nearest_above,
+    nearest_listed_ancestors,
     parents_by_run,
-    runs_above,
 )
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs.questions import ONE_SPAN, read_time_range
 from gateway.operations.money.work_links.declared import WorkLinkTable, all_links
-from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.errors import NotThere
 from spool.ledger.costs import combine_rows
@@ -138,7 +138,7 @@ class UnitAnswer(msgspec.Struct, kw_only=True):
     ]
 
 
-@call(
+@operator_call(
     "GET",
     "/work/status",
     VIEW_COSTS,
@@ -176,7 +176,7 @@ async def show_status(request: OperatorRequest[MoneyServices, None]) -> Result:
     }
 
 
-@call(
+@operator_call(
     "GET",
     "/work/{unit}/{id}",
     VIEW_COSTS,
@@ -197,7 +197,7 @@ async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
     as started by it. With `continues`, the unit also has calls in the day before or after the period. Sessions and runs
     are shown as digests.
     """
-    unit, name = request.word("unit"), request.word("id")
+    unit, name = request.path_parameter("unit"), request.path_parameter("id")
     if unit not in UNITS:
         raise NotThere(f"{unit} is no unit of work; use one of {', '.join(UNITS)}")
     if unit in TREES:
@@ -205,19 +205,19 @@ async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
     since, until, zone = read_time_range(request.http.query, request.now(), default="last_90d")
     question = CostQuestion(since=since, until=until, zone=zone, include={unit: (name,)}, measures=_MEASURES)
     question.check_span()
-    reads = request.reads
+    reads = request.cost_reader
     await reads.ledger.catch_up(request.services.log)
-    make = partial(_unit_page, request, question.query, unit, name)
+    make = partial(_unit_answer, request, question.query, unit, name)
     return await repeat_while_listing_changes(reads.whole, question.query, make)
 
 
-async def _unit_page(
+async def _unit_answer(
     request: OperatorRequest[MoneyServices, None], query: CostQuery, unit: str, name: str
 ) -> Result:
-    reads, links = request.reads, all_links(request.shared.registry)
+    reads, links = request.cost_reader, all_links(request.shared.registry)
     found = await _find_unit(reads.ledger, links, query, unit, name)
     around = await units_with_calls_around(reads.ledger, query, unit, [name])
-    known = _AGENT in await reads.dimensions()
+    known = _AGENT in await reads.visible_dimensions()
     agents = await _agents_by_run(reads.ledger, query, found.runs) if known else {}
     return {
         "work": {
@@ -263,19 +263,19 @@ async def _find_unit(ledger: SlicedLedger, links: UnitLinks, query: CostQuery, u
     lineage, linked = await _read_lineage(ledger, links, query, *asked, has_below=is_tree)
     parents = await asyncio.to_thread(parents_by_run, [*lineage, *linked])
     sessions = {each.run: each.session for each in lineage}
-    has_above = await asyncio.to_thread(nearest_above, sessions, own_runs, parents)
+    has_above = await asyncio.to_thread(nearest_listed_ancestors, sessions, own_runs, parents)
     below = [run for run in sessions if run not in own and has_above[run] is not None]
     if is_tree and below:
         of_below = replace(by_run, include={RUN: tuple(below)})
         own |= {str(row.group[0]): row for row in await ledger.costs(of_below) if row.group != (OTHER,)}
     silent = [run for run in parents.values() if run not in sessions and ledger.is_whole]
-    above = [run for run in runs_above(own_runs, parents) if run not in own]
+    above = [run for run in ancestor_runs(own_runs, parents) if run not in own]
     of_tree = [*own, *(run for run in silent if unit != RUN or run not in above)]
     started_by: list[dict[str, str | None]] = [{"run": run, "session": sessions.get(run)} for run in above]
     if unit != RUN:
         others_above = dict.fromkeys(sessions[run] for run in above if run in sessions)
         if unit == SESSION:
-            others_above |= dict.fromkeys(_linked_above(links, name))
+            others_above |= dict.fromkeys(_linked_ancestors(links, name))
         started_by = [{"session": session} for session in others_above] if is_tree else []
     whole = _sum_rows(sums)
     may_have_started = unit == SESSION and (ledger.has_every_call or whole.calls > 0)
@@ -335,7 +335,7 @@ async def _read_lineage(
     return [*rows.values()], [*linked.values()]
 
 
-def _linked_above(links: UnitLinks, session: str) -> Iterator[str]:
+def _linked_ancestors(links: UnitLinks, session: str) -> Iterator[str]:
     number = unit_number(SESSION, session)
     while (parent := links.parent_of(SESSION, number)) is not None:
         yield digest_text(SESSION, number := parent)

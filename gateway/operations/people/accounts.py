@@ -10,7 +10,7 @@ from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.answers import OperatorItem
 from gateway.operations.holders.operators import PeopleServices
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid, NotAllowed
 from spool.record import utc_iso
@@ -78,13 +78,17 @@ class RemovedOperator(msgspec.Struct, kw_only=True):
     removed: Annotated[str, words("The e-mail address of the deleted account."), example("bob@example.com")]
 
 
-@call("GET", "/operators", ORGANIZATION_ADMINISTRATION, "List operators", lists=OPERATORS, item=OperatorItem)
+@operator_call(
+    "GET", "/operators", ORGANIZATION_ADMINISTRATION, "List operators", lists=OPERATORS, item=OperatorItem
+)
 async def list_operators(request: OperatorRequest[PeopleServices, None]) -> Result:
     operators = await request.registry.operators.all()
-    return await request.list(OPERATORS, MemoryRows(operators))
+    return await request.list_page(OPERATORS, MemoryRows(operators))
 
 
-@call("POST", "/operators", ORGANIZATION_ADMINISTRATION, "Add an operator", status=201, answers=OneOperator)
+@operator_call(
+    "POST", "/operators", ORGANIZATION_ADMINISTRATION, "Add an operator", status=201, answers=OneOperator
+)
 async def add_operator(request: OperatorRequest[PeopleServices, NewOperator]) -> Result:
     body = request.body
     is_limiting = any(role.is_limiting for role in request.registry.roles.all())
@@ -95,7 +99,7 @@ async def add_operator(request: OperatorRequest[PeopleServices, NewOperator]) ->
     return {"operator": describe_account(operator)}
 
 
-@call(
+@operator_call(
     "PATCH",
     "/operators/{email}",
     ORGANIZATION_ADMINISTRATION,
@@ -109,7 +113,7 @@ async def edit_operator(request: OperatorRequest[PeopleServices, OperatorChanges
     if body.role is not None or body.status is not None:
         _check_not_own_account(request)
     operator = await request.registry.operators.change(
-        request.word("email"),
+        request.path_parameter("email"),
         role=body.role,
         password=body.password,
         disabled=None if body.status is None else body.status == DISABLED,
@@ -118,12 +122,12 @@ async def edit_operator(request: OperatorRequest[PeopleServices, OperatorChanges
     return {"operator": describe_account(operator)}
 
 
-@call(
+@operator_call(
     "DELETE", "/operators/{email}", ORGANIZATION_ADMINISTRATION, "Remove an operator", answers=RemovedOperator
 )
 async def remove_operator(request: OperatorRequest[PeopleServices, None]) -> Result:
     _check_not_own_account(request)
-    email = request.word("email")
+    email = request.path_parameter("email")
     await request.registry.operators.remove(email, actor=request.actor)
     return {"removed": email}
 
@@ -134,6 +138,6 @@ def _check_not_own_account(request: OperatorRequest[PeopleServices, Any]) -> Non
     out by mistake.
     """
     has_account = request.session is not None and request.session.operator
-    if has_account and request.word("email").strip().lower() == request.actor.name:
+    if has_account and request.path_parameter("email").strip().lower() == request.actor.name:
         who_can = "another Admin or the command line can"
         raise NotAllowed(f"you cannot change your own role or status, or remove yourself; {who_can}")

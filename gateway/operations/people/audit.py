@@ -18,7 +18,7 @@ from gateway.http.requests import Result
 from gateway.money.allocation.declared import AllocationTable
 from gateway.operations.holders.operators import PeopleServices
 from gateway.operations.people.roles import PERMISSION_SET_LIST, permission_set_rows
-from gateway.operations.requests.address import NOTHING, call
+from gateway.operations.requests.address import NOTHING, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.listing import ListPage, ListQuery, SortField
 from spool.record import utc_iso
@@ -42,7 +42,7 @@ class NamedRow:
     exists: bool
 
 
-async def named_rows(registry: Registry, rows: Sequence[AuditRow]) -> list[NamedRow]:
+async def with_target_names(registry: Registry, rows: Sequence[AuditRow]) -> list[NamedRow]:
     """
     Add the name of each row's target: its current name, or else the name in the row, or else the name in the
     row of its deletion or creation. A target without such a name stays unnamed.
@@ -52,7 +52,9 @@ async def named_rows(registry: Registry, rows: Sequence[AuditRow]) -> list[Named
         targets.setdefault(_action_kind(row), set()).add(row.target)
     known = {kind: await _target_names(registry, kind, ids) for kind, ids in targets.items()}
     entries = [_with_target_name(row, known[_action_kind(row)].get(row.target)) for row in rows]
-    last = await _last_names(registry, [named_row.row for named_row in entries if named_row.name is None])
+    last = await _last_audited_names(
+        registry, [named_row.row for named_row in entries if named_row.name is None]
+    )
     return [
         replace(
             named_row, name=named_row.name or last.get((_action_kind(named_row.row), named_row.row.target))
@@ -61,7 +63,7 @@ async def named_rows(registry: Registry, rows: Sequence[AuditRow]) -> list[Named
     ]
 
 
-async def _last_names(registry: Registry, rows: Sequence[AuditRow]) -> Mapping[tuple[str, str], str]:
+async def _last_audited_names(registry: Registry, rows: Sequence[AuditRow]) -> Mapping[tuple[str, str], str]:
     if not rows:
         return {}
     targets = tuple({row.target for row in rows})
@@ -183,7 +185,7 @@ class AuditItem(msgspec.Struct, kw_only=True):
     after: Annotated[dict[str, Any] | None, words("The fields after the change, or null."), example(None)]
 
 
-@call(
+@operator_call(
     "GET",
     "/permission-sets",
     ORGANIZATION_ADMINISTRATION,
@@ -193,16 +195,16 @@ class AuditItem(msgspec.Struct, kw_only=True):
     item=PermissionSetDetails,
 )
 async def list_permission_sets(request: OperatorRequest[PeopleServices, None]) -> Result:
-    return await request.list(PERMISSION_SET_LIST, permission_set_rows())
+    return await request.list_page(PERMISSION_SET_LIST, permission_set_rows())
 
 
-@call("GET", "/audit", ORGANIZATION_ADMINISTRATION, "List all changes", lists=AUDIT, item=AuditItem)
+@operator_call("GET", "/audit", ORGANIZATION_ADMINISTRATION, "List all changes", lists=AUDIT, item=AuditItem)
 async def list_audit(request: OperatorRequest[PeopleServices, None]) -> Result:
     registry = request.registry
 
-    async def page(query: ListQuery) -> ListPage[NamedRow]:
+    async def read_named_page(query: ListQuery) -> ListPage[NamedRow]:
         audit_page = await registry.audit_page(query)
-        rows = await named_rows(registry, audit_page.rows)
+        rows = await with_target_names(registry, audit_page.rows)
         return ListPage(
             rows=rows,
             keys=audit_page.keys,
@@ -212,4 +214,4 @@ async def list_audit(request: OperatorRequest[PeopleServices, None]) -> Result:
             known=audit_page.known,
         )
 
-    return await request.list(AUDIT, StoredRows(page))
+    return await request.list_page(AUDIT, StoredRows(read_named_page))

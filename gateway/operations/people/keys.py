@@ -17,7 +17,7 @@ from gateway.operations.files.declared import InFiles
 from gateway.operations.files.kinds import Asking, Fields, FileKind
 from gateway.operations.holders.operators import SenderServices
 from gateway.operations.people.scopes import empty_scopes
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.admission import missing_right_refusal
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.people.authentication.access import NOT_OPEN, ListedKey
@@ -207,7 +207,7 @@ class RotateKeyAnswer(msgspec.Struct, kw_only=True):
     ]
 
 
-@call("GET", "/keys", VIEW_OPERATION, "List API keys", lists=KEYS, item=KeyItem)
+@operator_call("GET", "/keys", VIEW_OPERATION, "List API keys", lists=KEYS, item=KeyItem)
 async def list_keys(request: OperatorRequest[SenderServices, None]) -> Result:
     """
     List the keys. If the key in the deployment's file is not accepted, `not_open` is the reason. `unknown_names` are
@@ -216,17 +216,17 @@ async def list_keys(request: OperatorRequest[SenderServices, None]) -> Result:
     # a damaged registry is an error, because an empty list would suggest that no keys exist
     request.shared.require_registry()
     access = request.services.access
-    answer = await request.list(KEYS, MemoryRows(await access.listed_keys()))
-    problems: dict[str, object] = {"not_open": access.reason_not_open} if access.reason_not_open else {}
-    if unknown := access.unknown_names():
+    answer = await request.list_page(KEYS, MemoryRows(await access.listed_keys()))
+    problems: dict[str, object] = {"not_open": access.legacy_key_problem} if access.legacy_key_problem else {}
+    if unknown := access.unmatched_address_patterns():
         problems["unknown_names"] = unknown
     return {**answer, **problems}
 
 
-@call("POST", "/keys", API_KEY_MANAGEMENT, "Create an API key", status=201, answers=CreateKeyAnswer)
+@operator_call("POST", "/keys", API_KEY_MANAGEMENT, "Create an API key", status=201, answers=CreateKeyAnswer)
 async def create_key(request: OperatorRequest[SenderServices, NewKey]) -> Result:
     body = request.body
-    _check_reach(request, body.scopes)
+    _check_may_grant_scopes(request, body.scopes)
     key, secret = await _key_table(request).create(
         name=body.name,
         scopes=body.scopes,
@@ -243,7 +243,7 @@ async def create_key(request: OperatorRequest[SenderServices, NewKey]) -> Result
     }
 
 
-@call(
+@operator_call(
     "POST",
     "/keys/adopt",
     API_KEY_MANAGEMENT,
@@ -255,7 +255,7 @@ async def adopt_key(request: OperatorRequest[SenderServices, None]) -> Result:
     Accept the key in the deployment's file again after it was deleted. Refusal 409 if the file still has
     the deleted secret.
     """
-    outcome = await request.services.access.adopt(anew=True, actor=request.actor)
+    outcome = await request.services.access.adopt_legacy_key(anew=True, actor=request.actor)
     if outcome is None:
         raise NotAllowed("there is no key file to adopt; set server.api_key_file")
     if outcome == DELETED:
@@ -263,7 +263,7 @@ async def adopt_key(request: OperatorRequest[SenderServices, None]) -> Result:
     return {"adopted": True}
 
 
-@call(
+@operator_call(
     "POST", "/keys/identify", API_KEY_MANAGEMENT, "Find the API key with a secret", answers=IdentifyKeyAnswer
 )
 async def identify_key(request: OperatorRequest[SenderServices, KeySecret]) -> Result:
@@ -283,10 +283,10 @@ async def identify_key(request: OperatorRequest[SenderServices, KeySecret]) -> R
     }
 
 
-@call("GET", "/keys/{name}", VIEW_OPERATION, "Show an API key", answers=ShowKeyAnswer)
+@operator_call("GET", "/keys/{name}", VIEW_OPERATION, "Show an API key", answers=ShowKeyAnswer)
 async def show_key(request: OperatorRequest[SenderServices, None]) -> Result:
     request.shared.require_registry()
-    key = await request.services.access.listed_key(request.word("name"))
+    key = await request.services.access.listed_key(request.path_parameter("name"))
     overlap_ends_at = key.overlap_ends_at
     over = overlap_ends_at is not None and overlap_ends_at <= request.now()
     return {
@@ -295,10 +295,10 @@ async def show_key(request: OperatorRequest[SenderServices, None]) -> Result:
     }
 
 
-@call("PATCH", "/keys/{name}", API_KEY_MANAGEMENT, "Edit an API key", answers=OneKey)
+@operator_call("PATCH", "/keys/{name}", API_KEY_MANAGEMENT, "Edit an API key", answers=OneKey)
 async def edit_key(request: OperatorRequest[SenderServices, KeyChanges]) -> Result:
     body = request.body
-    _check_reach(request, body.scopes or ())
+    _check_may_grant_scopes(request, body.scopes or ())
     key = await _key_table(request).edit(
         _editable_key_name(request),
         new_name=body.name,
@@ -313,13 +313,15 @@ async def edit_key(request: OperatorRequest[SenderServices, KeyChanges]) -> Resu
     return {**_key_answer(request, key), **await _empty_scope_fields(request, key)}
 
 
-@call("POST", "/keys/{name}/rotate", API_KEY_MANAGEMENT, "Give a key a new secret", answers=RotateKeyAnswer)
+@operator_call(
+    "POST", "/keys/{name}/rotate", API_KEY_MANAGEMENT, "Give a key a new secret", answers=RotateKeyAnswer
+)
 async def rotate_key(request: OperatorRequest[SenderServices, Rotation]) -> Result:
     body = request.body
     table = _key_table(request)
     name = _editable_key_name(request)
     access = request.services.access
-    if access.has_legacy() and table.is_of_file(access.key(name)):
+    if access.has_legacy_key() and table.is_of_file(access.key(name)):
         raise NotAllowed(f"{name} comes from the deployment; change the file of server.api_key_file instead")
     key, secret = await table.rotate(name, overlap_s=body.overlap_s, actor=request.actor)
     return {
@@ -329,21 +331,21 @@ async def rotate_key(request: OperatorRequest[SenderServices, Rotation]) -> Resu
     }
 
 
-@call("POST", "/keys/{name}/enable", API_KEY_MANAGEMENT, "Enable an API key", answers=OneKey)
+@operator_call("POST", "/keys/{name}/enable", API_KEY_MANAGEMENT, "Enable an API key", answers=OneKey)
 async def enable_key(request: OperatorRequest[SenderServices, None]) -> Result:
     return _key_answer(
         request, await _key_table(request).enable(_editable_key_name(request), actor=request.actor)
     )
 
 
-@call("POST", "/keys/{name}/disable", API_KEY_MANAGEMENT, "Disable an API key", answers=OneKey)
+@operator_call("POST", "/keys/{name}/disable", API_KEY_MANAGEMENT, "Disable an API key", answers=OneKey)
 async def disable_key(request: OperatorRequest[SenderServices, None]) -> Result:
     return _key_answer(
         request, await _key_table(request).disable(_editable_key_name(request), actor=request.actor)
     )
 
 
-@call(
+@operator_call(
     "DELETE",
     "/keys/{name}",
     API_KEY_MANAGEMENT,
@@ -367,11 +369,11 @@ class KeyKind(FileKind):
     reads = VIEW_OPERATION
     has_secret = makes_secrets = True
 
-    async def rows(self, registry: Registry) -> Mapping[str, Key]:
+    async def rows_by_id(self, registry: Registry) -> Mapping[str, Key]:
         table = registry.keys
         return {str(key.id): key for key in table.all() if not table.is_of_file(key)}
 
-    async def seen(self, asking: Asking, word: str, *, is_limited: bool) -> Key:
+    async def find_visible(self, asking: Asking, word: str, *, is_limited: bool) -> Key:
         found = () if is_limited else asking.registry.keys.all()
         for key in found:
             if key.name == word:
@@ -381,8 +383,8 @@ class KeyKind(FileKind):
     async def find(self, registry: Registry, id: str) -> Key | None:
         return registry.keys.find_by_number(int(id))
 
-    async def written(self, registry: Registry, row: Key) -> Fields:
-        return {**await super().written(registry, row), "expires_at": utc_iso(row.expires_at)}
+    async def file_fields(self, registry: Registry, row: Key) -> Fields:
+        return {**await super().file_fields(registry, row), "expires_at": utc_iso(row.expires_at)}
 
     async def create(self, asking: Asking, given: NewKey, secret: str | None) -> str:
         key, _ = await asking.registry.keys.create(
@@ -404,7 +406,7 @@ class KeyKind(FileKind):
     def secret_mark(self, row: Key) -> object:
         return row.secrets[-1].digest
 
-    def remark(self, row: Key) -> str:
+    def plan_remark(self, row: Key) -> str:
         return "disabled, and stays disabled" if row.status == DISABLED else ""
 
 
@@ -430,7 +432,7 @@ def _key_table(request: OperatorRequest[SenderServices, Any]) -> KeyTable:
     return request.registry.keys
 
 
-def _check_reach(request: OperatorRequest[SenderServices, Any], scopes: Iterable[str]) -> None:
+def _check_may_grant_scopes(request: OperatorRequest[SenderServices, Any], scopes: Iterable[str]) -> None:
     if ORGANIZATION_ADMINISTRATION in request.rights.permission_sets:
         return
     if any(scope.startswith(_OF_ROLES) for scope in scopes):
@@ -440,8 +442,8 @@ def _check_reach(request: OperatorRequest[SenderServices, Any], scopes: Iterable
 
 
 def _editable_key_name(request: OperatorRequest[SenderServices, Any]) -> str:
-    name = request.word("name")
-    _check_reach(request, request.services.access.key(name).current_scopes)
+    name = request.path_parameter("name")
+    _check_may_grant_scopes(request, request.services.access.key(name).current_scopes)
     return name
 
 

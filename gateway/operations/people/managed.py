@@ -15,7 +15,7 @@ from gateway.core.schemas import TEXT, closed_object
 from gateway.core.visible import Visible
 from gateway.http.address import READ, WRITE, Address, Content
 from gateway.http.answers import JSON
-from gateway.http.requests import AddressHandler, Result, check_json
+from gateway.http.requests import AddressHandler, Result, check_json_content_type
 from gateway.money.costs.reader import CostReader
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import (
@@ -39,18 +39,18 @@ def cost_reader_for_key(money: MoneyServices) -> CostReader:
     return CostReader(whole=money.ledger, require_registry=money.require_registry)
 
 
-def asking_key(request: KeyRequest[MoneyServices, Any]) -> Asker[MoneyServices]:
+def asker_for_key(request: KeyRequest[MoneyServices, Any]) -> Asker[MoneyServices]:
     """Return the caller for a key. Role filters do not apply to keys."""
     return Asker(
         services=request.services,
         shared=request.shared,
         actor=request.actor,
         query=request.http.query,
-        known=cost_reader_for_key(request.services).dimensions,
+        known=cost_reader_for_key(request.services).visible_dimensions,
     )
 
 
-def managed_by_keys(resource: ManagedResource[Any]) -> Iterator[Address]:
+def build_key_rows(resource: ManagedResource[Any]) -> Iterator[Address]:
     """
     Build the rows of the operations that keys may use on a resource. There are none if keys may not use it.
     """
@@ -69,28 +69,30 @@ def managed_by_keys(resource: ManagedResource[Any]) -> Iterator[Address]:
     }
     summaries = {**call_summaries(noun), SHOW: f"Show {with_article(noun)}", **by.words}
 
-    async def listed(request: KeyRequest[MoneyServices, None]) -> Result:
-        asking = asking_key(request)
+    async def list_resources(request: KeyRequest[MoneyServices, None]) -> Result:
+        asking = asker_for_key(request)
         return await resource.add_requested_data(
-            asking, await request.list(resource.lists, await resource.rows(asking))
+            asking, await request.list_page(resource.lists, await resource.visible_rows(asking))
         )
 
     async def create(request: KeyRequest[MoneyServices, Any]) -> Any:
-        return made(await resource.create(asking_key(request), request.body))
+        return unwrap_if_bare(await resource.create(asker_for_key(request), request.body))
 
     async def show(request: KeyRequest[MoneyServices, None]) -> Result:
-        return await resource.show(asking_key(request), request.word(by.id))
+        return await resource.show(asker_for_key(request), request.path_parameter(by.id))
 
     async def change(request: KeyRequest[MoneyServices, Any]) -> Any:
-        return made(await resource.change(asking_key(request), request.word(by.id), request.body))
+        return unwrap_if_bare(
+            await resource.change(asker_for_key(request), request.path_parameter(by.id), request.body)
+        )
 
     async def delete(request: KeyRequest[MoneyServices, None]) -> Result:
-        return {root: {"id": await resource.delete(asking_key(request), request.word(by.id))}}
+        return {root: {"id": await resource.delete(asker_for_key(request), request.path_parameter(by.id))}}
 
-    def made(answer: Answer) -> Any:
+    def unwrap_if_bare(answer: Answer) -> Any:
         return answer[root] if by.is_bare_when_made else answer
 
-    def row(
+    def build_row(
         verb: str,
         method: str,
         handler: AddressHandler,
@@ -107,7 +109,7 @@ def managed_by_keys(resource: ManagedResource[Any]) -> Iterator[Address]:
             handler=handler,
             endpoint=by.one_endpoint or by.endpoint if is_one else by.endpoint,
             scope=f"{by.group}:{by.scopes.get(verb) or names[verb]}",
-            check=check_json if takes else None,
+            check=check_json_content_type if takes else None,
             body=takes,
             takes={JSON: takes} if takes else {},
             gives={200: gives} if gives else {},
@@ -119,16 +121,18 @@ def managed_by_keys(resource: ManagedResource[Any]) -> Iterator[Address]:
     gone = {JSON: closed_object({root: closed_object({"id": TEXT})})}
     changed = {JSON: resource.item} if by.is_bare_when_made else shown
     rows = {
-        LIST: row(LIST, "GET", listed, lists=resource.lists, item=resource.item, in_turn=by.in_turn),
-        CREATE: row(CREATE, "POST", create, takes=resource.new, gives=changed),
-        SHOW: row(SHOW, "GET", show, gives=shown, repeated=by.repeated, in_turn=by.in_turn),
-        CHANGE: row(CHANGE, "PATCH", change, takes=resource.changes, gives=changed),
-        DELETE: row(DELETE, "DELETE", delete, gives=gone),
+        LIST: build_row(
+            LIST, "GET", list_resources, lists=resource.lists, item=resource.item, in_turn=by.in_turn
+        ),
+        CREATE: build_row(CREATE, "POST", create, takes=resource.new, gives=changed),
+        SHOW: build_row(SHOW, "GET", show, gives=shown, repeated=by.repeated, in_turn=by.in_turn),
+        CHANGE: build_row(CHANGE, "PATCH", change, takes=resource.changes, gives=changed),
+        DELETE: build_row(DELETE, "DELETE", delete, gives=gone),
     }
     yield from (row for verb, row in rows.items() if verb not in by.by_hand)
 
 
-def asking_person(
+def asker_for_person(
     request: OperatorRequest[Any, Any], money: MoneyServices | None = None
 ) -> Asker[MoneyServices]:
     """Return the caller for a person. `money` is required if the request's services are not MoneyServices."""
@@ -137,7 +141,7 @@ def asking_person(
 
     async def sees() -> Visible:
         if not seen:
-            seen.append(await request.reads.visible())
+            seen.append(await request.cost_reader.read_visibility())
         return seen[0]
 
     return Asker(
@@ -145,14 +149,14 @@ def asking_person(
         shared=request.shared,
         actor=request.actor,
         query=request.http.query,
-        known=request.reads.dimensions,
+        known=request.cost_reader.visible_dimensions,
         sees=sees,
         is_person=True,
         holder=request.asker,
     )
 
 
-def managed_by_people(resource: ManagedResource[Any]) -> Iterator[OperatorAddress]:
+def build_people_rows(resource: ManagedResource[Any]) -> Iterator[OperatorAddress]:
     """
     Build the rows of the operations that people may use on a resource. There are none if people may not use it.
     """
@@ -171,26 +175,26 @@ def managed_by_people(resource: ManagedResource[Any]) -> Iterator[OperatorAddres
     }
     summaries = {**call_summaries(noun), **by.words}
 
-    async def listed(request: OperatorRequest[MoneyServices, None]) -> Result:
-        asking = asking_person(request)
+    async def list_resources(request: OperatorRequest[MoneyServices, None]) -> Result:
+        asking = asker_for_person(request)
         return await resource.add_requested_data(
-            asking, await request.list(resource.lists, await resource.rows(asking))
+            asking, await request.list_page(resource.lists, await resource.visible_rows(asking))
         )
 
     async def create(request: OperatorRequest[MoneyServices, Any]) -> Result:
-        return await resource.create(asking_person(request), request.body)
+        return await resource.create(asker_for_person(request), request.body)
 
     async def show(request: OperatorRequest[MoneyServices, None]) -> Result:
-        return await resource.show(asking_person(request), request.word("id"))
+        return await resource.show(asker_for_person(request), request.path_parameter("id"))
 
     async def change(request: OperatorRequest[MoneyServices, Any]) -> Result:
-        return await resource.change(asking_person(request), request.word("id"), request.body)
+        return await resource.change(asker_for_person(request), request.path_parameter("id"), request.body)
 
     async def delete(request: OperatorRequest[MoneyServices, None]) -> Result:
-        id = await resource.delete(asking_person(request), request.word("id"))
+        id = await resource.delete(asker_for_person(request), request.path_parameter("id"))
         return {root: {"id": id}} if by.is_shown_when_deleted else {"deleted": id}
 
-    def row(
+    def build_row(
         verb: str, method: str, handler: AddressHandler, needs: str, takes: type | None = None, **more: Any
     ) -> OperatorAddress:
         return OperatorAddress(
@@ -211,8 +215,12 @@ def managed_by_people(resource: ManagedResource[Any]) -> Iterator[OperatorAddres
         {root: closed_object({"id": TEXT})} if by.is_shown_when_deleted else {"deleted": TEXT}
     )
     required = ("confirm",) if by.is_confirmed else ()
-    yield row(LIST, "GET", listed, by.reads, lists=resource.lists, item=resource.item, in_turn=by.in_turn)
-    yield row(CREATE, "POST", create, by.changes, by.new or resource.new, gives={201: content})
-    yield row(SHOW, "GET", show, by.reads, gives={200: content}, repeated=by.repeated, in_turn=by.in_turn)
-    yield row(CHANGE, "PATCH", change, by.changes, resource.changes, gives={200: content})
-    yield row(DELETE, "DELETE", delete, by.changes, gives={200: {JSON: gone}}, required=required)
+    yield build_row(
+        LIST, "GET", list_resources, by.reads, lists=resource.lists, item=resource.item, in_turn=by.in_turn
+    )
+    yield build_row(CREATE, "POST", create, by.changes, by.new or resource.new, gives={201: content})
+    yield build_row(
+        SHOW, "GET", show, by.reads, gives={200: content}, repeated=by.repeated, in_turn=by.in_turn
+    )
+    yield build_row(CHANGE, "PATCH", change, by.changes, resource.changes, gives={200: content})
+    yield build_row(DELETE, "DELETE", delete, by.changes, gives={200: {JSON: gone}}, required=required)

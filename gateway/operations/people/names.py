@@ -16,7 +16,7 @@ import msgspec
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import PeopleServices
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid
 from spool.people import can_be_second_name, is_hash
@@ -115,7 +115,7 @@ class ForgetPeopleAnswer(msgspec.Struct, kw_only=True):
     people: Annotated[ForgottenNames, words("What was deleted.")]
 
 
-@call("GET", "/people", VIEW_NAMES, "List people and their names", lists=PEOPLE, item=PersonItem)
+@operator_call("GET", "/people", VIEW_NAMES, "List people and their names", lists=PEOPLE, item=PersonItem)
 async def list_people(request: OperatorRequest[PeopleServices, None]) -> Result:
     accounts = {
         user: operator.email
@@ -127,7 +127,7 @@ async def list_people(request: OperatorRequest[PeopleServices, None]) -> Result:
     known += [
         ListedPerson(user, (user,), email, ACCOUNT) for user, email in accounts.items() if user not in named
     ]
-    return await request.list(PEOPLE, MemoryRows(known))
+    return await request.list_page(PEOPLE, MemoryRows(known))
 
 
 def _listed_person(person: LinkedPerson, accounts: dict[str, str]) -> ListedPerson:
@@ -135,7 +135,7 @@ def _listed_person(person: LinkedPerson, accounts: dict[str, str]) -> ListedPers
     return ListedPerson(person.names[0], person.names, label, GIVEN)
 
 
-@call(
+@operator_call(
     "POST",
     "/people",
     ORGANIZATION_ADMINISTRATION,
@@ -164,7 +164,7 @@ def _read_person(request: OperatorRequest[PeopleServices, StatedPeople], entry: 
     return LinkedPerson(names=tuple(map(people.linked_form, stated)), label=label)
 
 
-@call(
+@operator_call(
     "POST",
     "/people/split",
     ORGANIZATION_ADMINISTRATION,
@@ -177,7 +177,7 @@ async def split_person(request: OperatorRequest[PeopleServices, SplitName]) -> R
     return {"people": {"split": 1}}
 
 
-@call(
+@operator_call(
     "POST",
     "/people/forget",
     ORGANIZATION_ADMINISTRATION,

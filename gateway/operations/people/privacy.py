@@ -29,10 +29,10 @@ from gateway.devices import states
 from gateway.http.answers import SLOW_S, UNCACHED
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import PeopleServices
-from gateway.operations.installation.installation import local_path
+from gateway.operations.installation.installation import require_local_path
 from gateway.operations.people.viewings import describe_viewing
 from gateway.operations.records.published import describe_record
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.operations.services import OperatorServices
 from spool.disks import create_flushed_file
@@ -94,7 +94,7 @@ class ReceiptPlace:
     until: float | None = None
     listed: Sequence[str] = field(default_factory=tuple)
 
-    def described(self) -> Mapping[str, object]:
+    def describe(self) -> Mapping[str, object]:
         until = None if self.until is None else utc_iso(self.until)
         return build_answer(ErasedPlace, self, until=until, listed=list(self.listed))
 
@@ -166,7 +166,7 @@ class OneExport(msgspec.Struct, kw_only=True):
     export: Annotated[PersonExport, words("The export, with the fields below.")]
 
 
-@call("POST", "/people/{user}/erase", ANSWER_PRIVACY_REQUESTS, "Erase a person", answers=OneErasure)
+@operator_call("POST", "/people/{user}/erase", ANSWER_PRIVACY_REQUESTS, "Erase a person", answers=OneErasure)
 async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) -> Result:
     """
     Replace every name of the person by a pseudonym, everywhere, and return a receipt. No sum changes. Refusal 404 if no
@@ -174,16 +174,16 @@ async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) 
     """
     body = request.body
     storage = _require_storage(request)
-    person = await known_person(request)
+    person = await find_known_person(request)
     expected = person.label or person.names[0]
-    if not body.dry_run and body.confirm.strip() not in (expected, request.word("user").strip()):
+    if not body.dry_run and body.confirm.strip() not in (expected, request.path_parameter("user").strip()):
         raise Invalid(f"confirm must repeat the name {expected}")
     calls = await _months_with_calls(request, person)
     people, now = request.shared.people, request.now()
     digests = map(people.erasure_digest, person.forms)
     erasure = new_erasure(digests, now, texts=body.texts, devices=body.devices)
     others = await _other_names(request, person)
-    waits = await _has_waiting(storage, person)
+    waits = await _has_waiting_reports(storage, person)
     work = partial(
         erase_from_storage,
         storage,
@@ -207,13 +207,13 @@ async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) 
         "dry_run": body.dry_run,
         "names": len(person.names),
         "calls": sum(calls_of for _, calls_of, _ in calls),
-        "places": [place.described() for place in places],
+        "places": [place.describe() for place in places],
         "file": None if body.dry_run else erasures_to_json([erasure]),
     }
     return {"erasure": receipt}
 
 
-@call(
+@operator_call(
     "GET",
     "/erasures",
     ANSWER_PRIVACY_REQUESTS,
@@ -225,7 +225,7 @@ async def list_erasures(request: OperatorRequest[PeopleServices, None]) -> Resul
     return erasures_to_json(request.registry.persons.erasures)
 
 
-@call(
+@operator_call(
     "POST",
     "/people/{user}/export",
     ANSWER_PRIVACY_REQUESTS,
@@ -239,19 +239,19 @@ async def export_person(request: OperatorRequest[OperatorServices, ExportPerson]
     operator socket allows this, because the path is on the server's machine.
     """
     elsewhere = "a person is exported on the server's machine: run tollhouse people export there"
-    directory = local_path(request, "directory", request.body.directory, elsewhere=elsewhere)
-    person = await known_person(request)
+    directory = require_local_path(request, "directory", request.body.directory, elsewhere=elsewhere)
+    person = await find_known_person(request)
     contents = await _stored_contents(request, person)
     await asyncio.to_thread(_make_directory, directory)
     after = {"names": len(person.names)}
-    async with request.audited("person.export", str(directory), after):
+    async with request.audited_change("person.export", str(directory), after):
         count = await _write_calls(request, person, directory / "calls.ndjson")
         text = json.dumps(contents, indent=2, ensure_ascii=False).encode()
         await asyncio.to_thread(_write_file, directory / "person.json", [text])
     return {"export": {"directory": str(directory), "calls": count, "months": len(contents["months"])}}
 
 
-@call(
+@operator_call(
     "GET",
     "/people/{user}/export",
     ANSWER_PRIVACY_REQUESTS,
@@ -263,14 +263,14 @@ async def download_person(request: OperatorRequest[OperatorServices, None]) -> w
     Stream a person's data. The first line has what `person.json` of an export has, and each further line is a
     stored call or usage event.
     """
-    person = await known_person(request)
+    person = await find_known_person(request)
     contents = await _stored_contents(request, person)
     await save_viewings()
     response = web.StreamResponse(headers=_DOWNLOAD)
-    async with request.audited("person.export", "download", {"names": len(person.names)}):
+    async with request.audited_change("person.export", "download", {"names": len(person.names)}):
         await response.prepare(request.http)
         await _send_line(response, json.dumps(contents, ensure_ascii=False).encode() + b"\n")
-        async for lines in _own_calls(request, person):
+        async for lines in _iterate_call_lines(request, person):
             await _send_line(response, b"".join(lines))
         await response.write_eof()
     return response
@@ -298,9 +298,9 @@ def _require_storage(request: OperatorRequest[OperatorServices, Any]) -> Storage
     return request.shared.storage
 
 
-async def known_person(request: OperatorRequest[OperatorServices, Any]) -> KnownPerson:
+async def find_known_person(request: OperatorRequest[OperatorServices, Any]) -> KnownPerson:
     """Return the person of the path, by any name, e-mail address, hash, or the name that the console shows."""
-    typed = request.word("user").strip()
+    typed = request.path_parameter("user").strip()
     check_name(typed)
     people = request.shared.people
     linked = await request.registry.persons.all()
@@ -453,7 +453,7 @@ async def _outside_places(
     ]
 
 
-async def _has_waiting(storage: Storage, person: KnownPerson) -> bool:
+async def _has_waiting_reports(storage: Storage, person: KnownPerson) -> bool:
     words = [word.encode() for word in person.forms]
     return any(word in report.body for report in await storage.partial_reports.load() for word in words)
 
@@ -463,20 +463,20 @@ def _settings_with_person(
 ) -> Iterator[str]:
     forms = frozenset(person.forms)
     for setting in request.shared.settings():
-        if not forms.isdisjoint(_all_texts(setting.value)):
+        if not forms.isdisjoint(_nested_texts(setting.value)):
             yield setting.name
 
 
-def _all_texts(value: object) -> Iterator[str]:
+def _nested_texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for name, each in value.items():
             yield str(name)
-            yield from _all_texts(each)
+            yield from _nested_texts(each)
     elif isinstance(value, Collection) and not isinstance(value, bytes):
         for each in value:
-            yield from _all_texts(each)
+            yield from _nested_texts(each)
 
 
 async def _known_backups(request: OperatorRequest[OperatorServices, Any]) -> Sequence[str]:
@@ -580,14 +580,14 @@ async def _write_calls(
     count = 0
     with ExitStack() as open_files:
         file = await asyncio.to_thread(open_files.enter_context, create_flushed_file(path))
-        async for lines in _own_calls(request, person):
+        async for lines in _iterate_call_lines(request, person):
             await asyncio.to_thread(file.writelines, lines)
             count += len(lines)
         await asyncio.to_thread(open_files.close)
     return count
 
 
-async def _own_calls(
+async def _iterate_call_lines(
     request: OperatorRequest[OperatorServices, Any], person: KnownPerson
 ) -> AsyncIterator[list[bytes]]:
     log, forms = request.services.money.log, frozenset(person.forms)
@@ -604,12 +604,12 @@ def _is_about_person(record: Record, forms: frozenset[str]) -> bool:
     if isinstance(record, Correction):
         return _is_about_person(record.after, forms) or _is_about_person(record.before, forms)
 
-    def value(dimension: str) -> str:
+    def dimension_value(dimension: str) -> str:
         if dimension == SECOND_NAME:
             return str(getattr(record, "tags", {}).get(SECOND_NAME.removeprefix("tag:"), ""))
         return getattr(record, "user", None) or getattr(record, "subject", None) or ""
 
-    return not forms.isdisjoint(values_for_filter(USER, value))
+    return not forms.isdisjoint(values_for_filter(USER, dimension_value))
 
 
 def _make_directory(directory: Path) -> None:

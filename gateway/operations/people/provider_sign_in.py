@@ -14,9 +14,9 @@ from gateway.core.errors import Refusal
 from gateway.http.answers import uncached_json
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import PeopleServices
-from gateway.operations.requests.address import NOTHING, call
-from gateway.operations.requests.admission import FOLDER, set_session_cookie, sign_in_tries, speaks_https
-from gateway.operations.requests.requests import OperatorRequest, read_bounded
+from gateway.operations.requests.address import NOTHING, operator_call
+from gateway.operations.requests.admission import FOLDER, is_over_https, set_session_cookie, sign_in_limit
+from gateway.operations.requests.requests import OperatorRequest, read_bounded_body
 from gateway.people.authentication.oidc.problems import PROBLEMS, ProviderDown, SignInProblem, TokenRefused
 from spool.registry.field_notes import example, words
 
@@ -95,7 +95,7 @@ class SignInWays(msgspec.Struct, kw_only=True):
     ]
 
 
-@call("GET", "/sign-in-ways", None, "List the ways to sign in", shows=NOTHING, answers=SignInWays)
+@operator_call("GET", "/sign-in-ways", None, "List the ways to sign in", shows=NOTHING, answers=SignInWays)
 async def show_ways(request: OperatorRequest[PeopleServices, None]) -> Result:
     """Return the ways to sign in here, and the texts for failed sign-ins."""
     provider = request.services.oidc
@@ -103,13 +103,15 @@ async def show_ways(request: OperatorRequest[PeopleServices, None]) -> Result:
     return {"provider": shown, "problems": dict(PROBLEMS)}
 
 
-@call("GET", "/oidc", None, "Go to the OpenID provider to sign in", status=303, gives={}, shows=NOTHING)
+@operator_call(
+    "GET", "/oidc", None, "Go to the OpenID provider to sign in", status=303, gives={}, shows=NOTHING
+)
 async def begin_sign_in(request: OperatorRequest[PeopleServices, None]) -> Result:
     """
     Send the browser to the provider. The number of attempts per address is limited: a failed sign-in counts
     as one attempt, an unfinished one as a part of it, and a successful one not at all.
     """
-    services, (buckets, name) = request.services, _sign_in_tries(request)
+    services, (buckets, name) = request.services, _provider_sign_in_limit(request)
     try:
         if services.oidc is None:
             raise SignInProblem("off")
@@ -128,12 +130,12 @@ async def begin_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resul
         path=FOLDER,
         httponly=True,
         samesite="Lax",
-        secure=speaks_https(request.http, services),
+        secure=is_over_https(request.http, services),
     )
     return response
 
 
-@call(
+@operator_call(
     "GET",
     "/oidc-callback",
     None,
@@ -147,7 +149,7 @@ async def finish_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resu
     """Finish a sign-in with the parameters that the provider gave the browser."""
     services = request.services
     http = request.http
-    buckets, name = _sign_in_tries(request)
+    buckets, name = _provider_sign_in_limit(request)
     answer = {name: http.query[name] for name in ("state", "code", "iss") if name in http.query}
     try:
         if services.oidc is None:
@@ -163,11 +165,13 @@ async def finish_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resu
         buckets.charge(name, -BEGINNING)
         response = _redirect_response(_SIGN_IN_PAGE)
         set_session_cookie(request, response, secret, session.ends_at - session.created_at)
-    response.del_cookie(COOKIE, path=FOLDER, secure=speaks_https(http, services))
+    response.del_cookie(COOKIE, path=FOLDER, secure=is_over_https(http, services))
     return response
 
 
-@call("POST", "/oidc-logout", None, "End sessions with a logout token of the OpenID provider", shows=NOTHING)
+@operator_call(
+    "POST", "/oidc-logout", None, "End sessions with a logout token of the OpenID provider", shows=NOTHING
+)
 async def end_provider_sessions(request: OperatorRequest[PeopleServices, None]) -> Result:
     """
     End sessions at the provider's request (back-channel logout). The provider's signature
@@ -178,7 +182,7 @@ async def end_provider_sessions(request: OperatorRequest[PeopleServices, None]) 
         raise Refusal(404, "not_found", PROBLEMS["off"])
     if request.http.content_type != _FORM:
         raise Refusal(415, "unsupported_media_type", f"send the logout token as {_FORM}")
-    body = await read_bounded(request.http)
+    body = await read_bounded_body(request.http)
     # Logouts have the larger limit for shared addresses, because a provider may end many sessions at once.
     buckets, name = request.services.shared_sign_ins, f"logout {address_network(request.actor.address)}"
     wait_s = buckets.wait_s(name)
@@ -197,8 +201,8 @@ async def end_provider_sessions(request: OperatorRequest[PeopleServices, None]) 
         raise Refusal(503, "provider_down", PROBLEMS["down"], retry_after_s=30) from error
 
 
-def _sign_in_tries(request: OperatorRequest[PeopleServices, None]) -> tuple[Buckets, str]:
-    return sign_in_tries(request, "provider")
+def _provider_sign_in_limit(request: OperatorRequest[PeopleServices, None]) -> tuple[Buckets, str]:
+    return sign_in_limit(request, "provider")
 
 
 def _problem_page(problem: SignInProblem) -> str:

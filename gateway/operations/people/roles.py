@@ -12,7 +12,7 @@ import msgspec
 from gateway.core.fields import build_answer, given_fields
 from gateway.core.mounts import OPERATOR_API
 from gateway.http.address import key_call
-from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
+from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no_filter
 from gateway.http.requests import Result
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.money.costs.times import format_seconds
@@ -20,12 +20,12 @@ from gateway.operations.answers import OperatorItem
 from gateway.operations.files.declared import InFiles
 from gateway.operations.holders.operators import MoneyServices, PeopleServices
 from gateway.operations.managed import DELETE, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
-from gateway.operations.money.reports.readers import newest_groups
+from gateway.operations.money.reports.readers import newest_sign_in_groups
 from gateway.operations.people.accounts import OPERATORS
-from gateway.operations.requests.address import ALL_ROWS, call
-from gateway.operations.requests.admission import is_open
+from gateway.operations.requests.address import ALL_ROWS, operator_call
+from gateway.operations.requests.admission import can_call
 from gateway.operations.requests.key_requests import KeyRequest
-from gateway.operations.requests.requests import OperatorRequest, RequestBody, is_default
+from gateway.operations.requests.requests import OperatorRequest, RequestBody, is_given_default_role
 from gateway.operations.services import OperatorServices
 from gateway.people.roles.declared import (
     OneRole,
@@ -99,7 +99,7 @@ def describe_filter(each: RoleFilter) -> dict[str, object]:
     }
 
 
-def describe_set(each: PermissionSet) -> Answer:
+def describe_permission_set(each: PermissionSet) -> Answer:
     return build_answer(PermissionSetItem, each, name=each.title)
 
 
@@ -120,13 +120,13 @@ ROLES: List[ShownRole] = List(
         ),
         "member": Filter(values=lambda row: row.role.members),
         "group": Filter(values=lambda row: row.role.groups),
-        "is_builtin": yes_no(lambda row: row.role.is_builtin),
+        "is_builtin": yes_no_filter(lambda row: row.role.is_builtin),
     },
 )
 
 PERMISSION_SET_LIST: List[PermissionSet] = List(
     root="permission_sets",
-    show=describe_set,
+    show=describe_permission_set,
     identity=Sort(value=lambda row: row.id),
     sorts={"name": Sort(value=lambda row: row.title.casefold()), "id": Sort(value=lambda row: row.id)},
     default_sort=("name", "asc"),
@@ -153,19 +153,19 @@ class RoleResource(ManagedResource[Role]):
         },
     )
 
-    def rows_in(self, registry: Registry) -> Any:
+    def table_in(self, registry: Registry) -> Any:
         return registry.roles
 
-    async def shown(self, asking: Asker[Any], row: Role) -> ShownRole:
+    async def displayed_row(self, asking: Asker[Any], row: Role) -> ShownRole:
         return ShownRole(row, row.broken_reason(asking.services.ledger.dimensions()))
 
-    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         """Convert the body, and raise Invalid if it names people that no record can name."""
         for condition in given.filters or ():
             asking.shared.people.reject_dropped_names(value or "" for value in condition.values)
         return _role_fields(given)
 
-    async def add(self, asking: Asker[Any], fields: Mapping[str, Any], own: Mapping[str, Any]) -> Role:
+    async def insert_row(self, asking: Asker[Any], fields: Mapping[str, Any], own: Mapping[str, Any]) -> Role:
         return await asking.registry.roles.create(
             NewRole(**fields),
             known=await asking.known(),
@@ -174,7 +174,7 @@ class RoleResource(ManagedResource[Role]):
             asker=asking.holder,
         )
 
-    async def alter(
+    async def update_row(
         self, asking: Asker[Any], before: Role, fields: Mapping[str, Any], *, version: str | None = None
     ) -> Role:
         return await asking.registry.roles.change(
@@ -271,7 +271,7 @@ class RolePreviewAnswer(msgspec.Struct, kw_only=True):
     item=PermissionSetItem,
 )
 async def read_permission_sets(request: KeyRequest[MoneyServices, None]) -> Result:
-    return await request.list(PERMISSION_SET_LIST, permission_set_rows())
+    return await request.list_page(PERMISSION_SET_LIST, permission_set_rows())
 
 
 def permission_set_rows() -> MemoryRows[PermissionSet]:
@@ -305,7 +305,7 @@ class RoleToPreview(RequestBody):
     replaces: str | None = None
 
 
-@call(
+@operator_call(
     "GET",
     "/roles/{role}/wider-operators",
     ORGANIZATION_ADMINISTRATION,
@@ -319,7 +319,7 @@ async def list_wider_operators(request: OperatorRequest[PeopleServices, None]) -
 
     The role may be assigned by name, or by a group that the OpenID provider reported at the newest active sign-in.
     """
-    role = request.registry.roles.find_any(request.word("role"))
+    role = request.registry.roles.find_any(request.path_parameter("role"))
     operators = await request.registry.operators.all() if role.is_limiting else ()
     newest = {
         session.account: session
@@ -336,10 +336,10 @@ async def list_wider_operators(request: OperatorRequest[PeopleServices, None]) -
     }
     members = by_group.union(role.members)
     wider = [operator for operator in operators if operator.role != NO_ROLE and operator.email in members]
-    return await request.list(OPERATORS, MemoryRows(wider))
+    return await request.list_page(OPERATORS, MemoryRows(wider))
 
 
-@call(
+@operator_call(
     "POST",
     "/roles/preview",
     ORGANIZATION_ADMINISTRATION,
@@ -379,14 +379,14 @@ async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]
 async def _previewed_holder(request: OperatorRequest[OperatorServices, RoleToPreview]) -> Holder:
     body = request.body
     person = "" if body.person is None else check_email(body.person)
-    groups = await newest_groups(request.registry, person) if body.groups is None else body.groups
+    groups = await newest_sign_in_groups(request.registry, person) if body.groups is None else body.groups
     if body.account_role is not None:
         return Holder(person=person, groups=groups, base=check_role(body.account_role))
     try:
         account = await request.registry.operators.get(person)
     except NotThere:
         return Holder(person=person, groups=groups, base=NO_ROLE)
-    has_default_role = is_default(request.services.people, account.issuer, groups)
+    has_default_role = is_given_default_role(request.services.people, account.issuer, groups)
     return Holder(person=person, groups=groups, base=account.role, has_default_role=has_default_role)
 
 
@@ -424,11 +424,11 @@ async def _permitted_calls(
     return [
         {"method": row.methods[0], "path": row.path.removeprefix(OPERATOR_API), "summary": row.summary}
         for row in await request.http.app[ALL_ROWS]()
-        if row.needs and is_open(row, rights)
+        if row.needs and can_call(row, rights)
     ]
 
 
-def _most_first(row: CostRow) -> tuple[int, int, str]:
+def _cost_sort_key(row: CostRow) -> tuple[int, int, str]:
     return -money.units(row.cost), -row.calls, row.group[0] or ""
 
 
@@ -440,7 +440,7 @@ async def _visible_values(
     values = []
     for name in sorted({*SHOWN_DIMENSIONS, *slice.dimensions} & known):
         rows = await sliced.costs(CostQuery(since=since, until=until, granularity=TOTAL, group_by=(name,)))
-        rows = await asyncio.to_thread(sort_in_steps, rows, key=_most_first)
+        rows = await asyncio.to_thread(sort_in_steps, rows, key=_cost_sort_key)
         values.append(
             {
                 "dimension": name,

@@ -14,7 +14,7 @@ from gateway.http.address import Address
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import InstallationServices
-from gateway.operations.requests.address import NOTHING, OPENED, call
+from gateway.operations.requests.address import NOTHING, OPENED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_OPERATION
@@ -53,11 +53,11 @@ SCOPE_LIST: List[PublishedScope] = List(
 )
 
 
-def opened_by_scope(addresses: Iterable[Address]) -> Mapping[str, tuple[str, ...]]:
+def list_operations_by_scope(addresses: Iterable[Address]) -> Mapping[str, tuple[str, ...]]:
     operations_by_scope: dict[str, list[str]] = {}
     for address in addresses:
         if address.scope is not None:
-            operations = [f"{method} {address.documented_path}" for method in address.operations]
+            operations = [f"{method} {address.documented_path}" for method in address.operation_ids_by_method]
             operations_by_scope.setdefault(address.scope, []).extend(operations)
     return {scope: tuple(operations) for scope, operations in operations_by_scope.items()}
 
@@ -79,7 +79,7 @@ class ScopeItem(msgspec.Struct, kw_only=True):
     ]
 
 
-@call(
+@operator_call(
     "GET",
     "/scopes",
     VIEW_OPERATION,
@@ -97,4 +97,4 @@ async def list_scopes(request: OperatorRequest[InstallationServices, None]) -> R
         for category, scopes in GROUPS.items()
         for scope in scopes
     ]
-    return await request.list(SCOPE_LIST, MemoryRows(rows))
+    return await request.list_page(SCOPE_LIST, MemoryRows(rows))

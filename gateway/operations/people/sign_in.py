@@ -19,13 +19,13 @@ from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.http.viewers import needs_reason
 from gateway.operations.holders.operators import PeopleServices
-from gateway.operations.requests.address import NOTHING, SIGNED_IN, call
+from gateway.operations.requests.address import NOTHING, SIGNED_IN, operator_call
 from gateway.operations.requests.admission import (
     FOLDER,
-    cookie_name,
+    is_over_https,
+    session_cookie_name,
     set_session_cookie,
-    sign_in_tries,
-    speaks_https,
+    sign_in_limit,
 )
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid, NotAllowed
@@ -122,7 +122,7 @@ class MakeLinkAnswer(msgspec.Struct, kw_only=True):
     role: Annotated[str, words("The role of the account."), example("viewer")]
 
 
-@call("POST", "/sessions", None, "Sign in", status=201, shows=NOTHING, answers=OneSession)
+@operator_call("POST", "/sessions", None, "Sign in", status=201, shows=NOTHING, answers=OneSession)
 async def sign_in(request: OperatorRequest[PeopleServices, SignIn]) -> Result:
     body = request.body
     services = request.services
@@ -130,13 +130,13 @@ async def sign_in(request: OperatorRequest[PeopleServices, SignIn]) -> Result:
     address = request.actor.address
     if body.link is not None and body.email is None and body.password is None:
         # Links have a separate limit, so that guessed passwords never lock out the holder of a link.
-        tries = [sign_in_tries(request, "link")]
+        tries = [sign_in_limit(request, "link")]
         work = partial(operators.use_link, body.link, address=address)
         signed_in = await _run_within_limits(tries, work)
         wrong = "this link is unknown, already used or too old; create a new one with tollhouse console link"
     elif body.link is None and body.email is not None and body.password is not None:
         email = body.email.strip().lower()[:300]
-        buckets, network = sign_in_tries(request, "address")
+        buckets, network = sign_in_limit(request, "address")
         tries = [(buckets, network), (services.account_sign_ins, email)]
         turn = f"{network} {email}" if buckets is services.shared_sign_ins else network
         work = partial(operators.sign_in, body.email, body.password, address=address, turn=turn)
@@ -147,7 +147,7 @@ async def sign_in(request: OperatorRequest[PeopleServices, SignIn]) -> Result:
     if signed_in is None:
         raise Refusal(401, "sign_in", wrong)
     secret, session = signed_in
-    response = uncached_json({"session": _describe_session(session)}, status=201)
+    response = uncached_json({"session": _describe_own_session(session)}, status=201)
     set_session_cookie(request, response, secret, session.ends_at - session.created_at)
     return response
 
@@ -170,14 +170,14 @@ async def _run_within_limits(
     return result
 
 
-@call("GET", "/session", SIGNED_IN, "Show who is signed in", shows=NOTHING, answers=SessionAnswer)
+@operator_call("GET", "/session", SIGNED_IN, "Show who is signed in", shows=NOTHING, answers=SessionAnswer)
 async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result:
     """
     Return the session, its rights, the version, and the address for telemetry. Only signed-in people
     may see them.
     """
     session = {"actor": request.actor.name, "role": request.role, "csrf_token": None, "ends": None}
-    shown = _describe_session(request.session) if request.session else session
+    shown = _describe_own_session(request.session) if request.session else session
     rights = {
         "permission_sets": sorted(request.rights.permission_sets),
         "roles": list(request.rights.roles),
@@ -196,7 +196,7 @@ async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result
     }
 
 
-@call("DELETE", "/session", SIGNED_IN, "Sign out", shows=NOTHING, answers=SignOutAnswer)
+@operator_call("DELETE", "/session", SIGNED_IN, "Sign out", shows=NOTHING, answers=SignOutAnswer)
 async def sign_out(request: OperatorRequest[PeopleServices, None]) -> Result:
     if request.session is not None:
         await request.registry.operators.sign_out(request.session, actor=request.actor)
@@ -205,7 +205,9 @@ async def sign_out(request: OperatorRequest[PeopleServices, None]) -> Result:
     response = uncached_json({"session": None}, headers=forgets)
     http = request.http
     services = request.services
-    response.del_cookie(cookie_name(http, services), path=FOLDER, secure=speaks_https(http, services))
+    response.del_cookie(
+        session_cookie_name(http, services), path=FOLDER, secure=is_over_https(http, services)
+    )
     return response
 
 
@@ -251,19 +253,23 @@ SESSIONS: List[Session] = List(
 )
 
 
-@call("GET", "/sessions", ORGANIZATION_ADMINISTRATION, "List the sessions", lists=SESSIONS, item=SessionItem)
+@operator_call(
+    "GET", "/sessions", ORGANIZATION_ADMINISTRATION, "List the sessions", lists=SESSIONS, item=SessionItem
+)
 async def list_sessions(request: OperatorRequest[PeopleServices, None]) -> Result:
-    return await request.list(SESSIONS, MemoryRows(await request.registry.operators.live_sessions()))
+    return await request.list_page(SESSIONS, MemoryRows(await request.registry.operators.live_sessions()))
 
 
-@call("DELETE", "/sessions/{id}", ORGANIZATION_ADMINISTRATION, "End a session", answers=EndSessionAnswer)
+@operator_call(
+    "DELETE", "/sessions/{id}", ORGANIZATION_ADMINISTRATION, "End a session", answers=EndSessionAnswer
+)
 async def end_session(request: OperatorRequest[PeopleServices, None]) -> Result:
-    id = request.word("id")
+    id = request.path_parameter("id")
     await request.registry.operators.end_session(id, actor=request.actor)
     return {"ended": id}
 
 
-@call(
+@operator_call(
     "POST",
     "/console-links",
     ORGANIZATION_ADMINISTRATION,
@@ -294,7 +300,7 @@ async def make_link(request: OperatorRequest[PeopleServices, NewLink]) -> Result
     return {"link": console_link(request.shared.urls().console, secret), "role": body.role}
 
 
-def _describe_session(session: Session) -> dict[str, object]:
+def _describe_own_session(session: Session) -> dict[str, object]:
     return {
         "actor": session.actor,
         "role": session.role,

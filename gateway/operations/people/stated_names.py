@@ -18,7 +18,7 @@ import msgspec
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, next_full_hour
 from spool.ledger.sums import OTHER
@@ -88,7 +88,7 @@ class LinkStatedAnswer(msgspec.Struct, kw_only=True):
     people: Annotated[LinkedStatedNames, words("What was linked.")]
 
 
-@call(
+@operator_call(
     "GET",
     "/people/stated",
     ORGANIZATION_ADMINISTRATION,
@@ -109,10 +109,10 @@ async def list_stated_names(request: OperatorRequest[MoneyServices, None]) -> Re
     rows = [
         replace(row, of_user=calls.get(row.user, 0), of_address=calls.get(row.address, 0)) for row in stated
     ]
-    return await request.list(STATED, MemoryRows(rows))
+    return await request.list_page(STATED, MemoryRows(rows))
 
 
-@call(
+@operator_call(
     "POST",
     "/people/link-stated",
     ORGANIZATION_ADMINISTRATION,

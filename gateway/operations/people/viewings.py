@@ -12,7 +12,7 @@ from gateway.http.lists import Filter, List, Sort, StoredRows
 from gateway.http.requests import Result
 from gateway.http.viewers import FACES
 from gateway.operations.holders.operators import PeopleServices
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.listing import SortField
 from spool.registry.field_notes import example, words
@@ -48,7 +48,7 @@ class ViewingItem(msgspec.Struct, kw_only=True):
     reason: Annotated[str | None, words("The reason that the viewer stated, or null."), example(None)]
 
 
-@call(
+@operator_call(
     "GET",
     "/people/viewings",
     ANSWER_PRIVACY_REQUESTS,
@@ -58,4 +58,4 @@ class ViewingItem(msgspec.Struct, kw_only=True):
     item=ViewingItem,
 )
 async def list_viewings(request: OperatorRequest[PeopleServices, None]) -> Result:
-    return await request.list(VIEWINGS, StoredRows(request.registry.viewings.page))
+    return await request.list_page(VIEWINGS, StoredRows(request.registry.viewings.page))

@@ -34,7 +34,7 @@ from gateway.http.address import (
 )
 from gateway.http.answers import CLOUD_EVENTS, JSON
 from gateway.http.requests import Result
-from gateway.http.turns import LARGE, drive_aside, run_on_thread_if_large
+from gateway.http.turns import LARGE, run_in_slices, run_on_thread_if_large
 from gateway.normalise import any_format
 from gateway.normalise.formats.engine.declaration import FormatAnswer
 from gateway.normalise.formats.engine.driver import answer_to_payload, answer_to_refused_payload
@@ -42,7 +42,7 @@ from gateway.normalise.formats.helicone import is_signed_by_helicone
 from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES, FORMATS, recognise_format_or_refuse
 from gateway.normalise.otlp.decoding.json_schema import JsonTraces
 from gateway.operations.holders.receivers import ReceiverServices
-from gateway.operations.receivers.otlp_http import otlp_row, store_export
+from gateway.operations.receivers.otlp_http import otlp_address, store_export
 from gateway.operations.requests.key_requests import KeyRequest
 from spool.registry.scopes import INGEST
 
@@ -65,7 +65,7 @@ def check_format(request: web.Request) -> None:
         raise Refusal(404, "unknown_format", f"This format is not known. Known formats: {known_formats}.")
 
 
-def find_key(request: web.Request) -> str | None:
+def find_format_key(request: web.Request) -> str | None:
     """Return the key from the header that senders of the named format use."""
     format = BY_NAME.get(request.match_info["format"])
     own_header = format.key_header if format else None
@@ -73,7 +73,7 @@ def find_key(request: web.Request) -> str | None:
     return own_key or authorization_header(request)
 
 
-def sender_error(request: web.Request, error: Refusal, now: float) -> web.Response:
+def product_error_response(request: web.Request, error: Refusal, now: float) -> web.Response:
     """
     Return the error in the plain form. If the headers identify a product, return it in that product's form.
     """
@@ -82,7 +82,7 @@ def sender_error(request: web.Request, error: Refusal, now: float) -> web.Respon
     )
 
 
-def langfuse_error(_: web.Request, error: Refusal, __: float) -> web.Response:
+def langfuse_error_response(_: web.Request, error: Refusal, __: float) -> web.Response:
     response = answers.json_response({"error": error.type, "message": error.message}, status=error.status)
     return answers.add_retry_after(response, error)
 
@@ -118,7 +118,7 @@ _LANGFUSE_ERRORS: Content = {JSON: closed_object({"error": TEXT, "message": TEXT
     takes={JSON: ANYTHING},
     gives=_INGESTED,
     errors=_INGEST_ERRORS,
-    error_form=sender_error,
+    error_form=product_error_response,
 )
 async def ingest_recognised(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
     return await store_payload(request)
@@ -168,17 +168,17 @@ def _check_signature(signature: str, body: bytes, secret: SecretFile) -> None:
     summary="Send a payload of the named format",
     endpoint="ai-telemetry",
     scope=INGEST,
-    key=KeyCarriage(find_key, (KEY,)),
+    key=KeyCarriage(find_format_key, (KEY,)),
     check=check_format,
     takes={JSON: ANYTHING},
     gives=_INGESTED,
     errors=_INGEST_ERRORS,
     refusals=(*WRITE, 404),
-    error_form=sender_error,
+    error_form=product_error_response,
     choices={"format": FORMAT_NAMES},
 )
 async def ingest_format(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
-    return await store_payload(request, format=request.word("format"))
+    return await store_payload(request, format=request.path_parameter("format"))
 
 
 @Address(
@@ -192,13 +192,13 @@ async def ingest_format(request: KeyRequest[ReceiverServices, bytes]) -> web.Res
     takes={JSON: OBJECT},
     gives={207: _INGESTED[207]},
     errors=_LANGFUSE_ERRORS,
-    error_form=langfuse_error,
+    error_form=langfuse_error_response,
 )
 async def langfuse_ingestion(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
     return await store_payload(request, format="langfuse")
 
 
-@otlp_row(
+@otlp_address(
     "/api/public/otel/v1/traces",
     "traces",
     "OTLP/HTTP traces at Langfuse's address",
@@ -209,7 +209,7 @@ async def langfuse_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.R
     return await store_export("traces", request)
 
 
-@otlp_row(
+@otlp_address(
     "/api/otel/v1/traces",
     "traces",
     "OTLP/HTTP traces at LangWatch's address",
@@ -220,7 +220,7 @@ async def langwatch_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.
     return await store_export("traces", request)
 
 
-@otlp_row(
+@otlp_address(
     "/opentelemetry/v1/traces",
     "traces",
     "OTLP/HTTP traces at HoneyHive's address",
@@ -231,7 +231,7 @@ async def honeyhive_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.
     return await store_export("traces", request)
 
 
-@otlp_row(
+@otlp_address(
     "/api/v1/traces",
     "traces",
     "OTLP/HTTP traces at Keywords AI's address",
@@ -251,7 +251,7 @@ async def keywords_ai_traces(request: KeyRequest[ReceiverServices, bytes]) -> we
     gives={200: {JSON: closed_object({"status": TEXT, "version": TEXT})}},
     errors=_LANGFUSE_ERRORS,
     refusals=(415, 500, 503),
-    error_form=langfuse_error,
+    error_form=langfuse_error_response,
 )
 async def langfuse_health(request: KeyRequest[ReceiverServices, None]) -> Result:
     return {"status": "OK", "version": request.shared.version}
@@ -268,7 +268,7 @@ async def langfuse_health(request: KeyRequest[ReceiverServices, None]) -> Result
     gives={200: {JSON: closed_object({"data": array_of(OBJECT)})}},
     errors=_LANGFUSE_ERRORS,
     refusals=(401, 403, 415, 429, 500, 503),
-    error_form=langfuse_error,
+    error_form=langfuse_error_response,
 )
 async def langfuse_projects(_: KeyRequest[ReceiverServices, None]) -> Result:
     return {"data": [_PROJECT]}
@@ -303,15 +303,15 @@ async def store_payload(
             partial(recognise_format_or_refuse, body, how=how), is_large=size > LARGE
         )
     options = receivers.options
-    outcome, reports = await drive_aside(
+    outcome, reports = await run_in_slices(
         lambda hold: any_format.normalise_body(format, body, options=options, hold=hold),
-        request.share.take,
+        request.share.take_bytes,
         size=size,
     )
     outcome.set_sending_program(request.http.headers.get("User-Agent"))
-    receipt = await receivers.intake.take(outcome, request.bearer, reports)
+    receipt = await receivers.intake.store(outcome, request.bearer, reports)
     answering = answer_to_payload(format, body, outcome, now=receivers.clock.now())
-    answer = await drive_aside(lambda _: answering, request.share.take, size=size)
+    answer = await run_in_slices(lambda _: answering, request.share.take_bytes, size=size)
     response = _format_response(answer)
     if answer.status < 300:
         response.headers[answers.RECEIPT] = answers.receipt_line(receipt)

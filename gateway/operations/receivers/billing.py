@@ -81,17 +81,17 @@ async def validate_billing_drop(request: KeyRequest[TopicServices, bytes]) -> Re
 async def create_billing_drop(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     connections, id, names = (
         request.services.billing_connections,
-        request.word("connection_id"),
+        request.path_parameter("connection_id"),
         request_names(request),
     )
     # accept a request that was stored before, even if the connection has changed since
-    if names is not None and request.services.deposits.has(names):
-        return await _store_file(request, id, names, is_repeat=True)
+    if names is not None and request.services.deposits.has_request(names):
+        return await _store_hourly_file(request, id, names, is_repeat=True)
     async with connections.hold_for_file(id) as connection:
-        return await _store_file(request, connection.id, names, upstream_id=connection.upstream_id)
+        return await _store_hourly_file(request, connection.id, names, upstream_id=connection.upstream_id)
 
 
-async def _store_file(
+async def _store_hourly_file(
     request: KeyRequest[TopicServices, bytes],
     connection_id: str,
     names: RequestNames | None,
@@ -113,10 +113,10 @@ async def _store_file(
         upstream_id=upstream_id or None,
     )
     if not is_repeat:
-        await request.services.billing_connections.check_room(record)
+        await request.services.billing_connections.check_limits(record)
     deposits = request.services.deposits
     bearer = request.bearer
-    receipt = await deposits.drop(record, identity, bearer, request=names, is_repeat=is_repeat)
+    receipt = await deposits.store_hourly_file(record, identity, bearer, request=names, is_repeat=is_repeat)
     return _drop_response(record, receipt)
 
 

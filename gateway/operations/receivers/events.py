@@ -15,7 +15,7 @@ from gateway.core.schemas import ANYTHING, COUNT, TEXT, array_of, closed_object
 from gateway.http import answers
 from gateway.http.address import Address
 from gateway.http.answers import CLOUD_EVENTS, JSON
-from gateway.http.turns import LARGE, drive_aside, run_on_thread_if_large, run_with_pauses
+from gateway.http.turns import LARGE, run_in_slices, run_on_thread_if_large, run_with_pauses
 from gateway.normalise.events import (
     BINARY,
     LINK_EVENT,
@@ -82,23 +82,23 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
             is_large=len(body) > LARGE,
         )
     else:
-        events = await drive_aside(
+        events = await run_in_slices(
             lambda hold: read_events(
                 body, Allowance(options.max_items, hold), takes_ids=takes_ids, keep_tags=keep_tags
             ),
-            request.share.take,
+            request.share.take_bytes,
             size=len(body),
         )
     if any(record.event_type == LINK_EVENT for record in events.records):
         from gateway.operations.money.work_links.events import (
-            link_units,  # imported late, when the first event that links units arrives
+            add_stated_links,  # imported late, when the first event that links units arrives
         )
 
-        await link_units(request, events)
+        await add_stated_links(request, events)
     if events.received and len(events.rejects) == events.received:
         raise Refusal(400, "malformed", answers.summarize_rejects(events.rejects))
     names = request_names(request, *_header_attributes(headers))
-    receipt = await request.services.deposits.events(events, request.bearer, request=names)
+    receipt = await request.services.deposits.store_events(events, request.bearer, request=names)
     types = sorted({record.event_type for record in events.records} - {LINK_EVENT})
     item_results = await run_with_pauses(body_limits.encode_list_in_turns(_item_results(events)))
     answer = {

@@ -22,12 +22,12 @@ from gateway.configuration.values import split_address
 from gateway.core.errors import BadPayload, Refusal, error_reason
 from gateway.core.first_use import import_in_thread
 from gateway.http import answers
-from gateway.http.admission import DEVICE_ID, check_single, find_key_header, name_device
-from gateway.http.bodies import end_timeout, inflate_message
+from gateway.http.admission import DEVICE_ID, check_single_headers, find_key_header, with_device_name
+from gateway.http.bodies import expire_timeout, inflate_message
 from gateway.http.error_table import refusal_for_error
 from gateway.http.inflight_bytes import Share
 from gateway.http.listening.forwarded import FORWARDED_FOR
-from gateway.http.listening.listener import address_party, begin_work, key_party
+from gateway.http.listening.listener import address_party, key_party, wait_for_turn
 from gateway.http.listening.tls import Certificate
 from gateway.operations.holders.receivers import ReceiverServices
 from gateway.people.authentication.bearer import Bearer
@@ -155,7 +155,7 @@ def export_handlers(services: ReceiverServices, table: Mapping[str, Signal | Non
     accepted, but nothing is stored.
     """
     return {
-        name: _wrap_endpoint(f"grpc/{signal}", _export_taker(signal, services), services)
+        name: _wrap_endpoint(f"grpc/{signal}", _make_export_taker(signal, services), services)
         if signal
         else _wrap_endpoint("grpc/profiles", _drop_message, services)
         for name, signal in table.items()
@@ -167,22 +167,22 @@ def waiting_handlers(
 ) -> Mapping[str, Export]:
     """Return handlers whose calls wait until the real handlers are ready."""
 
-    def later(name: str) -> Export:
-        async def wait(messages: Messages, context: Context) -> bytes:
+    def make_waiting_handler(name: str) -> Export:
+        async def wait_and_handle(messages: Messages, context: Context) -> bytes:
             return await (await ready())[name](messages, context)
 
-        return wait
+        return wait_and_handle
 
-    return {name: later(name) for name in table}
+    return {name: make_waiting_handler(name) for name in table}
 
 
 def refusing_handlers(error: Refusal, table: Mapping[str, object]) -> Mapping[str, Export]:
     """Return handlers that refuse every call before its message is read."""
 
-    async def refuse(_: Messages, context: Context) -> bytes:
+    async def abort_with_refusal(_: Messages, context: Context) -> bytes:
         return await _abort_call(context, error)
 
-    return dict.fromkeys(table, refuse)
+    return dict.fromkeys(table, abort_with_refusal)
 
 
 def _service_handler(name: str, export: Export) -> grpc.GenericRpcHandler:
@@ -192,18 +192,18 @@ def _service_handler(name: str, export: Export) -> grpc.GenericRpcHandler:
     return handler
 
 
-def _export_taker(signal: Signal, services: ReceiverServices) -> Take:
-    async def take(body: bytes, bearer: Bearer, share: Share, context: Context) -> bytes:
+def _make_export_taker(signal: Signal, services: ReceiverServices) -> Take:
+    async def store_export(body: bytes, bearer: Bearer, share: Share, context: Context) -> bytes:
         otlp_http = await import_in_thread("gateway.operations.receivers.otlp_http")
         outcome = await otlp_http.read_export(signal, body, json=False, receivers=services, share=share)
         del body  # release the memory of the body, because the commit may take a while
         outcome.set_sending_program(_metadata_value(context, "user-agent"))
-        receipt = await services.intake.take(outcome, bearer)
+        receipt = await services.intake.store(outcome, bearer)
         otlp_http.refuse_when_all_malformed(outcome)
         context.set_trailing_metadata(((RECEIPT, answers.receipt_line(receipt)),))
         return answers.otlp_success(outcome.rejects, member=otlp_http.MEMBERS[signal], json=False)
 
-    return take
+    return store_export
 
 
 async def _drop_message(body: bytes, bearer: Bearer, share: Share, context: Context) -> bytes:
@@ -212,14 +212,14 @@ async def _drop_message(body: bytes, bearer: Bearer, share: Share, context: Cont
 
 async def _admit_call(services: ReceiverServices, context: Context) -> Bearer:
     metadata = context.invocation_metadata() or ()
-    check_single(metadata)
+    check_single_headers(metadata)
     key = find_key_header(metadata, services.access.key_headers)
     if key is None:
         key = _metadata_value(context, "authorization")
     address = _sender_address(services, context)
     bearer = await services.access.admit_with_current_keys(key, INGEST, address=address)
-    services.access.charge(bearer, requests=1, bytes=0)
-    return name_device(bearer, _metadata_value(context, DEVICE_ID.lower()))
+    services.access.charge_request(bearer, requests=1, bytes=0)
+    return with_device_name(bearer, _metadata_value(context, DEVICE_ID.lower()))
 
 
 async def _receive_message(
@@ -233,28 +233,28 @@ async def _receive_message(
     until garbage collection.
     """
     try:
-        async with services.receiving.slot(bearer.name), asyncio.timeout(RECEIVE_S) as limit:
-            with share.upload(partial(end_timeout, limit)):
+        async with services.receiving.hold_slot(bearer.name), asyncio.timeout(RECEIVE_S) as limit:
+            with share.hold_during_upload(partial(expire_timeout, limit)):
                 message = await context.read()
     except TimeoutError:
-        share.check()
+        share.raise_if_cut()
         message = grpc.aio.EOF
     if not isinstance(message, bytes):
         raise BadPayload("The call contained no message.")
     body = await inflate_message(message, share, max_bytes=services.max_body_bytes)
-    services.access.charge(bearer, requests=0, bytes=len(body))
+    services.access.charge_request(bearer, requests=0, bytes=len(body))
     return body
 
 
 def _wrap_endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
-    services.metrics.expect(name, grpc.StatusCode.OK.name)
+    services.metrics.announce_endpoint(name, grpc.StatusCode.OK.name)
 
-    async def enter(context: Context) -> bytes:
+    async def admit_and_take(context: Context) -> bytes:
         try:
             with services.in_hand:
                 bearer = await _admit_call(services, context)
-                await begin_work(key_party(bearer.name))
-                with services.inflight.share(bearer.name) as share:
+                await wait_for_turn(key_party(bearer.name))
+                with services.inflight.new_share(bearer.name) as share:
                     answer = await take(
                         await _receive_message(services, share, bearer, context), bearer, share, context
                     )
@@ -263,23 +263,23 @@ def _wrap_endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
         except Exception as error:  # noqa: BLE001 - the request boundary
             refusal = _drop_traceback(refusal_for_error(error, endpoint=name))
             code = grpc_code(refusal)
-            services.metrics.requests(name, code.name)
-            services.metrics.refused(refusal.type)
+            services.metrics.count_request(name, code.name)
+            services.metrics.count_refusal(refusal.type)
             extra = {"action": "request_refused", "endpoint": name, "status": code.name, "type": refusal.type}
             _log.warning("refused a request", extra={**extra, "address": _sender_address(services, context)})
         else:
-            services.metrics.requests(name, grpc.StatusCode.OK.name)
+            services.metrics.count_request(name, grpc.StatusCode.OK.name)
             return answer
-        await begin_work()
+        await wait_for_turn()
         # Call abort outside the except block. It raises an exception, which would otherwise carry the error's
         # text as its context.
         return await _abort_call(context, refusal)
 
-    async def in_turn(_: Messages, context: Context) -> bytes:
+    async def handle_in_turn(_: Messages, context: Context) -> bytes:
         with services.turns.new_request(address_party(_sender_address(services, context))) as work:
-            return await work.run_and_charge(enter(context))
+            return await work.run_and_charge(admit_and_take(context))
 
-    return in_turn
+    return handle_in_turn
 
 
 def _drop_traceback(refusal: Refusal) -> Refusal:
@@ -330,7 +330,7 @@ def _server_credentials(certificate: Certificate) -> Any:
     used at once.
     """
 
-    def configuration() -> Any:
+    def current_configuration() -> Any:
         text = certificate.text
         return grpc.ssl_server_certificate_configuration(  # type: ignore[no-untyped-call]
             [(text.key, text.cert)], text.client_ca
@@ -338,5 +338,5 @@ def _server_credentials(certificate: Certificate) -> Any:
 
     needs_client = certificate.text.client_ca is not None
     return grpc.dynamic_ssl_server_credentials(  # type: ignore[no-untyped-call]
-        configuration(), configuration, require_client_authentication=needs_client
+        current_configuration(), current_configuration, require_client_authentication=needs_client
     )

@@ -18,7 +18,7 @@ from gateway.http import answers
 from gateway.http.address import IN_HEADER, Address, Content, KeyCarriage
 from gateway.http.answers import JSON, PROTOBUF
 from gateway.http.inflight_bytes import Share
-from gateway.http.turns import drive_aside, run_with_pauses
+from gateway.http.turns import run_in_slices, run_with_pauses
 from gateway.normalise import otlp
 from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import json_schema
@@ -60,11 +60,11 @@ def check_media_type(request: web.Request) -> None:
         raise Refusal(415, "unsupported_media_type", message)
 
 
-def status_error(request: web.Request, error: Refusal, _: float) -> web.Response:
+def otlp_error_response(request: web.Request, error: Refusal, _: float) -> web.Response:
     return answers.otlp_refusal(error, json=is_json(request) is not False)
 
 
-def otlp_row(
+def otlp_address(
     path: str, signal: Signal, summary: str, decoded: type, *, key: KeyCarriage = IN_HEADER
 ) -> Address:
     """Declare an address for one signal. `decoded` is the type of a JSON body."""
@@ -86,21 +86,21 @@ def otlp_row(
         takes={PROTOBUF: BYTES, JSON: message},
         gives={200: {PROTOBUF: BYTES, JSON: closed_object({}, {"partialSuccess": partial_success})}},
         errors=_ERRORS,
-        error_form=status_error,
+        error_form=otlp_error_response,
     )
 
 
-@otlp_row("/v1/traces", "traces", "OTLP/HTTP traces", json_schema.JsonTraces)
+@otlp_address("/v1/traces", "traces", "OTLP/HTTP traces", json_schema.JsonTraces)
 def export_traces(request: KeyRequest[ReceiverServices, bytes]) -> Awaitable[web.Response]:
     return store_export("traces", request)
 
 
-@otlp_row("/v1/metrics", "metrics", "OTLP/HTTP metrics", json_schema.JsonMetrics)
+@otlp_address("/v1/metrics", "metrics", "OTLP/HTTP metrics", json_schema.JsonMetrics)
 def export_metrics(request: KeyRequest[ReceiverServices, bytes]) -> Awaitable[web.Response]:
     return store_export("metrics", request)
 
 
-@otlp_row("/v1/logs", "logs", "OTLP/HTTP logs", json_schema.JsonLogs)
+@otlp_address("/v1/logs", "logs", "OTLP/HTTP logs", json_schema.JsonLogs)
 def export_logs(request: KeyRequest[ReceiverServices, bytes]) -> Awaitable[web.Response]:
     return store_export("logs", request)
 
@@ -114,7 +114,7 @@ async def store_export(signal: Signal, request: KeyRequest[ReceiverServices, byt
         signal, request.take_body(), json=json, receivers=receivers, share=request.share
     )
     outcome.set_sending_program(request.http.headers.get("User-Agent"))
-    receipt = await receivers.intake.take(outcome, request.bearer)
+    receipt = await receivers.intake.store(outcome, request.bearer)
     if outcome.rejects:
         refuse_when_all_malformed(outcome)
     answer = answers.otlp_success(outcome.rejects, member=MEMBERS[signal], json=json)
@@ -140,11 +140,11 @@ async def read_export(
         if remembered is not None:
             return remembered
     if len(body) <= SLICED:
-        reading = otlp.normalise_otlp(signal, body, json=json, options=options, hold=share.take)
+        reading = otlp.normalise_otlp(signal, body, json=json, options=options, hold=share.take_bytes)
         return await receivers.together.run(reading)
-    return await drive_aside(
+    return await run_in_slices(
         lambda hold: otlp.normalise_otlp(signal, body, json=json, options=options, hold=hold),
-        share.take,
+        share.take_bytes,
         size=len(body),
     )
 
@@ -160,7 +160,7 @@ async def read_export(
     takes={PROTOBUF: BYTES, JSON: OBJECT},
     gives={200: {PROTOBUF: BYTES, JSON: closed_object({})}},
     errors=_ERRORS,
-    error_form=status_error,
+    error_form=otlp_error_response,
 )
 async def drop_profiles(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
     """

@@ -65,7 +65,7 @@ async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) ->
     """
     Link the hashes of each address here and at the Tollhouse above. An address whose calls are all erased is left out.
     """
-    _sender_below(request.bearer)
+    _require_downstream_sender(request.bearer)
     body, people, registry = request.body, request.shared.people, _require_registry(request.services)
     if not all(map(is_address, body.addresses)):
         raise BadPayload("addresses must be e-mail addresses.")
@@ -103,7 +103,7 @@ async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) ->
 )
 async def follow_erasures(request: KeyRequest[TopicServices, ConfirmedErasures]) -> Result:
     """Return the erasures to carry out: digests of names and pseudonyms, and no name."""
-    name = _sender_below(request.bearer)
+    name = _require_downstream_sender(request.bearer)
     if request.bearer.device is None:
         # add the installation to the name, because gateways may share a key
         name += f" {request.body.installation}"
@@ -115,7 +115,7 @@ async def follow_erasures(request: KeyRequest[TopicServices, ConfirmedErasures])
     )
 
 
-def _sender_below(bearer: Bearer) -> str:
+def _require_downstream_sender(bearer: Bearer) -> str:
     """Return the name of an agent or a gateway below. Refusal 403 for other senders."""
     if bearer.device is not None and not bearer.is_local:
         return bearer.name

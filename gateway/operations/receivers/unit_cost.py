@@ -137,7 +137,7 @@ def _manage_address(path: str, name: str, summary: str) -> Address:
     refusals=READ,
 )
 async def list_streams(request: KeyRequest[TopicServices, None]) -> Result:
-    return await request.list(STREAMS, MemoryRows(await request.services.storage.streams.streams()))
+    return await request.list_page(STREAMS, MemoryRows(await request.services.storage.streams.streams()))
 
 
 @Address(
@@ -153,13 +153,13 @@ async def list_streams(request: KeyRequest[TopicServices, None]) -> Result:
 )
 async def create_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     """Create a stream. Answers 201 for a new stream and 200 for an existing one."""
-    return await _retry_once(request, lambda: _create(request))
+    return await _retry_if_stale(request, lambda: _create_stream(request))
 
 
-async def _create(request: KeyRequest[TopicServices, bytes]) -> web.Response:
+async def _create_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     book = request.services.storage.book
-    name = unit_cost.require_stream_name(request.word("stream"))
-    type = request.word("type")
+    name = unit_cost.require_stream_name(request.path_parameter("stream"))
+    type = request.path_parameter("type")
     is_new = book.find(name) is None
     operation, stream = unit_cost.read_stream_creation(request.body, type=type, stream=name, find=book.find)
     receipt = await _store_operations(request, Operations([operation], [None], {name: stream}))
@@ -181,7 +181,7 @@ async def sum_records(request: KeyRequest[TopicServices, bytes]) -> web.Response
     "Add, replace or delete records of a stream",
 )
 async def manage_records(request: KeyRequest[TopicServices, bytes]) -> web.Response:
-    return await _run_operation(request, request.word("operation"))
+    return await _run_operation(request, request.path_parameter("operation"))
 
 
 @_read_address(_STREAM, "read_stream", "List the records of a stream (older address)", endpoint="unit-cost")
@@ -198,11 +198,11 @@ async def read_records(request: KeyRequest[TopicServices, None]) -> Result:
     The range includes `start_time` and excludes `end_time`. `dimension=NAME=VALUE` may repeat. A record must
     have one of the requested values of each named dimension.
     """
-    name = unit_cost.require_stream_name(request.word("stream"))
+    name = unit_cost.require_stream_name(request.path_parameter("stream"))
     stream = _require_stream(request, name)
     if stream.type != request.http.match_info.get("type", stream.type):
         raise _no_stream_refusal()
-    return await request.list(RECORDS, _TotalRows(request.services.storage.streams, name))
+    return await request.list_page(RECORDS, _TotalRows(request.services.storage.streams, name))
 
 
 @Address(
@@ -217,7 +217,7 @@ async def read_records(request: KeyRequest[TopicServices, None]) -> Result:
 )
 async def delete_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     is_forced = unit_cost.read_force_flag(request.body)
-    name = unit_cost.require_stream_name(request.word("stream"))
+    name = unit_cost.require_stream_name(request.path_parameter("stream"))
     stream = _require_stream(request, name)
     if not is_forced and await request.services.storage.streams.totals(name):
         message = 'The stream has records. Send {"force": true} to delete it with its records.'
@@ -292,7 +292,7 @@ def describe_total(total: Total) -> Mapping[str, object]:
     return record | {"value": total.value}
 
 
-async def _retry_once(
+async def _retry_if_stale(
     request: KeyRequest[TopicServices, Any], answer: Callable[[], Awaitable[web.Response]]
 ) -> web.Response:
     try:
@@ -300,12 +300,12 @@ async def _retry_once(
     except Stale:
         storage = request.services.storage
         storage.book.replace_known(await storage.streams.streams())
-        request.services.stream_admission.read_again()
+        request.services.stream_admission.expire_sizes()
         return await answer()
 
 
 async def _run_operation(request: KeyRequest[TopicServices, bytes], operation: str) -> web.Response:
-    return await _retry_once(request, lambda: _operate_once(request, operation))
+    return await _retry_if_stale(request, lambda: _operate_once(request, operation))
 
 
 async def _operate_once(request: KeyRequest[TopicServices, bytes], operation: str) -> web.Response:
@@ -314,7 +314,7 @@ async def _operate_once(request: KeyRequest[TopicServices, bytes], operation: st
     type = path_values.get("type")
     stream = path_values.get("stream")
     # Accept a repeated request even if the streams have changed since.
-    is_repeat = names is not None and request.services.deposits.has(names)
+    is_repeat = names is not None and request.services.deposits.has_request(names)
     body = request.body
     items = await run_on_thread_if_large(
         lambda: unit_cost.records_of_request(body), is_large=len(body) > LARGE
@@ -325,7 +325,7 @@ async def _operate_once(request: KeyRequest[TopicServices, bytes], operation: st
             type=type,
             stream=None if stream is None else unit_cost.require_stream_name(stream),
             operation=operation,
-            find=partial(_unlimited_stream, type) if is_repeat else request.services.storage.book.find,
+            find=partial(_unchecked_stream, type) if is_repeat else request.services.storage.book.find,
             now=request.receivers.clock.now(),
         )
     )
@@ -349,7 +349,7 @@ async def _store_operations(
     admission, book = request.services.stream_admission, request.services.storage.book
     name, records = request.bearer.name, operations.records
     after = {} if is_repeat else operations.streams
-    created = [] if is_repeat else await admission.check(name, records, after)
+    created = [] if is_repeat else await admission.check_new_streams(name, records, after)
     identities = []
     for position, (record, given_id) in enumerate(zip(records, operations.ids, strict=True)):
         identity = item_identity(names, position, given_id if request.bearer.may_chain else None)
@@ -367,14 +367,14 @@ async def _store_operations(
             if request.services.storage.is_shared
             else ()
         )
-        receipt = await request.services.deposits.operations(
+        receipt = await request.services.deposits.store_operations(
             records, identities, request.bearer, expects=expects, request=names, is_repeat=is_repeat
         )
-    await admission.created(created, name)
+    await admission.set_stream_owners(created, name)
     return receipt
 
 
-def _unlimited_stream(type: str | None, name: str) -> Stream | None:
+def _unchecked_stream(type: str | None, name: str) -> Stream | None:
     """
     Return a stream for a request stored before. The stream has no properties, so that the request's
     records cannot contradict it.

@@ -14,7 +14,7 @@ import msgspec
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
-from gateway.operations.requests.address import OPERATION, call
+from gateway.operations.requests.address import OPERATION, operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.clock import SteadyClock, clock_ahead_and_delay_s
 from spool.log.values import AcceptedTwice, Books
@@ -170,7 +170,7 @@ class ConflictItem(msgspec.Struct, kw_only=True):
     ]
 
 
-@call(
+@operator_call(
     "GET",
     "/clock",
     VIEW_OPERATION,
@@ -189,7 +189,7 @@ async def show_clock(request: OperatorRequest[SpoolServices, None]) -> Result:
     }
 
 
-@call(
+@operator_call(
     "POST",
     "/clock/accept",
     OPERATE_SPOOL,
@@ -203,24 +203,24 @@ async def accept_clock(request: OperatorRequest[SpoolServices, AcceptClock]) -> 
     step_s, held_s = clock_ahead_and_delay_s(clock)
     if not isinstance(clock, SteadyClock) or not held_s:
         return {"clock": {"moved_s": 0.0, "was_held_s": 0.0}}
-    async with request.audited("clock.accept", "clock", {"step_s": step_s}):
+    async with request.audited_change("clock.accept", "clock", {"step_s": step_s}):
         moved_s = clock.accept_wall_clock()
     return {"clock": {"moved_s": moved_s, "was_held_s": held_s}}
 
 
-@call("GET", "/receipts/{id}", VIEW_RECORDS, "Show the result of a submission", answers=OneReceipt)
+@operator_call("GET", "/receipts/{id}", VIEW_RECORDS, "Show the result of a submission", answers=OneReceipt)
 async def receipt(request: OperatorRequest[SpoolServices, None]) -> Result:
-    fields = await request.services.log.receipt(request.word("id"))
+    fields = await request.services.log.receipt(request.path_parameter("id"))
     at = fields.get("at")
     return {"receipt": {**fields, "at": utc_iso(at)} if isinstance(at, float) else dict(fields)}
 
 
-@call("GET", "/books", VIEW_OPERATION, "Show the running accounting", answers=BooksAnswer)
+@operator_call("GET", "/books", VIEW_OPERATION, "Show the running accounting", answers=BooksAnswer)
 async def show_running_books(request: OperatorRequest[SpoolServices, None]) -> Result:
     return describe_books(await request.services.log.books())
 
 
-@call("GET", "/verify", VIEW_OPERATION, "Recount the accounting", answers=VerifyAnswer)
+@operator_call("GET", "/verify", VIEW_OPERATION, "Recount the accounting", answers=VerifyAnswer)
 async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
     Count commit rows and entries again, without the running counters. Compare all sums of the totals with the stored
@@ -232,7 +232,7 @@ async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
     services = request.services
 
-    async def recounted() -> dict[str, object]:
+    async def recount_and_compare() -> dict[str, object]:
         books = await services.log.verify()
         compared = await request.whole_ledger.compare(services.log)
         imbalances = [
@@ -243,7 +243,7 @@ async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
         accepted_twice = {topic: asdict(twice) for topic, twice in books.accepted_twice.items()}
         return {**describe_books(replace(books, imbalances=imbalances)), "accepted_twice": accepted_twice}
 
-    return await request.shared.questions.recount(f"person {request.actor.name}", recounted)
+    return await request.shared.questions.run_recount(f"person {request.actor.name}", recount_and_compare)
 
 
 def _counted_twice_lines(twice_by_topic: Mapping[str, AcceptedTwice]) -> Iterator[str]:
@@ -288,11 +288,15 @@ CONFLICTS: List[Finding] = List(
 )
 
 
-@call("GET", "/ignored", VIEW_OPERATION, "List unrecognized AI items", lists=IGNORED, item=IgnoredItem)
+@operator_call(
+    "GET", "/ignored", VIEW_OPERATION, "List unrecognized AI items", lists=IGNORED, item=IgnoredItem
+)
 async def list_ignored(request: OperatorRequest[SpoolServices, None]) -> Result:
-    return await request.list(IGNORED, MemoryRows(await request.services.log.unrecognised_items()))
+    return await request.list_page(IGNORED, MemoryRows(await request.services.log.unrecognised_items()))
 
 
-@call("GET", "/conflicts", VIEW_OPERATION, "List conflicting reports", lists=CONFLICTS, item=ConflictItem)
+@operator_call(
+    "GET", "/conflicts", VIEW_OPERATION, "List conflicting reports", lists=CONFLICTS, item=ConflictItem
+)
 async def list_conflicts(request: OperatorRequest[SpoolServices, None]) -> Result:
-    return await request.list(CONFLICTS, MemoryRows(await request.services.log.conflicts()))
+    return await request.list_page(CONFLICTS, MemoryRows(await request.services.log.conflicts()))

@@ -15,8 +15,8 @@ from gateway.money.budgets.declared import BudgetTable
 from gateway.operations.money.annotations import AnnotationTable
 from gateway.operations.money.own_prices import PriceTable
 from gateway.operations.records.event_mappings import EventMappingTable
-from gateway.operations.records.newest import newest_visible
-from gateway.operations.requests.address import NOTHING, SIGNED_IN, call
+from gateway.operations.records.newest import newest_visible_records
+from gateway.operations.requests.address import NOTHING, SIGNED_IN, operator_call
 from gateway.operations.requests.requests import OperatorRequest, session_role_holder
 from gateway.operations.services import OperatorServices
 from spool.record import AI_TELEMETRY, BILLING_DATA, TOPICS, UNIT_COST, USAGE_EVENTS
@@ -65,7 +65,9 @@ NEEDS = {
 }
 
 
-@call("GET", "/changes", SIGNED_IN, "Stream which lists change", gives={EVENT_STREAM: TEXT}, shows=NOTHING)
+@operator_call(
+    "GET", "/changes", SIGNED_IN, "Stream which lists change", gives={EVENT_STREAM: TEXT}, shows=NOTHING
+)
 async def changes(request: OperatorRequest[OperatorServices, None]) -> web.StreamResponse:
     """
     Stream only the names of lists that have changed. The client then requests the data that it shows.
@@ -76,18 +78,20 @@ async def changes(request: OperatorRequest[OperatorServices, None]) -> web.Strea
     versions = OwnVersions(request) if request.is_limited else partial(_versions_by_list, request.services)
     seen = await versions()
 
-    async def news() -> Iterable[bytes]:
+    async def next_events() -> Iterable[bytes]:
         nonlocal seen
         before, seen = seen, await versions()
         changed_names = [
-            name for name, version in seen.items() if version != before[name] and _may_open(request, name)
+            name
+            for name, version in seen.items()
+            if version != before[name] and _can_read_list(request, name)
         ]
         return [encode_event("changed", {"what": changed_names})] if changed_names else []
 
-    return await send_event_stream(request, news)
+    return await send_event_stream(request, next_events)
 
 
-def _may_open(request: OperatorRequest[OperatorServices, Any], name: str) -> bool:
+def _can_read_list(request: OperatorRequest[OperatorServices, Any], name: str) -> bool:
     return NEEDS[name] in request.rights.permission_sets
 
 
@@ -141,7 +145,7 @@ class OwnVersions:
 
     async def _current_versions(self) -> Mapping[str, object]:
         request = self._request
-        newest_one = (await newest_visible(request, request.services.spool))[:1]
+        newest_one = (await newest_visible_records(request, request.services.spool))[:1]
         calls = [(stored.committed_at, stored.record.id) for stored in newest_one]
         if self._registry != (version := request.registry.version):
             self._registry, self._visible = version, await self._registry_versions()
@@ -151,21 +155,25 @@ class OwnVersions:
         return {**visible, "records": calls, "ledger": calls, "budgets": spent}
 
     async def _registry_versions(self) -> Mapping[str, str]:
-        registry, visible = self._request.registry, await self._request.reads.visible()
+        registry, visible = self._request.registry, await self._request.cost_reader.read_visibility()
         annotations = registry.table(AnnotationTable).all()
         insights, savings = await registry.insights.detector_insights(), await registry.recommendations.all()
         return {
-            "views": row_version([view for view in registry.views.all() if visible.view(view)]),
+            "views": row_version([view for view in registry.views.all() if visible.can_see_view(view)]),
             "annotations": row_version(
-                [annotation for annotation in annotations if visible.named(annotation.view)]
+                [annotation for annotation in annotations if visible.can_see_view_id(annotation.view)]
             ),
             "prices": row_version(registry.table(PriceTable).all() if visible.is_whole else []),
             "budgets": row_version(
-                [budget for budget in registry.table(BudgetTable).all() if visible.budget(budget)]
+                [budget for budget in registry.table(BudgetTable).all() if visible.can_see_budget(budget)]
             ),
-            "insights": row_version([insight for insight in insights if visible.insight(insight)]),
+            "insights": row_version([insight for insight in insights if visible.can_see_insight(insight)]),
             "recommendations": row_version(
-                [recommendation for recommendation in savings if visible.recommendation(recommendation)]
+                [
+                    recommendation
+                    for recommendation in savings
+                    if visible.can_see_recommendation(recommendation)
+                ]
             ),
         }
 

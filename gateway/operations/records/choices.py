@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 
-from gateway.http.lists import List, known_values
+from gateway.http.lists import List, filter_values_by_field
 from gateway.operations.records.filters import FIELDS
 from gateway.operations.records.published import KeptRecord
 from spool.ledger.queries import TAG
 from spool.ledger.sums import OUTCOME_TAGS
 from spool.record import Correction, Inference, UsageMetric
 
-# What `KeptRecord.value` reads for each field. `kind` depends on the type of the record only.
+# What `KeptRecord.filter_value` reads for each field. `kind` depends on the type of the record only.
 _READ: Mapping[str, Sequence[str]] = {
     **{name: (name,) for name in FIELDS},
     "kind": (),
@@ -23,7 +23,7 @@ _READ: Mapping[str, Sequence[str]] = {
 }
 
 
-def choices(
+def filter_choices(
     listed: List[KeptRecord], stored_records: Sequence[KeptRecord], sources: Mapping[str, Sequence[str]]
 ) -> dict[str, list[str]]:
     """
@@ -34,16 +34,16 @@ def choices(
     for stored in stored_records:
         by_type[type(stored.record)].append(stored)
 
-    def different(name: str) -> Iterable[KeptRecord]:
+    def distinct_records(name: str) -> Iterable[KeptRecord]:
         names = sources.get(name, (name,))
         if not all(each in _READ or each.startswith(TAG) for each in names):
             return stored_records
-        return chain.from_iterable(_different(of_type, names) for of_type in by_type.values())
+        return chain.from_iterable(_distinct_by_fields(of_type, names) for of_type in by_type.values())
 
-    return known_values(listed, different)
+    return filter_values_by_field(listed, distinct_records)
 
 
-def _different(of_type: Sequence[KeptRecord], names: Iterable[str]) -> Iterable[KeptRecord]:
+def _distinct_by_fields(of_type: Sequence[KeptRecord], names: Iterable[str]) -> Iterable[KeptRecord]:
     of = "record.after" if isinstance(of_type[0].record, Correction) else "record"
     example = attrgetter(of)(of_type[0])
     columns = [column for name in names for column in _columns(name, of, example, of_type)]

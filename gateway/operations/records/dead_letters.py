@@ -22,7 +22,7 @@ from gateway.normalise.reading.times import parse_instant
 from gateway.normalise.reading.values import MAX_COST_DIGITS, MAX_TEXT, MAX_TOKENS
 from gateway.operations.answers import DeadItem, Discarded, Retried, StoredRecord
 from gateway.operations.holders.operators import SpoolServices
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.deliveries.values import DeadLetter, PartialRefusal
 from spool.errors import Invalid, NotAllowed, NotThere
@@ -143,18 +143,18 @@ class PartialRefusalItem(msgspec.Struct, kw_only=True):
     at: Annotated[str, words("When the receiver refused the records."), example("2026-11-27T01:27:40.000Z")]
 
 
-@call("GET", "/dead", VIEW_OPERATION, "List rejected records", lists=DEAD, item=DeadItem)
+@operator_call("GET", "/dead", VIEW_OPERATION, "List rejected records", lists=DEAD, item=DeadItem)
 async def list_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
-    return await request.list(DEAD, MemoryRows(await request.services.deliveries.dead_letters()))
+    return await request.list_page(DEAD, MemoryRows(await request.services.deliveries.dead_letters()))
 
 
-@call("GET", "/dead/{id}", VIEW_OPERATION, "Show a rejected record", answers=OneDead)
+@operator_call("GET", "/dead/{id}", VIEW_OPERATION, "Show a rejected record", answers=OneDead)
 async def show_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
-    letter = await _find_letter(request, request.number("id"))
+    letter = await _find_letter(request, request.path_number("id"))
     return {"dead": {**describe_dead(letter), "record": record_to_json(letter.record)}}
 
 
-@call(
+@operator_call(
     "PATCH", "/dead/{id}", OPERATE_SPOOL, "Send a rejected record again with other values", answers=OneEdited
 )
 async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
@@ -163,16 +163,16 @@ async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
     the record before and after the change.
     """
     services = request.services
-    id = request.number("id")
+    id = request.path_number("id")
     letter = await _find_letter(request, id)
-    record, names = edit_record(letter.record, request.body.record, request.shared.people)
+    record, names = edited_record(letter.record, request.body.record, request.shared.people)
     noted = {
         "id": id,
         "fields": list(names),
         "before": _record_hash(letter.record),
         "after": _record_hash(record),
     }
-    async with request.audited("dead.edit", letter.route, noted):
+    async with request.audited_change("dead.edit", letter.route, noted):
         await services.deliveries.edit_dead_letter(id, record)
     await services.wake(letter.route)
     return {
@@ -180,12 +180,12 @@ async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
     }
 
 
-@call("POST", "/dead/retry", OPERATE_SPOOL, "Send rejected records again", answers=Retried)
+@operator_call("POST", "/dead/retry", OPERATE_SPOOL, "Send rejected records again", answers=Retried)
 async def retry_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result:
     services = request.services
     letters = await _chosen_letters(request)
     ids = [letter.id for letter in letters]
-    async with request.audited("dead.retry", _route_names(letters), _describe_ids(ids)):
+    async with request.audited_change("dead.retry", _route_names(letters), _describe_ids(ids)):
         retried = await services.deliveries.retry_dead_letters(ids)
     for route in {letter.route for letter in letters}:
         await services.wake(route)
@@ -203,12 +203,12 @@ def _record_hash(record: Record) -> str:
     return sha256(pack_records([record])).hexdigest()
 
 
-@call("POST", "/dead/discard", OPERATE_SPOOL, "Discard rejected records", answers=Discarded)
+@operator_call("POST", "/dead/discard", OPERATE_SPOOL, "Discard rejected records", answers=Discarded)
 async def discard_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result:
     services = request.services
     letters = await _chosen_letters(request)
     ids = [letter.id for letter in letters]
-    async with request.audited("dead.discard", _route_names(letters), _describe_ids(ids)):
+    async with request.audited_change("dead.discard", _route_names(letters), _describe_ids(ids)):
         discarded = await services.deliveries.discard_dead_letters(ids)
     for route in {letter.route for letter in letters}:
         # the route may be paused because it had the maximum number of rejected records
@@ -216,7 +216,7 @@ async def discard_dead(request: OperatorRequest[SpoolServices, Letters]) -> Resu
     return {"discarded": discarded}
 
 
-@call(
+@operator_call(
     "GET",
     "/partial-refusals",
     VIEW_OPERATION,
@@ -225,7 +225,7 @@ async def discard_dead(request: OperatorRequest[SpoolServices, Letters]) -> Resu
     item=PartialRefusalItem,
 )
 async def list_refusals(request: OperatorRequest[SpoolServices, None]) -> Result:
-    return await request.list(REFUSALS, MemoryRows(await request.services.deliveries.partial_refusals()))
+    return await request.list_page(REFUSALS, MemoryRows(await request.services.deliveries.partial_refusals()))
 
 
 async def _chosen_letters(request: OperatorRequest[SpoolServices, Letters]) -> list[DeadLetter]:
@@ -254,7 +254,7 @@ _PEOPLE = frozenset(("user", "team", "session", "subject"))  # fields whose text
 _COST = re.compile(r"\d+(\.\d+)?")
 
 
-def edit_record(
+def edited_record(
     record: Record, new_fields: Mapping[str, Any], people: People
 ) -> tuple[Record, Sequence[str]]:
     """
@@ -284,16 +284,16 @@ def edit_record(
                 f"{name[:64]} cannot be changed; the fields of this record that can be changed are "
                 f"{', '.join(checks)}"
             )
-    changes = {name: _as_recorded(checks[name](name, new_fields[name]), name, people) for name in names}
+    changes = {name: _to_recorded_form(checks[name](name, new_fields[name]), name, people) for name in names}
     if isinstance(record, Inference) and "cost" in changes:
         estimated = "none" if record.estimated_cost is None else "estimated"
         changes["cost_source"] = estimated if changes["cost"] is None else "reported"
     if isinstance(record, BillingDrop):
-        changes |= _drop_fields(changes["body"])
+        changes |= _hourly_file_fields(changes["body"])
     return msgspec.structs.replace(record, **changes), names
 
 
-def _as_recorded(value: Any, name: str, people: People) -> Any:
+def _to_recorded_form(value: Any, name: str, people: People) -> Any:
     if name in _PEOPLE and isinstance(value, str):
         return people.recorded_form(value)
     if not isinstance(value, dict):
@@ -386,7 +386,7 @@ def _check_body(name: str, value: Any) -> bytes:
     return body
 
 
-def _drop_fields(body: bytes) -> dict[str, Any]:
+def _hourly_file_fields(body: bytes) -> dict[str, Any]:
     drop = billing.read_billing_file(body)
     return {"month": drop.month, "operation": drop.operation, "rows": drop.rows}
 

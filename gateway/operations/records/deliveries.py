@@ -17,7 +17,7 @@ from gateway.monitoring.health import describe_nodes, describe_route
 from gateway.monitoring.route_trouble import group_trouble, http_status_in
 from gateway.operations.answers import DeliveryItem
 from gateway.operations.holders.operators import SpoolServices
-from gateway.operations.requests.address import OPERATION, call
+from gateway.operations.requests.address import OPERATION, operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.deliveries.routes import routes_with_refusals
 from spool.deliveries.values import (
@@ -55,7 +55,7 @@ class TryRoute(RequestBody):
     """An empty object."""
 
 
-def _show_route(route: RouteState) -> dict[str, object]:
+def _describe_route_with_trouble(route: RouteState) -> dict[str, object]:
     """
     Describe a route. `refused_24h` is the number of records that responses rejected while accepting other
     records; `refusal` is the newest reason. `trouble` says why the route delivers nothing, or is null.
@@ -71,7 +71,7 @@ def _show_route(route: RouteState) -> dict[str, object]:
 
 ROUTES: List[RouteState] = List(
     root="routes",
-    show=_show_route,
+    show=_describe_route_with_trouble,
     identity=Sort(value=lambda route: route.name),
     sorts={
         "route": Sort(value=lambda route: route.name),
@@ -255,7 +255,7 @@ class RepairLakeAnswer(msgspec.Struct, kw_only=True):
     ] = UNSET
 
 
-@call(
+@operator_call(
     "GET", "/status", VIEW_OPERATION, "Show topics, routes and space", shows=OPERATION, answers=StatusAnswer
 )
 async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
@@ -265,11 +265,13 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
         await services.log.stats(),
         await _visible_routes(request),
     )
-    spans = _span_counts(services)
+    spans = _span_memory_counts(services)
     topics = [{"topic": topic, **ALWAYS_SHOWN, **terms} for topic, terms in sorted(books.topics.items())]
     return {
         "topics": topics,
-        "routes": [_show_route(route) for route in sorted(routes, key=lambda route: route.name)],
+        "routes": [
+            _describe_route_with_trouble(route) for route in sorted(routes, key=lambda route: route.name)
+        ],
         "space": {
             "entries": stats.entries,
             "bytes": stats.bytes,
@@ -294,7 +296,7 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
     }
 
 
-def _span_counts(services: SpoolServices) -> Counter[str] | None:
+def _span_memory_counts(services: SpoolServices) -> Counter[str] | None:
     if services.memory is None:
         return None
     return services.memory.made.spans if services.memory.made else Counter()
@@ -316,12 +318,12 @@ def _describe_lake(state: LakeState, *, shows_words: bool) -> dict[str, object]:
     }
 
 
-@call("GET", "/routes", VIEW_OPERATION, "List routes", lists=ROUTES, shows=OPERATION, item=RouteItem)
+@operator_call("GET", "/routes", VIEW_OPERATION, "List routes", lists=ROUTES, shows=OPERATION, item=RouteItem)
 async def list_routes(request: OperatorRequest[SpoolServices, None]) -> Result:
-    return await request.list(ROUTES, MemoryRows(await _visible_routes(request)))
+    return await request.list_page(ROUTES, MemoryRows(await _visible_routes(request)))
 
 
-@call(
+@operator_call(
     "DELETE",
     "/routes/{destination}/{topic}",
     OPERATE_SPOOL,
@@ -331,15 +333,15 @@ async def list_routes(request: OperatorRequest[SpoolServices, None]) -> Result:
 )
 async def drop_route(request: OperatorRequest[SpoolServices, None]) -> Result:
     services = request.services
-    name = f"{request.word('destination')}/{request.word('topic')}"
+    name = f"{request.path_parameter('destination')}/{request.path_parameter('topic')}"
     if name not in {route.name for route in await services.deliveries.routes()}:
         raise NotThere(f"there is no route named {name!r}")
-    async with request.audited("route.drop", name, {}):
+    async with request.audited_change("route.drop", name, {}):
         discarded = await services.deliveries.delete_route(name)
     return {"route": name, "discarded": discarded}
 
 
-@call(
+@operator_call(
     "POST",
     "/routes/{destination}/{topic}/try",
     OPERATE_SPOOL,
@@ -349,13 +351,13 @@ async def drop_route(request: OperatorRequest[SpoolServices, None]) -> Result:
 )
 async def try_route(request: OperatorRequest[SpoolServices, TryRoute]) -> Result:
     """Send at once, whatever the route waits for. Useful after its key or destination was corrected."""
-    name = f"{request.word('destination')}/{request.word('topic')}"
+    name = f"{request.path_parameter('destination')}/{request.path_parameter('topic')}"
     route = next((route for route in await _visible_routes(request) if route.name == name), None)
     if route is None:
         raise NotThere(f"there is no route named {name!r}")
     if route.state == ORPHANED:
         raise NotAllowed(f"{name} is not in the configuration; add its destination first")
-    async with request.audited("route.try", name, {"state": route.state}):
+    async with request.audited_change("route.try", name, {"state": route.state}):
         await request.services.wake(name)
     return {"route": name, "next": await request.services.log.newest_number(route.topic)}
 
@@ -388,7 +390,7 @@ DELIVERIES: List[UnsettledDelivery] = List(
 )
 
 
-@call(
+@operator_call(
     "GET",
     "/deliveries",
     VIEW_OPERATION,
@@ -401,10 +403,10 @@ async def list_deliveries(request: OperatorRequest[SpoolServices, None]) -> Resu
     found = await request.services.deliveries.unsettled_deliveries()
     if request.is_limited:
         found = [replace(delivery, last_error=http_status_in(delivery.last_error)) for delivery in found]
-    return await request.list(DELIVERIES, MemoryRows(found))
+    return await request.list_page(DELIVERIES, MemoryRows(found))
 
 
-@call("POST", "/replay", OPERATE_SPOOL, "Send delivered records again", answers=OneReplay)
+@operator_call("POST", "/replay", OPERATE_SPOOL, "Send delivered records again", answers=OneReplay)
 async def replay(request: OperatorRequest[SpoolServices, Replay]) -> Result:
     services = request.services
     body = request.body
@@ -418,7 +420,7 @@ async def replay(request: OperatorRequest[SpoolServices, Replay]) -> Result:
         records = await services.deliveries.replay(body.route, since=since, until=until, dry_run=True)
     else:
         span = {"since": utc_iso(since), "until": utc_iso(until)}
-        async with request.audited("route.replay", body.route, span):
+        async with request.audited_change("route.replay", body.route, span):
             records = await services.deliveries.replay(body.route, since=since, until=until, dry_run=False)
         await services.wake(body.route)
     return {
@@ -444,7 +446,7 @@ class Repair(RequestBody):
     after: int | None = None
 
 
-@call(
+@operator_call(
     "POST",
     "/lake-repairs",
     OPERATE_SPOOL,
@@ -463,7 +465,7 @@ async def repair_lake(request: OperatorRequest[SpoolServices, Repair]) -> Result
     if body.dry_run:
         done = await request.services.repair_lake(body.destination, dry_run=True)
     else:
-        async with request.audited("lake.repair", body.destination, {}):
+        async with request.audited_change("lake.repair", body.destination, {}):
             done = await request.services.repair_lake(body.destination, dry_run=False)
     return {
         "repair": {

@@ -13,10 +13,10 @@ import msgspec
 from gateway.core.fields import (
     KEPT,
     build_answer,
+    change_struct,
     given_fields,
     item_struct,
     single_item_struct,
-    struct_of_change,
 )
 from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, List, Sort
@@ -152,7 +152,7 @@ class EventMappingResource(ManagedResource[EventMapping]):
     noun = "event_mapping"
     table = EventMappingTable
     new = NewEventMapping
-    changes = struct_of_change(NewEventMapping)
+    changes = change_struct(NewEventMapping)
     item = EventMappingItem
     one = single_item_struct(NewEventMapping, EventMappingItem)
     files = InFiles(name="event-mappings", key=("event_type",), ignores_case=False)
@@ -174,10 +174,10 @@ class EventMappingResource(ManagedResource[EventMapping]):
         path="/event-mappings", reads=VIEW_STREAM_SETTINGS, changes=INSTALLATION_ADMINISTRATION, shows=WHOLE
     )
 
-    async def shown(self, asking: Asker[Any], row: EventMapping) -> EventMapping:
+    async def displayed_row(self, asking: Asker[Any], row: EventMapping) -> EventMapping:
         return row
 
-    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         return given_fields(given)
 
 

@@ -27,9 +27,9 @@ from gateway.operations.records.published import (
     LOOKED_THROUGH_SCHEMA,
     STATES,
     KeptRecord,
+    describe_searched_records,
     describe_stored,
-    looked_through,
-    newest_in_log,
+    newest_records_in_log,
 )
 from gateway.operations.requests.key_requests import KeyRequest
 from spool.log.counted_names import EventType
@@ -57,7 +57,7 @@ class KeptEvent:
         return int(self.stored.committed_at * NS) if start is None else start
 
 
-def describe_type(type: SentType) -> dict[str, object]:
+def describe_event_type(type: SentType) -> dict[str, object]:
     """
     Describe a type. `sent_as` is null if its events are stored and not forwarded; `unmapped` is true if the
     reason is a missing mapping.
@@ -86,7 +86,7 @@ def _amount_text(amount: Decimal | None) -> str | None:
 
 TYPES: List[SentType] = List(
     root="event_types",
-    show=describe_type,
+    show=describe_event_type,
     identity=Sort(value=lambda type: type.seen.type),
     sorts={
         "type": Sort(value=lambda type: type.seen.type),
@@ -167,18 +167,21 @@ _call = partial(key_call, "GET", scope=READ_TELEMETRY, endpoint="events/read", r
 @_call("/v1/events", summary="Stored usage events, newest first", lists=EVENTS, item=_EVENT)
 async def read_events(request: KeyRequest[SpoolServices, None]) -> Result:
     """Return the newest events that match. `looked_through` says how far back was searched."""
-    check_span(request.http)
+    check_time_filters(request.http)
     spool = request.services
-    newest_records = await newest_in_log(spool.log, (USAGE_EVENTS,))
-    return {**await request.list(EVENTS, event_rows(spool, newest_records)), **looked_through(newest_records)}
+    newest_records = await newest_records_in_log(spool.log, (USAGE_EVENTS,))
+    return {
+        **await request.list_page(EVENTS, event_rows(spool, newest_records)),
+        **describe_searched_records(newest_records),
+    }
 
 
 @_call("/v1/events/types", summary="Types of usage events, with their sums", lists=TYPES, item=_EVENT_TYPE)
 async def read_event_types(request: KeyRequest[SpoolServices, None]) -> Result:
-    return await request.list(TYPES, await type_rows(request.services))
+    return await request.list_page(TYPES, await event_type_rows(request.services))
 
 
-def check_span(request: web.Request) -> None:
+def check_time_filters(request: web.Request) -> None:
     """Refuse an invalid time with 400, even if there are no events."""
     for name in SPAN:
         for text in request.query.getall(name, ()):
@@ -210,7 +213,7 @@ def usage_events(stored_records: Iterable[KeptRecord]) -> Iterator[tuple[KeptRec
         yield stored, event
 
 
-async def type_rows(spool: SpoolServices) -> MemoryRows[SentType]:
+async def event_type_rows(spool: SpoolServices) -> MemoryRows[SentType]:
     types = [
         SentType(seen, spool.events_sent_as(seen.type), spool.is_unmapped(seen.type))
         for seen in await spool.log.event_types()

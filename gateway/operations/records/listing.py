@@ -19,12 +19,12 @@ from gateway.operations.holders.operators import SpoolServices
 from gateway.operations.money.costs.questions import ONE_SPAN, read_time_range
 from gateway.operations.records import filters, newest
 from gateway.operations.records import published as records
-from gateway.operations.records.choices import choices
+from gateway.operations.records.choices import filter_choices
 from gateway.operations.records.filters import AMOUNTS, DATE
 from gateway.operations.records.newest import RECORDS
 from gateway.operations.records.past import dates_in_range, days_between, past_records
 from gateway.operations.records.published import KeptRecord
-from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.deliveries.protocols import PastDates
 from spool.ledger.own_records import STEP as RANKED_STEP
@@ -68,7 +68,7 @@ class RecordItem(StoredRecord, kw_only=True):
     sender: Annotated[str, words("The sender of the reports."), example("automation")]
 
 
-@call(
+@operator_call(
     "GET",
     "/records",
     VIEW_RECORDS,
@@ -86,7 +86,7 @@ async def list_records(request: OperatorRequest[SpoolServices, None]) -> Result:
     now = request.now()
     read_time_range({name: request.http.query[name] for name in ONE_SPAN if name in request.http.query}, now)
     rows = RecordRows(request)
-    return {**await request.list(await newest.records_in_views(request, LISTED), rows), **rows.beside}
+    return {**await request.list_page(await newest.records_in_views(request, LISTED), rows), **rows.beside}
 
 
 class RecordRows:
@@ -101,7 +101,7 @@ class RecordRows:
         self.beside: Mapping[str, object] = {}  # how far the search went; set after a page was requested
 
     async def page(self, listed: List[KeptRecord], wanted: PageQuery) -> ListPage[KeptRecord]:
-        if asks_for_past(wanted) and DATE not in wanted.filters:
+        if needs_past_search(wanted) and DATE not in wanted.filters:
             of_span = RankedRows(self._request)
             page = await of_span.page(listed, wanted)
             self.beside = of_span.beside
@@ -118,10 +118,10 @@ class RecordRows:
                 days_between(dates),
             )
         else:
-            newest_records = list(await newest.newest_visible(self._request, self._request.services))
-            self.beside = records.looked_through(newest_records)
+            newest_records = list(await newest.newest_visible_records(self._request, self._request.services))
+            self.beside = records.describe_searched_records(newest_records)
         sources = {each.name: each.sources for each in self._request.whole_ledger.derived()}
-        known = await asyncio.to_thread(choices, listed, newest_records, sources)
+        known = await asyncio.to_thread(filter_choices, listed, newest_records, sources)
         return await MemoryRows(newest_records, known=known).page(listed, wanted)
 
     async def _search_own_since(
@@ -162,7 +162,9 @@ class RecordRows:
             take(records.kept_records(self._log, entries))
             number = following
             await pause_for_others()
-        self.beside = records.how_far(records=count, most=records.LOOKED_THROUGH, since=start, until=until)
+        self.beside = records.describe_search(
+            records=count, most=records.LOOKED_THROUGH, since=start, until=until
+        )
         return passing
 
     async def search_records_since(
@@ -205,11 +207,11 @@ class RecordRows:
                         break
                 number = following
                 await pause_for_others()
-        self.beside = records.how_far(records=seen, most=limit, since=since, until=until)
+        self.beside = records.describe_search(records=seen, most=limit, since=since, until=until)
         return passing
 
 
-def asks_for_past(page_query: PageQuery) -> bool:
+def needs_past_search(page_query: PageQuery) -> bool:
     """Return whether a query requests a time range or amounts, instead of the newest records."""
     return page_query.sort_key in AMOUNTS or any(name in page_query.filters for name in (*ONE_SPAN, *AMOUNTS))
 
@@ -231,17 +233,19 @@ class RankedRows:
         start = since.timestamp()
         end = until.timestamp()
 
-        def take(stored: KeptRecord) -> None:
+        def take_if_in_range(stored: KeptRecord) -> None:
             if start <= counted_hour(stored.record.start_time, stored.committed_at) < end:
-                best.take(stored)
+                best.add_if_better(stored)
 
         days = dates_in_range(start, end)
         if self._request.is_limited:
-            await self._look_at_own(start, min(now, end + REPORTED_WITHIN_S), now, days, take)
+            await self._search_own(start, min(now, end + REPORTED_WITHIN_S), now, days, take_if_in_range)
         else:
             is_by_amount = wanted.sort_key in AMOUNTS or not wanted.filters.keys().isdisjoint(AMOUNTS)
             topics = (AI_TELEMETRY,) if is_by_amount else wanted.filters.get("topic", TOPICS)
-            await self._search_topics(topics, start - AHEAD_S, end + REPORTED_WITHIN_S, days, take)
+            await self._search_topics(
+                topics, start - AHEAD_S, end + REPORTED_WITHIN_S, days, take_if_in_range
+            )
         return await MemoryRows(best.rows()).page(listed, wanted)
 
     async def _search_topics(
@@ -279,11 +283,11 @@ class RankedRows:
                     since = stored.committed_at if since is None else min(since, stored.committed_at)
                     take(stored)
                 remaining -= len(batch)
-        self.beside = records.how_far(
+        self.beside = records.describe_search(
             records=self._most - remaining, most=self._most, since=since, until=until
         )
 
-    async def _look_at_own(
+    async def _search_own(
         self, start: float, end: float, now: float, days: PastDates, take: Callable[[KeptRecord], None]
     ) -> None:
         is_own = newest.call_visibility_test(self._request)
@@ -310,7 +314,7 @@ class RankedRows:
                 count += len(own_records)
                 for stored in own_records:
                     take(stored)
-        self.beside = records.how_far(
+        self.beside = records.describe_search(
             records=count, most=records.LOOKED_THROUGH, since=since, until=end if end < now else None
         )
 
@@ -326,7 +330,7 @@ class _Best:
         self._falls = wanted.sort_order == DESCENDING
         self._heap: list[_Ranked] = []
 
-    def take(self, stored: KeptRecord) -> None:
+    def add_if_better(self, stored: KeptRecord) -> None:
         ranked = _Ranked(self._value(stored), self._falls, stored)
         is_full = len(self._heap) >= MOST_RANKED
         if (is_full and not self._heap[0] < ranked) or not passes_filters(

@@ -33,9 +33,9 @@ from gateway.operations.records.published import (
     STATES,
     KeptRecord,
     describe_stored,
-    newest_in_log,
+    newest_records_in_log,
 )
-from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.ledger.own_records import OwnRecord
 from spool.ledger.work import SESSION, UNITS
@@ -51,7 +51,7 @@ MOST_SOURCES = 50
 
 def _value_filter(name: str) -> Filter[KeptRecord]:
     return Filter(
-        values=lambda stored: values_for_filter(name, stored.value),
+        values=lambda stored: values_for_filter(name, stored.filter_value),
         is_open=name in OPEN_SETS,
         names_people=True,
     )
@@ -62,11 +62,11 @@ def _unit_filter(name: str) -> Filter[KeptRecord]:
 
 
 def _amount_filter(name: str) -> Filter[KeptRecord]:
-    def holds(stored: KeptRecord, text: str) -> bool:
+    def is_within_bound(stored: KeptRecord, text: str) -> bool:
         amount = AMOUNTS[name](stored.record)
         return amount is not None and parse_bound(name, text)(amount)
 
-    return Filter(holds=holds)
+    return Filter(holds=is_within_bound)
 
 
 _PLACE: Sort[KeptRecord] = Sort(value=lambda stored: stored.place)
@@ -109,8 +109,8 @@ async def records_in_views(
     for name in AMOUNTS:
         for word in request.http.query.getall(name, ()):
             parse_bound(name, word)
-    visible = await request.reads.visible()
-    view = cache(lambda word: request.reads.view_among(word, visible))
+    visible = await request.cost_reader.read_visibility()
+    view = cache(lambda word: request.cost_reader.find_view_among(word, visible))
     for word in request.http.query.getall("view", ()):
         view(word)
     derived = {dimension.name: dimension for dimension in request.whole_ledger.derived()}
@@ -118,26 +118,28 @@ async def records_in_views(
     def unit_values(stored: KeptRecord, name: str) -> tuple[str, ...]:
         return stored.unit_values(name, request.whole_ledger.digests, all_links(request.shared.registry))
 
-    def value(stored: KeptRecord, name: str) -> str:
+    def counted_value(stored: KeptRecord, name: str) -> str:
         if name in UNITS:
             return unit_values(stored, name)[-1]
         dimension = derived.get(name)
         if dimension is None:
-            return stored.counted(name)
-        return dimension.value(tuple(map(stored.counted, dimension.sources)))
+            return stored.counted_value(name)
+        return dimension.value(tuple(map(stored.counted_value, dimension.sources)))
 
-    holds: Filter[KeptRecord] = Filter(holds=lambda stored, word: view(word).has_call(partial(value, stored)))
+    holds: Filter[KeptRecord] = Filter(
+        holds=lambda stored, word: view(word).has_call(partial(counted_value, stored))
+    )
 
-    def of(name: str) -> Filter[KeptRecord]:
+    def dimension_filter(name: str) -> Filter[KeptRecord]:
         if name in UNITS:
             return replace(_unit_filter(name), values=lambda stored: unit_values(stored, name))
         return Filter(
-            values=lambda stored: values_for_filter(name, partial(value, stored)), names_people=True
+            values=lambda stored: values_for_filter(name, partial(counted_value, stored)), names_people=True
         )
 
-    named = await request.reads.dimensions(units=True)
-    filters = {name: of(name) for name in named if name in UNITS or name not in listed.filters}
-    out = {f"{name}!": replace(of(name), excludes=True) for name in named}
+    named = await request.cost_reader.visible_dimensions(units=True)
+    filters = {name: dimension_filter(name) for name in named if name in UNITS or name not in listed.filters}
+    out = {f"{name}!": replace(dimension_filter(name), excludes=True) for name in named}
     return replace(listed, filters={**listed.filters, **filters, **out, "view": holds})
 
 
@@ -158,7 +160,7 @@ class RatesAnswer(msgspec.Struct, kw_only=True):
     rates: Annotated[RecentRates, words("The records per source in the last minute.")]
 
 
-@call(
+@operator_call(
     "GET",
     "/rates",
     VIEW_RECORDS,
@@ -171,7 +173,7 @@ async def show_rates(request: OperatorRequest[SpoolServices, None]) -> Result:
     Count the records that each source committed in the last minute, or in the part of it that was searched.
     """
     newest_records, until = (
-        await newest_visible(request, request.services),
+        await newest_visible_records(request, request.services),
         _counted_until(request, request.services),
     )
     seconds = RATE_S
@@ -189,7 +191,7 @@ async def show_rates(request: OperatorRequest[SpoolServices, None]) -> Result:
     return {"rates": {"seconds": seconds, "records": counts.total(), "sources": sources}}
 
 
-async def newest_visible(
+async def newest_visible_records(
     request: OperatorRequest[Any, Any], spool: SpoolServices, topics: Sequence[str] = TOPICS
 ) -> Sequence[KeptRecord]:
     """
@@ -199,7 +201,7 @@ async def newest_visible(
     the person's own calls of the last `own_records.LOOK_BACK_S`.
     """
     if not request.is_limited:
-        return await newest_in_log(spool.log, topics)
+        return await newest_records_in_log(spool.log, topics)
     if not request.rights.slice.parts:
         return []
     stored_records = await spool.own_records.newest(
@@ -208,10 +210,10 @@ async def newest_visible(
         dimensions=request.whole_ledger.derived(),
         most=records.LOOKED_THROUGH,
     )
-    return list(map(own_record, stored_records))
+    return list(map(to_kept_record, stored_records))
 
 
-def own_record(row: OwnRecord) -> KeptRecord:
+def to_kept_record(row: OwnRecord) -> KeptRecord:
     return KeptRecord(
         AI_TELEMETRY, row.number, row.committed_at, False, row.unpack_record(), is_number_shown=False
     )
@@ -220,7 +222,7 @@ def own_record(row: OwnRecord) -> KeptRecord:
 def call_visibility_test(request: OperatorRequest[Any, Any]) -> Callable[[Record], bool]:
     """Return a test of closed calls that is True for calls that the person may see."""
     ledger = request.ledger
-    return lambda record: ledger.has_call(KeptRecord(AI_TELEMETRY, 0, 0.0, False, record).counted)
+    return lambda record: ledger.has_call(KeptRecord(AI_TELEMETRY, 0, 0.0, False, record).counted_value)
 
 
 def visible_records(

@@ -49,7 +49,7 @@ async def past_records(
     Yield records of days that are older than the log. Yields nothing if the log has all records, or if the
     person may not see data from the lake.
     """
-    past, floor = await _reader_of_older(request, request.services)
+    past, floor = await _older_records_reader(request, request.services)
     if past is None or (most is not None and most <= 0):
         return
     try:
@@ -65,7 +65,7 @@ async def past_record(
     request: OperatorRequest[Any, Any], spool: SpoolServices, id: bytes, dates: PastDates
 ) -> KeptRecord | None:
     """Return the record with an id from days that are older than the log, or None."""
-    past, floor = await _reader_of_older(request, spool)
+    past, floor = await _older_records_reader(request, spool)
     try:
         stored = None if past is None else await past.find(id, dates, below=floor)
     except SpoolUnavailable as error:
@@ -74,7 +74,7 @@ async def past_record(
     return None if stored is None else _past_to_kept(request, stored)
 
 
-async def _reader_of_older(
+async def _older_records_reader(
     request: OperatorRequest[Any, Any], spool: SpoolServices
 ) -> tuple[PastRecords | None, int]:
     """

@@ -56,7 +56,7 @@ class KeptRecord:
         last = f"{self.number:020}" if self.is_number_shown else self.record.id.hex()
         return f"{self.committed_at:017.6f} {self.topic} {last}"
 
-    def value(self, name: str) -> str:
+    def filter_value(self, name: str) -> str:
         """
         Return the record's value for filters: a field or tag, under the name that costs use for it. "" means
         unknown. A correction has the values of its call.
@@ -82,7 +82,7 @@ class KeptRecord:
         """
         record = self.record.after if isinstance(self.record, Correction) else self.record
         if UNITS[name].is_named:
-            stated = countable_name(self.value(f"{TAG}{name}"))
+            stated = countable_name(self.filter_value(f"{TAG}{name}"))
             return (stated if stated or name not in TARGETS else self._linked_target(name, digests, links),)
         own = getattr(record, name, None)
         if not own:
@@ -100,11 +100,11 @@ class KeptRecord:
 
         return links.find_target(target, name_of, hour) or ""
 
-    def counted(self, name: str) -> str:
+    def counted_value(self, name: str) -> str:
         """Return the value under which totals count the record."""
         if isinstance(self.record, UsageMetric) and name in ("status", "cost_source"):
             return metric_outcome(self.record)[name == "cost_source"]
-        return countable_name(str(stored_value(self.value(name))))
+        return countable_name(str(stored_value(self.filter_value(name))))
 
 
 def describe_stored(stored: KeptRecord) -> dict[str, object]:
@@ -133,13 +133,15 @@ def describe_place(stored: KeptRecord) -> dict[str, object]:
     }
 
 
-def looked_through(stored_records: Sequence[KeptRecord]) -> dict[str, object]:
+def describe_searched_records(stored_records: Sequence[KeptRecord]) -> dict[str, object]:
     """Return the fields that accompany a page of the newest records."""
     since = min((stored.committed_at for stored in stored_records), default=None)
-    return how_far(records=len(stored_records), most=LOOKED_THROUGH, since=since)
+    return describe_search(records=len(stored_records), most=LOOKED_THROUGH, since=since)
 
 
-def how_far(*, records: int, most: int, since: float | None, until: float | None = None) -> dict[str, object]:
+def describe_search(
+    *, records: int, most: int, since: float | None, until: float | None = None
+) -> dict[str, object]:
     """
     Describe how many records were searched, the maximum, and the time range of their commits. `until` None
     means until now.
@@ -148,7 +150,7 @@ def how_far(*, records: int, most: int, since: float | None, until: float | None
     return {"looked_through": {"records": records, "most": most, "since": first, "until": last}}
 
 
-async def newest_in_log(log: Log, topics: Sequence[str]) -> Sequence[KeptRecord]:
+async def newest_records_in_log(log: Log, topics: Sequence[str]) -> Sequence[KeptRecord]:
     """Return the newest records of some topics, at most LOOKED_THROUGH, newest commit first."""
     by_topic = [await _newest_in_topic(log, topic) for topic in topics]
     merged = merge(*by_topic, key=lambda stored: stored.committed_at, reverse=True)

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
-from gateway.intake.reasons import field_reasons, not_counted_reason, price_lines
+from gateway.intake.reasons import field_reasons, not_counted_reason, price_line_fields
 from gateway.money.costs.times import parse_moment
 from gateway.operations.answers import DeadItem, DeliveryItem, StoredRecord
 from gateway.operations.money.work_links.declared import all_links
@@ -23,7 +23,7 @@ from gateway.operations.records.listing import STEP
 from gateway.operations.records.newest import visible_records
 from gateway.operations.records.past import dates_in_range, past_record
 from gateway.operations.records.published import KeptRecord, describe_place, describe_record
-from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from gateway.operations.services import OperatorServices
 from spool.deliveries.values import DeadLetter, RouteState, UnsettledDelivery
@@ -190,7 +190,7 @@ class RecordAnswer(msgspec.Struct, kw_only=True):
     corrected_cost: Annotated[str | UnsetType, words("The cost after all corrections.")] = UNSET
 
 
-@call(
+@operator_call(
     "GET",
     "/records/{id}",
     VIEW_RECORDS,
@@ -206,7 +206,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
     People with restricted access get the record without its deliveries.
     """
     services = request.services
-    word = request.word("id").lower()
+    word = request.path_parameter("id").lower()
     if not _ID.fullmatch(word):
         raise Invalid(_NO_ID)
     since = request.now() - LOOK_BACK_S
@@ -230,7 +230,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
             "ids: it may have been deleted after spool.retention, or be older; search further back "
             "with since"
         )
-    note_viewed_people({USER: values_for_filter(USER, stored.value)})
+    note_viewed_people({USER: values_for_filter(USER, stored.filter_value)})
     try:
         book = await asyncio.to_thread(services.money.prices)
     except CardUnreadable as error:
@@ -242,7 +242,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
         **describe_place(stored),
         "work": {name: value for name in UNITS if (value := stored.unit_values(name, digests, links)[-1])},
         "why": field_reasons(stored.record, book) | _not_counted_fields(corrections),
-        "price_lines": price_lines(stored.record, book),
+        "price_lines": price_line_fields(stored.record, book),
         **_correction_fields(corrections),
     }
     if request.is_limited:  # deliveries are left out, because they also contain other people's records

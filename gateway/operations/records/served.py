@@ -24,7 +24,7 @@ from gateway.operations.records.filters import DATE
 from gateway.operations.records.listing import RecordRows
 from gateway.operations.records.past import days_between
 from gateway.operations.records.published import KeptRecord
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.errors import Invalid
 from spool.ledger.sums import AHEAD_S
@@ -52,7 +52,7 @@ class ServedModel:
     told_by: Counter[str] = field(default_factory=Counter)
 
     @property
-    def untold(self) -> dict[str, int] | None:
+    def unreported_tokens(self) -> dict[str, int] | None:
         """
         Return the unreported tokens. None for servers that name no model, because their calls are unknown.
         """
@@ -60,7 +60,7 @@ class ServedModel:
             return None
         return {kind: tokens - self.told[kind] for kind, tokens in self.served.items()}
 
-    def shown(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         return build_answer(
             ModelOfServers,
             self,
@@ -137,7 +137,7 @@ class ServedDay:
             self._models[model_key] if model_key in self._models or len(self._models) < MOST_MODELS else None
         )
 
-    def models(self) -> Iterator[ServedModel]:
+    def served_models(self) -> Iterator[ServedModel]:
         """Yield the models that a server processed tokens for, the largest difference first."""
         served = sorted(
             (served_model for served_model in self._models.values() if served_model.servers),
@@ -191,7 +191,7 @@ class ServedAnswer(msgspec.Struct, kw_only=True):
     looked_through: Annotated[SearchedRecords, words("The records that were searched.")]
 
 
-@call(
+@operator_call(
     "GET",
     "/served",
     VIEW_RECORDS,
@@ -212,6 +212,6 @@ async def show_served(request: OperatorRequest[SpoolServices, None]) -> Result:
     await rows.search_records_since(start - AHEAD_S, (AI_TELEMETRY,), served_day.add, days_between([day]))
     return {
         "date": day,
-        "models": [served_model.shown() for served_model in served_day.models()],
+        "models": [served_model.describe() for served_model in served_day.served_models()],
         **rows.beside,
     }

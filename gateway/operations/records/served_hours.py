@@ -39,10 +39,10 @@ class ServedHours:
         self._first_hour = 0  # start of the first hour whose sums are still held
         self._turn = asyncio.Lock()
 
-    async def in_span(self, start: int, end: int) -> ServedSpan:
+    async def tokens_in_span(self, start: int, end: int) -> ServedSpan:
         """Return the tokens in hours from `start` to before `end` (epoch seconds), or why they are missing."""
         async with self._turn:
-            is_whole = await self._read_further()
+            is_whole = await self._read_new_records()
         if start < self._first_hour:
             return ServedSpan(missing=TOO_MANY)
         if not is_whole or start < self._since:
@@ -51,7 +51,7 @@ class ServedHours:
             [ServedTokens(*place, tokens) for place, tokens in self._sums.items() if start <= place[0] < end]
         )
 
-    async def _read_further(self) -> bool:
+    async def _read_new_records(self) -> bool:
         """Read further records. Return whether all closed records are read."""
         below = self._log.closed_below(AI_TELEMETRY)
         if not 0 < self._next <= below:
@@ -88,7 +88,7 @@ class ServedHours:
                 hour = counted_hour(record.start_time, committed_at)
                 place = hour, record.source, record.model or ""
                 if hour >= self._first_hour:
-                    self._bytes += 0 if place in self._sums else _size(place)
+                    self._bytes += 0 if place in self._sums else _stored_sum_bytes(place)
                     self._sums[place] = self._sums.get(place, ModelTokens()).plus(counted)
 
     def _drop_oldest(self) -> None:
@@ -100,7 +100,7 @@ class ServedHours:
             if self._bytes * 2 <= limit and place[0] >= self._first_hour:
                 break
             self._first_hour = place[0] + HOUR_S
-            self._bytes -= _size(place)
+            self._bytes -= _stored_sum_bytes(place)
             del sums[place]
         self._sums = sums
         logger.warning(
@@ -112,5 +112,5 @@ class ServedHours:
         )
 
 
-def _size(place: tuple[int, str, str]) -> int:
+def _stored_sum_bytes(place: tuple[int, str, str]) -> int:
     return SUM_BYTES + getsizeof(place[1]) + getsizeof(place[2])

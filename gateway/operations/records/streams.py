@@ -14,10 +14,10 @@ from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
 from gateway.operations.receivers.unit_cost import STREAMS
-from gateway.operations.records.events import EVENTS, TYPES, check_span, event_rows, type_rows
-from gateway.operations.records.newest import newest_visible
-from gateway.operations.records.published import looked_through
-from gateway.operations.requests.address import call
+from gateway.operations.records.events import EVENTS, TYPES, check_time_filters, event_rows, event_type_rows
+from gateway.operations.records.newest import newest_visible_records
+from gateway.operations.records.published import describe_searched_records
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.deliveries.values import UnknownDelivery
 from spool.record import USAGE_EVENTS, Record, record_to_json
@@ -154,30 +154,34 @@ class OneResolved(msgspec.Struct, kw_only=True):
     resolved: Annotated[ResolvedDelivery, words("The delivery that was resolved.")]
 
 
-@call("GET", "/streams", VIEW_STREAM_SETTINGS, "List unit-cost streams", lists=STREAMS, item=StreamItem)
+@operator_call(
+    "GET", "/streams", VIEW_STREAM_SETTINGS, "List unit-cost streams", lists=STREAMS, item=StreamItem
+)
 async def list_streams(request: OperatorRequest[SpoolServices, None]) -> Result:
-    return await request.list(STREAMS, MemoryRows(await request.services.streams.streams()))
+    return await request.list_page(STREAMS, MemoryRows(await request.services.streams.streams()))
 
 
-@call("GET", "/events", VIEW_STREAM_SETTINGS, "List the newest usage events", lists=EVENTS, item=EventItem)
+@operator_call(
+    "GET", "/events", VIEW_STREAM_SETTINGS, "List the newest usage events", lists=EVENTS, item=EventItem
+)
 async def list_events(request: OperatorRequest[SpoolServices, None]) -> Result:
     """List the newest events that match. `looked_through` says how far back was searched."""
-    check_span(request.http)
-    event_records = await newest_visible(request, request.services, (USAGE_EVENTS,))
+    check_time_filters(request.http)
+    event_records = await newest_visible_records(request, request.services, (USAGE_EVENTS,))
     return {
-        **await request.list(EVENTS, event_rows(request.services, event_records)),
-        **looked_through(event_records),
+        **await request.list_page(EVENTS, event_rows(request.services, event_records)),
+        **describe_searched_records(event_records),
     }
 
 
-@call(
+@operator_call(
     "GET", "/event-types", VIEW_STREAM_SETTINGS, "List types of usage events", lists=TYPES, item=EventTypeItem
 )
 async def list_event_types(request: OperatorRequest[SpoolServices, None]) -> Result:
-    return await request.list(TYPES, await type_rows(request.services))
+    return await request.list_page(TYPES, await event_type_rows(request.services))
 
 
-@call(
+@operator_call(
     "GET",
     "/unknown",
     VIEW_STREAM_SETTINGS,
@@ -200,10 +204,10 @@ async def list_unknown(request: OperatorRequest[SpoolServices, None]) -> Result:
             entries = list(await services.log.read(delivery.topic, delivery.first, last))
         records = [record for entry in entries for record in entry.records if record is not None]
         unknown_deliveries.append(_Unknown(delivery, records))
-    return await request.list(UNKNOWN, MemoryRows(unknown_deliveries))
+    return await request.list_page(UNKNOWN, MemoryRows(unknown_deliveries))
 
 
-@call(
+@operator_call(
     "POST",
     "/unknown/{id}/resolve",
     OPERATE_SPOOL,
@@ -212,9 +216,9 @@ async def list_unknown(request: OperatorRequest[SpoolServices, None]) -> Result:
 )
 async def resolve(request: OperatorRequest[SpoolServices, Resolution]) -> Result:
     services = request.services
-    number = request.number("id")
+    number = request.path_number("id")
     body = request.body
-    async with request.audited("streams.resolve", str(number), {"sent": body.sent}):
+    async with request.audited_change("streams.resolve", str(number), {"sent": body.sent}):
         done = await services.deliveries.settle_unknown(number, sent=body.sent)
     await services.wake(done.route)
     return {"resolved": {"id": done.id, "route": done.route, "first": done.first, "last": done.last}}

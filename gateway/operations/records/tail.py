@@ -11,9 +11,9 @@ from gateway.core.schemas import TEXT
 from gateway.http.event_streams import EVENT_STREAM, News, encode_event
 from gateway.http.lists import row_filter
 from gateway.operations.records.changes import send_event_stream
-from gateway.operations.records.newest import RECORDS, call_visibility_test, own_record, records_in_views
+from gateway.operations.records.newest import RECORDS, call_visibility_test, records_in_views, to_kept_record
 from gateway.operations.records.published import KeptRecord, describe_stored, kept_records
-from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from gateway.operations.services import OperatorServices
 from spool.ledger.own_records import STEP, OwnRecord, own_records_in
@@ -25,7 +25,7 @@ MOST_AT_ONCE = 500  # maximum number of records per topic in one event
 Passes = Callable[[KeptRecord], bool]
 
 
-@call(
+@operator_call(
     "GET",
     "/tail",
     VIEW_RECORDS,
@@ -46,7 +46,7 @@ async def tail(request: OperatorRequest[OperatorServices, None]) -> web.StreamRe
     passes = row_filter(listed, list(request.http.query.items()), request.shared.people)
     await save_viewings()
     return await send_event_stream(
-        request, _own_tail(request, passes) if request.is_limited else _tail_reader(request, passes)
+        request, _own_tail_reader(request, passes) if request.is_limited else _tail_reader(request, passes)
     )
 
 
@@ -54,7 +54,7 @@ def _tail_reader(request: OperatorRequest[OperatorServices, None], passes: Passe
     log = request.services.spool.log
     reached = {topic: log.next_number(topic) for topic in TOPICS}
 
-    async def news() -> Iterable[bytes]:
+    async def next_events() -> Iterable[bytes]:
         events: list[bytes] = []
         for topic, first in reached.items():
             below = log.next_number(topic)
@@ -71,16 +71,16 @@ def _tail_reader(request: OperatorRequest[OperatorServices, None], passes: Passe
             reached[topic] = below
         return events
 
-    return news
+    return next_events
 
 
-def _own_tail(request: OperatorRequest[OperatorServices, None], passes: Passes) -> News:
+def _own_tail_reader(request: OperatorRequest[OperatorServices, None], passes: Passes) -> News:
     """Stream the person's own closed calls. Calls of other people never displace one of them."""
     log = request.services.spool.log
     is_own = call_visibility_test(request)
     reached = log.closed_below(AI_TELEMETRY)
 
-    async def news() -> Iterable[bytes]:
+    async def next_events() -> Iterable[bytes]:
         nonlocal reached
         below = log.closed_below(AI_TELEMETRY)
         own_records: list[OwnRecord] = []
@@ -96,9 +96,9 @@ def _own_tail(request: OperatorRequest[OperatorServices, None], passes: Passes) 
             if len(own_records) > MOST_AT_ONCE
             else []
         )
-        records = map(own_record, own_records[-MOST_AT_ONCE:])
+        records = map(to_kept_record, own_records[-MOST_AT_ONCE:])
         return skipped + [
             encode_event("record", describe_stored(record)) for record in records if passes(record)
         ]
 
-    return news
+    return next_events

@@ -79,7 +79,7 @@ class OperatorAddress(Address):
     refusals: tuple[int, ...] = tuple(OPERATOR_REFUSALS)
 
     @property
-    def note(self) -> str:
+    def documented_note(self) -> str:
         return _NOTES[self.shows]
 
     @property
@@ -95,7 +95,7 @@ class OperatorAddress(Address):
         return [{SESSION: needed} if is_safe else {SESSION: needed, CSRF: []}]
 
 
-def call(
+def operator_call(
     method: str,
     path: str,
     needs: str | None,

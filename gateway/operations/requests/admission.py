@@ -26,17 +26,17 @@ from gateway.core.attempts import Buckets, address_network
 from gateway.core.errors import Refusal
 from gateway.core.mounts import AS, OPERATOR_API
 from gateway.http.address import CSRF_HEADER
-from gateway.http.admission import check_single, host_name, is_own_name, parse_authority
+from gateway.http.admission import check_single_headers, hostname_without_port, is_own_name, parse_authority
 from gateway.http.answers import JSON, UNCACHED, Pieces, json_pieces, send_answer
 from gateway.http.error_table import SAFE_METHODS, delay_refusal_until_durable, statuses_to_confirm
 from gateway.http.listening.forwarded import may_be_shared_address
-from gateway.http.listening.listener import begin_work
-from gateway.http.requests import Result, check_parameters, named_holder
+from gateway.http.listening.listener import wait_for_turn
+from gateway.http.requests import Result, check_parameters, holder_type
 from gateway.http.viewers import (
     COMMAND,
     CONSOLE,
     Viewer,
-    is_own_only,
+    is_limited_to_self,
     needs_reason,
     record_viewings,
     viewing_reason,
@@ -44,7 +44,7 @@ from gateway.http.viewers import (
 from gateway.money.costs.reader import hidden_cost_types_refusal
 from gateway.operations.holders.operators import PeopleServices
 from gateway.operations.requests.address import OPERATION, SIGNED_IN, SLICED, WHOLE, OperatorAddress
-from gateway.operations.requests.requests import OperatorRequest, read_body, session_role_holder
+from gateway.operations.requests.requests import OperatorRequest, read_json_body, session_role_holder
 from gateway.operations.services import OperatorServices
 from spool.errors import Invalid
 from spool.registry.operators import ADMIN, Actor, check_email
@@ -66,28 +66,28 @@ LOCAL = web.RequestKey("LOCAL", bool)  # set only for requests that arrive over 
 def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
     """Return the aiohttp handler of a row: the row's handler after all its checks."""
 
-    holder_services = services.of(named_holder(row.handler))
+    holder_services = services.services_of_type(holder_type(row.handler))
 
     async def admit(request: web.Request) -> OperatorRequest[Any, object]:
         admitted = await _admit_request(request, row, services)
         admitted.services = holder_services
         return admitted
 
-    async def handle(request: web.Request) -> web.StreamResponse:
+    async def handle_request(request: web.Request) -> web.StreamResponse:
         admitted = await admit(request)
         if admitted.session is not None:
-            await begin_work(f"person {admitted.actor.name}")
+            await wait_for_turn(f"person {admitted.actor.name}")
         if row.checks_query and row.lists is None:
             check_parameters(request, (*row.required, *row.optional), row.repeated)
         admitted.check_again = partial(admit, request)
         if row.body is not None:
-            body: object = await read_body(request, row.body, most=row.max_body_bytes)
+            body: object = await read_json_body(request, row.body, most=row.max_body_bytes)
             # check again, because the rights may have changed while the body arrived
             admitted = await admit(request)
             admitted.body = body
         statuses = () if row.needs is None else statuses_to_confirm(request.method)
 
-        async def work() -> Result:
+        async def call_handler() -> Result:
             viewer, registry = _make_viewer(row, admitted), services.installation.registry
             handled = record_viewings(row.handler(admitted), viewer, registry)
             answer = await delay_refusal_until_durable(handled, registry, statuses=statuses)
@@ -99,15 +99,19 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
                 return answer
 
             secret = services.installation.cursor_secret
-            return await answer_with_etag(request, answer, asker=_rights_text(admitted), secret=secret)
+            return await answer_with_etag(
+                request, answer, asker=_caller_and_rights_text(admitted), secret=secret
+            )
 
-        if row.takes_turn(admitted.body):
+        if row.needs_turn(admitted.body):
             questions = services.installation.questions
             party_name = f"person {admitted.actor.name}"
-            return await questions.give(party_name, request, work, status=row.status, headers=UNCACHED)
-        return await send_answer(request, await work(), status=row.status, headers=UNCACHED)
+            return await questions.send_in_turn(
+                party_name, request, call_handler, status=row.status, headers=UNCACHED
+            )
+        return await send_answer(request, await call_handler(), status=row.status, headers=UNCACHED)
 
-    return handle
+    return handle_request
 
 
 def _make_viewer(row: OperatorAddress, admitted: OperatorRequest[Any, object]) -> Viewer:
@@ -119,12 +123,12 @@ def _make_viewer(row: OperatorAddress, admitted: OperatorRequest[Any, object]) -
         page=row.path.removeprefix(OPERATOR_API),
         reason=viewing_reason(admitted.http),
         at=admitted.now(),
-        is_own_only=is_limited and is_own_only(rights, name, shared.people),
+        is_own_only=is_limited and is_limited_to_self(rights, name, shared.people),
         needs_reason=needs_reason(rights, name, shared.registry),
     )
 
 
-def _rights_text(admitted: OperatorRequest[Any, object]) -> str:
+def _caller_and_rights_text(admitted: OperatorRequest[Any, object]) -> str:
     """
     Return a text that identifies the person and the person's rights. Every process returns the same text.
     """
@@ -148,9 +152,9 @@ def demo_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
 
     The person and the rights are checked as for real data.
     """
-    kind = named_holder(row.handler)
+    kind = holder_type(row.handler)
 
-    async def handle(request: web.Request) -> web.StreamResponse:
+    async def handle_request(request: web.Request) -> web.StreamResponse:
         admitted = await _admit_request(request, row, services)
         demo = services.installation.demo
         if demo is None:
@@ -159,33 +163,35 @@ def demo_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
             raise Refusal(403, "demo", "the demo month is read-only; change your own data instead")
         if row.checks_query and row.lists is None:
             check_parameters(request, (*row.required, *row.optional), row.repeated)
-        async with demo().reading() as month:
-            admitted.services = month.of(kind)
+        async with demo().open_for_request() as month:
+            admitted.services = month.services_of_type(kind)
             admitted.shared, admitted.whole_ledger = month.installation, month.money.ledger
 
-            async def work() -> Result:
+            async def call_handler() -> Result:
                 return await row.handler(admitted)
 
             party_name = f"person {admitted.actor.name}"
-            if row.takes_turn(None):
+            if row.needs_turn(None):
                 questions = services.installation.questions
-                return await questions.give(party_name, request, work, status=row.status, headers=UNCACHED)
-            return await send_answer(request, await work(), status=row.status, headers=UNCACHED)
+                return await questions.send_in_turn(
+                    party_name, request, call_handler, status=row.status, headers=UNCACHED
+                )
+            return await send_answer(request, await call_handler(), status=row.status, headers=UNCACHED)
 
-    return handle
+    return handle_request
 
 
 async def _admit_request(
     request: web.Request, row: OperatorAddress, services: OperatorServices
 ) -> OperatorRequest[Any, object]:
-    check_single(request.headers.items())
+    check_single_headers(request.headers.items())
     if request.get(LOCAL):
         admitted = _admit_on_socket(request, services)
     else:
         _check_origin(request, services.people.hosts)
         admitted = await _admit_over_http(request, row, services)
     _check_permission(row, admitted.rights)
-    _check_data(row, admitted)
+    _check_data_access(row, admitted)
     return admitted
 
 
@@ -237,7 +243,7 @@ async def _admit_over_http(
             role="",
             rights=Rights(),
         )
-    secret = request.cookies.get(cookie_name(request, services.people))
+    secret = request.cookies.get(session_cookie_name(request, services.people))
     session = (
         await services.installation.require_registry().operators.find_and_extend_session(secret)
         if secret
@@ -265,7 +271,7 @@ async def _admit_over_http(
     )
 
 
-def is_open(row: OperatorAddress, rights: Rights) -> bool:
+def can_call(row: OperatorAddress, rights: Rights) -> bool:
     """Return whether these rights permit the call."""
     return _is_permitted(row, rights) and not _needs_more_calls(row, rights) and not _hides_calls(row, rights)
 
@@ -287,7 +293,7 @@ def missing_right_refusal(permission_set: str, what: str = "this") -> Refusal:
     return Refusal(403, "permission_set", message)
 
 
-def _check_data(row: OperatorAddress, admitted: OperatorRequest[Any, object]) -> None:
+def _check_data_access(row: OperatorAddress, admitted: OperatorRequest[Any, object]) -> None:
     if _needs_more_calls(row, admitted.rights):
         roles = ", ".join(admitted.rights.roles) or "you have no role"
         message = (
@@ -315,7 +321,7 @@ def _check_origin(request: web.Request, hosts: frozenset[str]) -> None:
     page of another origin.
     """
     host = request.headers.get("Host", "")
-    if not is_own_name(host_name(host), hosts):
+    if not is_own_name(hostname_without_port(host), hosts):
         raise Refusal(403, "foreign_host", "this host name is not configured for the operator API")
     if request.method in SAFE_METHODS:
         return
@@ -329,35 +335,35 @@ def set_session_cookie(
     request: OperatorRequest[PeopleServices, Any], response: web.Response, secret: str, life_s: float
 ) -> None:
     response.set_cookie(
-        cookie_name(request.http, request.services),
+        session_cookie_name(request.http, request.services),
         secret,
         max_age=int(life_s),
         path=FOLDER,
         httponly=True,
         samesite="Strict",
-        secure=speaks_https(request.http, request.services),
+        secure=is_over_https(request.http, request.services),
     )
 
 
-def cookie_name(request: web.Request, people: PeopleServices) -> str:
+def session_cookie_name(request: web.Request, people: PeopleServices) -> str:
     """
     Return the name of the session cookie. With TLS, its prefix makes browsers accept and send it only over HTTPS.
     """
-    return "__Secure-tollhouse" if speaks_https(request, people) else "tollhouse"
+    return "__Secure-tollhouse" if is_over_https(request, people) else "tollhouse"
 
 
-def speaks_https(request: web.Request, people: PeopleServices) -> bool:
+def is_over_https(request: web.Request, people: PeopleServices) -> bool:
     """
     Return whether the browser uses HTTPS: directly, to a named proxy, or by the configuration.
 
     A browser that opens a loopback address is on this machine and does not go through a proxy.
     """
     return request.secure or (
-        people.is_behind_tls and not is_loopback(host_name(request.headers.get("Host", "")))
+        people.is_behind_tls and not is_loopback(hostname_without_port(request.headers.get("Host", "")))
     )
 
 
-def sign_in_tries(request: OperatorRequest[PeopleServices, Any], what: str) -> tuple[Buckets, str]:
+def sign_in_limit(request: OperatorRequest[PeopleServices, Any], what: str) -> tuple[Buckets, str]:
     """
     Return the limit of attempts for the request's address, and the key under which `what` is counted there.
     """

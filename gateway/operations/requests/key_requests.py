@@ -56,8 +56,8 @@ class KeyRequest(AdmittedRequest[Body], Generic[Held, Body]):
             return Actor(person.email, address_and_client)
         return Actor(self.bearer.name, self.http.remote or "", self.bearer.expects, is_key=True)
 
-    async def list(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:
-        return await self.page(listed, rows, self.shared)
+    async def list_page(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:
+        return await self.read_list_page(listed, rows, self.shared)
 
 
 def request_names(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames | None:

@@ -66,9 +66,9 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
     asker: Holder | None = None
     check_again: Callable[[], Awaitable[object]] | None = None
 
-    def number(self, name: str) -> int:
+    def path_number(self, name: str) -> int:
         """Return a part of the path as a number. Raises Refusal 404 if it is not a number."""
-        text = self.word(name)
+        text = self.path_parameter(name)
         if not (text.isascii() and text.isdecimal() and len(text) < 19):
             raise Refusal(404, "not_found", f"{name} must be a whole number")
         return int(text)
@@ -77,7 +77,7 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
         return self.shared.clock.now()
 
     @property
-    def reads(self) -> CostReader:
+    def cost_reader(self) -> CostReader:
         """Return the costs that the person may see."""
         return CostReader(
             whole=self.whole_ledger, require_registry=self.shared.require_registry, rights=self.rights
@@ -86,19 +86,21 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
     @property
     def is_limited(self) -> bool:
         """Return whether the person may see only some calls, or none."""
-        return self.reads.is_limited
+        return self.cost_reader.is_limited
 
     @property
     def ledger(self) -> SlicedLedger:
         """Return the ledger, limited to what the person may see."""
-        return self.reads.ledger
+        return self.cost_reader.ledger
 
     @property
     def registry(self) -> Registry:
         return self.shared.require_registry()
 
     @asynccontextmanager
-    async def audited(self, action: str, target: str, after: Mapping[str, object]) -> AsyncIterator[None]:
+    async def audited_change(
+        self, action: str, target: str, after: Mapping[str, object]
+    ) -> AsyncIterator[None]:
         """
         Write the audit row of a change to the spool before the block makes the change.
 
@@ -113,17 +115,19 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
             await registry.note_change(self.actor, f"{action}.failed", target)
             raise
 
-    async def list(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:
-        return await self.page(listed, rows, self.shared)
+    async def list_page(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:
+        return await self.read_list_page(listed, rows, self.shared)
 
 
 def session_role_holder(people: PeopleServices, session: Session) -> Holder:
     """Return the signed-in user as a role holder."""
     role_holder = session_holder(session)
-    return replace(role_holder, has_default_role=is_default(people, session.issuer, role_holder.groups))
+    return replace(
+        role_holder, has_default_role=is_given_default_role(people, session.issuer, role_holder.groups)
+    )
 
 
-def is_default(people: PeopleServices, issuer: str, groups: Collection[str]) -> bool:
+def is_given_default_role(people: PeopleServices, issuer: str, groups: Collection[str]) -> bool:
     """Return whether a provider's user with these groups gets the default role, by the current settings."""
     oidc = people.oidc
     if oidc is None or not issuer:
@@ -136,7 +140,7 @@ def is_default(people: PeopleServices, issuer: str, groups: Collection[str]) -> 
 MULTIPART = "multipart/form-data"
 
 
-async def read_files(
+async def store_uploaded_files(
     request: OperatorRequest[Any, None], directory: Path, *, most: int, most_files: int, limit: str
 ) -> list[tuple[str, Path]]:
     """
@@ -175,12 +179,12 @@ class RequestBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A JSON body that rejects unknown fields."""
 
 
-async def read_body(request: web.Request, kind: type[T], *, most: int | None = None) -> T:
+async def read_json_body(request: web.Request, kind: type[T], *, most: int | None = None) -> T:
     """Decode the request's JSON body. Raises Refusal 400 that names the wrong field, or 413 above `most` bytes."""
     if request.content_type != "application/json":
         raise Refusal(415, "unsupported_media_type", "send the body as application/json")
     try:
-        return msgspec.json.decode(await read_bounded(request, most=most or MAX_BODY_BYTES), type=kind)
+        return msgspec.json.decode(await read_bounded_body(request, most=most or MAX_BODY_BYTES), type=kind)
     except UnicodeDecodeError:
         raise Refusal(
             400, "bad_payload", "the body does not match the schema of this address: it is not UTF-8"
@@ -191,7 +195,7 @@ async def read_body(request: web.Request, kind: type[T], *, most: int | None = N
         ) from None
 
 
-async def read_bounded(request: web.Request, *, most: int = MAX_BODY_BYTES) -> bytes:
+async def read_bounded_body(request: web.Request, *, most: int = MAX_BODY_BYTES) -> bytes:
     """
     Read the body. Raises Refusal 413 above `most` bytes, because server.max_body_bytes does not apply here.
     """
@@ -204,7 +208,7 @@ async def read_bounded(request: web.Request, *, most: int = MAX_BODY_BYTES) -> b
 
 
 @web.middleware
-async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def answer_errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
     """
     Answer every failure as {"error": {"type", "message"}}. An unexpected failure is logged and answered with 500.
     """

@@ -57,7 +57,7 @@ class OperatorSocket:
 
     def __init__(self, directory: Path, application: web.Application) -> None:
         self._directory = directory
-        self._root = web.Application(middlewares=[_local])
+        self._root = web.Application(middlewares=[_mark_local])
         self._root.add_subapp(OPERATOR_API, application)
         self._runner = web.AppRunner(self._root, access_log=None, shutdown_timeout=STOP_S)
         self._shelter: Path | None = None
@@ -100,13 +100,13 @@ class OperatorSocket:
     def _prepare_path(self) -> Path:
         path = self._directory / "operator.sock"
         path.unlink(missing_ok=True)
-        self._forget_old_shelter()
+        self._delete_old_shelter()
         if len(bytes(path.absolute())) <= MAX_PATH_BYTES:
             return path
         self._shelter = Path(tempfile.mkdtemp(prefix="tollhouse-", dir="/tmp"))
         return self._shelter / "operator.sock"
 
-    def _forget_old_shelter(self) -> None:
+    def _delete_old_shelter(self) -> None:
         pointer = self._directory / "operator.path"
         old = socket_path(self._directory)
         if pointer.exists() and old.parent.name.startswith("tollhouse-"):
@@ -123,6 +123,6 @@ def _replace_text(path: Path, text: str) -> None:
 
 
 @web.middleware
-async def _local(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _mark_local(request: web.Request, handler: Handler) -> web.StreamResponse:
     request[LOCAL] = True
     return await handler(request)

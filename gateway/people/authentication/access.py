@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from typing import NamedTuple, TypeVar
 
-from gateway.configuration.sections import ConfigError, ServerSettings, names_some
+from gateway.configuration.sections import ConfigError, ServerSettings, has_literal_text
 from gateway.configuration.values import Networks
 from gateway.core.attempts import Buckets, address_network
 from gateway.core.errors import Refusal
@@ -179,7 +179,7 @@ class Access:
         if (
             self._registry is not None
             and self._registry.is_shared
-            and self._may_be_news(secret, scope, address)
+            and self._can_be_valid_elsewhere(secret, scope, address)
         ):
             try:
                 await self._registry.wait_until_caught_up()
@@ -188,7 +188,7 @@ class Access:
                 raise Refusal(503, "keys_unavailable", message, retry_after_s=1) from error
         return self.admit(secret, scope, address=address)
 
-    def known(self, credential: str | None) -> KnownKey | None:
+    def known_key(self, credential: str | None) -> KnownKey | None:
         """Return None for a key that is not in the registry, and so must be checked in full each time."""
         key = self._find_key(_strip_bearer(credential or ""))
         checked = None if key is None else self._bearers.get(key.id)
@@ -196,19 +196,19 @@ class Access:
             return None
         return KnownKey(checked, self._registry.keys.next_secret_end(key))
 
-    def still_admits(self, known: KnownKey) -> bool:
+    def note_use_if_valid(self, known: KnownKey) -> bool:
         """
         Note the use of the key. A change of the key or of the settings, and the end of a secret, make this
         False.
         """
-        if not self.is_open(known):
+        if not self.is_still_valid(known):
             return False
         key = known.checked[0]
         self._seen[key.id] = self._clock.now()
         self._unwritten.add(key.id)
         return True
 
-    def is_open(self, known: KnownKey) -> bool:
+    def is_still_valid(self, known: KnownKey) -> bool:
         """Do not note a use of the key."""
         key = known.checked[0]
         if self._bearers.get(key.id) is not known.checked or self._registry is None:
@@ -245,7 +245,7 @@ class Access:
         if scope not in bearer.scopes:
             raise missing_scope_refusal(scope)
         if scope not in WITHOUT_FIGURES and self._hides_figures(bearer.name):
-            raise hidden_figures()
+            raise hidden_figures_refusal()
         return bearer
 
     def _hides_figures(self, name: str) -> bool:
@@ -253,7 +253,7 @@ class Access:
             return False
         return not any(fnmatchcase(name, pattern) for pattern in self._figure_keys)
 
-    def charge(self, bearer: Bearer, *, requests: int, bytes: int) -> None:
+    def charge_request(self, bearer: Bearer, *, requests: int, bytes: int) -> None:
         """Charge a request. Raises Refusal 429 until earlier charges are paid off."""
         if not self._limits:
             return
@@ -272,7 +272,7 @@ class Access:
             if amounts[word]:
                 buckets.charge(bearer.name, amounts[word])
 
-    def count(self, bearer: Bearer, *, bytes: int) -> None:
+    def charge_refused_bytes(self, bearer: Bearer, *, bytes: int) -> None:
         """Count a request refused for another reason."""
         if "bytes" in self._limits:
             self._limits["bytes"].charge(bearer.name, bytes)
@@ -298,7 +298,7 @@ class Access:
                 last_test=tests.get(key.id),
                 last_record=records.get(key.name),
                 expired_tries=tries.get(key.id),
-                addresses=tuple(name for names, _ in self._allowed_places(key.name) for name in names),
+                addresses=tuple(name for names, _ in self._allowed_networks(key.name) for name in names),
             )
             for key in self.keys()
         ]
@@ -318,7 +318,7 @@ class Access:
         key = self._find_key(secret) or self._find_expired_key(secret)
         return None if key is None else (key, bool(self._chain_patterns(key.name)))
 
-    def note_test(self, bearer: Bearer) -> None:
+    def note_test_span(self, bearer: Bearer) -> None:
         if bearer.number is None:
             return
         now = self._clock.now()
@@ -330,7 +330,7 @@ class Access:
         self._tests[bearer.number] = now
         self._unwritten_tests.add(bearer.number)
 
-    def unknown_names(self) -> list[str]:
+    def unmatched_address_patterns(self) -> list[str]:
         """Return names that match no key, and so restrict nothing. Names of devices are left out."""
         names = [key.name for key in self.keys()]
         return [
@@ -351,19 +351,19 @@ class Access:
         """Raises NotThere."""
         return _require_key(await self.listed_keys(), name)
 
-    def has_same_legacy(self, other: LegacyKey | None) -> bool:
+    def has_same_legacy_key(self, other: LegacyKey | None) -> bool:
         """Return whether both have the same deployment's key, or none."""
         return (self._legacy and self._legacy.digest) == (other and other.digest)
 
     @property
-    def takes_prefix(self) -> bool:
+    def can_use_bearer_prefix(self) -> bool:
         return self._accept_bearer
 
-    def has_legacy(self) -> bool:
+    def has_legacy_key(self) -> bool:
         return self._legacy is not None
 
     @property
-    def reason_not_open(self) -> str:
+    def legacy_key_problem(self) -> str:
         """Return "" if the key is accepted, or if that is unknown."""
         legacy = self._legacy
         registry = self._registry
@@ -381,26 +381,26 @@ class Access:
         """
         if self._legacy and self._registry:
             try:
-                await self.adopt(others=await self._others())
+                await self.adopt_legacy_key(others=await self._others())
             except AlreadyThere:  # people created another key with this name
-                await self.follow_file()
+                await self.adopt_or_log()
             except NotAllowed as error:
                 raise ConfigError([f"server.api_key_file of {self._node}: {error}"]) from error
             except SpoolError:
-                await self.follow_file()  # follow_file() logs a problem and tries again
-        self._task = asyncio.create_task(self._flush_for_ever(), name="last-access")
+                await self.adopt_or_log()  # follow_file() logs a problem and tries again
+        self._task = asyncio.create_task(self._store_uses_repeatedly(), name="last-access")
 
     async def stop(self) -> None:
         if self._task:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        await self.flush()
+        await self.store_uses()
 
-    async def flush(self) -> None:
+    async def store_uses(self) -> None:
         """Store in one transaction, and read the deployment's key file if it changed."""
         if self._legacy and (self._legacy.refresh() or not self._is_adopted):
-            await self.follow_file()
+            await self.adopt_or_log()
         if self._registry is None:
             return
         if self._unwritten_tests:
@@ -438,7 +438,7 @@ class Access:
             extra = {"action": "expired_tries_not_stored"}
             _log.warning("uses of expired keys could not be stored and are retried: %s", error, extra=extra)
 
-    async def adopt(
+    async def adopt_legacy_key(
         self, *, anew: bool = False, actor: Actor | None = None, others: Sequence[str] = ()
     ) -> str | None:
         """Return the result, or None without a file."""
@@ -456,12 +456,12 @@ class Access:
             _log.warning(NOT_OPEN[outcome], extra={"action": "key_not_open"})
         return outcome
 
-    async def follow_file(self) -> None:
+    async def adopt_or_log(self) -> None:
         """
         Follow the deployment's key file. The key is accepted without the registry until the registry has it.
         """
         try:
-            await self.adopt()
+            await self.adopt_legacy_key()
         except SpoolError as error:
             if not self._is_told:
                 extra = {"action": "key_not_adopted"}
@@ -472,12 +472,12 @@ class Access:
                 )
             self._is_told = True
 
-    async def _flush_for_ever(self) -> None:
+    async def _store_uses_repeatedly(self) -> None:
         while True:
             await asyncio.sleep(FLUSH_EVERY_S)
-            await self.flush()
+            await self.store_uses()
 
-    def _may_be_news(self, credential: str | None, scope: str, address: str) -> bool:
+    def _can_be_valid_elsewhere(self, credential: str | None, scope: str, address: str) -> bool:
         secret = _strip_bearer(credential or "").strip()
         # for a device key, its text shows whether it is newer than the keys that this process knows
         if not secret or secret.startswith("thd_"):
@@ -534,19 +534,19 @@ class Access:
         """
         if token.ended_at <= self._clock.now():
             self.failed_attempts += 1
-            raise ended_token()
+            raise ended_token_refusal()
         self._check_address(token.sender, address)
         expects = registry.enrolment_tokens.expectation(token)
         return Bearer(token.sender, frozenset({ENROLL}), expects=expects, token=token.id)
 
     def _check_address(self, name: str, address: str) -> None:
         """Raises Refusal 403."""
-        places = self._allowed_places(name)
+        places = self._allowed_networks(name)
         if places and not any(address in networks for _, networks in places):
             message = "this API key may not be used from this address; see server.key_addresses"
             raise Refusal(403, "address_not_allowed", message)
 
-    def _allowed_places(self, name: str) -> Sequence[tuple[Sequence[str], Networks]]:
+    def _allowed_networks(self, name: str) -> Sequence[tuple[Sequence[str], Networks]]:
         if name in self._key_addresses:
             return (self._key_addresses[name],)
         return [places for pattern, places in self._key_addresses.items() if fnmatchcase(name, pattern)]
@@ -559,7 +559,7 @@ class Access:
         if bearer is None or known is not key:  # compare by identity, because a changed key is a new object
             naming = self._chain_patterns(key.name)
             # the pattern "*" alone does not make a key that of a gateway
-            is_gateway = any(map(names_some, naming))
+            is_gateway = any(map(has_literal_text, naming))
             bearer = Bearer(
                 key.name,
                 key.current_scopes,
@@ -661,7 +661,7 @@ def missing_scope_refusal(scope: str) -> Refusal:
     return Refusal(403, "missing_scope", f"this API key lacks the scope {scope}; give it that scope {grant}")
 
 
-def hidden_figures() -> Refusal:
+def hidden_figures_refusal() -> Refusal:
     """Return a refusal, because `privacy.min_group` hides the figures from a key."""
     message = (
         "privacy.min_group hides figures of small groups of people, so keys read no figures; an operator may name "
@@ -670,6 +670,6 @@ def hidden_figures() -> Refusal:
     return Refusal(403, "min_group", message)
 
 
-def ended_token() -> Refusal:
+def ended_token_refusal() -> Refusal:
     message = "this enrolment token was revoked or has expired; an operator can create another one"
     return Refusal(401, "token_ended", message)

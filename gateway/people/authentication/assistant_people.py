@@ -65,7 +65,7 @@ def challenge_header(oauth: McpOAuthSettings, *, scopes: str = "", error: str = 
     return "Bearer " + ", ".join(f'{name}="{value}"' for name, value in parameters.items() if value)
 
 
-def step_up(oauth: McpOAuthSettings) -> str:
+def step_up_challenge(oauth: McpOAuthSettings) -> str:
     """Name also the scopes that the token has, which allow only reading."""
     return challenge_header(
         oauth, error="insufficient_scope", scopes=f"{oauth.read_scope} {oauth.write_scope}"
@@ -79,7 +79,7 @@ def no_credential_refusal(oauth: McpOAuthSettings) -> Refusal:
     return Refusal(401, "missing_token", message, challenge=challenge_header(oauth))
 
 
-def bad_token(oauth: McpOAuthSettings, reason: str) -> Refusal:
+def bad_token_refusal(oauth: McpOAuthSettings, reason: str) -> Refusal:
     """Name the failed check, but nothing of the token."""
     sent = challenge_header(oauth, error="invalid_token", words=f"the token is refused: {reason}")
     return Refusal(401, "invalid_token", f"the token is refused: {reason}", challenge=sent)

@@ -32,13 +32,15 @@ class ToolCalls:
         self._minute: Buckets | None = None
         self._messages: Buckets | None = None
 
-    async def charge(self, name: str, actor: Actor) -> None:
+    async def charge_call(self, name: str, actor: Actor) -> None:
         """Charge a tool call. Raises Refusal 429, which names the setting of the limit."""
         settings = self._settings()
         self._apply_limit(settings.calls_per_minute)
         minute = self._minute
         if minute is not None and (wait_s := minute.wait_s(name)):
-            raise _too_many(f"{settings.calls_per_minute} calls a minute (mcp.calls_per_minute)", wait_s)
+            raise _too_many_refusal(
+                f"{settings.calls_per_minute} calls a minute (mcp.calls_per_minute)", wait_s
+            )
         if minute is not None:
             minute.charge(name)
         if settings.daily_calls and self._kept is not None:
@@ -46,9 +48,9 @@ class ToolCalls:
             day = int(now // DAY_S)
             if not await self._kept.count_call(name, day=day, most=settings.daily_calls, actor=actor):
                 wait_s = int((day + 1) * DAY_S - now) + 1
-                raise _too_many(f"{settings.daily_calls} calls a day (mcp.daily_calls)", wait_s)
+                raise _too_many_refusal(f"{settings.daily_calls} calls a day (mcp.daily_calls)", wait_s)
 
-    def count(self, name: str) -> None:
+    def count_message(self, name: str) -> None:
         """Count a message. Raises Refusal 429 above MESSAGES_A_CALL times the allowed number of calls."""
         self._apply_limit(self._settings().calls_per_minute)
         if self._messages is None:
@@ -56,7 +58,7 @@ class ToolCalls:
         wait_s = self._messages.wait_s(name)
         if wait_s:
             limit = MESSAGES_A_CALL * self._per_minute
-            raise _too_many(
+            raise _too_many_refusal(
                 f"{limit} messages per minute ({MESSAGES_A_CALL} times mcp.calls_per_minute)", wait_s
             )
         self._messages.charge(name)
@@ -72,5 +74,5 @@ class ToolCalls:
         return Buckets(self._clock, burst=per_minute, per_s=per_minute / MINUTE_S) if per_minute else None
 
 
-def _too_many(limit: str, wait_s: int) -> Refusal:
+def _too_many_refusal(limit: str, wait_s: int) -> Refusal:
     return Refusal(429, "tool_limit", f"over the limit of {limit}; retry later", retry_after_s=wait_s)

@@ -11,7 +11,7 @@ import orjson
 from aiohttp import web
 
 from gateway.core.errors import Refusal
-from gateway.core.first_use import import_here, import_in_thread
+from gateway.core.first_use import import_blocking, import_in_thread
 from gateway.core.mounts import CONSOLE, OPERATOR_API
 from gateway.http import answers, bodies
 from gateway.http.address import Address
@@ -25,7 +25,7 @@ from gateway.operations.installation.status import (
 )
 from gateway.operations.requests.address import ALL_ROWS, OPENED, OperatorAddress
 from gateway.operations.requests.admission import demo_endpoint, operator_endpoint
-from gateway.operations.requests.requests import errors_as_json
+from gateway.operations.requests.requests import answer_errors_as_json
 from gateway.operations.services import OperatorServices, Services
 from gateway.service.addresses.areas import (
     DEMO,
@@ -58,10 +58,10 @@ def _page_handler(name: str) -> Handler:
 
 # Address of the console page and of its files. They are for browsers and are not part of the API.
 CONSOLE_PAGES: Mapping[str, Handler] = {
-    CONSOLE: _page_handler("without_slash"),
-    CONSOLE + "/": _page_handler("index"),
-    CONSOLE + "/demo/": _page_handler("demo_index"),
-    CONSOLE + "/files/{version}/{path:.*}": _page_handler("file"),
+    CONSOLE: _page_handler("redirect_to_slash"),
+    CONSOLE + "/": _page_handler("serve_index"),
+    CONSOLE + "/demo/": _page_handler("serve_demo_index"),
+    CONSOLE + "/files/{version}/{path:.*}": _page_handler("serve_file"),
 }
 
 
@@ -69,7 +69,7 @@ def build_application(services: Services, *, for_senders: bool, for_operators: b
     """Build the application of one listener: the addresses for senders, those for operators, or both."""
     app = web.Application()
 
-    def add(path: str, handler: Handler) -> None:
+    def add_route(path: str, handler: Handler) -> None:
         # The route accepts all methods, because endpoints answer 405 in their own format.
         app.router.add_route("*", path, handler, expect_handler=bodies.delay_continue)
 
@@ -78,22 +78,22 @@ def build_application(services: Services, *, for_senders: bool, for_operators: b
         is_agent = services.receivers.access.local is not None
         for area in (*FOR_SENDERS, *OF_AN_AGENT) if is_agent else FOR_SENDERS:
             for name in area.endpoints:
-                metrics.expect(name, 200)
+                metrics.announce_endpoint(name, 200)
             _add_area(app, area, partial(_add_for_senders, area, lambda rows: build_endpoint(rows, services)))
         if services.receivers.cors:
             app.on_response_prepare.append(services.receivers.cors.on_prepare)
     for row in ON_EVERY_LISTENER:
-        add(row.path, build_unguarded_endpoint(row, services))
+        add_route(row.path, build_unguarded_endpoint(row, services))
     if for_operators:
         version = services.operators.installation.version
         make_document: Callable[[], bytes] = cache(partial(_openapi_document, version))
         app[DOCUMENT] = make_document
         for row in FOR_OPERATORS:
-            add(row.path, build_unguarded_endpoint(row, services))
+            add_route(row.path, build_unguarded_endpoint(row, services))
         app.add_subapp(OPERATOR_API, operator_application(services.operators))
         for path, handler in CONSOLE_PAGES.items():
             app.router.add_get(path, handler)
-    add(NOWHERE.path, build_endpoint([NOWHERE], services))
+    add_route(NOWHERE.path, build_endpoint([NOWHERE], services))
     return app
 
 
@@ -117,13 +117,13 @@ def refusing_application(error: Refusal, clock: Clock, *, shown_reason: str | No
     async def answer_live(_: web.Request) -> web.Response:
         return web.Response()
 
-    async def not_ready(_: web.Request) -> web.Response:
+    async def answer_not_ready(_: web.Request) -> web.Response:
         if shown_reason is None:
             return web.Response(status=503)
         return answers.json_response({"ready": False, "reasons": [shown_reason]}, status=503)
 
     app.router.add_route("*", "/livez", answer_live)
-    app.router.add_route("*", "/readyz", not_ready)
+    app.router.add_route("*", "/readyz", answer_not_ready)
     for area in FOR_SENDERS:
         _add_area(
             app, area, partial(_add_for_senders, area, lambda rows: _refusing_handler(rows[0], error, clock))
@@ -147,7 +147,7 @@ def operator_application(services: OperatorServices) -> web.Application:
 
     The HTTP listener and the operator socket mount one application each, with the same services.
     """
-    app = web.Application(middlewares=[errors_as_json])
+    app = web.Application(middlewares=[answer_errors_as_json])
     app[OPENED] = _operations_by_scope
     app[ALL_ROWS] = _all_operator_rows
     for area in OPERATOR_AREAS:
@@ -159,7 +159,7 @@ def operator_application(services: OperatorServices) -> web.Application:
         _add_area(app, of_demo, partial(_add_for_demo, area, services))
 
     async def end_streams(_: web.Application) -> None:
-        services.installation.event_streams.end()
+        services.installation.event_streams.end_all()
 
     app.on_shutdown.append(end_streams)
     return app
@@ -196,15 +196,15 @@ def _add_for_demo(area: Area, services: OperatorServices, router: web.UrlDispatc
 
 
 def _openapi_document(version: str) -> bytes:
-    addresses = import_here(_TABLE).ADDRESSES
-    document = import_here("gateway.http.openapi").openapi_document
+    addresses = import_blocking(_TABLE).ADDRESSES
+    document = import_blocking("gateway.http.openapi").openapi_document
     return orjson.dumps(document(addresses, version=version))
 
 
 async def _operations_by_scope() -> Mapping[str, tuple[str, ...]]:
     table = await import_in_thread(_TABLE)
     scopes = await import_in_thread("gateway.operations.people.scopes")
-    operations_by_scope: Mapping[str, tuple[str, ...]] = scopes.opened_by_scope(table.FOR_SENDERS)
+    operations_by_scope: Mapping[str, tuple[str, ...]] = scopes.list_operations_by_scope(table.FOR_SENDERS)
     return operations_by_scope
 
 

@@ -351,7 +351,7 @@ _LISTED = (
 )
 
 
-def add_resource_areas(listed: Sequence[Area], resources: Mapping[str, str]) -> tuple[Area, ...]:
+def with_resource_areas(listed: Sequence[Area], resources: Mapping[str, str]) -> tuple[Area, ...]:
     """
     Add an area for each resource whose path is in no listed area. All rows of such an area come
     from its module.
@@ -367,7 +367,7 @@ def add_resource_areas(listed: Sequence[Area], resources: Mapping[str, str]) -> 
     )
 
 
-OPERATOR_AREAS = add_resource_areas(_LISTED, RESOURCES)
+OPERATOR_AREAS = with_resource_areas(_LISTED, RESOURCES)
 
 # Prefix of the paths of a demo month. These areas have only their reads there, with the same rights as
 # for real data.
@@ -378,12 +378,12 @@ NOT_IN_DEMO = frozenset({"/changes", "/tail"})
 
 
 def sender_rows(area: Area) -> tuple[Address, ...]:
-    rows = _iter_rows(area, import_module(_MANAGED).managed_by_keys)
+    rows = _iter_rows(area, import_module(_MANAGED).build_key_rows)
     return tuple(row for row in rows if not isinstance(row, OperatorAddress))
 
 
 def operator_rows(area: Area) -> tuple[OperatorAddress, ...]:
-    rows = _iter_rows(area, import_module(_MANAGED).managed_by_people)
+    rows = _iter_rows(area, import_module(_MANAGED).build_people_rows)
     return tuple(row for row in rows if isinstance(row, OperatorAddress))
 
 
@@ -402,7 +402,7 @@ class AreaRoutes:
         self._area = area
         self._add = add
 
-    async def load(self) -> web.UrlDispatcher:
+    async def load_router(self) -> web.UrlDispatcher:
         for module in (*self._area.modules, _MANAGED):
             await import_in_thread(module)
         return self.find_or_build_router()
@@ -432,7 +432,7 @@ class AreaResource(web.AbstractResource):
         self._path = prefix + self._path
 
     async def resolve(self, request: web.Request) -> tuple[web.UrlMappingMatchInfo | None, set[str]]:
-        router = self._routes.router or await self._routes.load()
+        router = self._routes.router or await self._routes.load_router()
         match = await router.resolve(request)
         refusal = match.http_exception
         if refusal is None:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway.core.first_use import Once, import_in_thread
 from gateway.devices.states import device_revoker
 from gateway.intake.billing_connections import BillingConnections
-from gateway.monitoring.memory import make_full_rounds
+from gateway.monitoring.memory import collect_garbage_when_idle
 from gateway.monitoring.metrics import Metrics
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.operations.money.reports.declared import ScheduledReportTable
 from gateway.operations.money.work_links.declared import follow_links
 from gateway.operations.services import Background, OperatorServices
-from gateway.service.assembly.money import evaluate_budgets, keep_rows, run_biller, wait_until
+from gateway.service.assembly.money import evaluate_budgets, run_biller, run_row_book, wait_until_configured
 from gateway.service.assembly.parts import Assembler
 from spool.container_files.files import ContainerFiles
 from spool.errors import SpoolError
@@ -79,11 +79,11 @@ def server_tasks(assembler: Assembler, operators: OperatorServices) -> Iterator[
     if assembler.sender_fields is not None:
         yield Task("fields of senders", assembler.sender_fields.run)
     yield leased_task("retention", lambda: _run_retention(storage.log, assembler.billing_connections))
-    yield leased_task("container files", lambda: _retain_files(storage.container_files, assembler))
+    yield leased_task("container files", lambda: _run_file_retention(storage.container_files, assembler))
     yield leased_task("ledger", lambda: storage.ledger.follow(storage.log))
     yield leased_task("rollups", storage.ledger.roll_up)
     if storage.registry is not None:
-        yield leased_task("erasures", lambda: _follow_erasures(assembler))
+        yield leased_task("erasures", lambda: _run_erasures(assembler))
     yield Task("ledger beside the log", partial(_run_ledger_mender, assembler, operators), lease="ledger")
 
 
@@ -92,11 +92,11 @@ def gateway_tasks(
 ) -> Iterator[Task]:
     if assembler.memory is not None:
         yield Task("memory of spans", partial(learn_spans, assembler.memory, turns.wait_for_activity))
-    yield Task("loop lag", partial(metrics.lag.run, turns.wait_for_activity))
+    yield Task("loop lag", partial(metrics.lag.measure_repeatedly, turns.wait_for_activity))
     questions = operators.installation.questions
     yield Task(
         "full rounds of the collector",
-        partial(make_full_rounds, questions.until_idle, turns.wait_for_activity),
+        partial(collect_garbage_when_idle, questions.wait_until_idle, turns.wait_for_activity),
     )
     if assembler.storage.registry is not None:
         yield from _registry_tasks(assembler, operators)
@@ -112,7 +112,7 @@ def _registry_tasks(assembler: Assembler, operators: OperatorServices) -> Iterat
         yield Task("budgets", partial(evaluate_budgets, money.budgets, registry))
     if assembler.sender_hours is not None:
         yield Task("hours of senders", assembler.sender_hours.run)
-    yield Task("definitions in force", money.require_publishing().follow)
+    yield Task("definitions in force", money.require_publishing().follow_publications)
     yield Task("links in the ledger", partial(follow_links, money.ledger, registry), lease="ledger")
     yield leased_task("insights", lambda: _run_inspector(operators))
     if money.statement_puller is not None:
@@ -124,7 +124,8 @@ def _registry_tasks(assembler: Assembler, operators: OperatorServices) -> Iterat
     if money.row_book is not None:
         prices = assembler.config.container.price
         yield leased_task(
-            "rows of connections", partial(keep_rows, money.row_book, registry.connections_in_costs, prices)
+            "rows of connections",
+            partial(run_row_book, money.row_book, registry.connections_in_costs, prices),
         )
     yield leased_task("scheduled reports", lambda: _run_report_sender(operators))
     yield leased_task("recommendations", lambda: _run_adviser(operators))
@@ -142,7 +143,7 @@ async def _run_inspector(operators: OperatorServices) -> None:
     await insights.make_inspector(operators).run()
 
 
-async def _follow_erasures(assembler: Assembler) -> None:
+async def _run_erasures(assembler: Assembler) -> None:
     erasing = await import_in_thread("spool.erasing")
     await erasing.run_erasures_forever(assembler.storage, assembler.clock, device_revoker(""))
 
@@ -158,7 +159,9 @@ async def _run_ledger_mender(assembler: Assembler, operators: OperatorServices) 
 
 async def _run_report_sender(operators: OperatorServices) -> None:
     """Wait until a scheduled report exists. Then send scheduled reports when they are due."""
-    await wait_until(lambda: bool(operators.money.require_registry().table(ScheduledReportTable).count()))
+    await wait_until_configured(
+        lambda: bool(operators.money.require_registry().table(ScheduledReportTable).count())
+    )
     reports = await import_in_thread("gateway.operations.money.costs.scheduled_reports")
     await reports.make_report_sender(operators).run()
 
@@ -172,19 +175,19 @@ async def _run_adviser(operators: OperatorServices) -> None:
 
 async def _run_statement_puller(puller: Once[StatementPuller], assembler: Assembler) -> None:
     """Wait until the configuration names a provider. Then fetch the provider bills that are due."""
-    await wait_until(lambda: bool(assembler.config.reconciliation.pull))
+    await wait_until_configured(lambda: bool(assembler.config.reconciliation.pull))
     await import_in_thread("gateway.service.assembly.statements")
     await puller().run()
 
 
 async def _run_enforcer_reader(reader: Once[EnforcerReader], assembler: Assembler) -> None:
     """Wait until the configuration names an enforcer. Then read the limits that are due."""
-    await wait_until(lambda: bool(assembler.config.enforcers))
+    await wait_until_configured(lambda: bool(assembler.config.enforcers))
     await import_in_thread("gateway.service.assembly.enforcers")
     await reader().run()
 
 
-async def _retain_files(files: ContainerFiles, assembler: Assembler) -> None:
+async def _run_file_retention(files: ContainerFiles, assembler: Assembler) -> None:
     while True:
         try:
             await files.delete_expired(has_upstream=bool(assembler.config.upstream.base_url))
@@ -208,7 +211,7 @@ LEARN_S: Final = 0.02  # seconds to pause after learning a kind of spans
 LOOK_S: Final = 0.25  # seconds between two checks for a kind of spans to learn
 
 
-def span_memory(native: Native, metrics: Metrics) -> Once[SpanMemory]:
+def make_span_memory(native: Native, metrics: Metrics) -> Once[SpanMemory]:
     """
     Return a span memory created at its first use. A thread then imports its module, and the metrics
     show it from then on.

@@ -79,7 +79,7 @@ def planted_channels(note: DemoNote | None) -> Callable[[NotifySettings, Clock],
     )
 
 
-async def report_as_laptops(note: DemoNote, devices: DeviceLifecycle, clock: Clock) -> None:
+async def send_laptop_heartbeats(note: DemoNote, devices: DeviceLifecycle, clock: Clock) -> None:
     """Send the heartbeats of the demo's laptops while the server runs."""
     while True:
         for id in note.laptops:

@@ -25,21 +25,21 @@ from gateway.core.first_use import Once
 from gateway.money.budgets.declared import COST, BudgetTable, SpendBudget
 from gateway.money.budgets.evaluator import BudgetEvaluator
 from gateway.money.budgets.periods import period_at
-from gateway.service.assembly.statements import NOT_FOUND, key_texts, waits_s
+from gateway.service.assembly.statements import NOT_FOUND, retry_wait_s, secret_texts
 from spool.clock import Clock
 from spool.ledger.ledger import Ledger
 from spool.record import CURRENCY
 from spool.registry.registry import Registry
 
 
-def enforcer_reader(
+def build_enforcer_reader(
     registry: Registry, clock: Clock, config: Callable[[], Config], stack: AsyncExitStack
 ) -> EnforcerReader:
     fetch = _build_fetch(clock, config, stack)
     return EnforcerReader(registry.enforcers, clock, lambda: config().enforcers, fetch)
 
 
-async def tried_keys(config: Config, clock: Clock) -> Mapping[str, str]:
+async def key_problems(config: Config, clock: Clock) -> Mapping[str, str]:
     """Send one request with the key of each enforcer. Return why it failed, or "", by name."""
     async with AsyncExitStack() as stack:
         fetch = _build_fetch(clock, lambda: config, stack)
@@ -75,7 +75,7 @@ def _build_fetch(clock: Clock, config: Callable[[], Config], stack: AsyncExitSta
                     content_type="application/json",
                     headers=headers(key),
                     max_answer_bytes=settings.max_page_bytes + 1,
-                    secrets=key_texts(key, headers(key)),
+                    secrets=secret_texts(key, headers(key)),
                 )
         except TimeoutError as error:
             message = f"no response within {settings.pull_timeout:g} s (reconciliation.pull_timeout)"
@@ -84,7 +84,9 @@ def _build_fetch(clock: Clock, config: Callable[[], Config], stack: AsyncExitSta
             is_absent = error.status == NOT_FOUND
             refused = isinstance(error, Misconfigured | Rejected) and not is_absent
             advice = "; check the rights of the key" if refused else ""
-            raise PullFailed(f"{error}{advice}", retry_after_s=waits_s(error), is_absent=is_absent) from error
+            raise PullFailed(
+                f"{error}{advice}", retry_after_s=retry_wait_s(error), is_absent=is_absent
+            ) from error
         if len(answer.body) > settings.max_page_bytes:
             message = f"a page has more than {settings.max_page_bytes} bytes (reconciliation.max_page_bytes)"
             raise PullFailed(message, retry_after_s=None)
@@ -93,7 +95,7 @@ def _build_fetch(clock: Clock, config: Callable[[], Config], stack: AsyncExitSta
     return fetch
 
 
-def enforcer_auditor(
+def build_enforcer_auditor(
     registry: Registry,
     ledger: Ledger,
     clock: Clock,
@@ -103,7 +105,7 @@ def enforcer_auditor(
     async def delays() -> Mapping[str, float]:
         if evaluator is None:
             return {}
-        measured = await evaluator().verdicts.delays()
+        measured = await evaluator().verdicts.measured_delays()
         hold_s = config().spool.hold
         return {source: delay.most_s + hold_s for source, delay in measured.items()}
 
@@ -141,5 +143,5 @@ def our_budgets(registry: Registry, now: float) -> Sequence[OurBudget]:
 
 
 def _current_amount(budget: SpendBudget, now: float) -> Decimal | None:
-    planned = budget.amount(period_at(now, budget.granularity, UTC).first_day)
+    planned = budget.amount_for_period(period_at(now, budget.granularity, UTC).first_day)
     return Decimal(planned) if planned else None

@@ -37,7 +37,7 @@ async def lake_states(config: Config, storage: Storage) -> Sequence[LakeState]:
     return [
         LakeState(
             route=route,
-            landed_at=await _landed_at(landings, route) or await read_landing_time(table, route),
+            landed_at=await _newest_landing_at(landings, route) or await read_landing_time(table, route),
             verdict=await read_lake_verdict(table, route),
         )
         for route in routes
@@ -78,7 +78,7 @@ async def repair_lake(
     Write missing files of a data lake again. Raises NotThere if there is no such data lake of files, and
     SpoolUnavailable if its store is unreachable.
     """
-    settings = _lake_of_files(config, destination)
+    settings = _file_lake_settings(config, destination)
     from exporters.destinations.catalogue import destination_secret
     from exporters.errors import SendError
     from exporters.lake.destination import open_store
@@ -113,7 +113,7 @@ async def recount_lake(
     """
     Compare the deliveries to a data lake with the log. Raises NotThere if there is no such data lake of files.
     """
-    settings = _lake_of_files(config, destination)
+    settings = _file_lake_settings(config, destination)
     from exporters.lake.past.log_recount import LogRecount
 
     landings = storage.small.open_table(LANDINGS)
@@ -129,7 +129,7 @@ async def recount_lake(
         raise SpoolUnavailable(f"the data lake {destination} is unreachable: {error}") from error
 
 
-def _lake_of_files(config: Config, destination: str) -> DestinationSettings:
+def _file_lake_settings(config: Config, destination: str) -> DestinationSettings:
     from exporters.lake.destination import WITH_FILES
 
     lakes = [destination for destination in config.destinations if destination.type in WITH_FILES]
@@ -139,7 +139,7 @@ def _lake_of_files(config: Config, destination: str) -> DestinationSettings:
     return settings
 
 
-async def _landed_at(landings: Landings, route: str) -> float | None:
+async def _newest_landing_at(landings: Landings, route: str) -> float | None:
     from exporters.lake import manifest
 
     newest = await landings.landing_before(route, _ANY)

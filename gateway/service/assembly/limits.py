@@ -50,7 +50,7 @@ def current_limits(
         Limit("spool.duplicate_ids", section.duplicate_ids, stats.duplicate_ids),
         Limit(MAX_SERIES, section.max_series, stats.series),
         Limit("spool.pending_spans", section.pending_spans, stats.pending_spans),
-        Limit("spool.pending_items", section.pending_items, receivers.intake.waiting),
+        Limit("spool.pending_items", section.pending_items, receivers.intake.waiting_count),
         Limit("devices.max", config.devices.max, devices),
         Limit(
             "devices.max_opamp_connections", config.devices.max_opamp_connections, len(receivers.websockets)
@@ -105,7 +105,7 @@ async def nearly_used_shares(
         held = await storage.registry.row_counts_by_maker()
         fixed = {INSIGHTS: MAX_INSIGHTS, **storage.registry.fixed_bounds()}
         for limit, counts_by_key in held.items():
-            limits += nearly_full_keys(limit, counts_by_key, fixed.get(limit) or config.most(limit))
+            limits += nearly_full_keys(limit, counts_by_key, fixed.get(limit) or config.limit_value(limit))
     return limits
 
 

@@ -101,17 +101,17 @@ def make_biller(storage: Storage, clock: Clock, config: Callable[[], Config]) ->
         from gateway.bills.billed.biller import Biller
         from gateway.bills.billed.layers import LayerRules
 
-        def layers() -> LayerRules:
+        def current_layer_rules() -> LayerRules:
             billed = config().billed
             return LayerRules(credits=billed.credits == _DIVIDED, tax=billed.tax == _DIVIDED)
 
         sources = _statement_sources(storage, registry.statements, config)
-        return Biller(replace(sources, closed_months=registry.closed_months.all), clock, layers)
+        return Biller(replace(sources, closed_months=registry.closed_months.all), clock, current_layer_rules)
 
     return Once(make)
 
 
-def row_book(
+def make_row_book(
     storage: Storage, clock: Clock, config: Callable[[], Config], connections: BillingConnections
 ) -> Once[RowBook] | None:
     """
@@ -167,7 +167,9 @@ async def run_biller(biller: Once[Biller], statements: Statements) -> None:
     await biller().run()
 
 
-async def keep_rows(book: Once[RowBook], in_costs: PlainDocuments, prices: Sequence[ContainerPrice]) -> None:
+async def run_row_book(
+    book: Once[RowBook], in_costs: PlainDocuments, prices: Sequence[ContainerPrice]
+) -> None:
     """
     Wait until a connection is included in costs or nodes have a price. Then store the rows of billing
     connections as billed costs.
@@ -178,7 +180,7 @@ async def keep_rows(book: Once[RowBook], in_costs: PlainDocuments, prices: Seque
     await book().run()
 
 
-async def wait_until(configured: Callable[[], bool]) -> None:
+async def wait_until_configured(configured: Callable[[], bool]) -> None:
     """Wait until `configured` returns True, for example after a reload."""
     while not configured():  # noqa: ASYNC110 - a reload may bring it
         await asyncio.sleep(CONFIGURED_LOOK_S)
@@ -196,7 +198,7 @@ def _statement_sources(
         log=storage.log,
         prices=lambda: installed_prices(config(), storage.registry),
         statements=statements,
-        owners=lambda: [_matching_owner(owner) for owner in config().reconciliation.owner],
+        owners=lambda: [_to_matching_owner(owner) for owner in config().reconciliation.owner],
         tolerance=lambda: Tolerance(
             money=config().reconciliation.tolerance_money, tokens=config().reconciliation.tolerance_tokens
         ),
@@ -205,7 +207,7 @@ def _statement_sources(
     )
 
 
-def _matching_owner(key_owner: KeyOwner) -> Owner:
+def _to_matching_owner(key_owner: KeyOwner) -> Owner:
     from gateway.bills.reconciliation.matching import Owner
     from spool import providers
 
@@ -218,7 +220,7 @@ def _matching_owner(key_owner: KeyOwner) -> Owner:
     )
 
 
-def budget_evaluator(
+def make_budget_evaluator(
     storage: Storage, clock: Clock, config: Callable[[], Config], urls: Callable[[], Urls]
 ) -> Once[BudgetEvaluator] | None:
     """
@@ -241,14 +243,14 @@ def budget_evaluator(
             verdict_amounts=lambda: config().budgets.verdict_amounts,
             verdict_events=lambda: config().budgets.verdict_events,
             hold_s=lambda: config().spool.hold,
-            link=lambda budget: page_link(urls().shared, "/budgets", {"open": [budget.id]}),
+            link=lambda budget: page_link(urls().linkable_console, "/budgets", {"open": [budget.id]}),
             prices=lambda: installed_prices(config(), registry),
         )
 
     return Once(make)
 
 
-def device_verdicts(
+def make_own_verdicts_reader(
     parts: Assembler, budgets: Once[BudgetEvaluator] | None
 ) -> Callable[[Device], Awaitable[OwnVerdicts | None]]:
     """Return a function that returns the verdicts that a device may know. They are off unless granted."""
@@ -257,7 +259,7 @@ def device_verdicts(
         from gateway.money.budgets.device_verdicts import DeviceVerdicts
 
         assert budgets is not None
-        people = parts.storage.ledger.people or parts.people(parts.config)
+        people = parts.storage.ledger.people or parts.build_people(parts.config)
         return DeviceVerdicts(budgets().verdicts, people, lambda: parts.devices.interval_s)
 
     verdicts = Once(make)
@@ -267,7 +269,7 @@ def device_verdicts(
         if granted == OFF or budgets is None:
             return None
         await import_in_thread("gateway.money.budgets.device_verdicts")
-        return await verdicts().of(device, has_amounts=granted == AMOUNTS)
+        return await verdicts().verdicts_for_device(device, has_amounts=granted == AMOUNTS)
 
     return own_verdicts
 

@@ -81,7 +81,7 @@ def build_exposition(
             devices=devices.device_counts_by_state(),
             fleet_states=coverage.states,
             assistants=coverage.assistants,
-            clusters=parts.clusters.counts(),
+            clusters=parts.clusters.count_by_state(),
             waiting_files=await storage.container_files.waiting_files(),
             failed_attempts=receivers.access.failed_attempts,
             budgets=_budget_gauges(budgets.made) if shows_costs and budgets and budgets.made else (),
@@ -112,9 +112,9 @@ def build_exposition(
                     parts.operator_connections.count,
                 ),
                 Limit("server.max_event_streams", parts.event_streams.limit, parts.event_streams.count),
-                *_name_limits(spend, parts.config.server.metrics_names),
+                *_metric_name_limits(spend, parts.config.server.metrics_names),
             ],
-            shares=await parts.shares(),
+            shares=await parts.read_key_shares(),
             channels=channels,
             unheard_budgets=_count_unheard_budgets(parts, channels),
             scheduled_reports=_count_reports_by_state(parts, channels),
@@ -135,8 +135,8 @@ def build_spend_series(parts: Assembler) -> SpendSeries | None:
     return SpendSeries(parts.storage.ledger, parts.clock, top=top)
 
 
-def _name_limits(spend: SpendSeries | None, allowed: int) -> Sequence[Limit]:
-    return [Limit("server.metrics_names", allowed, spend.counts.named)] if spend else []
+def _metric_name_limits(spend: SpendSeries | None, allowed: int) -> Sequence[Limit]:
+    return [Limit("server.metrics_names", allowed, spend.counts.largest_name_count)] if spend else []
 
 
 async def _sender_gauges(parts: Assembler, receivers: ReceiverServices) -> SenderGauges | None:
@@ -144,7 +144,7 @@ async def _sender_gauges(parts: Assembler, receivers: ReceiverServices) -> Sende
         return None
     from gateway.money.insights.rhythms import sender_gauges
 
-    hours = await parts.sender_hours.current()
+    hours = await parts.sender_hours.current_hours()
     return await asyncio.to_thread(sender_gauges, hours, receivers.access.keys(), now=parts.clock.now())
 
 
@@ -171,9 +171,9 @@ def _count_unheard_budgets(parts: Assembler, channels: Sequence[ChannelState]) -
     registry = parts.storage.registry
     if registry is None or not (budgets := registry.table(BudgetTable).all()):
         return 0
-    from gateway.money.budgets.judging import count_unheard
+    from gateway.money.budgets.judging import count_budgets_without_channel
 
-    return count_unheard(budgets, {view.id: view for view in registry.views.all()}, channels)
+    return count_budgets_without_channel(budgets, {view.id: view for view in registry.views.all()}, channels)
 
 
 def _count_reports_by_state(parts: Assembler, channels: Sequence[ChannelState]) -> Mapping[str, int]:

@@ -20,7 +20,7 @@ from gateway.configuration.in_effect import settings_in_effect
 from gateway.configuration.sections import Config, OidcSettings
 from gateway.configuration.values import split_address
 from gateway.core.first_use import Once
-from gateway.http.listening.listener import operator_listen
+from gateway.http.listening.listener import operator_listen_address
 from gateway.operations.devices.listed_devices import ListedDevices
 from gateway.operations.holders.operators import (
     AssistantServices,
@@ -36,11 +36,11 @@ from gateway.people.authentication.access import Access
 from gateway.service.assembly.lakes import lake_states, past_records, recount_lake, repair_lake
 from gateway.service.assembly.limits import role_limits
 from gateway.service.assembly.money import (
-    budget_evaluator,
     make_adviser,
     make_biller,
+    make_budget_evaluator,
     make_reconciler,
-    row_book,
+    make_row_book,
 )
 from gateway.service.assembly.parts import Assembler
 from gateway.service.assembly.prices import installed_prices
@@ -67,14 +67,14 @@ async def open_operator_services(
     async with AsyncExitStack() as stack:
         assembler = Assembler(config, storage, clock, stack)
         access = await assembler.start_access()
-        billing = assembler.billing_sync(config)
+        billing = assembler.build_billing_sync(config)
         no_routes = Forwarder(storage.deliveries, storage.log, clock, [])
-        operators = operator_services(assembler, access, billing, no_routes, version=version, urls=urls)
+        operators = build_operator_services(assembler, access, billing, no_routes, version=version, urls=urls)
         await load_allocation(operators)
         yield operators
 
 
-def operator_services(
+def build_operator_services(
     parts: Assembler,
     access: Access,
     billing: BillingSync,
@@ -84,22 +84,22 @@ def operator_services(
     urls: Callable[[], Urls],
 ) -> OperatorServices:
     return OperatorServices(
-        spool=spool_services(parts, routes),
-        money=money_services(parts, billing, urls),
-        people=people_services(parts),
-        senders=sender_services(parts, access),
-        assistants=assistant_services(parts),
-        installation=installation_services(parts, version=version, urls=urls),
+        spool=build_spool_services(parts, routes),
+        money=build_money_services(parts, billing, urls),
+        people=build_people_services(parts),
+        senders=build_sender_services(parts, access),
+        assistants=build_assistant_services(parts),
+        installation=build_installation_services(parts, version=version, urls=urls),
     )
 
 
 async def load_allocation(operators: OperatorServices) -> None:
     """Activate the published allocation definitions. Does nothing while the registry is damaged."""
     if operators.money.publishing is not None:
-        await operators.money.publishing.load()
+        await operators.money.publishing.load_versions_in_force()
 
 
-def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
+def build_spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
     storage = parts.storage
     return SpoolServices(
         log=storage.log,
@@ -109,7 +109,7 @@ def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
         wake=lambda route: storage.leases.wake_tasks(lease_name(route)),
         syncs=routes.sync_states,
         destination_types=lambda: {each.name: each.type for each in parts.config.destinations},
-        events_sent_as=lambda type: _forwarded_form(parts.upstream(), type),
+        events_sent_as=lambda type: _forwarded_form(parts.upstream_with_mappings(), type),
         is_unmapped=parts.is_unmapped,
         event_amount=parts.amount_of,
         map_event=parts.map_event,
@@ -140,10 +140,10 @@ def _forwarded_form(upstream: UpstreamSettings, type: str) -> str | None:
     return forwarded_form(upstream, type)
 
 
-def money_services(parts: Assembler, billing: BillingSync, urls: Callable[[], Urls]) -> MoneyServices:
+def build_money_services(parts: Assembler, billing: BillingSync, urls: Callable[[], Urls]) -> MoneyServices:
     storage = parts.storage
     clock = parts.clock
-    budgets = budget_evaluator(storage, clock, lambda: parts.config, urls)
+    budgets = make_budget_evaluator(storage, clock, lambda: parts.config, urls)
 
     return MoneyServices(
         registry=storage.registry,
@@ -159,11 +159,11 @@ def money_services(parts: Assembler, billing: BillingSync, urls: Callable[[], Ur
         adviser=make_adviser(storage, clock, lambda: parts.config),
         reconciler=make_reconciler(storage, clock, lambda: parts.config),
         biller=make_biller(storage, clock, lambda: parts.config),
-        row_book=row_book(storage, clock, lambda: parts.config, parts.billing_connections),
-        statement_puller=pulled_statements(parts),
+        row_book=make_row_book(storage, clock, lambda: parts.config, parts.billing_connections),
+        statement_puller=lazy_statement_puller(parts),
         reconciliation=lambda: parts.config.reconciliation,
-        enforcer_reader=read_enforcers(parts),
-        enforcer_auditor=audited_enforcers(parts, budgets),
+        enforcer_reader=lazy_enforcer_reader(parts),
+        enforcer_auditor=lazy_enforcer_auditor(parts, budgets),
         budgets=budgets,
         allocation=lambda: parts.config.allocation,
         sender_hours=parts.sender_hours,
@@ -171,7 +171,7 @@ def money_services(parts: Assembler, billing: BillingSync, urls: Callable[[], Ur
     )
 
 
-def pulled_statements(parts: Assembler) -> Once[StatementPuller] | None:
+def lazy_statement_puller(parts: Assembler) -> Once[StatementPuller] | None:
     """
     Return the service that fetches provider bills, created at first use. None while the registry is damaged.
     """
@@ -180,15 +180,15 @@ def pulled_statements(parts: Assembler) -> Once[StatementPuller] | None:
         return None
 
     def make() -> StatementPuller:
-        from gateway.service.assembly.statements import statement_puller
+        from gateway.service.assembly.statements import build_statement_puller
 
         config, plans = lambda: parts.config, registry.table(PlanTable)
-        return statement_puller(registry.statements, parts.clock, config, parts.stack, plans=plans)
+        return build_statement_puller(registry.statements, parts.clock, config, parts.stack, plans=plans)
 
     return Once(make)
 
 
-def read_enforcers(parts: Assembler) -> Once[EnforcerReader] | None:
+def lazy_enforcer_reader(parts: Assembler) -> Once[EnforcerReader] | None:
     """
     Return the service that reads limits of enforcers, created at first use. None while the registry is damaged.
     """
@@ -197,14 +197,14 @@ def read_enforcers(parts: Assembler) -> Once[EnforcerReader] | None:
         return None
 
     def make() -> EnforcerReader:
-        from gateway.service.assembly.enforcers import enforcer_reader
+        from gateway.service.assembly.enforcers import build_enforcer_reader
 
-        return enforcer_reader(registry, parts.clock, lambda: parts.config, parts.stack)
+        return build_enforcer_reader(registry, parts.clock, lambda: parts.config, parts.stack)
 
     return Once(make)
 
 
-def audited_enforcers(
+def lazy_enforcer_auditor(
     parts: Assembler, budgets: Once[BudgetEvaluator] | None
 ) -> Once[EnforcerAuditor] | None:
     """Return the service that audits enforcers, created at first use. None while the registry is damaged."""
@@ -213,17 +213,19 @@ def audited_enforcers(
         return None
 
     def make() -> EnforcerAuditor:
-        from gateway.service.assembly.enforcers import enforcer_auditor
+        from gateway.service.assembly.enforcers import build_enforcer_auditor
 
-        return enforcer_auditor(registry, parts.storage.ledger, parts.clock, lambda: parts.config, budgets)
+        return build_enforcer_auditor(
+            registry, parts.storage.ledger, parts.clock, lambda: parts.config, budgets
+        )
 
     return Once(make)
 
 
-def people_services(parts: Assembler) -> PeopleServices:
+def build_people_services(parts: Assembler) -> PeopleServices:
     config = parts.config
     storage = parts.storage
-    host, _ = split_address(operator_listen(config.server) or config.server.listen)
+    host, _ = split_address(operator_listen_address(config.server) or config.server.listen)
     return PeopleServices(
         registry=storage.registry,
         registry_problem=storage.registry_problem,
@@ -246,7 +248,7 @@ def console_hosts(settings: OidcSettings) -> Sequence[str]:
     return (host,) if host else ()
 
 
-def sender_services(parts: Assembler, access: Access) -> SenderServices:
+def build_sender_services(parts: Assembler, access: Access) -> SenderServices:
     storage = parts.storage
     return SenderServices(
         registry=storage.registry,
@@ -258,17 +260,17 @@ def sender_services(parts: Assembler, access: Access) -> SenderServices:
         listed_devices=ListedDevices(parts.devices, parts.clock),
         clusters=parts.clusters,
         container_files=storage.container_files,
-        shares=parts.shares,
+        shares=parts.read_key_shares,
     )
 
 
-def assistant_services(parts: Assembler) -> AssistantServices:
+def build_assistant_services(parts: Assembler) -> AssistantServices:
     registry = parts.storage.registry
     counted = None if registry is None else registry.tool_calls
     return AssistantServices(clock=parts.clock, mcp=lambda: parts.config.mcp, counted=counted)
 
 
-def installation_services(
+def build_installation_services(
     parts: Assembler, *, version: str, urls: Callable[[], Urls]
 ) -> InstallationServices:
     storage = parts.storage
@@ -288,20 +290,20 @@ def installation_services(
         event_streams=parts.event_streams,
         settings=lambda: tuple(settings_in_effect(parts.config)),
         config=lambda: parts.config,
-        most=lambda limit: parts.config.most(limit),
+        most=lambda limit: parts.config.limit_value(limit),
         answers=lambda: parts.config.answers,
         role_limits=lambda: role_limits(parts.config.roles),
         privacy=lambda: parts.config.privacy,
         branches=lambda: parts.config.work.branch,
         channels=parts.channel_states,
         seal_channel=parts.seal_channel,
-        name_channels=parts.name_channels,
+        name_channels=parts.register_draft_channels,
         try_receiver=parts.try_receiver,
         planted=None if parts.demo_note is None else parts.demo_note.planted,
     )
 
 
-def demo_month(
+def make_demo_month(
     parts: Assembler, *, version: str, urls: Callable[[], Urls]
 ) -> Once[DemoMonth[OperatorServices]]:
     """

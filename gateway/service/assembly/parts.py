@@ -126,14 +126,14 @@ class Assembler:
             clock,
             config.billing,
             configured=config.upstream.connection_id,
-            validate=self.drop_validation(config),
+            validate=self.build_billing_validator(config),
         )
         self.devices = DeviceLifecycle(
             storage.devices,
             settings=config.devices,
             clock=clock,
             secret=storage.secret,
-            people=self.people(config),
+            people=self.build_people(config),
             tokens=None if storage.registry is None else storage.registry.enrolment_tokens,
         )
         registry = storage.registry
@@ -149,22 +149,22 @@ class Assembler:
         self.notifier: Notifier | None = None
         if registry is not None:
             self.notifier = Notifier(registry.notices, config.notify, clock, planted_channels(self.demo_note))
-            registry.kept_channels.changed = self._keep_channels
-            self._keep_channels()
+            registry.kept_channels.changed = self._register_stored_channels
+            self._register_stored_channels()
         self.sign_ins: ProviderSignIns | None = None
         self.assistant_sign_ins: AssistantSignIns | None = None
         # pairs of a limit of the intake and a function that returns how much of it each key uses
         self.waiting: list[tuple[str, Callable[[], HeldByKey]]] = []
         self.shadows: Shadows | None = None  # None until the intake starts
 
-    def _keep_channels(self) -> None:
+    def _register_stored_channels(self) -> None:
         if self.notifier is not None and self.storage.registry is not None:
             stored_channels = self.storage.registry.kept_channels.all()
             self.notifier.set_stored_channels(
                 [self._channel_seal().decrypt_settings(channel) for channel in stored_channels]
             )
 
-    def name_channels(self, draft: Registry) -> None:
+    def register_draft_channels(self, draft: Registry) -> None:
         """Let a draft of the registry know the names of all channels that would exist."""
         if self.notifier is not None:
             kept = [self._channel_seal().decrypt_settings(channel) for channel in draft.kept_channels.all()]
@@ -186,12 +186,12 @@ class Assembler:
         probe = await probe_typed_address(kind, url, secret, clock=self.clock)
         return probe.status, probe.words
 
-    def people(self, config: Config) -> People:
+    def build_people(self, config: Config) -> People:
         known = self.storage.ledger.people
         persons = None if known is None else known.persons
         return People.for_installation(self.storage.secret, config.privacy.emails, persons)
 
-    def options(self, config: Config) -> Options:
+    def normaliser_options(self, config: Config) -> Options:
         return Options(
             keep_attributes=frozenset(config.privacy.keep_attributes),
             keep_tags=config.kept_tags,
@@ -209,13 +209,13 @@ class Assembler:
             local=local,
             deployment=local_address(self.config),
             node=self.config.storage.node_name or socket.gethostname(),
-            others=self._other_gateways,
+            others=self._other_gateway_names,
         )
         await access.start()
         self.stack.push_async_callback(access.stop)
         return access
 
-    async def _other_gateways(self) -> Sequence[str]:
+    async def _other_gateway_names(self) -> Sequence[str]:
         return [
             node.name for node in await self.storage.leases.node_states() if node.is_live and not node.is_this
         ]
@@ -240,7 +240,7 @@ class Assembler:
                 registry,
                 self.clock,
                 settings=lambda: self.config.mcp.oauth,
-                told=metrics.token_seen,
+                told=metrics.count_token_check,
             )
         actor = Actor("configuration", "local")
         await registry.operators.end_sessions_where(
@@ -251,7 +251,7 @@ class Assembler:
         self, attribution: Attribution, metrics: Metrics, access: Access
     ) -> tuple[Intake, MergeWindow | SharedMergeWindow, Background]:
         log, section = self.storage.log, self.config.spool
-        device_assignment = DeviceAssignment(self.devices, claimed=metrics.claimed)
+        device_assignment = DeviceAssignment(self.devices, claimed=metrics.count_device_claims)
 
         def default_user(call: Inference) -> str | None:
             return attribution.default_user(call, {}, device_assignment.labels_with_user(call.device))
@@ -263,7 +263,7 @@ class Assembler:
             heard=self.storage.heard,
             max_senders=section.max_senders,
         )
-        await shadows.remember(log)
+        await shadows.restore_missing_callers(log)
         counters = WaitingCounters(
             log,
             shadows,
@@ -271,11 +271,11 @@ class Assembler:
             wait_s=section.counter_wait,
             max_items=section.pending_items,
             max_bytes=section.pending_bytes,
-            renaming=lambda: attribution.renaming,
+            renaming=lambda: attribution.erased_name_renaming,
         )
-        await counters.start(reports, hold_s=section.hold)
-        self.waiting.append((", counters", lambda: counters.held))
-        self.waiting.append((", counted", lambda: counters.counted))
+        await counters.load_waiting(reports, hold_s=section.hold)
+        self.waiting.append((", counters", lambda: counters.waiting_by_key))
+        self.waiting.append((", counted", lambda: counters.counted_by_key))
         intake = Intake(
             log,
             attribution=attribution,
@@ -284,8 +284,8 @@ class Assembler:
             device_assignment=device_assignment,
             counters=counters if section.counter_wait else None,
             clock=self.clock if isinstance(self.clock, SteadyClock) else None,
-            note_test=access.note_test,
-            note_sources=None if self.sender_hours is None else self.sender_hours.note,
+            note_test=access.note_test_span,
+            note_sources=None if self.sender_hours is None else self.sender_hours.note_arrival,
             fields=None if self.sender_fields is None else self.sender_fields.counter,
         )
         self.prices = lambda: intake.prices
@@ -305,7 +305,7 @@ class Assembler:
             background: Background = {
                 name: partial(self.storage.leases.run_while_leased, name, run) for name, run in alone.items()
             }
-            return intake, shared, {**background, "senders": shadows.age}
+            return intake, shared, {**background, "senders": shadows.forget_old_periodically}
         merger = Merger(
             window_s=section.pending_window,
             hold_s=section.hold,
@@ -313,19 +313,19 @@ class Assembler:
             max_bytes=section.pending_bytes,
         )
         window = MergeWindow(reports, intake, self.clock, merger)
-        await window.start()
-        self.waiting.append(("", lambda: window.held))
+        await window.load_stored_reports()
+        self.waiting.append(("", lambda: window.held_by_key))
         background = {
             "merge window": window.run,
             "shadows": shadows.run,
-            "senders": shadows.age,
+            "senders": shadows.forget_old_periodically,
             # Counters run even without a waiting time, because counters that waited before a restart must
             # still be recorded.
             "counters": counters.run,
         }
         return intake, window, background
 
-    def tell_settings(self, prices: PriceBook) -> None:
+    def publish_settings(self, prices: PriceBook) -> None:
         """Publish the settings that are in effect here to the other gateways on this storage."""
         setting_digests = digest_settings(self.config, prices=prices.version, secret=self.storage.secret)
         self.storage.leases.publish_settings(setting_digests)
@@ -344,17 +344,17 @@ class Assembler:
             connections=Connections(connection_limit(server)),
             proxies=TrustedProxies(server.trusted_proxies),
             min_upload_rate=server.min_upload_rate,
-            options=self.options(config),
+            options=self.normaliser_options(config),
             receiving=ReceivingSlots(server.max_grpc_messages),
             cors=Cors(server.cors_origins),
             signing_secret=signing_secret(config.sources),
             memory=self.memory,
         )
 
-    def stream_admission(self) -> StreamAdmission:
+    def build_stream_admission(self) -> StreamAdmission:
         return StreamAdmission(self.storage.streams, self.storage.book, self.clock, self.config.spool)
 
-    def billing_sync(self, config: Config) -> BillingSync:
+    def build_billing_sync(self, config: Config) -> BillingSync:
         """
         Return the sync that sends AI costs as hourly files. If the sync does not run, it still answers operators.
         """
@@ -368,7 +368,7 @@ class Assembler:
         self.stack.push_async_callback(billing.close)
         return billing
 
-    def drop_validation(self, config: Config) -> Validate | None:
+    def build_billing_validator(self, config: Config) -> Validate | None:
         """
         Return the function that lets your cost service validate an hourly file, or None without a cost service.
         """
@@ -381,26 +381,26 @@ class Assembler:
     async def channel_states(self) -> Sequence[ChannelState]:
         return await self.notifier.channel_states() if self.notifier is not None else ()
 
-    def deposits(self, attribution: Attribution) -> Deposits:
+    def build_deposits(self, attribution: Attribution) -> Deposits:
         return Deposits(self.storage.log, attribution, amount_of=self.amount_of)
 
-    async def shares(self) -> Sequence[KeyShare]:
+    async def read_key_shares(self) -> Sequence[KeyShare]:
         """Return the keys that use nearly all of their share of a common limit."""
         waiting = {of: held() for of, held in self.waiting}
-        senders = self.shadows.held if self.shadows is not None else {}
+        senders = self.shadows.places_by_key if self.shadows is not None else {}
         return await nearly_used_shares(self.config, self.devices.table.all(), self.storage, waiting, senders)
 
     def amount_of(self, event: UsageEvent) -> Decimal | None:
         from exporters.service.events import event_amount
 
-        return event_amount(self.upstream(), event)
+        return event_amount(self.upstream_with_mappings(), event)
 
     def is_unmapped(self, event_type: str) -> bool:
         from exporters.service.events import is_unmapped_event_type
 
-        return is_unmapped_event_type(self.upstream(), event_type)
+        return is_unmapped_event_type(self.upstream_with_mappings(), event_type)
 
-    def upstream(self, config: Config | None = None) -> UpstreamSettings:
+    def upstream_with_mappings(self, config: Config | None = None) -> UpstreamSettings:
         """
         Return the section [upstream] with the mappings of usage events that operators set. For a type that the
         configuration maps, the configuration applies.
@@ -418,7 +418,7 @@ class Assembler:
 
         return event_operation(event, to_event_stream(mapping), self.clock.now())
 
-    def publisher(self, deposits: Deposits) -> Publisher:
+    def build_publisher(self, deposits: Deposits) -> Publisher:
         return Publisher(
             self.config.publish,
             ledger=self.storage.ledger,
@@ -453,7 +453,7 @@ async def follow_own_prices(intake: Intake, parts: Assembler, registry: Registry
         except ConfigError as error:  # the price file of [prices] was damaged after the start
             _log.error("own prices are not used: %s", error, extra={"action": "own_prices_not_used"})
         else:
-            parts.tell_settings(intake.prices)
+            parts.publish_settings(intake.prices)
 
 
 def price_book(config: Config, registry: Registry | None) -> PriceBook:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gateway.core.first_use import import_in_thread
 from gateway.devices.states import device_revoker
-from gateway.service.assembly.money import wait_until
+from gateway.service.assembly.money import wait_until_configured
 from gateway.service.assembly.parts import Assembler
 from spool.installation import public_id
 from spool.registry.operators import Actor
@@ -29,10 +29,10 @@ class PeopleLink:
         self._registry = registry
         self._is_agent = is_agent
         self.above: PeopleAbove | None = None
-        if self._tollhouse_above() is not None:
+        if self._tollhouse_upstream() is not None:
             self._open_link()
 
-    def _tollhouse_above(self) -> UpstreamSettings | None:
+    def _tollhouse_upstream(self) -> UpstreamSettings | None:
         upstream = self._assembler.config.upstream
         is_tollhouse = self._is_agent or upstream.kind == "tollhouse"
         return upstream if is_tollhouse and upstream.base_url else None
@@ -44,7 +44,7 @@ class PeopleLink:
         self.above = PeopleAbove(
             self._registry.people,
             self._registry.persons,
-            upstream=self._tollhouse_above,
+            upstream=self._tollhouse_upstream,
             clock=assembler.clock,
             installation=public_id(assembler.storage.secret),
             erase=self._erase_person,
@@ -55,7 +55,7 @@ class PeopleLink:
         return self.above is None or await self.above.try_relay_addresses(keys, addresses)
 
     async def run(self) -> None:
-        await wait_until(lambda: self._tollhouse_above() is not None)
+        await wait_until_configured(lambda: self._tollhouse_upstream() is not None)
         above = self.above or self._open_link()
         orders = partial(
             self._assembler.storage.leases.run_while_leased, "erasures above", above.follow_erasures

@@ -145,7 +145,7 @@ class Reload:
         )
         # The certificate is checked even if the change needs a restart, because with a bad certificate the
         # restart would fail.
-        make_or_note_problem(lambda: Certificate.of(new.server))
+        make_or_note_problem(lambda: Certificate.from_settings(new.server))
         if problems:
             raise ConfigError(problems)
         return prepared
@@ -154,7 +154,7 @@ class Reload:
         renewed = []
         if prepared.prices is not None and prepared.prices.version != self.intake.prices.version:
             renewed.append(f"list prices {prepared.prices.version}")
-        if not self.receivers.access.has_same_legacy(prepared.legacy):
+        if not self.receivers.access.has_same_legacy_key(prepared.legacy):
             renewed.append("the key of server.api_key_file")
         return renewed
 
@@ -163,7 +163,7 @@ class Reload:
         assert prepared.routes is not None
         billing, syncs = None, None
         if config.upstream != running.upstream:
-            billing = self.assembler.billing_sync(config)
+            billing = self.assembler.build_billing_sync(config)
             syncs = [] if self.is_agent else build_syncs(self.assembler, config, billing)
         await self.routes.apply_routes_and_syncs(prepared.routes, syncs)  # no later step of a reload can fail
         self.assembler.config = config
@@ -176,20 +176,20 @@ class Reload:
         self.assembler.storage.ledger.shows_layers = config.billed.limited == "layers"
         if self.assembler.storage.registry is not None:
             apply_privacy(self.assembler.storage.registry, config.privacy)
-        self.assembler.tell_settings(prepared.prices)
+        self.assembler.publish_settings(prepared.prices)
         self.publisher.configure(config.publish)
         self.operators.money.billing_connections.configure(
             config.billing,
             configured=config.upstream.connection_id,
-            validate=self.assembler.drop_validation(config),
+            validate=self.assembler.build_billing_validator(config),
         )
         if not self.is_agent:
             await self.operators.money.billing_connections.create_configured_and_clean_up()
-        self.assembler.devices.configure(config.devices, self.assembler.people(config))
+        self.assembler.devices.configure(config.devices, self.assembler.build_people(config))
         self.assembler.clusters.configure(config.clusters)
         self.receivers.access.configure(config.server, prepared.legacy)
-        await self.receivers.access.follow_file()
-        self.receivers.options = self.assembler.options(config)
+        await self.receivers.access.adopt_or_log()
+        self.receivers.options = self.assembler.normaliser_options(config)
         self.receivers.min_upload_rate = config.server.min_upload_rate
         self.receivers.signing_secret = prepared.signing
         if isinstance(billing, BillingSync):

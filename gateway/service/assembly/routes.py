@@ -67,7 +67,7 @@ def route_configs(parts: Assembler, config: Config) -> list[RouteConfig]:
     context = _upstream_context(parts, config) if config.upstream.base_url else None
     try:
         routes = build_routes(
-            parts.upstream(config),
+            parts.upstream_with_mappings(config),
             config.destinations,
             clock=parts.clock,
             context=context,

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.configuration.sections import Config, ConfigError
-from gateway.core.first_use import Once, import_here
+from gateway.core.first_use import Once, import_blocking
 from gateway.intake.attribution import Attribution
 from gateway.intake.sender_fields import KeptSenderFields, SenderFieldCounter
 from gateway.monitoring.late_reports import KeptLateReports, LateReportCounter
@@ -34,13 +34,13 @@ from gateway.service.assembly.background import (
     Task,
     gateway_tasks,
     leased_task,
+    make_span_memory,
     server_tasks,
-    span_memory,
     tasks_by_name,
 )
-from gateway.service.assembly.demo import report_as_laptops
-from gateway.service.assembly.money import device_verdicts
-from gateway.service.assembly.operators import demo_month, load_allocation, operator_services
+from gateway.service.assembly.demo import send_laptop_heartbeats
+from gateway.service.assembly.money import make_own_verdicts_reader
+from gateway.service.assembly.operators import build_operator_services, load_allocation, make_demo_month
 from gateway.service.assembly.parts import Assembler, follow_own_prices
 from gateway.service.assembly.people_above import PeopleLink
 from gateway.service.assembly.reload import Reload
@@ -81,7 +81,7 @@ async def open_services(
     late_reports = LateReportCounter(clock)
     observers = Observers([metrics, late_reports, *([observer] if observer else [])])
     is_agent = local is not None
-    native = compiled_module(config, metrics)
+    native = load_compiled_module(config, metrics)
     async with AsyncExitStack() as stack:
         storage = await stack.enter_async_context(
             open_storage(config, clock=clock, observer=observers, is_agent=is_agent, native=native.native)
@@ -109,7 +109,7 @@ async def open_services(
         yield services
 
 
-def compiled_module(config: Config, metrics: Metrics) -> NativeUse:
+def load_compiled_module(config: Config, metrics: Metrics) -> NativeUse:
     """
     Return the compiled module if it is enabled and installed. If it is installed but cannot be used, a log line says
     why.
@@ -140,23 +140,23 @@ async def _assemble_services(
     if assembler.sender_hours is not None:
         access.newest_records = assembler.sender_hours.newest_by_key
     if not is_agent:
-        await _start_gateway(assembler, metrics)
+        await _start_gateway_parts(assembler, metrics)
     people = storage.ledger.people
     attribution = Attribution(
         config, secret=storage.secret, persons=None if people is None else people.persons
     )
     intake, window, intake_tasks = await assembler.start_intake(attribution, metrics, access)
-    assembler.tell_settings(intake.prices)
-    deposits = assembler.deposits(attribution)
+    assembler.publish_settings(intake.prices)
+    deposits = assembler.build_deposits(attribution)
     receivers = assembler.receiver_services(access, window, metrics)
-    billing = assembler.billing_sync(config)
+    billing = assembler.build_billing_sync(config)
     # An agent sends no table of devices, because it reports its own device (exporters.device_reporter).
     routes = await start_routes(assembler, [] if is_agent else build_syncs(assembler, config, billing))
-    operators = operator_services(assembler, access, billing, routes, version=version, urls=urls)
+    operators = build_operator_services(assembler, access, billing, routes, version=version, urls=urls)
     await load_allocation(operators)
     if not (is_agent or storage.is_shared):
-        operators.installation.demo = demo_month(assembler, version=version, urls=urls)
-    publisher = assembler.publisher(deposits)
+        operators.installation.demo = make_demo_month(assembler, version=version, urls=urls)
+    publisher = assembler.build_publisher(deposits)
     spend = None if is_agent else monitoring.build_spend_series(assembler)
     exposition = monitoring.build_exposition(
         assembler,
@@ -166,7 +166,7 @@ async def _assemble_services(
         operators.money.budgets,
         operators.money.reconciler,
         spend,
-        operators.installation.certificates,
+        operators.installation.read_certificate_ends,
     )
     tasks = [*server_tasks(assembler, operators), leased_task("publisher", publisher.run)]
     relay = relay_to_nobody
@@ -181,7 +181,7 @@ async def _assemble_services(
     if not is_agent:
         tasks += gateway_tasks(assembler, operators, metrics, receivers.turns)
     if assembler.demo_note is not None:
-        laptops = partial(report_as_laptops, assembler.demo_note, assembler.devices, assembler.clock)
+        laptops = partial(send_laptop_heartbeats, assembler.demo_note, assembler.devices, assembler.clock)
         tasks.append(Task("laptops of the demo", laptops))
     if spend is not None:
         tasks.append(Task("spend on /metrics", spend.run))
@@ -194,10 +194,12 @@ async def _assemble_services(
             opamp=Once(lambda: _opamp_instances(assembler)),
             clusters=assembler.clusters,
             deposits=deposits,
-            stream_admission=assembler.stream_admission(),
+            stream_admission=assembler.build_stream_admission(),
             billing_connections=assembler.billing_connections,
             is_unmapped=assembler.is_unmapped,
-            own_verdicts=no_verdicts if is_agent else device_verdicts(assembler, operators.money.budgets),
+            own_verdicts=no_verdicts
+            if is_agent
+            else make_own_verdicts_reader(assembler, operators.money.budgets),
             relay_addresses=relay,
         ),
         status=StatusServices(
@@ -228,13 +230,13 @@ def _opamp_instances(assembler: Assembler) -> OpampInstances:
     return OpampInstances(assembler.devices, assembler.clock)
 
 
-async def _start_gateway(assembler: Assembler, metrics: Metrics) -> None:
+async def _start_gateway_parts(assembler: Assembler, metrics: Metrics) -> None:
     """Start the parts that an agent does not have. An agent reads too few spans for a span memory."""
     await assembler.billing_connections.create_configured_and_clean_up()
     await assembler.start_sign_ins(metrics)
     native = assembler.native.native
     if native is not None:
-        assembler.memory = span_memory(native, metrics)
+        assembler.memory = make_span_memory(native, metrics)
 
 
 def _all_source_names() -> set[str]:
@@ -242,8 +244,8 @@ def _all_source_names() -> set[str]:
     Return every source that a format or a product names, without importing the readers. A thread may still
     import them when the first commit arrives.
     """
-    formats = import_here("gateway.normalise.formats.list")
-    products = import_here("gateway.normalise.otlp.products")
+    formats = import_blocking("gateway.normalise.formats.list")
+    products = import_blocking("gateway.normalise.otlp.products")
     return {*formats.BY_NAME, *(product.source for product in products.PRODUCTS)}
 
 

@@ -28,7 +28,7 @@ WAIT_S = 5.0  # seconds to wait if the provider's error names no time to retry
 LIMIT_WAIT_S = 60.0
 
 
-def statement_puller(
+def build_statement_puller(
     table: Statements,
     clock: Clock,
     config: Callable[[], Config],
@@ -42,7 +42,7 @@ def statement_puller(
     client = Client(ClientSettings(compression="none", timeout_s=0, check=check_address_allowed), clock=clock)
     stack.push_async_callback(client.close)
 
-    async def fetch(
+    async def fetch_page(
         pull: StatementPullSettings,
         url: str,
         headers: Callable[[str], Mapping[str, str]],
@@ -62,13 +62,13 @@ def statement_puller(
                     content_type="application/json",
                     headers=headers(key),
                     max_answer_bytes=settings.max_page_bytes + 1,
-                    secrets=key_texts(key, headers(key)),
+                    secrets=secret_texts(key, headers(key)),
                 )
         except TimeoutError as error:
             message = f"no response within {settings.pull_timeout:g} s (reconciliation.pull_timeout)"
             raise PullFailed(message, retry_after_s=WAIT_S) from error
         except SendError as error:
-            wait_s = waits_s(error)
+            wait_s = retry_wait_s(error)
             if wait_s is not None:
                 raise PullFailed(str(error), retry_after_s=wait_s) from error
             advice = "; check that it is an admin key" if isinstance(error, Misconfigured | Rejected) else ""
@@ -90,11 +90,11 @@ def statement_puller(
         return summary
 
     return StatementPuller(
-        table, clock, lambda: config().reconciliation, fetch, keep_seats=keep_seats, sleep=sleep
+        table, clock, lambda: config().reconciliation, fetch_page, keep_seats=keep_seats, sleep=sleep
     )
 
 
-def key_texts(key: str, headers: Mapping[str, str]) -> list[str]:
+def secret_texts(key: str, headers: Mapping[str, str]) -> list[str]:
     """
     Return the key, and the text with the key that the request contains, because a provider may repeat either
     text in its response.
@@ -102,7 +102,7 @@ def key_texts(key: str, headers: Mapping[str, str]) -> list[str]:
     return [key, headers.get("Authorization", "").partition(" ")[2] or key]
 
 
-def waits_s(error: SendError) -> float | None:
+def retry_wait_s(error: SendError) -> float | None:
     """Return the seconds after which the same request may succeed, or None if it would fail again."""
     if isinstance(error, Retryable):
         unsaid_s = LIMIT_WAIT_S if error.status == TOO_MANY_REQUESTS else WAIT_S

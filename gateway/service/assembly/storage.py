@@ -60,7 +60,7 @@ def ledger_rates(section: CurrencySettings, registry: Registry | None = None) ->
     cached_rates: list[Rates] = []
     none: Mapping[str, Mapping[str, Any]] = {}
 
-    def rates(from_currency: str, to_currency: str, day: int) -> int | None:
+    def exchange_rate(from_currency: str, to_currency: str, day: int) -> int | None:
         if not cached_rates:
             from gateway.money.currencies import ExchangeRates
 
@@ -69,10 +69,10 @@ def ledger_rates(section: CurrencySettings, registry: Registry | None = None) ->
             )
         return cached_rates[0](from_currency, to_currency, day)
 
-    return rates
+    return exchange_rate
 
 
-def stored_price_book(card: bytes, overrides: bytes) -> Pricer:
+def open_stored_price_book(card: bytes, overrides: bytes) -> Pricer:
     """Open the price book of a recalculation. The module of the prices is imported at first use."""
     from gateway.intake.prices import PriceBook
 
@@ -108,7 +108,7 @@ async def open_storage(
     )
     storage = await engines.open_storage(options, engine=config.storage.engine)
     storage.ledger.rates = ledger_rates(config.currency, storage.registry)
-    storage.ledger.books.open = stored_price_book
+    storage.ledger.books.open = open_stored_price_book
     storage.ledger.shows_layers = config.billed.limited == "layers"
     try:
         if storage.registry is not None:

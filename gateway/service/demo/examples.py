@@ -54,11 +54,11 @@ async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
 
 
 async def _add_budgets(registry: Registry, ledger: Ledger, end: int) -> None:
-    spent = await _spent(ledger, _month_of(end), end, "team")
+    spent = await _cost_by(ledger, _month_start(end), end, "team")
     for team, factor in BUDGETS.items():
         view = NewView(name=team.title(), filter={"team": (team,)}, principal_dimension="user")
         made = await registry.views.create(view, known=ledger.dimensions(), most=MOST, actor=ACTOR)
-        amount = _least(spent.get(team, Decimal(0)) * factor)
+        amount = _at_least_minimum(spent.get(team, Decimal(0)) * factor)
         budget = NewBudget(
             name=f"{team} a month",
             view=ViewName(id=made.id),
@@ -70,34 +70,34 @@ async def _add_budgets(registry: Registry, ledger: Ledger, end: int) -> None:
 
 async def _add_contract(registry: Registry, ledger: Ledger, end: int) -> None:
     since = datetime.fromtimestamp(end - 30 * DAY_S, UTC).replace(minute=0, second=0, microsecond=0)
-    spent = (await _spent(ledger, since, end, "model")).get(CAPACITY_MODEL, Decimal(0))
+    spent = (await _cost_by(ledger, since, end, "model")).get(CAPACITY_MODEL, Decimal(0))
     capacity = Term(
         kind="capacity",
         models=(CAPACITY_MODEL,),
         unit="gsu",
         number=str(CAPACITY_UNITS),
-        price=str(_least(spent * CAPACITY_PRICE)),
+        price=str(_at_least_minimum(spent * CAPACITY_PRICE)),
         per="month",
     )
     contract = NewContract(
         name="Gemini throughput",
         provider="gcp.gemini",
-        since=_month_of(end).date().isoformat(),
+        since=_month_start(end).date().isoformat(),
         terms=(capacity,),
     )
     await registry.table(ContractTable).create(contract, most=MOST, actor=ACTOR)
 
 
-async def _spent(ledger: Ledger, since: datetime, end: int, by: str) -> dict[str | None, Decimal]:
+async def _cost_by(ledger: Ledger, since: datetime, end: int, by: str) -> dict[str | None, Decimal]:
     query = CostQuery(
         since=since, until=next_full_hour(end), granularity=TOTAL, group_by=[by], measures=("cost",)
     )
     return {row.group[0]: Decimal(row.cost) for row in await ledger.costs(query)}
 
 
-def _month_of(end: int) -> datetime:
+def _month_start(end: int) -> datetime:
     return datetime.fromtimestamp(end, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 
 
-def _least(amount: Decimal) -> Decimal:
+def _at_least_minimum(amount: Decimal) -> Decimal:
     return max(_LEAST, amount.quantize(_LEAST))

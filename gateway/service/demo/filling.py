@@ -43,7 +43,7 @@ from gateway.service.demo.samples import (
     ACTOR,
     SENDER,
     SetClock,
-    add_plan,
+    add_idle_seat_plan,
     add_samples,
     build_note,
     publish_definition,
@@ -88,7 +88,7 @@ class Bills:
         self._tokens: dict[_Use, Counter[str]] = defaultdict(Counter)
         self._dollars: dict[_Use, Decimal] = defaultdict(Decimal)
 
-    def add(self, call: Inference) -> None:
+    def add_call(self, call: Inference) -> None:
         if call.provider not in REPORTS or call.status == "cached" or call.input_tokens is None:
             return
         use = _Use(
@@ -107,9 +107,9 @@ class Bills:
             output=call.output_tokens or 0,
             request=1,
         )
-        self._dollars[use] = EXACT.add(self._dollars[use], Decimal(self._prices.estimate(call) or 0))
+        self._dollars[use] = EXACT.add(self._dollars[use], Decimal(self._prices.estimate_record(call) or 0))
 
-    async def keep(self, statements: Statements, *, begin: int, end: int) -> None:
+    async def store_bills(self, statements: Statements, *, begin: int, end: int) -> None:
         """Store the bills of all days that have ended at `end`, as a provider would report them then."""
         start = begin // DAY_S * DAY_S
         until = end // DAY_S * DAY_S
@@ -144,7 +144,7 @@ class Bills:
                 for use, tokens in self._tokens.items()
                 if (use.day, use.provider) == (day, OPENAI)
             )
-            self.add(
+            self.add_call(
                 Inference(
                     id=b"",
                     source="",
@@ -234,22 +234,22 @@ async def fill_directory(
     plan = Plants(plants, end=period.end)
     book = PriceBook.load()
     registry_clock = SetClock(clock.now())
-    async with _open_empty(directory, clock, registry_clock) as (storage, registry):
+    async with _open_empty_storage(directory, clock, registry_clock) as (storage, registry):
         ledger = storage.ledger
         bills = Bills(book, plan.words)
-        month = Month(period, seed=seed, plants=plan, prices=book, bill=bills.add)
+        month = Month(period, seed=seed, plants=plan, prices=book, bill=bills.add_call)
         await _send_month(storage, month, book, clock, progress)
         await add_samples(storage, registry, registry_clock, begin=period.begin, words=plan.words)
         await ledger.catch_up(storage.log)
         await ledger.tidy()
         await publish_definition(registry, ledger)
-        await add_plan(registry, ledger, end=period.end, words=plan.words)
+        await add_idle_seat_plan(registry, ledger, end=period.end, words=plan.words)
         if EXAMPLES in plan.words:
             await add_examples(registry, ledger, end=period.end)
-        await bills.keep(registry.statements, begin=period.begin, end=period.end)
+        await bills.store_bills(registry.statements, begin=period.begin, end=period.end)
         inspected = await _run_inspection(storage, registry, book, clock)
         sources = Sources(ledger=ledger, log=storage.log, prices=lambda: book, registry=registry)
-        look = await Adviser(sources, registry.recommendations, clock).look()
+        look = await Adviser(sources, registry.recommendations, clock).find_and_store_savings()
         await _comment_on_insights(registry, plan.words)
         write_note(directory, build_note(plan.words))
         terms = (await storage.log.books()).topics.get(AI_TELEMETRY, {})
@@ -280,7 +280,7 @@ async def _titles_by_detector(registry: Registry) -> dict[str, list[str]]:
 
 
 @asynccontextmanager
-async def _open_empty(
+async def _open_empty_storage(
     directory: Path,
     clock: Clock,
     registry_clock: Clock,
@@ -313,7 +313,7 @@ async def _run_inspection(
         prices=lambda: book,
         reconciled=Reconciler(bills, clock).reconcile_recent_months,
     )
-    return await Inspector(sources, registry.insights, clock).inspect()
+    return await Inspector(sources, registry.insights, clock).find_and_store_insights()
 
 
 async def _send_month(
@@ -329,7 +329,7 @@ async def _send_month(
     for _, reports in month.iterate_days():
         for first in range(0, len(reports), BATCH):
             batch = reports[first : first + BATCH]
-            await intake.take(_reports_outcome(batch), bearer)
+            await intake.store(_reports_outcome(batch), bearer)
             sent += len(batch)
             progress(sent)
 

@@ -126,7 +126,7 @@ class Month:
                 cached_tokens=cached_tokens,
                 session=session,
                 user=user,
-                **(_work_fields(number, place) if number is not None and workload.device else {}),
+                **(_units_of_work_fields(number, place) if number is not None and workload.device else {}),
             )
             yield from self._turn_reports(day, workload, turn)
             cached_tokens = input_tokens
@@ -191,7 +191,7 @@ class Month:
         """Return the estimate as the reported cost if the source knows prices. Planted errors change it."""
         if not workload.reports or call.status != "ok":
             return None
-        cost = self._prices.estimate(call)
+        cost = self._prices.estimate_record(call)
         if cost is None:
             return None
         factor = self._plants.overcharge_factor(workload, call)
@@ -242,7 +242,7 @@ def _share_on_day(day: int, workload: Workload) -> float:
     return workload.share * (WEEKEND[workload.office] if weekend else 1.0)
 
 
-def _work_fields(session: int, place: int) -> dict[str, Any]:
+def _units_of_work_fields(session: int, place: int) -> dict[str, Any]:
     """
     Return the fields of a turn of an assistant that state its units of work. A third of the sessions states no pull
     request. From the third turn on, every second turn is of an agent that the session's agent started.

@@ -211,10 +211,10 @@ def least_month(words: Collection[str], *, days: int) -> tuple[int, int]:
 
 
 def _sum_shares(plant_names: Collection[str]) -> float:
-    return sum(workload.share for workload in (*WORKLOADS, *_added_workloads(plant_names)))
+    return sum(workload.share for workload in (*WORKLOADS, *_planted_workloads(plant_names)))
 
 
-def _added_workloads(plant_names: Collection[str]) -> Sequence[Workload]:
+def _planted_workloads(plant_names: Collection[str]) -> Sequence[Workload]:
     return tuple(workload for word, workload in ADDED.items() if word in plant_names)
 
 
@@ -270,7 +270,7 @@ class Plants:
         self._end = end
         self._today = end // DAY_S * DAY_S
         self._late = self._today - LATE_DAYS * DAY_S
-        self.workloads = _added_workloads(self.words)
+        self.workloads = _planted_workloads(self.words)
 
     def volume_factor(self, day: int, workload: Workload) -> float:
         """Return the factor by which a workload has more calls on a day than usual."""
@@ -296,7 +296,7 @@ class Plants:
 
     def apply_plant(self, day: int, workload: Workload, call: Inference) -> Inference:
         """Return the call with the planted changes. At most one word changes each workload."""
-        _apply_change(self.words, workload, call)
+        _plant_savings_problem(self.words, workload, call)
         if "dear-model" in self.words and workload is CLAUDE_CODE and call.user == DEAR_USER:
             call.request_model = DEAR_MODEL
             call.response_model = DEAR_MODEL if call.response_model else None
@@ -343,7 +343,7 @@ def _mark_failed(call: Inference) -> None:
     call.response_model = call.input_tokens = call.output_tokens = None
 
 
-def _apply_change(plant_names: frozenset[str], workload: Workload, call: Inference) -> None:
+def _plant_savings_problem(plant_names: frozenset[str], workload: Workload, call: Inference) -> None:
     word = next((word for word in plant_names if SAVINGS.get(word) is workload), None)
     if word is None or call.input_tokens is None:
         return

@@ -112,7 +112,7 @@ async def add_samples(
         await storage.log.append(_order_submission(now))
     if routes:
         await _add_routes(storage.deliveries, routes, now)
-    await _sender_hours(registry, now, words)
+    await _add_sender_hours(registry, now, words)
     clock.at = now - OLD_S
     await _add_keys(registry, clock, now, words)
     clock.at = now
@@ -151,7 +151,7 @@ async def _add_keys(registry: Registry, clock: SetClock, now: float, plant_names
     await registry.keys.store_accesses(last)
 
 
-async def _sender_hours(registry: Registry, now: float, words: frozenset[str]) -> None:
+async def _add_sender_hours(registry: Registry, now: float, words: frozenset[str]) -> None:
     """Add the newest hour of each source. The gateway that stopped had sent in each hour of four weeks before."""
     newest = {int(now // HOUR_S): now}
     arrivals = {(workload.source, SENDER): newest for workload in WORKLOADS}
@@ -254,7 +254,7 @@ def _order_submission(now: float) -> Submission:
     )
 
 
-async def add_plan(registry: Registry, ledger: Ledger, *, end: int, words: frozenset[str]) -> None:
+async def add_idle_seat_plan(registry: Registry, ledger: Ledger, *, end: int, words: frozenset[str]) -> None:
     """
     Add the plan with a seat that nobody uses, if `words` contains this problem.
 

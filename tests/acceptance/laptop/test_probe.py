@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.cli import agent_probe
-from gateway.configuration.reader import load
+from gateway.configuration.reader import load_config
 from tests.acceptance.conftest import ROOT, Tollhouse, installations
 
 __all__ = ["installations"]
@@ -137,7 +137,7 @@ def test_a_usual_file_is_read_as_all_settings_are(tmp_path: Path, text: str) -> 
     also for settings that the file leaves out.
     """
     (tmp_path / "agent.toml").write_text(text)
-    whole = load(tmp_path / "agent.toml", env={})
+    whole = load_config(tmp_path / "agent.toml", env={})
     expected = (
         whole.data_dir,
         whole.server.listen,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.cli.operator.client import OperatorClient
-from gateway.configuration.reader import load as load_config
+from gateway.configuration.reader import load_config as load_config
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.lifecycle.load import Tally, load
 from tests.acceptance.payloads import post, request, span

@@ -52,7 +52,7 @@ def probe(body: bytes, seconds: float) -> dict[str, float]:
 
     def price() -> None:
         for record in records:
-            book.price(record)
+            book.price_record(record)
 
     def count() -> None:
         HourlySums().add([Entry(topic="ai-telemetry", first=1, committed_at=1.79e9, records=records)])

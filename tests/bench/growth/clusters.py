@@ -25,7 +25,7 @@ import pyarrow
 from gateway.clusters.usage.reader import REST_S, UsageReader, UsageSources
 from gateway.clusters.usage.series import NAME
 from gateway.clusters.usage.usage import CPU, UsagePlace
-from gateway.monitoring.memory import settle_after_start
+from gateway.monitoring.memory import trim_and_freeze_memory
 from spool.container_files.container_rows import CONTAINER_USAGE
 from spool.container_files.values import ClusterIdentity, ContainerSender
 from spool.engines import SQLITE, open_storage
@@ -110,7 +110,7 @@ def read(place: Path, nodes: int, rounds: int, at_once: bool) -> ReadCluster:
 
 
 async def _read(place: Path, nodes: int, rounds: int, at_once: bool) -> ReadCluster:
-    settle_after_start()  # prepare the memory as a server does after its start
+    trim_and_freeze_memory()  # prepare the memory as a server does after its start
     clock = MovedClock()
     clock.move(DAY + DAY_S // 2 - clock.now())
     container = ContainerSettings(price=(PRICE,))
@@ -137,13 +137,13 @@ async def _read(place: Path, nodes: int, rounds: int, at_once: bool) -> ReadClus
         before = written_bytes(os.getpid())
         async with _pauses(pauses):
             begun = time.process_time()
-            await reader.look()
-            await reader.days()
-            found = await reader.of_day(DAY)
+            await reader.read_new_files()
+            await reader.days_with_usage()
+            found = await reader.usage_by_cluster(DAY)
             took += time.process_time() - begun
         written += written_bytes(os.getpid()) - before
     used = sum(amounts[CPU] for amounts in found[PROD].used.values())
-    assert {UsagePlace.of(key).namespace for key in found[PROD].used} != {""}
+    assert {UsagePlace.from_key(key).namespace for key in found[PROD].used} != {""}
     await storage.close()
     expected = nodes * PODS_A_NODE * 30 * (rounds - 1)
     return ReadCluster(

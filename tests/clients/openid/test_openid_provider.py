@@ -147,7 +147,7 @@ async def test_a_token_for_another_client(
     """A token with a valid signature but another client as its audience is refused."""
     other = IdentityProvider(settings_of(provider, tmp_path, "another"), BACK, house.clock)
     code = (await brought_from(await other.sign_in_address(state="s", nonce="n", verifier="v" * 43)))["code"]
-    claims = (await other.redeem(code, verifier="v" * 43, nonce="n")).claims
+    claims = (await other.exchange_code(code, verifier="v" * 43, nonce="n")).claims
     await other.close()
     assert claims
     expected = Expected(issuer=provider.url, client_id="tollhouse", now=house.clock.now(), skew_s=60)
@@ -163,7 +163,7 @@ async def test_who_may_not_go_on(house: OperatorServer, provider: RunningProvide
     session = await signed_in(house)
     assert session.refreshes
     house.clock.move(900)
-    await house.services.people.oidc.check_due()
+    await house.services.people.oidc.check_due_sessions()
     assert [session.id] == [one.id for one in await house.registry.operators.live_sessions()]
     async with (
         aiohttp.ClientSession() as admin,
@@ -171,5 +171,5 @@ async def test_who_may_not_go_on(house: OperatorServer, provider: RunningProvide
     ):
         assert 204 == answer.status
     house.clock.move(900)
-    await house.services.people.oidc.check_due()
+    await house.services.people.oidc.check_due_sessions()
     assert [] == await house.registry.operators.live_sessions()

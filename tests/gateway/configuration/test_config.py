@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.configuration.in_effect import settings_in_effect
-from gateway.configuration.reader import FILE, load, setting_origins
+from gateway.configuration.reader import FILE, load_config, setting_origins
 from gateway.configuration.sections import Config, ConfigError
 from gateway.configuration.values import split_address
 from spool.settings import MIB
@@ -24,12 +24,12 @@ def written(tmp_path: Path, text: str) -> Path:
 
 def problems(path: Path | None = None, **env: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        load(path, env=env)
+        load_config(path, env=env)
     return caught.value.problems
 
 
 def test_everything_has_a_default() -> None:
-    config = load(env={})
+    config = load_config(env={})
     assert "127.0.0.1:4318" == config.server.listen
     assert config.spool.hold == 10.0
     assert config.spool.retention == 7 * 86400.0
@@ -39,7 +39,7 @@ def test_everything_has_a_default() -> None:
 
 def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     """Relative paths are relative to the file, whatever working directory the service manager sets."""
-    config = load(written(tmp_path, 'data_dir = "data"\n[prices]\nfile = "prices.json"'), env={})
+    config = load_config(written(tmp_path, 'data_dir = "data"\n[prices]\nfile = "prices.json"'), env={})
     assert config.data_dir == tmp_path / "data"
     assert config.prices.file == tmp_path / "prices.json"
 
@@ -47,7 +47,7 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 def test_environment_overrides_the_file_and_flags_override_both(tmp_path: Path) -> None:
     path = written(tmp_path, '[server]\nlisten = "127.0.0.1:1"\n[spool]\nhold = "1s"')
     env = {"TOLLHOUSE_SERVER__LISTEN": "127.0.0.1:2", "TOLLHOUSE_SPOOL__HOLD": "2s", "HOME": "/"}
-    config = load(path, env=env, flags={"server.listen": "127.0.0.1:3", "data_dir": None})
+    config = load_config(path, env=env, flags={"server.listen": "127.0.0.1:3", "data_dir": None})
     assert config.server.listen == "127.0.0.1:3"
     assert config.spool.hold == 2.0
 
@@ -57,7 +57,7 @@ def test_the_data_directory_comes_from_the_environment_too() -> None:
     `TOLLHOUSE_DATA_DIR` needs no section. Other variables without a section, such as `TOLLHOUSE_KEY`,
     are not settings.
     """
-    assert "/srv/x" == str(load(env={"TOLLHOUSE_DATA_DIR": "/srv/x", "TOLLHOUSE_KEY": "k"}).data_dir)
+    assert "/srv/x" == str(load_config(env={"TOLLHOUSE_DATA_DIR": "/srv/x", "TOLLHOUSE_KEY": "k"}).data_dir)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,8 @@ def test_the_data_directory_comes_from_the_environment_too() -> None:
 )
 def test_sizes(tmp_path: Path, text: str, expected: int) -> None:
     assert (
-        expected == load(written(tmp_path, f"[upstream]\nbatch_bytes = {text}"), env={}).upstream.batch_bytes
+        expected
+        == load_config(written(tmp_path, f"[upstream]\nbatch_bytes = {text}"), env={}).upstream.batch_bytes
     )
 
 
@@ -80,7 +81,7 @@ def test_sizes(tmp_path: Path, text: str, expected: int) -> None:
     ("text", "seconds"), [('"500ms"', 0.5), ('"10s"', 10.0), ('"5m"', 300.0), ("3", 3.0)]
 )
 def test_durations(tmp_path: Path, text: str, seconds: float) -> None:
-    assert seconds == load(written(tmp_path, f"[spool]\nhold = {text}"), env={}).spool.hold
+    assert seconds == load_config(written(tmp_path, f"[spool]\nhold = {text}"), env={}).spool.hold
 
 
 @pytest.mark.parametrize(
@@ -155,12 +156,12 @@ def test_no_address_holds_a_user(tmp_path: Path, name: str, user: str) -> None:
 def test_works_councils_get_other_defaults(tmp_path: Path) -> None:
     """`privacy.works_council` changes defaults only. A value that is set stays, and is shown with its source."""
     path = written(tmp_path, "[privacy]\nworks_council = true\n[work]\npeople = true")
-    config = load(path, env={})
+    config = load_config(path, env={})
     assert (5, True, "drop") == (config.privacy.min_group, config.work.people, config.work.branch)
     shown = {each.name: each.source for each in settings_in_effect(config, setting_origins(path, env={}))}
     assert (FILE, FILE) == (shown["privacy.min_group"], shown["work.people"])
-    assert 5 == load(env={"TOLLHOUSE_PRIVACY__WORKS_COUNCIL": "true"}).privacy.min_group
-    config = load(written(tmp_path, "[privacy]\nworks_council = false"), env={})
+    assert 5 == load_config(env={"TOLLHOUSE_PRIVACY__WORKS_COUNCIL": "true"}).privacy.min_group
+    config = load_config(written(tmp_path, "[privacy]\nworks_council = false"), env={})
     assert (0, True, "keep") == (config.privacy.min_group, config.work.people, config.work.branch)
     wrong = problems(written(tmp_path, '[privacy]\nworks_council = "yes"'))
     assert ["privacy.works_council must be true or false"] == wrong

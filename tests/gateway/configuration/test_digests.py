@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.configuration.changes import digest_settings, is_shared
+from gateway.configuration.changes import digest_settings, is_shared_setting
 from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
 from spool.settings import SpoolSettings, StorageSettings
 
@@ -43,7 +43,7 @@ def test_what_differs(config: Config, names: set[str]) -> None:
 def test_the_prices_themselves() -> None:
     """The digest covers the prices themselves, not the path of the price file."""
     assert {"prices"} == differing(CONFIG, prices="2027")
-    assert not is_shared("prices.file")
+    assert not is_shared_setting("prices.file")
 
 
 def test_no_value_can_be_found_out() -> None:

@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 from gateway.configuration.in_effect import CHANGED, DEFAULT, SettingInEffect, settings_in_effect
-from gateway.configuration.reader import ENVIRONMENT, FILE, FLAG, load, setting_origins
+from gateway.configuration.reader import ENVIRONMENT, FILE, FLAG, load_config, setting_origins
 from gateway.configuration.sections import Config
 
 SECRET = "hunter2"
@@ -37,7 +37,7 @@ def found(tmp_path: Path) -> dict[str, SettingInEffect]:
     """Return the effective settings of a file, environment variables and a flag."""
     path = tmp_path / "tollhouse.toml"
     path.write_text(FILE_TEXT)
-    config = load(path, env=ENV, flags=FLAGS)
+    config = load_config(path, env=ENV, flags=FLAGS)
     return {
         each.name: each for each in settings_in_effect(config, setting_origins(path, env=ENV, flags=FLAGS))
     }
@@ -82,7 +82,7 @@ def test_where_it_is_not_known_who_gave_it_the_default_is_told_apart(tmp_path: P
     """
     path = tmp_path / "tollhouse.toml"
     path.write_text(FILE_TEXT)
-    sources = {each.name: each.source for each in settings_in_effect(load(path, env={}))}
+    sources = {each.name: each.source for each in settings_in_effect(load_config(path, env={}))}
     assert sources["spool.hold"] == CHANGED
     assert sources["spool.max_bytes"] == DEFAULT
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.configuration.reader import load
+from gateway.configuration.reader import load_config
 from gateway.configuration.sections import ConfigError
 from tests.approved import approved
 
@@ -20,7 +20,7 @@ def test_each_mistake_has_its_sentence(tmp_path: Path, title: str, text: str, wo
     path.write_text(text)
     found = []
     try:
-        load(path, env={})
+        load_config(path, env={})
     except ConfigError as error:
         found = error.problems
     assert words == found, title

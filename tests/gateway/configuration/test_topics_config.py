@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gateway.configuration.reader import load
+from gateway.configuration.reader import load_config
 
 GOOD = """
 [upstream]
@@ -40,7 +40,7 @@ def written(tmp_path: Path, text: str) -> Path:
 
 def test_everything_that_can_be_said(tmp_path: Path) -> None:
     """A configuration with every setting is accepted, and each setting reaches the upstream's settings."""
-    config = load(written(tmp_path, GOOD), env={})
+    config = load_config(written(tmp_path, GOOD), env={})
     stream = config.upstream.events["api.call"]
     assert stream.stream == "api-calls"
     assert stream.granularity == "HOURLY"

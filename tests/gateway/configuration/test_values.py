@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.values import format_quantity, read_quantity
+from gateway.configuration.values import format_quantity, parse_quantity
 from spool.settings import MIB, Duration, Size
 
 
@@ -23,4 +23,4 @@ from spool.settings import MIB, Duration, Size
 def test_what_is_written_is_read_as_the_same(kind: Any, value: float, text: str) -> None:
     """A value is written in the largest unit that divides it evenly."""
     assert text == format_quantity(kind, value)
-    assert value == pytest.approx(read_quantity(kind, text))
+    assert value == pytest.approx(parse_quantity(kind, text))

@@ -128,8 +128,8 @@ class Bench:
 
     async def take(self, request: web.Request) -> web.Response:
         try:
-            bodies.check_encoding(request)
-            with self.inflight.share(request.headers.get("Authorization", "")) as share:
+            bodies.check_content_encoding(request)
+            with self.inflight.new_share(request.headers.get("Authorization", "")) as share:
                 body = await bodies.read_body(
                     request, share, max_bytes=self.max_bytes, min_rate=self.min_rate
                 )
@@ -178,7 +178,7 @@ async def test_a_gzip_bomb_of_1_gib_stops_at_the_limit(bench: Bench) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 8 * MIB
-    assert 0 == bench.inflight.held
+    assert 0 == bench.inflight.held_bytes
 
 
 async def test_a_declared_size_over_the_limit_is_refused_before_the_body(bench: Bench) -> None:
@@ -245,7 +245,7 @@ async def test_a_body_that_breaks_off_is_not_taken(bench: Bench) -> None:
     await bench.seen.get()
     await bench.seen.get()
     assert bench.sizes == []
-    assert bench.inflight.held == 0
+    assert bench.inflight.held_bytes == 0
 
 
 async def test_an_unsupported_coding_is_415(bench: Bench) -> None:
@@ -286,7 +286,7 @@ async def test_bytes_in_hand_are_bounded_over_all_requests(bench: Bench) -> None
         bench.hold.set()
         assert [(200, None)] * 2 == [await first, await second]
         assert (200, None) == await send()
-    assert 0 == bench.inflight.held
+    assert 0 == bench.inflight.held_bytes
 
 
 def test_a_request_that_is_alone_may_use_all_that_a_body_may() -> None:
@@ -295,12 +295,12 @@ def test_a_request_that_is_alone_may_use_all_that_a_body_may() -> None:
     other request runs.
     """
     inflight = InflightBytes(10)
-    with inflight.share() as share:
-        share.take(8)
-        share.take(100)
-        with inflight.share() as other, pytest.raises(Refusal):
-            other.take(1)
-    assert 0 == inflight.held
+    with inflight.new_share() as share:
+        share.take_bytes(8)
+        share.take_bytes(100)
+        with inflight.new_share() as other, pytest.raises(Refusal):
+            other.take_bytes(1)
+    assert 0 == inflight.held_bytes
 
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -320,7 +320,7 @@ async def begin(
 async def held(bench: Bench, n: int) -> None:
     """Wait until `n` bytes are in flight."""
     async with asyncio.timeout(60):
-        while bench.inflight.held != n:  # noqa: ASYNC110 - nobody is told
+        while bench.inflight.held_bytes != n:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.01)
 
 

@@ -36,7 +36,7 @@ def test_the_longest_silent_connection_of_the_largest_address_goes() -> None:
     lone, flood = Peer("lone"), [Peer("flood") for _ in range(3)]
     for peer in (lone, *flood):
         assert connections.add(peer)
-    connections.touch(flood[0])
+    connections.mark_active(flood[0])
     assert connections.add(Peer("new"))
     assert [False, False, True, False] == [peer.has_ended for peer in (lone, *flood)]
     assert 4 == connections.count
@@ -65,7 +65,7 @@ def test_a_connection_is_its_keys_once_one_was_admitted() -> None:
     connections = Connections(10)
     known = Peer("proxy")
     connections.add(known)
-    connections.give(known, "steady")
+    connections.assign_key(known, "steady")
     flood = [Peer("proxy") for _ in range(50)]
     assert all(connections.add(peer) for peer in flood)
     assert known.has_ended is False
@@ -158,7 +158,7 @@ async def test_an_idle_connection_gives_way(listener: Listener, monkeypatch: pyt
     connection is closed for the newest one.
     """
     has_read = asyncio.Event()
-    monkeypatch.setattr(Connections, "touch", lambda *_: has_read.set())
+    monkeypatch.setattr(Connections, "mark_active", lambda *_: has_read.set())
     reader, slow = await asyncio.open_connection("127.0.0.1", listener.port)
     slow.write(GET[:10])
     await has_read.wait()

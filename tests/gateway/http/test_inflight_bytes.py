@@ -20,10 +20,10 @@ class Senders:
         self.stack = ExitStack()
 
     def ask(self, key: str, n: int, *, arrived: bool = False) -> Share:
-        share = self.stack.enter_context(self.inflight.share(key))
-        share.take(n)
+        share = self.stack.enter_context(self.inflight.new_share(key))
+        share.take_bytes(n)
         if not arrived:
-            self.stack.enter_context(share.upload(lambda: self.cut.append(key)))
+            self.stack.enter_context(share.hold_during_upload(lambda: self.cut.append(key)))
         return share
 
 
@@ -32,14 +32,14 @@ def senders() -> Iterator[Senders]:
     made = Senders(100)
     with made.stack:
         yield made
-    assert 0 == made.inflight.held
+    assert 0 == made.inflight.held_bytes
 
 
 def test_a_key_may_hold_everything_while_nobody_else_asks(senders: Senders) -> None:
     """While memory is free, one key may use all of it."""
     for _ in range(10):
         senders.ask("large", 10)
-    assert senders.inflight.held == 100
+    assert senders.inflight.held_bytes == 100
     assert senders.cut == []
     with pytest.raises(Refusal, match="in flight"):
         senders.ask("large", 1)
@@ -53,10 +53,10 @@ def test_an_upload_over_the_share_is_cut_for_another_key(senders: Senders) -> No
     senders.ask("other", 50)
     assert ["large"] == senders.cut
     with pytest.raises(Refusal) as refused:
-        large.take(1)
+        large.take_bytes(1)
     assert refused.value.status == 503
     assert refused.value.retry_after_s == 1
-    assert 50 == senders.inflight.held
+    assert 50 == senders.inflight.held_bytes
 
 
 def test_a_key_within_its_share_loses_nothing(senders: Senders) -> None:
@@ -98,10 +98,10 @@ def test_small_bodies_are_held_in_the_reserve() -> None:
             senders.ask("other", 5)
         growing = senders.ask("third", 4)
         with pytest.raises(Refusal):
-            growing.take(1)
+            growing.take_bytes(1)
         assert senders.inflight.general.held == 100
         assert senders.inflight.reserve.held == 8
-    assert 0 == senders.inflight.held
+    assert 0 == senders.inflight.held_bytes
 
 
 def test_no_key_gets_more_of_the_reserve_than_it_leaves_free() -> None:
@@ -127,8 +127,8 @@ def test_a_small_body_that_grows_moves_to_the_general_pool() -> None:
         first = senders.ask("first", 10)
         growing = senders.ask("second", 3)
         assert senders.inflight.reserve is growing.pool
-        first.give(10)
-        growing.take(2)
+        first.release_bytes(10)
+        growing.take_bytes(2)
         assert senders.inflight.general.held == 5
         assert senders.inflight.reserve.held == 0
 
@@ -139,4 +139,4 @@ def test_every_upload_can_be_ended(senders: Senders) -> None:
     senders.ask("b", 10, arrived=True)
     senders.inflight.cut_uploads(Refusal(503, "stopping", "stopping"))
     assert senders.cut == ["a"]
-    assert senders.inflight.held == 10
+    assert senders.inflight.held_bytes == 10

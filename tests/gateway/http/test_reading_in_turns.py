@@ -12,7 +12,7 @@ import pytest_asyncio
 from aiohttp import web
 
 from gateway.http.listening.connections import Connections
-from gateway.http.listening.listener import Connection, Listener, begin_work
+from gateway.http.listening.listener import Connection, Listener, wait_for_turn
 from gateway.http.listening.short_way import LINES_A_TURN
 from spool.turns.fair_turns import FairTurns, Party
 from tests.gateway.http import raw
@@ -61,7 +61,7 @@ class Stand:
     port: int = 0
 
     async def handle(self, request: web.Request) -> web.Response:
-        await begin_work(request.headers["Party"])
+        await wait_for_turn(request.headers["Party"])
         self.read.append(await request.read())
         assert isinstance(request.protocol, Connection)
         self.connections.append(request.protocol)
@@ -232,7 +232,7 @@ async def test_a_connection_that_cannot_be_read_ends(
     def fail(*_: object) -> None:
         raise ValueError("what the parser raises")
 
-    monkeypatch.setattr(stand.connections[0], "_take_whole", fail)
+    monkeypatch.setattr(stand.connections[0], "_take_whole_request", fail)
     job()
     assert b"" == await asyncio.wait_for(client.reader.read(), 60)
 

@@ -19,15 +19,15 @@ async def test_a_key_has_no_more_slots_than_it_leaves_free() -> None:
     slots = ReceivingSlots(4, wait_s=0.01)
     async with AsyncExitStack() as held:
         for key in ("a", "a", "b"):
-            await held.enter_async_context(slots.slot(key))
+            await held.enter_async_context(slots.hold_slot(key))
         for key in ("a", "b"):
             with pytest.raises(Refusal) as refused:
-                await held.enter_async_context(slots.slot(key))
+                await held.enter_async_context(slots.hold_slot(key))
             assert refused.value.status == 503
             assert refused.value.retry_after_s == 1
-        await held.enter_async_context(slots.slot("c"))
+        await held.enter_async_context(slots.hold_slot("c"))
         with pytest.raises(Refusal):
-            await held.enter_async_context(slots.slot("d"))
+            await held.enter_async_context(slots.hold_slot("d"))
         assert 4 == slots.count
     assert 0 == slots.count
 
@@ -38,13 +38,13 @@ async def test_a_slot_that_is_given_back_goes_to_one_who_waits() -> None:
     began = asyncio.Event()
 
     async def hold() -> None:
-        async with slots.slot("a"):
+        async with slots.hold_slot("a"):
             began.set()
             await asyncio.Event().wait()
 
     holder = asyncio.create_task(hold())
     await began.wait()
-    slot = slots.slot("a")
+    slot = slots.hold_slot("a")
     waiting = asyncio.create_task(slot.__aenter__())
     await asyncio.sleep(0)
     assert not waiting.done()

@@ -17,7 +17,7 @@ from gateway.configuration.sections import AnswerSettings
 from gateway.core.errors import Refusal
 from gateway.http import turns as http_turns
 from gateway.http.inflight_bytes import InflightBytes, busy_refusal
-from gateway.http.turns import LARGE, Questions, Together, drive_aside, run_on_thread_if_large
+from gateway.http.turns import LARGE, Questions, Together, run_in_slices, run_on_thread_if_large
 from gateway.normalise import any_format, otlp
 from gateway.normalise.outcome import Options, Outcome
 from gateway.operations.holders.receivers import ReceiverServices
@@ -43,7 +43,7 @@ async def turns_during(body: bytes, format: str) -> int:
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count())
-    found = await drive_aside(
+    found = await run_in_slices(
         lambda hold: any_format.normalise_body(format, body, options=Options(), hold=hold),
         lambda _: None,
         size=len(body),
@@ -94,7 +94,7 @@ async def places_of(slices: int) -> Sequence[bool]:
             yield
         return "done"
 
-    assert "done" == await drive_aside(work, lambda _: None, size=10)
+    assert "done" == await run_in_slices(work, lambda _: None, size=10)
     return places
 
 
@@ -147,7 +147,7 @@ async def test_memory_is_taken_by_the_loop_after_each_slice() -> None:
             raise busy_refusal()
 
     with pytest.raises(Refusal, match="Too many bytes are in flight"):
-        await drive_aside(work, take, size=LARGE + 1)
+        await run_in_slices(work, take, size=LARGE + 1)
     assert [(11, True), (22, True), (33, True)] == taken
 
 
@@ -160,7 +160,7 @@ async def test_a_job_that_fails_says_so() -> None:
 
     for size in (1, LARGE + 1):
         with pytest.raises(Refusal, match="too many"):
-            await drive_aside(work, lambda _: None, size=size)
+            await run_in_slices(work, lambda _: None, size=size)
 
 
 async def test_bodies_take_turns_on_the_thread() -> None:
@@ -175,7 +175,7 @@ async def test_bodies_take_turns_on_the_thread() -> None:
             order.append(name)
             yield
 
-    jobs = [drive_aside(partial(work, name), lambda _: None, size=LARGE + 1) for name in "ab"]
+    jobs = [run_in_slices(partial(work, name), lambda _: None, size=LARGE + 1) for name in "ab"]
     await asyncio.gather(*jobs)
     assert list("abababab") == order
 
@@ -197,7 +197,7 @@ async def test_a_large_export_is_read_aside(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(otlp, "normalise_otlp", work)
     receivers = cast(ReceiverServices, SimpleNamespace(options=Options(), memory=None, together=Together()))
     for size in (SLICED, LARGE + 1):
-        share = InflightBytes(LARGE).share()
+        share = InflightBytes(LARGE).new_share()
         found = await read_export("traces", bytes(size), json=True, receivers=receivers, share=share)
         assert size == found.received
     assert [True, True, False, False] == places
@@ -323,7 +323,7 @@ async def test_one_of_a_person_and_a_few_of_all() -> None:
     """
     questions, work = Questions(lambda: SETTINGS), Work()
     asked = [("ada", "a1"), ("ada", "a2"), ("bob", "b"), ("eva", "e")]
-    tasks = [asyncio.create_task(questions.answer(who, work(name), sent)) for who, name in asked]
+    tasks = [asyncio.create_task(questions.answer_in_turn(who, work(name), sent)) for who, name in asked]
     await settle()
     assert ["a1", "b"] == work.begun
     work.end["a1"].set()
@@ -340,13 +340,13 @@ async def test_a_moment_without_questions_is_waited_for() -> None:
     does not count as activity.
     """
     questions, work = Questions(lambda: replace(SETTINGS, max_waiting=0)), Work()
-    await questions.until_idle()
-    first = asyncio.create_task(questions.answer("ada", work("a"), sent))
-    other = asyncio.create_task(questions.answer("bob", work("b"), sent))
-    idle = asyncio.create_task(questions.until_idle())
+    await questions.wait_until_idle()
+    first = asyncio.create_task(questions.answer_in_turn("ada", work("a"), sent))
+    other = asyncio.create_task(questions.answer_in_turn("bob", work("b"), sent))
+    idle = asyncio.create_task(questions.wait_until_idle())
     await settle()
     with pytest.raises(Refusal):
-        await questions.answer("ada", work("refused"), sent)
+        await questions.answer_in_turn("ada", work("refused"), sent)
     work.end["a"].set()
     await first
     await settle()
@@ -360,7 +360,7 @@ async def test_a_moment_without_questions_is_waited_for() -> None:
 
 async def other_after(ended: asyncio.Task[str], questions: Questions, work: Work) -> str:
     await ended
-    return await questions.answer("eva", work("next"), sent)
+    return await questions.answer_in_turn("eva", work("next"), sent)
 
 
 async def test_a_slow_reader_keeps_its_own_turn_alone() -> None:
@@ -374,9 +374,9 @@ async def test_a_slow_reader_keeps_its_own_turn_alone() -> None:
         await read.wait()
         return answer
 
-    first = asyncio.create_task(questions.answer("ada", work("a1"), slowly))
-    second = asyncio.create_task(questions.answer("ada", work("a2"), sent))
-    other = asyncio.create_task(questions.answer("bob", work("b"), sent))
+    first = asyncio.create_task(questions.answer_in_turn("ada", work("a1"), slowly))
+    second = asyncio.create_task(questions.answer_in_turn("ada", work("a2"), sent))
+    other = asyncio.create_task(questions.answer_in_turn("bob", work("b"), sent))
     work.end["a1"].set()
     work.end["b"].set()
     assert "b" == await other
@@ -391,10 +391,12 @@ async def test_one_more_that_waits_is_refused() -> None:
     A query beyond the limit of waiting queries gets 429 with Retry-After, and the earlier ones are answered.
     """
     questions, work = Questions(lambda: SETTINGS), Work()
-    tasks = [asyncio.create_task(questions.answer("ada", work(str(number)), sent)) for number in range(3)]
+    tasks = [
+        asyncio.create_task(questions.answer_in_turn("ada", work(str(number)), sent)) for number in range(3)
+    ]
     await settle()
     with pytest.raises(Refusal, match=r"answers\.max_waiting") as refused:
-        await questions.answer("ada", work("3"), sent)
+        await questions.answer_in_turn("ada", work("3"), sent)
     assert refused.value.status == 429
     assert bool(refused.value.retry_after_s)
     for number in range(3):
@@ -406,7 +408,9 @@ async def test_who_goes_away_gives_the_turn_back() -> None:
     """A query may be cancelled while it waits for the person's turn, waits for a place, or runs."""
     questions, work = Questions(lambda: replace(SETTINGS, at_once=1)), Work()
     asked = [("ada", "a1"), ("ada", "a2"), ("bob", "b"), ("eva", "e")]
-    tasks = {name: asyncio.create_task(questions.answer(who, work(name), sent)) for who, name in asked}
+    tasks = {
+        name: asyncio.create_task(questions.answer_in_turn(who, work(name), sent)) for who, name in asked
+    }
     await settle()
     for name in ("a2", "b", "a1"):
         tasks[name].cancel()
@@ -417,21 +421,21 @@ async def test_who_goes_away_gives_the_turn_back() -> None:
     work.end["again"] = asyncio.Event()
     again = work("again")
     work.end["again"].set()
-    assert "again" == await questions.answer("ada", again, sent)
+    assert "again" == await questions.answer_in_turn("ada", again, sent)
 
 
 async def test_a_question_ends_in_time() -> None:
     """A query that runs too long is refused with advice. A query that waits too long may be repeated."""
     questions, work = Questions(lambda: replace(SETTINGS, max_time=0.05)), Work()
     with pytest.raises(AskedTooMuch, match=r"answers\.max_time"):
-        await questions.answer("ada", work("a"), sent)
+        await questions.answer_in_turn("ada", work("a"), sent)
 
     endless = Questions(lambda: replace(SETTINGS, at_once=1, max_time=times.pop()))
     times = [0.05, 30.0]
-    first = asyncio.create_task(endless.answer("ada", work("b"), sent))
+    first = asyncio.create_task(endless.answer_in_turn("ada", work("b"), sent))
     await settle()
     with pytest.raises(Refusal, match="did not get its turn"):
-        await endless.answer("bob", work("c"), sent)
+        await endless.answer_in_turn("bob", work("c"), sent)
     times.append(30.0)
     work.end["b"].set()
     assert "b" == await first
@@ -452,7 +456,7 @@ async def test_what_is_worked_on_knows_its_limit() -> None:
         assert running_limit() is None
         return rows
 
-    assert SETTINGS.max_summed_rows == await questions.answer("ada", work, none)
+    assert SETTINGS.max_summed_rows == await questions.answer_in_turn("ada", work, none)
 
 
 async def test_one_recount_of_all_and_questions_beside_it() -> None:
@@ -462,11 +466,11 @@ async def test_one_recount_of_all_and_questions_beside_it() -> None:
     """
     questions, work = Questions(lambda: replace(SETTINGS, at_once=1)), Work()
     asked = [("ada", "a1"), ("ada", "a2"), ("bob", "b")]
-    tasks = [asyncio.create_task(questions.recount(who, work(name))) for who, name in asked]
+    tasks = [asyncio.create_task(questions.run_recount(who, work(name))) for who, name in asked]
     await settle()
     question = work("question")
     work.end["question"].set()
-    assert "question" == await questions.answer("ada", question, sent)
+    assert "question" == await questions.answer_in_turn("ada", question, sent)
     for name in ("a1", "b", "a2"):
         work.end[name].set()
         await settle()
@@ -479,10 +483,10 @@ async def test_a_recount_waits_within_its_time_and_works_beyond_it() -> None:
     A second recount that waits too long gets 429 with Retry-After, while the first may take as long as it needs.
     """
     questions, work = Questions(lambda: replace(SETTINGS, max_time=0.05)), Work()
-    first = asyncio.create_task(questions.recount("ada", work("a")))
+    first = asyncio.create_task(questions.run_recount("ada", work("a")))
     await settle()
     with pytest.raises(Refusal, match="did not get its turn") as refused:
-        await questions.recount("bob", work("b"))
+        await questions.run_recount("bob", work("b"))
     assert refused.value.status == 429
     assert bool(refused.value.retry_after_s)
     work.end["a"].set()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.configuration.reader import load
+from gateway.configuration.reader import load_config
 from gateway.configuration.sections import Config, ConfigError, PrivacySettings, SourceSettings
 from gateway.intake.attribution import Attribution
 from spool.record import Inference, UsageMetric
@@ -20,7 +20,7 @@ def call(**fields: object) -> Inference:
 def from_toml(tmp_path: Path, text: str) -> Attribution:
     path = tmp_path / "tollhouse.toml"
     path.write_text(text)
-    return Attribution(load(path, env={}))
+    return Attribution(load_config(path, env={}))
 
 
 def who(record: Inference) -> tuple[str | None, str | None, Mapping[str, str]]:
@@ -32,7 +32,7 @@ def test_the_report_comes_first() -> None:
     Labels fill only null fields of the report. Labels of the key have priority over those of the device.
     """
     record = call(team="said", tags={"env": "said"})
-    Attribution(Config()).apply(
+    Attribution(Config()).attribute_record(
         record,
         {"team": "key", "user": "key", "env": "key", "site": "key"},
         {"user": "device", "site": "device", "room": "device"},
@@ -46,7 +46,7 @@ def test_the_report_comes_first() -> None:
 )
 def test_opencode_calls_a_person_without_a_name_unknown(source: str, service: str, expected: str) -> None:
     record = Inference(id=b"\0" * 16, source=source, user="unknown", tags={"service": service})
-    Attribution(Config()).apply(record, {"user": "ada"})
+    Attribution(Config()).attribute_record(record, {"user": "ada"})
     assert expected == record.user
 
 
@@ -70,7 +70,7 @@ def test_rules(tmp_path: Path, rule: str, expected: tuple[object, ...]) -> None:
     record = call(
         api_key="search-prod", device="lap-7", request_model="gpt-4o", response_model="gpt-4o-2024-08-06"
     )
-    from_toml(tmp_path, f"[[attribution]]\n{rule}").apply(record, {})
+    from_toml(tmp_path, f"[[attribution]]\n{rule}").attribute_record(record, {})
     assert expected == who(record)
 
 
@@ -90,8 +90,8 @@ def test_rules_match_tags_and_keep_their_order(tmp_path: Path) -> None:
     records = [call(tags={"service": "shop-web"}), call(tags={"service": "mail"}), call()]
     labelled = call(tags={"service": "mail"})
     for record in records:
-        attribution.apply(record, {})
-    attribution.apply(labelled, {"team": "key"})
+        attribution.attribute_record(record, {})
+    attribution.attribute_record(labelled, {"team": "key"})
     assert ["shop", "platform", None, "key"] == [record.team for record in [*records, labelled]]
 
 
@@ -99,7 +99,7 @@ def test_siblings_do_not_share_what_was_added() -> None:
     """Records of one payload may share a tags object, so additions must copy it."""
     shared = {"service": "a"}
     first, second = call(tags=shared), call(tags=shared)
-    Attribution(Config()).apply(first, {"site": "berlin"})
+    Attribution(Config()).attribute_record(first, {"site": "berlin"})
     assert first.tags == {"service": "a", "site": "berlin"}
     assert second.tags == {"service": "a"}
 
@@ -107,7 +107,7 @@ def test_siblings_do_not_share_what_was_added() -> None:
 def test_labels_obey_the_bounds_of_tags() -> None:
     """A label becomes no tag if its name is one of content, or if the record already has 32 tags."""
     record = call(tags={f"t{number}": "x" for number in range(31)})
-    Attribution(Config()).apply(record, {"prompt": "no", "site": "yes", "room": "too many"})
+    Attribution(Config()).attribute_record(record, {"prompt": "no", "site": "yes", "room": "too many"})
     assert "prompt" not in record.tags
     assert len(record.tags) == 32
     assert record.tags.get("site") == "yes"
@@ -123,7 +123,7 @@ def test_sources_that_do_not_count() -> None:
         Inference(id=b"", source="litellm"),
     ]
     for record in records:
-        attribution.apply(record, {})
+        attribution.attribute_record(record, {})
     assert [True, True, False] == [record.shadow for record in records]
 
 
@@ -140,7 +140,7 @@ def test_emails_are_hashed() -> None:
         ancestors="0102030405060708 ann.lee@example.com",
         tags={"end_user": "ann.lee@example.com", "repo": "git@example.com:a/b", "package": "react@18.2.0"},
     )
-    Attribution(Config(), secret=b"s").apply(record, {})
+    Attribution(Config(), secret=b"s").attribute_record(record, {})
     assert record.user is not None and record.user.startswith("email:") and len(record.user) == 22
     assert {record.user} == {record.session, record.run, record.tags["end_user"]}
     assert record.parent_run is not None and record.parent_run.startswith("email:")
@@ -154,7 +154,7 @@ def test_emails_are_hashed() -> None:
 def test_one_address_is_enough(field: str) -> None:
     """An e-mail address in one field is replaced by a pseudonym even if no other field has an address."""
     record = call(**{field: "ann@example.com"})
-    Attribution(Config(), secret=b"s").apply(record, {})
+    Attribution(Config(), secret=b"s").attribute_record(record, {})
     assert getattr(record, field).startswith("email:")
 
 
@@ -169,16 +169,16 @@ def test_a_label_names_a_repository_as_reporters_do() -> None:
         ("ann:secret@example.com", None),
     ):
         record = call()
-        Attribution(Config()).apply(record, {"repository": address})
+        Attribution(Config()).attribute_record(record, {"repository": address})
         assert record.tags.get("repository") == name
 
 
 def test_a_pseudonym_is_not_hashed_again() -> None:
     """A pseudonym is not hashed again by the next gateway of a chain, although its secret is different."""
     record = call(user="ann@example.com")
-    Attribution(Config(), secret=b"one").apply(record, {})
+    Attribution(Config(), secret=b"one").attribute_record(record, {})
     first = record.user
-    Attribution(Config(), secret=b"two").apply(record, {})
+    Attribution(Config(), secret=b"two").attribute_record(record, {})
     assert first == record.user
 
 
@@ -189,7 +189,7 @@ def test_a_pseudonym_is_not_hashed_again() -> None:
 def test_other_policies(policy: str, expected: tuple[object, ...]) -> None:
     """`drop` removes the address. `keep` stores it in lower case, so that a person is one user."""
     record = call(user="Ann@example.com", tags={"a": "b", "who": "x@y.org"})
-    Attribution(Config(privacy=PrivacySettings(emails=policy))).apply(record, {})
+    Attribution(Config(privacy=PrivacySettings(emails=policy))).attribute_record(record, {})
     assert expected == (record.user, record.tags)
 
 
@@ -199,7 +199,7 @@ def test_rules_see_addresses_and_labels_are_protected(tmp_path: Path) -> None:
     """
     record = call(user="ann@example.com")
     text = '[[attribution]]\nmatch = {user = "ann@example.com"}\nset = {team = "t", tags = {boss = "eve@example.com"}}'
-    from_toml(tmp_path, text).apply(record, {})
+    from_toml(tmp_path, text).attribute_record(record, {})
     assert record.team == "t"
     assert record.tags["boss"].startswith("email:")
 
@@ -229,7 +229,7 @@ def test_a_text_of_several_words_names_no_unit() -> None:
     record = call(
         run="summarize the plan of Ann", parent_run="run-1", tags={"repository": "summarize the plan"}
     )
-    Attribution(Config()).apply(record, {})
+    Attribution(Config()).attribute_record(record, {})
     assert (None, "run-1", {}) == (record.run, record.parent_run, record.tags)
 
 
@@ -241,5 +241,5 @@ def test_a_rule_matches_every_spelling_of_an_address(tmp_path: Path, pattern: st
         tmp_path, f'[[attribution]]\nmatch = {{user = "{pattern}"}}\nset = {{team = "search"}}\n'
     )
     for record in (call(user=stated), call(user="uuid-1", tags={"user_email": stated})):
-        rules.apply(record, {})
+        rules.attribute_record(record, {})
         assert "search" == record.team

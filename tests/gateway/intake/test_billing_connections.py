@@ -58,7 +58,7 @@ async def test_a_deletion_that_was_not_confirmed_leaves_no_decision(monkeypatch:
     connections = BillingConnections(registry, cast(Any, Rows("new")), MovedClock(), BillingSettings())
     draft = ConnectionDraft(name="bill", cloud_provider="MongoDB")
     await connections.create(draft, id="new", actor=ADA)
-    await connections.put_in_costs("new", True, actor=ADA)
+    await connections.set_in_costs("new", True, actor=ADA)
     delete = ConnectionTable.delete
 
     async def unconfirmed(self: ConnectionTable, id: str, *, actor: Actor) -> None:

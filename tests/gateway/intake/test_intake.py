@@ -85,7 +85,7 @@ async def test_a_large_payload_is_kept_in_parts_under_one_receipt(log: Log) -> N
     A large payload is stored in parts under one receipt, which covers the whole request for the sender and
     the operator. The accounting balances.
     """
-    receipt = await intake(log).take(payload(), BEARER)
+    receipt = await intake(log).store(payload(), BEARER)
     assert receipt.records == MANY
     assert receipt.ignored == 1
     assert receipt.rejected == 1
@@ -102,7 +102,7 @@ async def test_the_records_of_parts_come_in_their_order(log: Log) -> None:
     """
     Records are stored in the order in which decoding packed them, each with the device that its resource names.
     """
-    await intake(log).take(payload(), BEARER)
+    await intake(log).store(payload(), BEARER)
     entries = await log.read(AI_TELEMETRY, 1, MANY)
     kept = [
         record.request_id for entry in entries for record in entry.records if isinstance(record, Inference)
@@ -121,11 +121,11 @@ async def test_a_record_keeps_the_name_of_its_key_and_says_it_to_nobody(log: Log
         outcome = Outcome(received=1)
         call = Inference(id=b"", source="otel", request_id=str(number))
         outcome.add_record(call, call_identity(call, response_id=f"chatcmpl-{number:032d}"))
-        await intake(log).take(outcome, bearer)
+        await intake(log).store(outcome, bearer)
     again = Outcome(received=1)
     call = Inference(id=b"", source="otel", request_id="0")
     again.add_record(call, call_identity(call, response_id=f"chatcmpl-{0:032d}"))
-    await intake(log).take(again, Bearer("another", frozenset()))
+    await intake(log).store(again, Bearer("another", frozenset()))
     entries = await log.read(AI_TELEMETRY, 1, 9)
     kept = [record for entry in entries for record in entry.records if isinstance(record, Inference)]
     assert ["sender", DEVICE_KEYS, None] == [record.sender_key for record in kept]
@@ -138,10 +138,10 @@ async def test_after_a_failure_half_way_the_repeat_adds_only_what_is_missing(log
     including calls without a dedup key.
     """
     with pytest.raises(SpoolFull):
-        await intake(FullFrom(log, 1)).take(payload(uncertain=3), BEARER)  # type: ignore[arg-type]
+        await intake(FullFrom(log, 1)).store(payload(uncertain=3), BEARER)  # type: ignore[arg-type]
     assert PART - 3 <= (await log.books()).topics[AI_TELEMETRY]["accepted"] <= PART
 
-    receipt = await intake(log).take(payload(uncertain=3), BEARER)
+    receipt = await intake(log).store(payload(uncertain=3), BEARER)
     terms = (await log.books()).topics[AI_TELEMETRY]
     assert MANY + 3 == receipt.records == terms["accepted"]
     assert [] == list((await log.verify()).imbalances)
@@ -222,9 +222,9 @@ async def test_a_shadow_that_came_first_takes_no_call_away(log: Log, later: int)
     """
     shading = intake(log, SPANS_DO_NOT_COUNT)
     for _ in range(2):
-        await shading.take(told("otel", session="s"), BEARER)
-        await shading.take(told("litellm", start=1_790_000_000 + later), BEARER)
-    await shading.take(told("otel", start=1_790_000_000 + later), BEARER)
+        await shading.store(told("otel", session="s"), BEARER)
+        await shading.store(told("litellm", start=1_790_000_000 + later), BEARER)
+    await shading.store(told("otel", start=1_790_000_000 + later), BEARER)
     assert [("otel", True, "s"), ("litellm", False, None)] == await kept(log)
     assert 3 == (await log.books()).topics[AI_TELEMETRY]["duplicates"]
     assert [] == list((await log.verify()).imbalances)
@@ -239,8 +239,8 @@ async def test_a_shadow_that_comes_later_says_who_called(later: int) -> None:
     clock = MovedClock()
     spool = await in_memory.open_spool(settings=SpoolSettings(hold=10), clock=clock)
     shading = intake(spool.log, SPANS_DO_NOT_COUNT)
-    await shading.take(told("litellm"), BEARER)
-    await shading.take(told("otel", start=1_790_000_000 + later, session="s"), BEARER)
+    await shading.store(told("litellm"), BEARER)
+    await shading.store(told("otel", start=1_790_000_000 + later, session="s"), BEARER)
     clock.move(11)
     assert [("litellm", False, "s")] == await kept(spool.log)
     await spool.close()
@@ -286,7 +286,7 @@ async def test_who_is_filled_in_does_not_part_counters_from_their_events(
     laptop = Bearer("laptop", frozenset(), {} if by_rule else {"user": user})
     another = Bearer("another", frozenset(), {"user": "bob"})
     for outcome, bearer in ((event(user="acc-1"), laptop), (counter(1), laptop), (counter(2), another)):
-        await taking.take(outcome, bearer)
+        await taking.store(outcome, bearer)
     call, shadow, counted = await all_kept(log)
     assert call.user == "acc-1"
     assert shadow.shadow is True
@@ -304,7 +304,7 @@ async def test_counters_of_a_window_are_beside_the_calls_of_its_conversations(lo
         counter(1, session="window"),
         counter(2, session="w2"),
     ):
-        await taking.take(outcome, BEARER)
+        await taking.store(outcome, BEARER)
     call, shadow, counted = await all_kept(log)
     assert call.session == "chat"
     assert shadow.shadow is True
@@ -330,8 +330,8 @@ async def test_points_of_a_large_payload_are_kept_in_parts_too(log: Log) -> None
     parts = [(len(part.points), part.named_points, part.received) for part in growing().yield_parts()]
     assert [(PART, {}, PART), (PART, {0: "d"}, PART), (10, {}, 10)] == parts
     with pytest.raises(SpoolFull):
-        await intake(FullFrom(log, 2)).take(growing(), BEARER)  # type: ignore[arg-type]
-    receipt = await intake(log).take(growing(), BEARER)
+        await intake(FullFrom(log, 2)).store(growing(), BEARER)  # type: ignore[arg-type]
+    receipt = await intake(log).store(growing(), BEARER)
     counted = [record for entry in await log.read(AI_TELEMETRY, 1, MANY) for record in entry.records]
     assert [1] * MANY == [record.value for record in counted if isinstance(record, UsageMetric)]
     assert receipt.records == 10

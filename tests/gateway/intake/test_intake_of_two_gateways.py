@@ -56,14 +56,14 @@ class Gateway:
 
     async def merge(self, *events: object) -> None:
         outcome, reports = read_batch("langfuse", batch(*events))
-        await self.window.take(outcome, ALICE, reports)
+        await self.window.store(outcome, ALICE, reports)
 
 
 async def gateway(options: StorageOptions, clock: MovedClock) -> Gateway:
     storage = await open_storage(options, engine=POSTGRES)
     shadows = Shadows(clock, heard=storage.heard)
     waiting = WaitingCounters(storage.log, shadows, clock, wait_s=90, max_items=1000, max_bytes=1 << 20)
-    await waiting.start(storage.partial_reports, hold_s=0)
+    await waiting.load_waiting(storage.partial_reports, hold_s=0)
     intake = Intake(
         storage.log, attribution=Attribution(Config()), prices=PRICES, shadows=shadows, counters=waiting
     )
@@ -134,13 +134,13 @@ async def test_who_told_calls(two: tuple[Gateway, Gateway], clock: MovedClock) -
     """Counters sent to the other gateway are kept for reference, even if they arrive before the calls."""
     a, b = two
     began = clock.now()
-    await a.intake.take(counters(CLAUDE_CODE, 1, began), ALICE)
+    await a.intake.store(counters(CLAUDE_CODE, 1, began), ALICE)
     assert (found := await b.storage.partial_reports.count_reports_and_bytes(COUNTERS))[0] == 1
     assert found[1] > 0
-    await b.intake.take(call(CLAUDE_CODE, 1, began), ALICE)
-    await a.intake.take(counters(CLAUDE_CODE, 2, began), ALICE)
-    assert await b.counters.release() // 2 == 1
-    assert await a.counters.release() == 0
+    await b.intake.store(call(CLAUDE_CODE, 1, began), ALICE)
+    await a.intake.store(counters(CLAUDE_CODE, 2, began), ALICE)
+    assert await b.counters.release_due() // 2 == 1
+    assert await a.counters.release_due() == 0
     metrics = [record for record in await b.records() if isinstance(record, UsageMetric)]
     assert len(metrics) == 4
     assert {metric.shadow for metric in metrics} == {True}
@@ -168,7 +168,7 @@ async def test_a_new_conversation_is_one_row(two: tuple[Gateway, Gateway], clock
             assert isinstance(record, Inference)
             record.request_model, record.response_model = "gpt-5", "gpt-5-2025-08-07"
         together = merged([together, one])
-    await a.intake.take(together, ALICE)
+    await a.intake.store(together, ALICE)
     asked = [caller_digest("session", f"s{number}") for number in range(100)]
     others = [caller_digest("user", "u1"), caller_digest("service", "svc")]
     assert 102 == len(await a.storage.heard.find_callers([*asked, *others]))

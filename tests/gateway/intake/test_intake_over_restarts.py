@@ -34,7 +34,7 @@ class Running:
     async def start(self) -> SqliteSpool:
         self.spool = await open_spool(self._directory, settings=self._settings, clock=self.clock)
         self.shadows = Shadows(self.clock, heard=self.spool.heard, max_senders=self._settings.max_senders)
-        await self.shadows.remember(self.spool.log)
+        await self.shadows.restore_missing_callers(self.spool.log)
         self.intake = Intake(
             self.spool.log, attribution=Attribution(Config()), prices=PRICES, shadows=self.shadows
         )
@@ -58,7 +58,7 @@ class Running:
             )
             outcome.add_record(call, call_identity(call, own_id=str(number)))
             call.id = outcome.identities[-1].id
-        await self.intake.take(outcome, Bearer(key, frozenset()))
+        await self.intake.store(outcome, Bearer(key, frozenset()))
 
     async def is_repeat(self, session: str) -> bool:
         """Return whether a counter of the session is taken as a repeat of its calls."""
@@ -68,7 +68,7 @@ class Running:
         outcome = Outcome(received=1)
         outcome.add_record(metric, Identity(hash_parts(7, session, self.clock.now())))
         metric.id = outcome.identities[0].id
-        await self.intake.take(outcome, Bearer("counters", frozenset()))
+        await self.intake.store(outcome, Bearer("counters", frozenset()))
         return metric.shadow
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gateway.configuration.reader import load
+from gateway.configuration.reader import load_config
 from gateway.configuration.sections import ConfigError, PriceOverride, PriceSettings
 from gateway.intake import leaves
 from gateway.intake.price_lines import itemise_estimate, unpriced_reason
@@ -43,7 +43,7 @@ def realtime(**meters: int) -> Inference:
 def test_the_published_example_to_the_last_digit() -> None:
     """Cached audio is charged on its own line, not with cached text or with audio."""
     record = realtime(input_audio_tokens=1000, cache_audio_read_tokens=640, output_audio_tokens=260)
-    assert "0.02964" == BOOK.estimate(record)
+    assert "0.02964" == BOOK.estimate_record(record)
     lines = itemise_estimate(BOOK, record)
     assert lines is not None
     assert [
@@ -72,7 +72,7 @@ def test_the_published_example_to_the_last_digit() -> None:
 )  # fmt: skip
 def test_what_is_not_known_has_no_estimate_and_a_cause(record: Inference, cause: str | None) -> None:
     """If a price or a part is not known, there is no estimate. The price of text is never used instead."""
-    assert BOOK.estimate(record) is None
+    assert BOOK.estimate_record(record) is None
     words = unpriced_reason(BOOK, record)
     assert (cause is None) == (words is None)
     assert cause is None or f"({cause})" in str(words)
@@ -83,16 +83,18 @@ def test_a_part_without_a_price_costs_what_its_whole_costs() -> None:
     A part without a price of its own costs as much as the whole: for example, an image that a text model
     reads costs the same as other input. The number of images adds nothing.
     """
-    plain = BOOK.estimate(call("gpt-4o-mini", input_tokens=1000, output_tokens=10))
+    plain = BOOK.estimate_record(call("gpt-4o-mini", input_tokens=1000, output_tokens=10))
     meters = {"input_image_tokens": 700, "input_images": 2}
-    assert plain == BOOK.estimate(call("gpt-4o-mini", input_tokens=1000, output_tokens=10, meters=meters))
+    assert plain == BOOK.estimate_record(
+        call("gpt-4o-mini", input_tokens=1000, output_tokens=10, meters=meters)
+    )
 
 
 def test_overlap_is_known_where_one_side_is_nothing() -> None:
     """Without cached tokens there can be no cached audio, so the estimate is exact."""
     record = call("gpt-realtime", input_tokens=1200, output_tokens=300, cache_read_tokens=0)
     record.meters = {"input_audio_tokens": 1000, "output_audio_tokens": 260}
-    assert "0.05008" == BOOK.estimate(record)  # 200 * 4 + 1000 * 32 + 40 * 16 + 260 * 64 millionths
+    assert "0.05008" == BOOK.estimate_record(record)  # 200 * 4 + 1000 * 32 + 40 * 16 + 260 * 64 millionths
 
 
 def test_seconds_are_charged_by_the_hour() -> None:
@@ -100,12 +102,12 @@ def test_seconds_are_charged_by_the_hour() -> None:
     Seconds are charged by the price per hour, which becomes a price per second with 18 decimals. The sum is
     linear in seconds.
     """
-    assert "0.00125" == BOOK.estimate(call("whisper-1", meters={"input_audio_seconds": "12.5"}))
+    assert "0.00125" == BOOK.estimate_record(call("whisper-1", meters={"input_audio_seconds": "12.5"}))
     odd = PriceOverride(model="own", meters={"audio_seconds": Decimal("0.02")})
     book = PriceBook.load(PriceSettings(override=(odd,)))
     one, three = (call("own", meters={"audio_seconds": n}) for n in (1, 3))
-    assert book.estimate(one) == "0.000005555555555556"
-    assert book.estimate(three) == "0.000016666666666668"
+    assert book.estimate_record(one) == "0.000005555555555556"
+    assert book.estimate_record(three) == "0.000016666666666668"
 
 
 def test_tokens_next_to_seconds_cost_nothing_where_seconds_alone_have_a_price() -> None:
@@ -115,13 +117,15 @@ def test_tokens_next_to_seconds_cost_nothing_where_seconds_alone_have_a_price() 
     """
     told: dict[str, Any] = {"provider": "mistral_ai", "input_tokens": 4, "output_tokens": 635}
     heard = {"input_audio_seconds": 203}
-    assert "0.01015" == BOOK.estimate(call("voxtral-mini-2602", **told, meters=heard))
-    assert BOOK.estimate(call("voxtral-mini-2602", **told)) is None
-    assert "0.013787733333333401" == BOOK.estimate(call("voxtral-small-2507", **told, meters=heard))
+    assert "0.01015" == BOOK.estimate_record(call("voxtral-mini-2602", **told, meters=heard))
+    assert BOOK.estimate_record(call("voxtral-mini-2602", **told)) is None
+    assert "0.013787733333333401" == BOOK.estimate_record(call("voxtral-small-2507", **told, meters=heard))
     fee = PriceBook.load(
         PriceSettings(override=(PriceOverride(model="own", meters={"web_searches": Decimal(8)}),))
     )
-    assert fee.estimate(call("own", input_tokens=4, output_tokens=5, meters={"web_searches": 1})) is None
+    assert (
+        fee.estimate_record(call("own", input_tokens=4, output_tokens=5, meters={"web_searches": 1})) is None
+    )
 
 
 def test_an_override_may_price_a_meter() -> None:
@@ -129,10 +133,10 @@ def test_an_override_may_price_a_meter() -> None:
     own = PriceOverride(model="claude-opus-5", meters={"web_searches": Decimal(8)})
     book = PriceBook.load(PriceSettings(override=(own,)))
     record = call("claude-opus-5", provider="anthropic", input_tokens=1000, output_tokens=100)
-    assert BOOK.estimate(record) == book.estimate(record)
+    assert BOOK.estimate_record(record) == book.estimate_record(record)
     record.meters = {"web_searches": 3}
-    assert BOOK.estimate(record) == "0.0375"
-    assert book.estimate(record) == "0.0315"
+    assert BOOK.estimate_record(record) == "0.0375"
+    assert book.estimate_record(record) == "0.0315"
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -151,7 +155,7 @@ def test_text_alone_costs_the_same_both_ways(model: tuple[str, str], counts: lis
     told = call(model[1], provider=model[0])
     told = type(record)(**{name: getattr(record, name) for name in record.__struct_fields__})
     told.meters = {"input_audio_tokens": 0}  # a meter, even of 0 tokens, forces the rule for separate units
-    assert BOOK.estimate(record) == BOOK.estimate(told)
+    assert BOOK.estimate_record(record) == BOOK.estimate_record(told)
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -172,7 +176,7 @@ def test_lines_add_up_and_no_token_is_in_two(data: st.DataObject) -> None:
     assume(record.input_tokens or record.output_tokens)
     lines = itemise_estimate(BOOK, record)
     assert lines is not None
-    assert Decimal(BOOK.estimate(record) or "-1") == sum(Decimal(line.amount) for line in lines)
+    assert Decimal(BOOK.estimate_record(record) or "-1") == sum(Decimal(line.amount) for line in lines)
     assert (record.input_tokens or 0) + (record.output_tokens or 0) == sum(
         int(line.quantity) for line in lines
     )
@@ -192,7 +196,7 @@ def test_a_sum_costs_what_its_calls_cost(counts: list[tuple[int, int, int, int, 
     own = PriceOverride(model="gpt-audio", meters={"web_searches": Decimal("9.99")})
     book = PriceBook.load(PriceSettings(override=(own,)))
     for record in calls:
-        book.price(record)
+        book.price_record(record)
     sums = HourlySums()
     sums.add([Entry(topic=AI_TELEMETRY, first=1, committed_at=1.0, records=calls)])
     meters_of = {dimensions: found for _, dimensions, found in sums.meter_rows()}
@@ -210,4 +214,4 @@ def test_an_override_of_an_unknown_meter_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "tollhouse.toml"
     file.write_text('[[prices.override]]\nmodel = "a"\nmeters = {web_serches = "8"}\n')
     with pytest.raises(ConfigError, match=r"prices.override\[0\].meters.web_serches is not a meter"):
-        load(file, env={})
+        load_config(file, env={})

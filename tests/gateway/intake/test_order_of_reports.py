@@ -77,7 +77,7 @@ async def told(order: Sequence[Inference], cuts: Sequence[bool]) -> tuple[dict[s
         )
         outcome.received += 1
         if place + 1 == len(order) or cuts[place]:
-            await intake.take(outcome, SENDER)
+            await intake.store(outcome, SENDER)
             outcome = Outcome()
     clock.move(HOLD_S + 1)
     await assert_books_balance(storage.log)

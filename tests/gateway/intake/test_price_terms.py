@@ -9,7 +9,7 @@ import pytest
 
 from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.intake.price_terms import CAPACITY, DISCOUNT, PRIORITY, TIER_PRICE, PriceTerm
-from gateway.intake.prices import PriceBook, missing_prices
+from gateway.intake.prices import PriceBook, missing_prices_in_name
 from gateway.intake.rate_cards.card import Amounts, day_ns
 from spool.ledger.repricing import TokenSum
 from spool.record import Inference
@@ -66,10 +66,10 @@ PAID = term(CAPACITY, models=("gpt-4o*",), contract="PTU")
 def test_the_price_of_a_call(terms: list[PriceTerm], tier: str, expected: str, contract: str) -> None:
     """Sums of calls have the price of the call, and the name of the price list names the contract."""
     record, prices = used(tier), book(*terms)
-    prices.price(record)
+    prices.price_record(record)
     assert expected == record.estimated_cost
     assert bool(contract) == (f"+contract:{contract}" in (record.price_book or ""))
-    assert [] == [name for name in missing_prices(record.price_book) if contract and name == "flex"]
+    assert [] == [name for name in missing_prices_in_name(record.price_book) if contract and name == "flex"]
     total = TokenSum(
         provider="openai", response_model=record.response_model, request_model=record.request_model, mode=tier,
         time=NOVEMBER, beyond=200_000, calls=1, input_tokens=10**6, output_tokens=10**6, cache_read_tokens=0,
@@ -88,21 +88,21 @@ def test_a_contract_covers_a_deployment_without_a_list_price() -> None:
         call(name, response="unlisted-model", input=5, output=5, time=DAY)
         for name in ("our-ptu", "our-standard")
     )
-    assert ["0", None] == [prices.estimate(covered), prices.estimate(other)]
+    assert ["0", None] == [prices.estimate_record(covered), prices.estimate_record(other)]
 
 
 def test_a_price_of_the_operator_is_final_but_capacity_is_paid() -> None:
     own = PriceOverride(model=MODEL, input=Decimal(1), output=Decimal(1))
-    assert "2" == book(DISCOUNTED, own=own).estimate(used())
-    assert "0" == book(DISCOUNTED, PAID, own=own).estimate(used())
+    assert "2" == book(DISCOUNTED, own=own).estimate_record(used())
+    assert "0" == book(DISCOUNTED, PAID, own=own).estimate_record(used())
 
 
 def test_without_contracts_nothing_changes() -> None:
     """Without contracts, the price book, its name and its records are the same as before."""
     first, second = used(), used()
-    BOOK.price(first)
+    BOOK.price_record(first)
     plain = book(DISCOUNTED).without_contracts()
-    plain.price(second)
+    plain.price_record(second)
     assert first == second
     assert BOOK.version == plain.version == book().version != book(DISCOUNTED).version
 
@@ -111,7 +111,10 @@ def test_a_book_with_contracts_is_opened_again_from_its_texts() -> None:
     prices = PriceBook.load(PriceSettings(), terms=(DISCOUNTED, STATED, PAID))
     again = PriceBook.from_texts(*prices.texts())
     assert prices.texts() == again.texts()
-    assert (prices.version, prices.estimate(used("flex"))) == (again.version, again.estimate(used("flex")))
+    assert (prices.version, prices.estimate_record(used("flex"))) == (
+        again.version,
+        again.estimate_record(used("flex")),
+    )
 
 
 @pytest.mark.parametrize(

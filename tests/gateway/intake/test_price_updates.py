@@ -43,7 +43,7 @@ def card(*models: Model, seller: str = "openai", date: str = "2026-11-01", **sou
 
 
 def cost(result: Card, name: str, time: str = DAY, **fields: Any) -> str | None:
-    return PriceBook(result).estimate(call(name, input=10**6, output=0, time=time, **fields))
+    return PriceBook(result).estimate_record(call(name, input=10**6, output=0, time=time, **fields))
 
 
 def test_a_changed_price_applies_from_its_day_on() -> None:
@@ -80,7 +80,7 @@ def test_what_the_newer_list_lacks_stays() -> None:
     assert "0.2" == cost(after, "acme", read=10**6)
     assert "1" == cost(after, "acme", tags={"service_tier": "flex"})
     assert "1" == cost(after, "other")
-    found = PriceBook(after).listed("openai", "acme")
+    found = PriceBook(after).find_listed_model("openai", "acme")
     assert found is not None and {"web_searches": Decimal(10)} == found.prices[-1].meters
 
 
@@ -97,7 +97,7 @@ def test_a_new_tier_begins_and_ends_with_the_standard_price() -> None:
         cost(after, "acme", time, tags=flex) for time in ("2026-01-01", DAY, "2027-01-01")
     ]
     record = call("acme", time="2027-01-01", tags=flex)
-    PriceBook(after).price(record)
+    PriceBook(after).price_record(record)
     assert f"{after.version}+flex-at-standard" == record.price_book
 
 

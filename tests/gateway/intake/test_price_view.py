@@ -93,7 +93,7 @@ def test_what_is_shown_is_what_is_charged(name: str) -> None:
                 record = call(
                     name, provider=found.provider, input=1000, output=0, time="2026-11-27 12:00", tags=tags
                 )
-                assert Decimal(row.price) / 1000 == Decimal(BOOK.estimate(record) or -1), (
+                assert Decimal(row.price) / 1000 == Decimal(BOOK.estimate_record(record) or -1), (
                     found.provider,
                     row,
                 )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.intake.price_lines import itemise_estimate
-from gateway.intake.prices import PriceBook, missing_prices
+from gateway.intake.prices import PriceBook, missing_prices_in_name
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.reasons import field_reasons
 from spool.ledger.repricing import TokenSum
@@ -183,7 +183,7 @@ def call(
     ],
 )
 def test_known_prices(record: Inference, expected: str) -> None:
-    assert expected == BOOK.estimate(record)
+    assert expected == BOOK.estimate_record(record)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_known_prices(record: Inference, expected: str) -> None:
 )
 def test_unknown_is_none(record: Inference) -> None:
     """An unknown cost is None, never "0"."""
-    assert BOOK.estimate(record) is None
+    assert BOOK.estimate_record(record) is None
 
 
 @pytest.mark.parametrize("status", ["error", "cached"])
@@ -224,9 +224,9 @@ def test_without_usage_only_a_failure_or_a_cache_is_free(status: str) -> None:
     """A call that succeeded used something. A failure or a response from a cache without usage costs nothing."""
     for meters in ({}, {"output_audio_tokens": 0}):
         record = msgspec.structs.replace(call("gpt-4o", input=0, output=0), meters=meters)
-        assert BOOK.estimate(record) is None
+        assert BOOK.estimate_record(record) is None
         record.status = status
-        assert BOOK.estimate(record) == "0"
+        assert BOOK.estimate_record(record) == "0"
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_without_usage_only_a_failure_or_a_cache_is_free(status: str) -> None:
 )
 def test_processing_modes(tags: dict[str, str], expected: str) -> None:
     """A tag with a known processing mode selects its price. Other values have no effect."""
-    assert expected == BOOK.estimate(call("o3", tags=tags))
+    assert expected == BOOK.estimate_record(call("o3", tags=tags))
 
 
 @pytest.mark.parametrize("tier", ["batch", "flex", "priority", "fast"])
@@ -265,8 +265,8 @@ def test_a_tier_without_a_price_has_the_standard_price(
     """
     standard = call(model, provider=provider, input=input)
     tiered = call(model, provider=provider, input=input, tags={"service_tier": tier})
-    BOOK.price(standard)
-    BOOK.price(tiered)
+    BOOK.price_record(standard)
+    BOOK.price_record(tiered)
     assert standard.estimated_cost is not None
     assert (standard.estimated_cost, f"{BOOK.version}+{tier}-at-standard") == (
         tiered.estimated_cost, tiered.price_book,
@@ -277,18 +277,18 @@ def test_a_tier_without_a_price_has_the_standard_price(
         in field_reasons(tiered, BOOK)["estimated_cost"]
     )
     assert "standard" not in field_reasons(standard, BOOK)["estimated_cost"]
-    assert [tier] == missing_prices(tiered.price_book)
+    assert [tier] == missing_prices_in_name(tiered.price_book)
 
 
 def test_an_own_price_applies_to_a_tier_without_a_price() -> None:
     override = PriceOverride(model="gpt-4-turbo", input=Decimal(1), output=Decimal(2))
     book = PriceBook.load(PriceSettings(override=(override,)))
     record = call("gpt-4-turbo", input=1000, output=100, tags={"service_tier": "flex"})
-    book.price(record)
+    book.price_record(record)
     assert "0.0012" == record.estimated_cost
     assert record.price_book == f"{book.version}+flex-at-standard"
     unknown = call("unheard-of", tags={"service_tier": "flex"})
-    book.price(unknown)
+    book.price_record(unknown)
     assert (None, None) == (unknown.estimated_cost, unknown.price_book)
 
 
@@ -300,15 +300,15 @@ def test_cache_writes_for_an_hour_without_a_price() -> None:
     record = call(
         "anthropic/claude-sonnet-4.5", provider="openrouter", input=10, output=0, write=10, one_hour=5
     )
-    BOOK.price(record)
+    BOOK.price_record(record)
     assert "0.0000375" == record.estimated_cost
-    assert ["cache_write_1h"] == missing_prices(record.price_book)
+    assert ["cache_write_1h"] == missing_prices_in_name(record.price_book)
     record.meters = {"input_image_tokens": 0, "web_searches": 1}
     other = call("anthropic/claude-sonnet-4.5", provider="openrouter", input=10, output=0, write=10)
     other.meters = record.meters
-    assert BOOK.estimate(record) == BOOK.estimate(other)
-    BOOK.price(other)
-    assert not missing_prices(other.price_book)
+    assert BOOK.estimate_record(record) == BOOK.estimate_record(other)
+    BOOK.price_record(other)
+    assert not missing_prices_in_name(other.price_book)
 
 
 @pytest.mark.parametrize(
@@ -332,9 +332,9 @@ def test_a_region_with_another_price_is_named(
     record, other = call(model, provider=provider), call(model, provider=provider)
     record.region = region
     for each in (record, other):
-        BOOK.price(each)
+        BOOK.price_record(each)
     assert record.estimated_cost == other.estimated_cost is not None
-    assert ([region] if is_named else []) == missing_prices(record.price_book)
+    assert ([region] if is_named else []) == missing_prices_in_name(record.price_book)
     assert is_named == (f"no {region} price" in field_reasons(record, BOOK)["estimated_cost"])
 
 
@@ -345,18 +345,18 @@ def test_tokens_of_capacity_that_is_paid_apart_cost_nothing() -> None:
     """
     tags = {"service_tier": "provisioned"}
     record = call("gemini-2.5-flash", provider="gcp.vertex_ai", input=10**6, output=50, read=10, tags=tags)
-    assert "0" == BOOK.estimate(record)
+    assert "0" == BOOK.estimate_record(record)
     record.meters = {"input_audio_tokens": 400, "web_searches": 2}
-    assert "0.07" == BOOK.estimate(record)
+    assert "0.07" == BOOK.estimate_record(record)
     [searches] = [line for line in itemise_estimate(BOOK, record) or () if line.price != "0"]
     assert ("web searches", 2, "35", "0.07") == searches[:4]
-    assert BOOK.estimate(call("unheard-of", tags=tags)) is None
+    assert BOOK.estimate_record(call("unheard-of", tags=tags)) is None
 
 
 def test_hours_of_the_day() -> None:
     """A price for certain hours applies only in these hours, from the day of its introduction."""
     prices = [
-        BOOK.estimate(call("deepseek-v4-flash", provider="deepseek", time=time))
+        BOOK.estimate_record(call("deepseek-v4-flash", provider="deepseek", time=time))
         for time in ("2026-08-01 02:00", "2026-09-20 00:59", "2026-09-20 01:00", "2026-09-20 04:00")
     ]
     assert ["0.000168", "0.00021", "0.00042", "0.00021"] == prices
@@ -369,7 +369,7 @@ def test_memo_follows_the_time() -> None:
     book = PriceBook.load()
     days = ["2025-06-09", "2025-06-10", "2025-06-09", "2026-01-01", "2024-01-01"]
     assert ["0.014", "0.0028", "0.014", "0.0028", "0.014"] == [
-        book.estimate(call("o3", time=day)) for day in days
+        book.estimate_record(call("o3", time=day)) for day in days
     ]
 
 
@@ -380,7 +380,7 @@ def test_exact_to_the_last_digit() -> None:
         + Decimal(1_000_000_007) * Decimal("0.075")
         + Decimal(98_765_432_107) * Decimal("0.6")
     ) / 1_000_000
-    assert f"{expected.normalize():f}" == BOOK.estimate(record)
+    assert f"{expected.normalize():f}" == BOOK.estimate_record(record)
 
 
 def test_overrides_win() -> None:
@@ -391,15 +391,15 @@ def test_overrides_win() -> None:
         PriceOverride(model="free-model", provider="server", input=Decimal(0), output=Decimal(0)),
     )
     book = PriceBook.load(PriceSettings(override=overrides))
-    assert "0.003" == book.estimate(call("gpt-4o"))
-    assert "0.0035" == book.estimate(call("gpt-4o", time="2025-12-31"))
-    assert "0.00012" == book.estimate(call("server-model", provider="anything"))
-    assert "0" == book.estimate(call("free-model", provider="server"))
-    assert book.estimate(call("free-model", provider="other")) is None
+    assert "0.003" == book.estimate_record(call("gpt-4o"))
+    assert "0.0035" == book.estimate_record(call("gpt-4o", time="2025-12-31"))
+    assert "0.00012" == book.estimate_record(call("server-model", provider="anything"))
+    assert "0" == book.estimate_record(call("free-model", provider="server"))
+    assert book.estimate_record(call("free-model", provider="other")) is None
     own = PriceOverride(model="claude-*", cache_write=Decimal(3), cache_write_1h=Decimal(5))
     book = PriceBook.load(PriceSettings(override=(own,)))
     written = call("claude-sonnet-4-5", provider="anthropic", output=0, write=1000, one_hour=400)
-    assert "0.0038" == book.estimate(written)  # 600 x 3 + 400 x 5
+    assert "0.0038" == book.estimate_record(written)  # 600 x 3 + 400 x 5
 
 
 def test_an_override_of_a_tier() -> None:
@@ -423,7 +423,7 @@ def test_an_override_of_a_tier() -> None:
             id=b"\0" * 16, source="litellm", provider="openai", request_model="gpt-4o", response_model="gpt-4o",
             start_time=time, input_tokens=10**6, output_tokens=0, tags=tags,
         )  # fmt: skip
-        book.price(record)
+        book.price_record(record)
         return record.estimated_cost, (record.price_book or "").removeprefix(book.version)
 
     assert [("3", "")] * 2 == [input_price("batch", month) for month in (2, 4)]
@@ -447,7 +447,10 @@ def test_a_book_is_opened_again_from_its_texts() -> None:
     own = PriceOverride(model="gpt-4o*", input=Decimal("2"), meters={"web_searches": Decimal("8.5")})
     book = PriceBook.load(PriceSettings(override=(own,)))
     again = PriceBook.from_texts(*book.texts())
-    assert (book.version, book.estimate(call("gpt-4o"))) == (again.version, again.estimate(call("gpt-4o")))
+    assert (book.version, book.estimate_record(call("gpt-4o"))) == (
+        again.version,
+        again.estimate_record(call("gpt-4o")),
+    )
     assert book.card == again.card
     assert book.texts() == again.texts()
 
@@ -463,7 +466,7 @@ def test_a_book_is_opened_again_from_its_texts() -> None:
 )
 def test_price_fills_in_place(record: Inference, expected: tuple[str | None, ...]) -> None:
     """A reported cost is never changed, and it counts. The estimate is stored next to it."""
-    BOOK.price(record)
+    BOOK.price_record(record)
     assert expected == (record.cost, record.estimated_cost, record.cost_source, record.price_book)
 
 
@@ -548,7 +551,7 @@ def test_sums_cost_what_their_calls_cost(
                 )
             )
         )  # fmt: skip
-    each = [BOOK.estimate(one) for one in calls]
+    each = [BOOK.estimate_record(one) for one in calls]
     for one, cost in zip(calls, each, strict=True):
         lines = itemise_estimate(BOOK, one)
         assert cost == (
@@ -595,9 +598,13 @@ def test_never_negative_and_monotone(
     """For every model of the card, no cost is negative, and more tokens never cost less."""
     provider, model = sold
     read = int(given_tokens * cached)
-    small = BOOK.estimate(call(model, provider=provider, input=given_tokens, output=made, read=read))
-    wide = BOOK.estimate(call(model, provider=provider, input=given_tokens + more, output=made, read=read))
-    long = BOOK.estimate(call(model, provider=provider, input=given_tokens, output=made + more, read=read))
+    small = BOOK.estimate_record(call(model, provider=provider, input=given_tokens, output=made, read=read))
+    wide = BOOK.estimate_record(
+        call(model, provider=provider, input=given_tokens + more, output=made, read=read)
+    )
+    long = BOOK.estimate_record(
+        call(model, provider=provider, input=given_tokens, output=made + more, read=read)
+    )
     costs = [None if cost is None else Decimal(cost) for cost in (small, wide, long)]
     if costs[0] is not None:
         assert costs[0] >= 0
@@ -619,7 +626,7 @@ def test_every_mode_has_a_price_for_a_call_of_a_year_ago() -> None:
         for model in seller.models:
             for mode in {price.mode for price in model.prices}:
                 now, then = (
-                    BOOK.estimate(call(model.id, provider=provider, tags=tags[mode], time=time))
+                    BOOK.estimate_record(call(model.id, provider=provider, tags=tags[mode], time=time))
                     for time in ("2026-11-20", "2025-11-20")
                 )
                 looked_at += bool(mode) and now is not None

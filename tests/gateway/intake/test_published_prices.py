@@ -30,7 +30,7 @@ def estimated(provider: str, model: str, meters: dict[str, Any], **fields: Any) 
         id=b"\0" * 16, source="test", provider=provider, request_model=model, start_time=at(time), tags=tags,
         meters=meters, **(none | counts),
     )  # fmt: skip
-    return BOOK.estimate(record)
+    return BOOK.estimate_record(record)
 
 
 def millions(*names: str) -> dict[str, int]:

@@ -15,7 +15,7 @@ import pytest
 
 from gateway.intake import callers, shadows
 from gateway.intake.callers import KEEP_EVERY_S, WINDOW_S
-from gateway.intake.shadows import NOTED_S, Reporter, Shadows, reporters_of_record, senders_to_keep
+from gateway.intake.shadows import NOTED_S, Reporter, Shadows, reporters_of_record, sender_rows_to_store
 from spool.log.heard import CALLER_BYTES
 from spool.record import AiRecord, Inference, UsageMetric
 from tests.moved_clock import MovedClock
@@ -162,7 +162,7 @@ async def test_counters_are_repeats_as_in_a_plain_model(
             for each in (model, own[number]):
                 each.note_session(*window, now)
         elif action < 0.62:
-            await gateway.forget_old()
+            await gateway.forget_old_callers()
         elif action < 0.64:
             running[number], own[number] = Shadows(clock, heard=stored), Model()
         else:
@@ -170,10 +170,10 @@ async def test_counters_are_repeats_as_in_a_plain_model(
             last = max((model.last[reporter] for reporter in reporters), default=-inf)
             last_here = max((own[number].last[reporter] for reporter in reporters), default=-inf)
             if is_looked_up := chance.random() < 0.5:
-                await gateway.look_up(reporters, key=key)
+                await gateway.look_up_in_storage(reporters, key=key)
             asked_at = chance.choice((now, last_here + WINDOW_S - NOTED_S - 0.01, last + WINDOW_S + 0.01))
             asked_at = max(asked_at, now)
-            is_repeat = gateway.have_heard(reporters, asked_at)
+            is_repeat = gateway.has_any_reported_calls(reporters, asked_at)
             is_known_here = asked_at - last_here <= WINDOW_S - NOTED_S
             if is_known_here or (is_looked_up and asked_at - last <= WINDOW_S - KEEP_EVERY_S - NOTED_S):
                 assert is_repeat, reporters
@@ -181,11 +181,11 @@ async def test_counters_are_repeats_as_in_a_plain_model(
             elif asked_at - last > WINDOW_S:
                 assert not is_repeat, reporters
                 decided += 1
-        unkept = gateway.take_unkept(key)
+        unkept = gateway.take_unstored_callers(key)
         if chance.random() < 0.1:  # the commit failed, so the next commit is the sender's repeat
-            gateway.put_back(unkept, key)
-            unkept = gateway.take_unkept(key)
-        stored.store(senders_to_keep(unkept), at)
+            gateway.put_back_callers(unkept, key)
+            unkept = gateway.take_unstored_callers(key)
+        stored.store(sender_rows_to_store(unkept), at)
     assert decided > 600
 
 
@@ -197,15 +197,15 @@ def test_no_key_pushes_out_what_another_reported() -> None:
     remembered = Shadows(clock, max_senders=20)
     call = Inference(id=b"", source="codex", session="shared", user="shared")
     for key in ("first", "flood", "last"):
-        remembered.note(call, key=key)
+        remembered.note_call(call, key=key)
     for number in range(50):
         clock.move(1)
-        remembered.note(Inference(id=b"", source="codex", session=f"s{number}"), key="flood")
-    assert remembered.have_heard([Reporter("codex", None, "session", "shared")], clock.now())
-    assert {"first": 3, "flood": 14, "last": 3} == dict(remembered.held)
+        remembered.note_call(Inference(id=b"", source="codex", session=f"s{number}"), key="flood")
+    assert remembered.has_any_reported_calls([Reporter("codex", None, "session", "shared")], clock.now())
+    assert {"first": 3, "flood": 14, "last": 3} == dict(remembered.places_by_key)
     clock.move(WINDOW_S)
-    remembered.note(call, key="last")
-    assert remembered.have_heard([Reporter("codex", None, "session", "shared")], clock.now())
+    remembered.note_call(call, key="last")
+    assert remembered.has_any_reported_calls([Reporter("codex", None, "session", "shared")], clock.now())
 
 
 def test_senders_are_counted_while_they_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_senders_are_counted_while_they_come_and_go(monkeypatch: pytest.MonkeyPa
     for number in range(3000):
         clock.move(chance.choice((0, 0, 1, 30)))
         if number % 50 == 0:
-            remembered.note(small, key="small")
+            remembered.note_call(small, key="small")
         flood = Inference(
             id=b"",
             source="otel",
@@ -229,16 +229,16 @@ def test_senders_are_counted_while_they_come_and_go(monkeypatch: pytest.MonkeyPa
             request_model=f"m{chance.randrange(99)}",
             tags={"service": "svc"},
         )
-        remembered.note(flood, key=chance.choice(("flood", "flood", "other", "third")))
+        remembered.note_call(flood, key=chance.choice(("flood", "flood", "other", "third")))
         if chance.random() < 0.01:
             clock.move(chance.choice((700, 4000)))
-            remembered.note(small, key="small")
-        assert len(remembered) == sum(remembered.held.values()) <= 60
-        assert remembered.have_heard([Reporter("codex", None, "session", "small")], clock.now())
+            remembered.note_call(small, key="small")
+        assert len(remembered) == sum(remembered.places_by_key.values()) <= 60
+        assert remembered.has_any_reported_calls([Reporter("codex", None, "session", "small")], clock.now())
         entries = list(remembered._callers.entries.values())
         entries += [other for entry in entries for other in (entry.others or {}).values()]
         places = Counter[str]()
         for entry in entries:
-            places[entry.key] += entry.places
-        assert places == remembered.held
+            places[entry.key] += entry.place_count
+        assert places == remembered.places_by_key
     assert remembered.pushed_out > 500

@@ -80,8 +80,8 @@ async def test_fields_are_counted_before_they_are_filled_in(log_of: Log, clock: 
         {},
     ]
     for _ in range(2):
-        await intake(log_of, counter, clock).take(payload(*calls), BEARER)
-    [(day, senders)] = counter.take().items()
+        await intake(log_of, counter, clock).store(payload(*calls), BEARER)
+    [(day, senders)] = counter.take_counts().items()
     assert day == int(clock.now() // DAY_S)
     counts = senders["kong", "1.0"]
     assert {"model": 2, "provider": 8, "input": 2, "id": 8} == counts.fields
@@ -89,7 +89,7 @@ async def test_fields_are_counted_before_they_are_filled_in(log_of: Log, clock: 
     assert {"openai": 8} == counts.providers
     assert {"chat": 8} == counts.operations
     assert 1 == len(counts.senders)
-    assert {} == counter.take()
+    assert {} == counter.take_counts()
 
 
 async def test_only_stored_payloads_count(clock: MovedClock) -> None:
@@ -99,25 +99,25 @@ async def test_only_stored_payloads_count(clock: MovedClock) -> None:
 
     counter = SenderFieldCounter(clock)
     with pytest.raises(SpoolUnavailable):
-        await intake(Away(), counter, clock).take(payload({}), BEARER)
-    assert {} == counter.take()
+        await intake(Away(), counter, clock).store(payload({}), BEARER)
+    assert {} == counter.take_counts()
 
 
 async def test_another_tollhouse_counted_what_it_forwards(log_of: Log, clock: MovedClock) -> None:
     counter = SenderFieldCounter(clock)
-    await intake(log_of, counter, clock).take(payload({}, version=None), BEARER)
-    assert {} == counter.take()
+    await intake(log_of, counter, clock).store(payload({}, version=None), BEARER)
+    assert {} == counter.take_counts()
 
 
 async def test_a_day_ends_at_midnight(log_of: Log, clock: MovedClock) -> None:
     counter = SenderFieldCounter(clock)
     taker = intake(log_of, counter, clock)
-    await taker.take(payload({}), BEARER)
+    await taker.store(payload({}), BEARER)
     clock.move(DAY_S)
-    await taker.take(payload({}, {}, first=10), BEARER)
+    await taker.store(payload({}, {}, first=10), BEARER)
     today = int(clock.now() // DAY_S)
     assert {today - 1: 1, today: 2} == {
-        day: each["kong", "1.0"].calls for day, each in counter.take().items()
+        day: each["kong", "1.0"].calls for day, each in counter.take_counts().items()
     }
 
 
@@ -125,9 +125,9 @@ def test_memory_is_bounded(clock: MovedClock) -> None:
     """Senders that make up versions share one count, and lose no call."""
     counter = SenderFieldCounter(clock)
     for number in range(MAX_SENDERS + MAX_SEEN):
-        counter.add(payload({}, {}, version=f"{number}"), BEARER)
+        counter.add_payload(payload({}, {}, version=f"{number}"), BEARER)
         assert len(counter._seen) <= MAX_SEEN
-    [senders] = counter.take().values()
+    [senders] = counter.take_counts().values()
     assert MAX_SENDERS + 1 == len(senders)
     assert 2 * MAX_SEEN == senders[OTHER, OTHER].calls
 
@@ -143,8 +143,8 @@ async def test_counts_that_cannot_be_stored_are_kept(clock: MovedClock) -> None:
     counter = SenderFieldCounter(clock)
     counter.put_back({counter.today: {("kong", "1"): FieldCounts(first=1, last=2, calls=3)}})
     with pytest.raises(SpoolError):
-        await KeptSenderFields(counter, Away()).keep()
-    stored = await KeptSenderFields(counter, registry.sender_fields).recent()
+        await KeptSenderFields(counter, Away()).store_pending()
+    stored = await KeptSenderFields(counter, registry.sender_fields).store_and_read_recent()
     assert 3 == stored[counter.today]["kong", "1"].calls
     await registry.close()
 
@@ -196,8 +196,8 @@ async def test_without_a_version_the_user_agent_names_it(log_of: Log, clock: Mov
     body = b'{"id": "1", "model": "gpt-5", "call_type": "acompletion", "total_tokens": 3, "prompt_tokens": 3}'
     outcome = finished(driver.read_body_items(litellm.FORMAT, body, options=Options(), allowance=Allowance()))
     outcome.set_sending_program("litellm/1.82.0 (Linux)")
-    await intake(log_of, counter, clock).take(outcome, BEARER)
-    [senders] = counter.take().values()
+    await intake(log_of, counter, clock).store(outcome, BEARER)
+    [senders] = counter.take_counts().values()
     assert [("litellm", "litellm/1.82.0")] == [*senders]
 
 
@@ -207,6 +207,6 @@ async def test_a_payload_in_parts_counts_once(log_of: Log, clock: MovedClock) ->
     outcome = payload(*[{} for _ in range(PART + 10)])
     outcome.set_sending_program("agent/1")
     outcome.pack_full_part()
-    await intake(log_of, counter, clock).take(outcome, BEARER)
-    [senders] = counter.take().values()
+    await intake(log_of, counter, clock).store(outcome, BEARER)
+    [senders] = counter.take_counts().values()
     assert PART + 10 == senders["kong", "1.0"].calls

@@ -15,7 +15,7 @@ from gateway.intake.shadows import (
     STEP,
     Shadows,
     reporters_of_record,
-    senders_to_keep,
+    sender_rows_to_store,
 )
 from gateway.normalise.reading.token_metrics import OPERATION, USAGE
 from spool.identity import call_identity
@@ -65,7 +65,7 @@ def test_the_garbage_collector_does_not_visit_known_senders() -> None:
     before = len(gc.get_objects())
     for number in range(2000):
         for model in ("m", "n"):
-            shadows.note(event(session=f"session-{number}", request_model=model))
+            shadows.note_call(event(session=f"session-{number}", request_model=model))
     senders = len(shadows)
     assert senders > 2000
     for _ in range(3):  # a tuple is left out after its parts
@@ -80,14 +80,14 @@ def test_a_key_that_names_many_pushes_out_nobody_elses() -> None:
     """
     clock = SetClock()
     shadows, metric = Shadows(clock, max_senders=20), counter(session="s1")
-    shadows.note(event(session="s1"), key="other")
+    shadows.note_call(event(session="s1"), key="other")
     for number in range(50):
         clock.time += NOTED_S
-        shadows.note(event(session=f"made-up-{number}"), key="flood")
-    shadows.shade(metric)
+        shadows.note_call(event(session=f"made-up-{number}"), key="flood")
+    shadows.mark_if_shadow(metric)
     assert metric.shadow
     assert len(shadows) == 20
-    assert dict(shadows.held) == {"other": 2, "flood": 18}
+    assert dict(shadows.places_by_key) == {"other": 2, "flood": 18}
     assert 33 == shadows.pushed_out  # the service has calls all the time, so it stays
 
 
@@ -110,8 +110,8 @@ def test_a_metric_beside_its_events_is_a_shadow(metric: UsageMetric, shadow: boo
     match as well. If it names only a user, the user must match.
     """
     shadows = Shadows(SetClock())
-    shadows.note(event(session="s1", user="u1"))
-    shadows.shade(metric)
+    shadows.note_call(event(session="s1", user="u1"))
+    shadows.mark_if_shadow(metric)
     assert shadow == metric.shadow
 
 
@@ -123,11 +123,11 @@ def test_the_hour_begins_with_the_last_event() -> None:
     clock = SetClock()
     shadows = Shadows(clock)
     for _ in range(40):
-        shadows.note(event(session="s1"))
+        shadows.note_call(event(session="s1"))
         clock.time += NOTED_S / 8
     clock.time += WINDOW_S - NOTED_S - NOTED_S / 8
     metric = counter(session="s1")
-    shadows.shade(metric)
+    shadows.mark_if_shadow(metric)
     assert metric.shadow
 
 
@@ -137,10 +137,10 @@ def test_events_of_more_than_an_hour_ago_cast_no_shadow() -> None:
     """
     clock = SetClock()
     shadows = Shadows(clock)
-    shadows.note(event(session="s1"))
+    shadows.note_call(event(session="s1"))
     clock.time += WINDOW_S + 1
     metric = counter(session="s1")
-    shadows.shade(metric)
+    shadows.mark_if_shadow(metric)
     assert not metric.shadow
 
 
@@ -157,15 +157,15 @@ async def test_where_nothing_is_kept_of_senders_the_newest_records_tell(hold_s: 
     # The event of session "old" is a repeat, so it does not count as a new event of this session.
     await put_on_record(spool, event(session="old"), event(session="s1"))
     shadows, metrics = Shadows(clock, heard=spool.heard), [counter(session="s1"), counter(session="old")]
-    await shadows.remember(spool.log)
+    await shadows.restore_missing_callers(spool.log)
     for metric in metrics:
-        shadows.shade(metric)
+        shadows.mark_if_shadow(metric)
     assert [True, False] == [metric.shadow for metric in metrics]
 
     await spool.heard.open()  # read the stored senders again, as at a start
     again, metric = Shadows(clock, heard=spool.heard), counter(session="s1")
-    await again.look_up(reporters_of_record(metric))
-    again.shade(metric)
+    await again.look_up_in_storage(reporters_of_record(metric))
+    again.mark_if_shadow(metric)
     assert metric.shadow
     await spool.close()
 
@@ -179,9 +179,9 @@ async def test_a_restart_forgets_no_name_of_a_sender() -> None:
         clock, default_user=lambda call: {"laptop-7": "alice"}.get(call.device or ""), heard=spool.heard
     )
     hers, his = counter(user="alice"), counter(user="bob")
-    await shadows.remember(spool.log)
-    shadows.shade(hers)
-    shadows.shade(his)
+    await shadows.restore_missing_callers(spool.log)
+    shadows.mark_if_shadow(hers)
+    shadows.mark_if_shadow(his)
     assert hers.shadow is True
     assert his.shadow is False
     await spool.close()
@@ -205,9 +205,9 @@ async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(spool.log, "read", watched)
     shadows = Shadows(clock, heard=spool.heard)
     metrics = [counter(session=f"s{number}") for number in range(len(records))]
-    await shadows.remember(spool.log)
+    await shadows.restore_missing_callers(spool.log)
     for metric in metrics:
-        shadows.shade(metric)
+        shadows.mark_if_shadow(metric)
     assert [STEP, STEP, 1] == sizes
     assert all(metric.shadow for metric in metrics)
     await spool.close()
@@ -221,14 +221,16 @@ async def test_a_look_up_finds_what_was_kept_and_no_more() -> None:
     spool = await in_memory.open_spool(settings=SpoolSettings(), clock=clock)
     shadows, heard = Shadows(clock, heard=spool.heard), spool.heard
     for number in range(100):
-        shadows.note(event(session="s1", user="u1", request_model=f"vendor/Model-{number}"), key="team-a")
-    shadows.note(event(session="s2"), key="team-b")
-    assert not shadows.take_unkept("team-c")
-    unkept = shadows.take_unkept("team-a")
-    shadows.put_back(unkept, "team-a")
-    assert unkept == shadows.take_unkept("team-a")
-    assert not shadows.take_unkept("team-a")
-    await spool.log.append(Submission(topic=AI_TELEMETRY, received=0, heard=senders_to_keep(unkept)))
+        shadows.note_call(
+            event(session="s1", user="u1", request_model=f"vendor/Model-{number}"), key="team-a"
+        )
+    shadows.note_call(event(session="s2"), key="team-b")
+    assert not shadows.take_unstored_callers("team-c")
+    unkept = shadows.take_unstored_callers("team-a")
+    shadows.put_back_callers(unkept, "team-a")
+    assert unkept == shadows.take_unstored_callers("team-a")
+    assert not shadows.take_unstored_callers("team-a")
+    await spool.log.append(Submission(topic=AI_TELEMETRY, received=0, heard=sender_rows_to_store(unkept)))
     await heard.open()  # read the stored senders again, as at a start
 
     known = [
@@ -248,8 +250,8 @@ async def test_a_look_up_finds_what_was_kept_and_no_more() -> None:
         for metric, expected in [*((one, shadow) for one in known), *((one, False) for one in unknown)]:
             again = Shadows(clock, heard=heard)
             metric.shadow = False
-            await again.look_up(reporters_of_record(metric))
-            again.shade(metric)
+            await again.look_up_in_storage(reporters_of_record(metric))
+            again.mark_if_shadow(metric)
             assert expected == metric.shadow, metric
 
 
@@ -262,8 +264,8 @@ def test_a_sender_is_kept_once_in_ten_minutes() -> None:
     kept = 0
     for second in range(int(KEEP_EVERY_S) + 2):
         clock.time += 1
-        shadows.note(event(session="s1", request_model="a" if second % 2 else "b"))
-        kept += len(senders_to_keep(shadows.take_unkept("")))
+        shadows.note_call(event(session="s1", request_model="a" if second % 2 else "b"))
+        kept += len(sender_rows_to_store(shadows.take_unstored_callers("")))
     # Eight rows: the session and the service, each with both models, are stored at first and again
     # ten minutes later.
     assert 8 == kept
@@ -274,13 +276,13 @@ async def test_senders_are_forgotten_by_age() -> None:
     clock = SetClock()
     shadows = Shadows(clock)
     for number in range(1000):
-        shadows.note(event(session=f"s{number}"), key=f"key-{number % 7}")
+        shadows.note_call(event(session=f"s{number}"), key=f"key-{number % 7}")
     clock.time += WINDOW_S
-    shadows.note(event(session="s1"), key="key-1")
-    await shadows.forget_old()
+    shadows.note_call(event(session="s1"), key="key-1")
+    await shadows.forget_old_callers()
     assert 1007 == len(shadows)  # each key has its own entry of the service
     clock.time += 2 * AGE_EVERY_S
-    await shadows.forget_old()
+    await shadows.forget_old_callers()
     assert 2 == len(shadows)  # the new session and the service remain
 
 
@@ -298,11 +300,11 @@ def test_a_new_conversation_costs_the_same_with_many_keys_and_a_full_table(keys:
 
         def note_all(conversations: Sequence[tuple[Inference, str]] = shadows_of) -> None:
             for call, key in conversations:
-                shadows.note(call, key=key)
+                shadows.note_call(call, key=key)
 
         calls.append(calls_made(note_all) / 2000)
         for number in range(begin + 2000, begin + 10_000):
-            shadows.note(event(session=f"s{number}"), key=f"key-{number % keys}")
+            shadows.note_call(event(session=f"s{number}"), key=f"key-{number % keys}")
     assert max(calls) < 100
 
 
@@ -315,10 +317,10 @@ def test_the_sessions_of_a_large_fleet_are_known() -> None:
         call = event(
             session=f"s{number}", user=f"u{number}", trace_id=f"t{number}", request_model="claude-opus-4-8"
         )
-        shadows.note(call, key="fleet")
+        shadows.note_call(call, key="fleet")
     metrics = [counter(session=f"s{number}") for number in range(80_000)]
     for metric in metrics:
-        shadows.shade(metric)
+        shadows.mark_if_shadow(metric)
     assert all(metric.shadow for metric in metrics)
 
 
@@ -326,10 +328,10 @@ def test_what_is_learned_late_makes_nothing_older() -> None:
     """If an old report is read again, the newer time of its sender stays."""
     clock = SetClock()
     shadows = Shadows(clock)
-    shadows.note(event(session="s1"))
-    shadows.note(event(session="s1"), at=clock.time - 2 * WINDOW_S)
+    shadows.note_call(event(session="s1"))
+    shadows.note_call(event(session="s1"), at=clock.time - 2 * WINDOW_S)
     metric = counter(session="s1")
-    shadows.shade(metric)
+    shadows.mark_if_shadow(metric)
     assert metric.shadow
 
 
@@ -348,8 +350,8 @@ def test_spans_with_a_mark_are_beside_counters_without_one(spans: str, counters:
     source otel, and Envoy's spans look like OpenInference's.
     """
     shadows, metric = Shadows(SetClock()), counter(source=counters)
-    shadows.note(Inference(id=b"", source=spans, session="s1", tags={"service": "claude-code"}))
-    shadows.shade(metric)
+    shadows.note_call(Inference(id=b"", source=spans, session="s1", tags={"service": "claude-code"}))
+    shadows.mark_if_shadow(metric)
     assert shadow == metric.shadow
 
 
@@ -372,8 +374,8 @@ def test_calls_without_a_model_may_be_of_any(
     shadows, tags = Shadows(SetClock()), {"service": "desk"}
     name = "gen_ai.client.token.usage"
     metric = UsageMetric(id=b"", source="google_adk", name=name, model="gemini-2.5-flash", tags=tags)
-    shadows.note(Inference(id=b"", source=source, request_model=model, input_tokens=tokens, tags=tags))
-    shadows.shade(metric)
+    shadows.note_call(Inference(id=b"", source=source, request_model=model, input_tokens=tokens, tags=tags))
+    shadows.mark_if_shadow(metric)
     assert shadow == metric.shadow
 
 
@@ -400,11 +402,11 @@ def test_calls_without_a_model_may_be_of_any(
 def test_region_and_maker_in_a_models_name_do_not_hide_a_repeat(call_model: str, counter_model: str) -> None:
     """A Bedrock model has names with and without region, maker and version. A counter of any of them is a repeat."""
     shadows = Shadows(SetClock())
-    shadows.note(event(session="s1", request_model=call_model))
+    shadows.note_call(event(session="s1", request_model=call_model))
     metric = counter(source="otel", session="s1", model=counter_model)
     other = counter(source="otel", session="s1", model="anthropic.claude-haiku-4-5-v1:0")
-    shadows.shade(metric)
-    shadows.shade(other)
+    shadows.mark_if_shadow(metric)
+    shadows.mark_if_shadow(other)
     assert (metric.shadow, other.shadow) == (True, False)
 
 
@@ -432,10 +434,10 @@ def test_a_library_may_remove_only_the_maker_of_a_bedrock_model(
     """
     for call_model, counter_model in permutations([of_bedrock, without_maker]):
         shadows = Shadows(SetClock())
-        shadows.note(event(session="s1", request_model=call_model))
+        shadows.note_call(event(session="s1", request_model=call_model))
         metrics = [counter(source="otel", session="s1", model=model) for model in (counter_model, another)]
         for metric in metrics:
-            shadows.shade(metric)
+            shadows.mark_if_shadow(metric)
         assert [True, False] == [metric.shadow for metric in metrics]
 
 
@@ -449,7 +451,7 @@ def test_a_histogram_of_a_bedrock_model_repeats_the_counter() -> None:
     repeated = counter(source="otel", model="claude-sonnet-4-5-20250929-v1:0", token_type="input")
     counted.name, repeated.name = f"{USAGE}input_tokens", f"{OPERATION}token_usage"
     shadows.note_counter(counted)
-    shadows.shade(repeated)
+    shadows.mark_if_shadow(repeated)
     assert repeated.shadow is True
 
 
@@ -461,9 +463,9 @@ def test_counters_may_name_the_installation_alone() -> None:
     shadows, metric, another = Shadows(SetClock()), counter(user="anon-1"), counter(user="anon-2")
     reported = event(session="s1", user="uuid-1")
     reported.tags = {**reported.tags, "device": "anon-1"}
-    shadows.note(reported)
-    shadows.shade(metric)
-    shadows.shade(another)
+    shadows.note_call(reported)
+    shadows.mark_if_shadow(metric)
+    shadows.mark_if_shadow(another)
     assert metric.shadow is True
     assert another.shadow is False
 
@@ -474,8 +476,8 @@ async def test_senders_that_an_earlier_build_stored_are_found() -> None:
     spool = await in_memory.open_spool(settings=SpoolSettings(), clock=clock)
     stored = bytes.fromhex("b593dd7edb16db5ecbe61192d18c3d8a26fc843c715e3a96d3fed3f8")
     shadows = Shadows(clock, heard=spool.heard)
-    shadows.note(event(session="s1", request_model="vendor/Model-1"))
-    assert stored in senders_to_keep(shadows.take_unkept(""))
+    shadows.note_call(event(session="s1", request_model="vendor/Model-1"))
+    assert stored in sender_rows_to_store(shadows.take_unstored_callers(""))
     await spool.log.append(Submission(topic=AI_TELEMETRY, received=0, heard=[stored]))
     await spool.heard.open()
     for model, is_repeat in [("model-1", True), ("model-2", False)]:
@@ -483,8 +485,8 @@ async def test_senders_that_an_earlier_build_stored_are_found() -> None:
             Shadows(clock, heard=spool.heard),
             counter(source="otel", session="s1", model=model),
         )
-        await after_upgrade.look_up(reporters_of_record(metric))
-        after_upgrade.shade(metric)
+        await after_upgrade.look_up_in_storage(reporters_of_record(metric))
+        after_upgrade.mark_if_shadow(metric)
         assert is_repeat == metric.shadow
     await spool.close()
 
@@ -502,9 +504,9 @@ def test_the_table_holds_eight_times_as_many_conversations_as_before_decision_62
             shadows.note_records(calls, [None] * models, clock.time, key="fleet")
         assert 0 == shadows.pushed_out
     first = conversations
-    while not list(nearly_evicted_keys("spool.max_senders", shadows.held, limit)):
+    while not list(nearly_evicted_keys("spool.max_senders", shadows.places_by_key, limit)):
         for number in range(first, first + 10):
-            shadows.note(event(session=f"s{number}"), key="fleet")
+            shadows.note_call(event(session=f"s{number}"), key="fleet")
         first += 10
     assert 0 == shadows.pushed_out
     assert len(shadows) < 0.81 * limit

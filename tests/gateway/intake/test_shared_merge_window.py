@@ -74,7 +74,7 @@ class Processes:
 
 async def take(window: SharedMergeWindow, *events: object, bearer: Bearer = ALICE) -> None:
     outcome, reports = read_batch("langfuse", batch(*events))
-    await window.take(outcome, bearer, reports)
+    await window.store(outcome, bearer, reports)
 
 
 async def test_the_parts_of_a_call_come_to_two_processes() -> None:
@@ -158,11 +158,11 @@ async def test_a_trace_is_kept_as_long_as_its_calls_come() -> None:
     both.clock.move(WINDOW_S - 1)
     await take(both.b, create("g-1"), update("g-1"))
     both.clock.move(WINDOW_S - 1)
-    assert 0 == await both.a.release()
+    assert 0 == await both.a.release_due_reports()
     await take(both.a, create("g-2"), update("g-2"))
     assert ["u-1", "u-1"] == [record.user for record in await both.records()]
     both.clock.move(WINDOW_S)
-    assert 1 == await both.a.release()
+    assert 1 == await both.a.release_due_reports()
     assert (0, 0) == await both.reports.count_reports_and_bytes(PARTS)
     await both.assert_sound()
 
@@ -177,15 +177,15 @@ async def test_what_waited_in_vain_is_released_once() -> None:
     await take(both.a, create("g-2"), bearer=BOB)
     await take(both.b, create("g-3"), update("g-3"))
     both.clock.move(WINDOW_S)
-    assert 3 == await both.b.release()
-    assert 0 == await both.a.release()
+    assert 3 == await both.b.release_due_reports()
+    assert 0 == await both.a.release_due_reports()
     assert {("u-1", "search"), (None, None), ("u-1", "search")} == {
         (one.user, one.team) for one in await both.records()
     }
     assert 3 == len(await both.records())
     assert (0, 0) == await both.reports.count_reports_and_bytes(PARTS)
     both.clock.move(WINDOW_S)
-    await both.a.release()
+    await both.a.release_due_reports()
     assert await both.reports.count_reports_and_bytes(TOLD) == (0, 0)
     assert await both.reports.count_reports_and_bytes(TOLD_OF) == (0, 0)
     await both.assert_sound()
@@ -197,8 +197,8 @@ async def test_too_many_make_room() -> None:
     for number in range(5):
         await take(both.a, create(f"g-{number}", traceId=None))
         both.clock.move(1)
-    assert 3 == await both.b.release()
-    assert 2 == both.b.waiting
+    assert 3 == await both.b.release_due_reports()
+    assert 2 == both.b.waiting_count
     assert 3 == len(await both.records())
     await both.assert_sound(pending=2)
 
@@ -214,10 +214,10 @@ async def test_a_key_that_sends_too_many_pushes_out_its_own(max_reports: int, ma
     for number in range(6):
         both.clock.move(1)
         await take(both.a, create(f"g-{number}", traceId=None))
-    assert 0 < await both.b.release() < 6
+    assert 0 < await both.b.release_due_reports() < 6
     held = both.b.held
     assert held.items["bob"] == 1
-    assert both.b.waiting - 1 == held.items["alice"]
+    assert both.b.waiting_count - 1 == held.items["alice"]
     assert held.items.keys() == held.bytes.keys()
     await take(both.b, update("g-bob", traceId=None), bearer=BOB)
     whole = [record for record in await both.records() if record.input_tokens]
@@ -234,7 +234,7 @@ async def test_no_more_calls_on_record_are_known_than_reports_may_wait() -> None
         await take(both.a, create(f"g-{number}"), update(f"g-{number}"))
         both.clock.move(1)
     assert 5 == (await both.reports.count_reports_and_bytes(TOLD))[0]
-    await both.b.release()
+    await both.b.release_due_reports()
     assert [2, 2] == [(await both.reports.count_reports_and_bytes(kind))[0] for kind in (TOLD, TOLD_OF)]
     assert 5 == len(await both.records())
     await both.assert_sound()
@@ -247,6 +247,6 @@ async def test_a_report_that_cannot_be_read_holds_up_no_other() -> None:
     await both.log.append(Submission(topic=AI_TELEMETRY, received=0, keep=[damaged]))
     await take(both.a, create())
     both.clock.move(WINDOW_S)
-    assert 2 == await both.a.release()
+    assert 2 == await both.a.release_due_reports()
     assert 1 == len(await both.records())
     await both.assert_sound()

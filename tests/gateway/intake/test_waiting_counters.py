@@ -101,10 +101,10 @@ class Running:
     async def _started(self) -> tuple[WaitingCounters, Intake]:
         await self.spool.heard.open()
         shadows = Shadows(self.clock, heard=self.spool.heard)
-        await shadows.remember(self.spool.log)
+        await shadows.restore_missing_callers(self.spool.log)
         limits = {"max_items": 1000, "max_bytes": 1 << 20, **self.limits}
         counters = WaitingCounters(self.spool.log, shadows, self.clock, wait_s=WAIT_S, **limits)
-        await counters.start(self.spool.partial_reports, hold_s=self.hold_s)
+        await counters.load_waiting(self.spool.partial_reports, hold_s=self.hold_s)
         return counters, Intake(
             self.spool.log,
             attribution=Attribution(Config()),
@@ -116,7 +116,7 @@ class Running:
     async def take(self, outcome: Outcome, bearer: Bearer = BEARER) -> None:
         """Let the next process accept the payload."""
         self._intakes.append(self._intakes.pop(0))
-        await self._intakes[0][1].take(outcome, bearer)
+        await self._intakes[0][1].store(outcome, bearer)
 
     async def records(self) -> list[Inference | UsageMetric]:
         log = self.spool.log
@@ -279,9 +279,9 @@ async def _in_any_order(
         running.clock.move(pause)
         if restarted:
             await running.restart()
-        await running.counters.release()
+        await running.counters.release_due()
     running.clock.move(WAIT_S)
-    await running.counters.release()
+    await running.counters.release_due()
     assert [2, 200, 20] == await running.sums()
     assert [200, 20] == [await running.archived("input"), await running.archived("output")]
     assert 0 == await running.pending()
@@ -302,11 +302,11 @@ def test_who_never_tells_calls_counts_by_counters(name: str) -> None:
             await running.take(counters(family, number, began))
         running.clock.move(WAIT_S - 1)
         await running.restart()
-        await running.counters.release()
+        await running.counters.release_due()
         assert [] == await running.records()
         assert 6 == await running.pending() == len(running.counters)
         running.clock.move(1)
-        await running.counters.release()
+        await running.counters.release_due()
         assert [0, 300, 30] == await running.sums()
         assert 0 == await running.pending()
         await running.restart()
@@ -371,9 +371,9 @@ def test_an_agents_sum_never_counts_beside_what_it_sums_up(
             running.clock.move(pause)
             if restarted:
                 await running.restart()
-            await running.counters.release()
+            await running.counters.release_due()
         running.clock.move(WAIT_S)
-        await running.counters.release()
+        await running.counters.release_due()
         assert [2 * ("call" in told), 200, 20] == await running.sums()
         assert [True] == [
             record.shadow for record in await running.records() if record.source == "openinference"
@@ -402,10 +402,10 @@ def test_an_agent_whose_calls_nobody_tells_counts(restarted: bool) -> None:
         running.clock.move(WAIT_S - 1)
         if restarted:
             await running.restart()
-        await running.counters.release()
+        await running.counters.release_due()
         assert 2 == await running.pending()
         running.clock.move(1)
-        await running.counters.release()
+        await running.counters.release_due()
         assert [3, 400, 40] == await running.sums()
         assert 0 == await running.pending()
 
@@ -452,7 +452,7 @@ def test_calls_that_were_open_at_a_restart_are_known() -> None:
         running.clock.move(WAIT_S)
         await running.take(call(family, 1, began))
         await running.restart()
-        await running.counters.release()
+        await running.counters.release_due()
         assert 0 == await running.pending()
         running.clock.move(11)
         assert [1, 100, 10] == await running.sums()
@@ -476,7 +476,7 @@ def test_too_many_are_decided_early(limits: dict[str, int]) -> None:
         assert "s0" in left
         assert "s4" not in left
         assert 10 - len(left) == await running.pending() == len(running.counters)
-        assert {BEARER.name: len(running.counters)} == running.counters.held.items
+        assert {BEARER.name: len(running.counters)} == running.counters.waiting_by_key.items
 
     run(test, Running(limits=limits))
 
@@ -500,11 +500,11 @@ def test_a_key_that_sends_too_many_pushes_out_its_own(limits: dict[str, int], no
             await running.take(counters(own, 1, began))
             if number == 5:
                 await running.restart()
-            await running.counters.release()
+            await running.counters.release_due()
         left = [record.session for record in await running.records()]
         assert "theirs" not in left
         assert "s0" in left
-        await running.counters.release(everything=True)
+        await running.counters.release_due(everything=True)
         assert 22 == len(await running.records())
 
     run(test, Running(limits=limits, nodes=nodes))
@@ -533,11 +533,11 @@ def test_a_key_whose_counters_fill_what_can_be_taken_back_leaves_that_of_another
             await running.take(counters(own, 1, began))
             if number == 2:
                 await running.take(counters(theirs, 1, began), Bearer("other", frozenset()))
-            await running.counters.release(everything=True)
+            await running.counters.release_due(everything=True)
             running.clock.move(1)
         await running.restart()
         await running.take(call(theirs, 1, began), Bearer("other", frozenset()))
-        await running.counters.release()
+        await running.counters.release_due()
         assert [
             1,
             800,
@@ -558,9 +558,9 @@ def test_which_key_counted_how_much_that_may_be_taken_back_is_known(nodes: int) 
         began = running.clock.now()
         await running.take(counters(FAMILIES["Codex"], 1, began))
         await running.take(counters(FAMILIES["Spring AI"], 1, began), Bearer("other", frozenset()))
-        await running.counters.release(everything=True)
-        await running.counters.release()
-        assert {BEARER.name: 2, "other": 2} == running.counters.counted.items
+        await running.counters.release_due(everything=True)
+        await running.counters.release_due()
+        assert {BEARER.name: 2, "other": 2} == running.counters.counted_by_key.items
 
     run(test, Running(nodes=nodes))
 
@@ -568,7 +568,7 @@ def test_which_key_counted_how_much_that_may_be_taken_back_is_known(nodes: int) 
 def test_what_makes_room_looks_at_the_oldest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """If a request exceeds the limit by one, only the oldest waiting counters are examined, not all."""
     asked = []
-    real = Shadows.have_heard
+    real = Shadows.has_any_reported_calls
 
     def have_heard(self: Shadows, reporters: Any, at: float) -> bool:
         asked.append(reporters)
@@ -578,7 +578,7 @@ def test_what_makes_room_looks_at_the_oldest_alone(monkeypatch: pytest.MonkeyPat
         families = [Family({}, {"source": "codex", "session": f"s{number}"}) for number in range(60)]
         for family in families[:-1]:
             await running.take(counters(family, 1, running.clock.now()))
-        monkeypatch.setattr(Shadows, "have_heard", have_heard)
+        monkeypatch.setattr(Shadows, "has_any_reported_calls", have_heard)
         await running.take(counters(families[-1], 1, running.clock.now()))
         assert len(asked) < len(families) / 2
         assert 100 >= len(running.counters) == await running.pending()
@@ -590,7 +590,7 @@ def test_what_waits_is_looked_at_once_in_a_pass(monkeypatch: pytest.MonkeyPatch)
     """A pass looks at each waiting group once, even if it needs many commits to record what is due."""
     monkeypatch.setattr(waiting_counters, "MOST_AT_ONCE", 4)
     asked = Counter[Any]()
-    real = Shadows.have_heard
+    real = Shadows.has_any_reported_calls
 
     def have_heard(self: Shadows, reporters: Any, at: float) -> bool:
         if isinstance(reporters, Reporters):
@@ -607,8 +607,8 @@ def test_what_waits_is_looked_at_once_in_a_pass(monkeypatch: pytest.MonkeyPatch)
         running.clock.move(WAIT_S)
         for family in families[30:]:
             await running.take(counters(family, 1, running.clock.now()))
-        monkeypatch.setattr(Shadows, "have_heard", have_heard)
-        assert 60 == await running.counters.release()
+        monkeypatch.setattr(Shadows, "has_any_reported_calls", have_heard)
+        assert 60 == await running.counters.release_due()
         assert [1] * 60 == list(asked.values())
         assert 60 == await running.pending()
 
@@ -636,8 +636,8 @@ def test_calls_that_arrive_during_a_look_let_no_counter_overtake_an_older_one(
                 await running.take(calls.pop())
 
         monkeypatch.setattr(waiting_counters, "pause_for_others", pause)
-        await running.counters.release()
-        await running.counters.release()
+        await running.counters.release_due()
+        await running.counters.release_due()
         assert 0 == await running.pending()
         assert [1, 100, 10] == await running.sums()
         assert 6 == sum(
@@ -667,7 +667,7 @@ def test_a_request_above_the_limit_does_not_wait_for_a_look(monkeypatch: pytest.
 
         with monkeypatch.context() as patched:
             patched.setattr(waiting_counters, "pause_for_others", pause)
-            releasing = asyncio.ensure_future(running.counters.release())
+            releasing = asyncio.ensure_future(running.counters.release_due())
             await looking.wait()
             patched.undo()
         await running.take(counters(family(5), 1, running.clock.now()))
@@ -699,7 +699,7 @@ def test_a_look_at_what_waits_has_turns(monkeypatch: pytest.MonkeyPatch) -> None
         counting = asyncio.create_task(count())
         await asyncio.sleep(0)
         before = turns
-        assert 0 == await running.counters.release()
+        assert 0 == await running.counters.release_due()
         assert turns - before >= 10
         counting.cancel()
 
@@ -785,7 +785,7 @@ def test_however_many_wait_where_several_processes_keep_them(monkeypatch: pytest
             await running.take(counters(FAMILIES["Codex"], number, began))
         running.clock.move(WAIT_S)
         await running.take(counters(FAMILIES["Codex"], 6, began))
-        await running.counters.release()
+        await running.counters.release_due()
         assert 10 == len(await running.records())
         assert 2 == await running.pending()
 
@@ -807,7 +807,7 @@ def test_damaged_ones_do_not_stop_a_start(caplog: pytest.LogCaptureFixture) -> N
         await running.spool.database.transaction(lambda connection: write_changes(connection, changed))
         await running.restart()
         running.clock.move(WAIT_S)
-        await running.counters.release()
+        await running.counters.release_due()
         assert {"spring_ai"} == {record.source for record in await running.records()}
         assert "1 groups of waiting counters cannot be read" in caplog.text
 

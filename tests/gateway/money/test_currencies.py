@@ -16,7 +16,13 @@ from pathlib import Path
 import pytest
 
 from gateway.configuration.sections import CurrencyRate, CurrencySettings
-from gateway.money.currencies import ExchangeRates, RatesUnreadable, build_rate_table, parse, read_rates_file
+from gateway.money.currencies import (
+    ExchangeRates,
+    RatesUnreadable,
+    build_rate_table,
+    parse_rates_file,
+    read_rates_file,
+)
 from spool.currencies import SCALE
 
 MOST = 1 << 20
@@ -53,7 +59,9 @@ def test_the_history_of_the_bank(content: bytes) -> None:
     The bank's history file is read although it has trailing commas, missing quotations, and currencies that
     are quoted only in euros.
     """
-    values = {(quotation.day, quotation.currency): quotation.usd for quotation in parse(content, MOST)}
+    values = {
+        (quotation.day, quotation.currency): quotation.usd for quotation in parse_rates_file(content, MOST)
+    }
     assert {
         (day("2026-11-20"), "EUR"): Fraction("1.0831"),
         (day("2026-11-20"), "JPY"): Fraction("1.0831") / Fraction("168.95"),
@@ -65,7 +73,7 @@ def test_the_history_of_the_bank(content: bytes) -> None:
 
 def test_the_daily_file_of_the_bank() -> None:
     """Unknown currency codes in the bank's file are skipped."""
-    values = [(quotation.currency, quotation.usd) for quotation in parse(DAILY, MOST)]
+    values = [(quotation.currency, quotation.usd) for quotation in parse_rates_file(DAILY, MOST)]
     assert [("EUR", Fraction("1.0831")), ("JPY", Fraction("1.0831") / Fraction("168.95"))] == values
 
 
@@ -94,7 +102,7 @@ def test_what_cannot_be_taken_is_refused_whole(content: bytes, words: str) -> No
     accept the file.
     """
     with pytest.raises(RatesUnreadable, match=words):
-        parse(content, MOST)
+        parse_rates_file(content, MOST)
 
 
 def test_which_rate_counts() -> None:
@@ -103,7 +111,7 @@ def test_which_rate_counts() -> None:
     later rate is never used.
     """
     settings = section(None, CurrencyRate(currency="JPY", usd=Decimal("0.007"), since="2026-11-20"))
-    table = build_rate_table(settings, [*parse(HISTORY, MOST), *parse(OWN, MOST)])
+    table = build_rate_table(settings, [*parse_rates_file(HISTORY, MOST), *parse_rates_file(OWN, MOST)])
     currency_days = [("JPY", "2026-11-19"), ("JPY", "2027-05-01"), ("EUR", "2026-11-20"), ("CNY", "2026-11-26"),
              ("CNY", "2026-11-27"), ("EUR", "2026-11-18"), ("USD", "1999-01-01"), ("RUB", "2026-11-20")]  # fmt: skip
     values = [table.value(currency, day(when)) for currency, when in currency_days]

@@ -19,10 +19,10 @@ import pytest
 from gateway.money.costs.work_tree import (
     MAX_LEVEL,
     RunNode,
+    ancestor_runs,
     build_run_tree,
-    nearest_above,
+    nearest_listed_ancestors,
     parents_by_run,
-    runs_above,
 )
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostRow
@@ -154,8 +154,10 @@ def tree_of_chain(count: int) -> float:
     lineage[0] = Lineage(runs[0], runs[-1], None)  # a circle
     began = process_time()
     parents = parents_by_run(lineage)
-    assert runs[:-1] == [*runs_above(runs[:0:-1], parents)][::-1]
-    assert dict.fromkeys(runs[1:], runs[0]) | {runs[0]: None} == nearest_above(runs, runs[:1], parents)
+    assert runs[:-1] == [*ancestor_runs(runs[:0:-1], parents)][::-1]
+    assert dict.fromkeys(runs[1:], runs[0]) | {runs[0]: None} == nearest_listed_ancestors(
+        runs, runs[:1], parents
+    )
     shown = [runs[0], runs[-1]]
     assert [None, runs[0]] == [node.parent for node in build_run_tree(shown, {}, parents, {})]
     return process_time() - began

@@ -91,9 +91,9 @@ class HealthSources(SoleNode):
 async def test_a_sound_sources_is_live_and_ready() -> None:
     """A server is live and ready if the last commit was flushed, space is free, and the keys are loaded."""
     health = HealthSources().health()
-    assert await health.live() is True
-    assert await health.ready() is True
-    assert [] == (await health.report())["reasons"]
+    assert await health.is_live() is True
+    assert await health.is_ready() is True
+    assert [] == (await health.build_report())["reasons"]
 
 
 async def test_gateways_on_one_storage_are_shown() -> None:
@@ -122,14 +122,14 @@ async def test_gateways_on_one_storage_are_shown() -> None:
         leases=["ledger"],
     )
     sources = HealthSources(gateways=[gone, this])
-    report = await sources.health().report()
+    report = await sources.health().build_report()
     assert report["ready"] is True
     assert [(node["live"], node["seen_s"], node["leases"]) for node in report["nodes"]] == [
         (False, 20.0, []),
         (True, 0.5, ["ledger"]),
     ]
     sources.states = SpoolUnavailable("gone")
-    assert [] == (await sources.health().report())["nodes"]
+    assert [] == (await sources.health().build_report())["nodes"]
 
 
 @pytest.mark.parametrize(
@@ -145,15 +145,15 @@ async def test_what_the_ledger_lacks_changes_nothing_but_the_body(
     """
     sources = HealthSources()
     sources.ledger = Soundness(missed=missed, looked_for=looked_for, differing=differing, compared_at=None)
-    report = await sources.health().report()
+    report = await sources.health().build_report()
     assert report["ready"] is True
     assert report["reasons"] == []
     assert {"sound": is_sound, "missed": missed, "differing": differing, "compared_at": None} == report[
         "ledger"
     ]
     sources.ledger = None
-    assert await sources.health().ready() is True
-    assert (await sources.health().report())["ledger"] is None
+    assert await sources.health().is_ready() is True
+    assert (await sources.health().build_report())["ledger"] is None
 
 
 async def test_a_parked_route_changes_nothing_but_the_body() -> None:
@@ -161,7 +161,7 @@ async def test_a_parked_route_changes_nothing_but_the_body() -> None:
     A parked route changes only the report, because problems of the upstream are no reason to refuse senders.
     """
     sources = HealthSources(states=[ROUTE])
-    report = await sources.health().report()
+    report = await sources.health().build_report()
     assert report["ready"] is True
     assert report["routes"][0]["state"] == "parked"
     assert report["routes"][0]["reason"] == "401"
@@ -188,9 +188,9 @@ async def test_what_keeps_a_sources_from_being_ready(change: dict[str, object], 
     If the server is not ready, the report names the reason. The server stays live unless only a restart can help.
     """
     health = HealthSources(**change).health()  # type: ignore[arg-type]
-    assert await health.live() is (reason != DEAD)
-    assert await health.ready() is False
-    assert [reason] == (await health.report())["reasons"]
+    assert await health.is_live() is (reason != DEAD)
+    assert await health.is_ready() is False
+    assert [reason] == (await health.build_report())["reasons"]
 
 
 @pytest.mark.parametrize("trouble", [None, SpoolUnavailable("closed")], ids=["silent", "closed"])
@@ -198,9 +198,9 @@ async def test_a_dead_writer_is_not_live(trouble: Exception | None, monkeypatch:
     """If the spool does not respond in time, the server is not live."""
     monkeypatch.setattr(healths, "ANSWER_S", 0.01)
     health = HealthSources(stats_now=trouble).health()
-    assert await health.live() is False
-    assert await health.ready() is False
-    assert ["the writer does not respond"] == (await health.report())["reasons"]
+    assert await health.is_live() is False
+    assert await health.is_ready() is False
+    assert ["the writer does not respond"] == (await health.build_report())["reasons"]
 
 
 async def test_probes_ask_the_disk_once_a_second() -> None:
@@ -209,10 +209,10 @@ async def test_probes_ask_the_disk_once_a_second() -> None:
     """
     sources = HealthSources()
     health = sources.health()
-    await asyncio.gather(*(health.ready() for _ in range(50)))
+    await asyncio.gather(*(health.is_ready() for _ in range(50)))
     assert 1 == sources.reads
     sources.time += 1
-    await health.ready()
+    await health.is_ready()
     assert 2 == sources.reads
 
 
@@ -224,8 +224,8 @@ async def test_readiness_follows_the_commit_in_hand() -> None:
     figures = [(4.9, True, True), (5.0, False, True), (59.9, False, True), (60.0, False, False)]
     for commit_s, ready, live in figures:
         health = HealthSources(stats_now=replace(STATS, commit_s=commit_s)).health()
-        assert await health.ready() == ready, commit_s
-        assert await health.live() == live, commit_s
+        assert await health.is_ready() == ready, commit_s
+        assert await health.is_live() == live, commit_s
 
 
 async def test_a_full_spool_says_what_fills_it() -> None:
@@ -236,7 +236,7 @@ async def test_a_full_spool_says_what_fills_it() -> None:
     orphan = replace(ROUTE, name="old/ai-telemetry", state="orphaned", queued=70)
     optional = replace(ROUTE, name="archive/ai-telemetry", required=False, queued=900)
     full = replace(STATS, writable=False, bytes=5096, free_bytes=0)
-    report = await HealthSources(stats_now=full, states=[ROUTE, orphan, optional]).health().report()
+    report = await HealthSources(stats_now=full, states=[ROUTE, orphan, optional]).health().build_report()
     assert [
         "the spool is full (spool.max_bytes): space.kept_by lists the routes that still need its records"
     ] == (report["reasons"])
@@ -252,13 +252,13 @@ async def test_an_orphaned_route_is_named_before_it_fills_the_spool() -> None:
     """
     orphan = replace(ROUTE, name="old/ai-telemetry", state="orphaned", queued=70)
     roomy = replace(STATS, max_bytes=100_000, free_bytes=95_904)
-    report = await HealthSources(stats_now=roomy, states=[ROUTE, orphan]).health().report()
+    report = await HealthSources(stats_now=roomy, states=[ROUTE, orphan]).health().build_report()
     assert report["ready"]
     assert ["old/ai-telemetry"] == [line.split()[0] for line in report["space"]["kept_by"]]
 
 
 async def test_routes_that_cannot_be_read_change_nothing() -> None:
     """If the routes cannot be read, the report has no routes. The server still accepts records."""
-    report = await HealthSources(states=SpoolUnavailable("disk I/O error")).health().report()
+    report = await HealthSources(states=SpoolUnavailable("disk I/O error")).health().build_report()
     assert report["ready"] is True
     assert report["routes"] == []

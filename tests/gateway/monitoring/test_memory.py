@@ -16,7 +16,7 @@ class Ring:
         self.itself = self
 
 kept = Ring()
-memory.settle_after_start()
+memory.trim_and_freeze_memory()
 assert not any(found is kept for found in gc.get_objects())
 gone = weakref.ref(Ring())
 rest = [[] for _ in range(memory.NEW_OBJECTS - 1000)]
@@ -46,10 +46,10 @@ async def main():
     async def activity(within_s):
         pass
 
-    task = asyncio.create_task(memory.make_full_rounds(until_idle, activity))
+    task = asyncio.create_task(memory.collect_garbage_when_idle(until_idle, activity))
     await asyncio.sleep(0)
     never = gc.get_threshold()[2]
-    memory.settle_after_start()
+    memory.trim_and_freeze_memory()
     assert never == gc.get_threshold()[2]  # whichever comes first
     gc.set_threshold(10, 2)
     old = Ring()

@@ -101,7 +101,7 @@ def test_no_series_tells_when_a_counter_was_made() -> None:
     """
     metrics = Metrics()
     metrics.note_commit(Commit(seconds=0.1, flush_seconds=0.1, terms={("ai-telemetry", "received", ""): 1}))
-    metrics.requests("otlp/traces", 200)
+    metrics.count_request("otlp/traces", 200)
     shown = [name for name, _ in samples(metrics.render(Snapshot(stats=STATS)))]
     assert "tollhouse_requests_total" in shown
     assert [] == [name for name in shown if name.endswith("_created")]
@@ -183,9 +183,9 @@ def test_clusters_and_container_files_are_read_when_asked() -> None:
 def test_requests_are_counted_by_door_and_status() -> None:
     """HTTP statuses and gRPC code names share one label."""
     metrics = Metrics()
-    metrics.requests("otlp/traces", 200)
-    metrics.requests("otlp/traces", 200)
-    metrics.requests("grpc/traces", "UNAUTHENTICATED")
+    metrics.count_request("otlp/traces", 200)
+    metrics.count_request("otlp/traces", 200)
+    metrics.count_request("grpc/traces", "UNAUTHENTICATED")
     read = samples(metrics.render(Snapshot(stats=STATS)))
     assert 2 == read["tollhouse_requests_total", (("endpoint", "otlp/traces"), ("status", "200"))]
     assert 1 == read["tollhouse_requests_total", (("endpoint", "grpc/traces"), ("status", "UNAUTHENTICATED"))]
@@ -202,11 +202,11 @@ async def test_a_crowd_of_scrapers_costs_one_rendering() -> None:
         return Snapshot(stats=STATS)
 
     exposition = Exposition(Metrics(), read, lambda: now)
-    texts = await asyncio.gather(*(exposition.text() for _ in range(5)))
+    texts = await asyncio.gather(*(exposition.current_text() for _ in range(5)))
     assert reads == 1
     assert len(set(texts)) == 1
     now = 101.0
-    await exposition.text()
+    await exposition.current_text()
     assert 2 == reads
 
 
@@ -225,17 +225,17 @@ async def test_metrics_are_told_while_the_storage_is_away() -> None:
 
     metrics = Metrics()
     exposition = Exposition(metrics, read, lambda: now)
-    assert 1.0 == samples(await exposition.text())["tollhouse_storage_answers", ()]
+    assert 1.0 == samples(await exposition.current_text())["tollhouse_storage_answers", ()]
     away, now = SpoolUnavailable("the database is down"), 102.0
-    metrics.refused("spool_unavailable")
-    found = samples(await exposition.text())
+    metrics.count_refusal("spool_unavailable")
+    found = samples(await exposition.current_text())
     assert 0.0 == found["tollhouse_storage_answers", ()]
     assert 7.0 == found["tollhouse_spool_entries", ()]
     assert 1.0 == found["tollhouse_refused_requests_total", (("type", "spool_unavailable"),)]
     away, now = None, 104.0
-    assert 1.0 == samples(await exposition.text())["tollhouse_storage_answers", ()]
+    assert 1.0 == samples(await exposition.current_text())["tollhouse_storage_answers", ()]
     with pytest.raises(SpoolUnavailable):
-        await Exposition(Metrics(), _away, lambda: now).text()
+        await Exposition(Metrics(), _away, lambda: now).current_text()
 
 
 async def _away() -> Snapshot:
@@ -248,7 +248,7 @@ async def test_a_slow_storage_before_the_first_figures_is_no_defect(
     """If the metrics cannot be read, a scraper gets a 503 that says when to ask again, and the log has no error."""
     monkeypatch.setattr(metrics, "ANSWER_S", 0.01)
     with pytest.raises(SpoolUnavailable) as raised:
-        await Exposition(Metrics(), _never, lambda: 0.0).text()
+        await Exposition(Metrics(), _never, lambda: 0.0).current_text()
     refusal = refusal_for_error(raised.value, endpoint="metrics")
     assert (503, "spool_unavailable", 1) == (refusal.status, refusal.type, refusal.retry_after_s)
     assert not caplog.records
@@ -344,7 +344,7 @@ async def test_loop_lag_sees_a_loop_that_was_held(monkeypatch: pytest.MonkeyPatc
     delay that clients notice. The task begins to measure with the first request.
     """
     lag, turns = Metrics().lag, FairTurns()
-    task = asyncio.create_task(lag.run(turns.wait_for_activity))
+    task = asyncio.create_task(lag.measure_repeatedly(turns.wait_for_activity))
     await asyncio.sleep(0)
     turns.find_or_add_party("first request")
     for _ in range(3):
@@ -354,12 +354,12 @@ async def test_loop_lag_sees_a_loop_that_was_held(monkeypatch: pytest.MonkeyPatc
     while loop.time() < begun + 0.25:  # the event loop gets no turn meanwhile
         pass
     async with asyncio.timeout(60):
-        while not lag.worst:  # noqa: ASYNC110 - nobody is told
+        while not lag.worst_lag_s:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0)
     task.cancel()
-    assert 0.1 < lag.worst < 30
+    assert 0.1 < lag.worst_lag_s < 30
     monkeypatch.setattr(metrics, "LAG_WINDOW_S", -1.0)
-    assert 0.0 == lag.worst  # an old measurement is not shown, even if nothing was measured since then
+    assert 0.0 == lag.worst_lag_s  # an old measurement is not shown, even if nothing was measured since then
 
 
 def test_failed_attempts_are_counted() -> None:

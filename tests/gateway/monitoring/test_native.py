@@ -13,7 +13,7 @@ import pytest
 from gateway.cli.doctor import NOTE, OK, diagnose_machine
 from gateway.configuration.sections import Config, ServerSettings
 from gateway.monitoring.metrics import Metrics
-from gateway.service.assembly.services import compiled_module
+from gateway.service.assembly.services import load_compiled_module
 from spool.packed.native import MODULE
 from tests.spool.test_native import module
 
@@ -23,7 +23,7 @@ def told(config: Config, caplog: pytest.LogCaptureFixture) -> tuple[float | None
     metrics = Metrics(lambda: ())
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="gateway.service.assembly.services"):
-        native = compiled_module(config, metrics)
+        native = load_compiled_module(config, metrics)
     labels = {"version": native.version, "loaded": str(int(native.is_on))}
     value = metrics.registry.get_sample_value("tollhouse_native_info", labels)
     [line] = [one for one in diagnose_machine(config) if one.about == "compiled module"]

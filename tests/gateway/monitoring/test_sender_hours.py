@@ -47,20 +47,20 @@ def seen(hours: Sequence[SenderHours]) -> Mapping[Pair, int]:
 async def test_two_gateways_and_a_restart(registry: Registry, clock: MovedClock) -> None:
     """A gateway sees its own arrivals at once, and those of another gateway after it stored and this one read them."""
     first, second = (KeptSenderHours(registry.sender_hours, clock) for _ in range(2))
-    first.note("prod", ["kong"])
-    assert {("kong", "prod"): 1} == seen(await first.current())
-    assert {} == seen(await second.current())
+    first.note_arrival("prod", ["kong"])
+    assert {("kong", "prod"): 1} == seen(await first.current_hours())
+    assert {} == seen(await second.current_hours())
     clock.move(HOUR_S)
-    second.note("prod", ["kong", "otel"])
+    second.note_arrival("prod", ["kong", "otel"])
     running = asyncio.create_task(first.run())
     await asyncio.sleep(0)
     running.cancel()
     await asyncio.wait([running])
-    assert {("kong", "prod"): 0b11, ("otel", "prod"): 1, RUNNING: 1} == seen(await second.current())
-    await second.keep()
+    assert {("kong", "prod"): 0b11, ("otel", "prod"): 1, RUNNING: 1} == seen(await second.current_hours())
+    await second.store_arrivals()
     clock.move(READ_EVERY_S)
     restarted = KeptSenderHours(registry.sender_hours, clock)
-    assert seen(await second.current()) == seen(await restarted.current())
+    assert seen(await second.current_hours()) == seen(await restarted.current_hours())
 
 
 async def test_little_news_waits(registry: Registry, clock: MovedClock) -> None:
@@ -68,22 +68,22 @@ async def test_little_news_waits(registry: Registry, clock: MovedClock) -> None:
     table = Counted(registry.sender_hours)
     kept = KeptSenderHours(table, clock)
     for _ in range(60):
-        kept.note("prod", ["kong"])
-        await kept.keep(everything=False)
+        kept.note_arrival("prod", ["kong"])
+        await kept.store_arrivals(everything=False)
         clock.move(60.0)
     assert 6 == table.writes
-    assert NOW + 59 * 60 == (await kept.current())[0].last
+    assert NOW + 59 * 60 == (await kept.current_hours())[0].last
 
 
 async def test_arrivals_are_stored_after_an_outage(registry: Registry, clock: MovedClock) -> None:
     table = Counted(registry.sender_hours)
     kept = KeptSenderHours(table, clock)
-    kept.note("prod", ["kong"])
+    kept.note_arrival("prod", ["kong"])
     table.is_away = True
     with pytest.raises(SpoolUnavailable):
-        await kept.keep()
+        await kept.store_arrivals()
     table.is_away = False
-    await kept.keep()
+    await kept.store_arrivals()
     assert {("kong", "prod"): 1} == seen(await registry.sender_hours.all())
 
 

@@ -62,18 +62,18 @@ async def test_what_comes_is_counted_and_a_restart_counts_nothing_twice(ledgers:
     ledger, log, clock = await ledgers.open(), FakeLog(), FakeClock(BEGIN + HOUR)
     log.add([spent("1.5")])
     spend = SpendSeries(ledger, clock, top=5)
-    assert not await spend.read()  # the ledger has not caught up yet
+    assert not await spend.read_totals()  # the ledger has not caught up yet
     await ledger.catch_up(log)
-    assert await spend.read()
+    assert await spend.read_totals()
     assert shown(spend, COST) == {"a": 0.0}
     assert shown(spend, MONTH) == {"a": 1.5}
 
     log.add([spent("2"), spent("4", team=None, input_tokens=7, output_tokens=2)])
     await ledger.catch_up(log)
-    await spend.read()
+    await spend.read_totals()
     assert ({"a": 2.0, "(unknown)": 0.0}) == shown(spend, COST)
-    await spend.read()
-    await spend.read()
+    await spend.read_totals()
+    await spend.read_totals()
     assert ({"a": 2.0, "(unknown)": 4.0}) == shown(spend, COST)
     tokens = samples(Metrics().render(Snapshot(stats=STATS, spend=spend.counts)))
     assert [2.0, 7.0] == sorted(
@@ -85,7 +85,7 @@ async def test_what_comes_is_counted_and_a_restart_counts_nothing_twice(ledgers:
     again = await ledgers.open()
     await again.catch_up(log)
     later = SpendSeries(again, clock, top=5)
-    await later.read()
+    await later.read_totals()
     assert {"a": 0.0, "(unknown)": 0.0} == shown(later, COST)
     assert {"a": 3.5, "(unknown)": 4.0} == shown(later, MONTH)
 
@@ -101,7 +101,7 @@ async def test_a_counter_waits_while_its_sum_is_lower(in_files: Ledgers) -> None
     for cost in ("1", "5", "-3", "1", "4"):
         log.add([spent(cost)])
         await ledger.catch_up(log)
-        await spend.read()
+        await spend.read_totals()
         counted.append((shown(spend, COST)["a"], shown(spend, MONTH)["a"]))
     assert [(0.0, 1.0), (5.0, 6.0), (5.0, 3.0), (5.0, 4.0), (7.0, 8.0)] == counted
 
@@ -112,11 +112,11 @@ async def test_a_month_that_ends_takes_nothing_with_it(in_files: Ledgers) -> Non
     spend = SpendSeries(ledger, clock, top=5)
     log.add([spent("1")])
     await ledger.catch_up(log)
-    await spend.read()
+    await spend.read_totals()
     clock.at = BEGIN + 31 * 24 * HOUR
     log.add([spent("2"), spent("4", at=int(clock.at))], at=clock.at)
     await ledger.catch_up(log)
-    await spend.read()
+    await spend.read_totals()
     assert shown(spend, COST) == {"a": 6.0}
     assert shown(spend, MONTH) == {"a": 4.0}
 
@@ -130,12 +130,12 @@ async def test_the_costly_have_names_and_keep_them(in_files: Ledgers) -> None:
     spend = SpendSeries(ledger, clock, top=2)
     log.add([spent("1", team="small"), spent("5", team="big"), spent("3", team="middle")])
     await ledger.catch_up(log)
-    await spend.read()
+    await spend.read_totals()
     assert {"big": 5.0, "middle": 3.0, "(other)": 1.0} == shown(spend, MONTH)
-    assert 2 == spend.counts.named
+    assert 2 == spend.counts.largest_name_count
     log.add([spent("90", team="small")])
     await ledger.catch_up(log)
-    await spend.read()
+    await spend.read_totals()
     assert {"big": 0.0, "middle": 0.0, "(other)": 90.0} == shown(spend, COST)
 
 
@@ -148,7 +148,7 @@ async def test_sets_of_labels_are_bounded(in_files: Ledgers, monkeypatch: pytest
     spend = SpendSeries(ledger, clock, top=50)
     log.add([spent("1", team=f"team {n}") for n in range(20)])
     await ledger.catch_up(log)
-    await spend.read()
+    await spend.read_totals()
     found = shown(spend, MONTH)
     assert len(found) == 4
     assert sum(found.values()) == 20.0
@@ -161,6 +161,6 @@ async def test_a_name_is_one_label_whatever_it_holds(in_files: Ledgers) -> None:
     spend = SpendSeries(ledger, FakeClock(BEGIN + HOUR), top=2 * len(HOSTILE_NAMES))
     log.add([spent("1.5", team=name) for name in HOSTILE_NAMES])
     await ledger.catch_up(log)
-    assert await spend.read()
+    assert await spend.read_totals()
     found = shown(spend, MONTH)
     assert {name[:256] for name in HOSTILE_NAMES} == set(found) - {"other", "unknown"}

@@ -47,7 +47,7 @@ def test_what_litellm_has_no_price_for_costs_our_own_price(event: dict[str, Any]
     override = PriceOverride(model="dall-e-3", meters={"output_images": Decimal("0.12")})
     book = PriceBook.load(PriceSettings(override=(override,)))
     record = one("litellm", event)
-    book.price(record)
+    book.price_record(record)
     assert record.cost is None
     assert record.cost_source == "estimated"
     assert Decimal(expected) == round(Decimal(record.estimated_cost or 0), 12)

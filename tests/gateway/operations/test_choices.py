@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from gateway.http.lists import Filter, known_values
-from gateway.operations.records.choices import choices
+from gateway.http.lists import Filter, filter_values_by_field
+from gateway.operations.records.choices import filter_choices
 from gateway.operations.records.newest import RECORDS
 from gateway.operations.records.published import KeptRecord
 from spool.ledger.sums import OUTCOME_TAGS
@@ -42,16 +42,16 @@ def test_columns_offer_the_same_values_as_all_records() -> None:
         filters={
             **RECORDS.filters,
             **{name: derived(*sources) for name, sources in DERIVED.items()},
-            "tag:place": Filter(values=lambda stored: (stored.value("tag:place"),)),
+            "tag:place": Filter(values=lambda stored: (stored.filter_value("tag:place"),)),
         },
     )
-    everything = known_values(listed, lambda _: rows)
-    assert everything == choices(listed, rows, DERIVED)
+    everything = filter_values_by_field(listed, lambda _: rows)
+    assert everything == filter_choices(listed, rows, DERIVED)
     assert ["", "batch", "stock"] == everything["team"]
     assert {"a", "b", "gpt-4o", "gpt-5", "new"} == {*everything["model"]} - {""}
     assert ["", "here"] == everything["tag:place"]
     assert 4 < len(everything["place"])
-    assert known_values(listed, lambda _: []) == choices(listed, [], DERIVED)
+    assert filter_values_by_field(listed, lambda _: []) == filter_choices(listed, [], DERIVED)
 
 
 def test_outcomes_are_read_from_few_records() -> None:
@@ -61,7 +61,7 @@ def test_outcomes_are_read_from_few_records() -> None:
     def counted(name: str) -> Filter[KeptRecord]:
         def values(stored: KeptRecord) -> tuple[str, ...]:
             read[name] += 1
-            return (stored.counted(name),)
+            return (stored.counted_value(name),)
 
         return Filter(values=values)
 
@@ -72,13 +72,13 @@ def test_outcomes_are_read_from_few_records() -> None:
     ]
     rows = [KeptRecord(record.topic, number, 1.0, False, record) for number, record in enumerate(records)]
     listed = replace(RECORDS, filters={name: counted(name) for name in ("status", "cost_source")})
-    found = choices(listed, rows, {})
+    found = filter_choices(listed, rows, {})
     assert {"free", "none", "reported", "without_usage"} == {*found["cost_source"]}
     assert {"status": len(STATUSES), "cost_source": len(SOURCES) * len(STATUSES) + 2} == read
 
 
 def derived(*sources: str) -> Filter[KeptRecord]:
-    return Filter(values=lambda stored: (" of ".join(map(stored.counted, sources)),))
+    return Filter(values=lambda stored: (" of ".join(map(stored.counted_value, sources)),))
 
 
 def records() -> list[Record]:

@@ -10,7 +10,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from gateway.http.address import Address
-from gateway.http.requests import named_holder
+from gateway.http.requests import holder_type
 from gateway.mcp.tool import Tool
 from gateway.mcp.tools.list import TOOLS
 from gateway.operations.holders.operators import (
@@ -52,7 +52,7 @@ OF_ASSISTANTS = ("gateway.mcp.endpoint", "gateway.mcp.metadata")
 @pytest.mark.parametrize("row", KEY_ROWS, ids=lambda row: f"{row.name} {row.path}")
 def test_a_handler_for_keys_names_one_holder(row: Address) -> None:
     """A decorator around the handler does not hide the holder."""
-    named = named_holder(row.handler)
+    named = holder_type(row.handler)
     if getattr(row.handler, "__module__", "") in OF_ASSISTANTS:
         assert named is OperatorServices
     else:
@@ -61,14 +61,14 @@ def test_a_handler_for_keys_names_one_holder(row: Address) -> None:
 
 @pytest.mark.parametrize("tool", TOOLS.values(), ids=lambda tool: tool.name)
 def test_a_tool_of_assistants_names_one_holder(tool: Tool[Any]) -> None:
-    named = named_holder(tool.run)
+    named = holder_type(tool.run)
     assert named in (MoneyServices, SpoolServices, SenderServices, InstallationServices)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_handler_names_one_holder(row: OperatorAddress) -> None:
     """Each handler of the operator API names one holder. Only a few handlers get all holders together."""
-    named = named_holder(row.handler)
+    named = holder_type(row.handler)
     assert (row.name in OF_SEVERAL) == (named is OperatorServices)
     assert isinstance(named, type)
 
@@ -102,14 +102,14 @@ def test_a_holder_is_found_by_its_class() -> None:
     held = dict.fromkeys(("money", "people", "senders", "assistants", "installation"), cast("Any", None))
     spool = cast("Any", SpoolServices.__new__(SpoolServices))
     services = OperatorServices(spool=spool, **held)
-    assert services.of(SpoolServices) is spool
-    assert services.of(OperatorServices) is services
+    assert services.services_of_type(SpoolServices) is spool
+    assert services.services_of_type(OperatorServices) is services
     with pytest.raises(LookupError, match="is not a holder"):
-        services.of(dict)
+        services.services_of_type(dict)
     receivers = cast("Any", ReceiverServices.__new__(ReceiverServices))
     more = dict.fromkeys(("storage", "topics", "status", "background", "reload"), cast("Any", None))
     server = Services(receivers=receivers, operators=services, **more)
-    assert server.of(ReceiverServices) is receivers
-    assert server.of(SpoolServices) is spool
+    assert server.services_of_type(ReceiverServices) is receivers
+    assert server.services_of_type(SpoolServices) is spool
     with pytest.raises(LookupError, match="is not a holder"):
-        server.of(TopicServices)
+        server.services_of_type(TopicServices)

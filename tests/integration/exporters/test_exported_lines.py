@@ -54,7 +54,7 @@ def made(number: int, chance: random.Random) -> Any:
     record, known_as = call(
         number, provider=provider, start_time=start, user=chance.choice((None, "ann")), **fields
     )
-    BOOK.price(record)
+    BOOK.price_record(record)
     if (
         chance.random() < 0.1 and record.estimated_cost
     ):  # some records have a price from an earlier price list

@@ -67,7 +67,7 @@ REALTIME = {"input_audio_tokens": 1000, "cache_audio_read_tokens": 640, "output_
 def priced(n: int, model: str, **fields: Any) -> Inference:
     said: dict[str, Any] = {"provider": "openai", "start_time": AT * NS, **fields}
     record = call(n, request_model=model, **said)
-    BOOK.price(record)
+    BOOK.price_record(record)
     return record
 
 

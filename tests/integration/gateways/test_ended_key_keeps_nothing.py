@@ -261,12 +261,12 @@ async def a_saving(serving: Serving) -> str:
         start_time=(int(services.spool.clock.now()) - 3600) * NS, input_tokens=10_000_000, output_tokens=1_000_000,
         tags={"service_tier": "priority"},
     )  # fmt: skip
-    PriceBook.load().price(call)
+    PriceBook.load().price_record(call)
     log = serving.app.services.storage.log
     await log.append(
         Submission(topic=AI_TELEMETRY, received=1, records=[call], identities=[Identity(call.id)])
     )
-    await services.money.require_adviser().look()
+    await services.money.require_adviser().find_and_store_savings()
     found, *_ = await services.installation.require_registry().recommendations.all()
     return found.id
 

@@ -75,10 +75,10 @@ async def test_both_follow_the_file_and_a_deletion(serve: Serve, config: Config,
     other = await serve(config=named(config, "gateway-2"), key_name="other sender", api_key_file=file)
     both = (one, other)
     file.write_text(SECOND)
-    await one.app.services.operators.senders.access.flush()
+    await one.app.services.operators.senders.access.store_uses()
     assert [200, 200] == [await status(gateway, SECOND) for gateway in both]
     assert [401, 401] == [await status(gateway, FIRST) for gateway in both]
-    await other.app.services.operators.senders.access.flush()
+    await other.app.services.operators.senders.access.store_uses()
     assert [200, 200] == [await status(gateway, SECOND) for gateway in both]
     registry = other.app.services.storage.registry
     assert registry is not None
@@ -86,13 +86,13 @@ async def test_both_follow_the_file_and_a_deletion(serve: Serve, config: Config,
     for secret in (SECOND, FIRST, THIRD):
         file.write_text(secret)
         for gateway in both:
-            await gateway.app.services.operators.senders.access.flush()
+            await gateway.app.services.operators.senders.access.store_uses()
         assert [401, 401] == [await status(gateway, secret) for gateway in both]
     assert OPENS == await _adopted(one)
     assert [200, 200] == [await status(gateway, THIRD) for gateway in both]
 
 
 async def _adopted(gateway: Serving) -> str:
-    done = await gateway.app.services.operators.senders.access.adopt(anew=True, actor=ACTOR)
+    done = await gateway.app.services.operators.senders.access.adopt_legacy_key(anew=True, actor=ACTOR)
     assert done is not None
     return done

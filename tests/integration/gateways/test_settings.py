@@ -41,7 +41,7 @@ async def test_what_they_have_of_each_other(
     table = services.installation.require_registry().insights
     found = []
     for _ in range(2):
-        report = await make_inspector(services).inspect()
+        report = await make_inspector(services).find_and_store_insights()
         assert not report.failed
         found.append(
             {each.title: each.description for each in await table.detector_insights() if each.present}

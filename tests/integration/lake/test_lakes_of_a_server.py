@@ -45,7 +45,7 @@ async def run_server(directory: Path) -> tuple[str, list[str]]:
         async with asyncio.timeout(60):
             while (await lake_states(config, storage))[0].verdict is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        await make_inspector(app.services.operators).inspect()
+        await make_inspector(app.services.operators).find_and_store_insights()
         assert storage.registry is not None
         titles = [each.title for each in await storage.registry.insights.detector_insights()]
         async with ClientSession() as client, client.get(f"{app.operator_url}/metrics") as answer:

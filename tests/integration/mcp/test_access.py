@@ -127,7 +127,7 @@ async def test_messages_that_take_no_time_wait_for_no_tool(assistant: Assistant)
     async def sent(answer: None) -> None:
         return answer
 
-    held = asyncio.create_task(questions.answer(name, work, sent))
+    held = asyncio.create_task(questions.answer_in_turn(name, work, sent))
     await begun.wait()
     waiting = [
         asyncio.create_task(assistant.ask("tools/call", {"name": "get_org_context", "arguments": {}})),

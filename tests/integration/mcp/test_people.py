@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.people.authentication.oidc.provider import AGAIN_S, KEEP_S, missing_for_clients
+from gateway.people.authentication.oidc.provider import AGAIN_S, KEEP_S, missing_client_features
 from spool.registry.operators import Operator, Person
 from spool.registry.roles import RoleLimits
 from spool.registry.scopes import AI_HUB
@@ -429,7 +429,7 @@ async def test_check_says_what_clients_will_miss(door: Door) -> None:
 
     async def missing(**document: Any) -> int:
         door.provider.document = document
-        return len(await missing_for_clients(oidc.settings, clock=door.clock))
+        return len(await missing_client_features(oidc.settings, clock=door.clock))
 
     whole = {
         "code_challenge_methods_supported": ["S256"], "registration_endpoint": "x",

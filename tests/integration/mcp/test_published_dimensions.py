@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 
-from gateway.money.allocation.language import parse
+from gateway.money.allocation.language import parse_definition
 from tests.integration.mcp.conftest import Assistant
 
 OWNER = "User:Defined:Owner"
@@ -28,7 +28,9 @@ async def test_a_published_dimension(assistant: Assistant) -> None:
     assert f"there is no dimension {OWNER}" in refused
     total = (await assistant.content("get_cost_data", date_range="today"))["total"]["cost"]
     services = assistant.serving.app.services.operators
-    services.money.published.put(parse(DEFINITION, services.money.ledger.own_dimensions()), version="1")
+    services.money.published.put_in_force(
+        parse_definition(DEFINITION, services.money.ledger.own_dimensions()), version="1"
+    )
     assert OWNER in (await assistant.ask("tools/list")).body.decode()
     listed = (await assistant.content("get_available_dimensions"))["dimensions"]
     [shown] = [each for each in listed if each["name"] == OWNER]

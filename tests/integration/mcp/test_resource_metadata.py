@@ -32,7 +32,7 @@ async def test_each_kind_is_there(assistant: Assistant) -> None:
     """
     services = assistant.serving.app.services
     await enrol(assistant, "laptop-1", user="ada", labels={"team": "search"}, hostname="10.0.0.7")
-    await services.operators.senders.require_clusters().hear("1", "eu", "prod", FLEET)
+    await services.operators.senders.require_clusters().record_data_from_cluster("1", "eu", "prod", FLEET)
     await assistant.serving.make_connection("bill", cloud_provider="AWS")
     counts = (await assistant.content(TOOL))["counts"]
     keys = services.operators.senders.access.keys()

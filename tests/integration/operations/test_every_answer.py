@@ -194,9 +194,9 @@ async def test_what_runs_behind_goes_through_no_rows_on_the_loop(
         await work
         done.extend(f"{name}: {reader}" for reader in sorted(set(read_on_loop)))
 
-    await do("insights", make_inspector(services.operators).inspect())
-    await do("recommendations", money.require_adviser().check())
-    await do("spend", SpendSeries(storage.ledger, clock, top=20).read())
+    await do("insights", make_inspector(services.operators).find_and_store_insights())
+    await do("recommendations", money.require_adviser().find_savings())
+    await do("spend", SpendSeries(storage.ledger, clock, top=20).read_totals())
     deposits = Deposits(storage.log, Attribution(Config()))
     rule = Publication(stream="users", by="user")
     publisher = Publisher(
@@ -219,5 +219,5 @@ async def test_what_runs_behind_goes_through_no_rows_on_the_loop(
         view=view.id,
         channels=("mail",),
     )
-    await do("scheduled report", read_figures(money, report, view, reader, report.next_due(clock.now())))
+    await do("scheduled report", read_figures(money, report, view, reader, report.next_due_at(clock.now())))
     assert [] == done

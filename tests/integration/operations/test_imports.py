@@ -253,7 +253,7 @@ async def test_the_table_of_all_addresses_is_imported_beside_the_loop() -> None:
 TOGETHER = """
 import os, sys, threading
 from gateway.service.assembly.services import _all_source_names
-from gateway.core.first_use import import_here
+from gateway.core.first_use import import_blocking
 sys.setswitchinterval(1e-6)
 failed = []
 
@@ -264,7 +264,7 @@ def run(work, begin):
     except ImportError as error:
         failed.append(error)
 
-works = (_all_source_names, lambda: import_here("gateway.operations.receivers.otlp_http"))
+works = (_all_source_names, lambda: import_blocking("gateway.operations.receivers.otlp_http"))
 for _ in range(3):
     if os.fork():
         assert os.wait()[1] == 0

@@ -91,7 +91,7 @@ async def test_every_address_stands_in_the_document(serve: Serve) -> None:
     }
     documented = {path: set(methods) for path, methods in DOCUMENT["paths"].items()}
     for each in ADDRESSES:
-        assert {method.lower() for method in each.operations} <= documented[each.documented_path]
+        assert {method.lower() for method in each.operation_ids_by_method} <= documented[each.documented_path]
 
 
 def served(router: web.UrlDispatcher) -> Iterator[str]:
@@ -121,7 +121,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     app = App(_config(tmp_path_factory.mktemp("store")), version="0")
     run(app.start())
     # each event stream ends right after its start, so that no test waits
-    app.services.operators.installation.event_streams.end()
+    app.services.operators.installation.event_streams.end_all()
     with ManagedCookiesSession() as session:
         session.trust_env = False
         yield Target(app.url, run(_headers(app)), session)
@@ -164,7 +164,7 @@ def test_an_endpoint_takes_the_methods_that_stand_in_the_document(server: Target
     An address accepts the methods in the document. Every other method answers 405 and names the allowed ones.
     """
     here = [each for each in FOR_SENDERS if each.path == path]
-    documented = {method for each in here for method in each.operations}
+    documented = {method for each in here for method in each.operation_ids_by_method}
     words = {name: (values or ("one",))[0] for name, values in here[0].path_parameters.items()}
     address = here[0].documented_path.format(**words)
     for method in sorted(set(METHODS) - documented):

@@ -48,7 +48,7 @@ class Operation(NamedTuple):
 def operations() -> Iterator[Operation]:
     for address in ADDRESSES:
         if address.scope is not None:
-            yield from (Operation(method, address) for method in address.operations)
+            yield from (Operation(method, address) for method in address.operation_ids_by_method)
 
 
 OPERATIONS = list(operations())

@@ -92,10 +92,10 @@ class Gateway:
             self._spool = await spool.sqlite.spool.open_spool(self._directory, **options)
         log, stored = self._spool.log, self._spool.partial_reports
         self._shadows = Shadows(self._clock, heard=self._spool.heard)
-        await self._shadows.remember(log)
+        await self._shadows.restore_missing_callers(log)
         limits: Any = {"max_items": 1000, "max_bytes": 2**24}
         self._counters = WaitingCounters(log, self._shadows, self._clock, wait_s=WAIT_S, **limits)
-        await self._counters.start(stored, hold_s=HOLD_S)
+        await self._counters.load_waiting(stored, hold_s=HOLD_S)
         intake = Intake(
             log,
             attribution=Attribution(Config()),
@@ -105,7 +105,7 @@ class Gateway:
         )
         merger = Merger(window_s=WINDOW_S, hold_s=HOLD_S, max_reports=1000, max_bytes=2**24)
         self._window = MergeWindow(stored, intake, self._clock, merger)
-        await self._window.start()
+        await self._window.load_stored_reports()
 
     async def restart(self) -> None:
         """Stop cleanly and start again. In memory, do nothing."""
@@ -115,7 +115,7 @@ class Gateway:
 
     async def take(self, request: Request) -> None:
         outcome, reports = await normalised(request)
-        await self._window.take(outcome, request.bearer, reports)
+        await self._window.store(outcome, request.bearer, reports)
 
     def place_of(self, id: bytes) -> int:
         """Return the number of the record that is known under an id."""
@@ -127,8 +127,8 @@ class Gateway:
     async def pass_time(self, seconds: float) -> None:
         """Move the clock and run the background work."""
         self._clock.move(seconds)
-        await self._shadows.forget_old()
-        await self._counters.release()
+        await self._shadows.forget_old_callers()
+        await self._counters.release_due()
 
     async def end(self) -> Told:
         """Close everything that is open or waiting; return the result."""
@@ -138,7 +138,7 @@ class Gateway:
     async def closed(self) -> tuple[list[Record], int]:
         """Close everything that is open or waiting; return the records and the number of conflicts."""
         self._clock.move(WINDOW_S + 1)
-        await self._window.release()
+        await self._window.release_due_reports()
         # In the first round, counters are stored. In the second round, they are reversed if
         # calls arrived meanwhile.
         for _ in range(2):

@@ -80,7 +80,7 @@ async def test_late_reports_after_a_recalculation(
     for record in late:
         assert isinstance(record, Correction)
         if has_price:
-            BOOK.price(record.after)
+            BOOK.price_record(record.after)
     log.add(late, at=NOON)
     await ledger.catch_up(log)
     if rebuilds:

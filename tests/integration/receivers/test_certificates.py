@@ -14,7 +14,7 @@ import grpc
 import pytest
 from aiohttp import ClientError, ClientSession, DummyCookieJar
 
-from gateway.configuration.certificates import certificate_ends
+from gateway.configuration.certificates import read_certificate_ends
 from gateway.configuration.sections import Config, ConfigError, ServerSettings
 from gateway.core.mounts import OPERATOR_API
 from gateway.http.listening.tls import Certificate
@@ -113,9 +113,9 @@ async def test_a_renewed_certificate_is_shown_to_new_connections(
 async def test_unchanged_files_are_not_read_again(certificates: Certificates, tmp_path: Path) -> None:
     files = placed(tmp_path, certificates, "server")
     certificate = Certificate(files["tls_cert_file"], files["tls_key_file"], None)
-    assert not certificate.renew()
+    assert not certificate.reload_if_changed()
     placed(tmp_path, certificates, "client")
-    assert certificate.renew() and not certificate.renew()
+    assert certificate.reload_if_changed() and not certificate.reload_if_changed()
 
 
 async def test_files_that_do_not_belong_together_start_nothing(certificates: Certificates) -> None:
@@ -138,5 +138,5 @@ async def test_the_end_of_the_certificate_is_known(tmp_path: Path, certificates:
     )
     certificate = Certificate(settings["tls_cert_file"], settings["tls_key_file"], None)
     config = Config(server=ServerSettings(tls_cert_file=tmp_path / "moved", tls_key_file=tmp_path / "moved"))
-    [end] = certificate_ends(config, certificate.in_use)
+    [end] = read_certificate_ends(config, certificate.loaded_pem_by_setting)
     assert ssl.cert_time_to_seconds(said) == end.ends_at

@@ -120,12 +120,14 @@ async def test_an_address_ends_with_its_time(serve: Serve) -> None:
     for forged in (*("-".join([*words, signature]) for words in wrong), "x", f"{token}0"):
         assert (403, "invalid_address") == error(await agent.put(server, f"{place}/{forged}", b"x"))
     services = server.app.services
-    secret = container_metrics.derived_secret(services.storage.secret)
-    late = container_metrics.sign_address(secret, id, services.receivers.clock.now() - 2, key=None)
+    secret = container_metrics.derive_address_secret(services.storage.secret)
+    late = container_metrics.signed_address_token(secret, id, services.receivers.clock.now() - 2, key=None)
     answer = await agent.put(server, f"{place}/{late}", b"x")
     assert (403, "expired") == error(answer)
     assert b"Request has expired" in answer.body
-    unknown = container_metrics.sign_address(secret, "0" * 32, services.receivers.clock.now() + 60, key=None)
+    unknown = container_metrics.signed_address_token(
+        secret, "0" * 32, services.receivers.clock.now() + 60, key=None
+    )
     assert (403, "expired") == error(await agent.put(server, f"{place}/{unknown}", b"x"))
     assert {} == await waiting(server)
 
@@ -444,7 +446,7 @@ async def test_what_the_agent_runs_is_known(serve: Serve) -> None:
     second = await change("90s")
     assert "pending" == await state()
     assert 200 == await runs(first, "no room") and "failed" == await state()
-    [unapplied] = server.app.services.topics.clusters.clusters_not_applied()
+    [unapplied] = server.app.services.topics.clusters.unapplied_configs()
     assert unapplied.state == "failed"
     assert unapplied.problem == "no room"
     assert first == await change("60s") and "applied" == await state()

@@ -170,10 +170,10 @@ async def test_a_key_leaves_room_for_the_devices_of_another(serve: Serve) -> Non
     statuses = [(await ask(server, "enroll", {"device_id": f"made-up-{n}"}, fleet)).status for n in range(7)]
     assert [200] * 5 + [429] * 2 == statuses
     assert 200 == (await ask(server, "heartbeat", {"device_id": "laptop-1"}, other)).status
-    text = (await server.app.services.status.exposition.text()).decode()
+    text = (await server.app.services.status.exposition.current_text()).decode()
     assert 'tollhouse_limit_held_by_key{key="fleet",name="devices.max"} 5.0' in text
     operators = server.app.services.operators
-    await make_inspector(operators).inspect()
+    await make_inspector(operators).find_and_store_insights()
     titles = [
         each.title for each in await operators.installation.require_registry().insights.detector_insights()
     ]
@@ -484,7 +484,7 @@ async def test_telemetry_naming_a_device_under_a_strangers_key(serving: Serving)
     assert [None, None, "laptop-1", "laptop-1"] == [record.device for record in records]
     claims = [record.tags.get("claimed_device") for record in records]
     assert ["laptop-1", "laptop-1", None, "elsewhere"] == claims
-    text = (await serving.app.services.status.exposition.text()).decode()
+    text = (await serving.app.services.status.exposition.current_text()).decode()
     assert "tollhouse_records_claimed_device_total 3.0" in text
     assert 'tollhouse_devices{state="unknown"} 1.0' in text
 

@@ -31,7 +31,7 @@ async def held(serving: Serving, n: int) -> None:
     """Wait until the unfinished bodies hold more than `n` bytes."""
     inflight = serving.app.services.receivers.inflight
     async with asyncio.timeout(120):
-        while inflight.held <= n:  # noqa: ASYNC110 - the server holds them
+        while inflight.held_bytes <= n:  # noqa: ASYNC110 - the server holds them
             await asyncio.sleep(0.01)
 
 

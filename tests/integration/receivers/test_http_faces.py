@@ -15,7 +15,7 @@ from backports import zstd
 
 from gateway.configuration.sections import ServerSettings
 from gateway.configuration.values import is_loopback
-from gateway.http.listening.listener import operator_listen
+from gateway.http.listening.listener import operator_listen_address
 from gateway.service import listeners
 from tests.integration.certificates import Certificates
 from tests.integration.conftest import Serve, Serving
@@ -163,12 +163,12 @@ async def test_metrics_have_a_listener_of_their_own(serve: Serve) -> None:
 
 def test_the_operators_side_by_address() -> None:
     """The operator API uses `listen` if that is loopback, else its own address, by default 127.0.0.1:4319."""
-    assert operator_listen(ServerSettings(listen="127.0.0.1:4318")) is None
-    assert operator_listen(ServerSettings(listen="[::1]:4318")) is None
-    assert operator_listen(ServerSettings(listen="localhost:4318")) is None
-    assert "127.0.0.1:4319" == operator_listen(ServerSettings(listen="0.0.0.0:4318"))
-    assert "127.0.0.1:4319" == operator_listen(ServerSettings(listen="tollhouse.example:4318"))
-    assert "10.0.0.1:9" == operator_listen(
+    assert operator_listen_address(ServerSettings(listen="127.0.0.1:4318")) is None
+    assert operator_listen_address(ServerSettings(listen="[::1]:4318")) is None
+    assert operator_listen_address(ServerSettings(listen="localhost:4318")) is None
+    assert "127.0.0.1:4319" == operator_listen_address(ServerSettings(listen="0.0.0.0:4318"))
+    assert "127.0.0.1:4319" == operator_listen_address(ServerSettings(listen="tollhouse.example:4318"))
+    assert "10.0.0.1:9" == operator_listen_address(
         ServerSettings(listen="127.0.0.1:4318", operator_listen="10.0.0.1:9")
     )
     assert not is_loopback("localhost.example")
@@ -195,7 +195,7 @@ async def test_a_stop_finishes_the_request_in_hand(serve: Serve, monkeypatch: py
     serving = await serve()
     intake, gate = serving.app.services.receivers.intake, serving.app.services.receivers.in_hand
     begun, closing, commit = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    take, close = intake.take, gate.close
+    take, close = intake.store, gate.close_and_wait
 
     async def slow(*arguments: Any) -> Any:
         begun.set()
@@ -207,7 +207,7 @@ async def test_a_stop_finishes_the_request_in_hand(serve: Serve, monkeypatch: py
         return await close(timeout_s)
 
     monkeypatch.setattr(intake, "take", slow)
-    monkeypatch.setattr(gate, "close", noted)
+    monkeypatch.setattr(gate, "close_and_wait", noted)
     idle_reader, idle_writer = await asyncio.open_connection("127.0.0.1", serving.port)
     sending = asyncio.create_task(serving.send("/v1/traces", traces(JSON)))
     await begun.wait()

@@ -65,13 +65,13 @@ async def connected(
 def known(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Return a list with, for each check of a known key, whether the key was still admitted."""
     verdicts: list[bool] = []
-    still_admits = Access.still_admits
+    still_admits = Access.note_use_if_valid
 
     def check(self: Access, key: Any) -> bool:
         verdicts.append(still_admits(self, key))
         return verdicts[-1]
 
-    monkeypatch.setattr(Access, "still_admits", check)
+    monkeypatch.setattr(Access, "note_use_if_valid", check)
     return verdicts
 
 
@@ -192,7 +192,7 @@ async def test_a_key_that_ends_between_two_pipelined_requests(
     """
     serving = await serve()
     intake = serving.app.services.receivers.intake
-    take = intake.take
+    take = intake.store
     async with connected(serving) as sender:
         assert [200] * 2 == [(await sender.send(call())).status for _ in range(2)]
 
@@ -266,7 +266,7 @@ async def test_a_sender_that_went_does_not_disturb_others(
     """A connection that ends while its request is stored fails no other request, and its record is stored."""
     serving = await serve()
     intake = serving.app.services.receivers.intake
-    take = intake.take
+    take = intake.store
     async with AsyncExitStack() as stack:
         senders = [await stack.enter_async_context(connected(serving)) for _ in range(8)]
         for sender in senders:

@@ -60,12 +60,12 @@ class RunningGateway:
     ) -> RunningGateway:
         spool = await open_spool(directory, settings=SpoolSettings(hold=hold_s), clock=clock)
         server = cls(spool, clock, hold_s, max_reports)
-        await server.window.start()
+        await server.window.load_stored_reports()
         return server
 
     async def take(self, body: bytes) -> Receipt:
         outcome, reports = finished(read_langfuse_batch(body, Options(), Allowance()))
-        return await self.window.take(outcome, ALICE, reports)
+        return await self.window.store(outcome, ALICE, reports)
 
     async def records(self) -> list[Inference]:
         log = self.spool.log
@@ -128,7 +128,7 @@ async def test_the_key_whose_reports_nearly_fill_the_window_is_named(serve: Serv
     assert [] == list(await shares())
     await send("chatty", 6)
     assert [KeyShare("spool.pending_items", "chatty", 7, 9, gives_way=True)] == list(await shares())
-    shown = (await serving.app.services.status.exposition.text()).decode()
+    shown = (await serving.app.services.status.exposition.current_text()).decode()
     assert 'tollhouse_limit_held_by_key{key="chatty",name="spool.pending_items"} 7.0' in shown
 
 
@@ -182,7 +182,7 @@ async def test_after_a_crash_disk_and_books_agree_on_what_waits(
         await server.take(requests[number])
         await server.assert_sound(pending=await server.partial_reports_on_disk())
     clock.move(600)
-    await server.window.release()
+    await server.window.release_due_reports()
     assert [10] == [record.input_tokens for record in await server.records()]
     await server.assert_sound(pending=0)
     assert [] == list(await server.spool.partial_reports.load())
@@ -196,7 +196,7 @@ async def test_requests_that_arrive_together_are_one_call(tmp_path: Path) -> Non
     """
     clock = MovedClock()
     server = await RunningGateway.open(tmp_path, clock, hold_s=10)
-    take, refusals = server.intake.take, iter((True, False, True, False, True))
+    take, refusals = server.intake.store, iter((True, False, True, False, True))
 
     async def falter(outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
         await asyncio.sleep(0)
@@ -204,7 +204,7 @@ async def test_requests_that_arrive_together_are_one_call(tmp_path: Path) -> Non
             raise SpoolUnavailable("no")
         return await take(outcome, bearer, pending)
 
-    server.intake.take = falter  # type: ignore[method-assign]
+    server.intake.store = falter  # type: ignore[method-assign]
     requests = [
         batch(create()),
         batch(update()),
@@ -254,10 +254,10 @@ async def test_when_the_window_ends_the_call_is_kept_as_it_is(tmp_path: Path) ->
     clock = MovedClock()
     server = await RunningGateway.open(tmp_path, clock)
     await server.take(batch(trace(), create()))
-    assert 0 == await server.window.release()
+    assert 0 == await server.window.release_due_reports()
     clock.move(600)
     assert (
-        2 == await server.window.release()
+        2 == await server.window.release_due_reports()
     )  # two parts are released: the generation, and the data of its trace
     (record,) = await server.records()
     assert record.request_model == "gpt-4o-mini"
@@ -283,7 +283,7 @@ async def test_a_refused_request_changes_nothing(tmp_path: Path, monkeypatch: py
             await server.take(batch(update()))
         server.clock.move(600)
         with pytest.raises(SpoolUnavailable):
-            await server.window.release()
+            await server.window.release_due_reports()
     await server.take(batch(update()))
     assert [10] == [record.input_tokens for record in await server.records()]
     await server.assert_sound(pending=0)
@@ -296,8 +296,8 @@ class Order:
     def __init__(self, server: RunningGateway) -> None:
         self._begun: asyncio.Queue[int] = asyncio.Queue()
         self._ends = asyncio.Semaphore(0)
-        self._take = server.intake.take
-        server.intake.take = self._wait  # type: ignore[method-assign]
+        self._take = server.intake.store
+        server.intake.store = self._wait  # type: ignore[method-assign]
 
     async def _wait(self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
         self._begun.put_nowait(outcome.received)
@@ -370,7 +370,7 @@ async def test_what_is_durable_is_acknowledged_though_older_reports_cannot_make_
     """
     server = await RunningGateway.open(tmp_path, MovedClock(), max_reports=1)
     await server.take(batch(create("a")))
-    take = server.intake.take
+    take = server.intake.store
 
     async def refuse_older_ones(
         outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None
@@ -379,11 +379,11 @@ async def test_what_is_durable_is_acknowledged_though_older_reports_cannot_make_
             return await take(outcome, bearer, pending)
         raise SpoolUnavailable("no")
 
-    server.intake.take = refuse_older_ones  # type: ignore[method-assign]
+    server.intake.store = refuse_older_ones  # type: ignore[method-assign]
     await server.take(batch(create("b")))
     assert ["release_put_off"] == [getattr(line, "action", None) for line in caplog.records]
     await server.assert_sound(pending=2)
-    server.intake.take = take  # type: ignore[method-assign]
-    assert 1 == await server.window.release()
+    server.intake.store = take  # type: ignore[method-assign]
+    assert 1 == await server.window.release_due_reports()
     assert ["a"] == [record.request_id for record in await server.records()]
     await server.spool.close()

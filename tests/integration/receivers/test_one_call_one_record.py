@@ -233,7 +233,7 @@ def _differ(one: Any, other: Any) -> bool:
 async def take(log: Log, reports: Sequence[Report], clock: MovedClock, config: Config) -> None:
     """Send each payload as its own request. All share one commit."""
     intake = Intake(log, attribution=Attribution(config), prices=prices(), shadows=Shadows(clock))
-    await asyncio.gather(*[intake.take(outcome_of(part), ANYBODY) for part in payloads(reports)])
+    await asyncio.gather(*[intake.store(outcome_of(part), ANYBODY) for part in payloads(reports)])
 
 
 def payloads(reports: Sequence[Report]) -> list[list[Report]]:

@@ -147,7 +147,7 @@ async def test_what_breaks_the_protocol(serve: Serve, data: bytes, code: int) ->
     async with connected(server, key, rest=data) as peer:
         assert await peer.close_code() == code
     services = server.app.services.receivers
-    await until(lambda: not (len(services.websockets) or services.inflight.held))
+    await until(lambda: not (len(services.websockets) or services.inflight.held_bytes))
 
 
 # Frames that cost work without a message that is charged to the key.
@@ -230,12 +230,12 @@ async def test_slow_peers(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None
     receivers = server.app.services.receivers
     async with connected(server, key) as slow, connected(server, key) as dead:
         await slow.send(frame(b"x" * 1000, final=False))
-        await until(lambda: bool(receivers.inflight.held))
-        assert receivers.inflight.held == 1000
+        await until(lambda: bool(receivers.inflight.held_bytes))
+        assert receivers.inflight.held_bytes == 1000
         assert await slow.close_code() == 1008
         assert await dead.frame() == (PING, b"")
         assert await dead.close_code() is None
-    assert receivers.inflight.held == 0
+    assert receivers.inflight.held_bytes == 0
     agent = Agent()
     messages = b"".join(frame(b"x" * 125, PING) for _ in range(1000))
     async with connected(server, key) as deaf:

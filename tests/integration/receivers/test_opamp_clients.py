@@ -195,7 +195,7 @@ async def test_a_supervisor(
     key = await server.make_key("fleet", scopes=ALL)
     table = server.app.services.topics.devices.table
     refused: list[str] = []
-    monkeypatch.setattr(server.app.services.receivers.metrics, "refused", refused.append)
+    monkeypatch.setattr(server.app.services.receivers.metrics, "count_refusal", refused.append)
     pipelines = tmp_path / "pipelines.yaml"
     await asyncio.to_thread(pipelines.write_text, PIPELINES)
     text = SUPERVISOR.format(

@@ -198,12 +198,12 @@ async def test_a_message_is_inflated_within_the_bytes_in_hand(
     """
     inflight = calling.serving.app.services.receivers.inflight
     body = proto_traces(*(proto_span(model="m" * 200) for _ in range(300)))
-    with inflight.share() as share:
-        share.take(200 * 1024)
+    with inflight.new_share() as share:
+        share.take_bytes(200 * 1024)
         refused = await calling.export(body, compression=compression)
         assert grpc.StatusCode.UNAVAILABLE == refused.code
     assert grpc.StatusCode.OK == (await calling.export(body, compression=compression)).code
-    assert 0 == inflight.held
+    assert 0 == inflight.held_bytes
     too_large = await calling.export(bytes(300 * 1024), compression=compression)
     # the message names the setting, which gRPC's own error would not do
     assert "server.max_body_bytes" in too_large.message
@@ -294,14 +294,14 @@ async def test_a_key_without_the_scope_is_permission_denied(calling: Calling) ->
 async def test_bytes_in_hand_are_shared_with_http(calling: Calling, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the shared limit, gRPC answers UNAVAILABLE with RetryInfo."""
     server = calling.serving.app.services.receivers
-    with server.inflight.share() as share:
-        share.take(200 * 1024)
+    with server.inflight.new_share() as share:
+        share.take_bytes(200 * 1024)
         body = proto_traces(*(proto_span(model="m" * 200) for _ in range(300)))
         assert 56 * 1024 < len(body) < 256 * 1024
         reply = await calling.export(body)
     assert grpc.StatusCode.UNAVAILABLE == reply.code
     assert 1 == len(reply.details.details)
-    assert 0 == server.inflight.held
+    assert 0 == server.inflight.held_bytes
 
 
 async def test_calls_are_counted_by_code(calling: Calling) -> None:
@@ -337,7 +337,7 @@ async def test_a_stop_finishes_the_call_in_hand(calling: Calling, monkeypatch: p
     """A stop of the server finishes a gRPC call that was accepted: it is answered after its commit."""
     monkeypatch.setattr(listeners, "DRAIN_S", 120.0)
     intake, begun, commit = calling.serving.app.services.receivers.intake, asyncio.Event(), asyncio.Event()
-    take = intake.take
+    take = intake.store
 
     async def slow(*arguments: Any) -> Any:
         begun.set()

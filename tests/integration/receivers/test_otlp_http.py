@@ -328,7 +328,7 @@ async def test_a_key_without_the_scope_is_403(serving: Serving, encoding: str) -
 async def test_success_is_said_after_the_commit(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     """No success is sent before the commit has finished."""
     intake = serving.app.services.receivers.intake
-    take, commit = intake.take, asyncio.Event()
+    take, commit = intake.store, asyncio.Event()
 
     async def slow(*arguments: Any) -> Any:
         await commit.wait()

@@ -62,7 +62,7 @@ async def actions(server: Serving) -> list[tuple[str, str]]:
 async def found(server: Serving) -> list[str]:
     """Return the titles of the current insights about copies, after a new inspection."""
     operators = server.app.services.operators
-    await make_inspector(operators).inspect()
+    await make_inspector(operators).find_and_store_insights()
     rows = await operators.installation.require_registry().insights.detector_insights()
     return [row.title for row in rows if row.present and ("copied" in row.title or "hardware" in row.title)]
 

@@ -127,7 +127,7 @@ async def test_a_report_that_stays_away_is_told(app: App) -> None:
     services = app.services.operators
     assert services.money.statement_puller is not None and services.installation.registry is not None
     await services.money.statement_puller().pull("costs")
-    await make_inspector(services).inspect()
+    await make_inspector(services).find_and_store_insights()
     [found] = [
         each
         for each in await kept_insights(services.installation.registry)
@@ -136,6 +136,6 @@ async def test_a_report_that_stays_away_is_told(app: App) -> None:
     assert "401 no such key; check that it is an admin key" in found.description
     today = day_start(int(time.time()))
     await put(app, "openai_costs", "openai", range(today - 3 * DAY_S, today, DAY_S), "1", 10)
-    report = await make_inspector(services).inspect()
+    report = await make_inspector(services).find_and_store_insights()
     assert report.merged.gone == 1
     assert tuple(report.failed) == ()

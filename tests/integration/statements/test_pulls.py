@@ -26,7 +26,7 @@ from gateway.configuration.sections import (
     StatementPullSettings,
 )
 from gateway.operations.list import declared_tables
-from gateway.service.assembly.statements import LIMIT_WAIT_S, WAIT_S, statement_puller
+from gateway.service.assembly.statements import LIMIT_WAIT_S, WAIT_S, build_statement_puller
 from spool.engines import MEMORY, open_storage
 from spool.errors import Invalid, NotThere
 from spool.settings import SpoolSettings
@@ -68,7 +68,7 @@ class House:
 
         assert self.storage.registry is not None
         table = self.storage.registry.statements
-        return statement_puller(table, self.clock, lambda: self.config, self.stack, sleep=sleep)
+        return build_statement_puller(table, self.clock, lambda: self.config, self.stack, sleep=sleep)
 
     def set(self, **settings: object) -> None:
         self.config = Config(reconciliation=replace(self.config.reconciliation, **settings))  # type: ignore[arg-type]

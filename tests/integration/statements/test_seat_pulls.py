@@ -27,7 +27,7 @@ from gateway.configuration.sections import (
     StatementPullSettings,
 )
 from gateway.operations.list import declared_tables
-from gateway.service.assembly.statements import statement_puller
+from gateway.service.assembly.statements import build_statement_puller
 from spool.engines import MEMORY, open_storage
 from spool.registry.registry import Registry
 from spool.registry.views import NewView
@@ -181,7 +181,7 @@ async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         assert [] == [each for each in config_problems(config) if "pull" in each]
 
         async def pulled() -> PullState:
-            puller = statement_puller(
+            puller = build_statement_puller(
                 registry.statements, clock, lambda: config, stack, plans=registry.table(PlanTable)
             )
             await puller.pull("seats")

@@ -63,11 +63,11 @@ class Faces:
     async def insights(self) -> list[Insight]:
         """Run all detectors and return the open insights."""
         operators = self.server.app.services.operators
-        await make_inspector(operators).inspect()
+        await make_inspector(operators).find_and_store_insights()
         return list(await operators.installation.require_registry().insights.detector_insights())
 
     async def metrics(self) -> Samples:
-        return samples(await self.server.app.services.status.exposition.text())
+        return samples(await self.server.app.services.status.exposition.current_text())
 
     async def attention(self) -> list[Any]:
         return list((await self.api("/attention"))["attention"]["causes"])

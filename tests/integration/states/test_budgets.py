@@ -53,7 +53,7 @@ async def test_every_face_shows_the_state(
     )
     draft = replace_fields(EMPTY, view=ViewName(id=view.id), **fields)
     await registry.table(BudgetTable).create(draft, known=("team",), most=10, actor=ACTOR)
-    assert (await faces.server.app.services.operators.money.require_budgets().evaluate()).waits is None
+    assert (await faces.server.app.services.operators.money.require_budgets().evaluate_all()).waits is None
     [listed] = (await faces.api("/budgets"))["budgets"]
     assert (state, percent) == (listed["state"], listed["percent"])
     shown = (await faces.printed("budgets", "show", listed["id"]))["budget"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from gateway.configuration.reader import load
+from gateway.configuration.reader import load_config
 from gateway.service.assembly.storage import open_storage
 from spool.clock import SystemClock
 from spool.record import utc_iso
@@ -98,7 +98,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 async def _planted(house: Tollhouse) -> Mapping[str, str]:
     behind = MovedClock(at=NOW - 60 * DAY_S)
     secrets = {}
-    async with open_storage(load(house.config), clock=SystemClock(), registry_clock=behind) as storage:
+    async with open_storage(load_config(house.config), clock=SystemClock(), registry_clock=behind) as storage:
         assert storage.registry is not None
         keys = storage.registry.keys
         for planted in KEYS:

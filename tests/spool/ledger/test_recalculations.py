@@ -427,7 +427,7 @@ async def test_a_sum_over_several_prices_keeps_its_estimate(later: int) -> None:
         for minute in (20, 40, 600, 995, 1000)
     ]
     for each in made:
-        list_prices.price(each)
+        list_prices.price_record(each)
     log.add(made, at=clock.at)
     await ledger.catch_up(log)
     before = await sums_of(ledger, ())

@@ -110,7 +110,10 @@ def claim_free_tokens(case: Case) -> Iterator[Claim]:
 
 def _contract_tokens_phrase(case: Case, model: str, number: int) -> str:
     stated = {
-        each.contract: tokens for each in case.sums for term, tokens in each.free_tokens if term.is_of(model)
+        each.contract: tokens
+        for each in case.sums
+        for term, tokens in each.free_tokens
+        if term.is_for_model(model)
     }
     texts = [
         f"as the contract {name} states"

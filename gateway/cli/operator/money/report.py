@@ -30,7 +30,7 @@ from gateway.cli.operator.client import OperatorClient, quote_segment, with_clie
 from gateway.cli.operator.commands import show_cursor
 from gateway.cli.output import Form, JsonObject, add_form_options, show_csv, show_json, show_list, show_table
 from gateway.cli.parameters import Choice, parse_conditions
-from gateway.configuration.values import read_quantity
+from gateway.configuration.values import parse_quantity
 from gateway.core.mounts import CUT_PERIODS, OTHER_UNITS, WHOLE_SINCE
 from gateway.money.comparison.split import PARTS
 from gateway.money.costs.measures import (
@@ -357,7 +357,7 @@ def _explain_short_report(client: OperatorClient, payload: JsonObject) -> None:
     if waiting:
         [hold] = client.request("GET", "/configuration", query=[("name", "spool.hold")])["configuration"]
         newest = datetime.fromisoformat(answer["records"][0]["committed_at"])
-        hold_s = read_quantity(Duration, hold["value"]) or 0
+        hold_s = parse_quantity(Duration, hold["value"]) or 0
         left_s = hold_s - (datetime.now(UTC) - newest).total_seconds()
         verb, counts = ("calls wait", "count") if waiting > 1 else ("call waits", "counts")
         seconds = max(1, math.ceil(left_s))

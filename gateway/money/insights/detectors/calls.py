@@ -96,12 +96,12 @@ def doubled_source(facts: Facts) -> Sequence[Finding]:
     findings = []
     for (first_source, other_source), source_pairs in pairs.items():
         fewer = min(by_source[first_source], by_source[other_source])
-        if _are_suspicious(len(source_pairs), fewer):
+        if _are_pairs_suspicious(len(source_pairs), fewer):
             findings.append(_doubled_source_finding(first_source, other_source, source_pairs, fewer))
     return sort_by_impact(findings)
 
 
-def _are_suspicious(pairs: int, fewer: int) -> bool:
+def _are_pairs_suspicious(pairs: int, fewer: int) -> bool:
     """Return True if the pairs are too many for chance. `fewer` is the number of calls of the smaller source."""
     is_whole = pairs == fewer and pairs >= LEAST_WHOLE
     return is_whole or pairs >= max(LEAST_PAIRS, LEAST_PAIRED_SHARE * fewer)
@@ -122,11 +122,11 @@ def _pair_calls(calls: Sequence[Inference]) -> Iterator[Pair]:
     for group in calls_by_shape.values():
         # One queue per source, because a list of all calls takes quadratic time if many calls look alike.
         waiting: dict[str, deque[tuple[int, Inference]]] = defaultdict(deque)
-        unpaired = sorted([call for call in group if id(call) not in paired], key=_start)
+        unpaired = sorted([call for call in group if id(call) not in paired], key=_start_or_zero)
         for position, call in enumerate(unpaired):
             source = _source_name(call)
             for queue in waiting.values():
-                while queue and _start(call) - _start(queue[0][1]) > APART_NS:
+                while queue and _start_or_zero(call) - _start_or_zero(queue[0][1]) > APART_NS:
                     queue.popleft()
             others = [queue for name, queue in waiting.items() if queue and name != source]
             if not others:
@@ -156,7 +156,7 @@ def _possible_input_tokens(call: Inference) -> set[int | None]:
     return {call.input_tokens, *(possible_input_counts(call) if _is_sdk_span_without_gateway(call) else ())}
 
 
-def _start(call: Inference) -> int:
+def _start_or_zero(call: Inference) -> int:
     return call.start_time or 0
 
 
@@ -196,7 +196,7 @@ def _doubled_source_finding(one: str, other: str, pairs: Sequence[Pair], fewer: 
         category="duplicates",
         effort=LOW,
         impact=twice,
-        newest=max(_start(second) for _, second in pairs) / NS,
+        newest=max(_start_or_zero(second) for _, second in pairs) / NS,
     )
 
 

@@ -71,10 +71,10 @@ def _consecutive_versions(
 
 
 def _newest_counts(days: Version) -> FieldCounts:
-    return sum_counts(days[: _enough_days(days)])
+    return sum_counts(days[: _days_until_enough_calls(days)])
 
 
-def _enough_days(days: Version) -> int:
+def _days_until_enough_calls(days: Version) -> int:
     calls = 0
     for number, day in enumerate(days, start=1):
         calls += day.calls
@@ -87,7 +87,7 @@ def _lost_field_findings(
     source: str, before: str, earlier: Version, version: str, days: Version
 ) -> Iterator[Finding]:
     old = _newest_counts(earlier)
-    if not _are_comparable(old, _newest_counts(days)):
+    if not _are_senders_comparable(old, _newest_counts(days)):
         return
     for field, words in _FIELDS.items():
         lacking = _days_without_field(days, field)
@@ -95,7 +95,7 @@ def _lost_field_findings(
             yield _lost_finding(source, (before, old), (version, lacking), field, words)
 
 
-def _are_comparable(old: FieldCounts, new: FieldCounts) -> bool:
+def _are_senders_comparable(old: FieldCounts, new: FieldCounts) -> bool:
     if len(old.senders) == SEVERAL or len(new.senders) == SEVERAL:
         return len(old.senders) == len(new.senders)
     return old.senders == new.senders
@@ -104,7 +104,7 @@ def _are_comparable(old: FieldCounts, new: FieldCounts) -> bool:
 def _days_without_field(days: Version, field: str) -> FieldCounts | None:
     """Return the counts of as many newest days as lack a field. Return None if the newest days have it."""
     lacking = None
-    for number in range(_enough_days(days), len(days) + 1):
+    for number in range(_days_until_enough_calls(days), len(days) + 1):
         counts = sum_counts(days[:number])
         if counts.fields.get(field, 0) > LOST_SHARE * counts.calls:
             break
@@ -143,11 +143,11 @@ def _describe_moved_share(kind: str, earlier: FieldCounts, counts: FieldCounts) 
     before: Mapping[str, int] = getattr(earlier, f"{kind}s")
     now: Mapping[str, int] = getattr(counts, f"{kind}s")
 
-    def change(name: str) -> float:
+    def share_change(name: str) -> float:
         return round(now.get(name, 0) / counts.calls - before.get(name, 0) / earlier.calls, 6)
 
-    most = max(sorted({*before, *now}), key=lambda name: abs(change(name)), default="")
-    if abs(change(most)) <= MOVED_SHARE:
+    most = max(sorted({*before, *now}), key=lambda name: abs(share_change(name)), default="")
+    if abs(share_change(most)) <= MOVED_SHARE:
         return ""
     shares = (
         f"from {format_percent(before.get(most, 0), earlier.calls)} to "

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from gateway.intake.prices import missing_prices
+from gateway.intake.prices import missing_prices_in_name
 from gateway.money.insights.facts import Facts, Spend, mark_unplantable
 from gateway.money.insights.findings import (
     build_finding,
@@ -43,7 +43,7 @@ def missing_price(facts: Facts) -> Sequence[Finding]:
     for spend in facts.unpriced:
         if spend.unpriced:
             models[spend.provider, spend.model].append(spend)
-    usual = _usual_price(facts.week)
+    usual = _usual_price_per_token(facts.week)
     providers: dict[str | None, dict[str | None, list[Spend]]] = defaultdict(dict)
     for (provider, model), spends in models.items():
         if sum(spend.unpriced for spend in spends) >= LEAST_UNPRICED:
@@ -95,7 +95,7 @@ def _without_usage_finding(source: str | None, spends: Sequence[Spend], calls: i
     )
 
 
-def _usual_price(week: Sequence[Spend]) -> Decimal:
+def _usual_price_per_token(week: Sequence[Spend]) -> Decimal:
     priced = [spend for spend in week if spend.cost]
     tokens = sum(spend.tokens for spend in priced)
     return sum((spend.cost for spend in priced), Decimal(0)) / tokens if tokens else Decimal(0)
@@ -147,7 +147,7 @@ def missing_tier_price(facts: Facts) -> Sequence[Finding]:
     )
     for call in facts.recent:
         if call.cost_source == "estimated":
-            for name in missing_prices(call.price_book):
+            for name in missing_prices_in_name(call.price_book):
                 calls[call.provider][call.response_model or call.request_model, name].append(call)
     return sort_by_impact(_at_standard_price_finding(provider, groups) for provider, groups in calls.items())
 
@@ -250,11 +250,11 @@ class _Gap:
     estimated: Decimal
 
     @property
-    def apart(self) -> Decimal:
+    def absolute_difference(self) -> Decimal:
         return abs(self.reported - self.estimated)
 
     @property
-    def row(self) -> str:
+    def line_text(self) -> str:
         return (
             f"{printable_name(self.model)} ({printable_name(self.provider)}): reported "
             f"{format_money(self.reported)}, list prices "
@@ -276,7 +276,9 @@ def cost_gap(facts: Facts) -> Sequence[Finding]:
         reported = sum((Decimal(call.cost or 0) for call in group), Decimal(0))
         estimated = sum((Decimal(call.estimated_cost or 0) for call in group), Decimal(0))
         gap = _Gap(provider=provider, model=model, calls=group, reported=reported, estimated=estimated)
-        if len(group) >= LEAST_CALLS and gap.apart >= max(LEAST_APART, LEAST_GAP * max(reported, estimated)):
+        if len(group) >= LEAST_CALLS and gap.absolute_difference >= max(
+            LEAST_APART, LEAST_GAP * max(reported, estimated)
+        ):
             gaps[source].append(gap)
     return sort_by_impact(
         _price_gap_finding(source, sorted(spends, key=_gap_rank)) for source, spends in gaps.items()
@@ -284,14 +286,14 @@ def cost_gap(facts: Facts) -> Sequence[Finding]:
 
 
 def _gap_rank(gap: _Gap) -> tuple[Decimal, str]:
-    return -gap.apart, gap.row
+    return -gap.absolute_difference, gap.line_text
 
 
 def _price_gap_finding(source: str, gaps: Sequence[_Gap]) -> Finding:
     """Build one finding for a source, because its price table is the likely cause. Each model is a row."""
     reported = sum((gap.reported for gap in gaps), Decimal(0))
     estimated = sum((gap.estimated for gap in gaps), Decimal(0))
-    difference = sum((gap.apart for gap in gaps), Decimal(0))
+    difference = sum((gap.absolute_difference for gap in gaps), Decimal(0))
     models = printable_name(gaps[0].model) if len(gaps) == 1 else f"{len(gaps)} models"
     count = sum(len(gap.calls) for gap in gaps)
     return build_finding(
@@ -304,7 +306,7 @@ def _price_gap_finding(source: str, gaps: Sequence[_Gap]) -> Finding:
         seen=(
             f"{count:,} of the newest calls of {models} have both a reported and an estimated cost. The "
             f"two differ by {format_percent(difference, max(reported, estimated))}. The reported cost "
-            f"counts.{format_rows([g.row for g in gaps])}"
+            f"counts.{format_rows([g.line_text for g in gaps])}"
         ),
         advice=(
             "Compare one call with the provider's invoice. If the reported cost is right, for example "

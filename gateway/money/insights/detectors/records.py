@@ -54,10 +54,12 @@ def unrecognised_shape(facts: Facts) -> Sequence[Finding]:
     Find telemetry that looks like AI calls but that no dialect reads. Its cost is missing from every total.
     """
     recent = [shape for shape in facts.shapes if facts.now - shape.last_seen <= RECENT_S]
-    return [_unrecognised_shape_finding(shape) for shape in sorted(recent, key=_most_first)[:MAX_FINDINGS]]
+    return [
+        _unrecognised_shape_finding(shape) for shape in sorted(recent, key=_most_first_key)[:MAX_FINDINGS]
+    ]
 
 
-def _most_first(shape: UnrecognisedShape) -> tuple[int, Sequence[str]]:
+def _most_first_key(shape: UnrecognisedShape) -> tuple[int, Sequence[str]]:
     return -shape.count, shape.names
 
 

@@ -24,10 +24,10 @@ OLD_AFTER_S = 600.0
 @mark_unplantable("a demo month has no notification channels")
 def channel_down(facts: Facts) -> Sequence[Finding]:
     """Find channels that send nothing. Other channels send this insight."""
-    return list(_channels_down(facts))
+    return list(_channel_down_findings(facts))
 
 
-def _channels_down(facts: Facts) -> Iterator[Finding]:
+def _channel_down_findings(facts: Facts) -> Iterator[Finding]:
     for channel in facts.channels:
         # without the response text, because everybody who may view costs reads insights, and channels send
         # them

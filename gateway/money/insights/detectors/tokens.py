@@ -76,7 +76,7 @@ def token_burst(facts: Facts) -> Sequence[Finding]:
         burst = _newest_burst(devices_of[token.id], token, facts.now)
         copies = _most_fingerprints(devices_of[token.id])
         if burst is not None or copies >= COPIES:
-            found.append(_token_burst(token, burst, copies))
+            found.append(_token_burst_finding(token, burst, copies))
     return found[:MAX_FINDINGS]
 
 
@@ -107,7 +107,7 @@ def _most_fingerprints(devices: Iterable[Device]) -> int:
     return max(map(len, prints_of.values()), default=0)
 
 
-def _token_burst(token: EnrolmentToken, burst: _Burst | None, copies: int) -> Finding:
+def _token_burst_finding(token: EnrolmentToken, burst: _Burst | None, copies: int) -> Finding:
     seen = []
     if burst is not None:
         seen.append(

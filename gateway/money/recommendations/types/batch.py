@@ -29,8 +29,8 @@ NEARLY_ALL = 90  # minimum share of a day's calls within these hours, in percent
 _HOUR_S = 3600
 
 
-def find(facts: SavingFacts) -> Iterable[Opportunity]:
-    jobs = {work for work, hours in facts.hours.items() if is_job(hours)}
+def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
+    jobs = {work for work, hours in facts.hours.items() if is_scheduled_job(hours)}
 
     def as_batch(use: Use) -> TokenSum | None:
         is_of_job = not use.dimensions.user and use.tokens.mode == STANDARD and use.work in jobs
@@ -43,13 +43,13 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             claims=priced.claims,
             title=f"Batches for {work.name} with {work.model}",
             seen=(
-                f"{priced.calls:,} calls of {work.name} with {work.model} name no user. On most days, "
+                f"{priced.call_count:,} calls of {work.name} with {work.model} name no user. On most days, "
                 f"nearly all calls arrive within {SPAN} hours, so they look like a scheduled job."
             ),
             advice="Send this job as a batch, if its responses may take up to a day.",
             formula=(
                 f"{format_exact_dollars(priced.cost)} call by call - "
-                f"{format_exact_dollars(priced.cost - priced.saving)} as a batch"
+                f"{format_exact_dollars(priced.cost - priced.total_saving)} as a batch"
             ),
             current=work.processing(STANDARD),
             recommended=work.processing("batch"),
@@ -57,7 +57,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
         )
 
 
-def is_job(hours: Mapping[int, int]) -> bool:
+def is_scheduled_job(hours: Mapping[int, int]) -> bool:
     """
     Return whether on most days nearly all calls were made within a few hours. `hours` maps epoch
     seconds to calls.

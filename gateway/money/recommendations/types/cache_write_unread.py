@@ -24,10 +24,10 @@ ASSUMPTIONS = (
 )
 
 
-def find(facts: SavingFacts) -> Iterable[Opportunity]:
+def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
     for work, priced in cheaper_works(facts, _as_plain_input):
-        written = priced.sum("cache_write_tokens")
-        read = priced.sum("cache_read_tokens")
+        written = priced.sum_count("cache_write_tokens")
+        read = priced.sum_count("cache_read_tokens")
         if not written:
             continue
         yield Opportunity(
@@ -36,7 +36,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             claims=priced.claims,
             title=f"No prompt cache with {work.model} for {work.name}",
             seen=(
-                f"{priced.calls:,} calls of {work.name} with {work.model} wrote {written:,} tokens to the "
+                f"{priced.call_count:,} calls of {work.name} with {work.model} wrote {written:,} tokens to the "
                 f"provider's cache and read {read:,}. The writes cost more than the reads saved."
             ),
             advice=(
@@ -44,7 +44,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
                 "call, and make sure that the next call arrives before the cache entry expires."
             ),
             formula=f"{format_exact_dollars(priced.cost)} with {written:,} tokens written and {read:,} read"
-            f" - {format_exact_dollars(priced.cost - priced.saving)} as plain input",
+            f" - {format_exact_dollars(priced.cost - priced.total_saving)} as plain input",
             current=work.processing(),
             recommended=work.processing(),
             measured_by=work.measured_by,

@@ -53,17 +53,17 @@ class Worker:
     cost: int
 
     @property
-    def price(self) -> int:
+    def price_per_million(self) -> int:
         """Return the price per million tokens."""
         return self.cost * 1_000_000 // (self.input_tokens + self.output_tokens)
 
-    def is_like(self, other: Worker) -> bool:
+    def has_similar_calls(self, other: Worker) -> bool:
         return _are_near(self.input_tokens * other.calls, other.input_tokens * self.calls) and _are_near(
             self.output_tokens * other.calls, other.output_tokens * self.calls
         )
 
 
-def find(facts: SavingFacts) -> Iterable[Opportunity]:
+def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
     works: dict[str, list[Worker]] = defaultdict(list)
     for worker in _group_workers(facts):
         works[worker.work].append(worker)
@@ -71,13 +71,17 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
         workers = sorted(everybody, key=lambda candidate: (-candidate.cost, candidate.who))[:MOST_WORKERS]
         for worker in workers:
             peers = [
-                candidate for candidate in workers if candidate is not worker and candidate.is_like(worker)
+                candidate
+                for candidate in workers
+                if candidate is not worker and candidate.has_similar_calls(worker)
             ]
             if len(peers) >= LEAST_PEERS:
-                usual = median_low(peer_worker.price for peer_worker in peers)
-                peer = min(peers, key=lambda candidate: (abs(candidate.price - usual), candidate.who))
+                usual = median_low(peer_worker.price_per_million for peer_worker in peers)
+                peer = min(
+                    peers, key=lambda candidate: (abs(candidate.price_per_million - usual), candidate.who)
+                )
                 is_other = peer.main.dimensions.model != worker.main.dimensions.model
-                if is_other and worker.price >= TIMES * usual:
+                if is_other and worker.price_per_million >= TIMES * usual:
                     yield _switch_opportunity(facts, worker, peer, len(peers))
 
 
@@ -130,7 +134,7 @@ def _switch_opportunity(facts: SavingFacts, worker: Worker, peer: Worker, peers:
             mode=peer_tokens.mode,
             time=int(facts.now) * NS,
         )
-        saving = facts.saving(use, instead)
+        saving = facts.saving_if_priced_as(use, instead)
         if saving is not None:
             claims[use_index] = saving
             cost += use.cost
@@ -141,9 +145,9 @@ def _switch_opportunity(facts: SavingFacts, worker: Worker, peer: Worker, peers:
         claims=claims,
         title=f"{then.model} for {worker.who} in {worker.work} instead of {now.model}",
         seen=(
-            f"{worker.who} pays {worker.price / max(1, peer.price):.0f} times as much per token as others "
-            f"in {worker.work}. The model is mostly {now.model}, for {worker.calls:,} calls. {peers} "
-            f"others do similar work there, with models such as {then.model}."
+            f"{worker.who} pays {worker.price_per_million / max(1, peer.price_per_million):.0f} times as much "
+            f"per token as others in {worker.work}. The model is mostly {now.model}, for {worker.calls:,} calls. "
+            f"{peers} others do similar work there, with models such as {then.model}."
         ),
         advice=f"Try {then.model} for this work.",
         formula=(

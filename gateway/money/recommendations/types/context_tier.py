@@ -29,12 +29,12 @@ ASSUMPTIONS = (
 OVER = 4  # the input may exceed the long-context threshold by at most 1/OVER of it
 
 
-def find(facts: SavingFacts) -> Iterable[Opportunity]:
-    def below(use: Use) -> TokenSum | None:
+def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
+    def in_lowest_tier(use: Use) -> TokenSum | None:
         edge = price_edge(facts, use)
         return None if edge is None else replace(use.tokens, beyond=0)
 
-    for work, priced in cheaper_works(facts, below):
+    for work, priced in cheaper_works(facts, in_lowest_tier):
         edge = max(price_edge(facts, use) or 0 for use in priced.uses)
         yield Opportunity(
             subject=work,
@@ -42,8 +42,8 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             claims=priced.claims,
             title=f"Keep prompts of {work.name} below {edge:,} tokens ({work.model} costs more above)",
             seen=(
-                f"{priced.calls:,} calls of {work.name} with {work.model} had inputs of more than "
-                f"{edge:,} tokens, {priced.sum('input_tokens') // priced.calls:,} on average. Above this "
+                f"{priced.call_count:,} calls of {work.name} with {work.model} had inputs of more than "
+                f"{edge:,} tokens, {priced.sum_count('input_tokens') // priced.call_count:,} on average. Above this "
                 "size, the whole call costs more."
             ),
             advice=(
@@ -51,7 +51,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             ),
             formula=(
                 f"{format_exact_dollars(priced.cost)} beyond {edge:,} tokens - "
-                f"{format_exact_dollars(priced.cost - priced.saving)} below"
+                f"{format_exact_dollars(priced.cost - priced.total_saving)} below"
             ),
             current=work.processing(),
             recommended=work.processing(),

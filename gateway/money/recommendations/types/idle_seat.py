@@ -22,7 +22,7 @@ ASSUMPTIONS = (
 MOST_NAMED = 10  # maximum seats named in a sentence or a formula: the seats with the highest fees
 
 
-def find(facts: SavingFacts) -> Iterable[Opportunity]:
+def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
     groups: dict[tuple[str, str], list[UnusedSeat]] = defaultdict(list)
     for seat in facts.seats:
         groups[seat.plan, seat.team].append(seat)

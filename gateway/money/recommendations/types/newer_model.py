@@ -28,7 +28,7 @@ ASSUMPTIONS = (
 _SAMPLE = 1_000_000  # number of tokens for which the prices of two models are compared
 
 
-def find(facts: SavingFacts) -> Iterable[Opportunity]:
+def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
     followers: dict[tuple[str, str, str], str | None] = {}
 
     def follower_of(use: Use) -> str | None:
@@ -37,11 +37,11 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             followers[key] = cheaper_follower(facts, use)
         return followers[key]
 
-    def newer(use: Use) -> TokenSum | None:
+    def as_newer_model(use: Use) -> TokenSum | None:
         model = follower_of(use)
         return None if model is None else _with_model(facts, use.tokens, model)
 
-    for work, priced in cheaper_works(facts, newer):
+    for work, priced in cheaper_works(facts, as_newer_model):
         model = follower_of(priced.uses[-1])
         yield Opportunity(
             subject=work,
@@ -49,13 +49,13 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             claims=priced.claims,
             title=f"{model} for {work.name} instead of {work.model}",
             seen=(
-                f"{priced.calls:,} calls of {work.name} used {work.model}. {model} is newer, belongs to "
+                f"{priced.call_count:,} calls of {work.name} used {work.model}. {model} is newer, belongs to "
                 "the same tier, and costs less for input and output."
             ),
             advice=f"Try {model} on a part of this work. Switch over when the responses are equally good.",
             formula=(
                 f"{format_exact_dollars(priced.cost)} with {work.model} - "
-                f"{format_exact_dollars(priced.cost - priced.saving)} with {model}"
+                f"{format_exact_dollars(priced.cost - priced.total_saving)} with {model}"
             ),
             current=work.processing(),
             recommended=Processing(model=model, provider=work.provider),

@@ -24,26 +24,26 @@ ASSUMPTIONS = ("Standard processing is fast enough for this work.",)
 MODES = ("priority", "fast")
 
 
-def find(facts: SavingFacts) -> Iterable[Opportunity]:
+def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
     for mode in MODES:
         yield from _mode_opportunities(facts, mode)
 
 
 def _mode_opportunities(facts: SavingFacts, mode: str) -> Iterator[Opportunity]:
-    def standard(use: Use) -> TokenSum | None:
+    def as_standard_tier(use: Use) -> TokenSum | None:
         return replace(use.tokens, mode=STANDARD) if use.tokens.mode == mode else None
 
-    for work, priced in cheaper_works(facts, standard):
+    for work, priced in cheaper_works(facts, as_standard_tier):
         yield Opportunity(
             subject=(*work, mode),
             work=work,
             claims=priced.claims,
             title=f"Standard processing of {work.model} for {work.name} instead of {mode}",
-            seen=f"{priced.calls:,} calls of {work.name} with {work.model} were processed as {mode}.",
+            seen=f"{priced.call_count:,} calls of {work.name} with {work.model} were processed as {mode}.",
             advice=f"Request {mode} processing only if somebody waits for the response.",
             formula=(
                 f"{format_exact_dollars(priced.cost)} as {mode} - "
-                f"{format_exact_dollars(priced.cost - priced.saving)} as standard"
+                f"{format_exact_dollars(priced.cost - priced.total_saving)} as standard"
             ),
             current=work.processing(mode),
             recommended=work.processing(STANDARD),

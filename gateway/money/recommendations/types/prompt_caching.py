@@ -47,7 +47,7 @@ LEAST_CALLS = 20
 LEAST_SHARE = 10  # minimum saving, in percent of the calls' cost
 
 
-def find(facts: SavingFacts) -> Iterable[Opportunity]:
+def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
     since = int(facts.now) * NS - RECENT_NS
     works: dict[Work, list[RecentCall]] = defaultdict(list)
     compared: dict[Work, list[RecentCall]] = defaultdict(list)

@@ -29,7 +29,7 @@ _REGIONAL = re.compile(
 )
 
 
-def find(facts: SavingFacts) -> Iterable[Opportunity]:
+def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
     for work, repricing in cheaper_works(facts, _with_global_model):
         name = global_name(work.model) or ""
         yield Opportunity(
@@ -38,13 +38,13 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             claims=repricing.claims,
             title=f"{name} for {work.name} instead of {work.model}",
             seen=(
-                f"{repricing.calls:,} calls of {work.name} requested {work.model}, which costs more because "
+                f"{repricing.call_count:,} calls of {work.name} requested {work.model}, which costs more because "
                 "it is regional."
             ),
             advice=f"Request {name} where the data may be processed in any region.",
             formula=(
                 f"{format_exact_dollars(repricing.cost)} in the region - "
-                f"{format_exact_dollars(repricing.cost - repricing.saving)} globally"
+                f"{format_exact_dollars(repricing.cost - repricing.total_saving)} globally"
             ),
             current=work.processing(),
             recommended=Processing(model=name, provider=work.provider),

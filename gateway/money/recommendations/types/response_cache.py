@@ -31,7 +31,7 @@ LEAST_SHARE = 10  # minimum share of repeats, in percent of the calls
 BY_CHANCE = 4  # at most 1/BY_CHANCE of the found repeats may be expected by chance
 
 
-def find(facts: SavingFacts) -> Iterable[Opportunity]:
+def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
     works: dict[Work, list[RecentCall]] = defaultdict(list)
     compared: dict[Work, list[RecentCall]] = defaultdict(list)
     for recent_call in facts.recent:

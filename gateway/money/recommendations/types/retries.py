@@ -41,7 +41,7 @@ class _Same(NamedTuple):
     input_tokens: int | None
 
 
-def find(facts: SavingFacts) -> Iterable[Opportunity]:
+def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
     failed: dict[_Same, list[RecentCall]] = defaultdict(list)
     works: dict[Work, list[RecentCall]] = defaultdict(list)
     compared: dict[Work, list[RecentCall]] = defaultdict(list)

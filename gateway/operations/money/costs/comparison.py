@@ -27,12 +27,12 @@ from gateway.operations.answers import ComparisonPast
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs.questions import (
     PAGING,
-    asks_closed_months,
+    is_closed_months_query,
     page_of_rows,
     parse_top,
     read_question,
 )
-from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.ledger import money
 from spool.ledger.queries import CostQuery
@@ -214,7 +214,7 @@ class ComparisonAnswer(msgspec.Struct, kw_only=True):
     ]
 
 
-@call(
+@operator_call(
     "GET",
     "/comparison",
     VIEW_COSTS,
@@ -223,7 +223,7 @@ class ComparisonAnswer(msgspec.Struct, kw_only=True):
     repeated=REPEATED,
     shows=SLICED,
     in_turn=True,
-    asks_closed=asks_closed_months,
+    asks_closed=is_closed_months_query,
     answers=ComparisonAnswer,
 )
 async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
@@ -235,12 +235,12 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     change. `whole_since` is included if totals may lack records deleted before they were counted. `billed`
     is null for counted costs. For billed money it states how final the bills are.
     """
-    services, reads, parameters = request.services, request.reads, request.http.query
+    services, reads, parameters = request.services, request.cost_reader, request.http.query
     cost_type = parameters.get("cost_type", REAL_COST)
     check_one_of("cost_type", cost_type, COMPARED_KINDS)
     ledger = reads.ledger_for_cost_types((cost_type, *COUNTED_TYPES))
     await ledger.catch_up(services.log)
-    known = await reads.dimensions(cost_type, within=ledger, units=True)
+    known = await reads.visible_dimensions(cost_type, within=ledger, units=True)
     question = replace(await read_question(request, known), cost_type=cost_type)
     top = parse_top(parameters.get("top", str(DEFAULT_TOP)))
     against = partial(
@@ -270,7 +270,7 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
         "comparison": {
             **_span_fields(answer.query),
             "by": list(question.by),
-            "past": answer.past.described(),
+            "past": answer.past.to_fields(),
             "against": _span_fields(answer.baseline) if answer.past.is_whole else None,
             "top": top,
             "cost_type": cost_type,
@@ -280,7 +280,7 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
                 for dimension in reads.whole.derived()
                 if dimension.name in known
             },
-            "whole_since": answer.may_lack,
+            "whole_since": answer.incomplete_before,
         },
         "total": _describe_driver(answer.comparison.total, answer.past),
         "billed": await bills_status(answer.query, reads, request.now()),

@@ -13,7 +13,7 @@ from exporters.focus.charges import ACCOUNT, VERSION, VERSIONS
 from exporters.focus.rows import BILLED
 from gateway.core.mounts import WARNINGS, WHOLE_SINCE
 from gateway.core.schemas import TEXT
-from gateway.http.answers import CSV, SLICE_BYTES, UNCACHED, send_in_pieces
+from gateway.http.answers import CSV, SLICE_BYTES, UNCACHED, open_piece_sender
 from gateway.http.requests import Result
 from gateway.http.turns import RunQuery
 from gateway.money.costs.times import parse_moment
@@ -22,7 +22,7 @@ from gateway.money.focus.counted import CountedFocus
 from gateway.money.focus.reports import FocusReports, FocusSpan
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs.questions import LINES
-from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.errors import Invalid
 from spool.ledger.work import UNITS
@@ -34,7 +34,7 @@ from spool.seen import save_viewings
 _WARNINGS_BYTES = 2000  # maximum bytes of the header, because proxies reject long headers
 
 
-@call(
+@operator_call(
     "GET",
     "/focus",
     VIEW_COSTS,
@@ -53,12 +53,12 @@ async def focus(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     await request.ledger.catch_up(request.services.log)
     span = await _parse_span(request)
-    async with request.shared.questions.export(f"person {request.actor.name}") as run:
+    async with request.shared.questions.open_export(f"person {request.actor.name}") as run:
         export = await _make_export(request, span, run)
         response = web.StreamResponse(
             headers={**await _response_headers(request, span), **_warnings_header(export.warnings)}
         )
-        async with send_in_pieces(request.http, response) as send, aclosing(export.pieces()) as pieces:
+        async with open_piece_sender(request.http, response) as send, aclosing(export.csv_pieces()) as pieces:
             # read the first rows before the response begins, so that an error gets its own status
             head = await anext(pieces) + await anext(pieces, b"")
             await save_viewings()
@@ -77,7 +77,7 @@ async def _parse_span(request: OperatorRequest[MoneyServices, None]) -> FocusSpa
     if last < first:
         raise Invalid("to must not be before from")
     tags = query.getall("tag", [])
-    known = await request.reads.dimensions(BILLED if _flag_parameter(query, "billed") else "")
+    known = await request.cost_reader.visible_dimensions(BILLED if _flag_parameter(query, "billed") else "")
     for tag in tags:
         if tag in UNITS:
             raise Invalid(
@@ -111,12 +111,12 @@ async def _make_export(
     query, prices = request.http.query, request.services.prices
     has_plans, has_lines = _flag_parameter(query, "plans"), "lines" in query
     check_one_of("lines", query.get("lines", LINES[0]), LINES)
-    reports = FocusReports(reader=request.reads, prices=prices, now=request.now(), run=run)
+    reports = FocusReports(reader=request.cost_reader, prices=prices, now=request.now(), run=run)
     if not _flag_parameter(query, "billed"):
-        return await CountedFocus.of(reports, span, has_lines=has_lines, has_plans=has_plans)
+        return await CountedFocus.prepare(reports, span, has_lines=has_lines, has_plans=has_plans)
     if has_plans or has_lines:
         raise Invalid("plans and lines apply to counted costs; they cannot be used with billed")
-    return await BilledFocus.of(reports, span)
+    return await BilledFocus.prepare(reports, span)
 
 
 async def _response_headers(request: OperatorRequest[MoneyServices, None], span: FocusSpan) -> dict[str, str]:

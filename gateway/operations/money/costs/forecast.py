@@ -8,11 +8,11 @@ import msgspec
 
 from gateway.http.requests import Result
 from gateway.money.budgets.declared import COST, MONTHLY, QUARTERLY, WEEKLY, YEARLY
-from gateway.money.budgets.expansion import round_down
+from gateway.money.budgets.expansion import round_amount_down
 from gateway.money.budgets.forecast import TooEarly, forecast_running_period
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs.questions import read_question
-from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.errors import AskedTooMuch
 from spool.registry.field_notes import example, words
@@ -47,7 +47,7 @@ class OneForecast(msgspec.Struct, kw_only=True):
     forecast: Annotated[CostForecast, words("The forecast, with the fields below.")]
 
 
-@call(
+@operator_call(
     "GET",
     "/forecast",
     VIEW_COSTS,
@@ -70,37 +70,37 @@ async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
     await ledger.catch_up(request.services.log)
     per = parameters.get("per", MONTHLY)
     check_one_of("per", per, PERIODS)
-    query = (await read_question(request, await request.reads.dimensions(units=True))).query
+    query = (await read_question(request, await request.cost_reader.visible_dimensions(units=True))).query
     if query.unit is not None and per == YEARLY:
         raise AskedTooMuch(f"a forecast by {query.unit} covers at most a quarter; use per={QUARTERLY}")
     result = await forecast_running_period(ledger, query, per, request.now())
 
-    def shown(units: int) -> str:
-        return round_down(COST, units)
+    def format_cost(units: int) -> str:
+        return round_amount_down(COST, units)
 
     prediction = result.forecast
     period = result.period
     bounds: dict[str, str | None] = dict.fromkeys(("total", "low", "high"))
     if not isinstance(prediction, TooEarly):
         bounds = {
-            "total": shown(prediction.total),
-            "low": shown(prediction.low),
-            "high": shown(prediction.high),
+            "total": format_cost(prediction.total),
+            "low": format_cost(prediction.low),
+            "high": format_cost(prediction.high),
         }
     return {
         "forecast": {
             "per": per,
             "from": period.start.isoformat(),
             "to": period.end.isoformat(),
-            "actual": shown(result.actual),
+            "actual": format_cost(result.actual),
             **bounds,
             "reason": prediction.reason if isinstance(prediction, TooEarly) else None,
             "days": [
                 {
                     "day": day.first_day,
-                    "amount": shown(day.amount),
-                    "low": shown(day.low),
-                    "high": shown(day.high),
+                    "amount": format_cost(day.amount),
+                    "low": format_cost(day.low),
+                    "high": format_cost(day.high),
                 }
                 for day in result.days
             ],

@@ -12,7 +12,7 @@ from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort
 from gateway.http.requests import Result
 from gateway.money.costs.groups import USUAL, Figures, Groups, sum_figures, visible_groups
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.ledger import money
 from spool.ledger.groups import SPLIT_BY
@@ -36,7 +36,7 @@ class GroupRow(NamedTuple):
 
 def _describe_group(row: GroupRow) -> Mapping[str, object]:
     span = {"from": row.since.isoformat(), "to": row.until.isoformat()}
-    return {"id": row.id, **span, **row.names, **row.figures.shown}
+    return {"id": row.id, **span, **row.names, **row.figures.to_fields}
 
 
 # a filter without effect here, because filters select whole cells before they are added up
@@ -71,7 +71,7 @@ class _GroupRows:
         by = wanted.filters.get(BY, USUAL)
         rows = [
             GroupRow(cut.since, cut.until, dict(zip(by, names, strict=True)), figures)
-            for cut, names, figures in self._groups.sums(by, wanted.filters)
+            for cut, names, figures in self._groups.sums_by_dimensions(by, wanted.filters)
         ]
         self.total = sum_figures(row.figures for row in rows)
         every_cell = [cell for _, cells in self._groups.parts for cell in cells]
@@ -82,7 +82,7 @@ class _GroupRows:
         return await MemoryRows(rows, known=known).page(listed, wanted)
 
 
-@call(
+@operator_call(
     "GET",
     "/group-costs",
     VIEW_COSTS,
@@ -104,5 +104,5 @@ async def group_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
     await services.ledger.catch_up(services.log)
     groups = await visible_groups(services.ledger, registry, request.rights, request.now())
     rows = _GroupRows(groups)
-    answer = await request.list(GROUP_COSTS, rows)
-    return {**answer, "people": registry.people.min_group, "total": rows.total.shown}
+    answer = await request.list_page(GROUP_COSTS, rows)
+    return {**answer, "people": registry.people.min_group, "total": rows.total.to_fields}

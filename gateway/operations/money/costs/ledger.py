@@ -12,7 +12,7 @@ from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.costs.times import parse_moment
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid
 from spool.record import utc_iso
@@ -86,7 +86,7 @@ class OneReprice(msgspec.Struct, kw_only=True):
     reprice: Annotated[RepriceResult, words("The result of the recalculation.")]
 
 
-@call(
+@operator_call(
     "POST",
     "/ledger/rebuild",
     MODIFY_BILLING,
@@ -100,7 +100,7 @@ async def rebuild(request: OperatorRequest[MoneyServices, Rebuild]) -> Result:
     """
     services = request.services
     ledger = request.services.ledger
-    async with request.audited("ledger.rebuild", "ledger", {}):
+    async with request.audited_change("ledger.rebuild", "ledger", {}):
         done = await ledger.rebuild(services.log)
     await ledger.catch_up(services.log)
     services.wake_dependents()
@@ -123,7 +123,9 @@ def _parse_month(name: str) -> CalendarMonth:
         raise Invalid(f"month must be YYYY-MM, such as 2026-10, but is {name[:20]}") from None
 
 
-@call("POST", "/ledger/rates", MODIFY_BILLING, "Freeze the exchange rates of a month", answers=OneFrozenRates)
+@operator_call(
+    "POST", "/ledger/rates", MODIFY_BILLING, "Freeze the exchange rates of a month", answers=OneFrozenRates
+)
 async def freeze_rates(request: OperatorRequest[MoneyServices, FreezeRates]) -> Result:
     """
     Freeze the exchange rates of a month. Afterwards, changes of the rates file or of settings do not
@@ -137,7 +139,7 @@ async def freeze_rates(request: OperatorRequest[MoneyServices, FreezeRates]) -> 
     if month.end > now:
         raise Invalid(f"{month.name} is not over; its exchange rates can be frozen from {utc_iso(month.end)}")
     rates = ExchangeRates(services.currency())
-    table = await asyncio.to_thread(rates.table)
+    table = await asyncio.to_thread(rates.current_table)
     if rates.problem is not None:
         raise Invalid(f"currency.rates_file: {rates.problem}")
     days = await asyncio.to_thread(collect_rates_by_day, table, month.days)
@@ -149,7 +151,7 @@ async def freeze_rates(request: OperatorRequest[MoneyServices, FreezeRates]) -> 
     return {"frozen_rates": {"month": month.name, **shown, "currencies": currencies}}
 
 
-@call(
+@operator_call(
     "DELETE",
     "/ledger/rates/{month}",
     MODIFY_BILLING,
@@ -163,7 +165,7 @@ async def thaw_rates(request: OperatorRequest[MoneyServices, None]) -> Result:
     return {}
 
 
-@call("POST", "/ledger/reprice", MODIFY_BILLING, "Recalculate estimated costs", answers=OneReprice)
+@operator_call("POST", "/ledger/reprice", MODIFY_BILLING, "Recalculate estimated costs", answers=OneReprice)
 async def reprice(request: OperatorRequest[MoneyServices, Reprice]) -> Result:
     body = request.body
     services = request.services
@@ -175,7 +177,7 @@ async def reprice(request: OperatorRequest[MoneyServices, Reprice]) -> Result:
         raise Invalid(str(error)) from error
     await ledger.catch_up(services.log)
     basis = {"since": since.isoformat(), "price_book": book.version}
-    async with request.audited("ledger.reprice", "ledger", basis):
+    async with request.audited_change("ledger.reprice", "ledger", basis):
         done = await ledger.reprice(book, since=since)
     services.wake_dependents()
     return {"reprice": {**basis, **asdict(done)}}

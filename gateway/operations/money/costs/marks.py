@@ -19,8 +19,8 @@ from gateway.operations.answers import MarkItem
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import Answer
 from gateway.operations.money.annotations import AnnotationTable
-from gateway.operations.money.costs.questions import ONE_SPAN, asks_closed_months, read_question
-from gateway.operations.requests.address import SLICED, call
+from gateway.operations.money.costs.questions import ONE_SPAN, is_closed_months_query, read_question
+from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.ledger.queries import MODEL_FAMILY, TOTAL, CostQuery, Group
 from spool.ledger.slices import SlicedLedger
@@ -52,7 +52,7 @@ class MarksAnswer(msgspec.Struct, kw_only=True):
     truncated: Annotated[bool, words("Whether rows are missing because there are too many."), example(False)]
 
 
-@call(
+@operator_call(
     "GET",
     "/marks",
     VIEW_COSTS,
@@ -61,7 +61,7 @@ class MarksAnswer(msgspec.Struct, kw_only=True):
     repeated=REPEATED,
     shows=SLICED,
     in_turn=True,
-    asks_closed=asks_closed_months,
+    asks_closed=is_closed_months_query,
     answers=MarksAnswer,
 )
 async def marks(request: OperatorRequest[MoneyServices, None]) -> Result:
@@ -73,7 +73,7 @@ async def marks(request: OperatorRequest[MoneyServices, None]) -> Result:
     limit the notes.
     """
     await request.ledger.catch_up(request.services.log)
-    query = (await read_question(request, await request.reads.dimensions(units=True))).query
+    query = (await read_question(request, await request.cost_reader.visible_dimensions(units=True))).query
     return await chart_marks(request, request.services, query.without_units())
 
 
@@ -82,7 +82,7 @@ async def chart_marks(request: OperatorRequest[Any, None], money: MoneyServices,
     ledger = request.ledger
     marks = [
         *await _annotation_marks(request, query),
-        *await _new_models(ledger, query),
+        *await _new_model_marks(ledger, query),
         *await _price_change_marks(ledger, money, query),
     ]
     marks.sort(key=lambda mark: (mark.day, mark.kind, mark.text))
@@ -92,8 +92,12 @@ async def chart_marks(request: OperatorRequest[Any, None], money: MoneyServices,
 
 
 async def _annotation_marks(request: OperatorRequest[Any, None], query: CostQuery) -> list[ChartMark]:
-    registry, sees, word = request.registry, await request.reads.visible(), request.http.query.get("view")
-    views = ("", request.reads.view_among(word, sees).id) if word else None
+    registry, sees, word = (
+        request.registry,
+        await request.cost_reader.read_visibility(),
+        request.http.query.get("view"),
+    )
+    views = ("", request.cost_reader.find_view_among(word, sees).id) if word else None
     first, last = (
         edge.astimezone(query.zone).date().isoformat() for edge in (query.since, _last_moment(query))
     )
@@ -102,7 +106,7 @@ async def _annotation_marks(request: OperatorRequest[Any, None], query: CostQuer
         for annotation in registry.table(AnnotationTable).all()
         if first <= annotation.day <= last
         and (views is None or annotation.view in views)
-        and sees.named(annotation.view)
+        and sees.can_see_view_id(annotation.view)
     ]
 
 
@@ -110,7 +114,7 @@ def _last_moment(query: CostQuery) -> datetime:
     return query.until - timedelta(microseconds=1)
 
 
-async def _new_models(ledger: SlicedLedger, query: CostQuery) -> list[ChartMark]:
+async def _new_model_marks(ledger: SlicedLedger, query: CostQuery) -> list[ChartMark]:
     """
     Return the first calls of new models. Totals by day are read only for new models, because usually
     there are none.
@@ -119,7 +123,7 @@ async def _new_models(ledger: SlicedLedger, query: CostQuery) -> list[ChartMark]
     model_query = replace(query, group_by=(MODEL_FAMILY,), measures=("calls",))
     rows = await ledger.costs(replace(model_query, granularity=TOTAL, top=MOST_MODELS, top_by="calls"))
     models = frozenset(row.group for row in rows) - {(None,), (OTHER,)}
-    known = await _known_before(ledger, model_query, models)
+    known = await _models_used_before(ledger, model_query, models)
     new = models - (known or frozenset())
     if not new:
         return []
@@ -140,7 +144,7 @@ async def _new_models(ledger: SlicedLedger, query: CostQuery) -> list[ChartMark]
     ]
 
 
-async def _known_before(
+async def _models_used_before(
     ledger: SlicedLedger, query: CostQuery, models: frozenset[Group]
 ) -> frozenset[Group] | None:
     # Older totals exist only for whole days in UTC, so start at midnight in UTC, even if the query
@@ -178,7 +182,7 @@ def _changed_prices(
     since, until = (int(edge.timestamp() * NS) for edge in (query.since, query.until))
     seen = set()
     for provider, model in models:
-        for at, before, after in book.changes(provider, model, since, until):
+        for at, before, after in book.price_changes_between(provider, model, since, until):
             changes = _describe_price_change(_prices_by_size(before), _prices_by_size(after))
             if changes and (at, model, changes) not in seen:
                 seen.add((at, model, changes))

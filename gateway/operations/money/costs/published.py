@@ -107,7 +107,7 @@ class Item:
         return row_amount(self.row, self.cost_type, self.question.meter)
 
     @property
-    def shown(self) -> Mapping[str, object]:
+    def shown_fields(self) -> Mapping[str, object]:
         group = dict(zip(self.question.by, self.row.group, strict=True))
         if self.meter:
             group |= {METER: self.meter, "unit": meter_unit(self.meter)}
@@ -121,7 +121,7 @@ class Item:
         }
 
 
-def _list_of_named(
+def _id_and_name_list(
     root: str,
     filters: Mapping[str, Filter[dict[str, Any]]] | None = None,
     at_times: Mapping[str, Schema] | None = None,
@@ -142,8 +142,8 @@ def _list_of_named(
 _HIDDEN: Filter[dict[str, Any]] = Filter(
     values=lambda item: ("true", "false"), valid_values=YES_NO, type="boolean"
 )
-DIMENSION_LIST = _list_of_named("dimensions", {"include_hidden": _HIDDEN})
-TAG_LIST = _list_of_named("resource_tags", at_times={"more_tags": COUNT})
+DIMENSION_LIST = _id_and_name_list("dimensions", {"include_hidden": _HIDDEN})
+TAG_LIST = _id_and_name_list("resource_tags", at_times={"more_tags": COUNT})
 
 
 def cost_list(dimensions: Sequence[str], *, has_plans: bool) -> List[Item]:
@@ -166,7 +166,7 @@ def cost_list(dimensions: Sequence[str], *, has_plans: bool) -> List[Item]:
     }
     return List(
         root="costs",
-        show=lambda item: item.shown,
+        show=lambda item: item.shown_fields,
         identity=Sort(value=lambda item: item.place),
         sorts={
             "usage_date": Sort(value=attrgetter("usage_date")),
@@ -214,8 +214,10 @@ async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
     days. It has the most expensive units, and `(other)` for the others.
     """
     rows = _Rows(request.services, request.shared.people)
-    known = (*request.services.ledger.dimensions(), *UNITS, *await rows.row_tags())
-    page = await request.list(cost_list(known, has_plans=has_paid_costs(request.services.registry)), rows)
+    known = (*request.services.ledger.dimensions(), *UNITS, *await rows.read_row_tags())
+    page = await request.list_page(
+        cost_list(known, has_plans=has_paid_costs(request.services.registry)), rows
+    )
     return {**page, **rows.beside}
 
 
@@ -233,7 +235,7 @@ async def read_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
     ledger = request.services.ledger
     dimensions = [{"id": name, "name": _dimension_name(name)} for name in ledger.own_dimensions()]
     dimensions += [{"id": dimension.name, "name": dimension.label} for dimension in ledger.derived()]
-    return await request.list(DIMENSION_LIST, MemoryRows(dimensions))
+    return await request.list_page(DIMENSION_LIST, MemoryRows(dimensions))
 
 
 @key_call(
@@ -257,7 +259,7 @@ async def read_resource_tags(request: KeyRequest[MoneyServices, None]) -> Result
     tags = await request.services.ledger.tag_values()
     limit = request.services.billing_connections.max_tags
     shown = await asyncio.to_thread(lambda: list(map(_describe_tag, tags[:limit])))
-    page = await request.list(TAG_LIST, MemoryRows(shown))
+    page = await request.list_page(TAG_LIST, MemoryRows(shown))
     return {**page, "more_tags": len(tags) - limit} if len(tags) > limit else page
 
 
@@ -275,13 +277,15 @@ def _describe_tag(tag: TagValues) -> dict[str, Any]:
 
 class _Rows:
     def __init__(self, money: MoneyServices, people: People) -> None:
-        self.beside: dict[str, object] = {}  # other members of the response's root object, which `page` adds
+        self.beside: dict[
+            str, object
+        ] = {}  # other members of the response's root object, which `build_page` adds
         self._money = money
         self._people = people
         self._reads = cost_reader_for_key(money)
         self._row_tags: Sequence[str] = ()
 
-    async def row_tags(self) -> Sequence[str]:
+    async def read_row_tags(self) -> Sequence[str]:
         """Return the tags that only rows of billing connections have, up to the limit of the list."""
         ledger = self._money.ledger
         limit = max(0, self._money.billing_connections.max_tags - len(ledger.tags))
@@ -295,7 +299,7 @@ class _Rows:
         measures, group_by = filters.get("measures", ()), filters.get("group_by", ())
         is_usage, by_meter = cost_type == USAGE_AMOUNT, METER in group_by
         if by_meter:
-            check_by_meter(cost_type, measures)
+            check_meter_query(cost_type, measures)
             group_by = tuple(name for name in group_by if name != METER)
         if meter and not is_usage:
             raise _invalid_parameter(f"meter is a kind of usage, so use it with cost_type={USAGE_AMOUNT}")
@@ -323,19 +327,19 @@ class _Rows:
             raise _invalid_parameter(str(error)) from None
         if result.billed is not None:
             self.beside["billed"] = result.billed
-        if result.may_lack is not None:
-            self.beside["whole_since"] = result.may_lack
+        if result.incomplete_before is not None:
+            self.beside["whole_since"] = result.incomplete_before
         if measures or (is_usage and not by_meter):
             self.beside["units"] = units_by_measure(cost_type, measures, meter)
-        if result.cut_periods:
-            self.beside["cut_periods"] = list(map(_format_time, result.cut_periods))
+        if result.partial_periods:
+            self.beside["cut_periods"] = list(map(_format_time, result.partial_periods))
 
-        def page() -> ListPage[Item]:
+        def build_page() -> ListPage[Item]:
             items = [Item(question, row, cost_type, measures) for row in result.rows]
             return _cut_item_page(listed, wanted, _items_by_meter(items, meter) if by_meter else items)
 
-        cut = await asyncio.to_thread(page)
-        return replace(cut, known=await self._money.known_values())
+        cut = await asyncio.to_thread(build_page)
+        return replace(cut, known=await self._money.known_dimension_values())
 
     async def _read_question(
         self, stated_filters: Mapping[str, tuple[str, ...]], once: Mapping[str, str]
@@ -353,7 +357,7 @@ class _Rows:
             per=once.get("granularity", "daily"),
             include=include,
             exclude=exclude,
-            view=await self._reads.view(once["view"]) if "view" in once else None,
+            view=await self._reads.find_view(once["view"]) if "view" in once else None,
         )
 
     def _read_filters(self, stated_filters: Mapping[str, tuple[str, ...]]) -> tuple[Wanted, Wanted]:
@@ -376,7 +380,7 @@ class _Rows:
         return include | extra_filters, exclude
 
 
-def check_by_meter(cost_type: str, measures: Sequence[str]) -> None:
+def check_meter_query(cost_type: str, measures: Sequence[str]) -> None:
     """
     Raise Refusal 400 if a query by meter is not about usage. A call may have several meters but has only one
     cost, so other queries by meter make no sense.

@@ -90,7 +90,7 @@ class ReportForm:
     has_colours: bool  # True if the names of the first dimension have colours
 
 
-async def report_question(
+async def read_report_question(
     request: OperatorRequest[Any, Any], known: Sequence[str]
 ) -> tuple[CostQuestion, ReportForm]:
     """Read the query of a report. Raises Invalid or a Refusal if it is wrong."""
@@ -125,7 +125,7 @@ async def report_question(
     if scope == AGGREGATED and (unit or has_lines):
         raise AskedTooMuch("scope=aggregated cannot be used with unit or lines, because these costs overlap")
     if unit in UNITS:
-        if base_question.lists_units:
+        if base_question.is_grouped_by_units:
             raise AskedTooMuch(
                 f"by={','.join(base_question.by)} already groups by a unit of work, so {unit} cannot be the unit; "
                 "filter by it instead"
@@ -136,7 +136,7 @@ async def report_question(
         if base_question.per != "hourly" or is_billed or currency != CURRENCY or as_csv:
             raise Invalid("lines=meters needs per=hourly, format=json, counted costs and the currency USD")
     has_colours = "colours" in parameters
-    top = UNIT_GROUPS if base_question.lists_units else None
+    top = UNIT_GROUPS if base_question.is_grouped_by_units else None
     if "top" in parameters:
         top = parse_top(parameters["top"])
     if has_colours:
@@ -168,7 +168,7 @@ async def _earlier_query_maker(request: OperatorRequest[Any, Any]) -> Callable[[
         earlier_query,
         against=request.http.query["compare"],
         now=request.now(),
-        hours_since=await request.reads.whole.hours_since(),
+        hours_since=await request.cost_reader.whole.hours_since(),
         name="compare",
         named=request.http.query.get("range"),
     )
@@ -192,7 +192,7 @@ async def read_question(request: OperatorRequest[Any, Any], known: Sequence[str]
         terms[dimension] = (*terms.get(dimension, ()), value)
     for name in (*by, *include, *exclude):
         if name not in known and name in UNITS:
-            raise _has_no_units(name, parameters.get("cost_type"))
+            raise _no_units_error(name, parameters.get("cost_type"))
         if name not in known:
             raise unknown_dimension(name, known)
     people = request.shared.people
@@ -200,9 +200,9 @@ async def read_question(request: OperatorRequest[Any, Any], known: Sequence[str]
     per = parameters.get("per", TOTAL)
     check_one_of("per", per, (TOTAL, *GRANULARITIES))
     since, until, zone = read_time_range(parameters, request.now())
-    view = await request.reads.view(parameters["view"]) if "view" in parameters else None
+    view = await request.cost_reader.find_view(parameters["view"]) if "view" in parameters else None
     if view is not None and (unit := view.unit) is not None and unit not in known:
-        raise _has_no_units(unit, parameters.get("cost_type"))
+        raise _no_units_error(unit, parameters.get("cost_type"))
     question = CostQuestion(
         since=since, until=until, zone=zone, per=per, by=by, include=include, exclude=exclude, view=view
     )
@@ -210,7 +210,7 @@ async def read_question(request: OperatorRequest[Any, Any], known: Sequence[str]
     return question
 
 
-def _has_no_units(unit: str, cost_type: str | None) -> AskedTooMuch:
+def _no_units_error(unit: str, cost_type: str | None) -> AskedTooMuch:
     if cost_type in BILLED_TYPES:
         return billed_unit_refusal(unit)
     return AskedTooMuch(
@@ -235,7 +235,7 @@ def read_time_range(
     return since, until, zone
 
 
-def asks_closed_months(request: OperatorRequest[Any, Any]) -> bool:
+def is_closed_months_query(request: OperatorRequest[Any, Any]) -> bool:
     """Return whether the time range consists of whole months in its zone, all of which are over."""
     now = request.now()
     since, until, zone = read_time_range(request.http.query, now)

@@ -18,7 +18,7 @@ from gateway.core.schemas import TEXT
 from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
 from gateway.http.requests import Result
 from gateway.money.costs.answer import answer_costs, has_paid_costs
-from gateway.money.costs.asked_measures import asked_measures
+from gateway.money.costs.asked_measures import measure_now_and_previous
 from gateway.money.costs.continuing import units_with_calls_around
 from gateway.money.costs.listing import repeat_while_listing_changes
 from gateway.money.costs.measures import PREVIOUS, distinguishing_columns
@@ -32,11 +32,11 @@ from gateway.operations.money.costs.questions import (
     REPEATED,
     ROWS,
     ReportForm,
-    asks_closed_months,
+    is_closed_months_query,
     page_of_rows,
-    report_question,
+    read_report_question,
 )
-from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.ledger.queries import CostQuery
 from spool.ledger.work import TREES, UNITS
@@ -161,7 +161,7 @@ class ReportAnswer(msgspec.Struct, kw_only=True):
     ]
 
 
-@call(
+@operator_call(
     "GET",
     "/report",
     VIEW_COSTS,
@@ -172,7 +172,7 @@ class ReportAnswer(msgspec.Struct, kw_only=True):
     shows=SLICED,
     asks_cost_type=True,
     in_turn=True,
-    asks_closed=asks_closed_months,
+    asks_closed=is_closed_months_query,
 )
 async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
@@ -193,11 +193,11 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     included if there are plans or contracts with amounts, so that cost_type=paid_cost adds these. Grouped by session
     or run, a row has `continues`: True if it also has calls in the day before or after the period.
     """
-    services, reads = request.services, request.reads
+    services, reads = request.services, request.cost_reader
     await reads.ledger.catch_up(services.log)
-    known = await reads.dimensions(request.http.query.get("cost_type", ""), units=True)
+    known = await reads.visible_dimensions(request.http.query.get("cost_type", ""), units=True)
     dimensions = [name for name in known if name not in UNITS]
-    question, form = await report_question(request, known)
+    question, form = await read_report_question(request, known)
     make = partial(_build_report, request, question, form, known, dimensions)
     return await repeat_while_listing_changes(reads.whole, question.query, make)
 
@@ -209,10 +209,10 @@ async def _build_report(
     known: Sequence[str],
     dimensions: Sequence[str],
 ) -> Result:
-    services, reads = request.services, request.reads
+    services, reads = request.services, request.cost_reader
     result = await answer_costs(question, reads, request.now(), prices=services.prices)
     streams = None if reads.is_limited else services.streams
-    unit_measures = await asked_measures(
+    unit_measures = await measure_now_and_previous(
         result, form.show, unit=form.unit, streams=streams, prices=services.prices
     )
     max_rows = request.shared.answers().max_rows
@@ -232,10 +232,10 @@ async def _build_report(
                 for dimension in reads.whole.derived()
                 if dimension.name in known
             },
-            "past": result.past and result.past.described(),
+            "past": result.past and result.past.to_fields(),
             "previous": result.previous and _span_fields(result.previous),
-            "whole_since": result.may_lack,
-            "cut_periods": [start.isoformat() for start in result.cut_periods],
+            "whole_since": result.incomplete_before,
+            "cut_periods": [start.isoformat() for start in result.partial_periods],
             "currency": question.currency,
             "cost_type": question.cost_type,
             "charges": rows.charges,
@@ -259,13 +259,13 @@ async def _build_report(
     if form.has_colours:
         beside["colours"] = await colours_for_rows(services.colours, question.by[0], result.rows)
     if form.as_csv:
-        return _csv_response({**beside, "rows": map(rows.shown, rows.places)})
+        return _csv_response({**beside, "rows": map(rows.row_fields, rows.places)})
     if not reads.is_limited:
-        beside |= await _last_records(services, question.by)
-    show = rows.shown
+        beside |= await _last_record_fields(services, question.by)
+    show = rows.row_fields
     if form.has_lines:
         lines = await import_in_thread("gateway.money.costs.price_lines")
-        charged = await lines.charged_lines(result.ledger, result.query, services.prices)
+        charged = await lines.read_charged_lines(result.ledger, result.query, services.prices)
         show = lines.with_price_lines(show, charged)
     page = await page_of_rows(
         request,
@@ -286,7 +286,7 @@ async def _build_report(
     return {**beside, **page}
 
 
-async def _last_records(services: MoneyServices, by: Sequence[str]) -> dict[str, Any]:
+async def _last_record_fields(services: MoneyServices, by: Sequence[str]) -> dict[str, Any]:
     hours = services.sender_hours
     if hours is None or tuple(by) not in (("source",), ("sender",)):
         return {}

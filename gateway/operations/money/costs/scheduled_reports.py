@@ -11,9 +11,9 @@ from gateway.http.requests import Result
 from gateway.operations.money.reports.declared import SCHEDULED_REPORT, ScheduledReport, ScheduledReportTable
 from gateway.operations.money.reports.readers import NotReadable
 from gateway.operations.money.reports.sender import ReportSender
-from gateway.operations.people.managed import asking_person
-from gateway.operations.requests.address import SLICED, call
-from gateway.operations.requests.requests import OperatorRequest, RequestBody, is_default
+from gateway.operations.people.managed import asker_for_person
+from gateway.operations.requests.address import SLICED, operator_call
+from gateway.operations.requests.requests import OperatorRequest, RequestBody, is_given_default_role
 from gateway.operations.services import OperatorServices
 from spool.errors import NotAllowed
 from spool.registry.field_notes import example, words
@@ -30,8 +30,8 @@ def make_report_sender(services: OperatorServices) -> ReportSender:
     return ReportSender(
         services=services.money,
         clock=installation.clock,
-        console=lambda: installation.urls().shared,
-        is_default=lambda issuer, groups: is_default(people, issuer, groups),
+        console=lambda: installation.urls().linkable_console,
+        is_default=lambda issuer, groups: is_given_default_role(people, issuer, groups),
     )
 
 
@@ -76,7 +76,7 @@ class SendScheduledReportAnswer(msgspec.Struct, kw_only=True):
     ]
 
 
-@call(
+@operator_call(
     "GET",
     "/scheduled-reports/{id}/preview",
     VIEW_COSTS,
@@ -91,15 +91,17 @@ async def preview_scheduled_report(request: OperatorRequest[OperatorServices, No
     """
     report = await _find_report(request)
     await request.ledger.catch_up(request.services.money.log)
-    due = report.latest(request.now())
+    due = report.latest_scheduled_at(request.now())
     try:
-        notice = await make_report_sender(request.services).notice(report, request.rights, due, id=report.id)
+        notice = await make_report_sender(request.services).build_notice(
+            report, request.rights, due, id=report.id
+        )
     except NotReadable as error:
         raise NotAllowed(str(error)) from error
     return {"preview": {"title": notice.title, "text": notice.text, "link": notice.link or None}}
 
 
-@call(
+@operator_call(
     "POST",
     "/scheduled-reports/{id}/send",
     MODIFY_VIEWS_AND_BUDGETS,
@@ -112,11 +114,11 @@ async def send_scheduled_report(request: OperatorRequest[OperatorServices, SendR
     """Send the report of the last whole period to all its recipients. The schedule does not change."""
     report, writer = await _find_report(request), make_report_sender(request.services)
     await request.ledger.catch_up(request.services.money.log)
-    due = report.latest(request.now())
-    addressed, problem = await writer.written(report, due, id=f"{report.id}-now-{secrets.token_hex(8)}")
+    due = report.latest_scheduled_at(request.now())
+    addressed, problem = await writer.build_notices(report, due, id=f"{report.id}-now-{secrets.token_hex(8)}")
     if not addressed:
         raise NotAllowed(problem or "the report has no recipients")
-    await request.registry.table(ScheduledReportTable).send(report, addressed, actor=request.actor)
+    await request.registry.table(ScheduledReportTable).store_notices(report, addressed, actor=request.actor)
     ids = [f"{channel}:{notice.id}" for notice, channel in addressed]
     return {"notifications": ids, "problem": problem or None}
 
@@ -124,4 +126,6 @@ async def send_scheduled_report(request: OperatorRequest[OperatorServices, SendR
 async def _find_report(
     request: OperatorRequest[OperatorServices, None] | OperatorRequest[OperatorServices, SendReport],
 ) -> ScheduledReport:
-    return await SCHEDULED_REPORT.find(asking_person(request, request.services.money), request.word("id"))
+    return await SCHEDULED_REPORT.find(
+        asker_for_person(request, request.services.money), request.path_parameter("id")
+    )

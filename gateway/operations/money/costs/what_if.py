@@ -14,11 +14,17 @@ from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.costs.measures import MAX_TOP
 from gateway.money.recommendations.facts import DAYS, dimension_value
-from gateway.money.recommendations.what_if import ASSUMPTIONS, Group, Instead, check_model, days_within
+from gateway.money.recommendations.what_if import (
+    ASSUMPTIONS,
+    Group,
+    Instead,
+    check_model_has_price,
+    days_within,
+)
 from gateway.money.recommendations.what_if import what_if as worked_out
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs.questions import read_question
-from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.errors import Invalid
 from spool.ledger import money
@@ -100,7 +106,7 @@ class WhatIfAnswer(msgspec.Struct, kw_only=True):
     total: Annotated[WhatIfAnswerTotal, words("The sums of all rows.")]
 
 
-@call(
+@operator_call(
     "GET",
     "/what-if",
     VIEW_COSTS,
@@ -122,7 +128,7 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     services = request.services
     ledger = request.ledger
     await ledger.catch_up(services.log)
-    query = (await read_question(request, await request.reads.dimensions())).query
+    query = (await read_question(request, await request.cost_reader.visible_dimensions())).query
     model = request.http.query.get("model", "")
     now = request.now()
     if not model:
@@ -131,10 +137,10 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
         book = await asyncio.to_thread(services.prices)
     except CardUnreadable as error:
         raise Invalid(str(error)) from error
-    check_model(book, model, now)
+    check_model_has_price(book, model, now)
     derived = {dimension.name: dimension for dimension in ledger.derived()}
 
-    def value(dimensions: Dimensions, name: str) -> str:
+    def counted_value(dimensions: Dimensions, name: str) -> str:
         derived_dimension = derived.get(name)
         if derived_dimension is None:
             return dimension_value(dimensions, name)
@@ -145,12 +151,12 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     def is_chosen(dimensions: Dimensions) -> bool:
         if request.is_limited and not ledger.has_call(lambda name: dimension_value(dimensions, name)):
             return False
-        return all(value(dimensions, name) in values for name, values in query.include.items()) and not any(
-            value(dimensions, name) in values for name, values in query.exclude.items()
-        )
+        return all(
+            counted_value(dimensions, name) in values for name, values in query.include.items()
+        ) and not any(counted_value(dimensions, name) in values for name, values in query.exclude.items())
 
     def group_of(dimensions: Dimensions) -> Group:
-        return tuple(value(dimensions, name) or None for name in query.group_by)
+        return tuple(counted_value(dimensions, name) or None for name in query.group_by)
 
     days = days_within(query.since.timestamp(), min(query.until.timestamp(), now))
     has_choice = request.is_limited or query.include or query.exclude
@@ -188,7 +194,7 @@ def _largest_first(groups: Mapping[Group, Instead], other_group: Group) -> list[
     by_name = sort_in_steps(groups.items(), lambda item: [word or "" for word in item[0]])
     rows = sort_in_steps(by_name, lambda item: -abs(item[1].saves))
     rest = [instead for _, instead in rows[MAX_TOP:]]
-    return [*rows[:MAX_TOP], *([(other_group, Instead.together(rest))] if rest else [])]
+    return [*rows[:MAX_TOP], *([(other_group, Instead.sum_of(rest))] if rest else [])]
 
 
 def _limit_to_days(query: CostQuery, days: range) -> CostQuery:
@@ -201,7 +207,7 @@ def _describe_sums(instead: Instead) -> Mapping[str, object]:
     return {
         "calls": instead.calls,
         "cost": money.text(instead.cost),
-        "as_if": money.text(instead.as_if),
+        "as_if": money.text(instead.hypothetical_cost),
         "saves": money.text(instead.saves),
         "unchanged": money.text(instead.unchanged),
     }

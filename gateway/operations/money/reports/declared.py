@@ -18,8 +18,8 @@ import msgspec
 from msgspec import UNSET
 
 from gateway.core.errors import Refusal
-from gateway.core.fields import build_answer, given_fields, item_struct, single_item_struct, struct_of_change
-from gateway.core.visible import SLICED, check_usable
+from gateway.core.fields import build_answer, change_struct, given_fields, item_struct, single_item_struct
+from gateway.core.visible import SLICED, check_view_usable
 from gateway.http.lists import Filter, List, Sort
 from gateway.money.costs.measures import COMPARED_KINDS, REAL_COST
 from gateway.operations.files.declared import InFiles
@@ -124,27 +124,27 @@ class ScheduledReport(NewScheduledReport, frozen=True, kw_only=True, forbid_unkn
     def zone(self) -> ZoneInfo:
         return ZoneInfo(self.time_zone)
 
-    def due(self, now: float) -> float:
+    def last_due_at(self, now: float) -> float:
         """Return the newest scheduled time up to `now`."""
         local = datetime.fromtimestamp(now, self.zone)
         day = self._schedule_day(local.date())
         moment = self._report_time(day)
         return moment if moment <= now else self._report_time(self._schedule_day(day - timedelta(days=1)))
 
-    def latest(self, now: float) -> float:
+    def latest_scheduled_at(self, now: float) -> float:
         """
         Return the scheduled time on the newest day of the schedule. If that day is today, the time may still
         be in the future.
         """
         return self._report_time(self._schedule_day(datetime.fromtimestamp(now, self.zone).date()))
 
-    def next_due(self, now: float) -> float:
+    def next_due_at(self, now: float) -> float:
         """Return the first scheduled time after `now`."""
-        day = datetime.fromtimestamp(self.due(now), self.zone).date()
+        day = datetime.fromtimestamp(self.last_due_at(now), self.zone).date()
         later = day + timedelta(days=7 if self.every == WEEK else monthrange(day.year, day.month)[1])
         return self._report_time(later)
 
-    def span(self, due: float) -> tuple[datetime, datetime]:
+    def time_range(self, due: float) -> tuple[datetime, datetime]:
         """
         Return the time range of the report: the seven days, or the calendar month, before the day of `due`.
         """
@@ -213,7 +213,7 @@ def report_state(report: ScheduledReport, channels: Iterable[ChannelState]) -> s
     return INCOMPLETE if report.problem else SENT
 
 
-ScheduledReportChanges = struct_of_change(NewScheduledReport)
+ScheduledReportChanges = change_struct(NewScheduledReport)
 ScheduledReportItem = item_struct(
     NewScheduledReport,
     "A scheduled report in a response. Times are RFC 3339.",
@@ -275,7 +275,7 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
         if VIEWS.find(rows, row.view_id) is None:
             raise NotAllowed(NO_VIEW)
 
-    async def store_sent(
+    async def store_notices_once(
         self, report: ScheduledReport, due: float, addressed: Sequence[tuple[Notice, str]], problem: str
     ) -> bool:
         """
@@ -285,7 +285,7 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
         deleted in the meantime.
         """
 
-        def work(rows: RegistryRows) -> ScheduledReport | None:
+        def store_if_unsent(rows: RegistryRows) -> ScheduledReport | None:
             stored_report = KIND.find(rows, report.id)
             if stored_report is None or stored_report.version != report.version or stored_report.done >= due:
                 return None
@@ -295,33 +295,33 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
             KIND.put(rows, after)
             return after
 
-        after = await self._changes.change(work)
+        after = await self._changes.change(store_if_unsent)
         if after is not None:
             self._remember_row(after)
         return after is not None
 
-    async def send(
+    async def store_notices(
         self, report: ScheduledReport, addressed: Sequence[tuple[Notice, str]], *, actor: Actor
     ) -> None:
         """Store the notices of a report sent on request. The schedule does not change."""
 
-        def work(rows: RegistryRows) -> None:
+        def store_and_audit(rows: RegistryRows) -> None:
             for notice, channel in addressed:
                 add_notices(rows, [notice], [channel])
             after = {"notices": [f"{channel}:{notice.id}" for notice, channel in addressed]}
             rows.add_audit(self._changes.now(), actor, "scheduled_report.send", report.id, after=after)
 
-        await self._changes.change(work)
+        await self._changes.change(store_and_audit)
 
 
-def _report_item(row: tuple[ScheduledReport, str | None, float]) -> Answer:
+def _describe_report(row: tuple[ScheduledReport, str | None, float]) -> Answer:
     report, view, now = row
-    sent = report.done > report.created and report.done == report.due(report.done)
+    sent = report.done > report.created and report.done == report.last_due_at(report.done)
     return build_answer(
         ScheduledReportItem,
         report,
         view_name=view,
-        next=utc_iso(report.next_due(now)),
+        next=utc_iso(report.next_due_at(now)),
         last=utc_iso(report.done) if sent else None,
         problem=report.problem or None,
     )
@@ -329,11 +329,11 @@ def _report_item(row: tuple[ScheduledReport, str | None, float]) -> Answer:
 
 SCHEDULED_REPORTS: List[tuple[ScheduledReport, str | None, float]] = List(
     root="scheduled_reports",
-    show=_report_item,
+    show=_describe_report,
     identity=Sort(value=lambda row: row[0].id),
     sorts={
         "name": Sort(value=lambda row: row[0].name),
-        "next": Sort(value=lambda row: row[0].next_due(row[2])),
+        "next": Sort(value=lambda row: row[0].next_due_at(row[2])),
     },
     default_sort=("name", "asc"),
     filters={
@@ -360,11 +360,11 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
         words={SHOW: "Show a scheduled report, by id or name"},
     )
 
-    async def sees(self, asking: Asker[Any]) -> Sees[ScheduledReport]:
+    async def visibility_test(self, asking: Asker[Any]) -> Sees[ScheduledReport]:
         is_whole, owner = (await asking.sees()).is_whole, _report_owner(asking)
         return lambda row: is_whole or (row.owner == owner and owner != "")
 
-    async def shown(
+    async def displayed_row(
         self, asking: Asker[Any], row: ScheduledReport
     ) -> tuple[ScheduledReport, str | None, float]:
         """
@@ -372,19 +372,19 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
         of the name.
         """
         view = asking.registry.views.find(row.view_id)
-        is_seen = view is not None and (await asking.sees()).view(view)
+        is_seen = view is not None and (await asking.sees()).can_see_view(view)
         return row, view.name if view is not None and is_seen else None, asking.shared.clock.now()
 
-    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         stated_fields = given_fields(given)
         if given.view is not UNSET:
             view = await asking.find_view(given.view)
-            stated_fields["view"] = check_usable(asking.services.ledger.dimensions(), view).id
+            stated_fields["view"] = check_view_usable(asking.services.ledger.dimensions(), view).id
             if problem := cost_type_problem(view):
                 raise Invalid(f"view: {problem}")
         return stated_fields
 
-    async def check(
+    async def check_fields(
         self, asking: Asker[Any], fields: Mapping[str, Any], before: ScheduledReport | None
     ) -> None:
         """Raise Invalid or Refusal 403 if this person may not send the report."""
@@ -410,7 +410,7 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
                     f"people: {person[:100]} has no account, so it is unknown which calls they may see"
                 )
 
-    def own(self, asking: Asker[Any], given: Any) -> Mapping[str, Any]:
+    def server_fields(self, asking: Asker[Any], given: Any) -> Mapping[str, Any]:
         return {"owner": _report_owner(asking)}
 
 

@@ -18,7 +18,7 @@ class NotReadable(Exception):
     """Raised if a person may not receive a scheduled report. The message is the reason."""
 
 
-async def newest_groups(registry: Registry, person: str) -> tuple[str, ...]:
+async def newest_sign_in_groups(registry: Registry, person: str) -> tuple[str, ...]:
     """Return the person's OpenID groups as of the newest sign-in. Return none if that session has ended."""
     sessions = await registry.operators.live_sessions()
     own_sessions: list[Session] = [
@@ -41,7 +41,7 @@ async def recipient_rights(registry: Registry, person: str, is_default: IsDefaul
         raise NotReadable(f"{person} has no account") from None
     if account.disabled:
         raise NotReadable(f"the account of {person} is disabled")
-    groups = await newest_groups(registry, person)
+    groups = await newest_sign_in_groups(registry, person)
     has_default_role = is_default(account.issuer, groups)
     rights = registry.roles.rights(
         Holder(person=person, groups=groups, base=account.role, has_default_role=has_default_role)

@@ -23,14 +23,14 @@ from gateway.money.budgets.declared import BudgetTable
 from gateway.money.budgets.judging import planned_limit
 from gateway.money.budgets.words import format_budget_amount
 from gateway.money.comparison.comparing import compare_costs, rank_without_comparison
-from gateway.money.comparison.old_prices import list_prices
+from gateway.money.comparison.old_prices import load_price_list
 from gateway.money.costs.answer import bills_status, ledger_for_question
 from gateway.money.costs.measures import PREVIOUS
 from gateway.money.costs.past import earlier_query, find_past
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.money.budgets import add_state
+from gateway.operations.money.budgets import budget_with_state
 from gateway.operations.money.reports import words
 from gateway.operations.money.reports.declared import (
     WEEK,
@@ -84,17 +84,19 @@ class ReportSender:
         now = self.clock.now()
         sent = 0
         for report in self._report_table.all():
-            due = report.due(now)
+            due = report.last_due_at(now)
             if due > report.done:
                 await self.services.ledger.catch_up(self.services.log)
                 if not await self.services.ledger.is_complete():
                     # Send no report now, because the sums are too low while totals are counted again.
                     return sent
-                addressed, problem = await self.written(report, due, id=f"{report.id}-{int(due)}")
-                sent += await self._report_table.store_sent(report, due, addressed, problem)
+                addressed, problem = await self.build_notices(report, due, id=f"{report.id}-{int(due)}")
+                sent += await self._report_table.store_notices_once(report, due, addressed, problem)
         return sent
 
-    async def written(self, report: ScheduledReport, due: float, *, id: str) -> tuple[AddressedNotices, str]:
+    async def build_notices(
+        self, report: ScheduledReport, due: float, *, id: str
+    ) -> tuple[AddressedNotices, str]:
         """
         Return the notices of a report with their channels. Also return why some recipients get no report.
         """
@@ -107,7 +109,7 @@ class ReportSender:
             is_mail = person in report.people and bool(mails)
             try:
                 rights = await recipient_rights(self.services.require_registry(), person, self.is_default)
-                notice = await self.notice(report, rights, due, id=id)
+                notice = await self.build_notice(report, rights, due, id=id)
             except NotReadable as error:
                 problems.append(f"not sent: {error}")
                 continue
@@ -123,7 +125,7 @@ class ReportSender:
             problems
         )
 
-    async def notice(self, report: ScheduledReport, rights: Rights, due: float, *, id: str) -> Notice:
+    async def build_notice(self, report: ScheduledReport, rights: Rights, due: float, *, id: str) -> Notice:
         """
         Return the report with the figures that a person with these rights may see. Raises NotReadable if its
         view cannot be used.
@@ -162,7 +164,7 @@ class ReportSender:
 
 
 def _link_parameters(report: ScheduledReport, view: View, due: float) -> Mapping[str, Sequence[str]]:
-    since, until = report.span(due)
+    since, until = report.time_range(due)
     last = until - timedelta(days=1)
     shown = {"view": [report.view_id], "from": [f"{since:%Y-%m-%d}"], "to": [f"{last:%Y-%m-%d}"]}
     return {**shown, "cost_type": [view.cost_type]} if view.cost_type in BILLED_TYPES else shown
@@ -175,7 +177,7 @@ async def read_figures(
     Return the figures that a person may see, in the cost type of the view. Raises NotReadable if the person's
     roles hide this cost type.
     """
-    since, until = report.span(due)
+    since, until = report.time_range(due)
     by = _main_dimension(view)
     question = CostQuestion(
         since=since,
@@ -193,7 +195,7 @@ async def read_figures(
             ledger = await ledger_for_question(question, reader, due, prices=services.prices)
     except Refusal as error:
         raise NotReadable(error.message) from error
-    prices = await list_prices(services.prices)
+    prices = await load_price_list(services.prices)
     before = earlier_query(query, against=PREVIOUS, now=due, hours_since=await reader.whole.hours_since())
     past = await find_past(before, reader.whole, due)
     comparison = (
@@ -203,11 +205,11 @@ async def read_figures(
     )
     rows = await ledger.costs(replace(query, measures=("calls",)))
     groups, unconverted = await asyncio.to_thread(_cost_by_group, rows)
-    registry, visible = reader.require_registry(), await reader.visible()
+    registry, visible = reader.require_registry(), await reader.read_visibility()
     insights = [
         insight
         for insight in await registry.insights.detector_insights()
-        if insight.status in OPEN and visible.insight(insight)
+        if insight.status in OPEN and visible.can_see_insight(insight)
     ]
     billed: Mapping[str, Any] = await bills_status(query, reader, due, states_alone=True) or {}
     insights.sort(key=lambda insight: -abs(Decimal(insight.cost_impact)))
@@ -256,9 +258,9 @@ async def _cost_bars(
 
 def _budget_lines(services: MoneyServices, registry: Registry, visible: Visible, view: View) -> Iterator[str]:
     for budget in registry.table(BudgetTable).all():
-        if budget.view_id != view.id or not visible.budget(budget):
+        if budget.view_id != view.id or not visible.can_see_budget(budget):
             continue
-        shown = add_state(services, budget)
+        shown = budget_with_state(services, budget)
         figures = services.require_budgets().figures.get(budget.id)
         if shown.problem is not None:
             yield f"{budget.name}: not evaluated, because {shown.problem}"
@@ -266,7 +268,9 @@ def _budget_lines(services: MoneyServices, registry: Registry, visible: Visible,
             running = figures.periods[0]
             limit = planned_limit(budget, running)
             limit_text = "" if limit is None else f" of {format_budget_amount(budget, limit)}"
-            spent = "" if budget.per else f", {format_budget_amount(budget, running.total.actual)} spent"
+            spent = (
+                "" if budget.per else f", {format_budget_amount(budget, running.total_spend.actual)} spent"
+            )
             owner_text = f" by the {budget.per} with the highest percentage" if budget.per else ""
             used = f"{shown.percent} %{limit_text} used{owner_text}"
             yield f"{budget.name}: {used}{spent} since {running.period.first_day}"

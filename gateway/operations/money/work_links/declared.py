@@ -19,10 +19,10 @@ import msgspec
 from gateway.core.fields import (
     KEPT,
     build_answer,
+    change_struct,
     given_fields,
     item_struct,
     single_item_struct,
-    struct_of_change,
 )
 from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, List, Sort
@@ -274,7 +274,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
     async def note_event(self, id: str, event: str) -> None:
         """Remember with a link that an event stated it."""
 
-        def work(rows: RegistryRows) -> WorkLink:
+        def add_event_to_row(rows: RegistryRows) -> WorkLink:
             before = self._require_row(self.kind.all(rows), id)
             if event in before.events:
                 return before
@@ -282,17 +282,17 @@ class WorkLinkTable(ManagedTable[WorkLink]):
             self.kind.put(rows, after)
             return after
 
-        await self._changes.change(work, self._remember_row)
+        await self._changes.change(add_event_to_row, self._remember_row)
 
     async def is_deleted(self, event: str) -> bool:
         """Return whether an operator deleted the link that an event stated."""
         return await self._changes.read(lambda rows: rows.document(_DELETED, event) is not None)
 
     async def delete(self, id: str, *, actor: Actor) -> None:
-        check = self.check_deletion if actor == EXPIRY else self._remember_events
+        check = self.check_deletion if actor == EXPIRY else self._remember_deleted_events
         await self._remove(id, check=check, actor=actor)
 
-    def _remember_events(self, rows: RegistryRows, row: WorkLink) -> None:
+    def _remember_deleted_events(self, rows: RegistryRows, row: WorkLink) -> None:
         now = self._changes.now()
         for event in row.events:
             rows.put_document(_DELETED, event, {"deleted": now})
@@ -301,7 +301,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
         for event in oldest_first[: max(0, len(oldest_first) - MOST_DELETED)]:
             rows.delete_document(_DELETED, event)
 
-    def with_same_target(self, draft: NewWorkLink) -> WorkLink | None:
+    def find_same_link(self, draft: NewWorkLink) -> WorkLink | None:
         """Return a stored link of the same calls to the same target, or None. `draft` is in stored form."""
         link = unit_link(draft)
         for id, before in self._by_id.items():
@@ -344,7 +344,7 @@ class WorkLinkResource(ManagedResource[WorkLink]):
     files = NotInFiles("links describe work that was done; they are not settings")
     table = WorkLinkTable
     new = NewWorkLink
-    changes = struct_of_change(NewWorkLink)
+    changes = change_struct(NewWorkLink)
     item = WorkLinkItem
     one = single_item_struct(NewWorkLink, WorkLinkItem)
     lists: List[WorkLink] = List(
@@ -360,18 +360,18 @@ class WorkLinkResource(ManagedResource[WorkLink]):
     )
     people = ByPeople(path="/work/links", reads=VIEW_COSTS, changes=MODIFY_DIMENSIONS, shows=WHOLE)
 
-    async def shown(self, asking: Asker[Any], row: WorkLink) -> WorkLink:
+    async def displayed_row(self, asking: Asker[Any], row: WorkLink) -> WorkLink:
         return row
 
-    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         """Return the fields in stored form: names as records contain them, and sessions and runs as digests."""
-        digests, carried = asking.services.ledger.digests, self.carried(asking, given)
+        digests, carried = asking.services.ledger.digests, self.recorded_fields(asking, given)
         return {
             name: _unit_digest(digests, name, text) if text and name in DIGESTS else text
             for name, text in carried.items()
         }
 
-    def carried(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    def recorded_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         """Return the fields with e-mail addresses and branches as records contain them."""
         people, texts = asking.shared.people, given_fields(given)
         carried = {name: people.recorded_form(text) for name, text in texts.items()}
@@ -383,7 +383,9 @@ class WorkLinkResource(ManagedResource[WorkLink]):
                 raise Invalid('work.branch is "drop", so no call has a branch. Link a session or a commit')
         return carried
 
-    async def check(self, asking: Asker[Any], fields: Mapping[str, Any], before: WorkLink | None) -> None:
+    async def check_fields(
+        self, asking: Asker[Any], fields: Mapping[str, Any], before: WorkLink | None
+    ) -> None:
         """Raise NotAllowed if the calls of the unit cannot be found, because it is no longer listed."""
         known = {} if before is None else {name: getattr(before, name) for name in field_names(NewWorkLink)}
         link = unit_link(check_link(NewWorkLink(**{**known, **fields})))
@@ -405,20 +407,20 @@ class WorkLinkResource(ManagedResource[WorkLink]):
         its request, and may state the last day of a branch when its pull request is closed.
         """
         table = asking.registry.table(WorkLinkTable)
-        draft = await self.checked_link(asking, given)
-        before = table.with_same_target(draft)
+        draft = await self.link_from_body(asking, given)
+        before = table.find_same_link(draft)
         if before is None:
             return await super().create(asking, given)
         changed = await table.change(before.id, drafted(draft), actor=asking.actor)
-        return await self.made(asking, changed)
+        return await self.complete_write(asking, changed)
 
-    async def checked_link(self, asking: Asker[Any], given: Any) -> NewWorkLink:
+    async def link_from_body(self, asking: Asker[Any], given: Any) -> NewWorkLink:
         """Return the link that a body states, in stored form."""
-        return check_link(NewWorkLink(**await self.fields(asking, given)))
+        return check_link(NewWorkLink(**await self.draft_fields(asking, given)))
 
-    async def made(self, asking: Asker[Any], row: WorkLink) -> Answer:
+    async def complete_write(self, asking: Asker[Any], row: WorkLink) -> Answer:
         await self._apply_links(asking)
-        return await super().made(asking, row)
+        return await super().complete_write(asking, row)
 
     async def delete(self, asking: Asker[Any], word: str) -> str:
         id = await super().delete(asking, word)

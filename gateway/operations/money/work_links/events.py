@@ -21,7 +21,7 @@ NOT_LINKED = (
 )
 
 
-async def link_units(request: KeyRequest[TopicServices, Any], events: Events) -> None:
+async def add_stated_links(request: KeyRequest[TopicServices, Any], events: Events) -> None:
     """
     Add the links that events state. An event whose link is not added is rejected.
 
@@ -61,8 +61,8 @@ async def _add_link(asking: Asker[Any], item: int, event: UsageEvent, event_id: 
     table = asking.registry.table(WorkLinkTable)
     try:
         given = msgspec.convert(event.data, NewWorkLink)
-        ids = WORK_LINK.carried(asking, given)
-        await WORK_LINK.checked_link(asking, given)
+        ids = WORK_LINK.recorded_fields(asking, given)
+        await WORK_LINK.link_from_body(asking, given)
         if event_id is None:
             await WORK_LINK.create(asking, given)
         elif not await table.is_deleted(event_id):

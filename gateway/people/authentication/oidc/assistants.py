@@ -14,20 +14,24 @@ from gateway.configuration.sections import McpOAuthSettings
 from gateway.core.attempts import Buckets, address_network
 from gateway.core.errors import Refusal
 from gateway.people.authentication.access import GUESSES, GUESSES_PER_S
-from gateway.people.authentication.assistant_people import AssistantPerson, bad_token, no_scope_refusal
+from gateway.people.authentication.assistant_people import (
+    AssistantPerson,
+    bad_token_refusal,
+    no_scope_refusal,
+)
 from gateway.people.authentication.oidc.people import (
     has_default_role,
+    has_groups_claim,
     has_verified_email,
     person_from_claims,
-    says_groups,
 )
 from gateway.people.authentication.oidc.problems import ProviderDown, SignInProblem, TokenRefused
 from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
 from gateway.people.authentication.oidc.tokens import (
     Claims,
     ExpectedAccess,
-    grants_scope,
-    leaves_groups_out,
+    has_omitted_groups,
+    has_scope,
     token_client,
 )
 from spool.clock import Clock
@@ -77,52 +81,52 @@ class AssistantSignIns:
         """
         oauth = self._settings()
         try:
-            claims = await self._verified_claims(text, oauth, address)
-            if not grants_scope(claims, oauth.read_scope) and not grants_scope(claims, oauth.write_scope):
+            claims = await self._verify_within_limits(text, oauth, address)
+            if not has_scope(claims, oauth.read_scope) and not has_scope(claims, oauth.write_scope):
                 self.told(NO_SCOPE)
                 raise no_scope_refusal(oauth)
             person = await self._find_person(claims, oauth, address)
         except (TokenRefused, TokenEnded) as error:
             self.told(INVALID)
             _log.warning("a token of an assistant is refused: %s", error, extra={"action": "mcp_token"})
-            raise bad_token(oauth, str(error)) from error
+            raise bad_token_refusal(oauth, str(error)) from error
         except ProviderDown as error:
             self.told(DOWN)
             _log.warning("the OpenID provider does not respond: %s", error, extra={"action": "mcp_token"})
             message = "the provider that signs people in does not respond; retry, or use an API key"
             raise Refusal(503, "provider_down", message, retry_after_s=30) from error
         except SignInProblem as error:
-            raise self._not_permitted(str(error)) from error
+            raise self._report_not_permitted(str(error)) from error
         self.told(ADMITTED)
         return person
 
-    async def still(self, person: AssistantPerson, *, address: str) -> AssistantPerson:
+    async def refresh_person(self, person: AssistantPerson, *, address: str) -> AssistantPerson:
         """Return current rights. Refuses as `admit` does."""
         oauth = self._settings()
         try:
             return await self._find_person(person.claims, oauth, address)
         except TokenEnded as error:
-            raise bad_token(oauth, str(error)) from error
+            raise bad_token_refusal(oauth, str(error)) from error
         except SignInProblem as error:
-            raise self._not_permitted(str(error)) from error
+            raise self._report_not_permitted(str(error)) from error
 
-    async def _verified_claims(self, text: str, oauth: McpOAuthSettings, address: str) -> Claims:
+    async def _verify_within_limits(self, text: str, oauth: McpOAuthSettings, address: str) -> Claims:
         """
         Return the claims of a token. A refused token counts as a guess from its address.
 
         The address is charged before the check, unless the token was valid recently.
         """
-        if self._provider.knows(text):
-            return await self._check_token(text, oauth)
+        if self._provider.is_known_token(text):
+            return await self._verify_token(text, oauth)
         network = address_network(address)
         wait_s = self._guesses.wait_s(network)
         if wait_s:
             message = "too many unknown tokens from this address; retry later"
             raise Refusal(429, "too_many_attempts", message, retry_after_s=wait_s)
         with self._guesses.charge_on_failure(network, TokenRefused):
-            return await self._check_token(text, oauth)
+            return await self._verify_token(text, oauth)
 
-    async def _check_token(self, text: str, oauth: McpOAuthSettings) -> Claims:
+    async def _verify_token(self, text: str, oauth: McpOAuthSettings) -> Claims:
         expected = ExpectedAccess(
             issuer=self._oidc.issuer,
             audiences=oauth.audiences or (oauth.resource,),
@@ -131,11 +135,11 @@ class AssistantSignIns:
             skew_s=self._oidc.clock_skew,
             max_life_s=oauth.max_life,
         )
-        return await self._provider.access_claims(text, expected)
+        return await self._provider.verify_access_token(text, expected)
 
     async def _find_person(self, claims: Claims, oauth: McpOAuthSettings, address: str) -> AssistantPerson:
-        if leaves_groups_out(claims, self._oidc.groups_claim):
-            raise self._not_permitted(_GROUPS_LEFT_OUT)
+        if has_omitted_groups(claims, self._oidc.groups_claim):
+            raise self._report_not_permitted(_GROUPS_LEFT_OUT)
         sign_in = claims.get("sid")
         known = await self._registry.operators.find_by_token(
             self._oidc.issuer,
@@ -144,7 +148,7 @@ class AssistantSignIns:
             issued_at=claims["iat"],
         )
         if known is None:
-            holder = await self._first_holder(claims, address)
+            holder = await self._create_holder(claims, address)
         elif known.disabled:
             raise SignInProblem("disabled")
         else:
@@ -152,14 +156,14 @@ class AssistantSignIns:
         return AssistantPerson(
             holder=holder,
             client=token_client(claims),
-            may_write=grants_scope(claims, oauth.write_scope),
+            may_write=has_scope(claims, oauth.write_scope),
             claims=claims,
         )
 
-    async def _first_holder(self, claims: Claims, address: str) -> Holder:
+    async def _create_holder(self, claims: Claims, address: str) -> Holder:
         named = self._oidc.named_by == "sub" or has_verified_email(claims, self._oidc)
-        if not named or (self._hang_on_groups() and not says_groups(claims, self._oidc)):
-            raise self._not_permitted(_CONSOLE_FIRST)
+        if not named or (self._has_group_rules() and not has_groups_claim(claims, self._oidc)):
+            raise self._report_not_permitted(_CONSOLE_FIRST)
         person = person_from_claims(claims, self._oidc, refreshes=False)
         try:
             operator = await self._registry.operators.add_person(
@@ -186,17 +190,17 @@ class AssistantSignIns:
         role and the token's role applies, because an older token may name groups that the person has left.
         """
         base = operator.role
-        if self._hang_on_groups() and not says_groups(claims, self._oidc):
+        if self._has_group_rules() and not has_groups_claim(claims, self._oidc):
             base = NO_ROLE
         elif person.decides_role:
             base = min(base, person.role, key=ROLES.index)
         closed = has_default_role(person.groups, self._oidc)
         return Holder(person=operator.email, groups=person.groups, base=base, has_default_role=closed)
 
-    def _hang_on_groups(self) -> bool:
+    def _has_group_rules(self) -> bool:
         by_settings = self._oidc.roles or self._oidc.allowed_groups
         return bool(by_settings) or any(role.groups for role in self._registry.roles.all())
 
-    def _not_permitted(self, message: str) -> Refusal:
+    def _report_not_permitted(self, message: str) -> Refusal:
         self.told(NOT_LET)
         return Refusal(403, "not_let", message)

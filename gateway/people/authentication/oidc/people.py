@@ -86,7 +86,7 @@ def _verified_email(claims: Claims, settings: OidcSettings) -> str | None:
         return None
 
 
-def says_groups(claims: Claims, settings: OidcSettings) -> bool:
+def has_groups_claim(claims: Claims, settings: OidcSettings) -> bool:
     """Return whether the claims state groups. An empty list is a statement as well."""
     return _read_groups(claims, settings.groups_claim) is not None
 

@@ -107,30 +107,30 @@ class IdentityProvider:
         }
         return f"{address}{'&' if urlsplit(address).query else '?'}{urlencode(query)}"
 
-    async def redeem(self, code: str, *, verifier: str, nonce: str) -> GrantedTokens:
+    async def exchange_code(self, code: str, *, verifier: str, nonce: str) -> GrantedTokens:
         """
         Exchange a code for tokens. Raises GrantRefused for a used or unknown code, and TokenRefused for an
         invalid token.
         """
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": self._redirect}
-        answer = await self._ask_for_tokens({**form, "code_verifier": verifier})
-        claims = await self._id_claims(answer.get("id_token"), nonce=nonce)
+        answer = await self._request_tokens({**form, "code_verifier": verifier})
+        claims = await self._verify_id_token(answer.get("id_token"), nonce=nonce)
         return GrantedTokens(claims=claims, refresh=_text_or_none(answer.get("refresh_token")))
 
     async def refresh(self, token: str) -> GrantedTokens:
         """Refresh tokens. Raises GrantRefused if the person may no longer be signed in."""
-        answer = await self._ask_for_tokens({"grant_type": "refresh_token", "refresh_token": token})
+        answer = await self._request_tokens({"grant_type": "refresh_token", "refresh_token": token})
         id_token = answer.get("id_token")
-        claims = None if id_token is None else await self._id_claims(id_token, nonce=None)
+        claims = None if id_token is None else await self._verify_id_token(id_token, nonce=None)
         return GrantedTokens(claims=claims, refresh=_text_or_none(answer.get("refresh_token")) or token)
 
-    async def logout_claims(self, text: str) -> Claims:
+    async def verify_logout_token(self, text: str) -> Claims:
         """Return the claims of a logout. Raises TokenRefused if this provider did not issue the token."""
         token = read_token(text)
         check_logout_token(token.claims, self._expected_claims())
         return await self._verify_signature(token)
 
-    async def access_claims(self, text: str, expected: ExpectedAccess) -> Claims:
+    async def verify_access_token(self, text: str, expected: ExpectedAccess) -> Claims:
         """
         Return the claims of an access token. Raises TokenRefused if it is not for this server or not valid
         now.
@@ -141,13 +141,13 @@ class IdentityProvider:
         check_access_token(token.claims, expected)
         return await self._verify_signature(token)
 
-    def knows(self, text: str) -> bool:
-        return self._keys.know(text)
+    def is_known_token(self, text: str) -> bool:
+        return self._keys.is_known_token(text)
 
-    async def discovery(self) -> Mapping[str, Any]:
+    async def discovery_document(self) -> Mapping[str, Any]:
         return (await self._read_description()).document
 
-    async def _id_claims(self, text: object, *, nonce: str | None) -> Claims:
+    async def _verify_id_token(self, text: object, *, nonce: str | None) -> Claims:
         token = read_token(text)
         check_id_token(token.claims, self._expected_claims(), nonce=nonce)
         return await self._verify_signature(token)
@@ -167,7 +167,7 @@ class IdentityProvider:
             skew_s=settings.clock_skew,
         )
 
-    async def _ask_for_tokens(self, form: Mapping[str, str]) -> Mapping[str, Any]:
+    async def _request_tokens(self, form: Mapping[str, str]) -> Mapping[str, Any]:
         described = await self._read_description()
         status, answer = await self._post_form(described, described.token, form)
         if status == 200:
@@ -259,7 +259,7 @@ async def provider_problem(settings: OidcSettings, *, clock: Clock) -> str:
     return ""
 
 
-async def missing_for_clients(settings: OidcSettings, *, clock: Clock) -> Sequence[str]:
+async def missing_client_features(settings: OidcSettings, *, clock: Clock) -> Sequence[str]:
     """
     Return a sentence for each thing that clients need and the provider lacks.
 
@@ -270,7 +270,7 @@ async def missing_for_clients(settings: OidcSettings, *, clock: Clock) -> Sequen
     except ConfigError:
         return ()
     try:
-        return tuple(_missing_features(await provider.discovery()))
+        return tuple(_missing_features(await provider.discovery_document()))
     except ProviderDown:
         return ()
     finally:
@@ -391,7 +391,7 @@ class SigningKeys:
         self._asked_at = 0.0
         self._one_at_a_time = asyncio.Lock()
 
-    def know(self, text: str) -> bool:
+    def is_known_token(self, text: str) -> bool:
         """Return whether a token was verified before, with keys that are still trusted."""
         return not self._are_old and _hash_text(text) in self._verified
 
@@ -404,7 +404,7 @@ class SigningKeys:
         # try the known keys first, so that a token with a known key does not wait for an unknown key
         if not self._are_old:
             tried = self._loaded_at
-            if self.know(token.text) or await self._verify_token(token):
+            if self.is_known_token(token.text) or await self._verify_token(token):
                 return True
         async with self._one_at_a_time:
             is_due = self._loaded_at == tried and self._clock.monotonic() - self._asked_at > AGAIN_S
@@ -413,9 +413,9 @@ class SigningKeys:
             return self._loaded_at != tried and await self._verify_token(token)
 
     async def _verify_token(self, token: SignedToken) -> bool:
-        keys = self._fitting_keys(token)
+        keys = self._matching_keys(token)
         is_signed = bool(keys) and await asyncio.to_thread(token.is_signed_by, keys)
-        if is_signed and keys == self._fitting_keys(token):
+        if is_signed and keys == self._matching_keys(token):
             self._verified[_hash_text(token.text)] = None
             if len(self._verified) > MAX_VERIFIED:
                 self._verified.popitem(last=False)
@@ -431,7 +431,7 @@ class SigningKeys:
         self._verified.clear()
         self._loaded_at = self._clock.monotonic()
 
-    def _fitting_keys(self, token: SignedToken) -> Sequence[Mapping[str, Any]]:
+    def _matching_keys(self, token: SignedToken) -> Sequence[Mapping[str, Any]]:
         fitting = [
             key
             for key in self._keys

@@ -112,14 +112,20 @@ class ProviderSignIns:
         """Return the session's secret. Raises SignInProblem with the reason for a failure."""
         # an attempt can be used only once, whatever its result
         begun = self._begun.pop(answer.get("state", ""), None)
-        if begun is None or begun.ends_at <= self._clock.monotonic() or not _is_same(begun.browser, browser):
+        if (
+            begun is None
+            or begun.ends_at <= self._clock.monotonic()
+            or not _is_same_secret(begun.browser, browser)
+        ):
             raise SignInProblem("state")
         if answer.get("iss", self.settings.issuer) != self.settings.issuer:
             raise SignInProblem("token")
         if "code" not in answer:
             raise SignInProblem("denied")
         try:
-            tokens = await self.provider.redeem(answer["code"], verifier=begun.verifier, nonce=begun.nonce)
+            tokens = await self.provider.exchange_code(
+                answer["code"], verifier=begun.verifier, nonce=begun.nonce
+            )
             person = person_from_claims(
                 tokens.claims or {}, self.settings, refreshes=tokens.refresh is not None
             )
@@ -142,7 +148,7 @@ class ProviderSignIns:
         except SpoolError as error:
             raise self._log_problem("unavailable", error) from error
         if tokens.refresh is not None:
-            self._checked[session.digest] = _Checked(token=tokens.refresh, due=self._next_check())
+            self._checked[session.digest] = _Checked(token=tokens.refresh, due=self._next_check_at())
         return secret, session
 
     async def log_out(self, text: str) -> int:
@@ -153,13 +159,13 @@ class ProviderSignIns:
         Only sessions that began before the token was issued are ended. So if the token is repeated, after a
         restart or at another gateway, no newer session ends.
         """
-        claims = await self.provider.logout_claims(text)
-        self._check_unused(claims["jti"])
+        claims = await self.provider.verify_logout_token(text)
+        self._check_logout_unused(claims["jti"])
         subject = claims.get("sub")
         sid = claims.get("sid")
         latest = claims["iat"] + self.settings.clock_skew
 
-        def is_meant(session: Session) -> bool:
+        def is_named_by_token(session: Session) -> bool:
             return (
                 session.issuer == self.settings.issuer
                 and session.created_at <= latest
@@ -170,19 +176,19 @@ class ProviderSignIns:
         await self._operators.end_tokens(
             self.settings.issuer, subject=subject, sign_in=sid, issued_by=claims["iat"]
         )
-        ended = await self._operators.end_sessions_where(is_meant, actor=self._actor)
+        ended = await self._operators.end_sessions_where(is_named_by_token, actor=self._actor)
         self._logouts[claims["jti"]] = self._clock.now() + LOGOUT_TOKEN_LIFE_S + 2 * self.settings.clock_skew
         return ended
 
     async def run(self) -> None:
         while True:
             try:
-                await self.check_due()
+                await self.check_due_sessions()
             except SpoolError as error:
                 _log.warning("sessions cannot be checked now: %s", error, extra={"action": "oidc_check"})
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def check_due(self) -> None:
+    async def check_due_sessions(self) -> None:
         """
         Check every due session of this gateway with the provider. End the sessions that the provider no
         longer confirms, and the sessions that their own gateway no longer checks.
@@ -194,7 +200,9 @@ class ProviderSignIns:
         for session in sessions:
             checked = self._checked.get(session.digest)
             if checked is not None:
-                goes_on = checked.due > self._clock.monotonic() or await self._may_go_on(session, checked)
+                goes_on = checked.due > self._clock.monotonic() or await self._recheck_session(
+                    session, checked
+                )
             else:
                 first = session.created_at + self.settings.recheck + GRACE_S
                 goes_on = self._clock.now() <= until.get(session.digest, first)
@@ -207,11 +215,11 @@ class ProviderSignIns:
             lambda other: other.digest == session.digest, actor=self._actor
         )
 
-    async def _may_go_on(self, session: Session, checked: _Checked) -> bool:
+    async def _recheck_session(self, session: Session, checked: _Checked) -> bool:
         until = self._clock.now() + self.settings.recheck + GRACE_S
         if checked.token is None or not await self._operators.take_check(session, until=until):
             return False
-        checked.due = self._next_check()
+        checked.due = self._next_check_at()
         try:
             tokens = await self.provider.refresh(checked.token)
         except ProviderDown as error:
@@ -232,7 +240,7 @@ class ProviderSignIns:
         has_same_groups = set(person.groups) == set(json.loads(session.groups))
         return person.subject == session.subject and has_same_role and has_same_groups
 
-    def _check_unused(self, id: str) -> None:
+    def _check_logout_unused(self, id: str) -> None:
         now = self._clock.now()
         while self._logouts and (
             next(iter(self._logouts.values())) <= now or len(self._logouts) >= MAX_LOGOUT_IDS
@@ -241,7 +249,7 @@ class ProviderSignIns:
         if id in self._logouts:
             raise TokenRefused("it was used before")
 
-    def _next_check(self) -> float:
+    def _next_check_at(self) -> float:
         return self._clock.monotonic() + self.settings.recheck
 
     def _log_problem(self, word: str, error: Exception) -> SignInProblem:
@@ -249,5 +257,5 @@ class ProviderSignIns:
         return SignInProblem(word)
 
 
-def _is_same(stored: str, presented: str) -> bool:
+def _is_same_secret(stored: str, presented: str) -> bool:
     return hmac.compare_digest(stored.encode(), presented.encode("utf-8", "surrogatepass"))

@@ -126,7 +126,7 @@ def check_id_token(claims: Claims, expected: Expected, *, nonce: str | None) -> 
     check_subject(claims)
     if claim_time(claims, "exp") <= expected.now - expected.skew_s:
         raise TokenRefused("it has expired")
-    check_not_from_later(claims, expected.now + expected.skew_s)
+    check_not_in_future(claims, expected.now + expected.skew_s)
     if nonce is not None:
         stated_nonce = claims.get("nonce")
         if not isinstance(stated_nonce, str) or not hmac.compare_digest(
@@ -152,7 +152,7 @@ def check_logout_token(claims: Claims, expected: Expected) -> None:
         check_subject(claims)
     if not _is_text(claims.get("jti")):
         raise TokenRefused("it has no id (jti)")
-    check_not_from_later(claims, expected.now + expected.skew_s)
+    check_not_in_future(claims, expected.now + expected.skew_s)
     oldest = expected.now - expected.skew_s
     if claim_time(claims, "iat") <= oldest - LOGOUT_TOKEN_LIFE_S or (
         "exp" in claims and claim_time(claims, "exp") <= oldest
@@ -178,7 +178,7 @@ def check_subject(claims: Claims) -> None:
         raise TokenRefused("it names no person (sub)")
 
 
-def check_not_from_later(claims: Claims, latest: float) -> None:
+def check_not_in_future(claims: Claims, latest: float) -> None:
     """Raises TokenRefused."""
     if claim_time(claims, "iat") > latest or ("nbf" in claims and claim_time(claims, "nbf") > latest):
         raise TokenRefused("it is from the future; compare the clocks of the provider and of this machine")
@@ -237,7 +237,7 @@ def check_access_token(claims: Claims, expected: ExpectedAccess) -> None:
     began = claim_time(claims, "iat")
     if ends <= expected.now - expected.skew_s:
         raise TokenRefused("it has expired (exp)")
-    check_not_from_later(claims, expected.now + expected.skew_s)
+    check_not_in_future(claims, expected.now + expected.skew_s)
     if ends - began > expected.max_life_s:
         raise TokenRefused("its lifetime is longer than mcp.oauth.max_life (exp, iat)")
     check_subject(claims)
@@ -259,7 +259,7 @@ def token_client(claims: Claims) -> str:
     return client[:_MOST_CLIENT] if isinstance(client, str) and client.isprintable() else ""
 
 
-def grants_scope(claims: Claims, scope: str) -> bool:
+def has_scope(claims: Claims, scope: str) -> bool:
     """Return whether claims have a scope. Providers may put a prefix that ends with `/` before it."""
     scope_claim = claims.get("scope", claims.get("scp"))
     granted = (
@@ -272,7 +272,7 @@ def grants_scope(claims: Claims, scope: str) -> bool:
     return any(granted_scope in (scope, scope.rpartition("/")[2]) for granted_scope in granted[:_MOST_SCOPES])
 
 
-def leaves_groups_out(claims: Claims, claim: str) -> bool:
+def has_omitted_groups(claims: Claims, claim: str) -> bool:
     """
     Return whether the claims leave groups out, because the person may be in too many groups for a token.
     """

@@ -301,8 +301,8 @@ class PlannedUsage:
         rules = MeterRules(tags=("owner",), most=10_000, now_ms=MARCH.end * 1000)
         for cluster in plan.clusters:
             meter = UsageMeter(OpenUsage(), rules)
-            meter.take(_metrics(cluster, plan.days))
-            meter.finish()
+            meter.add_series(_metrics(cluster, plan.days))
+            meter.add_nodes_and_forget_ended()
             for day, usage in meter.usage.days.items():
                 self._known[day][cluster.identity] = usage
 

@@ -138,7 +138,7 @@ async def billed_month(
         reports += map(owned, reported)
     prices, log, clock = book(), FakeLog(), FakeClock(MARCH.end + 3 * DAY_S)
     for report in reports:
-        prices.price(report)
+        prices.price_record(report)
     log.add(reports, at=clock.at)
     ledger = await Ledger(new_ledger(), clock=clock).load()
     told_rows = Statements(rows)

@@ -532,7 +532,7 @@ def difference(
             total += money.units(f"{row.amount:f}")
     for report in reports:
         if (report.start_time or 0) // NS // DAY_S * DAY_S in _DAYS:
-            total -= money.units(report.cost or prices.estimate(report) or "0")
+            total -= money.units(report.cost or prices.estimate_record(report) or "0")
     return total
 
 

@@ -425,7 +425,7 @@ async def count(records: Sequence[Inference], prices: PriceBook) -> Counts:
     hours: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     failed_hours: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for report in records:
-        prices.price(report)
+        prices.price_record(report)
         hour = (report.start_time or 0) // NS // 3600 * 3600
         for by_provider in (hours, failed_hours) if report.status == "error" else (hours,):
             by_provider[report.provider or ""][hour] += (report.input_tokens or 0) + (

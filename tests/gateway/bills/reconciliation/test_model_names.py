@@ -111,7 +111,7 @@ async def test_a_short_date_has_the_price_of_its_snapshot() -> None:
             id=b"\0" * 16, source="a", provider="azure.ai.openai", response_model=model, input_tokens=10**6,
             output_tokens=0,
         )  # fmt: skip
-        return Decimal(prices.estimate(call) or "nan")
+        return Decimal(prices.estimate_record(call) or "nan")
 
     for short, full in (("gpt-4o-0513", "gpt-4o-2024-05-13"), ("gpt-4o-1120", "gpt-4o-2024-11-20")):
         assert price(full) == price(short)

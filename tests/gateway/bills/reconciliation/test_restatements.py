@@ -98,7 +98,7 @@ async def books(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     prices, log, clock = book(), FakeLog(), FakeClock(DAYS[-1] + 3 * DAY_S)
     records = [record(call) for call in CALLS if call.provider == request.param and call.day in REPORTED]
     for report in records:
-        prices.price(report)
+        prices.price_record(report)
     log.add(records, at=clock.at)
     ledger = await Ledger(new_ledger(), clock=clock).load()
     async with AsyncExitStack() as stack:

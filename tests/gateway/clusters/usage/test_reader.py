@@ -68,9 +68,9 @@ class Cluster:
 
     async def used(self, day: int = DAY) -> int:
         """Read all files; return the day's CPU use in microseconds."""
-        await self.reader.look()
-        await self.reader.days()
-        found = await self.reader.of_day(day)
+        await self.reader.read_new_files()
+        await self.reader.days_with_usage()
+        found = await self.reader.usage_by_cluster(day)
         return sum(amounts[CPU] for amounts in found.get(PROD, DayUsage()).used.values())
 
 
@@ -96,7 +96,7 @@ async def test_every_sample_counts_once(cluster: Cluster) -> None:
     assert 5_000_000 == await cluster.used()
     cluster.reader = cluster.another()
     assert 5_000_000 == await cluster.used()
-    assert 0 == await cluster.reader.look()
+    assert 0 == await cluster.reader.read_new_files()
 
 
 async def test_what_ends_between_reading_and_keeping_is_read_again(
@@ -115,7 +115,7 @@ async def test_what_ends_between_reading_and_keeping_is_read_again(
     with monkeypatch.context() as patch:
         patch.setattr(usage, "store_documents", killed)
         with pytest.raises(KeyboardInterrupt):
-            await cluster.reader.look()
+            await cluster.reader.read_new_files()
     cluster.reader = cluster.another()
     assert 7_000_000 == await cluster.used()
 
@@ -147,7 +147,7 @@ async def test_nothing_is_read_without_a_price(cluster: Cluster) -> None:
     """Once a price exists, the reader reads all stored files of a cluster."""
     cluster.prices = []
     await cluster.send((0, 0.0), (60, 3.0))
-    assert 0 == await cluster.reader.look()
+    assert 0 == await cluster.reader.read_new_files()
     cluster.prices = [PRICE]
     assert 3_000_000 == await cluster.used()
 
@@ -189,7 +189,7 @@ async def test_clusters_are_read_one_after_the_other(cluster: Cluster) -> None:
         cluster.clock.move(1)
     await cluster.put(literal(first([]) or b"\x48\x00"))
     assert 64_000_000 == await cluster.used()
-    found = (await cluster.reader.of_day(DAY))[other].used
+    found = (await cluster.reader.usage_by_cluster(DAY))[other].used
     assert [4_000_000] == [amounts[CPU] for amounts in found.values()]
 
 

@@ -69,8 +69,8 @@ def metered(*bodies: list[MetricSeries], rules: MeterRules = RULES) -> OpenUsage
     usage = OpenUsage()
     for body in bodies:
         meter = UsageMeter(usage, rules)
-        meter.take(body)
-        meter.finish()
+        meter.add_series(body)
+        meter.add_nodes_and_forget_ended()
     return usage
 
 
@@ -79,7 +79,7 @@ def used(usage: OpenUsage, kind: int, day: int = DAY) -> dict[tuple[str, str], i
     found: Counter[tuple[str, str]] = Counter()
     known = usage.days.get(day // 1000)
     for key, amounts in (known.used if known else {}).items():
-        place = UsagePlace.of(key)
+        place = UsagePlace.from_key(key)
         found[place.namespace, place.workload] += amounts[kind]
     return {place: amount for place, amount in found.items() if amount}
 
@@ -150,7 +150,7 @@ def test_pods_have_workloads_nodes_and_tags() -> None:
         if told:
             body.append(series("kube_pod_info", *one, namespace="a", pod=pod, node="n-2", **told))
     [day] = metered(body).days.values()
-    found = {place.workload: place for place in map(UsagePlace.of, day.used)}
+    found = {place.workload: place for place in map(UsagePlace.from_key, day.used)}
     assert {"job-1", "api", "db", "agent", "web", "plain"} == set(found)
     assert {"team": "data", "cost-center": "7"} == found["db"].tags
     assert {"team": "ops", "cost-center": "7"} == found["api"].tags
@@ -175,7 +175,7 @@ def test_series_over_the_limit_are_counted_and_left_out() -> None:
     two = [(0, 1.0), (MINUTE, 2.0)]
     rules = MeterRules(tags=(), most=2, now_ms=RULES.now_ms)
     meter = UsageMeter(OpenUsage(), rules)
-    meter.take([series(CPU_NAME, *two, **{**WEB, "container": name}) for name in "abc"])
+    meter.add_series([series(CPU_NAME, *two, **{**WEB, "container": name}) for name in "abc"])
     assert len(meter.usage.series) == 2
     assert meter.left_out == 2
     assert {("shop", "web"): 2_000_000} == used(meter.usage, CPU)

@@ -32,7 +32,7 @@ PAGE = (Path(__file__).parents[4] / "docs" / "price-list-format.md").read_text()
 def test_the_example_prices_calls_as_the_page_says(fields: dict[str, object], expected: str) -> None:
     book = PriceBook(cards.decode_card(EXAMPLE.encode()))
     for name in ("acme-large", "acme-large-2", "acme-large-latest"):
-        assert expected == book.estimate(call(name, provider="acme", **fields))  # type: ignore[arg-type]
+        assert expected == book.estimate_record(call(name, provider="acme", **fields))  # type: ignore[arg-type]
 
 
 def test_every_field_is_documented() -> None:

@@ -36,13 +36,13 @@ def test_tiers_and_sizes() -> None:
     """
     book = PriceBook(read(acme=MODEL))
     flex = {"service_tier": "flex"}
-    assert "0.0032" == book.estimate(call("acme"))  # 1000 x 2 + 100 x 12 per million
-    assert "0.0016" == book.estimate(call("acme", tags=flex))
-    assert "1.2018" == book.estimate(call("acme", input=300_000, output=100))
-    assert "0.6006" == book.estimate(call("acme", input=300_000, output=100, tags=flex))
-    assert "0.0002" == book.estimate(call("acme", read=1000, output=0, tags=flex))
+    assert "0.0032" == book.estimate_record(call("acme"))  # 1000 x 2 + 100 x 12 per million
+    assert "0.0016" == book.estimate_record(call("acme", tags=flex))
+    assert "1.2018" == book.estimate_record(call("acme", input=300_000, output=100))
+    assert "0.6006" == book.estimate_record(call("acme", input=300_000, output=100, tags=flex))
+    assert "0.0002" == book.estimate_record(call("acme", read=1000, output=0, tags=flex))
     record = call("acme", tags={"service_tier": "priority"})
-    book.price(record)
+    book.price_record(record)
     assert record.price_book is not None and record.price_book.endswith("+priority-at-standard")
     assert record.price_book.startswith("litellm-2026-11-27-")
 
@@ -130,7 +130,9 @@ def test_regions_with_another_price() -> None:
     factor = Decimal("1.1")
     assert {"a": {"eu": factor}, "b": {"us": factor}, "c": {"*": factor}} == regional
     [model] = card.providers["google"].models
-    assert [True, True, False] == [model.is_regional(name) for name in ("us", "europe-west4", "global")]
+    assert [True, True, False] == [
+        model.has_regional_factor(name) for name in ("us", "europe-west4", "global")
+    ]
 
 
 def test_aliases_and_fast_mode() -> None:
@@ -143,8 +145,8 @@ def test_aliases_and_fast_mode() -> None:
     card = read(**models)
     book = PriceBook(card)
     for name in ("claude-9", "claude-latest"):
-        assert "0.0075" == book.estimate(call(name, provider="anthropic"))
-        assert "0.015" == book.estimate(call(name, provider="anthropic", tags={"speed": "fast"}))
+        assert "0.0075" == book.estimate_record(call(name, provider="anthropic"))
+        assert "0.015" == book.estimate_record(call(name, provider="anthropic", tags={"speed": "fast"}))
 
 
 def entry(fields: str) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.money.allocation.definition import PREFIX, Transform
 from gateway.money.allocation.evaluation import apply_transforms, build_decisions
-from gateway.money.allocation.language import parse
+from gateway.money.allocation.language import parse_definition
 from spool.ledger.ledger import MAX_ROWS
 from spool.ledger.queries import DIMENSIONS
 
@@ -30,7 +30,7 @@ def rows(head: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("text", EXAMPLES)
 def test_examples_are_definitions(text: str) -> None:
-    assert parse(text.encode(), KNOWN).dimensions
+    assert parse_definition(text.encode(), KNOWN).dimensions
 
 
 def test_the_first_example_gives_the_elements_of_the_table() -> None:
@@ -40,7 +40,7 @@ def test_the_first_example_gives_the_elements_of_the_table() -> None:
     head, *lines = rows("`tag:service`")
     decisions_by_name = {
         each.dimension.id.removeprefix(PREFIX): each
-        for each in build_decisions(parse(EXAMPLES[0].encode(), KNOWN))
+        for each in build_decisions(parse_definition(EXAMPLES[0].encode(), KNOWN))
     }
     assert len(lines) >= 5
     for line in lines:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.money.allocation import evaluation
 from gateway.money.allocation.definition import Definition, Transform
 from gateway.money.allocation.evaluation import apply_transforms, build_decisions
-from gateway.money.allocation.language import parse
+from gateway.money.allocation.language import parse_definition
 
 KNOWN = ("model", "provider", "team", "user", "tag:service")
 
@@ -24,7 +24,7 @@ def elements(text: str, **values: str) -> dict[str, str]:
         each.dimension.id.removeprefix("User:Defined:"): each.element(
             tuple(known[name] for name in each.sources)
         )
-        for each in build_decisions(parse(text.encode(), KNOWN))
+        for each in build_decisions(parse_definition(text.encode(), KNOWN))
     }
 
 
@@ -116,7 +116,7 @@ Dimensions:
   C: {Rules: [{Type: GroupBy, Sources: [User:Defined:A, model], Format: "{0}/{1}"}]}
   D: {Rules: [{Type: GroupBy, Source: User:Defined:C}], DefaultValue: none}
 """
-    by_id = {each.dimension.id: each for each in build_decisions(parse(text.encode(), KNOWN))}
+    by_id = {each.dimension.id: each for each in build_decisions(parse_definition(text.encode(), KNOWN))}
     assert {"team", "model"} == set(by_id["User:Defined:D"].sources)
     assert {"A": "t", "B": "", "C": "t/m", "D": "t/m"} == elements(text, team="t", model="m")
     assert {"A": "t", "B": "", "C": "", "D": "none"} == elements(text, team="t")
@@ -134,7 +134,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(evaluation, "MOST_REMEMBERED", 10)
     text = "Dimensions: {A: {Rules: [{Type: GroupBy, Source: team}]}, B: {Rules: [{Type: GroupBy, Source: user}]}}"
-    both = build_decisions(parse(text.encode(), KNOWN))
+    both = build_decisions(parse_definition(text.encode(), KNOWN))
     for number in [*range(30), *range(30)]:
         for decision in both:
             assert f"v{number}" == decision.element((f"v{number}",))

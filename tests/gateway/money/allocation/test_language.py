@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from gateway.core.faults import MAX_FAULTS
 from gateway.core.yaml_text import MAX_DEPTH
 from gateway.money.allocation.definition import Definition, Group, GroupBy
-from gateway.money.allocation.language import Fault, InvalidDefinition, Limits, join_definitions, parse
+from gateway.money.allocation.language import (
+    Fault,
+    InvalidDefinition,
+    Limits,
+    join_definitions,
+    parse_definition,
+)
 from tests.approved import approved
 
 KNOWN = ("model", "provider", "team", "user", "api_key", "tag:service")
@@ -49,7 +55,7 @@ Dimensions:
 
 def faults(text: str, **limits: int) -> list[Fault]:
     with pytest.raises(InvalidDefinition) as error:
-        parse(text.encode(), KNOWN, Limits(**limits))
+        parse_definition(text.encode(), KNOWN, Limits(**limits))
     return error.value.faults
 
 
@@ -62,7 +68,7 @@ def test_a_definition() -> None:
     """
     A definition is read into the ids that queries use. A rule without a source uses the source of its dimension.
     """
-    parsed = parse(TEAM.encode(), KNOWN)
+    parsed = parse_definition(TEAM.encode(), KNOWN)
     owner, short = parsed.dimensions
     assert owner.id == "User:Defined:Owner"
     assert owner.name == "Who owns it"
@@ -79,7 +85,7 @@ def test_a_definition() -> None:
 
 
 def test_an_empty_definition() -> None:
-    assert () == tuple(parse(b"Dimensions: {}", KNOWN).dimensions)
+    assert () == tuple(parse_definition(b"Dimensions: {}", KNOWN).dimensions)
 
 
 def test_every_scalar_is_text() -> None:
@@ -87,7 +93,7 @@ def test_every_scalar_is_text() -> None:
     text = rule(
         "Type: Group\nName: 007\nConditions: [{Source: team, Equals: [on, 1e3, 2026-11-01, 0x1f, No]}]"
     )
-    [group] = parse(text.encode(), KNOWN).dimensions[0].rules
+    [group] = parse_definition(text.encode(), KNOWN).dimensions[0].rules
     assert isinstance(group, Group)
     assert "007" == group.name
     assert ("on", "1e3", "2026-11-01", "0x1f", "No") == group.condition.conditions[0].values  # type: ignore[union-attr]
@@ -124,7 +130,7 @@ def test_limits() -> None:
     rule = "{Type: GroupBy, Source: team}"
     text = f"Dimensions: {{A: {{Rules: [{rule}, {rule}]}}, B: {{Rules: [{rule}]}}}}"
     edge = {"max_bytes": len(text), "max_dimensions": 2, "max_rules": 3}
-    assert 2 == len(parse(text.encode(), KNOWN, Limits(**edge)).dimensions)
+    assert 2 == len(parse_definition(text.encode(), KNOWN, Limits(**edge)).dimensions)
     settings = {
         "max_bytes": "max_definition_bytes",
         "max_dimensions": "max_dimensions",
@@ -148,12 +154,12 @@ def test_depth() -> None:
 def test_text_that_is_no_utf_8_or_not_to_be_read() -> None:
     assert "this is not YAML" in faults("a: \x07")[0].error
     with pytest.raises(InvalidDefinition, match="byte 2 is not"):
-        parse(b"a:\xff", KNOWN)
+        parse_definition(b"a:\xff", KNOWN)
 
 
 def test_namespaces_together() -> None:
     """Two namespaces must not define the same dimension. Their order is preserved."""
-    one, two = (parse(f"Dimensions: {{{key}: {{Rules: [{{Type: GroupBy, Source: team}}]}}}}".encode(), KNOWN)
+    one, two = (parse_definition(f"Dimensions: {{{key}: {{Rules: [{{Type: GroupBy, Source: team}}]}}}}".encode(), KNOWN)
                 for key in ("A", "B"))  # fmt: skip
     assert (*one.dimensions, *two.dimensions) == tuple(join_definitions({"": one, "x": two}).dimensions)
     assert Definition() == join_definitions({})
@@ -180,7 +186,7 @@ def test_whatever_is_nested_is_read_or_refused(root: object) -> None:
     """Any nesting of valid keywords gives a definition or faults, never another error."""
     for text in (json.dumps(root), json.dumps({"Dimensions": {"D": root}}), json.dumps({"Dimensions": root})):
         try:
-            parse(text.encode(), KNOWN)
+            parse_definition(text.encode(), KNOWN)
         except InvalidDefinition as error:
             assert error.faults
 
@@ -189,4 +195,4 @@ def test_whatever_is_nested_is_read_or_refused(root: object) -> None:
 def test_whatever_is_written_is_read_or_refused(text: bytes) -> None:
     """Bytes that are no definition give faults, never another error."""
     with pytest.raises(InvalidDefinition):
-        parse(text, KNOWN)
+        parse_definition(text, KNOWN)

@@ -48,7 +48,7 @@ class Gateway:
         gateway = cls(
             await Registry.open(store, secret=b"i" * 32, clock=clock, declared=declared_tables()), ledger
         )
-        await gateway.publishing.load()
+        await gateway.publishing.load_versions_in_force()
         return gateway
 
     def in_force(self) -> tuple[str, list[str]]:
@@ -69,7 +69,7 @@ def store() -> SqliteRegistry:
 async def two(store: SqliteRegistry) -> AsyncIterator[tuple[Gateway, Gateway]]:
     """Start two gateways. The second follows what is published."""
     gateways = await Gateway.start(store), await Gateway.start(store)
-    following = asyncio.create_task(gateways[1].publishing.follow())
+    following = asyncio.create_task(gateways[1].publishing.follow_publications())
     yield gateways
     following.cancel()
     with suppress(asyncio.CancelledError):
@@ -108,11 +108,11 @@ async def test_a_job_that_another_has_carried_out(store: SqliteRegistry) -> None
         running = asyncio.create_task(gateway.publishing.run())
         async with asyncio.timeout(30):
             while gateway.table.job(job.id).state not in OVER:
-                await gateway.table.changes()
+                await gateway.table.wait_for_change()
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
-    await second_gateway.publishing.load()
+    await second_gateway.publishing.load_versions_in_force()
     assert [DONE, DONE] == [gateway.table.job(job.id).state for gateway in (first_gateway, second_gateway)]
     assert ("1", ["Centre"]) == second_gateway.in_force()
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.money.allocation.difference import compare_definitions, sources_read_by
 from gateway.money.allocation.evaluation import build_decisions
-from gateway.money.allocation.language import join_definitions, parse
+from gateway.money.allocation.language import join_definitions, parse_definition
 from gateway.money.allocation.published import Published
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
@@ -89,8 +89,8 @@ def test_elements_add_up_to_the_total(
         try:
             log.add(kept, at=BEGIN)
             await ledger.catch_up(log)
-            definition = join_definitions({"": parse(text, ledger.own_dimensions())})
-            Published(ledger).put(definition, version="1")
+            definition = join_definitions({"": parse_definition(text, ledger.own_dimensions())})
+            Published(ledger).put_in_force(definition, version="1")
             span = CostQuery(since=_at(BEGIN - 3 * DAY), until=_at(BEGIN + 3 * DAY), granularity=TOTAL)
 
             async def asked(granularity: str, *groups: str) -> list[CostRow]:
@@ -116,7 +116,7 @@ def test_elements_add_up_to_the_total(
                     assert element_sums.keys() == expected.keys()
                     for element, rows in expected.items():
                         assert element_sums[element][0] == sum(money.units(row.cost) for row in rows)
-            after = parse(other, ledger.own_dimensions())
+            after = parse_definition(other, ledger.own_dimensions())
             names = sources_read_by(definition, after)
             change = compare_definitions(definition, after, names, await asked(TOTAL, *names))
             assert whole[0] == change.total.cost

@@ -114,7 +114,7 @@ class House:
         self.log.add([call(start_time=start * NS, **values)], at=self.clock.at)
 
     async def evaluate(self) -> BudgetRun:
-        return await self.evaluator.evaluate()
+        return await self.evaluator.evaluate_all()
 
     async def notifications(self) -> list[Notification]:
         return await self.registry.notices.waiting_notifications()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.money.budgets.alerts import AlertNotice, Reading, Thresholds, is_past, judge_alerts
+from gateway.money.budgets.alerts import AlertNotice, Reading, Thresholds, has_reached_percent, judge_alerts
 from gateway.money.budgets.declared import (
     ACTUAL,
     BUDGET_ALERTS,
@@ -156,7 +156,7 @@ def test_any_course_fires_each_threshold_once(
         )
         assert period_alerts == BUDGET_ALERTS.restore(stored_body(period_alerts))
         counts.update((one.kind, one.percent, one.state) for one in new)
-        crossed = [percent for percent in actual if is_past(spent * UNIT, 100 * UNIT, percent)]
+        crossed = [percent for percent in actual if has_reached_percent(spent * UNIT, 100 * UNIT, percent)]
         assert all((ACTUAL, percent) in by_threshold(alerts) for percent in crossed)
         fresh = [percent for percent in crossed if (ACTUAL, percent) not in before]
         expected_told = [max(fresh)] if fresh and not silent else []

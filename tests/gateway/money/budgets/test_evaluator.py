@@ -88,7 +88,7 @@ async def test_a_new_budget_is_quiet_about_what_it_is_past_already() -> None:
     budget = await house.budget(view)
     await house.evaluate()
     assert [] == await house.told()
-    [period] = await house.registry.table(BudgetTable).alerts(budget.id)
+    [period] = await house.registry.table(BudgetTable).alerts_of_budget(budget.id)
     assert [(50, FIRED, False), (80, FIRED, False)] == [
         (alert.percent, alert.state, alert.told) for alert in period.owners[""]
     ]
@@ -162,7 +162,7 @@ async def test_a_change_leaves_closed_periods_as_they_were_told() -> None:
     house.spend("55", at=NOW)
     await house.evaluate()
     assert [(CROSSED, "50 %")] == await house.told()
-    november, december = await house.registry.table(BudgetTable).alerts(budget.id)
+    november, december = await house.registry.table(BudgetTable).alerts_of_budget(budget.id)
     assert [(alert.percent, alert.told) for alert in november.owners[""]] == [(50, True)]
     assert december.owners == {}
 
@@ -245,7 +245,7 @@ async def test_each_owner_has_the_amount_of_its_own() -> None:
     assert {"a", "unknown"} == named
     [insight] = await insights(house)
     assert "Budget Search: 2 of team past a threshold" == insight.title
-    [period] = await house.registry.table(BudgetTable).alerts(budget.id)
+    [period] = await house.registry.table(BudgetTable).alerts_of_budget(budget.id)
     assert {"", "a"} == set(period.owners)
 
 
@@ -280,7 +280,7 @@ async def test_a_silence_notes_and_does_not_send() -> None:
     house.spend("16")
     await house.evaluate()
     assert [(CROSSED, "100 %")] == await house.told()
-    [period] = await house.registry.table(BudgetTable).alerts(budget.id)
+    [period] = await house.registry.table(BudgetTable).alerts_of_budget(budget.id)
     assert [False, False, True] == [alert.told for alert in period.owners[""] if alert.kind == ACTUAL]
 
 
@@ -351,13 +351,13 @@ async def test_a_budget_that_changes_meanwhile_is_left_to_the_next_evaluation() 
     budget = await house.budget(await house.view())
     house.clock.at = NOW
     house.spend("85")
-    books = house.evaluator.books()
+    books = house.evaluator.budget_ledger()
     await house.ledger.catch_up(house.log)
-    stale = await books.figures(
+    stale = await books.read_figures(
         replace_fields(budget, default_amount="1"), house.registry.views.find(budget.view_id)
     )
     await house.evaluate()
-    judged = await house.registry.table(BudgetTable).keep(
+    judged = await house.registry.table(BudgetTable).judge_and_store_alerts(
         lambda kept: judge_all({budget.id: stale}, kept, now=NOW, channels=("costs",), link=lambda _: "")
     )
     assert judged.alerts == []
@@ -386,7 +386,7 @@ async def test_one_budget_does_not_wait_for_the_others(monkeypatch: pytest.Monke
     running = asyncio.create_task(house.evaluator.run())
     await held.wait()
     house.spend("75")
-    assert await house.evaluator.evaluate_one(changed)
+    assert await house.evaluator.evaluate_budget(changed)
     assert [(CROSSED, "80 %")] == await house.told()
     assert {changed.id} == set(house.evaluator.figures)
     assert not released.is_set()
@@ -445,7 +445,7 @@ async def test_a_budget_of_a_meter_counts_its_quantity() -> None:
     house.spend("1", meters={"web_searches": 2})
     house.spend("1", meters={"web_searches": 90}, status="cached")
     await house.evaluate()
-    spent = {id: each.periods[0].total.actual for id, each in house.evaluator.figures.items()}
+    spent = {id: each.periods[0].total_spend.actual for id, each in house.evaluator.figures.items()}
     assert {budget.id: 9 * money.UNIT, seconds.id: 5 * money.UNIT // 2} == spent
     [notice] = [
         notification.notice for notification in await house.notifications() if notification.channel == "costs"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.money.budgets.declared import EXPANSIONS, SpendBudget
-from gateway.money.budgets.expansion import expand_budget
+from gateway.money.budgets.expansion import read_requested_sections
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
 from spool.registry.documents import replace_fields
@@ -24,9 +24,9 @@ def on(day: str) -> float:
 
 
 async def shown(house: House, budget: SpendBudget) -> dict[str, Any]:
-    books = house.evaluator.books()
-    figures = await books.figures(budget, house.registry.views.find(budget.view_id))
-    return await expand_budget(books, figures, frozenset(EXPANSIONS))
+    books = house.evaluator.budget_ledger()
+    figures = await books.read_figures(budget, house.registry.views.find(budget.view_id))
+    return await read_requested_sections(books, figures, frozenset(EXPANSIONS))
 
 
 async def opened() -> tuple[House, Any]:
@@ -125,9 +125,11 @@ async def test_budgets_of_one_view_are_asked_for_their_hours_once(monkeypatch: p
         return await costs(ledger, query)
 
     monkeypatch.setattr(Ledger, "costs", counted)
-    books = house.evaluator.books()
+    books = house.evaluator.budget_ledger()
     for budget in budgets:
-        await expand_budget(books, await books.figures(budget, view), frozenset(EXPANSIONS))
+        await read_requested_sections(books, await books.read_figures(budget, view), frozenset(EXPANSIONS))
     assert granularities.count("hourly") == 1
     narrowed = replace_fields(view, filter={"team": ("nobody",)})
-    assert not any(await books.hours(budgets[0], narrowed)) and any(await books.hours(budgets[0], view))
+    assert not any(await books.spend_by_hour(budgets[0], narrowed)) and any(
+        await books.spend_by_hour(budgets[0], view)
+    )

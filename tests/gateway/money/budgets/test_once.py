@@ -181,8 +181,10 @@ async def _recounted(
         owner: owner_spend.actual for owner, owner_spend in spent.items() if owner_spend.actual
     }
     # The amounts of all owners must add up to the amount of the budget without owners.
-    books = house.evaluator.books()
-    [total] = (await books.figures(replace_fields(budget, per=""), view)).periods[0].spent.values() or [None]
+    books = house.evaluator.budget_ledger()
+    [total] = (await books.read_figures(replace_fields(budget, per=""), view)).periods[0].spent.values() or [
+        None
+    ]
     assert sum(expected.values()) == (total.actual if total else 0)
 
 

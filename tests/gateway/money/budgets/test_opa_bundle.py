@@ -48,7 +48,7 @@ def claims(bundle: bytes, key: TokenKey) -> Any:
 
 async def bundle(house: House) -> bytes:
     board = house.evaluator.verdicts
-    return await board.bundle(ACTING, await board.current(ACTING))
+    return await board.signed_bundle(ACTING, await board.current_signed_table(ACTING))
 
 
 async def house_with_a_budget(owner: str = "search") -> House:
@@ -64,7 +64,8 @@ async def test_it_has_the_table_and_a_signature() -> None:
     assert [".signatures.json", ".manifest", "data.json"] == [*members(made)]
     board = house.evaluator.verdicts
     assert (
-        json.loads((await board.current(ACTING)).body) == json.loads(members(made)["data.json"])["tollhouse"]
+        json.loads((await board.current_signed_table(ACTING)).body)
+        == json.loads(members(made)["data.json"])["tollhouse"]
     )
     files = {file["name"] for file in claims(made, board.bundle_key)["files"]}
     assert {".manifest", "data.json"} == files
@@ -76,15 +77,15 @@ async def test_all_gateways_and_restarts_return_the_same_bytes() -> None:
     house = await house_with_a_budget()
     made = await bundle(house)
     other = board_of(house)
-    assert made == await other.bundle(ACTING, await other.current(ACTING))
-    old = await house.evaluator.verdicts.current(ACTING)
+    assert made == await other.signed_bundle(ACTING, await other.current_signed_table(ACTING))
+    old = await house.evaluator.verdicts.current_signed_table(ACTING)
     await house.restart()
     assert made == await bundle(house)
     house.spend("3", team="search")
     house.clock.at += 60
     assert made != await bundle(house)
     # a reader that still has an old table gets its tag
-    assert made == await house.evaluator.verdicts.bundle(ACTING, old)
+    assert made == await house.evaluator.verdicts.signed_bundle(ACTING, old)
 
 
 def test_signatures_have_64_bytes() -> None:

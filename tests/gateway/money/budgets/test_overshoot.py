@@ -80,7 +80,9 @@ async def test_replayed_crossings_stay_within_it(seed: int) -> None:
         house.clock.at = call.stored
         house.spend(str(call.dollars), at=call.begun, end_time=int(call.ended * NS))
     house.clock.at = max(call.stored for call in calls)
-    [row] = msgspec.json.decode((await house.evaluator.verdicts.current(ALL)).body, type=BudgetVerdicts).rows
+    [row] = msgspec.json.decode(
+        (await house.evaluator.verdicts.current_signed_table(ALL)).body, type=BudgetVerdicts
+    ).rows
     most = Decimal(row.lets_through or "")
     assert 20 + HOLD_S <= row.delay_s <= 20 + HOLD_S + verdicts.REFRESH_S + verdicts.LOOK_S + 1
     total = sum((call.dollars for call in calls), Decimal(0))
@@ -105,7 +107,9 @@ async def test_each_owner_and_source_has_its_own() -> None:
         house.spend(dollars, at=now - hours_ago * HOUR, source="kong", team="search", end_time=int(now * NS))
     house.spend("0.5", source="kong", team="ads", end_time=int(now * NS))
     house.spend("1", source="batches", team="ads", end_time=int((now - 2 * HOUR) * NS))
-    table = msgspec.json.decode((await house.evaluator.verdicts.current(ALL)).body, type=BudgetVerdicts)
+    table = msgspec.json.decode(
+        (await house.evaluator.verdicts.current_signed_table(ALL)).body, type=BudgetVerdicts
+    )
     shown = {(row.budget, row.owner): (row.delay_s, row.lets_through) for row in table.rows}
     wait_s = int(verdicts.REFRESH_S + verdicts.LOOK_S)
     assert {

@@ -87,8 +87,8 @@ def test_a_forecast_needs_a_part_of_the_period() -> None:
     day = period_at(at("2026-11-03T12:00Z"), "daily", UTC)
     month = period_at(at("2026-11-03T12:00Z"), "monthly", UTC)
     assert [False, True, False] == [
-        day.is_told_by_forecast(at(f"2026-11-{text}Z")) for text in ("03T02:23", "03T02:24", "04T00:00")
+        day.can_forecast_alert(at(f"2026-11-{text}Z")) for text in ("03T02:23", "03T02:24", "04T00:00")
     ]
     assert [False, True] == [
-        month.is_told_by_forecast(at(f"2026-11-{text}Z")) for text in ("03T23:59", "04T00:00")
+        month.can_forecast_alert(at(f"2026-11-{text}Z")) for text in ("03T23:59", "04T00:00")
     ]

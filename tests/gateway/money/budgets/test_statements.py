@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.money.budgets.declared import EXPANSIONS
-from gateway.money.budgets.expansion import expand_budget
+from gateway.money.budgets.expansion import read_requested_sections
 from spool.ledger.ledger_rows import LedgerRows, LedgerStore
 from tests.gateway.money.budgets.house import House
 from tests.spool.ledger.engines import POSTGRES, SQLITE, Ledgers
@@ -111,9 +111,9 @@ async def test_a_listed_budget_asks_few_statements(opened: Open, now: float, zon
     budget = await house.budget(await house.view(), time_zone=zone)
     await house.evaluate()
     counted.statements = 0
-    books = house.evaluator.books()
-    figures = await books.figures(budget, house.registry.views.find(budget.view_id))
-    shown: Any = await expand_budget(books, figures, frozenset(EXPANSIONS))
+    books = house.evaluator.budget_ledger()
+    figures = await books.read_figures(budget, house.registry.views.find(budget.view_id))
+    shown: Any = await read_requested_sections(books, figures, frozenset(EXPANSIONS))
     assert 0 < counted.statements <= LISTED
     *_, today = shown["burnup"]["daily"].values()
     assert shown["current"]["actual"] == today["actual"]

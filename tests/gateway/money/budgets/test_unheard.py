@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.money.budgets.declared import BUDGETS, SpendBudget
-from gateway.money.budgets.judging import count_unheard
+from gateway.money.budgets.judging import count_budgets_without_channel
 from spool.registry.notices import FAILING, PARKED, REMOVED, RUNNING, ChannelCounts, ChannelState
 
 
@@ -49,4 +49,4 @@ def channel(name: str, state: str) -> ChannelState:
 def test_unheard_budgets(fields: dict[str, Any], states: dict[str, str], unheard: int) -> None:
     """A channel that fails for a while still counts, because its notifications are sent again."""
     channels = [channel(name, state) for name, state in states.items()]
-    assert unheard == count_unheard([budget(**fields)], {}, channels)
+    assert unheard == count_budgets_without_channel([budget(**fields)], {}, channels)

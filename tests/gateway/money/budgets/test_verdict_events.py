@@ -35,7 +35,7 @@ async def test_each_change_is_sent_once(house: House) -> None:
     """
     await house.budget(await house.view(), default_amount="10")
     house.spend("8.5")
-    await house.evaluator.verdicts.current(ACTING)
+    await house.evaluator.verdicts.current_signed_table(ACTING)
     await house.evaluate()
     await open_house(house)
     await house.evaluate()
@@ -43,7 +43,7 @@ async def test_each_change_is_sent_once(house: House) -> None:
     house.spend("1.5")
     await house.evaluate()
     house.clock.at += REFRESH_S
-    await house.evaluator.verdicts.current(ACTING)
+    await house.evaluator.verdicts.current_signed_table(ACTING)
     house.clock.at += 32 * 86400  # move the clock to the next month
     await house.evaluate()
     assert ["near", "over", "within"] == [notice.fields["state"] for notice in await events(house)]
@@ -67,7 +67,7 @@ async def test_it_is_off_by_default() -> None:
     await house.budget(await house.view(), default_amount="1")
     house.spend("2")
     await house.evaluate()
-    await house.evaluator.verdicts.current(ACTING)
+    await house.evaluator.verdicts.current_signed_table(ACTING)
     assert [] == await events(house)
 
 

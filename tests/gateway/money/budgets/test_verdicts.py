@@ -42,13 +42,13 @@ async def house() -> House:
 
 
 async def read(house: House, name: str = ALL, board: VerdictBoard | None = None) -> BudgetVerdicts:
-    signed = await (board or house.evaluator.verdicts).current(name)
+    signed = await (board or house.evaluator.verdicts).current_signed_table(name)
     return msgspec.json.decode(signed.body, type=BudgetVerdicts)
 
 
 def board_of(house: House) -> VerdictBoard:
     """Return the board of another gateway on the same registry and ledger."""
-    return VerdictBoard(house.registry, house.ledger, house.log, house.clock, house.evaluator.books)
+    return VerdictBoard(house.registry, house.ledger, house.log, house.clock, house.evaluator.budget_ledger)
 
 
 @pytest.mark.parametrize(
@@ -157,14 +157,14 @@ async def test_all_gateways_return_the_same_signed_bytes(house: House) -> None:
     """The table of verdicts is signed with the key of the installation, also after a restart."""
     await house.budget(await house.view(), default_amount="1")
     house.spend("2")
-    one = await house.evaluator.verdicts.current(ACTING)
-    other = await board_of(house).current(ACTING)
+    one = await house.evaluator.verdicts.current_signed_table(ACTING)
+    other = await board_of(house).current_signed_table(ACTING)
     assert one == other
-    key = PublicKey(house.evaluator.verdicts.key.public_pem)
+    key = PublicKey(house.evaluator.verdicts.signing_key.public_pem)
     assert key.is_valid_signature(one.signature, one.body)
     assert not key.is_valid_signature(one.signature, one.body + b" ")
     await house.restart()
-    assert one == await house.evaluator.verdicts.current(ACTING)
+    assert one == await house.evaluator.verdicts.current_signed_table(ACTING)
 
 
 async def test_a_table_is_renewed_before_it_ends(house: House) -> None:
@@ -175,9 +175,9 @@ async def test_a_table_is_renewed_before_it_ends(house: House) -> None:
     board = house.evaluator.verdicts
     await house.budget(await house.view(), default_amount="1")
     house.spend("2")
-    first = await board.current(ACTING)
+    first = await board.current_signed_table(ACTING)
     house.clock.at += RENEW_S - 1
-    assert first == await board.current(ACTING)
+    assert first == await board.current_signed_table(ACTING)
     house.clock.at += verdicts.REFRESH_S
     second = await read(house, ACTING)
     assert (1, 2) == (msgspec.json.decode(first.body, type=BudgetVerdicts).version, second.version)
@@ -228,27 +228,27 @@ async def test_while_totals_are_counted_again_the_table_stays(house: House, monk
     house.spend("2")
     with monkeypatch.context() as counting, pytest.raises(Refusal) as refusal:
         counting.setattr(house.ledger, "is_complete", never)
-        await house.evaluator.verdicts.current(ACTING)
+        await house.evaluator.verdicts.current_signed_table(ACTING)
     assert 503 == refusal.value.status
-    before = await house.evaluator.verdicts.current(ACTING)
+    before = await house.evaluator.verdicts.current_signed_table(ACTING)
     house.spend("3")
     house.clock.at += 2 * RENEW_S
     monkeypatch.setattr(house.ledger, "is_complete", never)
-    assert before == await house.evaluator.verdicts.current(ACTING)
+    assert before == await house.evaluator.verdicts.current_signed_table(ACTING)
 
 
 async def test_amounts_may_be_left_out(house: House) -> None:
     """In a table without amounts, further spend of a budget that is already over makes no new table."""
     board = VerdictBoard(
-        house.registry, house.ledger, house.log, house.clock, house.evaluator.books, lambda: False
+        house.registry, house.ledger, house.log, house.clock, house.evaluator.budget_ledger, lambda: False
     )
     await house.budget(await house.view(), default_amount="1")
     house.spend("2")
-    first = await board.current(ALL)
+    first = await board.current_signed_table(ALL)
     assert b'"spent":null,"limit":null,"left":null' in first.body
     house.spend("3")
     house.clock.at += verdicts.REFRESH_S
-    assert first == await board.current(ALL)
+    assert first == await board.current_signed_table(ALL)
     assert "5" == (await read(house, board=board_of(house))).rows[0].spent
 
 
@@ -336,12 +336,15 @@ async def test_one_query_for_many_budgets_equals_a_query_for_each(
             tags = chance.choice([{}, {"service": "shop"}, {"service": "desk"}])
             house.spend(f"0.{chance.randrange(1, 10**9):09}", team=team, request_model=model, tags=tags)
         await house.ledger.catch_up(house.log)
-        together, alone = house.evaluator.books(), house.evaluator.books()
+        together, alone = house.evaluator.budget_ledger(), house.evaluator.budget_ledger()
         await together.read_joined_sums(budgets, sizes)
         shared += len(queries)
         for budget, view in budgets:
-            in_common, single = await together.running(budget, view), await alone.running(budget, view)
+            in_common, single = (
+                await together.read_running_figures(budget, view),
+                await alone.read_running_figures(budget, view),
+            )
             assert single.periods == in_common.periods
-            sizes[budget.id] = single.periods[0].owners
+            sizes[budget.id] = single.periods[0].owner_count
         queries.clear()
     assert shared > 10

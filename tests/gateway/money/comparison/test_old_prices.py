@@ -68,7 +68,7 @@ class Asked:
         self, provider: str | None, model: str | None, row: CostRow, *, is_small: bool = False
     ) -> None:
         self._kind, self.size = (provider, model), max(1, row.input_tokens // max(1, row.calls))
-        if is_small and len(BOOK.rates(provider, model, int(DAY.timestamp()) * NS)) > 1:
+        if is_small and len(BOOK.rates_at(provider, model, int(DAY.timestamp()) * NS)) > 1:
             self.size = min(self.size, SMALL)
 
     def price(self, output: int = 0, read: int = 0, written: int = 0, long: int = 0) -> int | None:
@@ -78,7 +78,7 @@ class Asked:
             input_tokens=self.size, output_tokens=output, cache_read_tokens=read, cache_write_tokens=written,
             cache_write_1h_tokens=long or None,
         )  # fmt: skip
-        text = BOOK.estimate(call)
+        text = BOOK.estimate_record(call)
         return None if text is None else money.units(text)
 
     def weight(self, row: CostRow) -> int | None:
@@ -119,7 +119,9 @@ def test_weights_are_those_of_calls(kind: tuple[str | None, str | None], was: Co
     expected = 7 * other // one if one > 0 else 9
     at = int(DAY.timestamp()) * NS
     prices = OldPrices(book=BOOK, before=at, now=at)
-    repriced = prices.repriced([SpentRow(Priced(*kind), was, 7)], [SpentRow(Priced(*kind), now, 9)])
+    repriced = prices.costs_at_old_prices(
+        [SpentRow(Priced(*kind), was, 7)], [SpentRow(Priced(*kind), now, 9)]
+    )
     assert {expected} == {*repriced.costs}
 
 
@@ -135,7 +137,7 @@ def test_what_a_cache_saved_is_that_of_calls(kind: tuple[str | None, str | None]
 def test_models_have_tiers_and_prices_of_requests() -> None:
     """The models of the test above have every kind of price, and some have no price at all."""
     at = int(DAY.timestamp()) * NS
-    rates_of_kinds = [BOOK.rates(*kind, at) for kind in KINDS]
+    rates_of_kinds = [BOOK.rates_at(*kind, at) for kind in KINDS]
     assert any(len(rates) > 1 for rates in rates_of_kinds)
     assert any(rate.per_request for rates in rates_of_kinds for _, rate in rates)
-    assert () == BOOK.rates("openai", "no-model", at)
+    assert () == BOOK.rates_at("openai", "no-model", at)

@@ -67,7 +67,7 @@ async def test_a_call_that_was_taken_back_is_no_recent_call() -> None:
 
 
 async def whole(reader: SpendReader, days: int) -> list[Spend]:
-    return await reader.rows(TODAY - days * DAY_S, "daily", EVERYTHING)
+    return await reader.read_spends(TODAY - days * DAY_S, "daily", EVERYTHING)
 
 
 async def test_models_are_asked_for_where_a_team_spent_more_alone(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ async def test_models_are_asked_for_where_a_team_spent_more_alone(tmp_path: Path
     ledger = await filled(tmp_path)
     try:
         reader = SpendReader(ledger, NOW)
-        days = await reader.days(TODAY - 42 * DAY_S)
+        days = await reader.daily_team_spend(TODAY - 42 * DAY_S)
         assert len(days) == 41 * len(TEAMS) + len(TEAMS) - 1 + len(MODELS)
         [spike] = found(spend_spike, days=days)
         assert [spike] == found(spend_spike, days=await whole(reader, 42))
@@ -91,7 +91,7 @@ async def test_a_week_is_by_key_where_nobody_is_named_alone(tmp_path: Path) -> N
     ledger = await filled(tmp_path)
     try:
         reader = SpendReader(ledger, NOW)
-        week, everything = await reader.week(TODAY - 7 * DAY_S), await whole(reader, 7)
+        week, everything = await reader.daily_spend_by_model(TODAY - 7 * DAY_S), await whole(reader, 7)
         for name in ("cost", "calls", "input_tokens", "output_tokens"):
             assert sum(getattr(each, name) for each in week) == sum(
                 getattr(each, name) for each in everything

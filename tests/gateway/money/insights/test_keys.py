@@ -156,7 +156,7 @@ def test_the_end_of_a_used_key_is_urgent(in_s: float, last_accessed: float | Non
     [finding] = found(expiring_key, keys=[one])
     [trouble] = key_troubles([one], {}, now=NOW)
     assert severity == trouble.severity == severity_of(finding)
-    assert finding.key == trouble.finding
+    assert finding.key == trouble.key_of_finding
     assert {finding_key("expiring_key", ("1", each)) for each in (INFO, WARNING, CRITICAL)} >= {finding.key}
 
 

@@ -58,11 +58,11 @@ async def test_a_week_is_counted(table: LateReportTable) -> None:
     counter.note_commit(commit(kong__uncompared=2, kong__duplicates=9, otel__corrected=1))
     clock.move(3 * DAY_S)
     counter.note_commit(commit(kong__amended_late=1))
-    assert [LateReports("kong", 1, 2)] == await stored_reports.recent()
+    assert [LateReports("kong", 1, 2)] == await stored_reports.store_and_sum_recent()
     clock.move(5 * DAY_S)
-    assert [LateReports("kong", 1, 0)] == await stored_reports.recent()
+    assert [LateReports("kong", 1, 0)] == await stored_reports.store_and_sum_recent()
     clock.move(5 * DAY_S)
-    assert [] == await stored_reports.recent()
+    assert [] == await stored_reports.store_and_sum_recent()
 
 
 async def test_names_of_senders_are_bounded(table: LateReportTable) -> None:
@@ -72,8 +72,8 @@ async def test_names_of_senders_are_bounded(table: LateReportTable) -> None:
     for number in range(MAX_SOURCES + 10):
         counter.note_commit(commit(**{f"s{number}__uncompared": 1}))
         if number == MAX_SOURCES // 2:
-            await stored_reports.keep()
-    recent = await stored_reports.recent()
+            await stored_reports.store_pending()
+    recent = await stored_reports.store_and_sum_recent()
     assert len(recent) == MAX_SOURCES + 1
     assert LateReports("other", 0, 10) == recent[0]
 
@@ -89,8 +89,8 @@ async def test_a_restart_and_another_gateway_count_on(table: LateReportTable) ->
     running.cancel()
     await asyncio.wait([running])
     with pytest.raises(SpoolUnavailable):
-        await KeptLateReports(counters[1], Away()).keep()
-    assert [LateReports("kong", 0, 4)] == await KeptLateReports(counters[1], table).recent()
+        await KeptLateReports(counters[1], Away()).store_pending()
+    assert [LateReports("kong", 0, 4)] == await KeptLateReports(counters[1], table).store_and_sum_recent()
 
 
 class Away(LateReportTable):

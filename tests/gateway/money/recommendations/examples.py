@@ -31,7 +31,7 @@ def call(days_ago: float = 1, **fields: Any) -> Inference:
         "input_tokens": 1_000_000, "output_tokens": 100_000,
     }  # fmt: skip
     new_call = Inference(**{**values, **fields})
-    BOOK.price(new_call)
+    BOOK.price_record(new_call)
     return new_call
 
 

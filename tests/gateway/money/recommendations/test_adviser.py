@@ -49,7 +49,7 @@ class House:
         return call(start_time=int((self.clock.at - days_ago * DAY_S) * NS), tags=tags)
 
     async def look(self) -> Merged:
-        return (await self.adviser.look()).merged
+        return (await self.adviser.find_and_store_savings()).merged
 
     async def only(self) -> Recommendation:
         [one] = await self.registry.recommendations.all()

@@ -83,7 +83,9 @@ def test_who_sees_one_team_sees_its_seats() -> None:
     sees = Visible(False, lambda include, _: include == {"team": ("search",)}, lambda _: None)
     all_savings = found(Known(settings=EVERYTHING))
     shown = [
-        saving.dimensions["user"] for saving in all_savings if sees.recommendation(kept(saving, "new", 0))
+        saving.dimensions["user"]
+        for saving in all_savings
+        if sees.can_see_recommendation(kept(saving, "new", 0))
     ]
     assert [["bob", "ann"], ["eve"]] == shown
 

@@ -90,7 +90,7 @@ def test_savings_never_exceed_spend(costs: list[int], shares: list[list[Any]]) -
     ]
     settled = remove_overlaps(uses, opportunities, least=lambda _: 0)
     assert sum(saving.saving for saving in settled) <= sum(costs)
-    assert all(0 < saving.saving <= saving.opportunity.gross <= saving.spent for saving in settled)
+    assert all(0 < saving.saving <= saving.opportunity.gross_saving <= saving.spent for saving in settled)
 
 
 MODELS = ["gpt-4.1", "gpt-4o", "claude-sonnet-4-5", "claude-opus-4-1", "gemini-2.5-pro",

@@ -84,7 +84,7 @@ def test_every_unit_arrives(format: str, place: str) -> None:
     [first] = payload if isinstance(payload, list) else [payload]
     PLACES[format][place](first)
     record = one(format, payload)
-    Attribution(Config()).apply(record, NO_LABELS)
+    Attribution(Config()).attribute_record(record, NO_LABELS)
     assert {**FOUND} == {name: record.tags.get(name) for name in FOUND}
     assert (FOUND["run_id"], FOUND["parent_run_id"]) == (record.run, record.parent_run)
 

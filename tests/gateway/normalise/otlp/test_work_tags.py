@@ -120,7 +120,7 @@ def test_a_call_states_its_pull_request_under_its_repository() -> None:
             resource={"vcs.repository.name": "acme/shop", "vcs.ref.head.name": "refs/heads/main"},
         )
     )
-    Attribution(Config()).apply(record, {"branch": "other"})
+    Attribution(Config()).attribute_record(record, {"branch": "other"})
     expected = {
         "repository": "acme/shop",
         "pull_request": "acme/shop#42",

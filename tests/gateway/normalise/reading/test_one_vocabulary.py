@@ -234,7 +234,9 @@ def test_an_unknown_segment_is_a_provider_in_otlp_alone(entrance: str, model: st
 def test_rate_cards_know_the_same_maker(model: str) -> None:
     """Estimates use the price card of the provider that a record would name."""
     name = model.lower()
-    assert providers.card_name(MODELS[model]) == (names.provider_in_name(name) or names.card_maker(name))
+    assert providers.card_name(MODELS[model]) == (
+        names.provider_in_name(name) or names.card_name_of_maker(name)
+    )
 
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
@@ -256,7 +258,7 @@ def test_a_call_costs_the_same_wherever_it_came_in(
     """
     A call costs the same in every format. The test covers the way from the written name to the estimate.
     """
-    assert cost == BOOK.estimate(ENTRANCES[entrance](provider, model, None))
+    assert cost == BOOK.estimate_record(ENTRANCES[entrance](provider, model, None))
 
 
 def test_open_models_of_a_closed_maker_have_no_price_of_their_own() -> None:
@@ -265,7 +267,7 @@ def test_open_models_of_a_closed_maker_have_no_price_of_their_own() -> None:
     start like OpenAI's.
     """
     assert {"openai"} == {entrance(None, "gpt-oss-120b", None).provider for entrance in ENTRANCES.values()}
-    assert names.card_maker("gpt-oss-120b") is None
+    assert names.card_name_of_maker("gpt-oss-120b") is None
 
 
 @pytest.mark.parametrize("entrance", ["span", "log event", "LiteLLM's log"])

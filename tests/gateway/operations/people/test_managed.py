@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.operations.managed import ByKeys, ByPeople
 from gateway.operations.money.views import ViewResource
-from gateway.operations.people.managed import managed_by_keys, managed_by_people
+from gateway.operations.people.managed import build_key_rows, build_people_rows
 from spool.registry.permission_sets import VIEW_COSTS
 
 
@@ -22,8 +22,8 @@ def test_a_noun_has_its_article() -> None:
     """
     The noun of a resource has its article. A noun of two words is written with a space, for keys and for people.
     """
-    people = managed_by_people(Notes())
-    keys = [row.summary for row in managed_by_keys(Connections())]
+    people = build_people_rows(Notes())
+    keys = [row.summary for row in build_key_rows(Connections())]
     verbs = ("Create", "Show", "Change", "Delete")
     assert ["List annotations", *(f"{verb} an annotation" for verb in verbs)] == [
         row.summary for row in people

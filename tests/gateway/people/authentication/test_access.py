@@ -173,16 +173,16 @@ async def test_a_known_key_is_admitted_until_something_changes(registry: Registr
 
     def known() -> KnownKey:
         access.admit(secret, INGEST, address=HERE)
-        found = access.known(secret)
+        found = access.known_key(secret)
         assert found is not None
-        assert access.still_admits(found)
+        assert access.note_use_if_valid(found)
         return found
 
     before = known()
     await a_key(registry, "another key")
-    assert access.still_admits(before)
+    assert access.note_use_if_valid(before)
     clock.move(1)
-    assert access.still_admits(before)
+    assert access.note_use_if_valid(before)
     assert clock.now() == access.key(name).last_accessed
     for change in (
         lambda: keys.edit(name, labels={"team": "red"}, actor=ACTOR),
@@ -191,13 +191,13 @@ async def test_a_known_key_is_admitted_until_something_changes(registry: Registr
     ):
         before = known()
         await change()
-        assert not access.still_admits(before)
+        assert not access.note_use_if_valid(before)
     before = known()
     access.configure(ServerSettings(), None)
-    assert not access.still_admits(before)
+    assert not access.note_use_if_valid(before)
     before = known()
     clock.move(30)
-    assert not access.still_admits(before)
+    assert not access.note_use_if_valid(before)
     assert 401 == refused(access, secret).status
 
 
@@ -263,8 +263,8 @@ async def test_last_access_is_written_in_batches(
         for secret in secrets[:2]:
             access.admit(secret, INGEST, address=HERE)
     assert [] == batches
-    await access.flush()
-    await access.flush()
+    await access.store_uses()
+    await access.store_uses()
     assert [2] == [len(batch) for batch in batches]
     await registry.close()
     again = await open_registry(tmp_path, secret=b"i" * 32, clock=clock)
@@ -275,7 +275,7 @@ async def test_last_access_is_written_in_batches(
 async def test_an_idle_flush_writes_nothing(registry: Registry, clock: MovedClock, tmp_path: Path) -> None:
     access = Access(registry, clock=clock)
     before = await audit_rows(registry), written(tmp_path)
-    await access.flush()
+    await access.store_uses()
     assert before == (await audit_rows(registry), written(tmp_path))
 
 
@@ -290,15 +290,15 @@ async def test_a_key_over_its_request_limit_waits(registry: Registry, clock: Mov
     access = Access(registry, ServerSettings(max_key_requests_per_s=5), clock=clock)
     noisy, quiet = Bearer("noisy", frozenset()), Bearer("quiet", frozenset())
     for _ in range(5):
-        access.charge(noisy, requests=1, bytes=10**9)
+        access.charge_request(noisy, requests=1, bytes=10**9)
     with pytest.raises(Refusal) as caught:
-        access.charge(noisy, requests=1, bytes=0)
+        access.charge_request(noisy, requests=1, bytes=0)
     assert caught.value.status == 429
     assert caught.value.type == "key_limit"
     assert caught.value.retry_after_s == 1
-    access.charge(quiet, requests=1, bytes=0)
+    access.charge_request(quiet, requests=1, bytes=0)
     clock.move(1)
-    access.charge(noisy, requests=1, bytes=0)
+    access.charge_request(noisy, requests=1, bytes=0)
 
 
 async def test_one_body_above_the_byte_limit_passes_and_is_paid_off(
@@ -309,12 +309,12 @@ async def test_one_body_above_the_byte_limit_passes_and_is_paid_off(
     """
     access = Access(registry, ServerSettings(max_key_bytes_per_s=1000), clock=clock)
     bearer = Bearer("large", frozenset())
-    access.charge(bearer, requests=1, bytes=11_000)
+    access.charge_request(bearer, requests=1, bytes=11_000)
     with pytest.raises(Refusal) as caught:
-        access.charge(bearer, requests=1, bytes=1)
+        access.charge_request(bearer, requests=1, bytes=1)
     assert 11 == caught.value.retry_after_s
     clock.move(11)
-    access.charge(bearer, requests=1, bytes=1)
+    access.charge_request(bearer, requests=1, bytes=1)
 
 
 async def test_a_key_over_its_byte_limit_is_refused_before_its_body_is_read(
@@ -323,10 +323,10 @@ async def test_a_key_over_its_byte_limit_is_refused_before_its_body_is_read(
     """Bytes of a refused body also count, because reading it cost as much."""
     access = Access(registry, ServerSettings(max_key_bytes_per_s=1000), clock=clock)
     bearer = Bearer("bombs", frozenset())
-    access.charge(bearer, requests=1, bytes=0)
-    access.count(bearer, bytes=5000)
+    access.charge_request(bearer, requests=1, bytes=0)
+    access.charge_refused_bytes(bearer, bytes=5000)
     with pytest.raises(Refusal) as caught:
-        access.charge(bearer, requests=1, bytes=0)
+        access.charge_request(bearer, requests=1, bytes=0)
     assert caught.value.status == 429
     assert caught.value.retry_after_s == 5
 
@@ -334,7 +334,7 @@ async def test_a_key_over_its_byte_limit_is_refused_before_its_body_is_read(
 async def test_without_limits_nothing_is_counted(registry: Registry, clock: MovedClock) -> None:
     access = Access(registry, clock=clock)
     for _ in range(1000):
-        access.charge(Bearer("any", frozenset()), requests=1000, bytes=10**12)
+        access.charge_request(Bearer("any", frozenset()), requests=1000, bytes=10**12)
 
 
 async def test_device_keys_are_resolved_by_their_own_table(registry: Registry, clock: MovedClock) -> None:
@@ -361,7 +361,7 @@ async def test_without_a_registry_senders_are_asked_to_repeat(clock: MovedClock,
     assert refusal.type == "keys_unavailable"
     assert refusal.retry_after_s is not None
     assert "Legacy API Key" == access.admit("deployed-key", INGEST, address=HERE).name
-    await access.flush()
+    await access.store_uses()
 
 
 @pytest.mark.parametrize("text", ["", "short", "two words", "\n"])

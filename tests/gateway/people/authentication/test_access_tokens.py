@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.people.authentication.oidc.tokens import grants_scope, leaves_groups_out, token_client
+from gateway.people.authentication.oidc.tokens import has_omitted_groups, has_scope, token_client
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_scopes(scope: str, claims: dict[str, Any], expected: bool) -> None:
     A scope is accepted by its full name, or by the bare name that Entra sends. A scope of another resource
     does not count.
     """
-    assert expected == grants_scope(claims, scope)
+    assert expected == has_scope(claims, scope)
 
 
 def test_clients_and_groups() -> None:
@@ -40,4 +40,4 @@ def test_clients_and_groups() -> None:
     signs: list[dict[str, Any]] = [
         {"_claim_names": {"groups": "s"}}, {"hasgroups": "true"}, {"_claim_names": {}}, {},
     ]  # fmt: skip
-    assert [True, True, False, False] == [leaves_groups_out(each, "groups") for each in signs]
+    assert [True, True, False, False] == [has_omitted_groups(each, "groups") for each in signs]

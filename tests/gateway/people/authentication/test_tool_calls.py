@@ -31,7 +31,7 @@ async def passed(calls: ToolCalls, name: str, tries: int) -> int:
     count = 0
     for _ in range(tries):
         try:
-            await calls.charge(name, ASSISTANT)
+            await calls.charge_call(name, ASSISTANT)
         except Refusal as refusal:
             assert refusal.status == 429
             assert (refusal.retry_after_s or 0) > 0
@@ -47,7 +47,7 @@ async def test_a_day_begins_anew_at_midnight(tool_calls: ToolCallTable) -> None:
     assert await passed(calls, "a", 5) == 3
     assert await passed(calls, "b", 5) == 3
     with pytest.raises(Refusal, match=r"mcp\.daily_calls") as refused:
-        await calls.charge("a", ASSISTANT)
+        await calls.charge_call("a", ASSISTANT)
     assert 101 == refused.value.retry_after_s
     clock.move(101)
     assert 3 == await passed(calls, "a", 5)
@@ -94,11 +94,11 @@ async def test_messages_are_limited_beside_calls() -> None:
     """A key may send ten messages for each call that it may make. Calls have their own limit."""
     calls = ToolCalls(MovedClock(), lambda: McpSettings(calls_per_minute=2, daily_calls=0), None)
     for _ in range(20):
-        calls.count("a")
+        calls.count_message("a")
     with pytest.raises(
         Refusal, match=r"20 messages per minute \(10 times mcp\.calls_per_minute\)"
     ) as refused:
-        calls.count("a")
+        calls.count_message("a")
     assert refused.value.status == 429
     assert refused.value.retry_after_s == 3
     assert 2 == await passed(calls, "a", 5)

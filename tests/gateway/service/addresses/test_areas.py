@@ -22,9 +22,9 @@ from gateway.service.addresses.areas import (
     OF_AN_AGENT,
     OPERATOR_AREAS,
     Area,
-    add_resource_areas,
     operator_rows,
     sender_rows,
+    with_resource_areas,
 )
 
 WITH_KEYS = (*FOR_SENDERS, *OF_AN_AGENT)
@@ -115,7 +115,7 @@ def test_a_resource_needs_no_area_of_its_own() -> None:
     A resource needs no area of its own: its noun is its path, and its declaration has its rows. An area may
     add modules to the path.
     """
-    [listed, own] = add_resource_areas(
+    [listed, own] = with_resource_areas(
         [Area(modules=("gateway.operations.money.annotations", "more"), paths=("/annotations",))],
         {"annotations": "gateway.money.annotations", "racks": "gateway.money.racks.declared"},
     )

@@ -93,7 +93,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 async def add_calls(server: OperatorServer, calls: Sequence[Any], prices: PriceBook, first: int = 0) -> None:
     records = [record(call) for call in calls]
     for each in records:
-        prices.price(each)
+        prices.price_record(each)
     known = [
         identity.call_identity(each, response_id=f"chatcmpl-{n:032d}")
         for n, each in enumerate(records, first)

@@ -77,7 +77,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     async with operator_server(tmp_path, clock=clock, prices=lambda: prices) as server:
         records = [record(call) for call in CALLS if call.key != KEYS[1]]
         for each in records:
-            prices.price(each)
+            prices.price_record(each)
         known = [
             identity.call_identity(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(records)
         ]
@@ -244,7 +244,7 @@ async def test_insight_and_metric(server: OperatorServer) -> None:
     counted to billed.
     """
     await put(server, statements(CALLS))
-    await make_inspector(server.services).inspect()
+    await make_inspector(server.services).find_and_store_insights()
     found = (await server.ask("GET", "/insights?limit=100")).payload["insights"]
     about = [each for each in found if "was counted, on" in each["title"]]
     assert sorted(PROVIDERS) == sorted(each["title"].split(" ")[0] for each in about)
@@ -271,7 +271,7 @@ async def test_failed_calls_that_nobody_bills(tmp_path: Path) -> None:
     async with operator_server(tmp_path, clock=clock, prices=lambda: prices) as server:
         records = [record(call) for call in calls]
         for each in records:
-            prices.price(each)
+            prices.price_record(each)
         known = [
             identity.call_identity(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(records)
         ]
@@ -297,7 +297,7 @@ async def test_a_claim_of_a_discount(tmp_path: Path) -> None:
     async with operator_server(tmp_path, clock=clock, prices=lambda: prices) as server:
         records = [record(call, key=renamed.get(call.key)) for call in calls]
         for each in records:
-            prices.price(each)
+            prices.price_record(each)
         known = [
             identity.call_identity(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(records)
         ]

@@ -50,14 +50,14 @@ async def test_a_cluster_without_three_reports_is_silent(server: OperatorServer)
 async def test_a_silent_cluster_has_an_insight(server: OperatorServer) -> None:
     """A cluster has an insight only while it is silent and enabled."""
     clusters = server.services.senders.require_clusters()
-    assert clusters.counts() == {"heard": 1, "silent": 0, "disabled": 0}
+    assert clusters.count_by_state() == {"heard": 1, "silent": 0, "disabled": 0}
     assert await insights(server) == []
     server.clock.move(SILENT_AFTER_S + 1)
     await server.ask("PATCH", ONE, {"enabled": False})
-    assert clusters.counts() == {"heard": 0, "silent": 0, "disabled": 1}
+    assert clusters.count_by_state() == {"heard": 0, "silent": 0, "disabled": 1}
     assert await insights(server) == []
     await server.ask("PATCH", ONE, {"enabled": True})
-    assert {"heard": 0, "silent": 1, "disabled": 0} == clusters.counts()
+    assert {"heard": 0, "silent": 1, "disabled": 0} == clusters.count_by_state()
     assert ["The cluster mill has stopped reporting"] == await insights(server)
 
 
@@ -76,10 +76,10 @@ async def test_the_heartbeats_of_its_device_keep_it_from_silence(server: Operato
     labels = {"kind": "cluster", "account": "1", "region": "eu", "cluster": "mill"}
     report = DeviceReport(id="agent", labels=labels)
     device, _ = await lifecycle.enrol_or_update(report, FLEET, "")
-    await clusters.follow(device, FLEET)
+    await clusters.store_device_cluster(device, FLEET)
     server.clock.move(SILENT_AFTER_S + 1)
     assert ["mill"] == await listed(server, silent="true")
-    await clusters.follow(await lifecycle.store_heartbeat(report, FLEET, ""), FLEET)
+    await clusters.store_device_cluster(await lifecycle.store_heartbeat(report, FLEET, ""), FLEET)
     assert ["mill"] == await listed(server, silent="false")
     [row] = (await server.ask("GET", "/clusters")).payload["clusters"]
     assert row["last_seen"] > row["first_seen"]

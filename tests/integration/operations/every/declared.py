@@ -81,7 +81,7 @@ class Operation(NamedTuple):
 def operations() -> Iterator[Operation]:
     for row in ADDRESSES:
         if row.scope is not None or isinstance(row, OperatorAddress):
-            yield from (Operation(method, row) for method in row.operations)
+            yield from (Operation(method, row) for method in row.operation_ids_by_method)
 
 
 OPERATIONS = tuple(operations())

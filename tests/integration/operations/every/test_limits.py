@@ -26,7 +26,7 @@ by_key = pytest.mark.parametrize(
 
 def table_of(world: World, resource: Resource) -> Any:
     registry = world.serving.app.services.operators.installation.require_registry()
-    return MANAGED[resource.list.row.path].rows_in(registry)
+    return MANAGED[resource.list.row.path].table_in(registry)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

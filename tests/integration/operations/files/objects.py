@@ -288,7 +288,7 @@ def files_of(
         if file_kinds()[kind].files.is_folder:
             files |= {f"{kind}/{one['namespace']}.yaml": one["definition"] for one in ones}
             continue
-        order = (*file_kinds()[kind].fields, "secret_file")
+        order = (*file_kinds()[kind].field_names, "secret_file")
         ordered = [{field: one[field] for field in order if field in one} for one in ones]
         if ordered:
             files[f"{kind}.yaml"] = format_objects(sorted(ordered, key=file_kinds()[kind].key_of))

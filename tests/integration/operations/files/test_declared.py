@@ -66,7 +66,7 @@ async def test_kinds_find_their_audit_entries(tmp_path: Path) -> None:
     async with operator_server(tmp_path) as server:
         for kind in file_kinds().values():
             if isinstance(kind, ResourceKind):
-                assert kind.action == kind.resource.rows_in(server.registry).action
+                assert kind.action == kind.resource.table_in(server.registry).action
 
 
 def test_the_page_lists_every_kind_with_its_key() -> None:

@@ -67,10 +67,10 @@ ROUNDS = max(len(clearable(kind, one)) for kind, ones in OBJECTS.items() for one
 def test_every_field_of_every_kind_has_a_value() -> None:
     for name, kind in file_kinds().items():
         stated = {field for one in OBJECTS[name] for field in one}
-        assert set(kind.fields) - stated == set(), name
+        assert set(kind.field_names) - stated == set(), name
         for field, default in kind.defaults.items():
             values = [one[field] for one in OBJECTS[name] if field in one]
-            assert field not in kind.fields or any(value != default for value in values), (name, field)
+            assert field not in kind.field_names or any(value != default for value in values), (name, field)
 
 
 @ON_IT

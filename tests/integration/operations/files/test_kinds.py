@@ -36,7 +36,7 @@ def definitions(**texts: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def in_force(server: OperatorServer) -> dict[str, tuple[str, ...]]:
-    versions = server.registry.table(AllocationTable).in_force()
+    versions = server.registry.table(AllocationTable).versions_in_force()
     return {namespace: version.dimensions for namespace, version in versions.items() if version.dimensions}
 
 

@@ -16,7 +16,7 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from gateway.cli import main
-from gateway.money.allocation.language import join_definitions, parse
+from gateway.money.allocation.language import join_definitions, parse_definition
 from spool.clock import SystemClock
 from spool.settings import SpoolSettings
 from spool.sqlite.spool import open_spool
@@ -72,8 +72,8 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 
 def publish(server: OperatorServer, text: str = DEFINITION, version: str = "1") -> None:
-    definition = parse(text.encode(), server.services.money.ledger.own_dimensions())
-    server.services.money.published.put(join_definitions({"": definition}), version=version)
+    definition = parse_definition(text.encode(), server.services.money.ledger.own_dimensions())
+    server.services.money.published.put_in_force(join_definitions({"": definition}), version=version)
 
 
 async def costs(server: OperatorServer, groups: str, **query: str) -> dict[Any, str]:
@@ -127,7 +127,7 @@ async def test_views_and_budgets_of_published_dimensions(server: OperatorServer)
     assert {"ads": "4", "search": "3"} == {each["owner"]: each["actual"] for each in owners.payload["owners"]}
     found = await server.ask("GET", "/records", view="Search")
     assert {"search", "Search "} == {row["team"] for row in found.payload["records"]}
-    server.services.money.published.put(join_definitions({}), version="2")
+    server.services.money.published.put_in_force(join_definitions({}), version="2")
     broken = (await server.ask("GET", f"/views/{made['id']}")).payload["view"]["broken"]
     assert f"no longer has {OWNER}" in broken
     assert 400 == (await server.ask("GET", "/report", view="Search")).status
@@ -166,8 +166,8 @@ async def test_a_diff_of_a_namespace(server: OperatorServer) -> None:
     """
     known = server.services.money.ledger.own_dimensions()
     model = b"Dimensions: {M: {Rules: [{Type: GroupBy, Source: model}]}}"
-    parts = {"": parse(DEFINITION.encode(), known), "ml": parse(model, known)}
-    server.services.money.published.put(join_definitions(parts), version="3")
+    parts = {"": parse_definition(DEFINITION.encode(), known), "ml": parse_definition(model, known)}
+    server.services.money.published.put_in_force(join_definitions(parts), version="3")
     other = "Dimensions: {N: {Rules: [{Type: GroupBy, Source: user}]}}"
     answer = await server.ask("POST", "/allocation/diff", {"definition": other, "namespace": "ml"})
     states = {each["id"].rpartition(":")[2]: each["state"] for each in answer.payload["dimensions"]}

@@ -137,8 +137,8 @@ async def test_reports_that_do_not_reach_everybody(server: OperatorServer) -> No
         draft = NewScheduledReport(name=name, view=view.id, channels=(channel,))
         report = await table.create(draft, most=10, actor=ACTOR, owner="")
         if name == "partial":
-            await table.store_sent(
-                report, report.next_due(report.created), [], "not sent: bob has no account"
+            await table.store_notices_once(
+                report, report.next_due_at(report.created), [], "not sent: bob has no account"
             )
     server.services.installation.channels = channels_of("desk")
     found = await needs(server)
@@ -199,7 +199,7 @@ async def test_losses_of_half_the_fleet_are_critical_and_found_at_once(server: O
         device = Device(id=f"laptop-{number}", enrolled_at=0, enrolled_by="test", last_seen=now)
         await devices.table.replace_row(replace(device, heartbeat=claims, last_heartbeat=now))
     assert await watching.has_changed()
-    await watching.inspect()
+    await watching.find_and_store_insights()
     assert not await watching.has_changed()
     [cause] = (await needs(server))["causes"]
     assert ("critical", "Lost calls on 10 laptops") == (cause["severity"], cause["title"])

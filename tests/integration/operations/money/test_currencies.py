@@ -84,7 +84,7 @@ async def test_a_budget_names_what_its_sum_lacks(server: OperatorServer) -> None
         made = await server.ask("POST", "/budgets", {**of_view, "name": name, **more})
         ids[name] = made.payload["budget"]["id"]
     services = server.services.money.require_budgets()
-    await services.evaluate()
+    await services.evaluate_all()
 
     async def lacks(name: str) -> Any:
         shown = await server.ask("GET", f"/budgets/{ids[name]}", expand="current")
@@ -94,7 +94,7 @@ async def test_a_budget_names_what_its_sum_lacks(server: OperatorServer) -> None
     owners = (await server.ask("GET", f"/budgets/{ids['each']}/owners")).payload["owners"]
     assert {"a": {"EUR": "2"}, "b": {"CHF": "3"}} == {each["owner"]: each["unconverted"] for each in owners}
     await add(server.services.spool.log, call(4, at=AT, request_model="a", cost="5", cost_source="reported"))
-    await services.evaluate()
+    await services.evaluate_all()
     words = "3 CHF, 2 EUR are not in these sums: no rate to USD is known (docs/currencies.md)."
     [notice] = [
         each.notice
@@ -128,7 +128,7 @@ async def test_a_budget_in_another_currency(server: OperatorServer) -> None:
     assert 200 == (await server.ask("PATCH", path, {"default_amount": "3", "alerts": {"100": "Y"}})).status
     await add(server.services.spool.log, call(4, at=AT, request_model="a", cost="5", cost_source="reported"))
     services = server.services.money.require_budgets()
-    await services.evaluate()
+    await services.evaluate_all()
     [notice] = [each.notice for each in await server.registry.notices.waiting_notifications()]
     assert "Budget Euro passed 100 %: 6.80 EUR of 3.00 EUR" == notice.title
     assert notice.fields["currency"] == "EUR" and "no rate to EUR is known" in notice.text
@@ -139,7 +139,7 @@ async def test_a_budget_in_another_currency(server: OperatorServer) -> None:
     assert gauge.ratio == 6.8 / 3
 
     server.services.money.ledger.rates = None
-    await services.evaluate()
+    await services.evaluate_all()
     problem = (await server.ask("GET", path)).payload["budget"]["problem"]
     assert "no exchange rate from USD to EUR is known for today" in problem
     assert 200 == (await server.ask("PATCH", path, {"currency": "USD"})).status

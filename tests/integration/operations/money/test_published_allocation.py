@@ -211,7 +211,7 @@ async def test_a_form(manager: Manager) -> None:
     )  # the error is about the name, which must be ASCII, so the whole text has arrived
     assert "Eigentümer" == said["errors"][0]["value"]
     assert 200 == (await send(OWNER))[0]
-    assert OWNER.decode() == await manager.table.text(manager.table.version("", 1))
+    assert OWNER.decode() == await manager.table.version_text(manager.table.version("", 1))
     assert 400 == (await send(OWNER, REGION))[0]
     for kind in (
         "multipart/form-data",
@@ -272,8 +272,8 @@ async def test_only_what_waits_is_cancelled(manager: Manager) -> None:
         status, said = await manager.ask("POST", DEFINITIONS, OWNER)
         assert status == 409
         assert "allocation.max_jobs" in said["error"]["message"]
-        await table.advance(validating, VALIDATING)
-        await table.advance(publishing, PUBLISHING)
+        await table.advance_job(validating, VALIDATING)
+        await table.advance_job(publishing, PUBLISHING)
         for id in (queued, validating):
             status, said = await manager.ask("POST", f"{JOBS}/{id}/cancel")
             assert status == 200
@@ -341,10 +341,10 @@ async def test_a_restart(tmp_path: Path) -> None:
     # The job stays under way until the process ends, because the test holds the turn.
     async with manager.services.money.require_publishing()._turn:
         for state, namespace, text in ((VALIDATING, "ml", REGION), (PUBLISHING, "", WRONG)):
-            job = await manager.table.submit(
+            job = await manager.table.submit_job(
                 text.decode(), namespace=namespace, base=None, most=9, actor=ACTOR
             )
-            await manager.table.advance(job.id, state)
+            await manager.table.advance_job(job.id, state)
         waiting = [each.id for each in manager.table.unfinished_jobs()]
         await stop(manager)
 

@@ -50,7 +50,9 @@ class Asking:
         assert 200 == (await self.serving.send("/v1/traces", json_traces(*spans))).status
 
     async def evaluate(self) -> None:
-        assert (await self.serving.app.services.operators.money.require_budgets().evaluate()).waits is None
+        assert (
+            await self.serving.app.services.operators.money.require_budgets().evaluate_all()
+        ).waits is None
 
 
 @pytest_asyncio.fixture

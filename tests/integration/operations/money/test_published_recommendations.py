@@ -38,7 +38,7 @@ class Desk:
         return (await self.ask("GET", f"{ALL}?{urlencode(query)}"))["recommendations"]
 
     async def look(self) -> None:
-        await self.serving.app.services.operators.money.require_adviser().look()
+        await self.serving.app.services.operators.money.require_adviser().find_and_store_savings()
 
 
 @pytest_asyncio.fixture
@@ -56,7 +56,7 @@ async def desk(serve: Serve) -> AsyncIterator[Desk]:
         for number in range(1, many + 1)
     ]  # fmt: skip
     for call in calls:
-        BOOK.price(call)
+        BOOK.price_record(call)
     log = serving.app.services.storage.log
     identities = [Identity(call.id) for call in calls]
     await log.append(Submission(topic=AI_TELEMETRY, received=7, records=calls, identities=identities))

@@ -119,7 +119,9 @@ async def test_a_week_is_told_once_over_restarts_and_two_gateways(
     store = await SqliteRegistry.open(tmp_path)
     other = await Registry.open(store, secret=b"i" * 32, clock=server.clock, declared=declared_tables())
     [kept] = other.table(ScheduledReportTable).all()
-    assert not await other.table(ScheduledReportTable).store_sent(kept, kept.due(MONDAY), [], "")
+    assert not await other.table(ScheduledReportTable).store_notices_once(
+        kept, kept.last_due_at(MONDAY), [], ""
+    )
     await other.close()
     mails = await reporting.mails()
     assert ["finance@example.com"] == list(mails)

@@ -136,8 +136,11 @@ async def test_what_a_prompt_cache_saved(server: OperatorServer) -> None:
     book, log = PriceBook.load(), server.services.spool.log
 
     def priced(**tokens: int) -> Decimal:
-        text = book.estimate(Inference(id=b"", source="", provider="anthropic", request_model="claude-sonnet-4-5",
-                                       start_time=int(at("2026-09-05") * 10**9), output_tokens=0, **tokens))  # type: ignore[arg-type]  # fmt: skip
+        call: Any = {"provider": "anthropic", "request_model": "claude-sonnet-4-5", **tokens}
+        start_time = int(at("2026-09-05") * 10**9)
+        text = book.estimate_record(
+            Inference(id=b"", source="", start_time=start_time, output_tokens=0, **call)
+        )
         assert text is not None
         return Decimal(text)
 
@@ -148,7 +151,7 @@ async def test_what_a_prompt_cache_saved(server: OperatorServer) -> None:
     for number, (team, tokens) in enumerate(cached.items(), start=50):
         made = call(number, at=at("2026-09-05"), team=team, provider="anthropic", request_model="claude-sonnet-4-5",
                     output_tokens=0, **tokens)  # fmt: skip
-        book.price(made[0])
+        book.price_record(made[0])
         await add(log, made)
     found = await asked(server, "by=team&show=cost,saved_by_caching")
     saved = {row["team"]: row["saved_by_caching"] for row in found["rows"]}

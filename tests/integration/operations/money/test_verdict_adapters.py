@@ -52,7 +52,7 @@ async def hook(asking: Asking, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setitem(sys.modules, logger.__name__, logger)
     monkeypatch.setitem(sys.modules, "fastapi", fastapi)
     board = asking.serving.app.services.operators.money.require_budgets().verdicts
-    (tmp_path / "verdicts.pem").write_bytes(board.key.public_pem)
+    (tmp_path / "verdicts.pem").write_bytes(board.signing_key.public_pem)
     monkeypatch.setenv("TOLLHOUSE_URL", asking.serving.url)
     monkeypatch.setenv("TOLLHOUSE_KEY", await reader(asking))
     monkeypatch.setenv("TOLLHOUSE_VERDICT_KEY", str(tmp_path / "verdicts.pem"))
@@ -158,7 +158,7 @@ async def test_the_curl_script(asking: Asking) -> None:
     async def current(name: str) -> verdicts.SignedTable:
         return signed
 
-    board.current = current  # type: ignore[method-assign]
+    board.current_signed_table = current  # type: ignore[method-assign]
     assert 1 == (await run("ci", url))[0]
     assert 0 == (await run("other", url))[0]
     down = "http://127.0.0.1:1"

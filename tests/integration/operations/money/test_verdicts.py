@@ -66,7 +66,7 @@ async def test_an_enforcer_reads_signed_verdicts(asking: Asking) -> None:
     answer = await read(asking, key)
     [row] = json.loads(answer.body)["rows"]
     assert (budget["id"], "over", str(2 * CALL)) == (row["budget"], row["state"], row["spent"])
-    public = asking.serving.app.services.operators.money.require_budgets().verdicts.key.public_pem
+    public = asking.serving.app.services.operators.money.require_budgets().verdicts.signing_key.public_pem
     scheme, _, signature = answer.headers["Tollhouse-Signature"].partition("=")
     checking = load_pem_public_key(public)
     assert "ed25519" == scheme
@@ -106,7 +106,7 @@ async def test_a_stop_answers_waiting_readers(asking: Asking) -> None:
     waiting = await waiting_readers(asking, key, tag, READERS)
     bundles = await waiting_readers(asking, key, tag, 10, BUNDLE)
     in_hand = asking.serving.app.services.receivers.in_hand
-    assert await in_hand.close(600)
+    assert await in_hand.close_and_wait(600)
     assert {304} == {answer.status for answer in await asyncio.gather(*waiting, *bundles)}
     assert 503 == (await read(asking, key)).status
 

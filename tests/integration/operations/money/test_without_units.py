@@ -48,7 +48,7 @@ async def filled(server: OperatorServer, *, has_units: bool) -> None:
     prices = server.services.money.prices()
     records = [record(call) for call in CALLS]
     for number, each in enumerate(records):
-        prices.price(each)
+        prices.price_record(each)
         if has_units:
             units = dict(units_of(number))
             each.session, each.run, each.parent_run = (
@@ -62,7 +62,7 @@ async def filled(server: OperatorServer, *, has_units: bool) -> None:
     await money.ledger.catch_up(server.services.spool.log)
     assert money.biller is not None
     assert await money.biller().recalculate_changed_months()
-    await make_inspector(server.services).inspect()
+    await make_inspector(server.services).find_and_store_insights()
 
 
 async def outputs(server: OperatorServer, directory: Path) -> dict[str, str]:

@@ -339,7 +339,7 @@ async def definitions(operators: Operators) -> None:
         "publish_definition", "POST", "/allocation/publish", {"definition": "Dimensions: {}"}
     )
     table = operators.services.installation.require_registry().table(AllocationTable)
-    job = await table.submit("Dimensions: {}", namespace="", base=None, most=9, actor=ACTOR)
+    job = await table.submit_job("Dimensions: {}", namespace="", base=None, most=9, actor=ACTOR)
     await operators.change("cancel_job", "POST", f"/allocation/jobs/{job.id}/cancel")
 
 

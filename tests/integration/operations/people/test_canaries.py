@@ -43,7 +43,7 @@ from gateway.intake import merge_window, waiting_counters
 from gateway.intake.attribution import Attribution
 from gateway.normalise.formats.list import FORMATS
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
-from gateway.service.assembly.statements import statement_puller
+from gateway.service.assembly.statements import build_statement_puller
 from spool.erasing import AGAIN_AFTER_S, continue_due_erasures
 from spool.people import ERASED, HASH, KEEP, USER_EMAIL, People, is_address
 from spool.record import pack_records
@@ -185,7 +185,7 @@ async def _pull_seats(world: World, tmp_path: Path) -> None:
             for source in SEAT_SOURCES
         ]  # fmt: skip
         config = Config(reconciliation=ReconciliationSettings(pull=tuple(pulls)))
-        puller = statement_puller(
+        puller = build_statement_puller(
             registry.statements,
             MovedClock(time.time()),
             lambda: config,
@@ -410,7 +410,7 @@ async def test_a_call_that_was_counted_under_the_name_is_counted_again(
     storage = world.serving.app.services.storage
     assert storage.registry is not None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Attribution, "renaming", None)
+        patch.setattr(Attribution, "erased_name_renaming", None)
         await sent(world, random.Random(2), [LOGIN])
     assert {ERASED: 1, LOGIN: 1, "bob": 1} == {
         name: calls for name, (calls, _) in (await lines(world)).items()

@@ -60,7 +60,7 @@ async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterato
             for number, (day, team) in enumerate(days)
         ]
         for record, _ in made:
-            book("3").price(record)
+            book("3").price_record(record)
         await add(server.services.spool.log, *made)
         yield server
 

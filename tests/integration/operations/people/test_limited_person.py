@@ -216,7 +216,7 @@ async def fill(server: OperatorServer, world: World, number: int) -> None:
     await services.senders.require_devices().enrol_or_update(
         DeviceReport(id=f"{name}-device", fingerprint="print"), FLEET, ""
     )
-    await services.senders.require_clusters().hear("1", "eu", f"{name}-cluster", FLEET)
+    await services.senders.require_clusters().record_data_from_cluster("1", "eu", f"{name}-cluster", FLEET)
     view = await made(
         server, "view", "/views", name=f"{name} view", filter={"team": [name]}, principal_dimension="user"
     )

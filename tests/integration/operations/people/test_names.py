@@ -27,7 +27,7 @@ def hashed(server: OperatorServer, address: str) -> str:
 @pytest_asyncio.fixture
 async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     limits = Config(privacy=PrivacySettings(max_names=3))
-    async with operator_server(tmp_path, engine=SQLITE, most=limits.most) as server:
+    async with operator_server(tmp_path, engine=SQLITE, most=limits.limit_value) as server:
         yield server
 
 

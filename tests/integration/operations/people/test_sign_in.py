@@ -18,7 +18,7 @@ from gateway.core.mounts import OPERATOR_API
 from gateway.operations.holders.operators import ACCOUNT_BURST, SIGN_IN_BURST
 from gateway.operations.people.accounts import NewOperator
 from gateway.operations.requests import admission
-from gateway.operations.requests.requests import read_body
+from gateway.operations.requests.requests import read_json_body
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from spool.registry.operators import SESSION_IDLE_S, SESSION_LIFE_S, Actor
 from spool.registry.permission_sets import PERMISSION_SETS, VIEW_COSTS, VIEW_OPERATION
@@ -298,9 +298,9 @@ async def test_rights_are_those_of_when_the_body_is_here(
         if body is NewOperator:
             begun.set()
             await gate.wait()
-        return await read_body(request, body, most=most)
+        return await read_json_body(request, body, most=most)
 
-    monkeypatch.setattr(admission, "read_body", slow)
+    monkeypatch.setattr(admission, "read_json_body", slow)
     friend = {"email": "friend@example.com", "password": PASSWORD, "role": "admin"}
     adding = asyncio.create_task(server.over_http("POST", "/operators", friend, headers=headers))
     await begun.wait()

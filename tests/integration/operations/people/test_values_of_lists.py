@@ -56,7 +56,7 @@ async def test_each_value_finds_its_rows(tmp_path: Path) -> None:
             available = {each["field"]: each["valid_values"] for each in whole["filtering"]["available"]}
             assert set(listed.filters) <= set(available), row.name
             for name, each in listed.filters.items():
-                if not each.lists_values:
+                if not each.has_listed_values:
                     assert list(each.valid_values) == available[name], (row.name, name)
                     continue
                 values = available[name]

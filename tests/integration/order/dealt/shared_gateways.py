@@ -53,7 +53,7 @@ class SharedGateways:
         shadows = Shadows(self._clock, heard=opened.heard)
         limits: Any = {"max_items": 1000, "max_bytes": 2**24}
         counters = WaitingCounters(opened.log, shadows, self._clock, wait_s=WAIT_S, **limits)
-        await counters.start(opened.partial_reports, hold_s=HOLD_S)
+        await counters.load_waiting(opened.partial_reports, hold_s=HOLD_S)
         intake = Intake(
             opened.log,
             attribution=Attribution(Config()),
@@ -75,7 +75,7 @@ class SharedGateways:
 
     async def take(self, request: Request) -> None:
         outcome, reports = await normalised(request)
-        await self._nodes[next(self._turns)].window.take(outcome, request.bearer, reports)
+        await self._nodes[next(self._turns)].window.store(outcome, request.bearer, reports)
 
     async def restart(self) -> None:
         """Stop and start the next node."""
@@ -98,11 +98,11 @@ class SharedGateways:
             for node in self._nodes:
                 await node.spool.log.read_foreign_commits()
             await self._nodes[0].spool.log.close_due_records()
-        await self._nodes[0].counters.release()
+        await self._nodes[0].counters.release_due()
 
     async def judged(self) -> Judged:
         self._clock.move(WINDOW_S + 1)
-        await self._nodes[0].window.release()
+        await self._nodes[0].window.release_due_reports()
         for _ in range(2):
             await self.pass_time(HOLD_S + 1)
         await self.pass_time(HOLD_S + 1)

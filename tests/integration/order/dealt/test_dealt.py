@@ -51,7 +51,7 @@ class DealtGateway(Gateway):
 
     async def judged(self) -> Judged:
         self._clock.move(WINDOW_S + 1)
-        await self._window.release()
+        await self._window.release_due_reports()
         for _ in range(2):
             await self.pass_time(HOLD_S + 1)
         self._clock.move(HOLD_S + 1)

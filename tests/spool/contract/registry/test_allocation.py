@@ -34,13 +34,15 @@ pytestmark = pytest.mark.rule
 
 
 async def submit(table: AllocationTable, text: str = "text", **given: Any) -> PublishJob:
-    return await table.submit(text, **{"namespace": "", "base": None, "most": 9, "actor": ADA, **given})
+    return await table.submit_job(text, **{"namespace": "", "base": None, "most": 9, "actor": ADA, **given})
 
 
 async def publish(table: AllocationTable, text: str = "text", *, namespace: str = "", most: int = 9) -> int:
     job = await submit(table, text, namespace=namespace)
-    await table.advance(job.id, PUBLISHING)
-    return (await table.publish(job.id, dimensions=["User:Defined:D"], border=BORDER, most=most)).number
+    await table.advance_job(job.id, PUBLISHING)
+    return (
+        await table.publish_job_version(job.id, dimensions=["User:Defined:D"], border=BORDER, most=most)
+    ).number
 
 
 async def namespace(table: AllocationTable, id: str = "ml", most: int = 9) -> None:
@@ -63,14 +65,14 @@ async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener
     ]
     waiting, failed, cancelled = [await submit(table, word) for word in ("waits", "fails", "is cancelled")]
     fault = JobFault(error="wrong", value="x", path=("Dimensions", 0))
-    await table.fail(failed.id, "not valid", [fault])
-    await table.cancel(cancelled.id, actor=ADA)
-    kept = (table.all(), table.versions(), table.jobs(), table.in_force())
+    await table.fail_job(failed.id, "not valid", [fault])
+    await table.cancel_job(cancelled.id, actor=ADA)
+    kept = (table.all(), table.versions(), table.jobs(), table.versions_in_force())
     await registry.close()
     again = (await open_registry()).table(AllocationTable)
-    assert kept == (again.all(), again.versions(), again.jobs(), again.in_force())
-    assert {"": 2, "ml": 1} == {name: each.number for name, each in again.in_force().items()}
-    assert ["text", "newer"] == [await again.text(again.version("", number)) for number in (1, 2)]
+    assert kept == (again.all(), again.versions(), again.jobs(), again.versions_in_force())
+    assert {"": 2, "ml": 1} == {name: each.number for name, each in again.versions_in_force().items()}
+    assert ["text", "newer"] == [await again.version_text(again.version("", number)) for number in (1, 2)]
     assert [waiting] == list(again.unfinished_jobs())
     assert "waits" == await again.job_text(waiting.id)
     assert again.job(failed.id).state == FAILED
@@ -92,14 +94,14 @@ async def test_a_stale_base_publishes_nothing(open_registry: RegistryOpener) -> 
     table = (await open_registry()).table(AllocationTable)
     first, second = await submit(table), await submit(table)
     for job in (first, second):
-        await table.advance(job.id, PUBLISHING)
-    await table.publish(first.id, dimensions=[], border={}, most=9)
+        await table.advance_job(job.id, PUBLISHING)
+    await table.publish_job_version(first.id, dimensions=[], border={}, most=9)
     with pytest.raises(NotAllowed, match="version 1 is in force"):
-        await table.publish(second.id, dimensions=[], border={}, most=9)
+        await table.publish_job_version(second.id, dimensions=[], border={}, most=9)
     with pytest.raises(NotAllowed, match="based on version 0"):
         await submit(table, base=0)
     assert table.job(second.id).state == PUBLISHING
-    assert table.latest("") == 1
+    assert table.latest_version_number("") == 1
 
 
 async def test_what_a_job_may_become(open_registry: RegistryOpener) -> None:
@@ -109,17 +111,21 @@ async def test_what_a_job_may_become(open_registry: RegistryOpener) -> None:
     table = (await open_registry()).table(AllocationTable)
     job = await submit(table)
     with pytest.raises(NotAllowed, match="queued"):
-        await table.publish(job.id, dimensions=[], border={}, most=9)
-    await table.advance(job.id, VALIDATING)
-    await table.advance(job.id, PUBLISHING)
+        await table.publish_job_version(job.id, dimensions=[], border={}, most=9)
+    await table.advance_job(job.id, VALIDATING)
+    await table.advance_job(job.id, PUBLISHING)
     with pytest.raises(NotAllowed, match="publishing"):
-        await table.cancel(job.id, actor=ADA)
-    await table.publish(job.id, dimensions=[], border={}, most=9)
-    for step in (table.advance(job.id, VALIDATING), table.fail(job.id, "x"), table.cancel(job.id, actor=ADA)):
+        await table.cancel_job(job.id, actor=ADA)
+    await table.publish_job_version(job.id, dimensions=[], border={}, most=9)
+    for step in (
+        table.advance_job(job.id, VALIDATING),
+        table.fail_job(job.id, "x"),
+        table.cancel_job(job.id, actor=ADA),
+    ):
         with pytest.raises(NotAllowed, match="done"):
             await step
     with pytest.raises(NotThere):
-        await table.advance("none", VALIDATING)
+        await table.advance_job("none", VALIDATING)
 
 
 async def test_the_oldest_are_forgotten(open_registry: RegistryOpener) -> None:
@@ -151,9 +157,9 @@ async def test_whoever_submits_many_jobs_leaves_room_for_others(open_registry: R
     """
     table = (await open_registry()).table(AllocationTable)
     first = await submit(table, actor=BOB, most=4)
-    await table.cancel(first.id, actor=BOB)
+    await table.cancel_job(first.id, actor=BOB)
     for _ in range(5):
-        await table.cancel((await submit(table, actor=FLEET, most=4)).id, actor=ADA)
+        await table.cancel_job((await submit(table, actor=FLEET, most=4)).id, actor=ADA)
     assert first.id in {job.id for job in table.jobs()}
     for _ in range(2):
         await submit(table, actor=FLEET, most=4)
@@ -193,13 +199,13 @@ async def test_namespaces(open_registry: RegistryOpener) -> None:
     job = await submit(table, namespace="ml")
     with pytest.raises(NotAllowed, match="being published"):
         await table.delete("ml", actor=ADA)
-    await table.cancel(job.id, actor=ADA)
+    await table.cancel_job(job.id, actor=ADA)
     await publish(table, namespace="ml")
     with pytest.raises(NotAllowed, match="defines User:Defined:D"):
         await table.delete("ml", actor=ADA)
     nothing = await submit(table, namespace="ml")
-    await table.advance(nothing.id, PUBLISHING)
-    await table.publish(nothing.id, dimensions=[], border={}, most=9)
+    await table.advance_job(nothing.id, PUBLISHING)
+    await table.publish_job_version(nothing.id, dimensions=[], border={}, most=9)
     await table.delete("ml", actor=ADA)
     assert table.all() == []
     assert table.versions("ml") == []
@@ -241,11 +247,11 @@ async def test_a_job_that_two_carry_out(open_registry: RegistryOpener) -> None:
     """
     table = (await open_registry()).table(AllocationTable)
     job = await submit(table)
-    await table.advance(job.id, PUBLISHING)
-    assert PUBLISHING == (await table.advance(job.id, VALIDATING)).state
-    await table.publish(job.id, dimensions=[], border=BORDER, most=9)
-    again = await table.publish(job.id, dimensions=[], border=BORDER, most=9)
+    await table.advance_job(job.id, PUBLISHING)
+    assert PUBLISHING == (await table.advance_job(job.id, VALIDATING)).state
+    await table.publish_job_version(job.id, dimensions=[], border=BORDER, most=9)
+    again = await table.publish_job_version(job.id, dimensions=[], border=BORDER, most=9)
     assert again.number == 1
     assert table.versions() == [again]
     with pytest.raises(NotAllowed, match="done"):
-        await table.advance(job.id, PUBLISHING)
+        await table.advance_job(job.id, PUBLISHING)

@@ -87,7 +87,7 @@ async def test_a_budget_is_there_after_a_restart(open_registry: RegistryOpener) 
     assert ["2026-11-01", "2026-12-01"] == list(made.planned)
     assert ["80", "100"] == list(made.alerts)
     assert ("1000", "900.50", "1200") == tuple(
-        made.amount(f"{month}-01") for month in ("2026-11", "2026-12", "2027-01")
+        made.amount_for_period(f"{month}-01") for month in ("2026-11", "2026-12", "2027-01")
     )
 
 
@@ -196,16 +196,16 @@ async def test_an_evaluation_is_kept_as_a_whole(open_registry: RegistryOpener, c
         found, notices=[(Notice(id="?", kind="budget.threshold_crossed", title="x", at=1.0), ["costs"])]
     )
     with pytest.raises(Invalid):
-        await registry.table(BudgetTable).keep(lambda _: broken)
-    assert await registry.table(BudgetTable).alerts(made.id) == []
+        await registry.table(BudgetTable).judge_and_store_alerts(lambda _: broken)
+    assert await registry.table(BudgetTable).alerts_of_budget(made.id) == []
     assert await registry.notices.waiting_notifications() == []
-    await registry.table(BudgetTable).keep(lambda _: found)
-    await registry.table(BudgetTable).keep(
+    await registry.table(BudgetTable).judge_and_store_alerts(lambda _: found)
+    await registry.table(BudgetTable).judge_and_store_alerts(
         lambda kept: found if asdict(found.alerts[0]) in map(asdict, kept.alerts.values()) else broken
     )
     await registry.close()
     registry = await open_registry()
-    assert [found.alerts[0]] == await registry.table(BudgetTable).alerts(made.id)
+    assert [found.alerts[0]] == await registry.table(BudgetTable).alerts_of_budget(made.id)
     assert ["costs", "oncall"] == [each.channel for each in await registry.notices.waiting_notifications()]
     query = ListQuery(sort=SortField("title"), order="asc", identity="id", limit=5)
     assert ["Budget"] == [each.title for each in (await registry.insights.page(query)).rows]
@@ -222,12 +222,12 @@ async def test_old_alerts_go(registry: Registry, clock: MovedClock) -> None:
     nothing = Judged(alerts=[], notices=[], findings=None)
     for budget in (made, other):
         found = judged(budget, end=clock.now())
-        await registry.table(BudgetTable).keep(partial(_as_found, found))
+        await registry.table(BudgetTable).judge_and_store_alerts(partial(_as_found, found))
     clock.move(KEPT_S)
-    await registry.table(BudgetTable).keep(lambda _: nothing)
-    assert 1 == len(await registry.table(BudgetTable).alerts(made.id))
+    await registry.table(BudgetTable).judge_and_store_alerts(lambda _: nothing)
+    assert 1 == len(await registry.table(BudgetTable).alerts_of_budget(made.id))
     await registry.table(BudgetTable).delete(other.id, actor=ADA)
-    assert [] == await registry.table(BudgetTable).alerts(other.id)
+    assert [] == await registry.table(BudgetTable).alerts_of_budget(other.id)
     clock.move(1)
-    await registry.table(BudgetTable).keep(lambda _: nothing)
-    assert [] == await registry.table(BudgetTable).alerts(made.id)
+    await registry.table(BudgetTable).judge_and_store_alerts(lambda _: nothing)
+    assert [] == await registry.table(BudgetTable).alerts_of_budget(made.id)

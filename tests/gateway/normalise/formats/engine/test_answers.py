@@ -16,7 +16,7 @@ from aiohttp.test_utils import make_mocked_request
 from gateway.core.errors import Refusal
 from gateway.normalise.formats.engine import driver
 from gateway.normalise.formats.helicone import is_signed_by_helicone
-from gateway.operations.receivers.ai_telemetry import langfuse_error
+from gateway.operations.receivers.ai_telemetry import langfuse_error_response
 from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
 from tests.gateway.normalise.formats.payloads import cases, read
 
@@ -147,7 +147,7 @@ def test_a_refusal_is_in_the_form_that_its_sender_reads(format: str | None) -> N
 
 
 def test_langfuses_clients_are_refused_in_their_form() -> None:
-    response = langfuse_error(make_mocked_request("POST", "/"), LATER, NOW)
+    response = langfuse_error_response(make_mocked_request("POST", "/"), LATER, NOW)
     assert isinstance(response.body, bytes)
     assert response.status == 429
     assert json.loads(response.body) == {"error": "too_many", "message": "later"}

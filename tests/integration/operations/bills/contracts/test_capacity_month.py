@@ -83,7 +83,7 @@ async def send_calls(server: OperatorServer, calls: Sequence[Call] = CALLS) -> l
     records = [record(call) for call in calls]
     for each in records:
         each.team = TEAMS[str(each.api_key)]
-        prices.price(each)
+        prices.price_record(each)
     known = [identity.call_identity(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(records)]
     await add(server.services.spool.log, *zip(records, known, strict=True))
     return records

@@ -61,7 +61,7 @@ async def outcome_of(
         records = [record(call) for call in CALLS]
         for number, each in enumerate(records):
             each.team = f"team-{number % 3}"
-            prices.price(each)
+            prices.price_record(each)
         known = [
             identity.call_identity(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(records)
         ]

@@ -64,7 +64,7 @@ async def opened(
 ) -> AsyncIterator[OperatorServer]:
     stored = request.getfixturevalue("new_schema")().settings(tmp_path) if engine == POSTGRES else None
     clock = MovedClock(NOW.timestamp())
-    most = Config(contracts=ContractSettings(**limits)).most
+    most = Config(contracts=ContractSettings(**limits)).limit_value
     async with operator_server(tmp_path, engine=engine, clock=clock, stored=stored, most=most) as server:
         yield server
 
@@ -215,7 +215,7 @@ async def test_counters_beyond_the_memory_are_not_counted_in_part(
         assert f"contracts.max_served_bytes = {three_sums} is reached" in caplog.text
         served = server.services.money.served_hours
         assert served is not None
-        [newest] = (await served.in_span(FIRST + 31 * DAY_S, FIRST + 32 * DAY_S)).tokens
+        [newest] = (await served.tokens_in_span(FIRST + 31 * DAY_S, FIRST + 32 * DAY_S)).tokens
         assert ModelTokens(output=50) == newest.tokens
 
 

@@ -338,7 +338,7 @@ async def test_idle_seats_of_a_month_that_is_over(server: OperatorServer) -> Non
         registry=server.registry,
     )
     adviser = Adviser(sources, server.registry.recommendations, server.clock)
-    assert 2 == (await adviser.look()).merged.new
+    assert 2 == (await adviser.find_and_store_savings()).merged.new
     listed = (await server.ask("GET", "/recommendations")).payload["recommendations"]
     assert [
         ("1 seat of Large without use", "100", "eve $100 of fee"),
@@ -346,7 +346,7 @@ async def test_idle_seats_of_a_month_that_is_over(server: OperatorServer) -> Non
     ] == [(each["title"], each["monthly_savings"], each["formula"]) for each in listed]
     await add(server.services.spool.log, a_call(100, "2026-09-03T09:00", "idle"))
     # the recommendation is deleted, because the idle person works again
-    assert 1 == (await adviser.look()).merged.gone
+    assert 1 == (await adviser.find_and_store_savings()).merged.gone
 
 
 async def test_a_seat_by_e_mail_covers_the_calls_of_its_person(server: OperatorServer) -> None:

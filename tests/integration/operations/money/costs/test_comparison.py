@@ -130,7 +130,7 @@ async def test_a_rise_of_larger_calls_is_said_as_that(server: OperatorServer) ->
         at = datetime.fromisoformat(f"{day}T12:00+00:00").timestamp()
         made_call = call(number, at=at, provider="openai", request_model="gpt-4o", team=team, input_tokens=given,
                          output_tokens=made)  # fmt: skip
-        book.price(made_call[0])
+        book.price_record(made_call[0])
         await add(log, made_call)
     tuesday = {"from": "2026-09-15", "to": "2026-09-15", "by": "team"}
     payload = await compared(server, **tuesday, against="same_weekdays")

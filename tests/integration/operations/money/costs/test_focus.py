@@ -103,7 +103,7 @@ async def test_a_day_too_large_for_one_query_is_read_by_hour(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = rows_of(await server.ask("GET", "/focus", **DAYS))
-    rows = FocusReports.rows
+    rows = FocusReports.read_report_rows
 
     async def limited(
         reports: FocusReports, since: datetime, until: datetime, *given: Any, **more: Any
@@ -112,7 +112,7 @@ async def test_a_day_too_large_for_one_query_is_read_by_hour(
             raise AskedTooMuch("too many rows")
         return await rows(reports, since, until, *given, **more)
 
-    monkeypatch.setattr(FocusReports, "rows", limited)
+    monkeypatch.setattr(FocusReports, "read_report_rows", limited)
     assert whole == rows_of(await server.ask("GET", "/focus", **DAYS))
 
 
@@ -124,7 +124,7 @@ async def test_a_file_is_sent_while_it_is_made(
     cannot be read, the connection breaks. The audit of who saw people's names of the first day is stored before it
     is sent.
     """
-    rows, hourly = FocusReports.rows, list[datetime]()
+    rows, hourly = FocusReports.read_report_rows, list[datetime]()
 
     async def failing(reports: FocusReports, since: datetime, *given: Any, **more: Any) -> Any:
         if more.get("per") == "hourly":
@@ -133,7 +133,7 @@ async def test_a_file_is_sent_while_it_is_made(
                 raise SpoolUnavailable("the disk is full")
         return await rows(reports, since, *given, **more)
 
-    monkeypatch.setattr(FocusReports, "rows", failing)
+    monkeypatch.setattr(FocusReports, "read_report_rows", failing)
     connector = aiohttp.UnixConnector(str(server.socket))
     url = f"http://tollhouse{OPERATOR_API}{PATH}"
     async with aiohttp.ClientSession(connector=connector) as session:
@@ -160,7 +160,7 @@ async def test_other_queries_of_a_person_run_between_the_days(server: OperatorSe
     Two FOCUS exports of one person run one after the other, and both end. Other queries of the person run between
     the days.
     """
-    async with server.services.installation.questions.export("person ada@example.com"):
+    async with server.services.installation.questions.open_export("person ada@example.com"):
         assert 200 == (await server.ask("GET", "/report?range=last_7d")).status
     assert rows_of(await server.ask("GET", "/focus", **DAYS))
 

@@ -120,8 +120,8 @@ def made(number: int, team: str, day: int, fields: Fields) -> Any:
     provider = "openai" if model.startswith("gpt") else "anthropic"
     result = call(number, at=NOON[day], provider=provider, response_model=model, team=team, **named)
     if "factor" in fields:
-        result[0].cost = f"{Decimal(BOOK.estimate(result[0]) or 0) * Decimal(fields['factor']):f}"
-    BOOK.price(result[0])
+        result[0].cost = f"{Decimal(BOOK.estimate_record(result[0]) or 0) * Decimal(fields['factor']):f}"
+    BOOK.price_record(result[0])
     return result
 
 

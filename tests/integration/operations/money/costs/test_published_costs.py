@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from gateway.bills.plans.declared import NewPlan, PlanTable, Seat
 from gateway.cli import main
 from gateway.intake.billing_connections import BillingConnections
-from gateway.money.allocation.language import parse
+from gateway.money.allocation.language import parse_definition
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs import published as costs
 from spool.clock import SystemClock
@@ -73,8 +73,8 @@ class Reader:
     def publish(self, text: str) -> None:
         """Publish a definition and wait until it is in force."""
         services = self._serving.app.services.operators
-        services.money.published.put(
-            parse(text.encode(), services.money.ledger.own_dimensions()), version="1"
+        services.money.published.put_in_force(
+            parse_definition(text.encode(), services.money.ledger.own_dimensions()), version="1"
         )
 
 

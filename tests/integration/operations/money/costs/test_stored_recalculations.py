@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
-from gateway.configuration.reader import load
+from gateway.configuration.reader import load_config
 from gateway.configuration.sections import PriceOverride
 from gateway.intake.prices import PriceBook
 from gateway.service.assembly.storage import open_storage
@@ -19,7 +19,7 @@ from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
 async def test_a_restarted_gateway_reads_the_prices_of_a_recalculation(tmp_path: Path) -> None:
     file, clock, log = tmp_path / "tollhouse.toml", FakeClock(), FakeLog()
     file.write_text(f'data_dir = "{tmp_path / "data"}"\n')
-    config = load(file, env={})
+    config = load_config(file, env={})
     ever = datetime.fromtimestamp(BEGIN - 86_400, UTC)
     book = PriceBook.load().with_override(
         PriceOverride(model="own", input=Decimal(20_000), output=Decimal(0))

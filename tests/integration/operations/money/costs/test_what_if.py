@@ -43,13 +43,13 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
             made = call(
                 number, at=AT + number, team=team, provider="openai", request_model=model, **TOKENS, **more
             )
-            book.price(made[0])
+            book.price_record(made[0])
             await add(server.services.spool.log, made)
         yield server
 
 
 def price(model: str) -> Decimal:
-    text = PriceBook.load().estimate(
+    text = PriceBook.load().estimate_record(
         Inference(id=b"", source="", request_model=model, start_time=AT * 10**9, **TOKENS)  # type: ignore[arg-type]
     )
     assert text is not None
@@ -72,7 +72,7 @@ async def test_calls_of_a_model_with_prices_by_the_hour_are_unchanged(
     """
     at = AT - (12 - hour) * 3600
     night = call(9, at=at, team="night", provider="deepseek", request_model="deepseek-flash", **TOKENS)
-    PriceBook.load().price(night[0])
+    PriceBook.load().price_record(night[0])
     await add(server.services.spool.log, night)
     payload = await asked(server, "by=team&model=gpt-4o-mini&range=this_month")
     [row] = [row for row in payload["rows"] if row["team"] == "night"]

@@ -43,7 +43,7 @@ async def with_file(place: Path, secret: str = SECRET) -> AsyncIterator[Operator
 async def changed(server: OperatorServer, place: Path, secret: str) -> None:
     """Write another secret to the file and let the server read it."""
     (place / "key").write_text(secret)
-    await server.access.flush()
+    await server.access.store_uses()
 
 
 def told(server: OperatorServer, secret: str, scope: str = INGEST) -> tuple[int, str]:
@@ -161,7 +161,7 @@ async def test_a_changed_file_is_a_new_secret_of_the_same_key(tmp_path: Path) ->
             told(server, secret, VIEW) for secret in ("another-secret", SECRET)
         ]
         (tmp_path / "key").unlink()  # if the file is unreadable, the last secret stays valid
-        await server.access.flush()
+        await server.access.store_uses()
         assert (200, "") == told(server, "another-secret", VIEW)
     async with with_file(tmp_path, SECRET) as server:
         assert (401, "unknown_key") == told(server, SECRET, VIEW)
@@ -235,7 +235,7 @@ async def test_a_key_of_the_name_was_there_before_the_file(tmp_path: Path) -> No
         assert [(200, ""), (200, "")] == [told(server, SECRET), told(server, other, VIEW)]
         assert (403, "missing_scope") == told(server, SECRET, VIEW)
         assert 200 == (await server.ask("PATCH", PATH, {"name": "a viewer"})).status
-        await server.access.flush()
+        await server.access.store_uses()
         assert {"a viewer": ENABLED, LEGACY_NAME: ENABLED} == await listed(server)
         assert 200 == await operate(server, LEGACY_NAME, "disable")
         assert [(401, "disabled_key"), (200, "")] == [told(server, SECRET), told(server, other, VIEW)]
