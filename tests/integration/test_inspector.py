@@ -151,7 +151,7 @@ async def test_an_insight_ends_with_its_state(
         looks.put_nowait(report)
         return report
 
-    monkeypatch.setattr(task_of, "inspect", inspect)
+    monkeypatch.setattr(task_of, "find_and_store_insights", inspect)
     await park(server)
     task = asyncio.create_task(task_of.run())
     async with asyncio.timeout(60):
@@ -202,7 +202,7 @@ async def test_the_task_outlives_whatever_goes_wrong(
             merged=Merged(new=0, again=0, reopened=0, gone=0, left_out=0), failed=()
         )
 
-    monkeypatch.setattr(task_of, "inspect", inspect)
+    monkeypatch.setattr(task_of, "find_and_store_insights", inspect)
     task = asyncio.create_task(task_of.run())
     async with asyncio.timeout(60):
         await looked.wait()

@@ -39,9 +39,9 @@ class EndedKey:
 @pytest.mark.parametrize(
     "bring",
     [
-        lambda deposits: deposits.events(Events(), BEARER),
-        lambda deposits: deposits.operations([OPERATION], [IDENTITY], BEARER),
-        lambda deposits: deposits.drop(DROP, IDENTITY, BEARER),
+        lambda deposits: deposits.store_events(Events(), BEARER),
+        lambda deposits: deposits.store_operations([OPERATION], [IDENTITY], BEARER),
+        lambda deposits: deposits.store_hourly_file(DROP, IDENTITY, BEARER),
     ],
 )
 async def test_nothing_is_kept_under_a_key_that_ended_at_another_gateway(

@@ -206,7 +206,7 @@ async def test_a_stop_finishes_the_request_in_hand(serve: Serve, monkeypatch: py
         closing.set()
         return await close(timeout_s)
 
-    monkeypatch.setattr(intake, "take", slow)
+    monkeypatch.setattr(intake, "store", slow)
     monkeypatch.setattr(gate, "close_and_wait", noted)
     idle_reader, idle_writer = await asyncio.open_connection("127.0.0.1", serving.port)
     sending = asyncio.create_task(serving.send("/v1/traces", traces(JSON)))

@@ -204,7 +204,7 @@ async def test_a_key_that_ends_between_two_pipelined_requests(
 
             return work()
 
-        monkeypatch.setattr(intake, "take", end_key_and_take)
+        monkeypatch.setattr(intake, "store", end_key_and_take)
         sender.write(call(), call())
         assert [200, 401] == [(await sender.answer()).status for _ in range(2)]
     assert 3 == len(await serving.records())
@@ -279,7 +279,7 @@ async def test_a_sender_that_went_does_not_disturb_others(
                 senders[3].writer.transport.abort()
             return take(*args)
 
-        monkeypatch.setattr(intake, "take", take_and_end_connection)
+        monkeypatch.setattr(intake, "store", take_and_end_connection)
         for sender in senders:
             sender.write(call())
         others = [sender for sender in senders if sender is not senders[3]]

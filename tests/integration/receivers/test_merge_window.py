@@ -278,7 +278,7 @@ async def test_a_refused_request_changes_nothing(tmp_path: Path, monkeypatch: py
         raise SpoolUnavailable("no")
 
     with monkeypatch.context() as broken:
-        broken.setattr(server.intake, "take", refuse)
+        broken.setattr(server.intake, "store", refuse)
         with pytest.raises(SpoolUnavailable):
             await server.take(batch(update()))
         server.clock.move(600)

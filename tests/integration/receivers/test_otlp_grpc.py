@@ -161,7 +161,7 @@ async def test_throttling_is_unavailable_with_retry_info(
     async def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(calling.serving.app.services.receivers.intake, "take", fail)
+    monkeypatch.setattr(calling.serving.app.services.receivers.intake, "store", fail)
     reply = await calling.export(traces(PROTOBUF))
     assert code == reply.code
     assert code.value[0] == reply.details.code
@@ -344,7 +344,7 @@ async def test_a_stop_finishes_the_call_in_hand(calling: Calling, monkeypatch: p
         await commit.wait()
         return await take(*arguments)
 
-    monkeypatch.setattr(intake, "take", slow)
+    monkeypatch.setattr(intake, "store", slow)
     exporting = asyncio.create_task(calling.export(traces(PROTOBUF)))
     await begun.wait()
     stopping = asyncio.create_task(calling.serving.app.stop())

@@ -287,7 +287,7 @@ async def test_trouble_inside_is_retryable_unless_it_is_our_mistake(
     async def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(serving.app.services.receivers.intake, "take", fail)
+    monkeypatch.setattr(serving.app.services.receivers.intake, "store", fail)
     answer = await serving.send("/v1/traces", traces(encoding), encoding)
     assert answer.status == status
     assert status_of(answer)[0] == code
@@ -334,7 +334,7 @@ async def test_success_is_said_after_the_commit(serving: Serving, monkeypatch: p
         await commit.wait()
         return await take(*arguments)
 
-    monkeypatch.setattr(intake, "take", slow)
+    monkeypatch.setattr(intake, "store", slow)
     sending = asyncio.create_task(serving.send("/v1/traces", traces(JSON)))
     done, _ = await asyncio.wait({sending}, timeout=0.2)
     assert not done

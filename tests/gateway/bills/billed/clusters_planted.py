@@ -306,17 +306,17 @@ class PlannedUsage:
             for day, usage in meter.usage.days.items():
                 self._known[day][cluster.identity] = usage
 
-    async def look(self) -> int:
+    async def read_new_files(self) -> int:
         return 0
 
-    async def days(self) -> Sequence[UsageDay]:
+    async def days_with_usage(self) -> Sequence[UsageDay]:
         return [
             UsageDay(account=of.account, region=of.region, cluster=of.name, day=day, changed_at=0.0)
             for day, found in self._known.items()
             for of in found
         ]
 
-    async def of_day(self, day: int) -> Mapping[ClusterIdentity, DayUsage]:
+    async def usage_by_cluster(self, day: int) -> Mapping[ClusterIdentity, DayUsage]:
         return self._known.get(day, {})
 
 

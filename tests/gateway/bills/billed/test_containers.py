@@ -74,10 +74,10 @@ class Usage:
         self.known: dict[int, dict[ClusterIdentity, DayUsage]] = {DAY: {PROD: USAGE}}
         self.changed_at = 0.0
 
-    async def look(self) -> int:
+    async def read_new_files(self) -> int:
         return 0
 
-    async def days(self) -> Sequence[UsageDay]:
+    async def days_with_usage(self) -> Sequence[UsageDay]:
         at = self.changed_at
         return [
             UsageDay(account=each.account, region=each.region, cluster=each.name, day=day, changed_at=at)
@@ -85,7 +85,7 @@ class Usage:
             for each in found
         ]
 
-    async def of_day(self, day: int) -> Mapping[ClusterIdentity, DayUsage]:
+    async def usage_by_cluster(self, day: int) -> Mapping[ClusterIdentity, DayUsage]:
         return self.known.get(day, {})
 
 

@@ -35,7 +35,7 @@ class Answers:
         )
         self.reader = SimpleNamespace(is_limited=is_limited, require_registry=lambda: registry)
 
-    async def rows(
+    async def read_report_rows(
         self,
         since: datetime,
         until: datetime,

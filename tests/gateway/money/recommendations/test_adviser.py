@@ -131,7 +131,7 @@ async def test_it_looks_again_and_again(house: House, monkeypatch: pytest.Monkey
             raise error
         looked.set()
 
-    monkeypatch.setattr(house.adviser, "look", look)
+    monkeypatch.setattr(house.adviser, "find_and_store_savings", look)
     task = asyncio.create_task(house.adviser.run())
     await asyncio.wait_for(looked.wait(), 30)
     task.cancel()
