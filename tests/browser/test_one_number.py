@@ -221,7 +221,7 @@ def test_what_needs_attention_is_one_number(troubled: Tollhouse, open_console: O
         number = console.ask("/attention")["attention"]["count"]
         assert number > 2
         line = page.locator("details.attention")
-        expect(line.locator("summary")).to_contain_text(f"{number} need attention")
+        expect(line.locator("summary")).to_contain_text(f"{number} critical")
         expect(page.locator("nav .badge")).to_have_text(f"{number} critical")
         line.locator("summary").click()
         expect(line.locator("li.bad")).to_have_count(number)

@@ -33,8 +33,6 @@ export function Attention({of: {data, error}}) {
   if (!data) return error && html`<p role="status" class="attention bad"><b>Tollhouse could not check what needs attention.</b> ${error.message}</p>`;
   const {count, operation, causes} = data;
   if (!causes.length) return html`<p role="status" class="attention good"><span aria-hidden="true">✓</span> ${operation ? "Nothing needs attention." : "No critical insights."}</p>`;
-  return html`<details class=${`attention ${count ? "bad" : "wait"}`}><summary><b>${count ? `▲ ${needs(count)}` : "▲ Nothing is critical"}</b>${" "}
+  return html`<details class=${`attention ${count ? "bad" : "wait"}`}><summary><b>${count ? `▲ ${count} critical` : "▲ Nothing is critical"}</b>${" "}
     <span>${causes.map(({title}) => title).join(" · ")}</span> <i>Show all</i></summary><${Causes} causes=${causes} /></details>`;
 }
-
-export const needs = (count) => (count === 1 ? "1 needs attention" : `${count} need attention`);

@@ -48,7 +48,7 @@ const CAPACITY = [
   {title: "Calls of", wide: true, value: scope},
   {title: "Units", kind: "number", value: (row) => (row.unit ? `${row.number} ${UNITS[row.unit]}` : "")},
   amount("Cost", "cost"), amount("Unused", "unused"), amount("Value at list prices", "list_value"),
-  {title: "Utilisation", kind: "number", value: (row) => (row.utilisation === null ? "" : `${row.utilisation} %`)},
+  {title: "Utilisation (value ÷ cost)", kind: "number", value: (row) => (row.utilisation === null ? "" : `${row.utilisation} %`)},
   {title: "Hours without a call", kind: "number", wide: true, value: (row) => (row.idle_hours === null ? "not known" : exactCount(row.idle_hours))},
 ];
 const PARTS = [
@@ -63,7 +63,7 @@ function Month({query}) {
   return html`<p class="bar"><${MonthChoice} path=${PATH} month=${month} /></p>
     <${Problem} error=${error} at=${when} retry=${reload} />
     <${Loading} of=${found} blocks=${["tiles", "table"]}>${data && html`<dl class="numbers">
-        <div><dt>Paid by contract</dt><dd title=${`$${data.total.cost}`}>${money(data.total.cost)}</dd><dd class="faint">up to today, without the calls themselves</dd>
+        <div><dt>Paid by contract</dt><dd title=${`$${data.total.cost}`}>${money(data.total.cost)}</dd><dd class="faint">up to today, without calls</dd>
           ${Object.keys(data.total.unconverted).length > 0 && html`<dd class="faint">not included, because no exchange rate is known: ${amounts(data.total.unconverted)}</dd>`}</div>
         <div><dt>Unused</dt><dd title=${`$${data.total.unused}`}>${money(data.total.unused)}</dd><dd class="faint">on days without a covered call</dd></div></dl>
       ${data.capacity.length > 0 && html`<${Table} caption=${`Capacity in ${month}`} rows=${data.capacity} columns=${CAPACITY}
