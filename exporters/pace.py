@@ -243,7 +243,7 @@ class Linger:
                 self._below = max(await self._wait_for_more(), self._below)
                 yield self._below
 
-    def release_waiting_records(self) -> bool:
+    def release_for_flush(self) -> bool:
         """Release all closed records. Return False if no record was waiting."""
         waited_from, self._below = self.sendable_below, self._log.closed_below(self._topic)
         return self._below > waited_from
@@ -322,7 +322,7 @@ class CommitLinger:
             self.sendable_below < self._hurried_below or elapsed_s(committed_at, self._clock.now()) >= waits_s
         )
 
-    def release_waiting_records(self) -> bool:
+    def release_for_flush(self) -> bool:
         """Release nothing, because waiting records are safe on disk."""
         return False
 

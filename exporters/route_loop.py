@@ -152,7 +152,7 @@ class RouteLoop:
 
     async def send_waiting_records(self) -> None:
         """Send the records that wait for further records, if the route may send now."""
-        if self._linger.release_waiting_records() and self.is_running:
+        if self._linger.release_for_flush() and self.is_running:
             while self._throttle.wait_s(0) == 0.0 and await self.forward_one_delivery():
                 pass
 

@@ -22,7 +22,7 @@ from spool.registry.tables.cluster_settings import (
     ClusterChange,
     ClusterName,
     ClusterSettingsTable,
-    check_name,
+    check_cluster_name,
     cluster_id,
 )
 from spool.shares import is_within_share
@@ -180,13 +180,13 @@ class ClusterTable:
         self, cluster: ReportedCluster, *, expects: Collection[Expectation] = (), key: str | None = None
     ) -> None:
         """
-        Store an agent's report of its cluster. Long texts are cut, but `check_name` raises Invalid for a bad
+        Store an agent's report of its cluster. Long texts are cut, but `check_cluster_name` raises Invalid for a bad
         name.
 
         Raises KeyEnded if the key has ended, and SpoolFull for a new cluster beyond `max` or beyond the share
         of `key`.
         """
-        check_name((cluster.account, cluster.region, cluster.name))
+        check_cluster_name((cluster.account, cluster.region, cluster.name))
         async with self._writing:
             now = self._clock.now()
             known = self._clusters.get(cluster.id)

@@ -55,7 +55,9 @@ def charges_as_meters(charges: Mapping[str, str], *, sign: int = 1) -> dict[str,
     """Return the limbs of the amounts by name, without zeros."""
     units_by_name: dict[str, int] = {}
     for currency, amount in charges.items():
-        for limb, units in zip(_LIMBS, money.split_into_limbs(sign * money.units(amount)), strict=True):
+        for limb, units in zip(
+            _LIMBS, money.split_into_limbs(sign * money.text_to_units(amount)), strict=True
+        ):
             if units:
                 units_by_name[f"{BEGINNING}{currency}.{limb}"] = units
     return units_by_name

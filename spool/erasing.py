@@ -66,7 +66,7 @@ async def erase_from_storage(
     devices = person_devices(storage, registry.people, erasure)
     below = await lower_levels_to_erase(storage, registry, erasure, devices)
     erasure = replace(erasure, below=sorted({*erasure.below, *below}))
-    rows = await registry.erase(erasure, labels, actor, is_trial=is_trial)
+    rows = await registry.erase_person(erasure, labels, actor, is_trial=is_trial)
     if is_trial:
         return ErasureResult(rows=rows, devices=devices, below=below)
     done = await _finish_erasure(storage, registry, erasure, revoked, actor, overwrites=overwrites)
@@ -85,13 +85,15 @@ async def _finish_erasure(
     renaming = _pseudonym_function(registry.people, erasure)
     await storage.ledger.catch_up(storage.log)
     records = partial(storage.rename_records, renaming)
-    sums, renamed = await storage.ledger.rename(lambda name: renaming(name, EVER), records)
+    sums, renamed = await storage.ledger.rename_people(lambda name: renaming(name, EVER), records)
     if erasure.devices:
         await _erase_devices(storage, person_devices(storage, registry.people, erasure), revoked, actor)
         named = partial(find_pseudonym, registry.people, pseudonyms_by_digest([erasure]))
         await _rename_labels(storage, named, actor)
     remains = await overwrite_deleted(storage) if overwrites else ()
-    await registry.persons.note_pass(erasure)  # noted last, so that a start after a crash repeats everything
+    await registry.persons.count_rename_pass(
+        erasure
+    )  # noted last, so that a start after a crash repeats everything
     return ErasureResult(records=renamed, sums=sums, remains=remains)
 
 
@@ -132,7 +134,7 @@ async def continue_due_erasures(storage: Storage, clock: Clock, revoked: Callabl
         if is_last or renamed != NO_RECORDS:
             await overwrite_deleted(storage)
         if is_last:
-            await registry.persons.note_pass(erasure)
+            await registry.persons.count_rename_pass(erasure)
     return len(due)
 
 
@@ -174,7 +176,7 @@ async def lower_levels_to_erase(
         return sorted(below)
     renaming = _pseudonym_function(registry.people, erasure)
     await storage.ledger.catch_up(storage.log)
-    used = await storage.ledger.devices_of(lambda name: renaming(name, EVER))
+    used = await storage.ledger.devices_of_renamed(lambda name: renaming(name, EVER))
     concerned = agents if OTHER in used else {DEVICE + device for device in (*own, *used)}
     return sorted(name for name in below if name in concerned or name not in agents)
 

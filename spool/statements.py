@@ -351,7 +351,9 @@ def rows_digest(rows: Sequence[StatementRow]) -> str:
 class Statements(Protocol):
     """The bills. A statement replaces rows of its source and account that start in its span."""
 
-    async def put(self, statement: Statement, *, actor: Actor, dry_run: bool = False) -> StatementOutcome:
+    async def import_statement(
+        self, statement: Statement, *, actor: Actor, dry_run: bool = False
+    ) -> StatementOutcome:
         """
         Store a statement. An equal one changes nothing.
 

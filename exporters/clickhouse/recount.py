@@ -98,7 +98,7 @@ def _total_sums(parts: Sequence[TableSums]) -> TableSums:
         rows=sum(part.rows for part in parts),
         numbers=sum(part.numbers for part in parts),
         calls=sum(part.calls for part in parts),
-        spend=money.text(sum(money.units(part.spend) for part in parts)),
+        spend=money.units_to_text(sum(money.text_to_units(part.spend) for part in parts)),
         input_tokens=sum(part.input_tokens for part in parts),
         output_tokens=sum(part.output_tokens for part in parts),
     )

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from exporters.batch import map_with_pauses
 from spool.ledger import money
-from spool.ledger.repricing import LinesOf, SumLine, join_lines, row_price_lines
+from spool.ledger.repricing import LinesOf, SumLine, join_price_lines, row_price_lines
 from spool.ledger.sums import COUNTS, Dimensions, HourlySums, Measures, counted_hour
 from spool.log.values import Entry
 from spool.meters import METERS, quantity_from_millionths
@@ -243,11 +243,13 @@ class ChargeSums:
         ):
             chosen = list(group)
             records = [entry.records[index] for index in chosen]
-            self._sums[separate_key].add([replace(entry, first=entry.first + chosen[0], records=records)])
+            self._sums[separate_key].add_entries(
+                [replace(entry, first=entry.first + chosen[0], records=records)]
+            )
 
     def summed_rows(self) -> Iterator[_SummedRow]:
         for separate_key, sums in self._sums.items():
-            for row in sums.rows():
+            for row in sums.hourly_rows():
                 yield separate_key, *row
 
     def add_charges(self, rows: Iterable[_SummedRow]) -> None:
@@ -312,7 +314,9 @@ def _separate_key(record: Record | None, committed_at: float) -> _SeparateKey:
 def _amounts_by_foreign_currency(meters: Mapping[str, int]) -> Mapping[str, str]:
     from spool.currencies import charges_in_meters  # most charges have no meters
 
-    return {currency: money.text(units) for currency, units in charges_in_meters(meters.items()).items()}
+    return {
+        currency: money.units_to_text(units) for currency, units in charges_in_meters(meters.items()).items()
+    }
 
 
 def _sort_key(charge: Charge) -> tuple[datetime, str, str, str, str]:
@@ -326,7 +330,7 @@ def _add_charges(first: Charge, second: Charge) -> Charge:
         first,
         cost=_add_decimals(first.cost, second.cost),
         list_cost=_add_decimals(*lists) if has_list_cost else None,
-        lines=join_lines(first.lines, second.lines),
+        lines=join_price_lines(first.lines, second.lines),
         **{name: getattr(first, name) + getattr(second, name) for name in COUNTED},
     )
 
@@ -347,8 +351,8 @@ def _charge_from_sums(hour: int, key: Dimensions, row: Measures) -> Charge:
     calls, input_tokens, output_tokens, cache_read, cache_write, _, cache_write_1h = row[: len(COUNTS)]
     return Charge(
         start=datetime.fromtimestamp(hour, UTC),
-        cost=money.text(cost),
-        list_cost=money.text(estimated) if estimated and is_spend else None,
+        cost=money.units_to_text(cost),
+        list_cost=money.units_to_text(estimated) if estimated and is_spend else None,
         provider=key.provider,
         model=key.model,
         team=key.team,
@@ -386,7 +390,7 @@ def split_by_price_lines(row: Mapping[str, str], lines: Sequence[SumLine]) -> It
     totals: Mapping[str, str] = {}
     for line in lines:
         quantity, unit = str(quantity_from_millionths(line.quantity)), focus_unit(line.meter)
-        costs = dict.fromkeys(_COSTS, money.text(line.amount))
+        costs = dict.fromkeys(_COSTS, money.units_to_text(line.amount))
         of_line = {
             "ChargeDescription": f"{row['ChargeDescription']}: {line.meter}",
             "ConsumedQuantity": quantity,

@@ -135,7 +135,7 @@ def _priced_fields(charged: Mapping[str, Any]) -> dict[str, Any]:
     lines = []
     for line in charged["lines"]:
         quantity = quantity_in_millionths(line["quantity"])
-        lines.append(SumLine(line["meter"], quantity, money.units(line["amount"])))
+        lines.append(SumLine(line["meter"], quantity, money.text_to_units(line["amount"])))
     return {"cost": cost, "list_cost": cost, "lines": tuple(lines)}
 
 
@@ -172,9 +172,9 @@ class FeeShares:
     def from_seats(cls, seats: Iterable[Mapping[str, Any]], values: Iterable[Mapping[str, Any]]) -> FeeShares:
         fees, weights = Counter[str](), Counter[str]()
         for seat in seats:
-            fees[str(seat["user"]).casefold()] += money.units(str(seat["fees"]))
+            fees[str(seat["user"]).casefold()] += money.text_to_units(str(seat["fees"]))
         for row in values:
-            weights[str(row["user"] or "").casefold()] += max(0, money.units(str(row["cost"])))
+            weights[str(row["user"] or "").casefold()] += max(0, money.text_to_units(str(row["cost"])))
         return cls(fees=fees, weights=weights)
 
     def take_share(self, user: str, value: int) -> int:
@@ -204,7 +204,7 @@ def covered_call_rows(
     for row in rows:
         value = str(row["cost"])
         user = str(row.get("user") or "").casefold()
-        share = money.text(shares.take_share(user, money.units(value)))
+        share = money.units_to_text(shares.take_share(user, money.text_to_units(value)))
         [charge] = charges_from_rows([{**row, "charges": {}}], tags, length=length)
         worth = value if charge.list_cost is None else charge.list_cost
         shown = charge_row(replace(charge, cost=value, list_cost=worth), account=account)
@@ -219,7 +219,7 @@ def seat_rows(
     for seat in seats:
         base = _seat_columns(month, seat, account)
         fee, overage = str(seat["fees"]), str(seat["overage"])
-        if money.units(fee):
+        if money.text_to_units(fee):
             purchase = {
                 **_cost_columns(fee, effective="0"),
                 "ChargeCategory": "Purchase",
@@ -229,7 +229,7 @@ def seat_rows(
                 "PricingUnit": "Seats",
             }
             yield {**base, **purchase}
-        if money.units(fee) and not shares.has_usage(str(seat["user"]).casefold()):
+        if money.text_to_units(fee) and not shares.has_usage(str(seat["user"]).casefold()):
             unused = {
                 **_cost_columns("0", effective=fee),
                 "ChargeCategory": "Usage",
@@ -237,7 +237,7 @@ def seat_rows(
                 "ChargeFrequency": "Recurring",
             }
             yield {**base, **unused}
-        if money.units(overage):
+        if money.text_to_units(overage):
             unit = _UNITS[str(seat["unit"])]
             beyond = {
                 **_cost_columns(overage, effective=overage),
@@ -269,7 +269,7 @@ def contract_rows(amounts: Iterable[ContractAmount], *, account: str) -> Iterato
         is_prepaid = each.kind in _PREPAID
         if is_prepaid:
             _, before = bought.get((name, charge.currency), (charge, 0))
-            bought[name, charge.currency] = charge, before + money.units(charge.cost)
+            bought[name, charge.currency] = charge, before + money.text_to_units(charge.cost)
         yield {
             **_contract_columns(charge, name, account),
             **_cost_columns("0" if is_prepaid else charge.cost, effective=charge.cost),
@@ -279,7 +279,7 @@ def contract_rows(amounts: Iterable[ContractAmount], *, account: str) -> Iterato
             "ChargeFrequency": frequency,
         }
     for (name, _), (charge, units) in bought.items():
-        cost = money.text(units)
+        cost = money.units_to_text(units)
         yield {
             **_contract_columns(replace(charge, cost=cost, team=None), name, account),
             **_cost_columns(cost, effective="0"),
@@ -397,7 +397,7 @@ def _add_bases_and_yield_costs(
     for row in rows:
         amounts = sums[_row_key(day, row)]
         amounts.bases.add(str(row["basis"]))
-        yield amounts, money.units(str(row["cost"]))
+        yield amounts, money.text_to_units(str(row["cost"]))
 
 
 def _row_key(day: ExportedDay, row: Mapping[str, Any]) -> _RowKey:
@@ -440,7 +440,7 @@ def _calls_charge(day: ExportedDay, named: Mapping[str, str], counted: Mapping[s
 def _billed_row(
     key: _RowKey, amounts: _RowAmounts, charge: Charge, day: ExportedDay, state: str, account: str
 ) -> dict[str, str]:
-    billed, effective = money.text(amounts.billed), money.text(amounts.effective)
+    billed, effective = money.units_to_text(amounts.billed), money.units_to_text(amounts.effective)
     category = _charge_category(key, amounts)
     shown = charge_row(replace(charge, cost=billed), account=account)
     of_usage = effective if key.charge == _COMMITMENT and category == "Usage" else billed

@@ -104,7 +104,7 @@ def _parse_value(type: str, text: str) -> Any:
     if not text:
         return None
     if type == MONEY:
-        units = money.units(text)
+        units = money.text_to_units(text)
         return units if -_MOST_MONEY < units < _MOST_MONEY else None
     if type == TIME:
         return int(datetime.fromisoformat(text).timestamp()) * 1_000_000
@@ -120,7 +120,7 @@ def _sum_charges(charges: Iterable[Charge]) -> FileSums:
         at = int(charge.start.timestamp()) * 1_000_000
         sums.rows += 1
         sums.calls += charge.calls
-        sums.spend += money.units(charge.cost) if charge.currency == CURRENCY else 0
+        sums.spend += money.text_to_units(charge.cost) if charge.currency == CURRENCY else 0
         sums.input_tokens += charge.input_tokens
         sums.output_tokens += charge.output_tokens
         sums.first_at = at if sums.first_at is None else min(sums.first_at, at)

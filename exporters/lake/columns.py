@@ -271,7 +271,7 @@ def _money_difference(after: str | None, before: str | None) -> int | None:
 def _money_units_in_range(text: str | None) -> int | None:
     if text is None:
         return None
-    units = money.units(text)
+    units = money.text_to_units(text)
     return units if -_MOST_MONEY < units < _MOST_MONEY else None
 
 

@@ -108,7 +108,7 @@ def _sum_rows(
     return {
         "rows": count,
         "calls": calls,
-        "spend": money.text(spend),
+        "spend": money.units_to_text(spend),
         "input_tokens": given_tokens,
         "output_tokens": made_tokens,
     }
@@ -125,7 +125,7 @@ def _sum_charges(rows: Iterator[tuple[Any, ...]]) -> Mapping[str, object]:
     return {
         "rows": count,
         "calls": calls,
-        "spend": money.text(spend),
+        "spend": money.units_to_text(spend),
         "input_tokens": given_tokens,
         "output_tokens": made_tokens,
     }
@@ -135,4 +135,4 @@ def _money_units(spend: Any) -> int:
     """Return units of money. `spend` is None, text or Decimal."""
     if spend is None:
         return 0
-    return money.units(spend if isinstance(spend, str) else f"{spend:f}")
+    return money.text_to_units(spend if isinstance(spend, str) else f"{spend:f}")

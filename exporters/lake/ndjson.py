@@ -114,7 +114,7 @@ def encode_line(values: tuple[Any, ...], columns: Mapping[str, str] = COLUMNS) -
 
 def _json_value(type: str, value: Any) -> Any:
     if type == MONEY:
-        return money.text(value)
+        return money.units_to_text(value)
     if type == TIME:
         return rfc3339(value * _US)
     if type == TAGS:

@@ -99,7 +99,7 @@ class FileSums:
     def counted_rows(self) -> manifest.CountedRows:
         return manifest.CountedRows(
             calls=self.calls,
-            spend=money.text(self.spend),
+            spend=money.units_to_text(self.spend),
             input_tokens=self.input_tokens,
             output_tokens=self.output_tokens,
         )

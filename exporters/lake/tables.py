@@ -99,7 +99,7 @@ def _operation_values(operation: UnitCostOperation) -> dict[str, Any]:
         "granularity": operation.granularity,
         "element_name": operation.element_name,
         "dimensions": _json_text(operation.dimensions),
-        "value": None if operation.value is None else money.units(operation.value),
+        "value": None if operation.value is None else money.text_to_units(operation.value),
     }
 
 

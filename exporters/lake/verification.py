@@ -319,7 +319,7 @@ class _LakeSums:
             self.rows += file.rows
             self.imported += 0 if contents.imported is None else file.rows
             self.calls += file.calls
-            self.spend += money.units(file.spend)
+            self.spend += money.text_to_units(file.spend)
 
     def verification_result(self, differences: Sequence[LakeDifference]) -> VerifiedLake:
         return VerifiedLake(
@@ -334,7 +334,7 @@ class _LakeSums:
             first=self.first,
             damaged=self.damaged,
             calls=self.calls,
-            spend=money.text(self.spend),
+            spend=money.units_to_text(self.spend),
             differences=differences,
         )
 

@@ -38,7 +38,7 @@ from exporters.http.client import MAX_ITEMS_ANSWER_BYTES, PROTOBUF, Client
 from exporters.otlp.spans import PackedSpans, SpanEncoder, join_export_request, shared_native_module
 from spool.deliveries.values import Delivery, Settlement
 from spool.identity import derived_id
-from spool.ledger.cost_kinds import cost_kind, counted_source
+from spool.ledger.cost_kinds import call_cost_source, cost_kind
 from spool.ledger.sums import OUTCOME_TAGS
 from spool.log.values import Entry
 from spool.meters import METERS, SCALE, quantity_in_millionths
@@ -306,7 +306,7 @@ def _call_counter(record: Correction, call: Inference, value: int) -> UsageMetri
     counter = _correction_counter(record, "calls", None, value, CALL_UNIT)
     if value > 0:
         counter.id = derived_id(record.id, f"calls {CALL_UNIT} again")
-    outcome = zip(OUTCOME_TAGS, (call.status, counted_source(call)), strict=True)
+    outcome = zip(OUTCOME_TAGS, (call.status, call_cost_source(call)), strict=True)
     counter.tags = {**counter.tags, **dict(outcome)}
     return counter
 

@@ -132,7 +132,7 @@ class BillingSync:
         month = until.replace(day=1, hour=0)
         last_month = (month - timedelta(days=1)).replace(day=1)
         since = await self._comparable_since(last_month)
-        earliest = await self._ledger.since_hours(until - _LOOK_BACK)
+        earliest = await self._ledger.limit_to_hourly_sums(until - _LOOK_BACK)
         self._waiting = 0
         sent = await self._send_days(self._changed_hours(since, until))
         return sent + await self._send_days(self._changed_hours(earliest, last_month, only_sent=True))
@@ -147,7 +147,7 @@ class BillingSync:
 
     async def preview(self, since: datetime, until: datetime) -> BillingPlan:
         """Plan all hours of a time span, without sending them. Raises NotKept if only days are stored."""
-        await self._ledger.check_hours(since)
+        await self._ledger.check_hours_stored(since)
         return await self._plan_hours(since, until, send=False)
 
     async def push(self, since: datetime, until: datetime) -> BillingPlan:
@@ -155,7 +155,7 @@ class BillingSync:
         Send all hours of a time span, changed or not. Raises NotAllowed if the upstream rejects them, and
         NotKept like `preview`.
         """
-        await self._ledger.check_hours(since)
+        await self._ledger.check_hours_stored(since)
         try:
             return await self._plan_hours(since, until, send=True)
         except SendError as error:
@@ -168,7 +168,7 @@ class BillingSync:
 
         Hours of the previous month are deleted only if a clock was months ahead.
         """
-        kept_since = await self._ledger.since_hours(since)
+        kept_since = await self._ledger.limit_to_hourly_sums(since)
         if kept_since > since and kept_since != self._logged_start:
             fields = {"action": "billing_hours_gone", "since": kept_since.isoformat()}
             _log.warning(
@@ -245,7 +245,7 @@ class BillingSync:
         skip a sent hour if the totals lack records of it, because they were rebuilt from a log that had
         lost some records.
         """
-        whole = await self._ledger.whole_since()
+        whole = await self._ledger.complete_since()
         day = since
         while day < until:
             end = min((day + timedelta(days=1)).replace(hour=0), until)

@@ -179,7 +179,7 @@ def _fee_rows(plan_costs: Mapping[str, Any], seats: Iterable[Mapping[str, Any]])
     end = _utc_time(plan_costs["end"])
     for seat in seats:
         fee = str(seat["fees"])
-        if not money.units(fee):
+        if not money.text_to_units(fee):
             continue
         row = {
             "lineitem/type": "Purchase",

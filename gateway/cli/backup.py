@@ -117,7 +117,7 @@ async def _restore_backup(backup: Path, config: Config, queued: str | None, late
             await storage.small.open_table(LANDINGS).begin_edition()
             actor = Actor(local_address(config), "command line")
             after = {"backup": str(backup.absolute()), "made_at": manifest.made_at, "queued": queued}
-            await storage.registry.note_change(actor, "restore", "data", after=after)
+            await storage.registry.audit_change(actor, "restore", "data", after=after)
             count = await _repeat_later_erasures(storage, storage.registry, later, actor)
         backups.put_in_place(draft, directory)
     except BaseException:

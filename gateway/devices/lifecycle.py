@@ -51,7 +51,7 @@ from spool.installation import derive_secret
 from spool.log.partial_reports import Expectation
 from spool.people import People
 from spool.registry.audit import AuditedChange
-from spool.registry.bearers import device_is_good
+from spool.registry.bearers import current_device_expectation
 from spool.registry.enrolment_tokens import EnrolmentToken, EnrolmentTokenTable
 from spool.registry.keys import check_labels
 from spool.registry.operators import Actor
@@ -563,7 +563,7 @@ class DeviceLifecycle:
         """Count uses of enrolment tokens. Deleted and reset devices still count as uses of their tokens."""
         uses = Counter(device.token for device in devices if device.token)
         if uses and self._tokens is not None:
-            await self._tokens.count_spent_uses(uses, actor=actor)
+            await self._tokens.add_spent_uses(uses, actor=actor)
 
     async def delete_silent_devices(self) -> int:
         """Delete nothing shortly after a start."""
@@ -798,7 +798,7 @@ class DeviceKeys:
             raise Refusal(
                 401, "dead_device_key", "this device was revoked or reset, so its key is no longer valid"
             )
-        expects = (device_is_good(id, int(number)),) if self._table.is_shared else ()
+        expects = (current_device_expectation(id, int(number)),) if self._table.is_shared else ()
         if not device.key_used:
             self._table.change_and_write_soon(
                 id, lambda known: replace(known, key_used=True), expects=expects

@@ -146,7 +146,7 @@ class BillingConnections:
             raise NotAllowed("the rows of this connection are the cost of calls that are already counted")
         if self._registry is None or wanted == (id in self._registry.connections_in_costs.all()):
             return
-        self._registry.file_owners.check("connection", id)
+        self._registry.file_owners.check_unmanaged("connection", id)
         counted = self._registry.connections_in_costs
         if wanted:
             await counted.add(id, {"in_costs": True}, actor=actor, action="connection.in_costs")
@@ -175,7 +175,7 @@ class BillingConnections:
         # caller repeats it. The connection may no longer exist by then, so the repetition would end before
         # a later removal.
         if self._registry and id in self._registry.connections_in_costs.all():
-            self._registry.file_owners.check("connection", id)
+            self._registry.file_owners.check_unmanaged("connection", id)
             await self._registry.connections_in_costs.remove(id, actor=actor, action="")
         await self.table.delete(id, actor=actor)
 

@@ -58,10 +58,10 @@ def price_lines_of_sum(book: PriceBook, total: TokenSum) -> list[SumLine]:
         return []
     lines = []
     for leaf in charged:
-        amount = money.units(leaves.leaf_amount_text(rate, leaf))
+        amount = money.text_to_units(leaves.leaf_amount_text(rate, leaf))
         lines.append(SumLine(leaf.unit, leaf.quantity, amount))
     if rate.per_request and total.calls:
-        fee = money.units(leaves.total_amount_text(rate, [], calls=total.calls))
+        fee = money.text_to_units(leaves.total_amount_text(rate, [], calls=total.calls))
         lines.append(SumLine(REQUESTS, total.calls * SCALE, fee))
     return lines
 

@@ -220,7 +220,7 @@ class PriceBook:
     def has_own_prices(self, provider: str | None, model: str) -> bool:
         return bool(self._overrides_of_model(provider, model))
 
-    def texts(self) -> tuple[bytes, bytes]:
+    def price_book_texts(self) -> tuple[bytes, bytes]:
         """
         Return the texts from which `from_texts` makes the book again. Names of contracts are left out, because
         they may name people.

@@ -80,7 +80,7 @@ class Publisher:
         """Return the number of stored operations."""
         if not await self._ledger.is_complete():
             return 0
-        complete_since = await self._ledger.whole_since()
+        complete_since = await self._ledger.complete_since()
         sums = await self._read_sums(rule)
         operations = await asyncio.to_thread(lambda: list(self._operations_from_sums(rule, sums)))
         totals = await self._streams.find(
@@ -106,7 +106,7 @@ class Publisher:
         since = (now - BACK[rule.granularity]).replace(hour=0, minute=0, second=0, microsecond=0)
         granularity = "daily"
         if rule.granularity == HOURLY:
-            granularity, since = "hourly", await self._ledger.since_hours(since)
+            granularity, since = "hourly", await self._ledger.limit_to_hourly_sums(since)
         dimensions = tuple(dict.fromkeys((rule.by, *rule.dimensions.values())))
         until = next_full_hour(self._clock.now())
         query = CostQuery(

@@ -85,7 +85,7 @@ class SenderFieldCounter:
         if sender not in senders and len(senders) >= MAX_SENDERS:
             sender = (OTHER, OTHER)
         if sender in senders:
-            senders[sender].add(counts)
+            senders[sender].add_counts(counts)
         else:
             senders[sender] = counts
 

@@ -195,7 +195,7 @@ async def _current_rights_and_challenge(
             503, "people_unavailable", "people's sign-in cannot be checked at the moment", retry_after_s=30
         )
     person = await people.refresh_person(person, address=request.http.remote or "")
-    rights = request.shared.require_registry().roles.rights(person.holder)
+    rights = request.shared.require_registry().roles.holder_rights(person.holder)
     if USE_ASSISTANTS not in rights.permission_sets:
         title = PERMISSION_SETS[USE_ASSISTANTS].title
         message = f"this needs the permission set {title}; an Admin can give you a role that has it"

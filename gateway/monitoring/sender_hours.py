@@ -16,7 +16,7 @@ from spool.registry.tables.sender_hours import (
     SenderHours,
     SenderHoursTable,
     first_hours,
-    newest_records,
+    newest_record_times,
 )
 
 KEEP_EVERY_S = 60.0  # seconds between two times at which new hours are stored
@@ -64,15 +64,15 @@ class KeptSenderHours:
         current = dict(self._stored)
         for pair, hours in self._arrivals.items():
             stored = current.get(pair)
-            current[pair] = first_hours(pair, hours) if stored is None else stored.add_arrivals(hours)
+            current[pair] = first_hours(pair, hours) if stored is None else stored.with_arrivals(hours)
         return [*current.values()]
 
     async def newest_by_source(self) -> Mapping[str, float]:
         """Return the time of the newest record by source, in epoch seconds."""
-        return newest_records(await self.current_hours())[0]
+        return newest_record_times(await self.current_hours())[0]
 
     async def newest_by_key(self) -> Mapping[str, float]:
-        return newest_records(await self.current_hours())[1]
+        return newest_record_times(await self.current_hours())[1]
 
     async def run(self) -> None:
         """Store the arrivals from time to time, and when cancelled."""

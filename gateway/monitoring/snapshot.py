@@ -555,7 +555,7 @@ FIGURES: Sequence[Figure] = (
     _channel_figure(
         "notification_channel_down",
         "1 if the channel is parked, has failed for 15 minutes or holds a critical notice back, else 0",
-        lambda channel, now: float(channel.is_down(now)),
+        lambda channel, now: float(channel.needs_repair(now)),
     ),
     _budget_figure("spent_dollars", "Dollars spent in the running period", lambda gauge: gauge.spent),
     _budget_figure("limit_dollars", "Dollars planned for the running period", lambda gauge: gauge.limit),

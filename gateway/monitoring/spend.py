@@ -84,7 +84,7 @@ class SpendCounts:
         for row in rows:
             series = row.start, self._row_labels(row)
             sums_by_series[series] = sums_by_series[series].plus(
-                _Sums(money.units(row.cost), row.input_tokens, row.output_tokens, row.calls)
+                _Sums(money.text_to_units(row.cost), row.input_tokens, row.output_tokens, row.calls)
             )
         self._add_growth(sums_by_series)
         oldest = period_beginning(month - timedelta(days=1), "monthly")
@@ -133,7 +133,7 @@ class SpendCounts:
                 continue
             costs: defaultdict[str, int] = defaultdict(int)
             for row in rows:
-                costs[row.group[index] or UNKNOWN] += money.units(row.cost)
+                costs[row.group[index] or UNKNOWN] += money.text_to_units(row.cost)
             new = sorted(costs.keys() - names, key=lambda name: (-costs[name], name))
             names.update(new[: self._top - len(names)])
 

@@ -73,7 +73,7 @@ class Asker(Generic[Held]):
     async def find_view(self, word: str) -> View:
         """Return the view with this id or name. Raises Invalid if the caller may not see such a view."""
         try:
-            return self.registry.views.find_any(word, (await self.sees()).can_see_view)
+            return self.registry.views.require_by_id_or_name(word, (await self.sees()).can_see_view)
         except NotThere:
             raise Invalid(NO_VIEW) from None
 
@@ -159,7 +159,7 @@ class ManagedResource(Generic[Row]):
         return self.noun
 
     def table_in(self, registry: Registry) -> ManagedTable[Row]:
-        return registry.table(self.table)
+        return registry.declared_table(self.table)
 
     async def visibility_test(self, asking: Asker[Any]) -> Sees[Row]:
         """Return a test for the rows that the caller may see."""
@@ -249,7 +249,7 @@ class ManagedResource(Generic[Row]):
         """
         table, sees = self.table_in(asking.registry), await self.visibility_test(asking)
         if asking.is_person and isinstance(table, NamedTable):
-            named_row: Row = table.find_any(word, sees)
+            named_row: Row = table.require_by_id_or_name(word, sees)
             return named_row
         row = table.get(word)
         if not sees(row):

@@ -197,7 +197,7 @@ class App:
         services = self.services.operators
         if services.installation.registry is None:
             return None
-        secret = await services.installation.registry.operators.create_link(role=ADMIN, actor=actor)
+        secret = await services.installation.registry.operators.create_sign_in_link(role=ADMIN, actor=actor)
         return console_link(services.installation.urls().console, secret)
 
     async def reload(self, actor: Actor) -> Reloaded:

@@ -79,12 +79,12 @@ class BilledDay:
     foreign: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def corrects(self) -> str:
+    def corrected_day(self) -> str:
         """Return the corrected day, such as 2026-10-12, or empty."""
         return self.provider.partition(CORRECTS)[2]
 
     @property
-    def is_apart(self) -> bool:
+    def is_outside_bill(self) -> bool:
         """Whether this is a correction, an invoice amount or a connection's rows, not a day of a bill."""
         return any(mark in self.provider for mark in (CORRECTS, INVOICE, CONNECTION))
 
@@ -118,7 +118,7 @@ def extend_to_midnight(query: CostQuery, now: float) -> CostQuery:
     return replace(query, until=datetime.fromtimestamp(midnight, query.until.tzinfo))
 
 
-def check_days(days: Iterable[int], instants: Iterable[float]) -> None:
+def check_billed_days_not_split(days: Iterable[int], instants: Iterable[float]) -> None:
     """Raise NotKept if a time (epoch seconds) lies inside a day that has billed costs."""
     known = set(days)
     for instant in instants:
@@ -130,10 +130,10 @@ def check_days(days: Iterable[int], instants: Iterable[float]) -> None:
             )
 
 
-def whole_days_in(start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+def whole_day_spans(start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
     """
-    Yield the whole days of a period. `check_days` has checked that days at the ends that lie only partly in
-    the period have no sums.
+    Yield the whole days of a period. `check_billed_days_not_split` has checked that days at the ends that lie only
+    partly in the period have no sums.
     """
     low, high = -(-start // DAY_S) * DAY_S, -(-end // DAY_S) * DAY_S
     if low < high:
@@ -162,7 +162,7 @@ def day_columns(day: BilledDay) -> dict[str, object]:
 def read_day(row: dict[str, Any]) -> BilledDay:
     details = json.loads(row.pop("told"))
     reasons, accrued = (
-        {name: money.units(text) for name, text in details.get(field_name, {}).items()}
+        {name: money.text_to_units(text) for name, text in details.get(field_name, {}).items()}
         for field_name in ("reasons", "accrued")
     )
     return BilledDay(
@@ -171,4 +171,4 @@ def read_day(row: dict[str, Any]) -> BilledDay:
 
 
 def _amount_texts(amounts: Mapping[str, int]) -> dict[str, str]:
-    return {name: money.text(amount) for name, amount in sorted(amounts.items())}
+    return {name: money.units_to_text(amount) for name, amount in sorted(amounts.items())}

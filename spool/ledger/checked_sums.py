@@ -14,7 +14,7 @@ from itertools import chain, islice
 from typing import Any
 
 from spool.ledger import money
-from spool.ledger.checksums import CheckedSum, Checksums, ComparedParts, view_level
+from spool.ledger.checksums import CheckedSum, Checksums, ComparedParts, reduction_level
 from spool.ledger.counting import RECALCULATED, read_state, smallest_period
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.recalculations import Recalculations
@@ -54,7 +54,7 @@ def comparison_state(rows: LedgerRows) -> Mapping[str, int]:
     return {name: state.get(name, 0) for name in names}
 
 
-def _hour_places(rows: LedgerRows, day: int) -> Sequence[Place]:
+def _stored_hours_of_day(rows: LedgerRows, day: int) -> Sequence[Place]:
     return [(HOUR_S, start) for start in rows.period_starts(HOUR_S, day, day + DAY_S)]
 
 
@@ -84,33 +84,33 @@ class StoredSums:
         self._moment = moment
         self._dimensions: dict[int, Dimensions] = {}
 
-    def check_unmoved(self, rows: LedgerRows) -> None:
+    def check_state_unchanged(self, rows: LedgerRows) -> None:
         if comparison_state(rows) != self._moment:
             raise SumsMoved
 
-    def read_day(
+    def read_periods_of_day(
         self, rows: LedgerRows, starts: Sequence[int], day: int
     ) -> tuple[dict[Place, CheckedPeriod], bool]:
         """
         Return the periods that begin at `starts`, and whether the sums of the day are those of its hours.
         """
-        self.check_unmoved(rows)
+        self.check_state_unchanged(rows)
         state = read_state(rows)
         width = HOUR_S if day >= self._moment["hourly"] else DAY_S
-        joint = {number: view_level(values) for number, values in rows.joint_dimensions().items()}
+        joint = {number: reduction_level(values) for number, values in rows.joint_dimensions().items()}
         periods = {
             (width, start): self._read_period(rows, (width, start), joint, state["reach"]) for start in starts
         }
         if width == DAY_S or day >= state["daily"]:
             return periods, True
         # all hours of the day, because a call may have begun a new hour since `starts` were read
-        hours = _hour_places(rows, day)
-        view = self._day_view(rows, day, hours, joint)
+        hours = _stored_hours_of_day(rows, day)
+        view = self._parts_to_compare_of_day(rows, day, hours, joint)
         of_day, of_hours = [
             sum(
                 self._checksums.checksum_of(view, cell)
                 for place in places
-                for cell in self._read_sums(rows, place)
+                for cell in self._read_period_sums(rows, place)
             )
             for places in ([(DAY_S, day)], hours)
         ]
@@ -119,34 +119,36 @@ class StoredSums:
     def read_hours_and_day(
         self, rows: LedgerRows, day: int
     ) -> tuple[ComparedParts, list[CheckedSum], list[CheckedSum]]:
-        self.check_unmoved(rows)
-        joint = {number: view_level(values) for number, values in rows.joint_dimensions().items()}
-        hours = _hour_places(rows, day)
-        view = self._day_view(rows, day, hours, joint)
-        of_hours = [cell for place in hours for cell in self._read_sums(rows, place)]
-        return view, of_hours, [*self._read_sums(rows, (DAY_S, day))]
+        self.check_state_unchanged(rows)
+        joint = {number: reduction_level(values) for number, values in rows.joint_dimensions().items()}
+        hours = _stored_hours_of_day(rows, day)
+        view = self._parts_to_compare_of_day(rows, day, hours, joint)
+        of_hours = [cell for place in hours for cell in self._read_period_sums(rows, place)]
+        return view, of_hours, [*self._read_period_sums(rows, (DAY_S, day))]
 
-    def _day_view(
+    def _parts_to_compare_of_day(
         self, rows: LedgerRows, day: int, hours: Sequence[Place], joint: Mapping[int, int]
     ) -> ComparedParts:
         places = [(DAY_S, day), *hours]
-        return ComparedParts(level=max(self._view_level(rows, place, joint) for place in places))
+        return ComparedParts(level=max(self._reduction_level(rows, place, joint) for place in places))
 
     def _read_period(
         self, rows: LedgerRows, place: Place, joint: Mapping[int, int], reach: int
     ) -> CheckedPeriod:
-        views = self.views(rows, place, joint)
+        views = self.comparable_parts(rows, place, joint)
         period = CheckedPeriod(reach=reach, views=views, checksums=[0] * len(views))
-        for cell in self.cells(rows, place):
+        for cell in self.sums_with_units(rows, place):
             if cell.units is None and cell.measures:
                 period.calls += cell.measures[0]
             for index, view in enumerate(views):
                 period.checksums[index] += self._checksums.checksum_of(view, cell)
         return period
 
-    def views(self, rows: LedgerRows, place: Place, joint: Mapping[int, int]) -> Sequence[ComparedParts]:
+    def comparable_parts(
+        self, rows: LedgerRows, place: Place, joint: Mapping[int, int]
+    ) -> Sequence[ComparedParts]:
         width, start = place
-        level = self._view_level(rows, place, joint)
+        level = self._reduction_level(rows, place, joint)
         is_recalculated = self._recalculated.covers(width, start)
         view = ComparedParts(
             level=level,
@@ -156,25 +158,25 @@ class StoredSums:
         )
         return (view, view._replace(has_estimates=False)) if is_recalculated else (view,)
 
-    def _view_level(self, rows: LedgerRows, place: Place, joint: Mapping[int, int]) -> int:
+    def _reduction_level(self, rows: LedgerRows, place: Place, joint: Mapping[int, int]) -> int:
         return (
             max((joint[number] for number in rows.numbers_in_period(*place) & joint.keys()), default=0)
             if joint
             else 0
         )
 
-    def cells(self, rows: LedgerRows, place: Place) -> Iterator[CheckedSum]:
+    def sums_with_units(self, rows: LedgerRows, place: Place) -> Iterator[CheckedSum]:
         """Yield the stored sums of a period, including those of units of work."""
-        yield from self._read_sums(rows, place)
+        yield from self._read_period_sums(rows, place)
         after = (-1, -1)
-        while page := rows.work_page(place[1], after, PAGE):
+        while page := rows.unit_sums_page(place[1], after, PAGE):
             known = self._dimensions_by_number(rows, [key for _, key, _ in page])
             for units, key, measures in page:
                 yield CheckedSum(known[key], measures, units=units)
             after = page[-1][:2]
 
-    def _read_sums(self, rows: LedgerRows, place: Place) -> Iterator[CheckedSum]:
-        sums, meters = rows.sums_by_key(*place), rows.read_meters(*place)
+    def _read_period_sums(self, rows: LedgerRows, place: Place) -> Iterator[CheckedSum]:
+        sums, meters = rows.measures_by_number(*place), rows.read_meters(*place)
         known = self._dimensions_by_number(rows, [*(key for key, _ in sums), *meters])
         for key, measures in sums:
             yield CheckedSum(known[key], measures)
@@ -199,15 +201,15 @@ class RecountedSums:
         self._hourly = hourly
         self._sets: dict[Units, int] = {}
 
-    async def find_sets(self) -> None:
+    async def load_unit_sets(self) -> None:
         if len(self._sets) > _MEMO:
             self._sets.clear()
         rows = chain.from_iterable(by_key.values() for by_key in self.sums.work.values())
         if unknown := {units for by_units in rows for units in by_units} - self._sets.keys():
-            self._sets |= await self._read(lambda rows: rows.listed_sets(unknown))
+            self._sets |= await self._read(lambda rows: rows.numbers_of_listed_sets(unknown))
 
-    def cells(self) -> Iterator[tuple[Place, CheckedSum]]:
-        """Yield the sums with their periods. Call `find_sets` first."""
+    def sums_by_period(self) -> Iterator[tuple[Place, CheckedSum]]:
+        """Yield the sums with their periods. Call `load_unit_sets` first."""
         sums = self.sums
         for hour, rows in sums.hours.items():
             place = smallest_period(hour, self._hourly)
@@ -232,7 +234,7 @@ class PartialPrices:
         self._hourly = hourly
         self._seen: dict[tuple[object, ...], bool] = {}
 
-    def note_price(self, recalculation: int, start: int, of: Dimensions, is_priced: bool) -> None:
+    def note_whether_priced(self, recalculation: int, start: int, of: Dimensions, is_priced: bool) -> None:
         decides = of.provider, of.model, of.request_model, of.mode, of.size, of.region, of.status
         if self._seen.setdefault((recalculation, start, *decides), is_priced) != is_priced:
             self.places.add(smallest_period(start, self._hourly))
@@ -298,7 +300,7 @@ def _add_up_amounts(view: ComparedParts, cells: Iterable[CheckedSum]) -> Amounts
 
 def _measure_text(measure: str, amount: int) -> str:
     if measure in MONEY:
-        return money.text(amount)
+        return money.units_to_text(amount)
     return str(amount if measure in COUNTS or measure in LATENCY else quantity_from_millionths(amount))
 
 

@@ -14,7 +14,7 @@ from secrets import token_bytes
 from typing import NamedTuple
 
 from spool.ledger.cost_kinds import NONE, REPORTED
-from spool.ledger.counting import replace_owners, replace_work, stored_dimensions
+from spool.ledger.counting import replace_owners_with_other, replace_work_with_other, stored_dimensions
 from spool.ledger.sums import (
     COUNTS,
     MONEY,
@@ -58,7 +58,7 @@ class ComparedParts(NamedTuple):
     def compared_dimensions(self, values: DimensionValues) -> DimensionValues:
         reduced = stored_dimensions(values)
         if self.level:
-            reduced = (replace_owners, replace_work)[self.level - 1](reduced)
+            reduced = (replace_owners_with_other, replace_work_with_other)[self.level - 1](reduced)
         of = Dimensions._make(reduced)
         if not self.has_estimates and of.cost_source != REPORTED:
             of = of._replace(cost_source=NONE)
@@ -72,7 +72,7 @@ class ComparedParts(NamedTuple):
         return [*cell.measures[:_ESTIMATED], 0, *cell.measures[_ESTIMATED + 1 :]]
 
 
-def view_level(values: DimensionValues) -> int:
+def reduction_level(values: DimensionValues) -> int:
     of = Dimensions._make(values)
     return 2 if of.team == OTHER else 1 if of.user == OTHER else 0
 

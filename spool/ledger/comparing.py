@@ -37,8 +37,8 @@ from spool.ledger.checksums import CheckedSum, Checksums
 from spool.ledger.counting import (
     RECALCULATED,
     Placement,
-    lower_missed,
-    note_charges,
+    lower_missed_count,
+    note_foreign_charges,
     read_state,
     smallest_period,
     work_sums,
@@ -64,7 +64,7 @@ MOST_TOLD = 10  # periods that a message lists
 MEND = "run `tollhouse ledger rebuild` to count the stored records again"
 
 
-def records_at_once() -> int:
+def max_records_at_once() -> int:
     return AT_ONCE_BESIDE if has_other_parties() else AT_ONCE
 
 
@@ -140,10 +140,14 @@ class LedgerComparison:
             for difference in self.differences
             if difference.is_of_hours
             or difference.kept > difference.counted
-            or (excess > self.damaged if difference.missing_calls else self._is_certain(difference.place))
+            or (
+                excess > self.damaged
+                if difference.missing_calls
+                else self._has_no_damaged_numbers(difference.place)
+            )
         ]
 
-    def _is_certain(self, place: Place) -> bool:
+    def _has_no_damaged_numbers(self, place: Place) -> bool:
         # a damaged record may be a correction
         lowest, _ = self.numbers.get(place, (0, 0))
         return lowest >= self.damaged_below
@@ -198,9 +202,9 @@ class _StoredCounts:
             self.unread += damaged
             self.near_unread.add(smallest_period(counted_hour(None, entry.committed_at), self.hourly))
         if self.span[0] <= entry.last and entry.first < self.span[1]:
-            self._note_span(entry)
+            self._count_records_in_span(entry)
 
-    def _note_span(self, entry: Entry) -> None:
+    def _count_records_in_span(self, entry: Entry) -> None:
         for number, record in enumerate(entry.records, entry.first):
             if self.span[0] <= number < self.span[1]:
                 self.kept_in_span += 1
@@ -214,10 +218,10 @@ class _StoredCounts:
             period_key
             for period_key in places
             if period_key in self.near_unread
-            or self._has_unread(self.lowest.get(period_key, 1), self.highest.get(period_key, 0))
+            or self._has_unread_number(self.lowest.get(period_key, 1), self.highest.get(period_key, 0))
         )
 
-    def _has_unread(self, lowest: int, highest: int) -> bool:
+    def _has_unread_number(self, lowest: int, highest: int) -> bool:
         index = bisect_left(self.unread, lowest)
         return index < len(self.unread) and self.unread[index] <= highest
 
@@ -289,13 +293,13 @@ class _Comparison:
         )
         logged = _StoredCounts(span=span, hourly=self._hourly)
         await self._read_log(first, end, logged)
-        await self._read(self._stored.check_unmoved)
+        await self._read(self._stored.check_state_unchanged)
         # retention may have deleted records during the comparison
         removed_below = await oldest()
         places = [
             period_key
             for period_key in sorted(logged.calls.keys() | self._periods.keys())
-            if _is_kept(period_key, firsts, logged.lowest, removed_below)
+            if _has_all_records(period_key, firsts, logged.lowest, removed_below)
         ]
         compared = set(places)
         uncompared = sum(
@@ -332,7 +336,7 @@ class _Comparison:
             numbers=numbers,
             suspects=sorted(period_key for period_key in logged.in_span if period_key in compared),
             unsure=logged.uncertain_periods(places),
-            damaged_names=await self._damaged_names(),
+            damaged_names=await self._count_damaged_names(),
         )
 
     async def _days_unlike_their_hours(self) -> Sequence[int]:
@@ -349,7 +353,7 @@ class _Comparison:
         for day_start, its_starts in sorted(starts.items()):
             began = time.monotonic()
             periods, is_right = await self._read(
-                partial(self._stored.read_day, starts=its_starts, day=day_start)
+                partial(self._stored.read_periods_of_day, starts=its_starts, day=day_start)
             )
             self._periods |= periods
             if not is_right:
@@ -370,8 +374,8 @@ class _Comparison:
                     logged.near_unread.add(self._period_key(counted_hour(None, entry.committed_at)))
                 following = entry.last + 1
                 logged.note_entry(entry)
-                for part in entry.split(records_at_once()):
-                    sums.sums.add([part])
+                for part in entry.split(max_records_at_once()):
+                    sums.sums.add_entries([part])
                     await pause_for_others()
             if following <= last:
                 logged.unread.append(following)
@@ -379,11 +383,11 @@ class _Comparison:
                 period_key = self._period_key(hour)
                 logged.lowest[period_key] = min(lowest, logged.lowest.get(period_key, lowest))
                 logged.highest[period_key] = min(last, self._stored_period(period_key).reach - 1)
-            await self._add_sums(sums, logged)
+            await self._add_checksums(sums, logged)
             await self._pause_between_steps(began)
 
     def _new_recount(self, skip: Callable[[int, int], bool]) -> RecountedSums:
-        restated = partial(self._recalculated.restated, note=self._partly.note_price)
+        restated = partial(self._recalculated.restated_call, note=self._partly.note_whether_priced)
         sums = HourlySums(
             tags_of=self._tag_lists.tags_at,
             digests=self._digests,
@@ -392,10 +396,10 @@ class _Comparison:
         )
         return RecountedSums(sums, self._read, self._hourly)
 
-    async def _add_sums(self, sums: RecountedSums, logged: _StoredCounts) -> None:
-        await sums.find_sets()
-        most = records_at_once()
-        for count, (period_key, cell) in enumerate(sums.cells()):
+    async def _add_checksums(self, sums: RecountedSums, logged: _StoredCounts) -> None:
+        await sums.load_unit_sets()
+        most = max_records_at_once()
+        for count, (period_key, cell) in enumerate(sums.sums_by_period()):
             if cell.units is None and cell.measures:
                 logged.calls[period_key] += cell.measures[0]
             views = self._stored_period(period_key).views
@@ -414,11 +418,11 @@ class _Comparison:
     def _stored_period(self, place: Place) -> CheckedPeriod:
         return self._periods.get(place, self._unknown)
 
-    def _view_number(self, place: Place) -> int:
+    def _view_index(self, place: Place) -> int:
         return -1 if place in self._partly.places else 0
 
     def _is_different(self, place: Place, logged: _StoredCounts) -> bool:
-        stored, view = self._stored_period(place), self._view_number(place)
+        stored, view = self._stored_period(place), self._view_index(place)
         counted = self._counted[place] or [0]
         return stored.calls != logged.calls[place] or stored.checksums[view] != counted[view]
 
@@ -442,14 +446,14 @@ class _Comparison:
         for number in range(min(lowest), max(highest) + 1, STEP):
             last = min(number + STEP, max(highest) + 1) - 1
             for entry in await self._log.read(AI_TELEMETRY, number, last, whole=True):
-                for part in entry.split(records_at_once()):
-                    sums.sums.add([part])
+                for part in entry.split(max_records_at_once()):
+                    sums.sums.add_entries([part])
                     await pause_for_others()
-            if sums.sums.count() > MOST_SUMS:
+            if sums.sums.count_sums() > MOST_SUMS:
                 return await self._differing_sums(places[:1], numbers) if places[1:] else {}
-        await sums.find_sets()
+        await sums.load_unit_sets()
         counted = defaultdict[Place, list[CheckedSum]](list)
-        for place, cell in sums.cells():
+        for place, cell in sums.sums_by_period():
             counted[place].append(cell)
         return {place: await self._differences_in_period(place, counted[place]) for place in places}
 
@@ -457,24 +461,24 @@ class _Comparison:
         self, place: Place, counted: Sequence[CheckedSum]
     ) -> Sequence[SumDifference]:
         period_key = self._stored_period(place)
-        view = period_key.views[self._view_number(place)]
+        view = period_key.views[self._view_index(place)]
 
-        def compare(rows: LedgerRows) -> Sequence[SumDifference]:
+        def differences_if_unchanged(rows: LedgerRows) -> Sequence[SumDifference]:
             # sums that changed since the first pass cannot be shown
-            if read_state(rows)["reach"] != period_key.reach and not self._is_same(rows, place):
+            if read_state(rows)["reach"] != period_key.reach and not self._is_unchanged(rows, place):
                 return ()
-            return sum_differences(rows, view, counted, self._stored.cells(rows, place))
+            return sum_differences(rows, view, counted, self._stored.sums_with_units(rows, place))
 
-        found: Sequence[SumDifference] = await self._read(compare)
+        found: Sequence[SumDifference] = await self._read(differences_if_unchanged)
         return found
 
-    def _is_same(self, rows: LedgerRows, place: Place) -> bool:
+    def _is_unchanged(self, rows: LedgerRows, place: Place) -> bool:
         stored = self._stored_period(place)
         of_view = partial(self._checksums.checksum_of, stored.views[0])
-        return sum(map(of_view, self._stored.cells(rows, place))) == stored.checksums[0]
+        return sum(map(of_view, self._stored.sums_with_units(rows, place))) == stored.checksums[0]
 
     async def _compare_day_with_hours(self, day: int) -> PeriodDifference:
-        def read(rows: LedgerRows) -> PeriodDifference:
+        def compare_sums(rows: LedgerRows) -> PeriodDifference:
             view, of_hours, of_day = self._stored.read_hours_and_day(rows, day)
             kept, counted = (
                 sum(cell.measures[0] for cell in cells if cell.measures) for cells in (of_hours, of_day)
@@ -484,10 +488,10 @@ class _Comparison:
                 place=(DAY_S, day), kept=kept, counted=counted, sums=sums, is_of_hours=True
             )
 
-        difference: PeriodDifference = await self._read(read)
+        difference: PeriodDifference = await self._read(compare_sums)
         return difference
 
-    async def _damaged_names(self) -> int:
+    async def _count_damaged_names(self) -> int:
         wrong = 0
         for find in ("wrong_sets", "wrong_names", "wrong_dimensions"):
             after: int | None = -1
@@ -502,7 +506,7 @@ class _Comparison:
         await asyncio.sleep((time.monotonic() - began) * REST if self._at_ease else 0)
 
 
-def _is_kept(
+def _has_all_records(
     period_key: Place, firsts: Mapping[Place, int], lowest: Mapping[Place, int], removed_below: int
 ) -> bool:
     """
@@ -547,24 +551,24 @@ class PeriodRecount:
             tags_of=tag_lists.tags_at,
             digests=digests,
             skip=lambda _, hour: smallest_period(hour, self.hourly) != place,
-            restated=recalculated.restated,
+            restated=recalculated.restated_call,
         )
 
     @property
-    def reach(self) -> int:
+    def end_number(self) -> int:
         return self._ranges[-1][1]
 
-    async def read(self, log: ReadableLog) -> bool:
+    async def read_compared_records(self, log: ReadableLog) -> bool:
         """Return False if compared records are deleted, or if they make too many sums."""
         first, end = self._ranges[0]
         await self._add_records(log, first, end)
         calls = sum(row[0] for rows in self.sums.hours.values() for row in rows.values())
         return self._is_whole and calls == self._kept
 
-    async def read_until(self, log: ReadableLog, reach: int) -> bool:
+    async def read_records_until(self, log: ReadableLog, reach: int) -> bool:
         """Read what the totals have counted, also since the comparison."""
-        await self._add_records(log, self.reach, reach)
-        self._ranges[-1] = (self._ranges[-1][0], max(self.reach, reach))
+        await self._add_records(log, self.end_number, reach)
+        self._ranges[-1] = (self._ranges[-1][0], max(self.end_number, reach))
         return self._is_whole
 
     async def _add_records(self, log: ReadableLog, first: int, end: int) -> None:
@@ -573,8 +577,8 @@ class PeriodRecount:
             record_count = 0
             for entry in await log.read(AI_TELEMETRY, number, last, whole=True):
                 record_count += len(entry.records)
-                for part in entry.split(records_at_once()):
-                    self.sums.add([part])
+                for part in entry.split(max_records_at_once()):
+                    self.sums.add_entries([part])
                     await pause_for_others()
             are_few = sum(map(len, self.sums.hours.values())) <= MOST_SUMS
             self._is_whole &= record_count == last + 1 - number and not self.sums.damaged and are_few
@@ -585,7 +589,7 @@ class PeriodRecount:
 def replace_period(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> bool:
     """Change nothing and return False if more records were counted in between."""
     state = read_state(rows)
-    seen = recount.reach, 0, recount.hourly, *recount.marks
+    seen = recount.end_number, 0, recount.hourly, *recount.marks
     if tuple(map(state.get, ("reach", "rebuilding", "hourly", TAGGED, RECALCULATED))) != seen:
         return False
     width, start = recount.place
@@ -593,26 +597,28 @@ def replace_period(rows: LedgerRows, placement: Placement, recount: PeriodRecoun
     # whether the sum of the day was made from its hours
     has_day = width == HOUR_S and day < state["daily"]
     for table_width, begin in [(width, start), *([(DAY_S, day)] if has_day else [])]:
-        rows.remove(table_width, [(begin, number) for number in rows.numbers_in_period(table_width, begin)])
+        rows.delete_sums(
+            table_width, [(begin, number) for number in rows.numbers_in_period(table_width, begin)]
+        )
         rows.drop_meters(table_width, begin)
-    placement.forget()
-    sums = [*recount.sums.rows()]
-    numbers = placement.numbers(rows, width, start, [dimensions for _, dimensions, _ in sums])
-    rows.add(
+    placement.forget_numbers()
+    sums = [*recount.sums.hourly_rows()]
+    numbers = placement.find_or_assign_numbers(rows, width, start, [dimensions for _, dimensions, _ in sums])
+    rows.add_sums(
         width, [(start, number, measures) for number, (_, _, measures) in zip(numbers, sums, strict=True)]
     )
     number_of: dict[DimensionValues, int] = {
         dimensions: number for number, (_, dimensions, _) in zip(numbers, sums, strict=True)
     }
     meters = [(start, number_of[dimensions], amounts) for _, dimensions, amounts in recount.sums.meter_rows()]
-    note_charges(rows, (amounts for _, _, amounts in meters))
+    note_foreign_charges(rows, (amounts for _, _, amounts in meters))
     rows.add_meters(width, meters)
-    rows.drop_work(start)
+    rows.delete_unit_sums(start)
     work = [each for hour in recount.sums.work for each in work_sums(recount.sums, hour, start, number_of)]
-    rows.add_work(work, recount.sums.work_names, recount.sums.work_edges)
+    rows.add_unit_sums(work, recount.sums.work_names, recount.sums.work_edges)
     if has_day:
         rows.sum_up_day(day)
-    rows.note_periods([(width, start, recount.lowest)])
+    rows.store_first_numbers([(width, start, recount.lowest)])
     return True
 
 
@@ -621,13 +627,13 @@ def sum_day_again(rows: LedgerRows, day: int) -> bool:
     state = read_state(rows)
     if state["rebuilding"] or not state["hourly"] <= day < state["daily"]:
         return False
-    rows.remove(DAY_S, [(day, number) for number in rows.numbers_in_period(DAY_S, day)])
+    rows.delete_sums(DAY_S, [(day, number) for number in rows.numbers_in_period(DAY_S, day)])
     rows.drop_meters(DAY_S, day)
     rows.sum_up_day(day)
     return True
 
 
-def store_result(
+def store_comparison_result(
     rows: LedgerRows, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int
 ) -> int:
     """
@@ -646,20 +652,20 @@ def store_result(
     rows.set_state(settled=missed, compared=now, differing=left, left=left)
     if not since:
         rows.set_state(missed_first=0, missed_end=0)
-    lower_missed(rows, to=missed + since)
+    lower_missed_count(rows, to=missed + since)
     return missed + since
 
 
 class MendableLedger(Protocol):
-    async def comparison_is_due(self, now: float) -> bool: ...
+    async def is_comparison_due(self, now: float) -> bool: ...
 
-    async def compare(self, log: ReadableLog, *, at_ease: bool = False) -> LedgerComparison: ...
+    async def compare_with_log(self, log: ReadableLog, *, at_ease: bool = False) -> LedgerComparison: ...
 
-    async def replace(self, log: ReadableLog, compared: LedgerComparison, place: Place) -> bool: ...
+    async def replace_period(self, log: ReadableLog, compared: LedgerComparison, place: Place) -> bool: ...
 
     async def sum_day_again(self, day: int) -> bool: ...
 
-    async def settle(
+    async def store_comparison_result(
         self, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int
     ) -> int: ...
 
@@ -680,7 +686,7 @@ class LedgerMender:
         """Compare and repair whenever it is due, until cancelled."""
         while True:
             try:
-                if await self.ledger.comparison_is_due(self.clock.now()):
+                if await self.ledger.is_comparison_due(self.clock.now()):
                     await self.compare_and_repair()
             except SpoolError as error:
                 _log.warning(
@@ -692,7 +698,7 @@ class LedgerMender:
 
     async def compare_and_repair(self) -> None:
         """Count those periods again that lack calls or have left-out numbers."""
-        compared = await self.ledger.compare(self.log, at_ease=True)
+        compared = await self.ledger.compare_with_log(self.log, at_ease=True)
         if not compared.is_done:
             return
         differing = {difference.place: difference for difference in compared.unexplained_differences()}
@@ -702,7 +708,9 @@ class LedgerMender:
             if difference.missing_calls >= 0 or difference.is_of_hours
         ]
         to_recount = sorted({*short, *(compared.suspects if compared.is_incomplete else ())})
-        recounted = {period_key for period_key in to_recount if await self._is_replaced(compared, period_key)}
+        recounted = {
+            period_key for period_key in to_recount if await self._try_repair_period(compared, period_key)
+        }
         gained = sum(
             difference.missing_calls
             for period_key, difference in differing.items()
@@ -711,7 +719,7 @@ class LedgerMender:
         unrepaired = [
             difference for period_key, difference in differing.items() if period_key not in recounted
         ]
-        missed = await self.ledger.settle(
+        missed = await self.ledger.store_comparison_result(
             compared,
             gained=gained,
             is_mended=len(recounted) == len(to_recount),
@@ -731,12 +739,12 @@ class LedgerMender:
             self.changed()
         self._log_differences(unrepaired)
 
-    async def _is_replaced(self, compared: LedgerComparison, period_key: Place) -> bool:
+    async def _try_repair_period(self, compared: LedgerComparison, period_key: Place) -> bool:
         width, start = period_key
         if width == DAY_S and start >= compared.hourly:
             return await self.ledger.sum_day_again(start)
         is_known = period_key in compared.numbers and period_key not in compared.unsure
-        return is_known and await self.ledger.replace(self.log, compared, period_key)
+        return is_known and await self.ledger.replace_period(self.log, compared, period_key)
 
     def _log_differences(self, unrepaired: Sequence[PeriodDifference]) -> None:
         places = frozenset(difference.place for difference in unrepaired)

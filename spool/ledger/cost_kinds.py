@@ -32,12 +32,14 @@ def cost_kind(call: Inference) -> str:
     `unpriced`: it used something without a known price. `without_usage`: it succeeded, and no usage was
     reported.
     """
-    return KIND_OF_SOURCE[counted_source(call)]
+    return KIND_OF_SOURCE[call_cost_source(call)]
 
 
-def counted_source(call: Inference) -> str:
+def call_cost_source(call: Inference) -> str:
     has_tokens = call.input_tokens or call.output_tokens
-    return counted_cost_source(call.status, call.cost_source, is_empty=not has_tokens and _is_empty(call))
+    return counted_cost_source(
+        call.status, call.cost_source, is_empty=not has_tokens and _has_no_usage_or_cost(call)
+    )
 
 
 def counted_cost_source(status: str, cost_source: str, *, is_empty: bool) -> str:
@@ -59,8 +61,10 @@ def cost_source_after_pricing(status: str, cost_source: str, estimate: int) -> s
     return ESTIMATED if is_now_estimated and status != "cached" else cost_source
 
 
-def _is_empty(call: Inference) -> bool:
+def _has_no_usage_or_cost(call: Inference) -> bool:
     counts = [getattr(call, name) for name in CORRECTED_COUNTS]
     used = [quantity_in_millionths(quantity) for quantity in call.meters.values()]
     stated = [call.cost, call.estimated_cost, *call.charges.values()]
-    return not any((*counts, *used, *(money.units(amount) for amount in stated if amount is not None)))
+    return not any(
+        (*counts, *used, *(money.text_to_units(amount) for amount in stated if amount is not None))
+    )

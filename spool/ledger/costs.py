@@ -92,7 +92,7 @@ def query_costs(
     Raises ValueError for an unknown dimension, NotKept if a period splits an hour or day stored as
     one sum, and AskedTooMuch beyond the limit.
     """
-    query = validated_query(rows, query)
+    query = check_and_simplify_query(rows, query)
     ask = partial(_totals_by_period, rows, limit=limit, rates=rates)
     is_folded = query.top is not None or query.kept is not None
     totals = _fold_groups(rows, query, limit, ask) if is_folded else ask(query)
@@ -100,14 +100,14 @@ def query_costs(
         for groups in totals.values():
             groups.pop((OTHER,) * len(query.group_by), None)
     return [
-        total.row(start, group)
+        total.cost_row(start, group)
         for start, groups in totals.items()
         for group, total in sort_in_steps(groups.items(), key=_group_sort_key)
-        if _has_row(query, group, total)
+        if _needs_row(query, group, total)
     ]
 
 
-def validated_query(rows: LedgerRows, query: CostQuery) -> CostQuery:
+def check_and_simplify_query(rows: LedgerRows, query: CostQuery) -> CostQuery:
     """
     Drop filters that every call passes, because rollups without their dimensions can answer then. Raises
     ValueError for an unknown dimension, and NotKept for a unit of work whose calls cannot be found.
@@ -115,18 +115,18 @@ def validated_query(rows: LedgerRows, query: CostQuery) -> CostQuery:
     for name in query.used_dimensions:
         if name not in query.derived and name not in PRICED_BY:
             check_dimension(name)
-    if query.unit is None and _is_filtered(query) and rows.passes_all(query):
+    if query.unit_of_work is None and _can_have_needless_filters(query) and rows.has_needless_filters(query):
         return replace(query, include={}, exclude={})
     if (
-        query.unit is not None and SLICE not in query.derived
+        query.unit_of_work is not None and SLICE not in query.derived
     ):  # other people must not learn which units existed
         for filters in (query.include, query.exclude):
             for unit in filters.keys() & work.UNITS.keys():
-                _check_listed(rows, unit, filters[unit])
+                _check_units_listed(rows, unit, filters[unit])
     return query
 
 
-def _check_listed(rows: LedgerRows, unit: str, values: Collection[str]) -> None:
+def _check_units_listed(rows: LedgerRows, unit: str, values: Collection[str]) -> None:
     numbers = work.unit_numbers(unit, values)
     unlisted = rows.unlisted_ids(unit, numbers)
     for value, number in zip(values, numbers, strict=True):
@@ -138,11 +138,11 @@ def _check_listed(rows: LedgerRows, unit: str, values: Collection[str]) -> None:
             )
 
 
-def _has_row(query: CostQuery, group: Group, total: _Total) -> bool:
-    return not total.is_nothing or (query.arranged > 0 and OTHER not in group)
+def _needs_row(query: CostQuery, group: Group, total: _Total) -> bool:
+    return not total.is_zero or (query.arranged > 0 and OTHER not in group)
 
 
-def _is_filtered(query: CostQuery) -> bool:
+def _can_have_needless_filters(query: CostQuery) -> bool:
     filtered = {*query.include, *query.exclude}
     if not filtered or query.arranged or query.until - query.since <= _DAY:
         return False
@@ -159,16 +159,18 @@ def _read_totals(
     time_ranges = list(periods_of_query(query))
     has_charges = False
     if query.arranged:
-        from spool.ledger.billed import check_days, whole_days_in
+        from spool.ledger.billed import check_billed_days_not_split, whole_day_spans
 
         moments = distinct_moments(time_ranges)
-        check_days(rows.billed_starts(int(min(moments)) - DAY_S, int(max(moments)) + 1), moments)
-        questions = divide_billed_periods(rows, query, time_ranges, whole_days_in)
+        check_billed_days_not_split(
+            rows.billed_starts(int(min(moments)) - DAY_S, int(max(moments)) + 1), moments
+        )
+        questions = divide_billed_periods(rows, query, time_ranges, whole_day_spans)
     else:
         state = read_state(rows)
         questions = divide_periods(rows, query, time_ranges, state)
         # other currencies have no sums by unit of work, and count as calls without a unit
-        has_charges = bool(state["charged"]) and query.unit is None
+        has_charges = bool(state["charged"]) and query.unit_of_work is None
     is_converted = query.currency != CURRENCY
     converter = _build_converter(rates, query.currency) if has_charges or is_converted else None
     totals: dict[datetime, dict[Group, _Total]] = {start: {} for start, _ in time_ranges}
@@ -205,7 +207,7 @@ def _read_totals(
         charged_totals: dict[int, _Total] = {}
         for question in group_of_spans:
             asked_of = (min(question.width, DAY_S), question.low, question.high, query)
-            if query.meter and query.unit is None:
+            if query.meter and query.unit_of_work is None:
                 for metered in rows.meter_totals(*asked_of, by_start=by_start):
                     total = totals[question.period_at(metered.start)].get(query.shown_group(metered.group))
                     if total is not None:
@@ -214,11 +216,11 @@ def _read_totals(
                 for charged in rows.charge_totals(*asked_of):
                     total = totals[question.period_at(charged.start)].get(query.shown_group(charged.group))
                     if total is not None:
-                        total.add_limb(charged)
+                        total.add_charge_limb(charged)
                         charged_totals[id(total)] = total
         if converter is not None:
             for total in charged_totals.values():
-                total.convert(converter)
+                total.convert_charges(converter)
         if limit is not None:
             limit.check_rows(row_count)
             limit.check_time()
@@ -229,14 +231,14 @@ def _group_sums(
     rows: LedgerRows, spans: Sequence[Span], query: CostQuery, *, by_start: bool, by_day: bool
 ) -> Iterable[GroupSum]:
     """Return the sums of the groups. With `aggregated`, the spans of a unit form one group."""
-    if not query.aggregated or query.unit is None:
-        return rows.totals(spans, query, by_start=by_start)
-    from spool.ledger.run_trees import aggregate_sums, query_by_place
+    if not query.aggregated or query.unit_of_work is None:
+        return rows.totals_by_group(spans, query, by_start=by_start)
+    from spool.ledger.run_trees import aggregate_sums, query_by_tree_place
 
     [(_, since, until, _)] = spans
     tree = rows.run_tree(query, since, until)
     return aggregate_sums(
-        tree, query, rows.totals(spans, query_by_place(query), by_start=by_start), by_day=by_day
+        tree, query, rows.totals_by_group(spans, query_by_tree_place(query), by_start=by_start), by_day=by_day
     )
 
 
@@ -251,20 +253,20 @@ def _totals_by_period(
     """
     ask = partial(_read_totals, rows, limit=limit, rates=rates)
     totals = ask(query)
-    if query.unit is None or not work.can_match_unknown(query.include, query.exclude):
+    if query.unit_of_work is None or not work.can_match_unknown(query.include, query.exclude):
         return totals
     plain = replace(query.without_units(), kept=None)
     with_units = ask(replace(plain, exclude={**plain.exclude, work.SESSION: ()}))
-    place = query.unit_place
+    place = query.unit_position
     for start, groups in ask(plain).items():
         for group, without in groups.items():
             if (part := with_units[start].get(group)) is not None:
-                without.include([part], -1)
+                without.add_totals([part], -1)
             unknown = group if place is None else (*group[:place], None, *group[place:])
             if query.only is not None and unknown not in query.only:
                 continue
             if (known := totals[start].get(query.shown_group(unknown))) is not None:
-                known.include([without])
+                known.add_totals([without])
             else:
                 totals[start][query.shown_group(unknown)] = without
     return totals
@@ -290,7 +292,7 @@ def periods_of_query(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
         start = end.astimezone(query.zone)
 
 
-def own_start(granularity: str, start: datetime) -> datetime:
+def uncut_period_start(granularity: str, start: datetime) -> datetime:
     return start if granularity in _NEVER_CUT else period_beginning(start, granularity)
 
 
@@ -298,8 +300,8 @@ def partial_period_starts(query: CostQuery) -> Sequence[datetime]:
     if query.granularity in _NEVER_CUT:
         return ()
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
-    first = own_start(query.granularity, since)
-    last = own_start(query.granularity, until - timedelta(microseconds=1))
+    first = uncut_period_start(query.granularity, since)
+    last = uncut_period_start(query.granularity, until - timedelta(microseconds=1))
     cut_starts = [first] if _epoch_seconds(first) < _epoch_seconds(query.since) else []
     if (
         _epoch_seconds(next_beginning(last, query.granularity)) > _epoch_seconds(query.until)
@@ -318,7 +320,7 @@ def combine_rows(rows: Iterable[CostRow], *, start: datetime, group: tuple[str |
     for field in CostRow.__struct_fields__:
         values = [getattr(row, field) for row in rows]
         if field in _MONEY:
-            sums[field] = money.text(sum(map(money.units, values)))
+            sums[field] = money.units_to_text(sum(map(money.text_to_units, values)))
         elif field in ("charges", "unconverted"):
             sums[field] = money.add_by_currency(values)
         elif field == "meters":
@@ -369,7 +371,7 @@ class _Total:
         elif cost_source == "estimated":
             self._cost += estimated
 
-    def include(self, parts: Collection[_Total], sign: int = 1) -> None:
+    def add_totals(self, parts: Collection[_Total], sign: int = 1) -> None:
         """Add totals whose other currencies are converted, or subtract them if `sign` is -1."""
         for name in _ADDED_UP:
             setattr(self, name, getattr(self, name) + sign * sum([getattr(part, name) for part in parts]))
@@ -384,19 +386,19 @@ class _Total:
                 setattr(self, name, merged)
 
     @property
-    def is_nothing(self) -> bool:
+    def is_zero(self) -> bool:
         if any(self._sums):
             return False
         amounts = [getattr(self, name) for name in _ADDED_UP]
         counted = [getattr(self, name) for name in _COUNTED]
         return not any(amounts) and not any(map(_has_some, counted))
 
-    def size(self, name: str) -> int:
+    def measure(self, name: str) -> int:
         """Return a measure by its name in CostRow. Money is in units."""
         if name == "cost":
             return self._rounded_units(self._cost)
-        value = getattr(self.row(_EPOCH, ()), name)
-        return money.units(value) if name in _MONEY else int(value)
+        value = getattr(self.cost_row(_EPOCH, ()), name)
+        return money.text_to_units(value) if name in _MONEY else int(value)
 
     def add_meter(self, metered: MeterSum) -> None:
         if metered.status != "cached":
@@ -417,12 +419,12 @@ class _Total:
                     self._unconverted[CURRENCY] += units
         return measures
 
-    def add_limb(self, charged: MeterSum) -> None:
+    def add_charge_limb(self, charged: MeterSum) -> None:
         if charged.status != "cached":
             self._limbs = self._limbs or {}
             self._limbs.setdefault(charged.start, Counter())[charged.meter] += charged.quantity
 
-    def convert(self, converter: Converter) -> None:
+    def convert_charges(self, converter: Converter) -> None:
         from spool.currencies import charges_in_meters
 
         charges, unconverted = self._charges or Counter(), self._unconverted or Counter()
@@ -437,7 +439,7 @@ class _Total:
         self._charges, self._unconverted, self._limbs = charges, unconverted, None
 
     def _amount_text(self, units: int) -> str:
-        return money.text(self._rounded_units(units)) if units else "0"
+        return money.units_to_text(self._rounded_units(units)) if units else "0"
 
     def _rounded_units(self, units: int) -> int:
         if not self._is_multiplied:
@@ -446,7 +448,7 @@ class _Total:
 
         return divide_by_scale(units)
 
-    def row(self, start: datetime, group: tuple[str | None, ...]) -> CostRow:
+    def cost_row(self, start: datetime, group: tuple[str | None, ...]) -> CostRow:
         calls, input_tokens, output, read, written, thought, written_1h = self._sums[: len(COUNTS)]
         latency = self._sums[len(COUNTS) + len(MONEY) :]
         cost = self._amount_text(self._cost)
@@ -499,7 +501,7 @@ def _has_some(amounts: Counter[str] | None) -> bool:
 
 
 def _amount_texts(amounts: Mapping[str, int]) -> Mapping[str, str]:
-    return {name: money.text(units) for name, units in sorted(amounts.items()) if units}
+    return {name: money.units_to_text(units) for name, units in sorted(amounts.items()) if units}
 
 
 def _group_sort_key(item: tuple[Group, _Total]) -> Group:
@@ -524,7 +526,7 @@ def largest_groups(
     errors of `costs`.
     """
     periods = list(time_ranges)
-    if not periods or not _is_ordered(query) or (state := read_state(rows))["charged"]:
+    if not periods or not _can_read_largest_first(query) or (state := read_state(rows))["charged"]:
         return set()
     top = query.top or 0
     if not rows.has_more_groups(query, top + 1):
@@ -535,11 +537,11 @@ def largest_groups(
     find = partial(_largest_trees, rows) if query.aggregated else rows.largest_groups
     count, ranked = find(spans, query, top + ALIKE)
     if limit is not None:
-        if query.unit is None:  # there may be more units of work than an answer may have rows
+        if query.unit_of_work is None:  # there may be more units of work than an answer may have rows
             limit.check_rows(count)
         limit.check_time()
     # calls without a unit and unlisted units would take a unit's place
-    if (place := query.unit_place) is not None:
+    if (place := query.unit_position) is not None:
         ranked = [(group, cost) for group, cost in ranked if group[place] not in (None, OTHER)]
     if count <= top + 1 or len(ranked) < top:
         return set()
@@ -552,10 +554,10 @@ def largest_groups(
 def _largest_trees(
     rows: LedgerRows, spans: Sequence[Span], query: CostQuery, most: int
 ) -> tuple[int, Sequence[tuple[Group, float]]]:
-    from spool.ledger.run_trees import aggregate_sums, query_by_place
+    from spool.ledger.run_trees import aggregate_sums, query_by_tree_place
 
     [(_, since, until, _)] = spans
-    _, places = rows.largest_groups(spans, query_by_place(query), None)
+    _, places = rows.largest_groups(spans, query_by_tree_place(query), None)
     sums = [GroupSum(group, "", "", [int(cost * _FINE)]) for group, cost in places]
     costs = Counter[Group]()
     for each in aggregate_sums(rows.run_tree(query, since, until), query, sums, by_day=True):
@@ -563,13 +565,16 @@ def _largest_trees(
     return len(costs), [(group, cost / _FINE) for group, cost in costs.most_common(most)]
 
 
-def _is_ordered(query: CostQuery) -> bool:
+def _can_read_largest_first(query: CostQuery) -> bool:
     return (
-        has_many_groups(query) and is_plain(query) and query.top_by == "cost" and query.currency == CURRENCY
+        has_many_groups(query)
+        and has_no_billed_costs(query)
+        and query.top_by == "cost"
+        and query.currency == CURRENCY
     )
 
 
-def is_plain(query: CostQuery) -> bool:
+def has_no_billed_costs(query: CostQuery) -> bool:
     return set(BILLED_DIMENSIONS).isdisjoint(query.used_dimensions) and not query.arranged
 
 
@@ -592,11 +597,11 @@ _KEPT = "(kept)"  # internal derived dimension that no query can use
 
 class GroupTotal(Protocol):
     @property
-    def is_nothing(self) -> bool: ...
+    def is_zero(self) -> bool: ...
 
-    def size(self, name: str) -> int: ...
+    def measure(self, name: str) -> int: ...
 
-    def include(self, parts: Collection[Any], sign: int = 1) -> None: ...
+    def add_totals(self, parts: Collection[Any], sign: int = 1) -> None: ...
 
 
 T = TypeVar("T", bound=GroupTotal)
@@ -606,30 +611,30 @@ Ask = Callable[[CostQuery], Totals[T]]
 
 def kept_group_totals(query: CostQuery, ask: Ask[T]) -> Totals[T]:
     if not _can_subtract_kept_groups(query):
-        return ask(_fold_by_function(query))
+        return ask(_fold_derived_values(query))
     rest = (OTHER,) * len(query.group_by)
     plain = replace(query, kept=None)
     kept_groups = frozenset(query.kept or ()) - {rest}
     if not kept_groups:
         return ask(query)
     if query.aggregated:
-        return _folded_trees(plain, kept_groups, ask)
+        return _totals_of_trees(plain, kept_groups, ask)
     totals = ask(replace(plain, only=kept_groups))
     whole = ask(replace(plain, group_by=()))
     for start, sums in whole.items():
         for total in sums.values():
-            total.include(totals[start].values(), -1)
+            total.add_totals(totals[start].values(), -1)
             totals[start][rest] = total
     return totals
 
 
-def _folded_trees(query: CostQuery, kept_groups: frozenset[Group], ask: Ask[T]) -> Totals[T]:
+def _totals_of_trees(query: CostQuery, kept_groups: frozenset[Group], ask: Ask[T]) -> Totals[T]:
     """
     Return the totals of some groups with the runs below them. They overlap, so all others have no sum.
 
     Calls without a unit have no runs below. They are read apart, so that the sums of few runs are looked up.
     """
-    place = query.unit_place
+    place = query.unit_position
     unknown = frozenset(group for group in kept_groups if place is not None and group[place] is None)
     if place is None or not unknown:
         return ask(replace(query, only=kept_groups))
@@ -642,7 +647,7 @@ def _folded_trees(query: CostQuery, kept_groups: frozenset[Group], ask: Ask[T]) 
     return totals
 
 
-def _fold_by_function(query: CostQuery) -> CostQuery:
+def _fold_derived_values(query: CostQuery) -> CostQuery:
     [name, *more_names] = query.group_by or ("",)
     derived = query.derived.get(name)
     if derived is None or more_names:
@@ -650,11 +655,11 @@ def _fold_by_function(query: CostQuery) -> CostQuery:
     kept_values = {value or "" for (value,) in query.kept or ()}
     value = derived.value
 
-    def shown(sources: tuple[str, ...]) -> str:
+    def value_or_other(sources: tuple[str, ...]) -> str:
         shown_value = value(sources)
         return shown_value if shown_value in kept_values else OTHER
 
-    alone = replace(derived, name=_KEPT, value=shown)
+    alone = replace(derived, name=_KEPT, value=value_or_other)
     return replace(query, group_by=(_KEPT,), derived={**query.derived, _KEPT: alone})
 
 
@@ -681,50 +686,50 @@ def largest_group_totals(
     top = query.top or 0
     near = set[Group]()
     # many groups are shown and the deciding measure is the result, so all groups are read at once
-    is_long = is_decided and top >= MANY and has_many_groups(query) and is_plain(query)
+    is_long = is_decided and top >= MANY and has_many_groups(query) and has_no_billed_costs(query)
     if not is_long or rows.has_more_groups(whole, MANY_OF_TOP * top):
         near = largest_groups(rows, whole, time_ranges, limit)
     kept_groups = near
     if not near or len(near) != query.top:
         decided = ask(replace(whole, measures=(query.top_by,), only=frozenset(near) or None))
         groups: Mapping[Group, T] = next(iter(decided.values()), {})
-        kept_groups = _choose_largest(groups, query)
+        kept_groups = _choose_largest_groups(groups, query)
         if not near and is_decided:
             return {
                 start: _merge_other_groups(groups, query, kept_groups) for start, groups in decided.items()
             }
         if not near and len(groups) <= len(kept_groups):
             return ask(replace(query, top=None))
-    return kept_group_totals(replace(query, kept=_and_unknown(query, kept_groups), top=None), ask)
+    return kept_group_totals(replace(query, kept=_with_unknown_group(query, kept_groups), top=None), ask)
 
 
 def _merge_other_groups(
     groups: Mapping[Group, T], query: CostQuery, largest: Collection[Group]
 ) -> dict[Group, T]:
     rest = (OTHER,) * len(query.group_by)
-    kept_groups = _and_unknown(query, largest) - {rest}
+    kept_groups = _with_unknown_group(query, largest) - {rest}
     shown_totals = {group: total for group, total in groups.items() if group in kept_groups}
     other_totals = [total for group, total in groups.items() if group not in kept_groups]
     if other_totals:
         shown_totals[rest], *further_totals = other_totals
-        shown_totals[rest].include(further_totals)
+        shown_totals[rest].add_totals(further_totals)
     return shown_totals
 
 
-def _and_unknown(query: CostQuery, largest: Collection[Group]) -> frozenset[Group]:
+def _with_unknown_group(query: CostQuery, largest: Collection[Group]) -> frozenset[Group]:
     return frozenset([(None,) * len(query.group_by), *largest])
 
 
-def _choose_largest(groups: Mapping[Group, GroupTotal], query: CostQuery) -> set[Group]:
+def _choose_largest_groups(groups: Mapping[Group, GroupTotal], query: CostQuery) -> set[Group]:
     # These groups would take the place of a unit: calls without a unit, unlisted units, and a unit whose
     # calls were all corrected.
-    place = query.unit_place
+    place = query.unit_position
     named = {
         group: total
         for group, total in groups.items()
-        if place is None or (group[place] not in (None, OTHER) and not total.is_nothing)
+        if place is None or (group[place] not in (None, OTHER) and not total.is_zero)
     }
-    sizes = {group: total.size(query.top_by) for group, total in named.items()}
+    sizes = {group: total.measure(query.top_by) for group, total in named.items()}
     max_groups = query.top or 0
     return set(
         nsmallest(max_groups, sizes, key=lambda group: (-sizes[group], [value or "" for value in group]))

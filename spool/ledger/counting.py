@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any
 
-from spool.ledger.ledger_rows import LedgerRows, TagList, WorkSum, new_mark
+from spool.ledger.ledger_rows import LedgerRows, TagList, WorkSum, new_change_mark
 from spool.ledger.sums import (
     AHEAD_S,
     DAY_S,
@@ -27,7 +27,7 @@ from spool.ledger.sums import (
     Measures,
     MeterSums,
 )
-from spool.ledger.tag_lists import TAGGED, apply_newest_from, store_list
+from spool.ledger.tag_lists import TAGGED, apply_newest_list_from, store_tag_list
 from spool.ledger.work import UNITS, Units, WorkLimits
 
 WIDTHS = (HOUR_S, DAY_S)
@@ -78,15 +78,15 @@ def read_state(rows: LedgerRows) -> dict[str, int]:
     return {name: stored.get(name, value) for name, value in values.items()}
 
 
-def new_marks(starts: Iterable[int] | None = None, *, every: str = EVERY) -> dict[str, int]:
+def new_change_marks(starts: Iterable[int] | None = None, *, every: str = EVERY) -> dict[str, int]:
     """Return marks for the months of `starts`, or without them the mark of a change in any month."""
     if starts is None:
-        return {every: new_mark()}
-    names = {mark_name(datetime.fromtimestamp(start, UTC), every) for start in starts}
-    return {name: new_mark() for name in names}
+        return {every: new_change_mark()}
+    names = {change_mark_name(datetime.fromtimestamp(start, UTC), every) for start in starts}
+    return {name: new_change_mark() for name in names}
 
 
-def mark_name(at: datetime, every: str = EVERY) -> str:
+def change_mark_name(at: datetime, every: str = EVERY) -> str:
     """
     Return the name of the mark for a moment in UTC.
 
@@ -96,7 +96,7 @@ def mark_name(at: datetime, every: str = EVERY) -> str:
     return f"{every} {at:%Y-%m-01}" if at.day == 1 else f"{every} {at:%Y-%m}"
 
 
-def whole_since(arrival: float) -> int:
+def first_complete_hour(arrival: float) -> int:
     """
     Return the first hour without records that arrived before `arrival`. Records from clocks that are 2 hours
     or more ahead of this clock are not believed.
@@ -111,13 +111,13 @@ class Placement:
     Beyond `max_rows`, a new combination first loses its owner, then the model and similar dimensions. It is
     added to a row of `(other)`, so every total stays right.
 
-    Numbers are kept in memory. After a failed transaction, call `forget`.
+    Numbers are kept in memory. After a failed transaction, call `forget_numbers`.
     """
 
     def __init__(self, max_rows: int) -> None:
         self._max_rows = max_rows
         self._max_without_owners = max_rows * 11 // 10
-        self._mark = new_mark()
+        self._mark = new_change_mark()
         self._numbers: dict[DimensionValues, int] = {}
         # Hashes of the sets in nearly full periods. If two are equal, one set may lose its owner too early or
         # exceed the limit; the sums stay right.
@@ -133,27 +133,30 @@ class Placement:
         Otherwise another process changed the rows, or the database lost this object's change.
         """
         if rows.state_values().get(CHANGED_BY) != self._mark:
-            self.forget()
-        self._mark = new_mark()
+            self.forget_numbers()
+        self._mark = new_change_mark()
         rows.set_state(**{CHANGED_BY: self._mark})
 
-    def forget(self) -> None:
+    def forget_numbers(self) -> None:
         self._numbers.clear()
         self._present.clear()
         self._packed.clear()
         self._most.clear()
 
-    def numbers(
+    def find_or_assign_numbers(
         self, rows: LedgerRows, width: int, start: int, dimensions: Iterable[DimensionValues]
     ) -> Sequence[int]:
         placed = [stored_dimensions(values) for values in dimensions]
         present = self._present_hashes(rows, (width, start), len(placed))
         if present is not None:
-            placed = [self._place_dimensions(values, present) for values in placed]
+            placed = [self._reduce_to_row_limit(values, present) for values in placed]
         return self._assign_numbers(rows, placed)
 
-    def _place_dimensions(self, values: DimensionValues, present: set[int]) -> DimensionValues:
-        for limit, reduced in ((self._max_rows, replace_owners), (self._max_without_owners, replace_work)):
+    def _reduce_to_row_limit(self, values: DimensionValues, present: set[int]) -> DimensionValues:
+        for limit, reduced in (
+            (self._max_rows, replace_owners_with_other),
+            (self._max_without_owners, replace_work_with_other),
+        ):
             mark = hash(values)
             if mark in present:
                 return values
@@ -224,14 +227,16 @@ def _replace_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def replace_owners(values: DimensionValues) -> DimensionValues:
+def replace_owners_with_other(values: DimensionValues) -> DimensionValues:
     kind, source, provider, model, asked, team, _, _, _, _, status, cost, mode, size, region, sender = values
     owners = (OTHER, OTHER, OTHER, "")
     return (kind, source, provider, model, asked, team, *owners, status, cost, mode, size, region, sender)
 
 
-def replace_work(values: DimensionValues) -> DimensionValues:
-    kind, _, _, _, _, _, user, device, api_key, tags, status, cost, mode, size, _, _ = replace_owners(values)
+def replace_work_with_other(values: DimensionValues) -> DimensionValues:
+    kind, _, _, _, _, _, user, device, api_key, tags, status, cost, mode, size, _, _ = (
+        replace_owners_with_other(values)
+    )
     work = (OTHER, OTHER, OTHER, OTHER, OTHER)
     return (kind, *work, user, device, api_key, tags, status, cost, mode, size, OTHER, OTHER)
 
@@ -246,7 +251,7 @@ class MissedNumbers:
     whole: int = 0
 
 
-def note_charges(rows: LedgerRows, meters: Iterable[MeterSums]) -> None:
+def note_foreign_charges(rows: LedgerRows, meters: Iterable[MeterSums]) -> None:
     """Note that amounts in other currencies exist. Until then, queries do not read them."""
     if any(name.startswith("charge.") for amounts in meters for name in amounts):
         rows.set_state(charged=1)
@@ -279,7 +284,7 @@ def add_counted_sums(
         meters: list[tuple[int, int, MeterSums]] = []
         for start, hours in _hours_by_start(sums, state, width).items():
             dimensions = [values for hour in hours for values in sums.hours[hour]]
-            numbers = placement.numbers(rows, width, start, dimensions)
+            numbers = placement.find_or_assign_numbers(rows, width, start, dimensions)
             parts = defaultdict[int, list[Measures]](list)
             measures_of_hours = chain.from_iterable(sums.hours[hour].values() for hour in hours)
             for number, measures in zip(numbers, measures_of_hours, strict=True):
@@ -299,16 +304,16 @@ def add_counted_sums(
                     if smallest_period(hour, state["hourly"]) == (width, start)
                     for each in work_sums(sums, hour, start, number_of)
                 ]
-        rows.add(width, added)
+        rows.add_sums(width, added)
         if meters:
             rows.add_meters(width, meters)
             metered += [amounts for _, _, amounts in meters]
-    note_charges(rows, metered)
+    note_foreign_charges(rows, metered)
     if work:
-        rows.add_work(work, sums.work_names, sums.work_edges)
+        rows.add_unit_sums(work, sums.work_names, sums.work_edges)
     if tags is not None:
-        store_list(rows, tags)
-    rows.note_periods(
+        store_tag_list(rows, tags)
+    rows.store_first_numbers(
         [(*smallest_period(hour, state["hourly"]), first) for hour, first in sums.first.items()]
     )
     rows.set_state(reach=reach)
@@ -317,7 +322,7 @@ def add_counted_sums(
         if reach >= state["rebuilding"]:
             rows.freeze_periods(below=0)
             rows.set_state(rebuilding=0, compared=0)
-            apply_newest_from(rows, reach)
+            apply_newest_list_from(rows, reach)
         return reach
     rows.set_state(damaged=state["damaged"] + sums.damaged, absurd=state["absurd"] + sums.absurd)
     if missed.count:
@@ -355,7 +360,7 @@ def smallest_period(hour: int, hourly: int) -> tuple[int, int]:
     return width, hour // width * width
 
 
-def begin_anew(rows: LedgerRows, *, seen: int, reach: int) -> int:
+def restart_at_replaced_log(rows: LedgerRows, *, seen: int, reach: int) -> int:
     """
     Lower the reach (the next number to count) after the log was replaced, because the new log reuses the
     numbers. Return the reach.
@@ -368,16 +373,16 @@ def begin_anew(rows: LedgerRows, *, seen: int, reach: int) -> int:
         return state["reach"]
     if state[RECALCULATED]:
         rows.limit_recalculations(reach)
-        rows.set_state(**{RECALCULATED: new_mark()})
-    rows.forget_firsts()
-    apply_newest_from(rows, reach)
+        rows.set_state(**{RECALCULATED: new_change_mark()})
+    rows.reset_first_numbers()
+    apply_newest_list_from(rows, reach)
     rows.set_state(
         reach=reach, rebuilding=0, settled=state["missed"], missed_first=0, missed_end=0, compared=0
     )
     return reach
 
 
-def lower_missed(rows: LedgerRows, *, to: int) -> None:
+def lower_missed_count(rows: LedgerRows, *, to: int) -> None:
     """Note that some missed numbers have been counted after all."""
     state = read_state(rows)
     missed = max(0, min(state["missed"], to))
@@ -397,14 +402,14 @@ def begin_rebuild(rows: LedgerRows, oldest: int, tags: tuple[str, ...]) -> tuple
     drop_days_with_hours(rows)
     rows.freeze_periods(below=oldest)
     emptied = rows.drop_open_periods()
-    rows.drop_wrong()
+    rows.delete_damaged()
     frozen = rows.frozen_periods()
     border = max((start + width for width, start in frozen), default=0)
     if oldest < state["reach"]:
         # Records that will be read again no longer count as missed. Deleted records stay missed.
         rows.set_state(reach=oldest, rebuilding=state["reach"])
-        store_list(rows, TagList(oldest, border, tags))
-        lower_missed(rows, to=oldest - 1)
+        store_tag_list(rows, TagList(oldest, border, tags))
+        lower_missed_count(rows, to=oldest - 1)
     else:  # no counted record is stored
         rows.freeze_periods(below=0)
     return emptied, len(frozen), border
@@ -417,7 +422,7 @@ def drop_days_with_hours(rows: LedgerRows) -> None:
     rows.set_state(daily=hourly)
 
 
-def sum_up(rows: LedgerRows, before: int) -> bool:
+def sum_up_next_day(rows: LedgerRows, before: int) -> bool:
     """Sum up the next day that ended at or before `before`. Return False if there is none."""
     oldest = rows.first_start_since(HOUR_S, read_state(rows)["daily"])
     if oldest is None:
@@ -430,7 +435,7 @@ def sum_up(rows: LedgerRows, before: int) -> bool:
     return True
 
 
-def drop_hours(rows: LedgerRows, before: int) -> int | None:
+def delete_hours_of_next_day(rows: LedgerRows, before: int) -> int | None:
     """
     Delete the hours of the next day before `before`, a midnight. Return the number of deleted sums, or None
     without such a day.
@@ -467,7 +472,7 @@ def months_to_check(now: int) -> Sequence[tuple[int, int]]:
     return [(begin, middle), (middle, end)]
 
 
-def units_beyond(
+def units_beyond_limit(
     rows: LedgerRows, most: int, now: int, month: tuple[int, int]
 ) -> Sequence[tuple[str, Sequence[int]]]:
     """
@@ -480,9 +485,9 @@ def units_beyond(
     """
     [(begin, _), (_, end)] = months_to_check(now)
     chosen = []
-    for unit, count in rows.count_work(*month).items():
+    for unit, count in rows.count_listed_units(*month).items():
         if count > most:
-            cheapest = rows.cheapest_work(unit, month, (begin, end), count - most // 2)
+            cheapest = rows.cheapest_units(unit, month, (begin, end), count - most // 2)
             idle_first = sorted(cheapest, key=lambda each: each[1] >= now - IDLE_S)
             chosen.append((unit, [id for id, _ in idle_first[: count - most * 9 // 10]]))
     return chosen
@@ -491,7 +496,7 @@ def units_beyond(
 def expire_units(rows: LedgerRows, limits: WorkLimits, now: int) -> None:
     """Unlist units after their retention, and forget those unlisted long ago."""
     for name, unit in UNITS.items():
-        before = int(now - limits.listed_s(unit))
-        rows.expire_work(name, before)
-        rows.forget_unlisted(name, before - FORGET_S)
+        before = int(now - limits.listing_duration_s(unit))
+        rows.unlist_idle_units(name, before)
+        rows.relist_idle_units(name, before - FORGET_S)
     rows.drop_unused_units()

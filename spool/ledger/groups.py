@@ -34,27 +34,27 @@ def too_few_people_label(people: int) -> str:
     return f"(fewer than {people} people)"
 
 
-def part_start(when: datetime) -> datetime:
+def month_part_start(when: datetime) -> datetime:
     day = max(day for day in FIRST_DAYS if day <= when.day)
     return datetime(when.year, when.month, day, tzinfo=UTC)
 
 
-def finished_part_ends(start: datetime, now: datetime) -> Iterator[datetime]:
+def finished_month_part_ends(start: datetime, now: datetime) -> Iterator[datetime]:
     """Yield the ends of the parts that were over GRACE ago."""
-    end = _next_part(start)
+    end = _next_month_part(start)
     while end + GRACE <= now:
         yield end
-        end = _next_part(end)
+        end = _next_month_part(end)
 
 
-def _next_part(start: datetime) -> datetime:
+def _next_month_part(start: datetime) -> datetime:
     later = [day for day in FIRST_DAYS if day > start.day]
     if later:
         return start.replace(day=later[0])
     return (start.replace(day=1) + timedelta(days=32)).replace(day=1)
 
 
-def cut_cells(
+def cut_into_cells(
     rows: Sequence[CostRow], people: int, label: str, first: Sequence[str] = ()
 ) -> Sequence[GroupCell]:
     """
@@ -105,8 +105,8 @@ def _distinct_people(rows: Sequence[CostRow]) -> set[str | None]:
 
 
 def _build_cell(names: Mapping[int, str | None], rows: Sequence[CostRow]) -> GroupCell:
-    cost = sum(money.units(row.cost) for row in rows)
+    cost = sum(money.text_to_units(row.cost) for row in rows)
     counts = tuple(sum(getattr(row, name) for row in rows) for name in COUNTS)
     return GroupCell(
-        names=tuple(names[place] for place in sorted(names)), cost=money.text(cost), counts=counts
+        names=tuple(names[place] for place in sorted(names)), cost=money.units_to_text(cost), counts=counts
     )

@@ -17,7 +17,7 @@ from spool.erasure import rename_person_in_tags
 from spool.errors import Invalid, LedgerLost, NotAllowed, NotClosed, SpoolUnavailable
 from spool.ledger import comparing, counting
 from spool.ledger.checked_sums import Place
-from spool.ledger.comparing import LedgerComparison, compare_log_with_totals, records_at_once
+from spool.ledger.comparing import LedgerComparison, compare_log_with_totals, max_records_at_once
 from spool.ledger.costs import query_costs
 from spool.ledger.counting import MissedNumbers, Placement, read_state
 from spool.ledger.days import spans
@@ -36,7 +36,7 @@ from spool.ledger.queries import (
 from spool.ledger.recalculations import RecalculationBooks, Recalculations
 from spool.ledger.repricing import Pricer, Repriced, reprice_sums
 from spool.ledger.sums import DAY_S, END_OF_TIME, HOUR_S, OTHER, Dimensions, HourlySums, tags_text
-from spool.ledger.tag_lists import TAGGED, TagLists, read_lists
+from spool.ledger.tag_lists import TAGGED, TagLists, read_tag_lists
 from spool.ledger.work import (
     OF_PEOPLE,
     TREES,
@@ -158,7 +158,7 @@ class Rebuilt:
 
 class Ledger:
     """
-    The totals. Call `load`, run `follow`, then query. `tags` are the tags by which costs can be grouped.
+    The totals. Call `load`, run `count_until_cancelled`, then query. `tags` are the tags by which costs can be grouped.
     """
 
     def __init__(
@@ -215,22 +215,22 @@ class Ledger:
         """Whether several processes share the totals. Only one of them counts at a time."""
         return self._store.shares_log
 
-    def needs(self, topic: str) -> int | None:
+    def lowest_needed_number(self, topic: str) -> int | None:
         """Return the lowest number that the ledger still needs (see spool.log.retention)."""
         return self._reach if topic == AI_TELEMETRY else None
 
-    async def follow(self, log: ReadableLog) -> None:
+    async def count_until_cancelled(self, log: ReadableLog) -> None:
         """Count closed records until cancelled, also after a full disk."""
         async for _ in log.watermark_changes(AI_TELEMETRY):
             # failed attempts are repeated even without a further commit
-            while not await self._has_counted(log):
+            while not await self._try_to_count(log):
                 pass
             await asyncio.sleep(PAUSE_S)
 
-    async def _has_counted(self, log: ReadableLog) -> bool:
+    async def _try_to_count(self, log: ReadableLog) -> bool:
         try:
             await self.catch_up(log)
-            await self.tidy()
+            await self.sum_up_and_delete_hours()
         except NotClosed as error:
             _log.info("the totals wait for records to close: %s", error, extra={"action": "ledger_waits"})
             await asyncio.sleep(PAUSE_S)
@@ -241,7 +241,7 @@ class Ledger:
             return True
         return False
 
-    async def watch(self, log: ReadableLog) -> None:
+    async def track_other_processes(self, log: ReadableLog) -> None:
         """Track how far other processes have counted, until cancelled."""
         async for _ in log.watermark_changes(AI_TELEMETRY):
             is_behind = True
@@ -275,7 +275,7 @@ class Ledger:
                 if self.is_shared:
                     self._reach = (await self._read_state())["reach"]
                 else:
-                    await self._begin_anew(below)
+                    await self._restart_at_replaced_log(below)
             tries, limit, began = 0, log.closed_below(AI_TELEMETRY), time.monotonic()
             while self._reach < (below := min(limit, log.closed_below(AI_TELEMETRY))):
                 try:
@@ -295,14 +295,16 @@ class Ledger:
         if rest_s > 0 and work is not None and work.is_lighter_expected():
             await asyncio.sleep(rest_s)
 
-    async def _begin_anew(self, below: int) -> None:
+    async def _restart_at_replaced_log(self, below: int) -> None:
         _log.error(
             "the log ends before records that the totals already include, because it was lost or "
             "restored. The totals stay unchanged",
             extra={"action": "log_begun_anew", "reach": self._reach, "number": below},
         )
         seen = self._reach
-        self._reach = await self._change_rows(lambda rows: counting.begin_anew(rows, seen=seen, reach=below))
+        self._reach = await self._change_rows(
+            lambda rows: counting.restart_at_replaced_log(rows, seen=seen, reach=below)
+        )
 
     async def _count_records(self, log: ReadableLog, below: int) -> None:
         first = self._reach
@@ -317,28 +319,28 @@ class Ledger:
             return number < rebuilding and counting.smallest_period(hour, state["hourly"]) in frozen
 
         recalculated = await self._read_recalculations(state)
-        lists = await self._stored_lists(state)
+        lists = await self._stored_tag_lists(state)
         new_list = lists.list_to_add(self.stored_tags, first=first)
         if new_list is not None:
-            lists = lists.append_list(new_list)
+            lists = lists.with_list(new_list)
         sums = HourlySums(
             self.stored_tags,
             digests=self.digests,
             skip=is_counted if frozen else None,
-            restated=recalculated.restated if recalculated.mark else None,
+            restated=recalculated.restated_call if recalculated.mark else None,
             tags_of=lists.tags_at if len(lists.lists) > 1 else None,
         )
         needs_records = frozen or first < recalculated.reach
         packed = None if needs_records or self._packed is None or not self._packed.is_on else self._packed
         try:
-            count, gaps, oldest = await self._add_up(log, sums, first, last, packed)
+            count, gaps, oldest = await self._add_up_log(log, sums, first, last, packed)
         except NativeFault:
             # The sums may contain a part of these records, so they are dropped. The next attempt works
             # without the compiled module if needed.
             return
         missed = MissedNumbers()
         if gaps:
-            whole = counting.whole_since(await self._oldest_arrival(log, oldest))
+            whole = counting.first_complete_hour(await self._oldest_arrival(log, oldest))
             missed = MissedNumbers(last - first + 1 - count, gaps[0][0], gaps[-1][1], whole)
         if gaps and not rebuilding:
             _log.error(
@@ -360,7 +362,7 @@ class Ledger:
 
         self._reach = await self._change_rows(add_sums)
         if self._reach != last + 1:
-            self._placement.forget()
+            self._placement.forget_numbers()
         self._unchecked_work += sum(len(units) for hours in sums.work.values() for units in hours.values())
 
     async def _read_recalculations(self, state: Mapping[str, int]) -> Recalculations:
@@ -368,12 +370,12 @@ class Ledger:
             self._recalculated = await self._read_rows(self.books.recalculations)
         return self._recalculated
 
-    async def _stored_lists(self, state: Mapping[str, int]) -> TagLists:
+    async def _stored_tag_lists(self, state: Mapping[str, int]) -> TagLists:
         if state[TAGGED] != self._tag_lists.mark:
-            self._tag_lists = await self._read_rows(read_lists)
+            self._tag_lists = await self._read_rows(read_tag_lists)
         return self._tag_lists
 
-    async def _add_up(
+    async def _add_up_log(
         self, log: ReadableLog, sums: HourlySums, first: int, last: int, packed: Native | None
     ) -> tuple[int, list[tuple[int, int]], Entry | None]:
         adding = None
@@ -395,8 +397,8 @@ class Ledger:
                 if adding is not None:
                     await adding.add_entry(entry)
                     continue
-                for part in entry.split(records_at_once()):
-                    sums.add([part])
+                for part in entry.split(max_records_at_once()):
+                    sums.add_entries([part])
                     await pause_for_others()
         gaps += [(following, last + 1)] if following <= last else []
         if adding is not None:
@@ -405,24 +407,24 @@ class Ledger:
 
     async def _oldest_arrival(self, log: ReadableLog, read: Entry | None) -> float:
         if read is None:
-            oldest = await _lowest_number(log)
+            oldest = await _find_lowest_number(log)
             # if the log is empty, no entry has this number
             read = next(iter(await log.read(AI_TELEMETRY, oldest, oldest)), None)
         return read.committed_at if read else self._clock.now()
 
-    async def roll_up(self) -> None:
+    async def make_rollups_until_cancelled(self) -> None:
         """Make missing rollups until cancelled, also after a full disk, with at most a fifth of one core."""
         has_made, took = False, 0.0
         while True:
             await asyncio.sleep(ROLL_REST * took if has_made else ROLL_WAIT_S)
             begun, has_made = time.monotonic(), False
             try:
-                has_made = await self.make_rollup()
+                has_made = await self.make_next_rollup()
             except SpoolUnavailable as error:
                 _log.warning("rollups cannot be written: %s", error, extra={"action": "ledger_waits"})
             took = time.monotonic() - begun
 
-    async def make_rollup(self) -> bool:
+    async def make_next_rollup(self) -> bool:
         """Make the next rollup. Return False if none is missing, or while a rebuild runs."""
         from spool.ledger.days import rollups
 
@@ -438,11 +440,11 @@ class Ledger:
                 return False
             # no daily sum changes, so the numbers that other processes have in memory stay valid
             self._has_made_rollup = await self._write_rows(
-                lambda rows: rollups.make_next(rows, read_state(rows)["daily"], now)
+                lambda rows: rollups.make_next_rollup(rows, read_state(rows)["daily"], now)
             )
             return self._has_made_rollup
 
-    async def differing_rollups(self, *, at_ease: bool = False) -> int:
+    async def unmark_differing_rollups(self, *, at_ease: bool = False) -> int:
         """
         Unmark the rollups that differ from their days, so that they are made again. Return their number.
         """
@@ -459,34 +461,34 @@ class Ledger:
         if not wrong:
             return 0
         async with self._turn:
-            return await self._change_rows(lambda rows: rollups.unmark_differing(rows, wrong))
+            return await self._change_rows(lambda rows: rollups.unmark_differing_rollups(rows, wrong))
 
-    async def tidy(self) -> int:
+    async def sum_up_and_delete_hours(self) -> int:
         """Sum up finished days. Return the number of deleted hourly sums."""
         async with self._turn:
             if (await self._read_state())["rebuilding"]:
                 return 0
             now = int(deletion_time(self._clock))
-            while await self._change_rows(lambda rows: counting.sum_up(rows, now - LATE_S)):
+            while await self._change_rows(lambda rows: counting.sum_up_next_day(rows, now - LATE_S)):
                 pass
             old = (now - HOURS_KEPT_S) // DAY_S * DAY_S
             removed = 0
             while (
-                dropped := await self._change_rows(lambda rows: counting.drop_hours(rows, old))
+                dropped := await self._change_rows(lambda rows: counting.delete_hours_of_next_day(rows, old))
             ) is not None:
                 removed += dropped
             # only if hours were deleted, which happens about once a day
             if removed:
-                from spool.ledger.days.rollups import drop_old
+                from spool.ledger.days.rollups import drop_old_rollups
 
-                self._placement.forget()
+                self._placement.forget_numbers()
                 await self._change_rows(lambda rows: counting.expire_units(rows, self._work, now))
                 await self._change_rows(lambda rows: rows.drop_unused_numbers())  # without sums
-                await self._change_rows(lambda rows: drop_old(rows, read_state(rows)["daily"]))
-        await self._unlist_beyond(now)
+                await self._change_rows(lambda rows: drop_old_rollups(rows, read_state(rows)["daily"]))
+        await self._unlist_beyond_limit(now)
         return removed
 
-    async def _unlist_beyond(self, now: int) -> None:
+    async def _unlist_beyond_limit(self, now: int) -> None:
         """
         Unlist units of work beyond the limit. Counting and queries go on in between, because one transaction
         could take seconds.
@@ -494,7 +496,7 @@ class Ledger:
         if (unchecked := self._unchecked_work) <= self._work.ids_per_month // 10:
             return
         for month in counting.months_to_check(now):
-            choose = partial(counting.units_beyond, most=self._work.ids_per_month, now=now, month=month)
+            choose = partial(counting.units_beyond_limit, most=self._work.ids_per_month, now=now, month=month)
             for unit, ids in await self._read_rows(choose):
                 for first in range(0, len(ids), MOST_UNLISTED):
                     unlist = partial(_unlist_units, unit=unit, ids=ids[first : first + MOST_UNLISTED])
@@ -502,7 +504,7 @@ class Ledger:
                         await self._change_rows(unlist)
         self._unchecked_work -= unchecked
 
-    async def rename(
+    async def rename_people(
         self, renamed: Callable[[str], str], records: Callable[[], Awaitable[T]]
     ) -> tuple[int, T]:
         """
@@ -511,23 +513,23 @@ class Ledger:
         """
         async with self._turn:
             result = await records()
-            self._placement.forget()
+            self._placement.forget_numbers()
             count = await self._change_rows(
-                lambda rows: rows.rename_dimensions(partial(_rename_erased, renamed=renamed))
+                lambda rows: rows.rename_dimensions(partial(_rename_in_dimensions, renamed=renamed))
             )
             self._remembered_costs.forget()
             return count, result
 
-    async def devices_of(self, renamed: Callable[[str], str]) -> set[str]:
-        """Return the devices of the people whom `rename` would rename."""
+    async def devices_of_renamed(self, renamed: Callable[[str], str]) -> set[str]:
+        """Return the devices of the people whom `rename_people` would rename."""
         devices = set[str]()
 
-        def look(dimensions: Dimensions) -> Dimensions:
-            if _rename_erased(dimensions, renamed) != dimensions:
+        def collect_device(dimensions: Dimensions) -> Dimensions:
+            if _rename_in_dimensions(dimensions, renamed) != dimensions:
                 devices.add(dimensions.device)
             return dimensions
 
-        await self._read_rows(lambda rows: rows.rename_dimensions(look))
+        await self._read_rows(lambda rows: rows.rename_dimensions(collect_device))
         return devices
 
     async def overwrite(self) -> str:
@@ -538,23 +540,23 @@ class Ledger:
         """
         Start to count again every hour whose records are all stored; others stay.
 
-        Returns at once: `follow` or `catch_up` counts, even after restarts. Until then, these hours show only
+        Returns at once: `catch_up` counts, even after restarts. Until then, these hours show only
         what is counted. Raises NotAllowed while another rebuild runs.
         """
         async with self._turn:
             if (await self._read_state())["rebuilding"]:
                 raise NotAllowed("a rebuild of the totals is still running")
-            first = await _lowest_number(log)
+            first = await _find_lowest_number(log)
             periods, spans, border = await self._change_rows(
                 lambda rows: counting.begin_rebuild(rows, first, self.stored_tags)
             )
-            self._placement.forget()
+            self._placement.forget_numbers()
             self._reach = min(first, self._reach)
         return Rebuilt(periods=periods, kept=spans, border=_datetime_or_none(border), first=first)
 
-    async def use_links(self, links: UnitLinks) -> None:
+    async def apply_links(self, links: UnitLinks) -> None:
         """Count all calls under these links between units of work, unless they are in use."""
-        if (await self._read_rows(lambda rows: rows.state_values())).get(LINKS_MARK, 0) != links.mark:
+        if (await self._read_rows(lambda rows: rows.state_values())).get(LINKS_MARK, 0) != links.change_mark:
             async with self._turn:
                 await self._change_rows(lambda rows: rows.replace_links(links))
 
@@ -564,26 +566,27 @@ class Ledger:
         sums do not reach back so far or are incomplete.
         """
         since = int(deletion_time(self._clock) - self._work.retention_units_s)
-        span = await self.known_span()
+        span = await self.stored_span()
         if span is None or span[0].timestamp() > since or not await self.is_complete():
             return None
         return since, await self._read_rows(lambda rows: rows.linked_targets(since))
 
-    async def has_unlisted(self) -> bool:
-        return bool(await self.unlistings())
+    async def has_unlisted_units(self) -> bool:
+        return bool(await self.count_unlistings())
 
-    async def unlistings(self) -> int:
+    async def count_unlistings(self) -> int:
         """Return a number that rises whenever units of work are unlisted."""
         return (await self._read_rows(lambda rows: rows.state_values())).get(UNLISTS, 0)
 
-    async def count_work(self, since: datetime) -> dict[str, tuple[int, int]]:
+    async def count_listed_and_unlisted_units(self, since: datetime) -> dict[str, tuple[int, int]]:
         """Return by kind the units of work listed since a time, and all unlisted ones."""
         start = int(since.timestamp())
 
         def count_units(rows: LedgerRows) -> dict[str, tuple[int, int]]:
-            unlisted = rows.count_unlisted()
+            unlisted = rows.count_unlisted_units()
             return {
-                unit: (listed, unlisted[unit]) for unit, listed in rows.count_work(start, END_OF_TIME).items()
+                unit: (listed, unlisted[unit])
+                for unit, listed in rows.count_listed_units(start, END_OF_TIME).items()
             }
 
         return await self._read_rows(count_units)
@@ -592,14 +595,14 @@ class Ledger:
         """Return whether a unit is unlisted, so that its calls cannot be found."""
         return bool(await self._read_rows(lambda rows: rows.unlisted_ids(unit, [id])))
 
-    async def compare(self, log: ReadableLog, *, at_ease: bool = False) -> LedgerComparison:
+    async def compare_with_log(self, log: ReadableLog, *, at_ease: bool = False) -> LedgerComparison:
         """Compare the sums with the log, for all periods that both have. Reads the whole log."""
         comparison = await compare_log_with_totals(
             log,
             self._read_rows,
-            oldest=lambda: _lowest_number(log),
+            oldest=lambda: _find_lowest_number(log),
             recalculations=self._read_recalculations,
-            tag_lists=self._stored_lists,
+            tag_lists=self._stored_tag_lists,
             digests=self.digests,
             at_ease=at_ease,
         )
@@ -607,9 +610,9 @@ class Ledger:
         if comparison.is_done and differing != (await self._read_state())["differing"]:
             async with self._turn:
                 await self._change_rows(lambda rows: rows.set_state(differing=differing))
-        return replace(comparison, rollups=await self.differing_rollups(at_ease=at_ease))
+        return replace(comparison, rollups=await self.unmark_differing_rollups(at_ease=at_ease))
 
-    async def comparison_is_due(self, now: float) -> bool:
+    async def is_comparison_due(self, now: float) -> bool:
         """Return whether the last comparison is old, or a record was missed or a difference found since."""
         state = await self._read_state()
         if not self._is_caught_up or state["rebuilding"]:
@@ -617,20 +620,22 @@ class Ledger:
         is_old = not state["compared"] <= now < state["compared"] + comparing.EVERY_S
         return is_old or state["missed"] > state["settled"] or state["differing"] != state["left"]
 
-    async def replace(self, log: ReadableLog, compared: LedgerComparison, place: Place) -> bool:
+    async def replace_period(self, log: ReadableLog, compared: LedgerComparison, place: Place) -> bool:
         """
         Replace the sums of a period by a recount. Return False if the log has changed since the comparison.
         """
         state = await self._read_state()
-        recalculated, lists = await self._read_recalculations(state), await self._stored_lists(state)
+        recalculated, lists = await self._read_recalculations(state), await self._stored_tag_lists(state)
         recount = comparing.PeriodRecount(compared, place, lists, self.digests, recalculated)
-        if not await recount.read(log) or not await recount.read_until(log, self._reach):
+        if not await recount.read_compared_records(log) or not await recount.read_records_until(
+            log, self._reach
+        ):
             return False
         async with self._turn:
             # another process may count between the reads
             for _ in range(TRIES):
                 reach = (await self._read_state())["reach"]
-                if reach < recount.reach or not await recount.read_until(log, reach):
+                if reach < recount.end_number or not await recount.read_records_until(log, reach):
                     return False
                 if await self._change_rows(
                     lambda rows: comparing.replace_period(rows, self._placement, recount)
@@ -643,17 +648,17 @@ class Ledger:
         async with self._turn:
             return await self._change_rows(lambda rows: comparing.sum_day_again(rows, day))
 
-    async def settle(
+    async def store_comparison_result(
         self, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int
     ) -> int:
         async with self._turn:
             return await self._change_rows(
-                lambda rows: comparing.store_result(
+                lambda rows: comparing.store_comparison_result(
                     rows, compared, gained=gained, is_mended=is_mended, left=left, now=now
                 )
             )
 
-    async def differing(self) -> int:
+    async def count_differing_periods(self) -> int:
         """Return how many hours and days differed in the last comparison."""
         return (await self._read_state())["differing"]
 
@@ -673,7 +678,7 @@ class Ledger:
         def reprice_and_store(rows: LedgerRows) -> Repriced:
             spans.check_not_split(rows, read_state(rows)["hourly"], [start])
             done = reprice_sums(rows, self._placement, pricer, int(start))
-            self.books.store(rows, pricer, since=int(start))
+            self.books.store_recalculation(rows, pricer, since=int(start))
             return done
 
         async with self._turn:
@@ -686,10 +691,10 @@ class Ledger:
         Raises ValueError for an unknown dimension, NotKept if a period splits a stored sum, and AskedTooMuch
         beyond the limit of the running request.
         """
-        [result] = await self.costs_of([query])
+        [result] = await self.costs_of_queries([query])
         return result
 
-    async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
+    async def costs_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
         """Return `costs` of several queries at the same moment."""
         limit, now = running_limit(), self._clock.now()
         prepared = self._prepare_queries(queries, now)
@@ -704,10 +709,10 @@ class Ledger:
     async def lineage(
         self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: CostQuery | None = None
     ) -> Sequence[Lineage]:
-        asked = [self.digests.queried_digest(unit, name) for name in names] if unit in TREES else names
+        asked = [self.digests.to_digest(unit, name) for name in names] if unit in TREES else names
         return await self._read_rows(lambda rows: rows.lineage(unit, asked, most, has_below=has_below, of=of))
 
-    async def usages_of(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
+    async def usages_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
         """Return the groups of queries that differ only in their times (see spool.ledger.usages)."""
         from spool.ledger.usages import usages_by_group
 
@@ -750,7 +755,7 @@ class Ledger:
                 from spool.ledger.billed import extend_to_midnight
 
                 query = extend_to_midnight(query, now)
-            self.check_people(query.used_dimensions)
+            self.check_people_allowed(query.used_dimensions)
             query = self._group_by_person(query)
             derived = {**self._derived, **query.derived}
             known = {name: derived[name] for name in query.used_dimensions if name in derived}
@@ -775,7 +780,7 @@ class Ledger:
         group_by = [_PERSON if name == USER else name for name in query.group_by]
         return replace(query, group_by=group_by, derived={**query.derived, _PERSON: person})
 
-    def check_people(self, named: Collection[str]) -> None:
+    def check_people_allowed(self, named: Collection[str]) -> None:
         """
         Raise Invalid if a query combines sessions or runs with people and the settings forbid that. The
         device of a call says who made it.
@@ -794,11 +799,11 @@ class Ledger:
 
         return RememberedCosts()
 
-    async def marks(self, since: datetime, until: datetime) -> Marks:
+    async def change_marks(self, since: datetime, until: datetime) -> Marks:
         """Return marks that differ after any process has changed a sum of the period."""
-        from spool.ledger.days.remembered import marks_of_changes
+        from spool.ledger.days.remembered import change_marks
 
-        return await self._read_rows(lambda rows: marks_of_changes(rows.state_values(), since, until))
+        return await self._read_rows(lambda rows: change_marks(rows.state_values(), since, until))
 
     async def sums_of_day(
         self, day: int, *, most: int, chosen: Callable[[Dimensions], bool] | None = None
@@ -816,25 +821,25 @@ class Ledger:
         """Return what a provider may have billed for a day (epoch seconds)."""
         return await self._read_rows(lambda rows: day_usage(rows, day))
 
-    async def whole_sums_of_day(self, day: int) -> Sequence[UsageSum]:
+    async def detailed_usage_of_day(self, day: int) -> Sequence[UsageSum]:
         """Return `usage_of_day` with users, devices and tags."""
         return await self._read_rows(lambda rows: day_usage(rows, day, whole=True))
 
-    async def put_billed(self, made: Sequence[tuple[BilledDay, Sequence[BilledSum]]]) -> int:
+    async def store_billed_days(self, made: Sequence[tuple[BilledDay, Sequence[BilledSum]]]) -> int:
         """
         Replace the billed costs of days in one transaction, except those with the same mark. Return the
         number of replaced days.
         """
 
-        def store_days(rows: LedgerRows) -> int:
+        def store_changed_days(rows: LedgerRows) -> int:
             return sum(_put_billed_if_changed(rows, day, sums) for day, sums in made)
 
         async with self._turn:
-            return await self._change_rows(store_days)
+            return await self._change_rows(store_changed_days)
 
-    async def drop_billed(self, day: int, provider: str) -> None:
+    async def delete_billed_day(self, day: int, provider: str) -> None:
         async with self._turn:
-            await self._change_rows(lambda rows: rows.drop_billed(day, provider))
+            await self._change_rows(lambda rows: rows.delete_billed_day(day, provider))
 
     async def billed_days(self, since: int, until: int) -> Sequence[BilledDay]:
         """Return the days with billed costs in [since, until), in epoch seconds."""
@@ -843,7 +848,7 @@ class Ledger:
     async def billed_corrections(self) -> Sequence[BilledDay]:
         """Return corrections of closed months, by the day on which they count."""
         days = await self._read_rows(lambda rows: rows.billed_days(0, END_OF_TIME))
-        return [day for day in days if day.corrects]
+        return [day for day in days if day.corrected_day]
 
     async def billed_sums(self, day: int, provider: str) -> Sequence[BilledSum]:
         """Return the sums of a provider's billed day in a fixed order."""
@@ -858,27 +863,27 @@ class Ledger:
         """
         return self._is_caught_up and not (await self._read_state())["rebuilding"]
 
-    async def missed(self) -> int:
+    async def count_missed_records(self) -> int:
         """Return how many records were deleted before they were counted."""
         return (await self._read_state())["missed"]
 
-    async def whole_since(self) -> int:
+    async def complete_since(self) -> int:
         """Return the time (epoch seconds) before which hours may lack missed records."""
         return (await self._read_state())["whole"]
 
-    async def since_hours(self, since: datetime) -> datetime:
+    async def limit_to_hourly_sums(self, since: datetime) -> datetime:
         """Return the later of `since` and the start of hourly sums."""
         hourly = _datetime_or_none((await self._read_state())["hourly"])
         return since if hourly is None else max(since, hourly)
 
-    async def hours_since(self) -> datetime:
+    async def hourly_sums_start(self) -> datetime:
         return datetime.fromtimestamp((await self._read_state())["hourly"], UTC)
 
-    async def check_hours(self, since: datetime) -> None:
+    async def check_hours_stored(self, since: datetime) -> None:
         """Raise NotKept if some time after `since` has only daily sums."""
-        spans.check_hours((await self._read_state())["hourly"], since.timestamp())
+        spans.check_hours_stored((await self._read_state())["hourly"], since.timestamp())
 
-    async def known_span(self) -> tuple[datetime, datetime] | None:
+    async def stored_span(self) -> tuple[datetime, datetime] | None:
         """Return the start of the first and of the last hour or day with sums."""
 
         def read_bounds(rows: LedgerRows) -> list[int]:
@@ -894,7 +899,7 @@ class Ledger:
         check_dimension(dimension)
 
         def read_first_known(rows: LedgerRows) -> int | None:
-            starts = (rows.first_known(width, dimension) for width in (DAY_S, HOUR_S))
+            starts = (rows.first_known_start(width, dimension) for width in (DAY_S, HOUR_S))
             return min((start for start in starts if start is not None), default=None)
 
         start = await self._read_rows(read_first_known)
@@ -922,9 +927,9 @@ class Ledger:
             check_dimension(dimension)
         return await self._read_rows(lambda rows: read(rows.combinations(dimensions)))
 
-    async def unit_names(self, text: str, most: int) -> Mapping[str, Sequence[str]]:
+    async def unit_names_containing(self, text: str, most: int) -> Mapping[str, Sequence[str]]:
         """Return at most `most` names that contain a text, by kind. Sessions and runs have none."""
-        names = await self._read_rows(lambda rows: rows.names_containing(text, most))
+        names = await self._read_rows(lambda rows: rows.unit_names_containing(text, most))
         named = [unit for unit in UNITS if UNITS[unit].is_named]
         return {unit: [name for id, name in names if id == unit_number(unit, name)] for unit in named}
 
@@ -937,7 +942,7 @@ class Ledger:
                 values_by_tag[name].add(value, of_calls=of_calls, of_rows=of_rows)
         return [values_by_tag[name] for name in (*self.tags, *sorted(values_by_tag.keys() - {*self.tags}))]
 
-    async def row_tags(self) -> Sequence[str]:
+    async def billing_row_tags(self) -> Sequence[str]:
         """Return, as dimensions, the tags that only billing rows have."""
 
         def read_row_tags(rows: LedgerRows) -> tuple[int | None, Sequence[str]]:
@@ -960,22 +965,22 @@ class Ledger:
         )
         return bool(await self.values(is_joint))
 
-    def derive(self, dimensions: Sequence[Derived]) -> None:
+    def set_derived_dimensions(self, dimensions: Sequence[Derived]) -> None:
         """Replace the derived dimensions to group and filter by."""
         self._derived = {dimension.name: dimension for dimension in dimensions}
 
-    def derived(self) -> Sequence[Derived]:
+    def derived_dimensions(self) -> Sequence[Derived]:
         return tuple(self._derived.values())
 
     def label(self, dimension: str) -> str:
         derived = self._derived.get(dimension)
         return dimension if derived is None else derived.label
 
-    def own_dimensions(self) -> Sequence[str]:
+    def base_dimensions(self) -> Sequence[str]:
         return (*DIMENSIONS, *(f"{TAG}{name}" for name in self.tags))
 
     def dimensions(self) -> Sequence[str]:
-        return (*self.own_dimensions(), *self._derived)
+        return (*self.base_dimensions(), *self._derived)
 
     async def state(self, *, counts_rows: bool = True) -> LedgerState:
         """
@@ -1015,21 +1020,21 @@ class Ledger:
         try:
             return await self._store.change(change)
         except LedgerLost:
-            self._begin_again()
+            self._restart_count()
             raise
         except BaseException:
-            self._placement.forget()
+            self._placement.forget_numbers()
             raise
 
     async def _read_rows(self, read: Callable[[LedgerRows], T]) -> T:
         try:
             return await self._store.read(read)
         except LedgerLost:
-            self._begin_again()
+            self._restart_count()
             raise
 
-    def _begin_again(self) -> None:
-        self._placement.forget()
+    def _restart_count(self) -> None:
+        self._placement.forget_numbers()
         self._reach = 1
         self._is_caught_up = False
 
@@ -1056,14 +1061,14 @@ def _person_dimension(people: People) -> Derived:
 
 
 def _wanted_person(name: str, wanted: frozenset[str], shown: Callable[[str], str]) -> Derived:
-    def value(names: tuple[str, ...]) -> str:
+    def yes_if_wanted(names: tuple[str, ...]) -> str:
         user, second = names
         return _YES if user in wanted or shown(user) in wanted or (second and second in wanted) else ""
 
-    return Derived(name=name, label="", sources=(USER, SECOND_NAME), value=value)
+    return Derived(name=name, label="", sources=(USER, SECOND_NAME), value=yes_if_wanted)
 
 
-def _rename_erased(dimensions: Dimensions, renamed: Callable[[str], str]) -> Dimensions:
+def _rename_in_dimensions(dimensions: Dimensions, renamed: Callable[[str], str]) -> Dimensions:
     tags = json.loads(dimensions.tags) if dimensions.tags else {}
     renamed_tags = rename_person_in_tags(tags, renamed)
     team, api_key = (
@@ -1078,18 +1083,18 @@ def _rename_erased(dimensions: Dimensions, renamed: Callable[[str], str]) -> Dim
 
 
 def _unlist_units(rows: LedgerRows, unit: str, ids: Sequence[int]) -> None:
-    rows.unlist_work(unit, ids)
+    rows.unlist_units(unit, ids)
 
 
 def _put_billed_if_changed(rows: LedgerRows, day: BilledDay, sums: Sequence[BilledSum]) -> bool:
     before = next((e for e in rows.billed_days(day.day, day.day + 1) if e.provider == day.provider), None)
     if before is not None and before.mark == day.mark:
         return False
-    rows.put_billed(day if before is None else replace(day, revision=before.revision + 1), sums)
+    rows.store_billed_day(day if before is None else replace(day, revision=before.revision + 1), sums)
     return True
 
 
-async def _lowest_number(log: ReadableLog) -> int:
+async def _find_lowest_number(log: ReadableLog) -> int:
     """Return the lowest stored number, by binary search, because records are deleted from the low end."""
     low, high = 1, log.closed_below(AI_TELEMETRY)
     while low < high:

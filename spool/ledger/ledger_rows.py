@@ -78,7 +78,7 @@ class TagList(NamedTuple):
     tags: tuple[str, ...]
 
 
-def new_mark() -> int:
+def new_change_mark() -> int:
     """Return a random number that shows other processes that rows have changed."""
     return randbits(62)
 
@@ -102,7 +102,7 @@ class LedgerRows(Protocol):
 
     def numbers_in_period(self, width: int, start: int) -> set[int]: ...
 
-    def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
+    def add_sums(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
         """Add measures to sums, by start and number of the dimensions."""
         ...
 
@@ -112,7 +112,7 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def add_work(
+    def add_unit_sums(
         self, sums: Iterable[WorkSum], names: Mapping[int, str], edges: Collection[Units] = ()
     ) -> None:
         """
@@ -123,21 +123,23 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def work_sums(self, start: int) -> Sequence[tuple[int, int, Dimensions, Measures]]:
+    def priceable_unit_sums(self, start: int) -> Sequence[tuple[int, int, Dimensions, Measures]]:
         """
         Return the sums of a period that may be priced: number of the set of units, number and set of
         dimensions, measures.
         """
         ...
 
-    def work_page(self, start: int, after: tuple[int, int], most: int) -> Sequence[tuple[int, int, Measures]]:
+    def unit_sums_page(
+        self, start: int, after: tuple[int, int], most: int
+    ) -> Sequence[tuple[int, int, Measures]]:
         """
         Return at most `most` sums of a period after a place: numbers of the set of units and of the
         dimensions, measures. They are ordered by these numbers.
         """
         ...
 
-    def listed_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
+    def numbers_of_listed_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
         """Return the numbers of the sets under which calls with these units are counted."""
         ...
 
@@ -157,29 +159,29 @@ class LedgerRows(Protocol):
         """Return the damaged dimensions, as far as an engine can tell, in the way of `wrong_sets`."""
         ...
 
-    def drop_wrong(self) -> None:
+    def delete_damaged(self) -> None:
         """Delete damaged names, and damaged sets without sums."""
         ...
 
-    def replace_work(
+    def replace_unit_sums(
         self, start: int, gone: Iterable[tuple[int, int]], new: Iterable[tuple[int, int, Measures]]
     ) -> None:
         """Delete and add sums of a period, by numbers of set of units and dimensions."""
         ...
 
-    def drop_work(self, start: int) -> None: ...
+    def delete_unit_sums(self, start: int) -> None: ...
 
-    def names_containing(self, text: str, most: int) -> Sequence[tuple[int, str]]:
+    def unit_names_containing(self, text: str, most: int) -> Sequence[tuple[int, str]]:
         """
         Return numbers and names: first those that end with "#" and the text, then those that begin with it.
         """
         ...
 
-    def count_work(self, since: int, until: int) -> Mapping[str, int]:
+    def count_listed_units(self, since: int, until: int) -> Mapping[str, int]:
         """Return the number of listed units in [since, until), by kind."""
         ...
 
-    def cheapest_work(
+    def cheapest_units(
         self, unit: str, listed: tuple[int, int], counted: tuple[int, int], most: int
     ) -> Sequence[tuple[int, int]]:
         """
@@ -188,15 +190,15 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def unlist_work(self, unit: str, ids: Collection[int]) -> None:
+    def unlist_units(self, unit: str, ids: Collection[int]) -> None:
         """Count these units as REST, with their further calls."""
         ...
 
-    def expire_work(self, unit: str, before: int) -> None:
+    def unlist_idle_units(self, unit: str, before: int) -> None:
         """Count units without calls since `before` as REST, with their further calls."""
         ...
 
-    def forget_unlisted(self, unit: str, before: int) -> None:
+    def relist_idle_units(self, unit: str, before: int) -> None:
         """List units again that had no calls since a time."""
         ...
 
@@ -204,7 +206,7 @@ class LedgerRows(Protocol):
         """Return those of some units counted as REST."""
         ...
 
-    def count_unlisted(self) -> Mapping[str, int]: ...
+    def count_unlisted_units(self) -> Mapping[str, int]: ...
 
     def linked_targets(self, since: int) -> Collection[tuple[str, int]]:
         """
@@ -245,14 +247,14 @@ class LedgerRows(Protocol):
     def meter_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
     ) -> Iterable[MeterSum]:
-        """Add up the query's meter, or every meter, in the way of `totals`."""
+        """Add up the query's meter, or every meter, in the way of `totals_by_group`."""
         ...
 
     def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterable[MeterSum]:
         """Return the limbs of amounts in other currencies, by period and group."""
         ...
 
-    def remove(self, width: int, places: Iterable[tuple[int, int]]) -> None:
+    def delete_sums(self, width: int, places: Iterable[tuple[int, int]]) -> None:
         """Delete sums, by start and number of the dimensions."""
         ...
 
@@ -274,7 +276,7 @@ class LedgerRows(Protocol):
 
     def read_sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]: ...
 
-    def sums_by_key(self, width: int, start: int) -> Sequence[tuple[int, Measures]]: ...
+    def measures_by_number(self, width: int, start: int) -> Sequence[tuple[int, Measures]]: ...
 
     def joint_dimensions(self) -> Mapping[int, Dimensions]:
         """Return the sets, by number, of calls that were too many to keep apart."""
@@ -295,11 +297,11 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def note_periods(self, firsts: Iterable[tuple[int, int, int]]) -> None:
+    def store_first_numbers(self, firsts: Iterable[tuple[int, int, int]]) -> None:
         """Store the lowest counted record number of each (width, start)."""
         ...
 
-    def forget_firsts(self) -> None:
+    def reset_first_numbers(self) -> None:
         """Set the lowest record number of every period to 0, and unfreeze all."""
         ...
 
@@ -335,7 +337,7 @@ class LedgerRows(Protocol):
 
     def count_rows(self) -> int: ...
 
-    def totals(
+    def totals_by_group(
         self, spans: Sequence[Span], query: CostQuery, *, by_start: bool = False
     ) -> Iterable[GroupSum]:
         """
@@ -352,7 +354,9 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def groups_of(self, numbers: Sequence[int], query: CostQuery) -> Iterable[tuple[int, str, str, Group]]:
+    def groups_of_numbers(
+        self, numbers: Sequence[int], query: CostQuery
+    ) -> Iterable[tuple[int, str, str, Group]]:
         """Return number, status, cost source and group of each set of dimensions."""
         ...
 
@@ -371,7 +375,7 @@ class LedgerRows(Protocol):
         """Return True if all stored sets form more than `most` groups, without the query's filters."""
         ...
 
-    def passes_all(self, query: CostQuery) -> bool: ...
+    def has_needless_filters(self, query: CostQuery) -> bool: ...
 
     def marked_rollups(self, since: int, until: int) -> Collection[tuple[int, int, int]]:
         """
@@ -388,8 +392,8 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def differs_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> bool:
-        """Return True if `make_rollup` would store other sums."""
+    def is_rollup_different(self, number: int, dimensions: Sequence[str], width: int, start: int) -> bool:
+        """Return True if `make_next_rollup` would store other sums."""
         ...
 
     def drop_rollups(self, number: int, width: int, before: int) -> None:
@@ -400,11 +404,11 @@ class LedgerRows(Protocol):
         """Unmark all rollups, or those with these days, of calls or of billed costs."""
         ...
 
-    def put_billed(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:
+    def store_billed_day(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:
         """Replace a provider's day and its sums."""
         ...
 
-    def drop_billed(self, day: int, provider: str) -> None: ...
+    def delete_billed_day(self, day: int, provider: str) -> None: ...
 
     # billed days, sorted by day and provider
     def billed_days(self, since: int, until: int) -> Sequence[BilledDay]: ...
@@ -416,10 +420,10 @@ class LedgerRows(Protocol):
     def billed_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterable[GroupSum]:
-        """Add up billed costs, in the way of `totals`. The amount is in `reported`; other measures are 0."""
+        """Add up billed costs, as `totals_by_group` does. The amount is in `reported`; other measures are 0."""
         ...
 
-    def first_known(self, width: int, dimension: str) -> int | None: ...
+    def first_known_start(self, width: int, dimension: str) -> int | None: ...
 
     def tag_uses(self) -> Sequence[tuple[str, str, bool, bool]]:
         """Return name and value of each tag, and whether calls and billing rows have it."""

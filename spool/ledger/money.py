@@ -15,7 +15,7 @@ UNIT = 10**DECIMALS
 _LIMB = 10**9
 
 
-def units(text: str) -> int:
+def text_to_units(text: str) -> int:
     """Convert decimal text to units. Digits after the 27th decimal are cut off."""
     whole, _, fraction = text.partition(".")
     return int(whole + fraction[:DECIMALS].ljust(DECIMALS, "0"))
@@ -27,7 +27,7 @@ def digits_to_units(amount: int, digits: int) -> int:
     return whole
 
 
-def text(units: int) -> str:
+def units_to_text(units: int) -> str:
     """Return plain decimal text without trailing zeros."""
     digits = str(abs(units)).zfill(DECIMALS + 1)
     whole, fraction = digits[:-DECIMALS], digits[-DECIMALS:].rstrip("0")
@@ -39,11 +39,11 @@ def add_by_currency(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """Add up amounts by currency. A currency with a sum of zero is left out."""
     sums: Counter[str] = Counter()
     for row in rows:
-        sums.update({currency: units(amount) for currency, amount in row.items()})
-    return {currency: text(amount) for currency, amount in sorted(sums.items()) if amount}
+        sums.update({currency: text_to_units(amount) for currency, amount in row.items()})
+    return {currency: units_to_text(amount) for currency, amount in sorted(sums.items()) if amount}
 
 
-def unconverted_words(amounts: Mapping[str, str], currency: str) -> str:
+def unconverted_amounts_sentence(amounts: Mapping[str, str], currency: str) -> str:
     """Describe amounts that have no rate and are therefore in no sum."""
     amounts_text = ", ".join(f"{amount} {code}" for code, amount in amounts.items())
     return f"{amounts_text} are not in these sums: no rate to {currency} is known (docs/currencies.md)"

@@ -50,7 +50,7 @@ class OwnRecords:
         self._clock = clock
         self._slices: OrderedDict[Hashable, _Remembered] = OrderedDict()
 
-    async def newest(
+    async def newest_calls(
         self, slice: Hashable, is_own: IsOwn, *, dimensions: Hashable, most: int
     ) -> Sequence[OwnRecord]:
         """
@@ -72,7 +72,7 @@ class OwnRecords:
         below, since = self._log.closed_below(AI_TELEMETRY), self._clock.now() - LOOK_BACK_S
         if below < remembered.below:  # the watermark has fallen: the log was replaced
             remembered.below, remembered.rows = 1, []
-        floor = max(remembered.below, await first_after(self._log, AI_TELEMETRY, since, below))
+        floor = max(remembered.below, await first_number_after(self._log, AI_TELEMETRY, since, below))
         own_records: list[OwnRecord] = []
         end = below
         while end > floor and len(own_records) < max_rows:
@@ -95,7 +95,7 @@ async def own_records_in(log: Log, begin: int, end: int, is_own: IsOwn) -> list[
     return own_records[::-1]
 
 
-async def first_after(log: Log, topic: str, moment: float, below: int) -> int:
+async def first_number_after(log: Log, topic: str, moment: float, below: int) -> int:
     low, high = 1, below
     while low < high:
         middle = (low + high) // 2

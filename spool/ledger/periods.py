@@ -123,7 +123,7 @@ def move_to_whole_days(query: CostQuery, hours_since: datetime) -> CostQuery:
     return replace(query, since=since, until=until)
 
 
-def same_weekdays(query: CostQuery, named: str | None = None) -> CostQuery:
+def same_weekdays_query(query: CostQuery, named: str | None = None) -> CostQuery:
     """
     Return the query for the same weekdays before. Months, quarters and parts of them are as in `preceding_query`.
     """

@@ -242,12 +242,12 @@ class CostQuery:
         return tuple(dict.fromkeys((*self.group_by, *self.include, *self.exclude)))
 
     @cached_property
-    def unit(self) -> str | None:
+    def unit_of_work(self) -> str | None:
         """A unit of work in the query, None for sums without units (see `spool.ledger.work`)."""
         return work.queried_unit(self.group_by, self.used_dimensions)
 
     @cached_property
-    def unit_place(self) -> int | None:
+    def unit_position(self) -> int | None:
         return next((place for place, name in enumerate(self.group_by) if name in work.UNITS), None)
 
     @cached_property
@@ -256,7 +256,7 @@ class CostQuery:
         return is_filtered or not self.include.keys().isdisjoint(work.UNITS)
 
     @property
-    def is_limited(self) -> bool:
+    def has_slice_filter(self) -> bool:
         """Return whether only calls that a person may see count."""
         return SLICE in self.include
 
@@ -267,7 +267,7 @@ class CostQuery:
             group_by=[name for name in self.group_by if name not in work.UNITS],
             include={name: values for name, values in self.include.items() if name not in work.UNITS},
             exclude={name: values for name, values in self.exclude.items() if name not in work.UNITS},
-            only=self.only if self.unit_place is None else None,
+            only=self.only if self.unit_position is None else None,
         )
 
 

@@ -15,13 +15,13 @@ from zlib import compress, decompress
 
 from spool.ledger.cost_kinds import ESTIMATED, REPORTED
 from spool.ledger.counting import RECALCULATED, read_state, smallest_period
-from spool.ledger.ledger_rows import LedgerRows, Recalculation, new_mark
+from spool.ledger.ledger_rows import LedgerRows, Recalculation, new_change_mark
 from spool.ledger.repricing import Pricer, new_estimate
 from spool.ledger.sums import Dimensions, call_sum
 from spool.log.amendments import replace_fields
 from spool.record import Inference
 
-# opens a price book from `Pricer.texts`
+# opens a price book from `Pricer.price_book_texts`
 OpenBook = Callable[[bytes, bytes], Pricer]
 BookOf = Callable[[], Pricer]
 # gets a recalculation, the start of a period, a call's dimensions, and whether it has a price
@@ -40,7 +40,7 @@ class Recalculations:
     def covers(self, width: int, start: int) -> bool:
         return any(start + width > made.since for made, _ in self._newest_first)
 
-    def restated(
+    def restated_call(
         self, call: Inference, number: int | None, hour: int, *, note: NotePriced | None = None
     ) -> Inference:
         """
@@ -74,16 +74,16 @@ class RecalculationBooks:
         made = [(each, partial(self._open_book, each, lists[each.list])) for each in rows.recalculations()]
         return Recalculations(rows.state_values().get(RECALCULATED, 0), made)
 
-    def store(self, rows: LedgerRows, book: Pricer, *, since: int) -> None:
+    def store_recalculation(self, rows: LedgerRows, book: Pricer, *, since: int) -> None:
         state = read_state(rows)
-        text, own = book.texts()
+        text, own = book.price_book_texts()
         digest = blake2b(text, digest_size=16).hexdigest()
         # a running rebuild's records were counted before
         reach = max(state["reach"], state["rebuilding"])
         made = Recalculation(since, reach, state["hourly"], digest, own)
         rows.add_price_list(digest, compress(text))
         rows.add_recalculation(made)
-        rows.set_state(**{RECALCULATED: new_mark()})
+        rows.set_state(**{RECALCULATED: new_change_mark()})
         self._remember_book(made, book)
 
     def _open_book(self, made: Recalculation, packed: bytes) -> Pricer:

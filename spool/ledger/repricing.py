@@ -17,7 +17,7 @@ from spool.ledger import money
 from spool.ledger.cost_kinds import cost_source_after_pricing
 from spool.ledger.counting import WIDTHS, Placement, drop_days_with_hours
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.sums import COUNTS, MONEY, Dimensions, Measures, decode_size
+from spool.ledger.sums import COUNTS, MONEY, Dimensions, Measures, decode_token_size
 from spool.record import NS
 
 _NO_METERS: Mapping[str, int] = {}
@@ -54,7 +54,7 @@ class Pricer(Protocol):
         """Return the exact cost, or None if it is unknown or if prices change before `total.until`."""
         ...
 
-    def texts(self) -> tuple[bytes, bytes]:
+    def price_book_texts(self) -> tuple[bytes, bytes]:
         """Return two texts to open the book again: a price list, and the prices on top of it."""
         ...
 
@@ -98,7 +98,7 @@ def reprice_sums(rows: LedgerRows, placement: Placement, pricer: Pricer, since: 
                 if (estimate := new_estimate(pricer, width, start, *row)) is None:
                     unpriced += _is_priceable(token_sum(start, *row))
                     continue
-                old, measures[_ESTIMATED] = measures[_ESTIMATED], money.units(estimate)
+                old, measures[_ESTIMATED] = measures[_ESTIMATED], money.text_to_units(estimate)
                 source = cost_source_after_pricing(
                     dimensions.status, dimensions.cost_source, measures[_ESTIMATED]
                 )
@@ -109,7 +109,9 @@ def reprice_sums(rows: LedgerRows, placement: Placement, pricer: Pricer, since: 
                 removed.append((start, number))
                 old_estimates.append(old)
                 repriced.append((dimensions, measures))
-            numbers = placement.numbers(rows, width, start, [dimensions for dimensions, _ in repriced])
+            numbers = placement.find_or_assign_numbers(
+                rows, width, start, [dimensions for dimensions, _ in repriced]
+            )
             new = [(start, number, measures) for number, (_, measures) in zip(numbers, repriced, strict=True)]
             moved_meters = [
                 (start, number, meters[old])
@@ -117,8 +119,8 @@ def reprice_sums(rows: LedgerRows, placement: Placement, pricer: Pricer, since: 
                 if old in meters
             ]
             # first remove all, because a sum that had no price may now belong to the row of another
-            rows.remove(width, removed)
-            rows.add(width, new)
+            rows.delete_sums(width, removed)
+            rows.add_sums(width, new)
             if new:
                 moves = {
                     old: MovedSum(number, old_units, measures[_ESTIMATED], has_meters=old in meters)
@@ -130,7 +132,9 @@ def reprice_sums(rows: LedgerRows, placement: Placement, pricer: Pricer, since: 
             if moved_meters:
                 rows.add_meters(width, moved_meters)
             changed += len(new)
-    return Repriced(rows=changed, unpriced=unpriced, before=money.text(before), after=money.text(after))
+    return Repriced(
+        rows=changed, unpriced=unpriced, before=money.units_to_text(before), after=money.units_to_text(after)
+    )
 
 
 def new_estimate(
@@ -167,16 +171,16 @@ def _reprice_units(
 
     Units have no meters. So if a sum has meters, each part keeps its share of the estimate.
     """
-    parts = [part for part in rows.work_sums(start) if part[1] in moves]
+    parts = [part for part in rows.priceable_unit_sums(start) if part[1] in moves]
     repriced = []
     for units, number, dimensions, measures in parts:
         move = moves[number]
         if move.has_meters and move.before:
             measures[_ESTIMATED] = measures[_ESTIMATED] * move.after // move.before
         elif (estimate := new_estimate(pricer, width, start, dimensions, measures, _NO_METERS)) is not None:
-            measures[_ESTIMATED] = money.units(estimate)
+            measures[_ESTIMATED] = money.text_to_units(estimate)
         repriced.append((units, move.number, measures))
-    rows.replace_work(start, [(units, number) for units, number, _, _ in parts], repriced)
+    rows.replace_unit_sums(start, [(units, number) for units, number, _, _ in parts], repriced)
 
 
 def token_sum(
@@ -189,7 +193,7 @@ def token_sum(
     """
     Convert a sum for a pricer. With `width`, it has an estimate only if one price holds for these seconds.
     """
-    beyond, output_known = decode_size(dimensions.size)
+    beyond, output_known = decode_token_size(dimensions.size)
     calls, input_tokens, output, read, written, thought, written_1h = measures[: len(COUNTS)]
     return TokenSum(
         provider=dimensions.provider or None,
@@ -205,7 +209,7 @@ def token_sum(
         cache_write_tokens=written,
         reasoning_tokens=thought,
         cache_write_1h_tokens=written_1h,
-        meters=_priced_meters(meters) if meters else meters,
+        meters=_meters_without_charges(meters) if meters else meters,
         until=(start + width) * NS if width else 0,
     )
 
@@ -221,7 +225,7 @@ def row_price_lines(
     return tuple(lines) if total == row[_ESTIMATED] else ()
 
 
-def join_lines(one: Sequence[SumLine], other: Sequence[SumLine]) -> tuple[SumLine, ...]:
+def join_price_lines(one: Sequence[SumLine], other: Sequence[SumLine]) -> tuple[SumLine, ...]:
     """Return the lines of both, with the lines of the same meter added up."""
     sums: dict[str, SumLine] = {}
     for line in (*one, *other):
@@ -232,7 +236,7 @@ def join_lines(one: Sequence[SumLine], other: Sequence[SumLine]) -> tuple[SumLin
     return tuple(sums.values())
 
 
-def _priced_meters(meters: Mapping[str, int]) -> Mapping[str, int]:
+def _meters_without_charges(meters: Mapping[str, int]) -> Mapping[str, int]:
     from spool.currencies import without_charges  # imported only if there are meters
 
     return without_charges(meters)

@@ -42,11 +42,11 @@ class _Place(NamedTuple):
         return self.run if self.run > REST else -max(self.parent, 0) if self.run == REST else 0
 
 
-def query_by_place(query: CostQuery) -> CostQuery:
-    """Return the query with places as groups, for `LedgerRows.totals`."""
-    if query.unit is None or query.unit_place is not None:
+def query_by_tree_place(query: CostQuery) -> CostQuery:
+    """Return the query with places as groups, for `LedgerRows.totals_by_group`."""
+    if query.unit_of_work is None or query.unit_position is not None:
         return query
-    return replace(query, group_by=(query.unit, *query.group_by))
+    return replace(query, group_by=(query.unit_of_work, *query.group_by))
 
 
 def aggregate_sums(
@@ -56,7 +56,7 @@ def aggregate_sums(
     Yield the sums of each unit, including the runs below it. A group may appear several times. With `by_day`,
     sums start at their day (UTC).
     """
-    unit, place = query.unit or RUN, query.unit_place or 0
+    unit, place = query.unit_of_work or RUN, query.unit_position or 0
     own = (
         (_parse_place(each, place), _sums_key(each, place, by_day=by_day), each.measures) for each in places
     )
@@ -65,7 +65,7 @@ def aggregate_sums(
         if not passes(number):
             continue
         start, status, cost_source, *rest = key
-        if query.unit_place is not None:
+        if query.unit_position is not None:
             rest.insert(place, _unit_name(unit, number))
         group = tuple(rest)
         if query.only is None or group in query.only:
@@ -84,7 +84,7 @@ def _sums_key(sums: GroupSum, place: int, *, by_day: bool) -> Key:
 def _unit_filter(query: CostQuery, unit: str) -> Callable[[int], bool]:
     excluded = {*unit_numbers(unit, query.exclude.get(unit, ()))}
     included = [{*unit_numbers(unit, query.include[unit])}] if unit in query.include else []
-    if query.only is not None and (place := query.unit_place) is not None:
+    if query.only is not None and (place := query.unit_position) is not None:
         included.append({*unit_numbers(unit, [group[place] for group in query.only])})
     return lambda number: number not in excluded and all(number in wanted for wanted in included)
 
@@ -208,14 +208,14 @@ class _SessionsAbove:
     def _nearest_present(self, session: int) -> int | None:
         if session not in self._spans:
             return session if session in self._unlinked else None
-        while not self._is_there(session):
+        while not self._is_present(session):
             parent, jump = self._forks.get(session), self._jumps[session]
             if parent is None:
                 return None
-            session = parent if self._is_there(jump) else jump
+            session = parent if self._is_present(jump) else jump
         return session
 
-    def _is_there(self, session: int) -> bool:
+    def _is_present(self, session: int) -> bool:
         first, last = self._spans[session]
         place = bisect_left(self._linked, first)
         return place < len(self._linked) and self._linked[place] < last

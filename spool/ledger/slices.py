@@ -51,7 +51,7 @@ class SlicedLedger:
     def __init__(self, ledger: Ledger, slice: LedgerSlice, *, person: str = "") -> None:
         self._ledger = ledger
         self._slice = slice.without_unknown(ledger.dimensions())
-        self._derived = {dimension.name: dimension for dimension in ledger.derived()}
+        self._derived = {dimension.name: dimension for dimension in ledger.derived_dimensions()}
         self._parts = [_Part(part, frozenset(self._stored_dimensions(part))) for part in self._slice.parts]
         self._person = person
 
@@ -77,20 +77,20 @@ class SlicedLedger:
         return await self._ledger.catch_up(log)
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]:
-        [result] = await self.costs_of([query])
+        [result] = await self.costs_of_queries([query])
         return result
 
-    async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
-        return await self._ledger.costs_of(list(map(self._limit_to_slice, queries)))
+    async def costs_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
+        return await self._ledger.costs_of_queries(list(map(self._limit_to_slice, queries)))
 
-    async def usages_of(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
-        return await self._ledger.usages_of(list(map(self._limit_to_slice, queries)))
+    async def usages_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
+        return await self._ledger.usages_of_queries(list(map(self._limit_to_slice, queries)))
 
     def _limit_to_slice(self, query: CostQuery) -> CostQuery:
         if self._slice.has_every_call:
             return query
-        if self._selects_others:
-            self._ledger.check_people((*query.used_dimensions, "user"))
+        if self._has_filters_for_others:
+            self._ledger.check_people_allowed((*query.used_dimensions, "user"))
         if SLICE in query.used_dimensions:
             check_dimension(SLICE)
         # The slice is the first filter, so engines apply others only to visible calls. Otherwise, the time
@@ -101,8 +101,8 @@ class SlicedLedger:
 
             charges = (*SLICED_CHARGES, *(LAYERS if self._ledger.shows_layers else ()))
             cut = narrow_query(cut, include={"charge": charges}, exclude={"basis": (UNALLOCATED,)})
-        trees_of = self._membership if query.aggregated else None
-        return replace(cut, derived={**query.derived, SLICE: self._membership}, trees_of=trees_of)
+        trees_of = self._slice_dimension if query.aggregated else None
+        return replace(cut, derived={**query.derived, SLICE: self._slice_dimension}, trees_of=trees_of)
 
     async def lineage(
         self, query: CostQuery, unit: str, names: Sequence[str], most: int, *, has_below: bool
@@ -115,22 +115,24 @@ class SlicedLedger:
         if self._slice.has_every_call:
             return await self._ledger.values(dimension)
         derived = self._ledger.person_dimension if dimension == USER else self._derived.get(dimension)
-        inside = self._membership
+        inside = self._slice_dimension
         if derived is None:
             check_dimension(dimension)
         own = (dimension,) if derived is None else derived.sources
 
-        def value(values: tuple[str, ...]) -> str:
+        def visible_value(values: tuple[str, ...]) -> str:
             own_values, rest = values[: len(own)], values[len(own) :]
             if not inside.value(rest):
                 return ""
             return own_values[0] if derived is None else derived.value(own_values)
 
-        return await self._ledger.values(replace(inside, sources=(*own, *inside.sources), value=value))
+        return await self._ledger.values(
+            replace(inside, sources=(*own, *inside.sources), value=visible_value)
+        )
 
     async def values_containing(self, dimensions: Sequence[str], text: str) -> Mapping[str, Sequence[str]]:
         """Return values of visible calls that contain a text in lower case."""
-        inside = self._membership
+        inside = self._slice_dimension
         derived = {
             name: self._ledger.person_dimension if name == USER else self._derived.get(name)
             for name in dimensions
@@ -140,17 +142,21 @@ class SlicedLedger:
         places = {name: index for index, name in enumerate(sources)}
         is_inside = lru_cache(_MEMO)(inside.value)
 
-        def of(rows: Sequence[tuple[str, ...]], names: Sequence[str]) -> Iterable[tuple[str, ...]]:
+        def select_columns(
+            rows: Sequence[tuple[str, ...]], names: Sequence[str]
+        ) -> Iterable[tuple[str, ...]]:
             columns = [map(itemgetter(places[name]), rows) for name in names]
             return zip(*columns, strict=True) if names else repeat((), len(rows))
 
-        def read(combinations: Iterator[Sequence[tuple[str, ...]]]) -> Mapping[str, Sequence[str]]:
+        def find_matching_values(
+            combinations: Iterator[Sequence[tuple[str, ...]]],
+        ) -> Mapping[str, Sequence[str]]:
             known: dict[str, set[tuple[str, ...]]] = {name: set() for name in dimensions}
             for rows in combinations:
                 if not self.has_every_call:
-                    rows = [*compress(rows, map(is_inside, of(rows, inside.sources)))]
+                    rows = [*compress(rows, map(is_inside, select_columns(rows, inside.sources)))]
                 for name, own in parts.items():
-                    known[name].update(of(rows, own))
+                    known[name].update(select_columns(rows, own))
             found = {}
             for name, combined in known.items():
                 of_values = derived[name]
@@ -161,26 +167,26 @@ class SlicedLedger:
                 found[name] = sorted(values)[:_MOST_FOUND]
             return found
 
-        return await self._ledger.combinations(sources, read)
+        return await self._ledger.combinations(sources, find_matching_values)
 
-    async def row_tags(self) -> Sequence[str]:
+    async def billing_row_tags(self) -> Sequence[str]:
         """Return none to people who do not see every call, because tag names would reveal hidden rows."""
-        return await self._ledger.row_tags() if self._slice.has_every_call else ()
+        return await self._ledger.billing_row_tags() if self._slice.has_every_call else ()
 
-    async def whole_since(self) -> int:
-        return await self._ledger.whole_since()
+    async def complete_since(self) -> int:
+        return await self._ledger.complete_since()
 
-    async def since_hours(self, since: datetime) -> datetime:
-        return await self._ledger.since_hours(since)
+    async def limit_to_hourly_sums(self, since: datetime) -> datetime:
+        return await self._ledger.limit_to_hourly_sums(since)
 
-    def derived(self) -> Sequence[Derived]:
-        return self._ledger.derived()
+    def derived_dimensions(self) -> Sequence[Derived]:
+        return self._ledger.derived_dimensions()
 
     def lasting_dimension(self, depends_on: object, define: Callable[[], Derived]) -> Derived:
         return self._ledger.lasting_dimension(depends_on, define)
 
-    def own_dimensions(self) -> Sequence[str]:
-        return self._ledger.own_dimensions()
+    def base_dimensions(self) -> Sequence[str]:
+        return self._ledger.base_dimensions()
 
     def dimensions(self) -> Sequence[str]:
         return self._ledger.dimensions()
@@ -188,11 +194,13 @@ class SlicedLedger:
     def has_call(self, value_of: Callable[[str], str]) -> bool:
         """Return True if a call or sum with these own dimensions is in the slice."""
 
-        def value(name: str) -> str:
+        def resolved_value(name: str) -> str:
             derived = self._derived.get(name)
             return value_of(name) if derived is None else derived.value(tuple(map(value_of, derived.sources)))
 
-        return any(part.has_needed_values(value_of) and part.is_met_by(value) for part in self._parts)
+        return any(
+            part.has_needed_values(value_of) and part.is_met_by(resolved_value) for part in self._parts
+        )
 
     async def containment_test(self) -> Callable[[Wanted, Wanted], bool]:
         """
@@ -204,7 +212,7 @@ class SlicedLedger:
         has_joint = await self._ledger.has_joint_sums()
 
         def is_contained(include: Wanted, exclude: Wanted) -> bool:
-            is_exact = not has_joint or self._leaves_joint_out(include)
+            is_exact = not has_joint or self._has_no_joint_sums(include)
             return is_exact and self._slice.contains({**self._derived_values(include), **include}, exclude)
 
         return is_contained
@@ -220,18 +228,18 @@ class SlicedLedger:
         return derived_values
 
     @cached_property
-    def _membership(self) -> Derived:
+    def _slice_dimension(self) -> Derived:
         sources = (*sorted({"source", "user"}.union(*(part.sources for part in self._parts))),)
         places = {name: index for index, name in enumerate(sources)}
 
         @lru_cache(_MEMO)  # cached, because few distinct values occur
-        def value(values: tuple[str, ...]) -> str:
+        def yes_if_visible(values: tuple[str, ...]) -> str:
             return _YES if self.has_call(lambda name: values[places[name]]) else ""
 
-        return Derived(name=SLICE, label="", sources=sources, value=value)
+        return Derived(name=SLICE, label="", sources=sources, value=yes_if_visible)
 
     @cached_property
-    def _selects_others(self) -> bool:
+    def _has_filters_for_others(self) -> bool:
         people = self._ledger.people
 
         def is_own(condition: RoleFilter) -> bool:
@@ -254,7 +262,7 @@ class SlicedLedger:
             if condition.dimension == USER:
                 yield SECOND_NAME
 
-    def _leaves_joint_out(self, include: Wanted) -> bool:
+    def _has_no_joint_sums(self, include: Wanted) -> bool:
         asks_owner = any(part.asks_owner for part in self._parts)
         for name, values in include.items():
             divides = _is_owner(name) or (name in WORK and not asks_owner)

@@ -21,7 +21,7 @@ from typing import NamedTuple, cast
 import msgspec
 
 from spool.ledger import money
-from spool.ledger.cost_kinds import KIND_OF_SOURCE, NONE, counted_cost_source, counted_source
+from spool.ledger.cost_kinds import KIND_OF_SOURCE, NONE, call_cost_source, counted_cost_source
 from spool.ledger.work import MAX_LEVELS, Digests, Units, names_to_store
 from spool.ledger.work import NONE as NO_UNIT
 from spool.ledger.work import OTHER as OTHER  # the name that stands for many values
@@ -203,7 +203,7 @@ class HourlySums:
         self._units: dict[tuple[str | None, ...], Units] = {}
         self._chains: set[tuple[str | None, str | None, str]] = set()  # chains that `work_edges` already has
 
-    def add(self, entries: Iterable[Entry]) -> None:
+    def add_entries(self, entries: Iterable[Entry]) -> None:
         """Count every record, except those to `skip`."""
         first, skip = self.first, self._skip
         for entry in entries:
@@ -221,10 +221,10 @@ class HourlySums:
                     continue
                 if not self._count_record(hour, record, number):
                     self.absurd += 1
-                elif hour not in first or number < first[hour]:  # `note_first`, inlined
+                elif hour not in first or number < first[hour]:  # `note_first_number`, inlined
                     first[hour] = number
 
-    def count(self) -> int:
+    def count_sums(self) -> int:
         """Return the number of sums, including those of units of work."""
         of_units = sum(map(len, chain.from_iterable(work.values() for work in self.work.values())))
         return of_units + sum(map(len, self.hours.values()))
@@ -236,7 +236,7 @@ class HourlySums:
         self._chains.clear()
         self.damaged = self.absurd = 0
 
-    def merge(self, hour: int, call: CountedFields, measures: Measures) -> None:
+    def add_call_sums(self, hour: int, call: CountedFields, measures: Measures) -> None:
         """
         Add sums of calls with the dimensions of `call`, by `tags`. All calls are empty, or none is
         (`spool.ledger.cost_kinds`). The row may become the same object as `measures`.
@@ -249,10 +249,10 @@ class HourlySums:
         rows = self.hours.setdefault(hour, {})
         row = rows.get(key)
         rows[key] = measures if row is None else list(map(add, row, measures))
-        if (unit_row := self._unit_row(hour, key, call)) is not None:
+        if (unit_row := self._find_or_add_unit_row(hour, key, call)) is not None:
             unit_row[:] = map(add, unit_row, measures)
 
-    def _unit_row(
+    def _find_or_add_unit_row(
         self, hour: int, key: DimensionValues, call: Inference | UsageMetric | CountedFields
     ) -> Measures | None:
         if (digests := self._digests) is None:
@@ -272,7 +272,7 @@ class HourlySums:
         if units is None:
             if len(self._units) >= _MEMO:
                 self._units.clear()
-            units = self._units[values] = digests.units_of(call.session, run, parent, tags)
+            units = self._units[values] = digests.hash_units(call.session, run, parent, tags)
             if has_tags:
                 self.work_names.update(names_to_store(units, tags))
         if max(units) == NO_UNIT:
@@ -293,12 +293,12 @@ class HourlySums:
         runs = [] if parent is None else [parent, *ancestors.split()[:MAX_LEVELS]]
         self.work_edges.update([digests.start_edge(session, run, above) for run, above in pairwise(runs)])
 
-    def note_first(self, hour: int, number: int) -> None:
+    def note_first_number(self, hour: int, number: int) -> None:
         self.first[hour] = min(number, self.first.get(hour, number))
 
     def _count_record(self, hour: int, record: Record, number: int) -> bool:
         if self._tags_of is not None:
-            self._choose_tags(self._tags_of(counts_as(record, number), hour))
+            self._choose_tags(self._tags_of(tag_deciding_number(record, number), hour))
         if isinstance(record, Inference):
             restated = self._restated
             return self._count_call(hour, record if restated is None else restated(record, number, hour))
@@ -314,17 +314,17 @@ class HourlySums:
             after = self._restated(after, record.corrects_number, hour)
         if not after.shadow and not self._count_call(hour, after):
             return False
-        self._take_back(hour, before)
+        self._subtract_call(hour, before)
         return True
 
-    def _take_back(self, hour: int, call: Inference) -> None:
+    def _subtract_call(self, hour: int, call: Inference) -> None:
         alone = HourlySums(self._chosen_tags)
         alone._count_call(hour, call)  # a call that is too large to count has no row
-        for _, key, measures in alone.rows():
+        for _, key, measures in alone.hourly_rows():
             row = self._find_or_add_row(hour, key)
             for index, amount in enumerate(measures):
                 row[index] -= amount
-            if (unit_row := self._unit_row(hour, key, call)) is not None:
+            if (unit_row := self._find_or_add_unit_row(hour, key, call)) is not None:
                 unit_row[:] = map(sub, unit_row, measures)
         for _, key, meters in alone.meter_rows():
             meter_sums = self.meters.setdefault(hour, {}).setdefault(key, {})
@@ -333,8 +333,8 @@ class HourlySums:
 
     def _count_call(self, hour: int, call: Inference) -> bool:
         input_tokens, output_tokens = call.input_tokens, call.output_tokens
-        reported = 0 if call.cost is None else money.units(call.cost)
-        estimated = 0 if call.estimated_cost is None else money.units(call.estimated_cost)
+        reported = 0 if call.cost is None else money.text_to_units(call.cost)
+        estimated = 0 if call.estimated_cost is None else money.text_to_units(call.estimated_cost)
         if (
             (input_tokens or 0) > MAX_TOKENS
             or (output_tokens or 0) > MAX_TOKENS
@@ -352,13 +352,13 @@ class HourlySums:
             row = rows[key] = [0] * WIDTH
         if call.meters:
             self._add_meters(hour, key, call.meters)
-        _add_call(row, call, reported, estimated)
-        if (unit_row := self._unit_row(hour, key, call)) is not None:
-            _add_call(unit_row, call, reported, estimated)
+        _add_call_to_row(row, call, reported, estimated)
+        if (unit_row := self._find_or_add_unit_row(hour, key, call)) is not None:
+            _add_call_to_row(unit_row, call, reported, estimated)
         return True
 
     def call_dimensions(self, call: Inference) -> DimensionValues:
-        return self._dimension_values(call, counted_source(call))
+        return self._dimension_values(call, call_cost_source(call))
 
     def _dimension_values(self, call: Inference | CountedFields, cost_source: str) -> DimensionValues:
         key = (
@@ -375,18 +375,18 @@ class HourlySums:
             call.status,
             cost_source,
             processing_mode(call.tags) if call.tags else "",
-            encode_size(call.input_tokens, call.output_tokens),
+            encode_token_size(call.input_tokens, call.output_tokens),
             call.region or "",
             call.sender_key or "",
         )
-        return key if OTHER not in key else _replace_other(key)
+        return key if OTHER not in key else _replace_other_with_empty(key)
 
     def _count_metric(self, hour: int, metric: UsageMetric) -> bool:
         amount = metric.value
-        status, cost_source = metric_outcome(metric)
+        status, cost_source = metric_status_and_source(metric)
         paid = metric.unit == CURRENCY
         is_foreign = metric.unit not in (CURRENCY, TOKEN_UNIT, CALL_UNIT)
-        units = money.units(str(amount)) if paid else 0 if is_foreign else int(amount)
+        units = money.text_to_units(str(amount)) if paid else 0 if is_foreign else int(amount)
         if abs(units) > (MAX_MONEY if paid else MAX_TOKENS):
             return False
         key = (
@@ -408,7 +408,7 @@ class HourlySums:
             metric.sender_key or "",
         )
         if OTHER in key:
-            key = _replace_other(key)
+            key = _replace_other_with_empty(key)
         if is_foreign and not self._add_charges(hour, key, {metric.unit: str(amount)}):
             return False
         changed = (
@@ -418,9 +418,9 @@ class HourlySums:
             if paid
             else (0,)
             if metric.unit == CALL_UNIT
-            else token_places(metric.name, metric.token_type)
+            else token_positions(metric.name, metric.token_type)
         )
-        row, unit_row = self._find_or_add_row(hour, key), self._unit_row(hour, key, metric)
+        row, unit_row = self._find_or_add_row(hour, key), self._find_or_add_unit_row(hour, key, metric)
         for index in changed:
             row[index] += units
             if unit_row is not None:
@@ -429,7 +429,7 @@ class HourlySums:
             self._add_meters(hour, key, {metric.meter: units})
         return True
 
-    def rows(self) -> Iterator[tuple[int, Dimensions, Measures]]:
+    def hourly_rows(self) -> Iterator[tuple[int, Dimensions, Measures]]:
         for hour in sorted(self.hours):
             for values, row in self.hours[hour].items():
                 yield hour, Dimensions._make(values), row
@@ -451,7 +451,7 @@ class HourlySums:
             charges_as_meters,
         )
 
-        if any(abs(money.units(amount)) > MAX_CHARGE for amount in charges.values()):
+        if any(abs(money.text_to_units(amount)) > MAX_CHARGE for amount in charges.values()):
             return False
         meter_sums = self.meters.setdefault(hour, {}).setdefault(key, {})
         for name, units in charges_as_meters(charges).items():
@@ -490,7 +490,7 @@ def tags_text(tags: Mapping[str, str]) -> str:
     return json.dumps(tags, sort_keys=True, ensure_ascii=False) if tags else ""
 
 
-def counts_as(record: Record, number: int) -> int:
+def tag_deciding_number(record: Record, number: int) -> int:
     """Return the record by whose tags a record counts: the one that it corrects, else itself."""
     corrected = None
     if isinstance(record, Correction):
@@ -500,7 +500,7 @@ def counts_as(record: Record, number: int) -> int:
     return number if corrected is None else corrected
 
 
-def _replace_other(key: DimensionValues) -> DimensionValues:
+def _replace_other_with_empty(key: DimensionValues) -> DimensionValues:
     return cast("DimensionValues", tuple(["" if value == OTHER else value for value in key]))
 
 
@@ -509,10 +509,10 @@ def call_sum(call: Inference) -> tuple[Dimensions, Measures, MeterSums] | None:
     sums = HourlySums()
     sums._count_call(0, call)
     meters = {key: amounts for _, key, amounts in sums.meter_rows()}
-    return next(((key, row, meters.get(key, {})) for _, key, row in sums.rows()), None)
+    return next(((key, row, meters.get(key, {})) for _, key, row in sums.hourly_rows()), None)
 
 
-def _add_call(row: Measures, call: Inference, reported: int, estimated: int) -> None:
+def _add_call_to_row(row: Measures, call: Inference, reported: int, estimated: int) -> None:
     row[0] += 1
     row[1] += call.input_tokens or 0
     row[2] += call.output_tokens or 0
@@ -529,7 +529,7 @@ def _add_call(row: Measures, call: Inference, reported: int, estimated: int) -> 
         row[_LATENCY_MS + 1 + bisect_left(LATENCY_EDGES_MS, took)] += 1
 
 
-def metric_outcome(metric: UsageMetric) -> tuple[str, str]:
+def metric_status_and_source(metric: UsageMetric) -> tuple[str, str]:
     """
     Return status and cost source of a counter's sums. Only corrections of another Tollhouse name them, as
     tags.
@@ -542,7 +542,7 @@ def metric_outcome(metric: UsageMetric) -> tuple[str, str]:
     return "ok", "none" if metric.unit == TOKEN_UNIT else "reported"
 
 
-def encode_size(given: int | None, made: int | None) -> int:
+def encode_token_size(given: int | None, made: int | None) -> int:
     """Encode the highest of SIZES that the input exceeds, and whether the output is known."""
     if given is None:
         return INPUT_UNKNOWN
@@ -550,12 +550,12 @@ def encode_size(given: int | None, made: int | None) -> int:
     return beyond if made is not None else _OUTPUT_UNKNOWN - beyond
 
 
-def decode_size(size: int) -> tuple[int, bool]:
+def decode_token_size(size: int) -> tuple[int, bool]:
     """Decode a `size` other than INPUT_UNKNOWN."""
     return (size, True) if size >= 0 else (_OUTPUT_UNKNOWN - size, False)
 
 
-def token_places(name: str, token_type: str | None) -> tuple[int, ...]:
+def token_positions(name: str, token_type: str | None) -> tuple[int, ...]:
     """
     Return the positions in a row at which a counter's tokens are added. A total gets each token only once.
     """

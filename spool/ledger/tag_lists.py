@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spool.ledger.ledger_rows import LedgerRows, TagList, new_mark
+from spool.ledger.ledger_rows import LedgerRows, TagList, new_change_mark
 
 TAGGED = "tagged"  # state key: mark of the lists, 0 without any
 
@@ -34,7 +34,7 @@ class TagLists:
         newest = self.lists[-1] if self.lists else TagList(first, 0, ())
         return None if self.lists and newest.tags == tags else TagList(first, newest.since, tags)
 
-    def append_list(self, made: TagList) -> TagLists:
+    def with_list(self, made: TagList) -> TagLists:
         """Add a newer list, and drop those that no longer decide."""
         if not made.since and self.lists and all(each.tags == made.tags for each in self.lists):
             return TagLists(self.mark, [made._replace(first=0)])
@@ -42,16 +42,16 @@ class TagLists:
         return TagLists(self.mark, [*older, made][-MOST_LISTS:])
 
 
-def read_lists(rows: LedgerRows) -> TagLists:
+def read_tag_lists(rows: LedgerRows) -> TagLists:
     return TagLists(rows.state_values().get(TAGGED, 0), rows.tag_lists())
 
 
-def store_list(rows: LedgerRows, made: TagList) -> None:
-    rows.replace_tag_lists(read_lists(rows).append_list(made).lists)
-    rows.set_state(**{TAGGED: new_mark()})
+def store_tag_list(rows: LedgerRows, made: TagList) -> None:
+    rows.replace_tag_lists(read_tag_lists(rows).with_list(made).lists)
+    rows.set_state(**{TAGGED: new_change_mark()})
 
 
-def apply_newest_from(rows: LedgerRows, first: int) -> None:
+def apply_newest_list_from(rows: LedgerRows, first: int) -> None:
     """Apply the newest list from `first` on, in every hour."""
     if lists := rows.tag_lists():
-        store_list(rows, TagList(first, 0, lists[-1].tags))
+        store_tag_list(rows, TagList(first, 0, lists[-1].tags))

@@ -13,7 +13,13 @@ import msgspec
 
 from spool.ledger import money
 from spool.ledger.cost_kinds import NONE
-from spool.ledger.costs import MOST_SPANS, is_plain, periods_of_query, query_costs, validated_query
+from spool.ledger.costs import (
+    MOST_SPANS,
+    check_and_simplify_query,
+    has_no_billed_costs,
+    periods_of_query,
+    query_costs,
+)
 from spool.ledger.counting import read_state
 from spool.ledger.days.spans import divide_periods, group_reads
 from spool.ledger.ledger_rows import LedgerRows
@@ -48,7 +54,7 @@ _Known = tuple[Group, str, str]  # group, status and cost source
 
 def row_usage(row: CostRow) -> GroupUsage:
     values = {name: getattr(row, name) for name in _FIELDS}
-    values |= {name: money.units(values[name]) for name in ("cost", "reported")}
+    values |= {name: money.text_to_units(values[name]) for name in ("cost", "reported")}
     return GroupUsage(**values)
 
 
@@ -60,8 +66,13 @@ def usages_by_group(
     texts: dict[str | None, str | None] = {}  # each text is kept only once
     state = read_state(rows)
     for query in queries:
-        query = validated_query(rows, replace(query, granularity=TOTAL, measures=MEASURES))
-        if query.currency != CURRENCY or state["charged"] or query.unit or not is_plain(query):
+        query = check_and_simplify_query(rows, replace(query, granularity=TOTAL, measures=MEASURES))
+        if (
+            query.currency != CURRENCY
+            or state["charged"]
+            or query.unit_of_work
+            or not has_no_billed_costs(query)
+        ):
             yield {row.group: row_usage(row) for row in query_costs(rows, query, limit, rates)}
             continue
         by_group: Usages = {}
@@ -70,7 +81,7 @@ def usages_by_group(
         ):
             sums = list(rows.sums_by_number([question.span for question in questions], query))
             unknown = [values[0] for values in sums if values[0] not in known]
-            for number, status, cost_source, group in rows.groups_of(unknown, query):
+            for number, status, cost_source, group in rows.groups_of_numbers(unknown, query):
                 known[number] = tuple(map(texts.setdefault, group, group)), status, cost_source
             for index, values in enumerate(sums):
                 _add_usage(by_group, known[values[0]], values)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from spool.ledger import money
-from spool.ledger.sums import HOUR_S, MAX_MONEY, MAX_TOKENS, counted_hour, token_places
+from spool.ledger.sums import HOUR_S, MAX_MONEY, MAX_TOKENS, counted_hour, token_positions
 from spool.record import CALL_UNIT, CURRENCY, NS, TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 
 _MICROSECOND_NS: Final = 1000
 _HOUR_NS: Final = HOUR_S * NS
-# `token_places` in the order of Verdict.tokens
+# `token_positions` in the order of Verdict.tokens
 _PLACES: Final = (1, 2, 3, 4, 5)
 
 Tokens = tuple[int | None, int | None, int | None, int | None, int | None, int | None]
@@ -61,8 +61,8 @@ def counting_verdict(record: Record) -> Verdict:
 
 def _call_verdict(call: Inference) -> Verdict:
     input_tokens, output_tokens = call.input_tokens, call.output_tokens
-    reported = 0 if call.cost is None else money.units(call.cost)
-    estimated = 0 if call.estimated_cost is None else money.units(call.estimated_cost)
+    reported = 0 if call.cost is None else money.text_to_units(call.cost)
+    estimated = 0 if call.estimated_cost is None else money.text_to_units(call.estimated_cost)
     too_large = (
         (input_tokens or 0) > MAX_TOKENS
         or (output_tokens or 0) > MAX_TOKENS
@@ -90,7 +90,7 @@ def _call_verdict(call: Inference) -> Verdict:
 
 def _metric_verdict(metric: UsageMetric) -> Verdict:
     if metric.unit == CURRENCY:
-        units = money.units(str(metric.value))
+        units = money.text_to_units(str(metric.value))
         is_counted = abs(units) <= MAX_MONEY
         return Verdict(is_counted, 0, units if is_counted else None, NOT_COUNTED)
     if metric.unit == CALL_UNIT:
@@ -99,9 +99,9 @@ def _metric_verdict(metric: UsageMetric) -> Verdict:
     if metric.unit != TOKEN_UNIT:  # an amount in another currency, which no sum of dollars includes
         from spool.currencies import MAX_CHARGE  # imported only if a record has an amount in another currency
 
-        return Verdict(abs(money.units(str(metric.value))) <= MAX_CHARGE, 0, None, NOT_COUNTED)
+        return Verdict(abs(money.text_to_units(str(metric.value))) <= MAX_CHARGE, 0, None, NOT_COUNTED)
     amount = int(metric.value)
-    places = token_places(metric.name, metric.token_type)
+    places = token_positions(metric.name, metric.token_type)
     amounts = tuple(amount if index in places else None for index in _PLACES)
     tokens: Tokens = (amounts[0], amounts[1], amounts[2], amounts[3], amounts[4], None)
     return Verdict(abs(amount) <= MAX_TOKENS, 0, None, tokens)

@@ -79,7 +79,7 @@ class WorkLimits:
     retention_units_s: float = 396 * 86400.0
     people: bool = True
 
-    def listed_s(self, unit: WorkUnit) -> float:
+    def listing_duration_s(self, unit: WorkUnit) -> float:
         return self.retention_units_s if unit.is_named else self.retention_s
 
 
@@ -124,7 +124,7 @@ class Digests:
         }
         self._of_kinds = [self._hashes[kind] for kind in KINDS]
 
-    def units_of(
+    def hash_units(
         self, session: str | None, run: str | None, parent: str | None, tags: Mapping[str, str]
     ) -> Units:
         runs = [
@@ -137,22 +137,22 @@ class Digests:
 
     def start_edge(self, session: str | None, run: str, parent: str) -> Units:
         """State who started a run, for a run whose own calls do not state it."""
-        *units, _, above = self.units_of(session, run, parent, {})
+        *units, _, above = self.hash_units(session, run, parent, {})
         return (*units, EDGE, above)
 
-    def shown_digest(self, unit: str, id: str, *, session: str | None = None) -> str:
+    def digest_of_id(self, unit: str, id: str, *, session: str | None = None) -> str:
         return digest_text(
             unit, _hash_name(self._hashes[UNITS[unit].number], _run_name(session, id) if unit == RUN else id)
         )
 
-    def queried_digest(self, unit: str, text: str) -> str:
-        return text if is_digest(unit, text) else self.shown_digest(unit, text)
+    def to_digest(self, unit: str, text: str) -> str:
+        return text if is_digest(unit, text) else self.digest_of_id(unit, text)
 
     def filters_with_digests(self, filters: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
         """Replace ids of sessions and runs by digests."""
         digests = {
             unit: tuple(
-                [text if text in ("", OTHER) else self.queried_digest(unit, text) for text in filters[unit]]
+                [text if text in ("", OTHER) else self.to_digest(unit, text) for text in filters[unit]]
             )
             for unit in TREES
             if unit in filters
@@ -229,7 +229,7 @@ def can_match_unknown(include: Mapping[str, Sequence[str]], exclude: Mapping[str
     return included and not any("" in values for name, values in exclude.items() if name in UNITS)
 
 
-def cut_circles(parents: Mapping[T, T]) -> dict[T, T]:
+def break_cycles(parents: Mapping[T, T]) -> dict[T, T]:
     """Return each run's starter. In a circle, the smallest run has none."""
     cut, seen = dict(parents), set[T]()
     for run in parents:

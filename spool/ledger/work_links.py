@@ -78,7 +78,7 @@ class UnitLinks:
                     self._parents[child] = link.target_number
                     tops[child] = (link.target, link.target_number)
 
-    def makes_circle(self, link: UnitLink) -> bool:
+    def can_make_cycle(self, link: UnitLink) -> bool:
         """Return True if a session or run would be above itself."""
         above: int | None = link.target_number if link.target in TREES else None
         while above is not None and above != link.id:
@@ -103,7 +103,7 @@ class UnitLinks:
         return [link for links in self._by_place.values() for link in links]
 
     @cached_property
-    def mark(self) -> int:
+    def change_mark(self) -> int:
         if not self._by_place and not self.kept:
             return 0
         text = repr((sorted(self.links), sorted(self.kept)))

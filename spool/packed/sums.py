@@ -8,7 +8,7 @@ import msgspec
 
 from spool.ledger import money, work
 from spool.ledger import sums as rule
-from spool.ledger.comparing import records_at_once
+from spool.ledger.comparing import max_records_at_once
 from spool.ledger.sums import HourlySums
 from spool.log.values import Entry
 from spool.packed.native import Native, NativeFault, RowAdder, field_position
@@ -37,8 +37,8 @@ class PackedSums:
         """Add the records of an entry. While Python adds, other tasks can run."""
         records = entry.records
         if not isinstance(records, PackedRecords):
-            for part in entry.split(records_at_once()):
-                self._sums.add([part])
+            for part in entry.split(max_records_at_once()):
+                self._sums.add_entries([part])
                 await pause_for_others()
             return
         arrival = rule.counted_hour(None, entry.committed_at)
@@ -55,9 +55,9 @@ class PackedSums:
                 self._native.count_fault(error)
                 raise NativeFault from error
             if at < end:  # a record that Python must add
-                self._sums.add([_single_record_entry(entry, at - records.begin)])
+                self._sums.add_entries([_single_record_entry(entry, at - records.begin)])
                 at, done = at + 1, done + 1
-                if done % records_at_once() == 0:
+                if done % max_records_at_once() == 0:
                     await pause_for_others()
         await pause_for_others()
 
@@ -65,11 +65,11 @@ class PackedSums:
         """Add the module's rows to the sums. There may be as many rows as calls."""
         rows, first = self._rows.take()
         for number, (hour, values, measures) in enumerate(rows, start=1):
-            if number % records_at_once() == 0:
+            if number % max_records_at_once() == 0:
                 await pause_for_others()
-            self._sums.merge(hour * rule.HOUR_S, _decoder.decode(values), measures)
+            self._sums.add_call_sums(hour * rule.HOUR_S, _decoder.decode(values), measures)
         for hour, number in first.items():
-            self._sums.note_first(hour * rule.HOUR_S, number)
+            self._sums.note_first_number(hour * rule.HOUR_S, number)
 
 
 def _single_record_entry(entry: Entry, at: int) -> Entry:

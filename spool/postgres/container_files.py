@@ -65,7 +65,7 @@ class PostgresContainerRows(SqlContainerRows):
             if is_answered:
                 self._database.check_standby(on)
             if before:
-                stored = map(FILE.read, connection.all(_LOCKED, ids=sorted(before)))
+                stored = map(FILE.read_row, connection.all(_LOCKED, ids=sorted(before)))
                 if {file.id: file for file in stored} != before:
                     raise ContainerFileMoved
             lock_keys(on, sql, expects)

@@ -157,7 +157,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     shown = tuple(f"CAST(h.{name} AS text)" if name in MONEY else f"h.{name}" for name in _COLUMNS)
     about = f"CAST({COST} * 1000000000 AS float8)"
     cost = (f"CAST({COST} AS text)",)
-    cost_units = staticmethod(money.units)
+    cost_units = staticmethod(money.text_to_units)
     cast = dict.fromkeys(MONEY, "numeric")
     hexadecimal = "lpad(to_hex({}), 16, '0')"
     listed = "SELECT unnest(CAST('{{{}}}' AS bigint[]))"
@@ -204,7 +204,9 @@ class PostgresLedgerRows(SqlLedgerRows):
         self._found = _NONE_FOUND
         return self._run(DROP_KEYS)
 
-    def _add(self, table: str, key: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]) -> None:
+    def _add_measures_to_table(
+        self, table: str, key: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]
+    ) -> None:
         sums_by_key: dict[tuple[int, ...], Measures] = {}
         # one statement can change a row only once
         for place, measures in sums:
@@ -219,12 +221,12 @@ class PostgresLedgerRows(SqlLedgerRows):
                 f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {_ADDED}",
                 *(_array_text(map(str, column)) for column in zip(*cells, strict=True)),
                 *(
-                    _array_text(map(money.text if name in MONEY else str, column))
+                    _array_text(map(money.units_to_text if name in MONEY else str, column))
                     for name, column in zip(_COLUMNS, columns, strict=True)
                 ),
             )
 
-    def totals(
+    def totals_by_group(
         self, spans: Sequence[Span], query: CostQuery, *, by_start: bool = False
     ) -> Iterator[GroupSum]:
         parameters = StatementParameters()
@@ -238,7 +240,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         width, since, until, _ = spans[0]
         # Joining the dimensions to each row would cost more than adding up the rows first. But sums of units of work
         # would lose their unit.
-        if query.unit is None and not by_start and (len(spans) > 1 or until - since > width):
+        if query.unit_of_work is None and not by_start and (len(spans) > 1 or until - since > width):
             summed = self._sums_by_number_sql(spans, chosen, wanted_sums, parameters)
         else:
             summed = f"(SELECT * FROM {self._span_sums_sql(spans[0], chosen, parameters, query)})"
@@ -254,7 +256,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             status, cost_source, *values = row[len(names) :]
             measures = [0] * WIDTH
             for index, value in zip(places, values, strict=True):
-                measures[index] = money.units(value) if _COLUMNS[index] in MONEY else value
+                measures[index] = money.text_to_units(value) if _COLUMNS[index] in MONEY else value
             yield GroupSum(group, status, cost_source, measures, start)
 
     def sums_by_number(self, spans: Sequence[Span], query: CostQuery) -> Iterator[Sequence[int]]:
@@ -268,9 +270,11 @@ class PostgresLedgerRows(SqlLedgerRows):
         for *values, reported, estimated in self._run_unprepared(
             f"SELECT key, {counts}, {amounts} FROM {summed} h", parameters
         ):
-            yield (*values, money.units(reported), money.units(estimated))
+            yield (*values, money.text_to_units(reported), money.text_to_units(estimated))
 
-    def groups_of(self, numbers: Sequence[int], query: CostQuery) -> Iterator[tuple[int, str, str, Group]]:
+    def groups_of_numbers(
+        self, numbers: Sequence[int], query: CostQuery
+    ) -> Iterator[tuple[int, str, str, Group]]:
         parameters = StatementParameters()
         known = self._dimension_expressions(replace(query, include={}, exclude={}), parameters)
         names = [known[name] for name in query.group_by]
@@ -290,7 +294,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         known = self._dimension_expressions(query, parameters)
         names = [known[name] for name in query.group_by]
         chosen = self._chosen_dimensions_sql(query, known, parameters)
-        if query.unit is None:
+        if query.unit_of_work is None:
             summed = self._sums_by_number_sql(spans, chosen, MONEY, parameters)
         else:
             summed = f"(SELECT * FROM {self._span_sums_sql(spans[0], chosen, parameters, query)})"
@@ -312,7 +316,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         return [number for (number,) in rows]
 
     def has_more_groups(self, query: CostQuery, most: int) -> bool:
-        if query.unit is not None:
+        if query.unit_of_work is not None:
             return True
         parameters = StatementParameters()
         names = self._dimension_expressions(replace(query, include={}, exclude={}), parameters).values()
@@ -321,7 +325,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         )
         return len(self._run_unprepared(f"{distinct} LIMIT {parameters.add(most + 1)}", parameters)) > most
 
-    def passes_all(self, query: CostQuery) -> bool:
+    def has_needless_filters(self, query: CostQuery) -> bool:
         parameters = StatementParameters()
         plain = replace(query, group_by=(), only=None)
         terms = [*self._filter_conditions(plain, self._dimension_expressions(plain, parameters), parameters)]
@@ -335,7 +339,11 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _chosen_dimensions_sql(
         self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters
     ) -> str:
-        terms = [*self._filter_conditions(query.without_units() if query.unit else query, known, parameters)]
+        terms = [
+            *self._filter_conditions(
+                query.without_units() if query.unit_of_work else query, known, parameters
+            )
+        ]
         if not terms:
             return ""
         return f"{self._visible_dimensions(known, parameters)} {' '.join(parameters.joins)} WHERE {' AND '.join(terms)}"
@@ -370,14 +378,16 @@ class PostgresLedgerRows(SqlLedgerRows):
         """
         width, since, until, rollup = span
         table = (
-            self._filtered_sums(query) if query and rollup == ROLLUP else self._rollup_source(width, rollup)
+            self._filtered_sums_table_sql(query)
+            if query and rollup == ROLLUP
+            else self._rollup_source_sql(width, rollup)
         )
         return self._filtered_sums_sql(table, width, since, until, chosen, parameters)
 
     def _only_groups_sql(
         self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters
     ) -> str:
-        if query.only is None or query.unit_place is None or query.aggregated:
+        if query.only is None or query.unit_position is None or query.aggregated:
             return ""
         [term] = self._filter_conditions(replace(query, include={}, exclude={}), known, parameters)
         return f" WHERE {term}"
@@ -485,10 +495,11 @@ class PostgresLedgerRows(SqlLedgerRows):
         known = self._dimension_expressions(query, parameters, known)
         group_columns = filters.columns_before_join(query, by_start=by_start)
         if "key" in group_columns or chosen or rollup:
-            table = billed.sums_source(self.prefix, width, rollup)
+            table = billed.sums_table_sql(self.prefix, width, rollup)
             within = self._filtered_sums_sql(table, width, since, until, chosen, parameters)
         else:  # use the sums per day
-            within = f"({billed.kept_sums(self.prefix, parameters.add(since), parameters.add(until))}) h WHERE TRUE"
+            per_day = billed.stored_sums_sql(self.prefix, parameters.add(since), parameters.add(until))
+            within = f"({per_day}) h WHERE TRUE"
         of_bills = [
             f"arranged & {parameters.add(query.arranged)} <> 0",
             *self._filter_conditions(filters.of_bills, known, parameters),
@@ -508,7 +519,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             f" GROUP BY {', '.join(str(index) for index in range(1, len(query.group_by) + 2))}",
             parameters,
         )
-        yield from billed.group_sums(rows)
+        yield from billed.parse_group_sums(rows)
 
     def _filter_conditions(
         self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters
@@ -524,7 +535,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             )
             yield f"({', '.join([known[name] for name in query.group_by])}) IN (SELECT * FROM unnest({listed}))"
 
-    def first_known(self, width: int, dimension: str) -> int | None:
+    def first_known_start(self, width: int, dimension: str) -> int | None:
         parameters = StatementParameters()
         value = self._dimension_expression(dimension, parameters)
         known = f"SELECT id FROM {{schema}}.ledger_keys k WHERE {value} <> ''"
@@ -553,7 +564,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         expressions = dict(known or {})
         for name in query.used_dimensions:
             if name in UNITS:
-                expressions[name] = self._shown_unit(name, query)
+                expressions[name] = self._shown_unit_sql(name, query)
             elif name not in expressions:
                 expressions[name] = self._dimension_expression(query.derived.get(name, name), parameters)
         return expressions
@@ -599,7 +610,7 @@ class PostgresLedgerRows(SqlLedgerRows):
 
     def _read_measures(self, values: Sequence[Any]) -> Measures:
         named_values = zip(_COLUMNS, values, strict=True)
-        return [money.units(value) if name in MONEY else value for name, value in named_values]
+        return [money.text_to_units(value) if name in MONEY else value for name, value in named_values]
 
     def _run_unprepared(self, statement: str, parameters: StatementParameters) -> list[tuple[Any, ...]]:
         """

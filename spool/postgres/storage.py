@@ -110,7 +110,7 @@ async def open_spool(
         def write_other_tables(plan: Plan) -> None:
             if follow_streams is not None:
                 follow_streams(plan)
-            billing.apply_commit(PostgresConnection(connection, database.fill_in_names), plan)
+            billing.store_drops_of_commit(PostgresConnection(connection, database.fill_in_names), plan)
             reports.write_changes(connection, plan)
             heard.store_senders(connection, plan)
 
@@ -227,7 +227,7 @@ async def open_storage(options: StorageOptions) -> Storage:
             work=options.work,
         ).load()
         stack.push_async_callback(ledger.close)
-        spool.log.add_reader(ledger.needs)
+        spool.log.add_reader(ledger.lowest_needed_number)
         registry = await Registry.open(
             PostgresRegistry(database),
             secret=secret,

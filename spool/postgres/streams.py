@@ -68,8 +68,8 @@ class PostgresStreamRows(SqlStreamRows):
         totals = self._pipelined.send_query(_FIND, **_key_parameters(sorted(sums))) if sums else ()
 
         def note_rows() -> None:
-            self._streams = {**dict.fromkeys(names), **{row[0]: STREAM.read(row) for row in rows}}
-            self._note_all(sums, totals)
+            self._streams = {**dict.fromkeys(names), **{row[0]: STREAM.read_row(row) for row in rows}}
+            self._cache_rows(sums, totals)
 
         return note_rows
 
@@ -99,7 +99,8 @@ class PostgresStreams(SqlStreams):
 
     async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
         return {
-            (row[0], row[1]): TOTAL.read(row) for row in await self._read_rows(_FIND, **_key_parameters(keys))
+            (row[0], row[1]): TOTAL.read_row(row)
+            for row in await self._read_rows(_FIND, **_key_parameters(keys))
         }
 
 
@@ -118,7 +119,7 @@ def with_stream_claims(database: Database, versions: Versions, *, max_streams: i
 
         def read_versions() -> Mapping[bytes, int]:
             [[count]] = counted
-            known = {row[0]: STREAM.read(row) for row in rows}
+            known = {row[0]: STREAM.read_row(row) for row in rows}
             return {
                 **other_versions(),
                 **shared.satisfied_expectations(claimed, known, room=max_streams - count),

@@ -57,7 +57,7 @@ class AssistantToolTable:
             rows.add_audit(now, actor, "assistant_tool.change", name, before=old, after={"enabled": enabled})
             return decisions
 
-        await self._changes.change(store_decision, self._set_decisions)
+        await self._changes.change_rows(store_decision, self._set_decisions)
 
     async def delete_decision(self, name: str, *, actor: Actor) -> None:
         """Delete a decision. The configuration then decides again."""
@@ -70,7 +70,7 @@ class AssistantToolTable:
             rows.add_audit(now, actor, "assistant_tool.change", name, before={"enabled": before.enabled})
             return decisions
 
-        await self._changes.change(delete_decision, self._set_decisions)
+        await self._changes.change_rows(delete_decision, self._set_decisions)
 
     def _set_decisions(self, decided: Mapping[str, ToolDecision]) -> None:
         self._decided = decided
@@ -99,13 +99,13 @@ class ToolCallTable:
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
-    async def count_call(self, name: str, *, day: int, most: int, actor: Actor) -> bool:
+    async def count_call_if_allowed(self, name: str, *, day: int, most: int, actor: Actor) -> bool:
         """
         Count a call. Return False if `most` calls are counted already. Raises KeyEnded like every change.
         """
         id = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
-        def count_call(rows: RegistryRows) -> bool:
+        def count_if_below_limit(rows: RegistryRows) -> bool:
             rows.check_actor(actor)
             counter = rows.document(CALLS_KIND, id)
             is_first = counter is None or counter["day"] != day
@@ -113,14 +113,14 @@ class ToolCallTable:
             if calls >= most:
                 return False
             if is_first:
-                _forget_past(rows, day)
+                _delete_other_days(rows, day)
             rows.put_document(CALLS_KIND, id, {"day": day, "calls": calls + 1})
             return True
 
-        return await self._changes.change(count_call)
+        return await self._changes.change_rows(count_if_below_limit)
 
 
-def _forget_past(rows: RegistryRows, day: int) -> None:
+def _delete_other_days(rows: RegistryRows, day: int) -> None:
     for id, counter in rows.documents(CALLS_KIND).items():
         if counter["day"] != day:
             rows.delete_document(CALLS_KIND, id)

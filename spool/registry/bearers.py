@@ -22,42 +22,42 @@ class Brought(Protocol):
     def expects(self) -> Sequence[Expectation]: ...
 
 
-def key_is_good(digest: bytes) -> Expectation:
+def valid_key_expectation(digest: bytes) -> Expectation:
     """Return the expectation that the secret with this keyed hash is still valid."""
     return Expectation(KEYS + digest, GOOD)
 
 
-def number_is_good(id: int) -> Expectation:
+def enabled_key_expectation(id: int) -> Expectation:
     """Return the expectation that the key exists and is enabled, whatever its secret."""
     return Expectation(NUMBERS + str(id).encode(), GOOD)
 
 
-def device_is_good(id: str, generation: int) -> Expectation:
+def current_device_expectation(id: str, generation: int) -> Expectation:
     return Expectation(DEVICES + f"{generation}/{id}".encode(), GOOD)
 
 
-def token_is_good(id: str) -> Expectation:
+def live_token_expectation(id: str) -> Expectation:
     return Expectation(TOKENS + id.encode(), GOOD)
 
 
-def key_digests(keys: Iterable[bytes]) -> list[bytes]:
+def parse_key_digests(keys: Iterable[bytes]) -> list[bytes]:
     return sorted(key.removeprefix(KEYS) for key in keys if key.startswith(KEYS))
 
 
-def key_numbers(keys: Iterable[bytes]) -> list[int]:
+def parse_key_numbers(keys: Iterable[bytes]) -> list[int]:
     return sorted(int(key.removeprefix(NUMBERS)) for key in keys if key.startswith(NUMBERS))
 
 
-def token_ids(keys: Iterable[bytes]) -> list[str]:
+def parse_token_ids(keys: Iterable[bytes]) -> list[str]:
     return sorted(key.removeprefix(TOKENS).decode() for key in keys if key.startswith(TOKENS))
 
 
-def device_generations(keys: Iterable[bytes]) -> list[tuple[str, int]]:
+def parse_device_generations(keys: Iterable[bytes]) -> list[tuple[str, int]]:
     key_parts = (key.removeprefix(DEVICES).decode().partition("/") for key in keys if key.startswith(DEVICES))
     return sorted((id, int(generation)) for generation, _, id in key_parts)
 
 
-def ended_positions(group: Sequence[Brought], version: Callable[[bytes], int]) -> set[int]:
+def positions_of_ended_bearers(group: Sequence[Brought], version: Callable[[bytes], int]) -> set[int]:
     return {
         index
         for index, submission in enumerate(group)

@@ -53,7 +53,9 @@ class Changes:
     def derive_secret(self, use: str) -> bytes:
         return derive_secret(self._secret, f"registry: {use}")
 
-    async def change(self, work: Callable[[RegistryRows], T], apply: Callable[[T], None] | None = None) -> T:
+    async def change_rows(
+        self, work: Callable[[RegistryRows], T], apply: Callable[[T], None] | None = None
+    ) -> T:
         """
         Run `work` in a transaction, and `apply` its result to memory.
 
@@ -76,7 +78,7 @@ class Changes:
 
         async def reload(_: T) -> None:
             self._must_load = True
-            await self._load_all()
+            await self._load_all_tables()
 
         return await self._run_shielded(self._change_in_turn(work, reload, is_long=True))
 
@@ -89,7 +91,7 @@ class Changes:
     ) -> T:
         async with self._turn:
             if self._must_load:
-                await self._load_all()
+                await self._load_all_tables()
             result = await self._store.change(work, is_long=is_long)
             ends_keys = self._store.ends_keys
             self.version += 1
@@ -99,7 +101,7 @@ class Changes:
             await self._store.wait_for_running_commits()
         return result
 
-    async def _load_all(self) -> None:
+    async def _load_all_tables(self) -> None:
         for _, load in self._loaders:
             await load()
         self._must_load = False
@@ -122,7 +124,7 @@ class Changes:
     async def wait_until_durable(self) -> None:
         await self._store.wait_until_durable()
 
-    async def keep_fresh(self, load: Callable[[], Awaitable[None]], *about: Subject) -> None:
+    async def load_and_keep_fresh(self, load: Callable[[], Awaitable[None]], *about: Subject) -> None:
         """Call `load` now, and whenever another process changes a subject."""
         self._loaders.append((about, load))
         await load()
@@ -139,7 +141,7 @@ class Changes:
             look = self._looks_begun
             changes = await self._store.changes_since(self._seq)
             if self._must_load:
-                await self._load_all()
+                await self._load_all_tables()
             if changes.changed is None or changes.changed:
                 self.version += 1
             self.news = changes
@@ -204,7 +206,9 @@ class DraftChanges(Changes):
         self.now = self._next_time
         self.read = self._read
 
-    async def change(self, work: Callable[[RegistryRows], T], apply: Callable[[T], None] | None = None) -> T:
+    async def change_rows(
+        self, work: Callable[[RegistryRows], T], apply: Callable[[T], None] | None = None
+    ) -> T:
         result = work(self._rows)
         if apply is not None:
             apply(result)

@@ -81,7 +81,7 @@ def check_connection(draft: ConnectionDraft) -> ConnectionDraft:
         draft,
         name=check_text("name", draft.name, MAX_NAME),
         cloud_provider=check_text("cloud_provider", draft.cloud_provider, MAX_TEXT),
-        expected_ingest_rate=_check_rate(draft.expected_ingest_rate),
+        expected_ingest_rate=_check_ingest_rate(draft.expected_ingest_rate),
         s3_bucket=draft.s3_bucket and _check_bucket(draft.s3_bucket),
     )
 
@@ -96,7 +96,7 @@ def _check_bucket(bucket: S3Bucket) -> S3Bucket:
     return bucket
 
 
-def _check_rate(rate: float | None) -> float | None:
+def _check_ingest_rate(rate: float | None) -> float | None:
     if rate is not None and not (isfinite(rate) and 0 <= rate <= MAX_RATE):
         raise Invalid("expected_ingest_rate must be a number from 0 to 1e15")
     return rate

@@ -20,10 +20,10 @@ from spool.errors import AlreadyThere, NotAllowed, NotThere
 from spool.registry.changes import Changes
 from spool.registry.documents import (
     Identified,
-    check_version,
+    check_version_unchanged,
     replace_fields,
     row_version,
-    stamp_edit,
+    stamp_if_changed,
     stored_body,
 )
 from spool.registry.file_owners import check_unmanaged
@@ -35,33 +35,33 @@ from spool.shares import is_within_share
 INSIGHTS = "insights"
 
 
-def rows_by_maker(rows: RegistryRows, limit: str, there: int) -> Mapping[str, int]:
+def row_counts_by_maker(rows: RegistryRows, limit: str, there: int) -> Mapping[str, int]:
     """Return the number of rows by key, with those of people under "". `there` is the total."""
     counts_by_maker = Counter(maker_by_id(rows, limit).values())
     return {**counts_by_maker, "": max(0, there - counts_by_maker.total())}
 
 
-def check_share(rows: RegistryRows, limit: str, there: Collection[str], most: int, actor: Actor) -> None:
+def check_key_share(rows: RegistryRows, limit: str, there: Collection[str], most: int, actor: Actor) -> None:
     """
     Raise NotAllowed if a key would then have more than half of the rows that others leave free. `there` has
     the existing ids.
     """
     if actor.is_key:
-        _check_key_share(actor.name, list(makers_of_rows(rows, limit, there)), len(there), most, limit)
+        _require_key_share(actor.name, list(makers_of_rows(rows, limit, there)), len(there), most, limit)
 
 
-def check_maker_share(rows: RegistryRows, limit: str, there: int, most: int, actor: Actor) -> None:
+def check_recorded_key_share(rows: RegistryRows, limit: str, there: int, most: int, actor: Actor) -> None:
     """
-    Check a key's share in the way of `check_share`, for a table that is not read as a whole.
+    Check a key's share in the way of `check_key_share`, for a table that is not read as a whole.
 
-    Each deletion must call `forget_maker`.
+    Each deletion must call `delete_row_maker`.
     """
     if actor.is_key:
-        _check_key_share(actor.name, list(maker_by_id(rows, limit).values()), there, most, limit)
+        _require_key_share(actor.name, list(maker_by_id(rows, limit).values()), there, most, limit)
 
 
-def check_comments(authors: Sequence[str], n: int, most: int, actor: Actor) -> None:
-    """Check a key's share in the way of `check_share`, for `n` more comments."""
+def check_key_share_of_comments(authors: Sequence[str], n: int, most: int, actor: Actor) -> None:
+    """Check a key's share in the way of `check_key_share`, for `n` more comments."""
     if actor.is_key and not is_within_share(authors.count(actor.name), len(authors) + n - 1, n, most):
         raise NotAllowed(
             f"the comment was not added: {len(authors)} of {most} comments exist, and a key gets at "
@@ -69,7 +69,7 @@ def check_comments(authors: Sequence[str], n: int, most: int, actor: Actor) -> N
         )
 
 
-def _check_key_share(key: str, row_makers: Sequence[str], row_count: int, maximum: int, limit: str) -> None:
+def _require_key_share(key: str, row_makers: Sequence[str], row_count: int, maximum: int, limit: str) -> None:
     own = row_makers.count(key)
     if not is_within_share(own, row_count, 1, maximum):
         raise NotAllowed(
@@ -78,12 +78,12 @@ def _check_key_share(key: str, row_makers: Sequence[str], row_count: int, maximu
         )
 
 
-def note_maker(rows: RegistryRows, limit: str, id: str, actor: Actor) -> None:
+def store_row_maker(rows: RegistryRows, limit: str, id: str, actor: Actor) -> None:
     if actor.is_key:
         rows.put_document(_maker_kind(limit), id, {"key": actor.name})
 
 
-def forget_maker(rows: RegistryRows, limit: str, id: str) -> None:
+def delete_row_maker(rows: RegistryRows, limit: str, id: str) -> None:
     rows.delete_document(_maker_kind(limit), id)
 
 
@@ -164,7 +164,7 @@ class DocumentTable(Generic[Row]):
     """
     A table of documents. Each change is one transaction with its audit row, or nothing if it raises.
 
-    A subclass declares its kind, its draft and its limit, and uses `_add`, `_edit` and `_remove`.
+    A subclass declares its kind, its draft and its limit, and uses `_add_row`, `_edit_row` and `_remove_row`.
     """
 
     kind: RowKind[Row]
@@ -202,11 +202,13 @@ class DocumentTable(Generic[Row]):
         """Return the number of rows. Built-in rows do not count."""
         return len(self._rows)
 
-    def other_items_by_key(self) -> Mapping[str, Mapping[str, int]]:
+    def other_item_counts_by_key(self) -> Mapping[str, Mapping[str, int]]:
         """Return the other items of each key by limit, with those of people under ""."""
         return {}
 
-    async def _add(self, row: Row, *, check: Check[Row] | None = None, most: int | None, actor: Actor) -> Row:
+    async def _add_row(
+        self, row: Row, *, check: Check[Row] | None = None, most: int | None, actor: Actor
+    ) -> Row:
         """
         Add a row. Raises NotAllowed if there would be more than `most` rows (None is no limit), or if a key
         would exceed its share.
@@ -221,19 +223,19 @@ class DocumentTable(Generic[Row]):
                 setting = "" if self.most else f" ({self.limit})"
                 raise NotAllowed(f"the limit of {most} {noun}s{setting} is reached: delete one first")
             if most is not None:
-                check_share(rows, self.limit, stored, most, actor)
+                check_key_share(rows, self.limit, stored, most, actor)
             if check is not None:
                 check(rows, stored, row)
             self.kind.put(rows, row)
-            note_maker(rows, self.limit, row.id, actor)
+            store_row_maker(rows, self.limit, row.id, actor)
             rows.add_audit(
                 row.created, actor, f"{self.action}.create", row.id, after=self._audited_fields(row)
             )
             return row
 
-        return await self._changes.change(add_row, self._remember_row)
+        return await self._changes.change_rows(add_row, self._remember_row)
 
-    async def _edit(
+    async def _edit_row(
         self,
         id: str,
         edit: Callable[[Row], Row],
@@ -253,8 +255,8 @@ class DocumentTable(Generic[Row]):
         def edit_row(rows: RegistryRows) -> Row:
             stored = self._stored_rows(rows)
             before = self._require_row(stored, id)
-            check_version(row_version(before), version)
-            after: Row = stamp_edit(before, edit(before), last_updated=now, **stamp)
+            check_version_unchanged(row_version(before), version)
+            after: Row = stamp_if_changed(before, edit(before), last_updated=now, **stamp)
             if after is before:
                 return before
             check_unmanaged(self._changes, rows, self.action, id)
@@ -267,12 +269,12 @@ class DocumentTable(Generic[Row]):
             rows.add_audit(now, actor, f"{self.action}.change", id, before=old, after=new)
             return after
 
-        return await self._changes.change(edit_row, self._remember_row)
+        return await self._changes.change_rows(edit_row, self._remember_row)
 
     def _changed_draft(self, before: Row, changes: Mapping[str, Any]) -> Any:
         return self.draft(**{**draft_fields(before, self.draft), **changes})
 
-    async def _remove(
+    async def _remove_row(
         self, id: str, *, check: Callable[[RegistryRows, Row], None] | None = None, actor: Actor
     ) -> None:
         """Delete a row. `check` raises if it must not be deleted, else it deletes dependent rows."""
@@ -284,10 +286,10 @@ class DocumentTable(Generic[Row]):
             if check is not None:
                 check(rows, before)
             self.kind.delete(rows, id)
-            forget_maker(rows, self.limit, id)
+            delete_row_maker(rows, self.limit, id)
             rows.add_audit(now, actor, f"{self.action}.delete", id, before=self._audited_fields(before))
 
-        await self._changes.change(remove_row, lambda _: self._forget_row(id))
+        await self._changes.change_rows(remove_row, lambda _: self._forget_row(id))
 
     def _stored_rows(self, rows: RegistryRows) -> Mapping[str, Row]:
         """Return the stored rows. A draft has them in memory, where no other process changes them."""
@@ -321,17 +323,19 @@ class ManagedTable(DocumentTable[Row]):
         """Return a draft in its stored form. Raises Invalid with the field and the broken rule."""
         return draft
 
-    def check_known(self, draft: Any, given: Collection[str], known: Collection[str]) -> None:
+    def check_changed_dimensions(self, draft: Any, given: Collection[str], known: Collection[str]) -> None:
         """Raise Invalid if a `given` field names a dimension outside `known`."""
 
     def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
         """Return the fields that are not in the draft, except id and times."""
         return {}
 
-    def finish_change(self, before: Row, after: Row, actor: Actor, now: float) -> Row:
+    def with_reset_progress(self, before: Row, after: Row, actor: Actor, now: float) -> Row:
         return after
 
-    def check_place(self, rows: RegistryRows, stored: Mapping[str, Row], row: Row, sees: Sees[Row]) -> None:
+    def check_conflicts(
+        self, rows: RegistryRows, stored: Mapping[str, Row], row: Row, sees: Sees[Row]
+    ) -> None:
         """Raise if the row conflicts with stored rows. `sees` decides which rows are visible."""
 
     def check_deletion(self, rows: RegistryRows, row: Row) -> None:
@@ -355,7 +359,7 @@ class ManagedTable(DocumentTable[Row]):
         """
         now = self._changes.now()
         drafted = self.check_draft(draft)
-        self.check_known(drafted, field_names(self.draft), known)
+        self.check_changed_dimensions(drafted, field_names(self.draft), known)
         row: Row = self.kind.row(
             **draft_fields(drafted),
             **self.creation_fields(actor, now),
@@ -364,7 +368,7 @@ class ManagedTable(DocumentTable[Row]):
             created=now,
             last_updated=now,
         )
-        return await self._add(row, check=self._place_check(sees), most=most, actor=actor)
+        return await self._add_row(row, check=self._conflict_check(sees), most=most, actor=actor)
 
     async def change(
         self,
@@ -379,19 +383,21 @@ class ManagedTable(DocumentTable[Row]):
         """Change fields of a row. Raises NotAllowed if the row differs from `version`."""
         now = self._changes.now()
 
-        def edit(before: Row) -> Row:
+        def edit_row(before: Row) -> Row:
             drafted = self.check_draft(self._changed_draft(before, changes))
-            self.check_known(drafted, changes, known)
+            self.check_changed_dimensions(drafted, changes, known)
             after: Row = replace_fields(before, **draft_fields(drafted))
-            return before if after == before else self.finish_change(before, after, actor, now)
+            return before if after == before else self.with_reset_progress(before, after, actor, now)
 
-        return await self._edit(id, edit, check=self._place_check(sees), version=version, actor=actor)
+        return await self._edit_row(
+            id, edit_row, check=self._conflict_check(sees), version=version, actor=actor
+        )
 
     async def delete(self, id: str, *, actor: Actor) -> None:
-        await self._remove(id, check=self.check_deletion, actor=actor)
+        await self._remove_row(id, check=self.check_deletion, actor=actor)
 
-    def _place_check(self, sees: Sees[Row]) -> Check[Row]:
-        return lambda rows, stored, row: self.check_place(rows, stored, row, sees)
+    def _conflict_check(self, sees: Sees[Row]) -> Check[Row]:
+        return lambda rows, stored, row: self.check_conflicts(rows, stored, row, sees)
 
 
 class PlainDocuments:
@@ -424,7 +430,9 @@ class PlainDocuments:
             rows.put_document(self._kind, id, body)
             rows.add_audit(now, actor, action, id, after=self._audited_fields(body))
 
-        await self._changes.change(add_document, lambda _: self._set_documents({**self._documents, id: body}))
+        await self._changes.change_rows(
+            add_document, lambda _: self._set_documents({**self._documents, id: body})
+        )
 
     async def remove(self, id: str, *, actor: Actor, action: str) -> None:
         """Delete a document. Raises NotThere. Without `action`, no audit row is written."""
@@ -439,7 +447,7 @@ class PlainDocuments:
                 rows.add_audit(now, actor, action, id, before=self._audited_fields(body))
 
         remaining = {other_id: body for other_id, body in self._documents.items() if other_id != id}
-        await self._changes.change(remove_document, lambda _: self._set_documents(remaining))
+        await self._changes.change_rows(remove_document, lambda _: self._set_documents(remaining))
 
     def _audited_fields(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         return {name: value for name, value in body.items() if name not in self._unaudited}
@@ -453,7 +461,7 @@ class NamedTable(DocumentTable[NamedRow]):
         folded_name = name.strip().casefold()
         return next((row for row in self.all() if row.name.casefold() == folded_name and sees(row)), None)
 
-    def find_any(self, word: str, sees: Sees[NamedRow] = sees_everything) -> NamedRow:
+    def require_by_id_or_name(self, word: str, sees: Sees[NamedRow] = sees_everything) -> NamedRow:
         """Search a row by id, then by name. Raises NotThere."""
         row = self.find(word)
         if row is None or not sees(row):
@@ -474,7 +482,7 @@ def draft_fields(draft: Any, kind: type[Any] | None = None) -> dict[str, Any]:
     return {name: getattr(draft, name) for name in field_names(kind or type(draft))}
 
 
-def is_taken(kept: Iterable[NamedRow], row: NamedRow, sees: Sees[NamedRow] = sees_everything) -> bool:
+def is_name_taken(kept: Iterable[NamedRow], row: NamedRow, sees: Sees[NamedRow] = sees_everything) -> bool:
     """
     Return whether another visible row has this name. Case is ignored.
 
@@ -485,8 +493,8 @@ def is_taken(kept: Iterable[NamedRow], row: NamedRow, sees: Sees[NamedRow] = see
     return bool(same) and all(other.id != row.id for other in same)
 
 
-def check_name(
+def check_name_free(
     kept: Iterable[NamedRow], row: NamedRow, *, noun: str, sees: Sees[NamedRow] = sees_everything
 ) -> None:
-    if is_taken(kept, row, sees):
+    if is_name_taken(kept, row, sees):
         raise AlreadyThere(f"a {noun} named {row.name!r} already exists")

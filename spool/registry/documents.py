@@ -66,7 +66,7 @@ class DocumentRows(Protocol):
     def delete_documents(self, kind: str, ids: Iterable[str]) -> None: ...
 
 
-def in_portions(items: Iterable[Item]) -> Iterator[list[Item]]:
+def split_into_portions(items: Iterable[Item]) -> Iterator[list[Item]]:
     """
     Yield items in small lists. A transaction that computes for long between two statements is ended by PostgreSQL, so
     a change of many documents runs a statement for each list.
@@ -138,7 +138,7 @@ def replace_fields(row: Edited, **changes: Any) -> Edited:
     return replace(row, **changes)  # type: ignore[type-var]
 
 
-def stamp_edit(before: Edited, after: Edited, **stamp: Any) -> Edited:
+def stamp_if_changed(before: Edited, after: Edited, **stamp: Any) -> Edited:
     """
     Return `after` with time and author, or `before` if the rows are equal.
 
@@ -160,7 +160,7 @@ def row_version(row: object) -> str:
     return blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=12).hexdigest()
 
 
-def check_version(version: str, read: str | None) -> None:
+def check_version_unchanged(version: str, read: str | None) -> None:
     """Raise NotAllowed if the row has changed since `read`. None checks nothing."""
     if read is not None and read != version:
         raise NotAllowed(

@@ -16,12 +16,12 @@ from hashlib import blake2b
 
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.log.partial_reports import Expectation
-from spool.registry.bearers import token_is_good
+from spool.registry.bearers import live_token_expectation
 from spool.registry.changes import Changes
 from spool.registry.document_table import DocumentTable, field_names
-from spool.registry.documents import DocumentKind, stamp_edit
+from spool.registry.documents import DocumentKind, stamp_if_changed
 from spool.registry.file_owners import check_unmanaged
-from spool.registry.keys import check_labels, check_name
+from spool.registry.keys import check_key_name, check_labels
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 
@@ -78,7 +78,7 @@ class EnrolmentToken(TokenDraft):
         return USED_UP if devices >= self.max_devices else ACTIVE
 
     @property
-    def key(self) -> tuple[str, str]:
+    def name_and_serial(self) -> tuple[str, str]:
         """Return name and serial number, which are unique among tokens that have not ended."""
         return self.name.casefold(), self.serial.casefold()
 
@@ -99,18 +99,20 @@ def check_token_draft(draft: TokenDraft, now: float) -> TokenDraft:
     serial = draft.serial.strip()
     if len(serial) > MAX_SERIAL or not serial.isprintable():
         raise Invalid(f"a serial number must have at most {MAX_SERIAL} printable characters")
-    return replace(draft, name=check_name(draft.name), labels=check_labels(draft.labels), serial=serial)
+    return replace(draft, name=check_key_name(draft.name), labels=check_labels(draft.labels), serial=serial)
 
 
 def new_token_text() -> str:
     return f"{PREFIX}{secrets.token_hex(8)}_{secrets.token_hex(32)}"
 
 
-def _check_free(stored: Mapping[str, EnrolmentToken], made: Iterable[EnrolmentToken], now: float) -> None:
+def _check_not_taken(
+    stored: Mapping[str, EnrolmentToken], made: Iterable[EnrolmentToken], now: float
+) -> None:
     """Raise AlreadyThere if an id, or a name and serial number, is taken."""
-    live = {token.key for token in stored.values() if token.is_live(now)}
+    live = {token.name_and_serial for token in stored.values() if token.is_live(now)}
     for token in made:
-        if token.key in live or token.id in stored:
+        if token.name_and_serial in live or token.id in stored:
             of = f" for {token.serial}" if token.serial else ""
             raise AlreadyThere(
                 f"a token named {token.name!r}{of} already exists; revoke it, or use another name"
@@ -148,9 +150,9 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
             raise NotThere("no token has this id or name")
         return tokens
 
-    def expectation(self, token: EnrolmentToken) -> tuple[Expectation, ...]:
+    def not_revoked_expectation(self, token: EnrolmentToken) -> tuple[Expectation, ...]:
         """Return the expectation that the token is not revoked, none if only this process changes tokens."""
-        return (token_is_good(token.id),) if self._changes.is_shared else ()
+        return (live_token_expectation(token.id),) if self._changes.is_shared else ()
 
     async def create(
         self, drafts: Iterable[TokenDraft], *, text: str = "", actor: Actor
@@ -168,7 +170,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
 
         def store_tokens(rows: RegistryRows) -> dict[str, EnrolmentToken]:
             stored = self._stored_rows(rows)
-            _check_free(stored, tokens.values(), now)
+            _check_not_taken(stored, tokens.values(), now)
             old = [id for id, token in stored.items() if token.ended_at < now - KEPT_S]
             if len(stored) - len(old) + len(tokens) > self.most:
                 raise NotAllowed(
@@ -184,7 +186,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
                 rows.add_audit(now, actor, "token.create", name, after={"tokens": count, **after})
             return {id: token for id, token in stored.items() if id not in old} | tokens
 
-        await self._changes.change(store_tokens, self._set_rows)
+        await self._changes.change_rows(store_tokens, self._set_rows)
         return made
 
     async def edit(self, id: str, draft: TokenDraft, *, actor: Actor) -> EnrolmentToken:
@@ -194,7 +196,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         def edit_token(rows: RegistryRows) -> EnrolmentToken:
             before = self._require_row(self._stored_rows(rows), id)
             fields = {name: getattr(draft, name) for name in field_names(TokenDraft)}
-            after: EnrolmentToken = stamp_edit(before, replace(before, **fields), last_updated=now)
+            after: EnrolmentToken = stamp_if_changed(before, replace(before, **fields), last_updated=now)
             if after is before:
                 return before
             check_unmanaged(self._changes, rows, self.action, id)
@@ -205,7 +207,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
             rows.add_audit(now, actor, "token.change", before.name, before=old, after=new)
             return after
 
-        return await self._changes.change(edit_token, self._remember_row)
+        return await self._changes.change_rows(edit_token, self._remember_row)
 
     async def revoke(self, word: str, *, actor: Actor) -> Sequence[EnrolmentToken]:
         """
@@ -214,25 +216,25 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         """
         now = self._changes.now()
 
-        def revoke_token(token: EnrolmentToken) -> EnrolmentToken:
+        def with_revocation(token: EnrolmentToken) -> EnrolmentToken:
             return token if token.revoked_at else replace(token, revoked_at=now, last_updated=now)
 
         ids = [token.id for token in self.find_by_id_or_name(word)]
-        return await self._change(ids, revoke_token, "token.revoke", word, actor)
+        return await self._change_tokens(ids, with_revocation, "token.revoke", word, actor)
 
-    async def count_spent_uses(self, devices_by_token: Mapping[str, int], *, actor: Actor) -> None:
+    async def add_spent_uses(self, devices_by_token: Mapping[str, int], *, actor: Actor) -> None:
         """Count the uses of devices that will be deleted, except for ended tokens."""
         now = self._changes.now()
 
-        def add_spent(token: EnrolmentToken) -> EnrolmentToken:
+        def with_spent_uses(token: EnrolmentToken) -> EnrolmentToken:
             return replace(token, spent=token.spent + devices_by_token[token.id])
 
         tokens = [self.find(id) for id in devices_by_token]
         ids = [token.id for token in tokens if token is not None and token.ended_at > now]
         if ids:
-            await self._change(ids, add_spent, "", "", actor)
+            await self._change_tokens(ids, with_spent_uses, "", "", actor)
 
-    async def _change(
+    async def _change_tokens(
         self,
         ids: Collection[str],
         change: Callable[[EnrolmentToken], EnrolmentToken],
@@ -240,7 +242,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         target: str,
         actor: Actor,
     ) -> Sequence[EnrolmentToken]:
-        def change_tokens(rows: RegistryRows) -> dict[str, EnrolmentToken]:
+        def change_and_audit(rows: RegistryRows) -> dict[str, EnrolmentToken]:
             found = {id: self.kind.find(rows, id) for id in ids}
             changed = {id: change(token) for id, token in found.items() if token is not None}
             for id, token in changed.items():
@@ -251,8 +253,8 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
                 rows.add_audit(now, actor, action, target, after={"tokens": len(changed)})
             return changed
 
-        changed = await self._changes.change(
-            change_tokens, lambda changed: self._set_rows({**self._rows, **changed})
+        changed = await self._changes.change_rows(
+            change_and_audit, lambda changed: self._set_rows({**self._rows, **changed})
         )
         return list(changed.values())
 

@@ -75,7 +75,7 @@ async def erase_in_registry(
 
     def erase_rows(rows: RegistryRows) -> ErasedRows:
         erasing = _Erasing(changes.people, erasure, labels, rows)
-        erasing.run(actor, now)
+        erasing.erase_person(actor, now)
         if all(each.id != erasure.id for each in stored_erasures(rows)):
             rows.put_document(ERASURE, erasure.id, {**asdict(erasure)})
         rows.add_audit(now, actor, "person.erase", erasure.id)
@@ -108,13 +108,13 @@ class _Erasing:
         self._named = lru_cache(maxsize=65536)(self._find_pseudonym)
         self._owners = FILE_OWNERS.all(rows)
 
-    def run(self, actor: Actor, now: float) -> None:
+    def erase_person(self, actor: Actor, now: float) -> None:
         if self.replace_name(actor.name) != actor.name:
             raise NotAllowed("somebody else must erase you, because the audit list names who did it")
         self._delete_people()
         self._delete_accounts(now)
         self._rows.rewrite_texts(self._rewrite_row, (ERASURE, KIND, NAME))
-        self._rows.forget_subjects()
+        self._rows.forget_changed_subjects()
 
     def replace_name(self, text: str) -> str:
         """Return the pseudonym of a name, and other text unchanged."""
@@ -131,8 +131,8 @@ class _Erasing:
         ]
         self._labels += [person.label for person in gone if person.label]
         known = KnownPeople(self._rows, self._people)
-        known.drop(known.people_named(person.names[0] for person in gone))
-        known.store()
+        known.remove_people(known.find_people(person.names[0] for person in gone))
+        known.store_changes()
         self.done.people = len(gone)
 
     def _delete_accounts(self, now: float) -> None:
@@ -149,7 +149,7 @@ class _Erasing:
     def _rewrite_row(self, table: str, id: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the values of a row without names. `table` is the kind of a document, or the name of a table."""
         if table == enforcers.KIND:
-            after = enforcers.rename_people(values, self.replace_name)
+            after = enforcers.rename_in_reading(values, self.replace_name)
             self.done.rows += after != values
             return after
         everywhere = table in ("audit", "sessions")
@@ -162,7 +162,7 @@ class _Erasing:
             stated = [name for name in values if name not in AUTHORS and not name.endswith("_by")]
             owner = self._owners.get(owner_id(table, id))
             if owner and any(after[name] != values[name] for name in stated):
-                self.done.managed.append(owner.place)
+                self.done.managed.append(owner.file_position)
         return after
 
     def _rewrite_value(self, value: Any, place: TextPlace, everywhere: bool) -> Any:

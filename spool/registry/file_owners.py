@@ -28,12 +28,12 @@ class FileOwner:
     secret_file: str = ""
 
     @property
-    def place(self) -> str:
+    def file_position(self) -> str:
         return f"{self.set}, {self.file}:{self.line}"
 
-    def refusal(self) -> Managed:
+    def managed_error(self) -> Managed:
         return Managed(
-            f"managed by {self.place}. Change that file and apply it, or take the object out with "
+            f"managed by {self.file_position}. Change that file and apply it, or take the object out with "
             "`tollhouse apply --release`"
         )
 
@@ -52,7 +52,7 @@ def check_unmanaged(changes: Changes, rows: RegistryRows, action: str, id: str) 
         return
     owner = FILE_OWNERS.find(rows, owner_id(action, id))
     if owner is not None:
-        raise owner.refusal()
+        raise owner.managed_error()
 
 
 class FileOwnerTable:
@@ -71,32 +71,32 @@ class FileOwnerTable:
         """Return the owners by id. Every change creates a new mapping."""
         return self._owners
 
-    def check(self, action: str, id: str) -> None:
+    def check_unmanaged(self, action: str, id: str) -> None:
         """Raise Managed if a file manages the object, by the state in memory, except in a draft."""
         owner = self._owners.get(owner_id(action, id))
         if owner is not None and not self._changes.is_draft:
-            raise owner.refusal()
+            raise owner.managed_error()
 
-    async def put(self, owner: FileOwner) -> None:
-        await self._changes.change(
+    async def store_owner(self, owner: FileOwner) -> None:
+        await self._changes.change_rows(
             lambda rows: FILE_OWNERS.put(rows, owner),
             lambda _: self._set_owners({**self._owners, owner.id: owner}),
         )
 
-    async def release(self, owner: FileOwner, *, actor: Actor) -> None:
+    async def release_object(self, owner: FileOwner, *, actor: Actor) -> None:
         """Let people change the object again."""
         now = self._changes.now()
         left = {id: other for id, other in self._owners.items() if id != owner.id}
 
         def delete_owner(rows: RegistryRows) -> None:
             FILE_OWNERS.delete(rows, owner.id)
-            rows.add_audit(now, actor, "files.release", owner.id, before={"file": owner.place})
+            rows.add_audit(now, actor, "files.release", owner.id, before={"file": owner.file_position})
 
-        await self._changes.change(delete_owner, lambda _: self._set_owners(left))
+        await self._changes.change_rows(delete_owner, lambda _: self._set_owners(left))
 
-    async def delete(self, id: str) -> None:
+    async def delete_owner(self, id: str) -> None:
         left = {other: owner for other, owner in self._owners.items() if other != id}
-        await self._changes.change(
+        await self._changes.change_rows(
             lambda rows: FILE_OWNERS.delete(rows, id), lambda _: self._set_owners(left)
         )
 

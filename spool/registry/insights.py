@@ -14,7 +14,7 @@ from decimal import Decimal
 import msgspec
 
 from spool.errors import Invalid, RegistryDamaged
-from spool.registry.texts import check_amount, check_one_of, storable_text, web_link
+from spool.registry.texts import check_amount, check_one_of, storable_text, web_link_or_empty
 from spool.turns.threads import prepare_types
 
 NEW, IN_PROGRESS, ON_HOLD, ADDRESSED, IGNORED = "new", "in_progress", "on_hold", "addressed", "ignored"
@@ -106,7 +106,7 @@ class Insight:
             raise RegistryDamaged(f"the stored filter of an insight cannot be read: {error}") from error
 
     @property
-    def is_gone(self) -> bool:
+    def is_no_longer_found(self) -> bool:
         """Return whether the detector no longer finds the insight."""
         return self.finding is not None and not self.present
 
@@ -144,7 +144,7 @@ class Merged:
     left_out: int
 
 
-def check_draft(draft: Draft) -> Draft:
+def check_insight_draft(draft: Draft) -> Draft:
     """Return the checked draft. Raises Invalid with the field and the broken rule."""
     title = draft.title.strip()
     if not title:
@@ -175,7 +175,7 @@ def check_link(link: str) -> str:
     one.
     """
     link = _check_text("link", link.strip(), MAX_LINK)
-    if link != web_link(link):
+    if link != web_link_or_empty(link):
         raise Invalid("link must be an address that begins with http:// or https://")
     return link
 
@@ -186,7 +186,7 @@ def check_comment(text: str) -> str:
     return _check_text("text", text.strip(), MAX_TEXT)
 
 
-def stored_concern(concerns: Concerned | None) -> str:
+def encode_concern(concerns: Concerned | None) -> str:
     return "" if concerns is None else msgspec.json.encode(concerns).decode()
 
 

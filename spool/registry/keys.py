@@ -137,11 +137,11 @@ class FileKey:
         ended = [*self.ended, *(digest.hex() for digest in digests if digest.hex() not in self.ended)]
         return replace(self, ended=tuple(ended[-MOST_ENDED:]))
 
-    def has_ended(self, digest: bytes) -> bool:
+    def has_ended_secret(self, digest: bytes) -> bool:
         return digest.hex() in self.ended
 
 
-def stored_file_key(state: FileKey) -> dict[str, object]:
+def encode_file_key(state: FileKey) -> dict[str, object]:
     return {"key": state.key, "ended": list(state.ended)}
 
 
@@ -177,14 +177,14 @@ def fold_name(name: str) -> str:
     return unicodedata.normalize("NFC", name.strip()).casefold()
 
 
-def check_name(name: str) -> str:
+def check_key_name(name: str) -> str:
     """Return the checked name. Raises Invalid with the broken rule."""
     name = unicodedata.normalize("NFC", name.strip())
     if len(name) < MIN_NAME:
         raise Invalid(f"a key name must have at least {MIN_NAME} characters after trimming")
     if len(name) > MAX_NAME:
         raise Invalid(f"a key name must have at most {MAX_NAME} characters")
-    if _has_control(name):
+    if _has_control_character(name):
         raise Invalid("a key name must not contain control characters or line breaks")
     return name
 
@@ -192,12 +192,14 @@ def check_name(name: str) -> str:
 def check_description(text: str) -> str:
     if len(text) > MAX_DESCRIPTION:
         raise Invalid(f"a description must have at most {MAX_DESCRIPTION} characters")
-    if _has_control(text, allowed="\n\t"):
+    if _has_control_character(text, allowed="\n\t"):
         raise Invalid("a description must not contain control characters")
     return text
 
 
-def check_grant(scopes: Iterable[str], use_cases: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def check_scopes_or_use_cases(
+    scopes: Iterable[str], use_cases: Iterable[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """
     Return fixed scopes or use cases in the catalogue's order. Raises Invalid for both, none or unknown ones.
     """
@@ -206,13 +208,13 @@ def check_grant(scopes: Iterable[str], use_cases: Iterable[str]) -> tuple[tuple[
         raise Invalid("a key must have either fixed scopes or managed use cases, not both")
     if not scopes and not use_cases:
         raise Invalid("a key needs at least one scope or one managed use case")
-    _check_known("scope", scopes, SCOPES)
-    _check_known("use case", use_cases, USE_CASES)
+    _check_known_names("scope", scopes, SCOPES)
+    _check_known_names("use case", use_cases, USE_CASES)
     in_order = tuple(name for name in USE_CASES if name in use_cases)
     return tuple(sorted(scopes, key=_ORDER.__getitem__)), in_order
 
 
-def round_time(at: float | None) -> float | None:
+def round_to_milliseconds(at: float | None) -> float | None:
     """
     Round a time to milliseconds, as it is shown, so that a client that sends the time back changes nothing.
     """
@@ -235,14 +237,14 @@ def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
                 "a label name must have 1 to 64 letters, digits, '.', '_' or '-', and begin with a "
                 "letter or digit"
             )
-        if not value.strip() or len(value) > MAX_LABEL_VALUE or _has_control(value):
+        if not value.strip() or len(value) > MAX_LABEL_VALUE or _has_control_character(value):
             raise Invalid(
                 f"a label value must have 1 to {MAX_LABEL_VALUE} characters without control characters"
             )
     return dict(sorted(labels.items()))
 
 
-def _check_known(word: str, names: set[str], catalogue: Collection[str]) -> None:
+def _check_known_names(word: str, names: set[str], catalogue: Collection[str]) -> None:
     for name in sorted(names - set(catalogue)):
         near = difflib.get_close_matches(name, catalogue, 1, 0.6)
         hint = f"did you mean {near[0]!r}?" if near else _catalogue_hint(catalogue)
@@ -255,6 +257,6 @@ def _catalogue_hint(catalogue: Collection[str]) -> str:
     return "scopes have the form GROUP:OPERATION, for example 'ai-telemetry-ingest:ingest-ai-telemetry'"
 
 
-def _has_control(text: str, *, allowed: str = "") -> bool:
+def _has_control_character(text: str, *, allowed: str = "") -> bool:
     marks = set(text) - set(allowed)
     return any(unicodedata.category(mark) in ("Cc", "Cs", "Zl", "Zp") for mark in marks)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from spool.errors import Invalid, NotThere
 from spool.printable import replace_unprintable
-from spool.registry.texts import web_link
+from spool.registry.texts import web_link_or_empty
 
 # imported only for types, because each command that reads a configuration imports the values
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class ChannelState:
     failing_since: float | None = None
     critical: int = 0
 
-    def is_down(self, now: float) -> bool:
+    def needs_repair(self, now: float) -> bool:
         """Return whether people must repair the channel."""
         if self.state == PARKED:
             return True
@@ -191,10 +191,10 @@ def check_notice(notice: Notice) -> Notice:
             for name, value in list(notice.fields.items())[:MAX_FIELDS]
         },
         severity=notice.severity,
-        link=web_link(notice.link),
+        link=web_link_or_empty(notice.link),
         thread=_single_line(notice.thread, MAX_THREAD),
         to=notice.to,
-        csv=_whole_rows(notice.csv),
+        csv=_cut_to_whole_rows(notice.csv),
     )
 
 
@@ -229,15 +229,15 @@ def insight_severity(insight: Insight) -> str:
     return WARNING if is_dear or insight.category in _WARNINGS else INFO
 
 
-def _whole_rows(csv: str) -> str:
+def _cut_to_whole_rows(csv: str) -> str:
     return csv if len(csv) <= MAX_CSV else csv[: csv.rfind("\n", 0, MAX_CSV) + 1]
 
 
-def notification_document(notification: Notification) -> dict[str, Any]:
+def encode_notification(notification: Notification) -> dict[str, Any]:
     return asdict(notification)
 
 
-def read_notification(document: Mapping[str, Any]) -> Notification:
+def decode_notification(document: Mapping[str, Any]) -> Notification:
     parts = {"notice": Notice(**document["notice"]), "reached": tuple(document["reached"])}
     return Notification(**{**document, **parts})
 
@@ -266,10 +266,10 @@ def add_notices(rows: RegistryRows, notices: Iterable[Notice], channels: Iterabl
         for notice in checked:
             id = notification_id(channel, notice.id)
             if rows.document(_WAITING, id) is None and rows.document(_OVER, id) is None:
-                books.put(
+                books.store_notification(
                     books.assign_number(Notification(notice=notice, channel=channel, number=0)), now=notice.at
                 )
-        books.close()
+        books.store_counts()
 
 
 def add_insight_notices(
@@ -341,17 +341,17 @@ class NoticeTable:
         return self._changes.version
 
     async def add(self, notices: Sequence[Notice], channels: Sequence[str]) -> None:
-        await self._changes.change(lambda rows: add_notices(rows, notices, channels))
+        await self._changes.change_rows(lambda rows: add_notices(rows, notices, channels))
 
     async def add_test_notice(self, notice: Notice, channel: str, *, actor: Actor) -> Notification:
-        def add_test_notice(rows: RegistryRows) -> Notification:
+        def add_and_audit(rows: RegistryRows) -> Notification:
             add_notices(rows, [notice], [channel])
             rows.add_audit(
                 self._changes.now(), actor, "notification.test", channel, after={"notice": notice.id}
             )
             return _find_notification(rows, notification_id(channel, notice.id))
 
-        return await self._changes.change(add_test_notice)
+        return await self._changes.change_rows(add_and_audit)
 
     async def waiting_notifications(self) -> list[Notification]:
         """Return the notifications by channel, in the order of addition."""
@@ -377,7 +377,7 @@ class NoticeTable:
 
     async def channel_counts(self) -> Mapping[str, ChannelCounts]:
         def read_counts(rows: RegistryRows) -> Mapping[str, ChannelCounts]:
-            return {channel: _read_counts(body) for channel, body in rows.documents(_CHANNEL).items()}
+            return {channel: _decode_counts(body) for channel, body in rows.documents(_CHANNEL).items()}
 
         return await self._changes.read(read_counts)
 
@@ -395,19 +395,19 @@ class NoticeTable:
                 books = _ChannelBooks(rows, channel)
                 for notification in still:
                     if notification.channel == channel:
-                        books.remove(notification)
-                        books.put(notification, now=now)
-                books.close()
+                        books.remove_notification(notification)
+                        books.store_notification(notification, now=now)
+                books.store_counts()
 
-        await self._changes.change(store_changed)
+        await self._changes.change_rows(store_changed)
 
-    async def retry(self, ids: Collection[str], *, actor: Actor) -> int:
+    async def retry_notifications(self, ids: Collection[str], *, actor: Actor) -> int:
         """
         Send failed and discarded notifications again, after those that wait, and waiting ones at once. Return
         the number of changes.
         """
 
-        def retry_notification(notification: Notification, books: _ChannelBooks) -> Notification | None:
+        def retried_notification(notification: Notification, books: _ChannelBooks) -> Notification | None:
             if notification.state == SENT:
                 return None
             if notification.state == WAITING:
@@ -415,16 +415,16 @@ class NoticeTable:
             resent = Notification(notice=notification.notice, channel=notification.channel, number=0)
             return books.assign_number(replace(resent, reached=notification.reached))
 
-        return await self._change_by_hand("notification.retry", ids, retry_notification, actor)
+        return await self._change_notifications("notification.retry", ids, retried_notification, actor)
 
-    async def discard(self, ids: Collection[str], *, actor: Actor) -> int:
+    async def discard_notifications(self, ids: Collection[str], *, actor: Actor) -> int:
         """Give up notifications. Return the number of changes. Raises NotThere for an unknown id."""
 
-        def discard_notification(notification: Notification, books: _ChannelBooks) -> Notification | None:
+        def discarded_notification(notification: Notification, books: _ChannelBooks) -> Notification | None:
             is_open = notification.state in (WAITING, FAILED)
             return replace(notification, state=DISCARDED) if is_open else None
 
-        return await self._change_by_hand("notification.discard", ids, discard_notification, actor)
+        return await self._change_notifications("notification.discard", ids, discarded_notification, actor)
 
     async def delete_old(self) -> None:
         """Delete finished notifications that are older than KEPT_S, then the oldest ones beyond MAX_OVER."""
@@ -442,9 +442,9 @@ class NoticeTable:
                 rows.delete_document(_OVER, notification.id)
 
         if expired:
-            await self._changes.change(delete_expired)
+            await self._changes.change_rows(delete_expired)
 
-    async def _change_by_hand(
+    async def _change_notifications(
         self,
         action: str,
         ids: Collection[str],
@@ -453,7 +453,7 @@ class NoticeTable:
     ) -> int:
         now = self._changes.now()
 
-        def change_notifications(rows: RegistryRows) -> int:
+        def change_and_audit(rows: RegistryRows) -> int:
             count = 0
             notifications = _sort_notifications(_find_notification(rows, id) for id in set(ids))
             for channel in sorted({notification.channel for notification in notifications}):
@@ -462,21 +462,21 @@ class NoticeTable:
                 for notification in notifications:
                     after = changed(notification, books) if notification.channel == channel else None
                     if after is not None:
-                        books.remove(notification)
-                        books.put(after, now=now)
+                        books.remove_notification(notification)
+                        books.store_notification(after, now=now)
                         notice_ids.append(notification.notice.id)
-                books.close()
+                books.store_counts()
                 if notice_ids:
                     shown = {"count": len(notice_ids), "notices": notice_ids[:100]}
                     rows.add_audit(now, actor, action, channel, after=shown)
                 count += len(notice_ids)
             return count
 
-        return await self._changes.change(change_notifications)
+        return await self._changes.change_rows(change_and_audit)
 
 
 class _ChannelBooks:
-    """A channel's counts within a transaction. `close` stores them."""
+    """A channel's counts within a transaction. `store_counts` stores them."""
 
     def __init__(self, rows: RegistryRows, channel: str) -> None:
         self._rows = rows
@@ -484,44 +484,44 @@ class _ChannelBooks:
         body = rows.document(_CHANNEL, channel) or {}
         self._next: int = body.get("next", 1)
         self._changes: int = body.get("changes", 0)
-        self._counts = _read_counts(body)
+        self._counts = _decode_counts(body)
 
     def assign_number(self, notification: Notification) -> Notification:
         self._next += 1
         return replace(notification, number=self._next - 1)
 
-    def put(self, notification: Notification, *, now: float) -> None:
+    def store_notification(self, notification: Notification, *, now: float) -> None:
         counts = self._counts
         if notification.state == WAITING and counts.waiting >= MAX_WAITING:
             error = f"{MAX_WAITING} notifications already wait for this channel"
             notification = replace(notification, state=FAILED, error=error)
         if notification.state == WAITING:
             self._counts = replace(counts, waiting=counts.waiting + 1)
-            self._rows.put_document(_WAITING, notification.id, notification_document(notification))
+            self._rows.put_document(_WAITING, notification.id, encode_notification(notification))
             return
         if notification.state == SENT:
             self._counts = replace(counts, sent=counts.sent + 1)
         elif notification.state == FAILED:
             self._counts = replace(counts, failed=counts.failed + 1)
         self._rows.put_document(
-            _OVER, notification.id, notification_document(replace(notification, settled=now))
+            _OVER, notification.id, encode_notification(replace(notification, settled=now))
         )
 
-    def remove(self, notification: Notification) -> None:
+    def remove_notification(self, notification: Notification) -> None:
         """Remove a notification before it is stored again."""
         if self._rows.document(_WAITING, notification.id) is not None:
             self._counts = replace(self._counts, waiting=self._counts.waiting - 1)
             self._rows.delete_document(_WAITING, notification.id)
         self._rows.delete_document(_OVER, notification.id)
 
-    def close(self) -> None:
+    def store_counts(self) -> None:
         counts = self._counts
         channel_counts = {"waiting": counts.waiting, "sent": counts.sent, "failed": counts.failed}
         own = {"next": self._next, "changes": self._changes + 1}
         self._rows.put_document(_CHANNEL, self._channel, own | channel_counts)
 
 
-def _read_counts(body: Mapping[str, int]) -> ChannelCounts:
+def _decode_counts(body: Mapping[str, int]) -> ChannelCounts:
     return ChannelCounts(
         waiting=body.get("waiting", 0), sent=body.get("sent", 0), failed=body.get("failed", 0)
     )
@@ -531,11 +531,11 @@ def _find_notification(rows: RegistryRows, id: str) -> Notification:
     document = rows.document(_WAITING, id) or rows.document(_OVER, id)
     if document is None:
         raise NotThere("no notification has this id")
-    return read_notification(document)
+    return decode_notification(document)
 
 
 def _notification_reader(kind: str) -> Callable[[RegistryRows], list[Notification]]:
-    return lambda rows: _sort_notifications(map(read_notification, rows.documents(kind).values()))
+    return lambda rows: _sort_notifications(map(decode_notification, rows.documents(kind).values()))
 
 
 def _sort_notifications(notifications: Iterable[Notification]) -> list[Notification]:

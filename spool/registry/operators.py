@@ -110,7 +110,7 @@ class Session:
         """Return a part of the digest as an id, which does not reveal the secret."""
         return self.digest[:8].hex()
 
-    def is_over(self, now: float) -> bool:
+    def has_expired(self, now: float) -> bool:
         return now >= self.ends_at or now >= self.seen_at + SESSION_IDLE_S
 
 
@@ -145,7 +145,7 @@ def is_email(text: str) -> bool:
     return _EMAIL.fullmatch(text) is not None and text.isprintable()
 
 
-def check_role(role: str) -> str:
+def check_account_role(role: str) -> str:
     if role not in ROLES:
         raise Invalid("role must be one of " + ", ".join(ROLES))
     return role

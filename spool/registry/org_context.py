@@ -33,7 +33,7 @@ class OrgContext:
 prepare_types(OrgContext)
 
 
-def stored_context(context: OrgContext) -> dict[str, Any]:
+def encode_context(context: OrgContext) -> dict[str, Any]:
     body: dict[str, Any] = msgspec.to_builtins(context)
     return body
 
@@ -75,13 +75,13 @@ class OrgContextTable:
             if after is None:
                 rows.delete_document(KIND, ID)
             else:
-                rows.put_document(KIND, ID, stored_context(after))
+                rows.put_document(KIND, ID, encode_context(after))
             rows.add_audit(
                 now, actor, "org_context.set", "org_context", before={"text": old_text}, after={"text": text}
             )
             return after
 
-        return await self._changes.change(store_text)
+        return await self._changes.change_rows(store_text)
 
 
 def _read_context(rows: RegistryRows) -> OrgContext | None:

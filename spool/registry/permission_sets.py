@@ -160,7 +160,7 @@ OF_OPERATOR = OF_MEMBER | {
 }
 
 
-def resolve_includes(ids: Iterable[str]) -> frozenset[str]:
+def resolve_permission_sets(ids: Iterable[str]) -> frozenset[str]:
     included: set[str] = set()
     waiting = [id for id in ids if id in PERMISSION_SETS]
     while waiting:

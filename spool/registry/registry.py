@@ -10,7 +10,13 @@ from spool.listing import ListPage, ListQuery
 from spool.registry.assistant_tools import AssistantToolTable, ToolCallTable
 from spool.registry.audit import AuditedChange, AuditRow
 from spool.registry.changes import Changes, DraftChanges, run_without_waiting
-from spool.registry.document_table import INSIGHTS, DocumentTable, MemoryTable, PlainDocuments, rows_by_maker
+from spool.registry.document_table import (
+    INSIGHTS,
+    DocumentTable,
+    MemoryTable,
+    PlainDocuments,
+    row_counts_by_maker,
+)
 from spool.registry.enrolment_tokens import EnrolmentTokenTable
 from spool.registry.file_owners import FileOwnerTable
 from spool.registry.following import RegistryNews
@@ -132,7 +138,7 @@ class Registry:
             # later loads then include at least every change up to this position
             await registry.catch_up()
             for table in registry._memory_tables():
-                await registry._changes.keep_fresh(table.load, *table.about)
+                await registry._changes.load_and_keep_fresh(table.load, *table.about)
         except BaseException:
             await store.close()
             raise
@@ -185,7 +191,7 @@ class Registry:
             await table.load()
         return await work(draft)
 
-    async def erase(
+    async def erase_person(
         self, erasure: Erasure, labels: Collection[str], actor: Actor, *, is_trial: bool = False
     ) -> ErasedRows:
         from spool.registry import erasing
@@ -197,34 +203,34 @@ class Registry:
     async def overwrite(self) -> str:
         return await self._changes.overwrite()
 
-    def set_emails(self, policy: str) -> None:
+    def set_email_policy(self, policy: str) -> None:
         self.people.policy = policy
         self.persons.relink()
 
-    def set_min_group(self, people: int, order: Sequence[str] = ()) -> None:
+    def set_min_group_size(self, people: int, order: Sequence[str] = ()) -> None:
         self.people.min_group = people
         self.people.group_order = order
 
-    def table(self, kind: type[Table]) -> Table:
+    def declared_table(self, kind: type[Table]) -> Table:
         """Return a table. Raises KeyError if the registry was opened without it."""
         declared_table = self._declared[kind]
         assert isinstance(declared_table, kind)
         return declared_table
 
-    def fixed_bounds(self) -> Mapping[str, int]:
+    def fixed_limits(self) -> Mapping[str, int]:
         """Return the limits that no setting changes."""
         return {table.limit: table.most for table in self._documents if table.most}
 
     async def row_counts_by_maker(self) -> Mapping[str, Mapping[str, int]]:
         counts = {table.limit: table.count() for table in self._documents}
 
-        def count_held(rows: RegistryRows) -> Mapping[str, Mapping[str, int]]:
+        def count_rows(rows: RegistryRows) -> Mapping[str, Mapping[str, int]]:
             numbers = {**counts, INSIGHTS: rows.count_insights()}
-            return {limit: rows_by_maker(rows, limit, number) for limit, number in numbers.items()}
+            return {limit: row_counts_by_maker(rows, limit, number) for limit, number in numbers.items()}
 
-        shares = dict(await self._changes.read(count_held))
+        shares = dict(await self._changes.read(count_rows))
         for table in self._documents:
-            shares |= table.other_items_by_key()
+            shares |= table.other_item_counts_by_key()
         return shares
 
     def document_name(self, kind: str, id: str) -> str | None:
@@ -266,13 +272,13 @@ class Registry:
         """
         await self._changes.wait_until_durable()
 
-    async def note_change(
+    async def audit_change(
         self, actor: Actor, action: str, target: str, *, after: Mapping[str, object] | None = None
     ) -> None:
         """Add an audit row for a change stored elsewhere, such as a deleted route."""
-        await self.note_changes([AuditedChange(actor=actor, action=action, target=target, after=after)])
+        await self.audit_changes([AuditedChange(actor=actor, action=action, target=target, after=after)])
 
-    async def note_changes(self, changes: Sequence[AuditedChange]) -> None:
+    async def audit_changes(self, changes: Sequence[AuditedChange]) -> None:
         """Add audit rows in one transaction."""
         at = self._changes.now()
 
@@ -280,7 +286,7 @@ class Registry:
             for change in changes:
                 rows.add_audit(at, change.actor, change.action, change.target, change.before, change.after)
 
-        await self._changes.change(add_audit_entries)
+        await self._changes.change_rows(add_audit_entries)
 
     async def audit_page(self, query: ListQuery) -> ListPage[AuditRow]:
         return await self._changes.read(lambda rows: rows.audit_page(query))

@@ -20,7 +20,7 @@ from spool.errors import Invalid, NotAllowed
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, Wanted
 from spool.people import USER, values_for_filter
 from spool.registry.changes import Changes
-from spool.registry.document_table import Check, NamedTable, check_name, draft_fields
+from spool.registry.document_table import Check, NamedTable, check_name_free, draft_fields
 from spool.registry.documents import DocumentKind, replace_fields, row_version
 from spool.registry.field_notes import Option, example, words
 from spool.registry.operators import (
@@ -41,16 +41,22 @@ from spool.registry.permission_sets import (
     ORGANIZATION_ADMINISTRATION,
     PERMISSION_SETS,
     VIEW_NAMES,
-    resolve_includes,
+    resolve_permission_sets,
 )
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.texts import check_dimensions, check_one_of, check_text, optional_text, storable_text
+from spool.registry.texts import (
+    check_dimensions,
+    check_one_of,
+    check_optional_text,
+    check_text,
+    storable_text,
+)
 
 COUNTED_TYPES = tuple(COST_TYPES)  # names of the counted cost types
 ROLE_COST_TYPES = (*COUNTED_TYPES, *BILLED_TYPES)
 
 
-def shown_types(named: Collection[str]) -> frozenset[str]:
+def shown_cost_types(named: Collection[str]) -> frozenset[str]:
     """
     Return the named cost types, or all if none is named.
 
@@ -280,7 +286,7 @@ class Rights:
 
     `slice`: the calls of roles that show every counted cost type. `shown`: the parts of all roles, with their
     cost types. `person` is an e-mail address. `groups`: calls visible only in large groups, see
-    `RoleTable.rights`.
+    `RoleTable.holder_rights`.
     """
 
     permission_sets: frozenset[str] = frozenset()
@@ -297,7 +303,7 @@ class Rights:
             return LedgerSlice(parts=tuple(parts))
         return LedgerSlice(parts=((),), hides_money=(frozenset(ROLE_COST_TYPES), ()) not in self.shown)
 
-    def only(self, own: RoleFilter | None) -> Rights:
+    def limited_to_own(self, own: RoleFilter | None) -> Rights:
         """Return the rights, limited to calls that pass `own`, or to none. `groups` has the other calls."""
         shown = () if own is None else tuple((types, (*part, own)) for types, part in self.shown)
         rights = replace(self, shown=shown, groups=self.slice)
@@ -322,7 +328,7 @@ class Rights:
         return self.permission_sets >= ALL and self.slice.is_everything
 
     @property
-    def may_administer(self) -> bool:
+    def can_administer(self) -> bool:
         """
         Return whether the person may manage roles. That gives access to everyone's data, so it requires
         access to all data.
@@ -402,10 +408,10 @@ class Roles:
         own = (BASES[base],) if base in BASES else ()
         roles = (*own, *self.assigned_roles(person, groups))
         shown = dict.fromkeys(
-            (shown_types(role.cost_types), part) for role in roles for part in _visible_parts(role)
+            (shown_cost_types(role.cost_types), part) for role in roles for part in _visible_parts(role)
         )
         rights = Rights(
-            permission_sets=resolve_includes(id for role in roles for id in role.permission_sets),
+            permission_sets=resolve_permission_sets(id for role in roles for id in role.permission_sets),
             roles=tuple(role.name for role in roles),
             shown=tuple(shown),
             person=person,
@@ -436,7 +442,7 @@ class Roles:
             else person.role
         )
 
-    def organizers(self, operators: Iterable[Operator]) -> frozenset[str]:
+    def enabled_admins(self, operators: Iterable[Operator]) -> frozenset[str]:
         """
         Return enabled accounts that may do everything. Groups do not count, because their members are
         unknown.
@@ -490,10 +496,10 @@ def check_role_draft(draft: NewRole, limits: RoleLimits) -> NewRole:
     return replace_fields(
         draft,
         name=check_text("name", draft.name, MAX_NAME),
-        description=optional_text("description", draft.description, MAX_DESCRIPTION),
+        description=check_optional_text("description", draft.description, MAX_DESCRIPTION),
         filters=tuple(map(_check_filter, draft.filters)),
         cost_types=tuple(name for name in ROLE_COST_TYPES if name in draft.cost_types),
-        permission_sets=_check_sets(draft.permission_sets),
+        permission_sets=_check_permission_sets(draft.permission_sets),
         members=tuple(sorted(set(map(check_email, draft.members)))),
         groups=tuple(
             sorted({storable_text(check_text("groups", group, MAX_GROUP)) for group in draft.groups})
@@ -514,7 +520,7 @@ def _check_filter(role_filter: FilterOfRole) -> RoleFilter:
     return RoleFilter(dimension=role_filter.dimension, values=values, mode=role_filter.mode)
 
 
-def _check_sets(ids: Iterable[str]) -> tuple[str, ...]:
+def _check_permission_sets(ids: Iterable[str]) -> tuple[str, ...]:
     chosen = set(ids)
     for id in sorted(chosen):
         check_one_of("permission_sets", id, PERMISSION_SETS)
@@ -543,7 +549,7 @@ class RoleTable(NamedTable[Role]):
     def all(self) -> list[Role]:
         return [*BUILTIN.values(), *self._rows.values()]
 
-    def rights(self, holder: Holder) -> Rights:
+    def holder_rights(self, holder: Holder) -> Rights:
         """Return the rights of a holder. Every address of a person has the same rights."""
         return self._apply_min_group(self._in_force.holder_rights(holder))
 
@@ -567,7 +573,7 @@ class RoleTable(NamedTable[Role]):
         own = (
             RoleFilter(dimension=USER, values=people.recorded_forms(rights.person)) if rights.person else None
         )
-        return rights.only(own)
+        return rights.limited_to_own(own)
 
     def get(self, id: str) -> Role:
         return BUILTIN.get(id) or super().get(id)
@@ -587,7 +593,7 @@ class RoleTable(NamedTable[Role]):
         check_dimensions(role_dimensions(drafted), known)
         id = new_role_id()
         role = Role(id=id, created=now, last_updated=now, last_updated_by=actor.name, **draft_fields(drafted))
-        return await self._add(role, check=_role_check(asker), most=limits.most, actor=actor)
+        return await self._add_row(role, check=_build_role_check(asker), most=limits.most, actor=actor)
 
     async def change(
         self,
@@ -606,20 +612,20 @@ class RoleTable(NamedTable[Role]):
         Raises NotAllowed if the role differs from `version`.
         """
 
-        def edit(before: Role) -> Role:
+        def edit_role(before: Role) -> Role:
             drafted = check_role_draft(self._changed_draft(before, changes), limits)
             if "filters" in changes:
                 check_dimensions(role_dimensions(drafted), known)
             return replace_fields(before, **draft_fields(drafted))
 
-        check = _role_check(asker)
-        return await self._edit(
-            id, edit, check=check, version=version, actor=actor, last_updated_by=actor.name
+        check = _build_role_check(asker)
+        return await self._edit_row(
+            id, edit_role, check=check, version=version, actor=actor, last_updated_by=actor.name
         )
 
     async def delete(self, id: str, *, actor: Actor) -> None:
         """Delete a role. Raises NotAllowed while it has members or groups."""
-        await self._remove(id, check=_check_unused, actor=actor)
+        await self._remove_row(id, check=_check_role_unused, actor=actor)
 
     def _require_row(self, kept: Mapping[str, Role], id: str) -> Role:
         if id in BUILTIN:
@@ -645,7 +651,7 @@ def read_roles(rows: RegistryRows) -> Roles:
     return Roles(ROLES.all(rows).values())
 
 
-def check_organizer_remains(were: Collection[str], remaining: Collection[str]) -> None:
+def check_admin_remains(were: Collection[str], remaining: Collection[str]) -> None:
     """Raise NotAllowed if no enabled account could do everything."""
     if were and not remaining:
         raise NotAllowed(
@@ -660,27 +666,27 @@ def _check_rights_that_remain(
     were = Roles(before.values())
     become = Roles(after.values())
     operators = rows.all(Operator)
-    check_organizer_remains(were.organizers(operators), become.organizers(operators))
+    check_admin_remains(were.enabled_admins(operators), become.enabled_admins(operators))
     if asker is None:
         return
     had = were.holder_rights(asker)
     rights = become.holder_rights(asker)
-    if had.may_administer and not rights.may_administer:
+    if had.can_administer and not rights.can_administer:
         raise NotAllowed(
             "this would remove your own right to administer. Another Admin can do it, or you can "
             "use the command line"
         )
 
 
-def _role_check(asker: Holder | None) -> Check[Role]:
-    def check(rows: RegistryRows, kept: Mapping[str, Role], role: Role) -> None:
-        check_name((*BUILTIN.values(), *kept.values()), role, noun="role")
+def _build_role_check(asker: Holder | None) -> Check[Role]:
+    def check_name_and_rights(rows: RegistryRows, kept: Mapping[str, Role], role: Role) -> None:
+        check_name_free((*BUILTIN.values(), *kept.values()), role, noun="role")
         _check_rights_that_remain(rows, kept, {**kept, role.id: role}, asker)
 
-    return check
+    return check_name_and_rights
 
 
-def _check_unused(rows: RegistryRows, role: Role) -> None:
+def _check_role_unused(rows: RegistryRows, role: Role) -> None:
     holders = [*role.members, *(f"the group {group}" for group in role.groups)]
     if holders:
         suffix = f" and {len(holders) - _SHOWN} more" if len(holders) > _SHOWN else ""

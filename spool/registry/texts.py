@@ -22,7 +22,7 @@ def check_text(field: str, text: str, most: int) -> str:
     return text
 
 
-def optional_text(field: str, text: str, most: int) -> str:
+def check_optional_text(field: str, text: str, most: int) -> str:
     """Return the text without blanks around it. Raises Invalid if it is too long or unprintable."""
     text = text.strip()
     if len(text) > most or not text.isprintable():
@@ -41,7 +41,7 @@ def check_amount(field: str, amount: str) -> str:
     return f"{number:f}"
 
 
-def check_unsigned(field: str, amount: str) -> str:
+def check_unsigned_amount(field: str, amount: str) -> str:
     """Return an amount as text. Raises Invalid if it is negative."""
     text = check_amount(field, amount)
     if text.startswith("-"):
@@ -49,11 +49,11 @@ def check_unsigned(field: str, amount: str) -> str:
     return text
 
 
-def check_optional_unsigned(field: str, amount: str) -> str:
-    return check_unsigned(field, amount) if amount else ""
+def check_optional_unsigned_amount(field: str, amount: str) -> str:
+    return check_unsigned_amount(field, amount) if amount else ""
 
 
-def web_link(link: str) -> str:
+def web_link_or_empty(link: str) -> str:
     """Return the link, or "" unless it is a web address with a host and without blanks."""
     try:
         parts = urlsplit(link)
@@ -68,7 +68,7 @@ def check_one_of(field: str, word: str, allowed: Collection[str]) -> None:
         raise Invalid(f"{field} must be {'one of ' * (len(allowed) > 1)}{', '.join(allowed)}")
 
 
-def check_zone(field: str, name: str) -> ZoneInfo:
+def check_time_zone(field: str, name: str) -> ZoneInfo:
     """Raises Invalid."""
     try:
         return ZoneInfo(name)
@@ -81,14 +81,16 @@ def check_dimensions(names: Iterable[str], known: Collection[str]) -> None:
     """Raise Invalid, with the known dimensions, if a name is not one of them."""
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
-        raise unknown_dimension(unknown, known)
+        raise unknown_dimension_error(unknown, known)
 
 
-def unknown_dimension(name: str, known: Iterable[str]) -> Invalid:
-    return Invalid(f"unknown dimension {name[:MAX_DIMENSION]!r}. Use one of: {known_dimensions(name, known)}")
+def unknown_dimension_error(name: str, known: Iterable[str]) -> Invalid:
+    return Invalid(
+        f"unknown dimension {name[:MAX_DIMENSION]!r}. Use one of: {known_dimensions_text(name, known)}"
+    )
 
 
-def known_dimensions(name: str, known: Iterable[str]) -> str:
+def known_dimensions_text(name: str, known: Iterable[str]) -> str:
     """Return the known dimensions for a message. For a tag, it says which setting makes the tag known."""
     tag = name.removeprefix(TAG)[:MAX_DIMENSION]
     return ", ".join(known) + (f', or add "{tag}" to [ledger] tags' if name.startswith(TAG) and tag else "")

@@ -19,7 +19,7 @@ from spool.ledger.periods import RANGES
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, PAID_COST, PLAN_TYPES, TOTAL, Wanted
 from spool.ledger.work import BOUNDED, TREES, UNITS
 from spool.people import values_for_filter
-from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
+from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name_free
 from spool.registry.documents import DocumentKind, StoredForm, replace_fields, row_version
 from spool.registry.field_notes import Option, example, words
 from spool.registry.operators import Actor
@@ -187,7 +187,7 @@ class View(NewView, frozen=True, kw_only=True, forbid_unknown_fields=False):
         return {name: values for name, values in self.filter.items() if not name.startswith(EXCLUDES)}
 
     @property
-    def unit(self) -> str | None:
+    def unit_of_work(self) -> str | None:
         return next((name for name in (*self.include, *self.exclude) if name in UNITS), None)
 
     @property
@@ -316,7 +316,9 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
     def check_draft(self, draft: NewView) -> NewView:
         return check_view(draft)
 
-    def check_known(self, draft: NewView, given: Collection[str], known: Collection[str]) -> None:
+    def check_changed_dimensions(
+        self, draft: NewView, given: Collection[str], known: Collection[str]
+    ) -> None:
         """Check only changed dimensions, so that a view with an unknown one can be renamed or repaired."""
         if DIMENSIONAL.isdisjoint(given):
             return
@@ -332,15 +334,15 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
                 )
         check_dimensions(view_dimensions(draft), known)
 
-    def check_place(
+    def check_conflicts(
         self, rows: RegistryRows, stored: Mapping[str, View], row: View, sees: Sees[View]
     ) -> None:
-        check_name(stored.values(), row, noun="view", sees=sees)
-        if row.unit is not None and any(
+        check_name_free(stored.values(), row, noun="view", sees=sees)
+        if row.unit_of_work is not None and any(
             body.get("view_id") == row.id for body in rows.documents("plan").values()
         ):
             raise NotAllowed(
-                f"a plan uses this view, so its filter cannot have {row.unit}. Create another view"
+                f"a plan uses this view, so its filter cannot have {row.unit_of_work}. Create another view"
             )
 
     async def delete(self, id: str, *, actor: Actor, names_users: bool = True) -> None:
@@ -348,10 +350,10 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
         Delete a view. Raises NotAllowed while a document of ON_VIEWS uses it. The message names the documents
         only with `names_users`.
         """
-        await self._remove(id, check=partial(_check_unused, names_users=names_users), actor=actor)
+        await self._remove_row(id, check=partial(_check_view_unused, names_users=names_users), actor=actor)
 
 
-def _check_unused(rows: RegistryRows, view: View, *, names_users: bool) -> None:
+def _check_view_unused(rows: RegistryRows, view: View, *, names_users: bool) -> None:
     for kind, plural in ON_VIEWS.items():
         bodies = rows.documents(kind).values()
         names = sorted(str(body["name"]) for body in bodies if body.get("view_id") == view.id)

@@ -33,7 +33,7 @@ _COLUMNS = {"charge": "charge", "basis": "basis", "corrects": "provider"}
 _Place = tuple[object, ...]
 
 
-def kept_sums(prefix: str, since: str, until: str) -> str:
+def stored_sums_sql(prefix: str, since: str, until: str) -> str:
     """Return SQL for the stored sums. Bounds are SQL expressions."""
     return (
         f"SELECT {', '.join(_SUM)} FROM {{schema}}.{prefix}{BILLED_SUMS}"
@@ -41,7 +41,7 @@ def kept_sums(prefix: str, since: str, until: str) -> str:
     )
 
 
-def group_sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[GroupSum]:
+def parse_group_sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[GroupSum]:
     """Yield rows as cost sums, with the amount as reported cost."""
     for start, *row, high, middle, low in rows:
         measures = [0] * WIDTH
@@ -49,7 +49,7 @@ def group_sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[GroupSum]:
         yield GroupSum(tuple([value or None for value in row]), "ok", "reported", measures, start)
 
 
-def sums_source(prefix: str, width: int, rollup: int) -> str:
+def sums_table_sql(prefix: str, width: int, rollup: int) -> str:
     """Return a table and the beginning of a condition, as SQL."""
     if not rollup:
         return f"{{schema}}.{prefix}{BILLED} h WHERE"
@@ -86,11 +86,11 @@ class FilterParts:
                 {
                     name: values
                     for name, values in chosen.items()
-                    if _needs_row_and_key(query, (name,)) == kind
+                    if _needs_of_row_and_key(query, (name,)) == kind
                 }
                 for chosen in (query.include, query.exclude)
             )
-            has_only = query.only is not None and _needs_row_and_key(query, query.group_by) == kind
+            has_only = query.only is not None and _needs_of_row_and_key(query, query.group_by) == kind
             only, by = (query.only, query.group_by) if has_only else (None, ())
             parts.append(replace(query, include=include, exclude=exclude, only=only, group_by=by))
         of_keys, of_bills, of_both = parts
@@ -102,7 +102,7 @@ class FilterParts:
         return ["start", *columns] if by_start else columns
 
 
-def _needs_row_and_key(query: CostQuery, names: Iterable[str]) -> tuple[bool, bool]:
+def _needs_of_row_and_key(query: CostQuery, names: Iterable[str]) -> tuple[bool, bool]:
     needed = _source_dimensions(query, names)
     of_row = not needed.isdisjoint(_COLUMNS)
     return of_row, not of_row or bool(needed - _COLUMNS.keys())
@@ -113,7 +113,7 @@ class BilledTables:
         self._tables = tables
         self._prefix = prefix
 
-    def put(
+    def replace_day(
         self,
         day: BilledDay,
         sums: Iterable[BilledSum],

@@ -92,7 +92,7 @@ class SqlBillingDrops:
     async def page(self, connection: str, query: ListQuery) -> ListPage[StoredDrop]:
         within = ("connection = :of_connection", {"of_connection": connection})
         return await self._transactions.snapshot(
-            lambda on: read_page(on, "billing_drops", _DROP.names, query, _DROP.read, within=within)
+            lambda on: read_page(on, "billing_drops", _DROP.names, query, _DROP.read_row, within=within)
         )
 
     async def month_hours(self, connection: str, month: str) -> Sequence[HourRows]:
@@ -127,15 +127,15 @@ class SqlBillingDrops:
         Delete a connection's rows. This waits for no standby: files that a failover restores are deleted
         again and never sent.
         """
-        await self._remove_each(_OF_CONNECTION, connection=connection)
+        await self._delete_each_month(_OF_CONNECTION, connection=connection)
 
     async def delete_old_months(self, before: str) -> int:
-        return await self._remove_each(_OLD, before=before)
+        return await self._delete_each_month(_OLD, before=before)
 
-    async def _remove_each(self, months: str, **values: object) -> int:
+    async def _delete_each_month(self, months: str, **values: object) -> int:
         """Delete months, each in a transaction, so that no commit waits long. Return their number."""
 
-        def remove_months(on: SqlConnection) -> int:
+        def delete_months(on: SqlConnection) -> int:
             rows = on.all(months, **values)
             for connection, month in rows:
                 for statement in _REMOVE_MONTH:
@@ -143,7 +143,7 @@ class SqlBillingDrops:
             return len(rows)
 
         removed = 0
-        while count := await self._transactions.transaction(remove_months):
+        while count := await self._transactions.transaction(delete_months):
             removed += count
         return removed
 
@@ -151,7 +151,7 @@ class SqlBillingDrops:
         return await self._transactions.read(lambda on: on.all(statement, **values))
 
 
-def apply_commit(connection: SqlConnection, plan: Plan) -> None:
+def store_drops_of_commit(connection: SqlConnection, plan: Plan) -> None:
     """Store the drops of a plan in the commit's transaction."""
     records = plan.records.get(BILLING_DATA)
     if records:
@@ -178,7 +178,7 @@ class SqlBillingHours:
     async def sent_hours(self, connection_id: str, since: int, until: int) -> Mapping[int, SentHour]:
         def read_hours(connection: SqlConnection) -> dict[int, SentHour]:
             rows = connection.all(_SENT, connection=connection_id, since=since, until=until)
-            return {hour.start: hour for hour in map(_SENT_HOUR.read, rows)}
+            return {hour.start: hour for hour in map(_SENT_HOUR.read_row, rows)}
 
         return await self._transactions.read(read_hours)
 

@@ -12,12 +12,14 @@ from spool.sql.connection import SqlTransactions
 from spool.turns.threads import prepare_types
 
 
-def _json_form(kind: Any) -> Form:
+def _build_json_form(kind: Any) -> Form:
     decoder = msgspec.json.Decoder(kind)
     return Form(lambda value: msgspec.json.encode(value).decode(), decoder.decode)
 
 
-CLUSTER = Columns(Cluster, forms={"checks": _json_form(tuple[ClusterCheck, ...])}, without=FROM_SETTINGS)
+CLUSTER = Columns(
+    Cluster, forms={"checks": _build_json_form(tuple[ClusterCheck, ...])}, without=FROM_SETTINGS
+)
 CLUSTERS = select_sql("clusters", CLUSTER.names)
 PUT = upsert_sql("clusters", CLUSTER.names, "id")
 DELETE = "DELETE FROM {schema}.clusters WHERE id = :id"

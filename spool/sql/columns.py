@@ -51,7 +51,7 @@ class Columns(Generic[Row]):
                 values[name] = write(value)
         return values
 
-    def read(self, kept: Sequence[Any], **others: Any) -> Row:
+    def read_row(self, kept: Sequence[Any], **others: Any) -> Row:
         """Return a row. `others` are values stored in other tables."""
         return self._row(**self.read_fields(kept), **others)
 

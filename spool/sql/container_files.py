@@ -147,14 +147,14 @@ class SqlContainerRows:
         remaining_query = replace(query, known=untold)
         page = await self._transactions.snapshot(
             lambda connection: read_page(
-                connection, "container_files", FILE.names, remaining_query, FILE.read
+                connection, "container_files", FILE.names, remaining_query, FILE.read_row
             )
         )
         self._told.remember_values(page.known)
         return replace(page, known={**cached, **page.known})
 
     async def _read_files(self, statement: str, **values: object) -> list[ContainerFile]:
-        return [FILE.read(row) for row in await self._read_rows(statement, **values)]
+        return [FILE.read_row(row) for row in await self._read_rows(statement, **values)]
 
     async def _read_rows(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
         return await self._transactions.read(lambda connection: connection.all(statement, **values))
@@ -216,13 +216,13 @@ class SqlContainerUsage:
 
         def read_document(connection: SqlConnection) -> UsageDocument | None:
             rows = connection.all(_ONE, **identity_values, day=day)
-            return _DOCUMENT.read(rows[0]) if rows else None
+            return _DOCUMENT.read_row(rows[0]) if rows else None
 
         return await self._transactions.read(read_document)
 
     async def days_since(self, since: int) -> Sequence[UsageDay]:
         def read_days(connection: SqlConnection) -> list[UsageDay]:
-            return [_DAY.read(row) for row in connection.all(_DAYS, since=since)]
+            return [_DAY.read_row(row) for row in connection.all(_DAYS, since=since)]
 
         return await self._transactions.read(read_days)
 

@@ -14,7 +14,7 @@ def dimension_columns(dimensions: Iterable[str]) -> str:
 KEY = dimension_columns(Dimensions._fields)
 
 
-def rolled_up(
+def rollup_sql(
     days: str, keys: str, dimensions: Sequence[str], *, sums: Sequence[str], apart: Sequence[str] = ()
 ) -> str:
     """

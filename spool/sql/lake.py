@@ -65,14 +65,14 @@ class SqlLandings:
         row = await self._transactions.read(
             lambda connection: connection.first_row(statement, route=route, first=first)
         )
-        return None if row is None else LANDING.read(row)
+        return None if row is None else LANDING.read_row(row)
 
     async def landings_after(self, route: str, *, after: int, most: int) -> Sequence[Landing]:
         statement = f"{_LANDINGS} WHERE route = :route AND first > :after ORDER BY first LIMIT :most"
         rows = await self._transactions.read(
             lambda connection: connection.all(statement, route=route, after=after, most=most)
         )
-        return [LANDING.read(row) for row in rows]
+        return [LANDING.read_row(row) for row in rows]
 
     async def landed_counts_by_route(self) -> Sequence[tuple[str, int]]:
         rows = await self._transactions.read(lambda connection: connection.all(_ROUTES))

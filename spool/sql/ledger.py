@@ -7,8 +7,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from spool.ledger.counting import EVERY, EVERY_BILLED, ROW_TAGS, new_marks, stored_dimensions
-from spool.ledger.ledger_rows import WRONG, WRONG_OF, Found, Recalculation, TagList, new_mark
+from spool.ledger.counting import EVERY, EVERY_BILLED, ROW_TAGS, new_change_marks, stored_dimensions
+from spool.ledger.ledger_rows import WRONG, WRONG_OF, Found, Recalculation, TagList, new_change_mark
 from spool.ledger.queries import BILLED as KIND
 from spool.ledger.queries import ROW_TAG
 from spool.ledger.sums import (
@@ -29,7 +29,7 @@ from spool.ledger.sums import (
 from spool.meters import SCALE
 from spool.sql.columns import insert_sql, upsert_sql
 from spool.sql.connection import SqlConnection
-from spool.sql.dimensions import KEY, rolled_up
+from spool.sql.dimensions import KEY, rollup_sql
 from spool.sql.work import WORK, SqlWorkRows
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ ALIKE = 1000
 RENAMED_AT_ONCE = 10_000  # sets of dimensions in memory while people are renamed
 
 
-def among_dearest(
+def rows_among_most_expensive(
     read: Callable[[int], Sequence[tuple[Any, ...]]], dearest: int
 ) -> Sequence[tuple[Any, ...]]:
     """
@@ -124,7 +124,7 @@ class SqlLedgerRows(SqlWorkRows):
                     self._put_dimensions(after, dimensions)
                     count += 1
         if count:
-            self.set_state(**new_marks(), **new_marks(every=EVERY_BILLED))
+            self.set_state(**new_change_marks(), **new_change_marks(every=EVERY_BILLED))
         return count
 
     def numbers_in_period(self, width: int, start: int) -> set[int]:
@@ -133,9 +133,9 @@ class SqlLedgerRows(SqlWorkRows):
         )
         return {number for (number,) in rows}
 
-    def remove(self, width: int, places: Iterable[tuple[int, int]]) -> None:
+    def delete_sums(self, width: int, places: Iterable[tuple[int, int]]) -> None:
         rows = [{"start": start, "key": number} for start, number in sorted(places)]
-        self._unmark_changed(width, {row["start"] for row in rows})
+        self._mark_change_and_unmark_rollups(width, {row["start"] for row in rows})
         self._tables.run_each(
             f"DELETE FROM {self._sums_table(width)} WHERE start = :start AND key = :key", rows
         )
@@ -144,10 +144,10 @@ class SqlLedgerRows(SqlWorkRows):
             where = "width = :width AND start = :start AND key = :key"
             self._tables.run_each(f"DELETE FROM {self._table(METERS)} WHERE {where}", meter_rows)
 
-    def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
+    def add_sums(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
         rows = [((start, number), measures) for start, number, measures in sums]
-        self._unmark_changed(width, {start for (start, _), _ in rows})
-        self._add(TABLES[width], ("start", "key"), rows)
+        self._mark_change_and_unmark_rollups(width, {start for (start, _), _ in rows})
+        self._add_measures_to_table(TABLES[width], ("start", "key"), rows)
 
     def add_meters(self, width: int, sums: Iterable[tuple[int, int, MeterSums]]) -> None:
         units_by_key: dict[tuple[int, int, str], int] = {}
@@ -181,7 +181,7 @@ class SqlLedgerRows(SqlWorkRows):
             width=width,
             start=start,
         )
-        return _group_meters(rows)
+        return _group_meters_by_key(rows)
 
     def metered_sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, MeterSums]]:
         rows = self._tables.all(
@@ -190,7 +190,7 @@ class SqlLedgerRows(SqlWorkRows):
             width=width,
             start=start,
         )
-        sums = _group_meters(
+        sums = _group_meters_by_key(
             (Dimensions(*key), meter, whole, millionths) for meter, whole, millionths, *key in rows
         )
         return list(sums.items())
@@ -199,19 +199,19 @@ class SqlLedgerRows(SqlWorkRows):
         statement = f"DELETE FROM {self._table(METERS)} WHERE width = :width AND start = :start"
         self._tables.run(statement, width=width, start=start)
 
-    def put_billed(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:
+    def store_billed_day(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:
         from spool.sql.billed import BilledTables  # imported only for billed costs
 
         self.unmark_rollups([day.day], billed=True)
         if day.connection:
-            self.set_state(**{ROW_TAGS: new_mark()})
-        BilledTables(self._tables, self.prefix).put(
+            self.set_state(**{ROW_TAGS: new_change_mark()})
+        BilledTables(self._tables, self.prefix).replace_day(
             day,
             sums,
             lambda dimensions: self.find_or_assign_numbers(list(map(stored_dimensions, dimensions))),
         )
 
-    def drop_billed(self, day: int, provider: str) -> None:
+    def delete_billed_day(self, day: int, provider: str) -> None:
         from spool.sql.billed import BilledTables
 
         self.unmark_rollups([day], billed=True)
@@ -249,18 +249,18 @@ class SqlLedgerRows(SqlWorkRows):
         return [start for (start,) in self._tables.all(statement, since=since, until=until)]
 
     def call_sums(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:
-        rows = self._tables.all(f"{self._every_sum(width, 'h.key, ')} AND k.kind = 'call'", start=start)
+        rows = self._tables.all(f"{self._period_sums_sql(width, 'h.key, ')} AND k.kind = 'call'", start=start)
         return [
             (row[0], Dimensions(*row[1 : _WIDTH + 1]), self._read_measures(row[_WIDTH + 1 :])) for row in rows
         ]
 
     def token_sums(self, width: int, start: int, *, dearest: int = 0) -> Sequence[tuple[int, Measures]]:
         columns = ", ".join(["h.key", *(f"h.{name}" for name in COUNTS), *self.cost])
-        calls = f"{self._sums_at_start(width)} AND k.kind = 'call' AND k.size <> {INPUT_UNKNOWN}"
+        calls = f"{self._sums_at_start_sql(width)} AND k.kind = 'call' AND k.size <> {INPUT_UNKNOWN}"
         statement = f"SELECT {columns}, {self.about} AS about {calls}"
         if dearest:
             first = f"{statement} ORDER BY about DESC LIMIT :most"
-            rows = among_dearest(
+            rows = rows_among_most_expensive(
                 lambda row_limit: self._tables.all(first, start=start, most=row_limit), dearest
             )
         else:
@@ -273,10 +273,10 @@ class SqlLedgerRows(SqlWorkRows):
         return {number: Dimensions(*values) for number, *values in rows}
 
     def read_sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]:
-        rows = self._tables.all(self._every_sum(width), start=start)
+        rows = self._tables.all(self._period_sums_sql(width), start=start)
         return [(Dimensions(*row[:_WIDTH]), self._read_measures(row[_WIDTH:])) for row in rows]
 
-    def sums_by_key(self, width: int, start: int) -> Sequence[tuple[int, Measures]]:
+    def measures_by_number(self, width: int, start: int) -> Sequence[tuple[int, Measures]]:
         statement = (
             f"SELECT h.key, {', '.join(self.shown)} FROM {self._sums_table(width)} h WHERE h.start = :start"
         )
@@ -291,8 +291,8 @@ class SqlLedgerRows(SqlWorkRows):
     def wrong_dimensions(self, after: int, most: int) -> Found:
         return (), None
 
-    def drop_wrong(self) -> None:
-        super().drop_wrong()
+    def delete_damaged(self) -> None:
+        super().delete_damaged()
         self.drop_unused_numbers()
 
     def first_start_since(self, width: int, since: int) -> int | None:
@@ -322,7 +322,7 @@ class SqlLedgerRows(SqlWorkRows):
         )
 
     def drop_days(self, since: int) -> None:
-        self.set_state(**new_marks())
+        self.set_state(**new_change_marks())
         of_days = f"{self._table(ROLLED)} WHERE rollup <= {BILLED_ROLLUPS}"
         self._tables.run(f"DELETE FROM {of_days} AND start + width > :since", since=since)
         self._tables.run(f"DELETE FROM {self._sums_table(DAY_S)} WHERE start >= :since", since=since)
@@ -342,7 +342,7 @@ class SqlLedgerRows(SqlWorkRows):
             width=HOUR_S,
             before=before,
         )
-        self._hours_to_days(before)
+        self._move_hours_to_days(before)
         periods, old = self._table("periods"), "width = :hour AND start < :before"
         self._tables.run(
             f"INSERT INTO {periods} AS old (width, start, first)"
@@ -355,13 +355,13 @@ class SqlLedgerRows(SqlWorkRows):
         self._tables.run(f"DELETE FROM {periods} WHERE {old}", hour=HOUR_S, before=before)
         return deleted
 
-    def note_periods(self, firsts: Iterable[tuple[int, int, int]]) -> None:
+    def store_first_numbers(self, firsts: Iterable[tuple[int, int, int]]) -> None:
         rows = [{"width": width, "start": start, "first": first} for width, start, first in sorted(firsts)]
         insert = f"INSERT INTO {self._table('periods')} AS old (width, start, first)"
         values = "VALUES (:width, :start, :first)"
         self._tables.run_each(f"{insert} {values} ON CONFLICT (width, start) DO UPDATE {_LOWEST}", rows)
 
-    def forget_firsts(self) -> None:
+    def reset_first_numbers(self) -> None:
         self._tables.run(f"UPDATE {self._table('periods')} SET first = 0, frozen = false")
 
     def recalculations(self) -> Sequence[Recalculation]:
@@ -457,7 +457,7 @@ class SqlLedgerRows(SqlWorkRows):
                 f"DELETE FROM {self._table(table)} {where}", rollup=number, width=width, before=before
             )
 
-    def differs_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> bool:
+    def is_rollup_different(self, number: int, dimensions: Sequence[str], width: int, start: int) -> bool:
         table, columns, computed_sql = self._rollup_statement(number, dimensions)
         rows_sql = f"{table} WHERE rollup = {number} AND width = {width}"
         stored = f"SELECT {', '.join(columns)} FROM {rows_sql} AND start = :since"
@@ -469,7 +469,7 @@ class SqlLedgerRows(SqlWorkRows):
         return False
 
     def unmark_rollups(self, days: Collection[int] | None = None, *, billed: bool = False) -> None:
-        self.set_state(**new_marks(days, every=EVERY_BILLED if billed else EVERY))
+        self.set_state(**new_change_marks(days, every=EVERY_BILLED if billed else EVERY))
         of_kind = f"{self._table(ROLLED)} WHERE rollup {'>' if billed else '<='} {BILLED_ROLLUPS}"
         if days is None:
             self._tables.run(f"DELETE FROM {of_kind}")
@@ -480,8 +480,8 @@ class SqlLedgerRows(SqlWorkRows):
             [{"width": width, "start": start} for width, start in rows],
         )
 
-    def _unmark_changed(self, width: int, starts: Collection[int]) -> None:
-        self.set_state(**new_marks(starts))
+    def _mark_change_and_unmark_rollups(self, width: int, starts: Collection[int]) -> None:
+        self.set_state(**new_change_marks(starts))
         if width == DAY_S and starts:
             self.unmark_rollups(starts)
 
@@ -493,7 +493,7 @@ class SqlLedgerRows(SqlWorkRows):
 
             table, days = self._table(billed.ROLLUPS), self._table(billed.BILLED)
             extra_columns, sums = billed.PLACE, billed.LIMBS
-        computed_sql = rolled_up(days, self._table("keys"), dimensions, sums=sums, apart=extra_columns)
+        computed_sql = rollup_sql(days, self._table("keys"), dimensions, sums=sums, apart=extra_columns)
         return table, ("key", *extra_columns, *sums), computed_sql
 
     def tag_uses(self) -> Sequence[tuple[str, str, bool, bool]]:
@@ -517,19 +517,19 @@ class SqlLedgerRows(SqlWorkRows):
     def _sums_table(self, width: int) -> str:
         return self._table(TABLES[width])
 
-    def _rollup_source(self, width: int, rollup: int) -> str:
+    def _rollup_source_sql(self, width: int, rollup: int) -> str:
         if not rollup:
             return f"{self._sums_table(width)} WHERE"
         return f"{self._table(ROLLUPS)} WHERE rollup = {rollup} AND width = {width} AND"
 
-    def _every_sum(self, width: int, before: str = "") -> str:
-        return f"SELECT {before}{KEY}, {', '.join(self.shown)} {self._sums_at_start(width)}"
+    def _period_sums_sql(self, width: int, before: str = "") -> str:
+        return f"SELECT {before}{KEY}, {', '.join(self.shown)} {self._sums_at_start_sql(width)}"
 
-    def _sums_at_start(self, width: int) -> str:
+    def _sums_at_start_sql(self, width: int) -> str:
         return f"FROM {self._sums_table(width)} h JOIN {self._table('keys')} k ON k.id = h.key WHERE h.start = :start"
 
 
-def _group_meters(rows: Iterable[tuple[Any, ...]]) -> dict[Any, MeterSums]:
+def _group_meters_by_key(rows: Iterable[tuple[Any, ...]]) -> dict[Any, MeterSums]:
     meters: dict[Any, MeterSums] = {}
     for key, meter, whole, millionths in rows:
         meters.setdefault(key, {})[meter] = int(whole) * SCALE + int(millionths)

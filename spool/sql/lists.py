@@ -60,14 +60,14 @@ def read_page(
     """
     sort = _sort_expression(query.sort)
     identity = f'"{query.identity}"'
-    where, values = _filter_condition(query, within)
+    where, values = _filter_condition_and_parameters(query, within)
     keys = [sort]
     if query.sort.is_text:
         small, letters = connection.folded_expression(sort)
         keys = [small, sort]
         values |= letters
     downward = (query.order == DESCENDING) != query.is_backward
-    ahead, behind = _conditions_around(query.position, [*keys, identity], downward)
+    ahead, behind = _conditions_after_and_before(query.position, [*keys, identity], downward)
     values |= _position_parameters(query.position)
     names = ", ".join(f'"{name}"' for name in columns)
     way = "DESC" if downward else "ASC"
@@ -112,7 +112,9 @@ def _position_parameters(position: Position | None) -> dict[str, object]:
     return {"at_folded": small, "at_value": value, "at_identity": position.identity}
 
 
-def _conditions_around(position: Position | None, keys: Sequence[str], downward: bool) -> tuple[str, str]:
+def _conditions_after_and_before(
+    position: Position | None, keys: Sequence[str], downward: bool
+) -> tuple[str, str]:
     """
     Return the conditions for rows after and before the position. Null sorts first.
 
@@ -151,7 +153,7 @@ def _sort_expression(sort: SortField) -> str:
     return f'CAST("{sort.name}" AS double precision)' if sort.numeric else f'"{sort.name}"'
 
 
-def _filter_condition(
+def _filter_condition_and_parameters(
     query: ListQuery, within: tuple[str, Mapping[str, object]]
 ) -> tuple[str, dict[str, object]]:
     condition, parameters = within

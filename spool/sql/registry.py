@@ -11,7 +11,7 @@ from spool.errors import RowDamaged
 from spool.listing import ListPage, ListQuery
 from spool.registry.audit import AuditRow
 from spool.registry.connections import BillingConnection, S3Bucket
-from spool.registry.documents import in_portions
+from spool.registry.documents import split_into_portions
 from spool.registry.following import CONNECTIONS, INSIGHTS, KEYS, OPERATORS, document_subject
 from spool.registry.insights import OPEN, Comment, Insight
 from spool.registry.keys import DISABLED, Key, Secret, fold_name
@@ -120,8 +120,8 @@ class SqlRegistryRows:
     """
     See `spool.registry.registry_rows.RegistryRows`.
 
-    A shared engine overrides `_announce`, `forget_subjects`, `_lock_key`, `check_actor` and `_before_write`, and
-    `_new_id` if tables assign no numbers.
+    A shared engine overrides `_announce_change`, `forget_changed_subjects`, `_lock_key`, `check_actor` and
+    `_prepare_write`, and `_new_id` if tables assign no numbers.
     """
 
     facts: ClassVar = "facts"
@@ -135,23 +135,23 @@ class SqlRegistryRows:
 
     def all(self, kind: type[Row]) -> Sequence[Row]:
         table = _TABLES[kind]
-        return [table.columns.read(row) for row in self._read_rows(f"{table.select} ORDER BY {table.id}")]
+        return [table.columns.read_row(row) for row in self._read_rows(f"{table.select} ORDER BY {table.id}")]
 
     def find(self, kind: type[Row], id: str | bytes) -> Row | None:
         table = _TABLES[kind]
         row = self._first_row(f"{table.select} WHERE {table.id} = :id", id=id)
-        return table.columns.read(row) if row else None
+        return table.columns.read_row(row) if row else None
 
     def put(self, row: object) -> None:
         table = _TABLES[type(row)]
         values = table.columns.stored_values(row)
-        self._run(table.put, **values)
-        self._announce_row(table, values[table.id])
+        self._write(table.put, **values)
+        self._announce_changed_row(table, values[table.id])
 
     def delete(self, kind: type[Any], id: str | bytes | int) -> None:
         table = _TABLES[kind]
-        self._run(table.delete, id=id)
-        self._announce_row(table, id)
+        self._write(table.delete, id=id)
+        self._announce_changed_row(table, id)
 
     def keys(self) -> Sequence[Key]:
         secrets: dict[int, list[Secret]] = {}
@@ -159,65 +159,65 @@ class SqlRegistryRows:
             f"{self._secrets_sql} ORDER BY key_id, {self.secret_order}"
         ):
             secrets.setdefault(key_id, []).append(Secret(digest, ends_at))
-        return [_read_key(row, secrets.get(row[0], ())) for row in self._read_rows(f"{_KEYS} ORDER BY id")]
+        return [_build_key(row, secrets.get(row[0], ())) for row in self._read_rows(f"{_KEYS} ORDER BY id")]
 
-    def key(self, name: str) -> Key | None:
-        return self._key_where("name", name)
+    def find_key_by_name(self, name: str) -> Key | None:
+        return self._find_key_where("name", name)
 
-    def key_by_folded_name(self, folded: str) -> Key | None:
-        return self._key_where("folded", folded)
+    def find_key_by_folded_name(self, folded: str) -> Key | None:
+        return self._find_key_where("folded", folded)
 
     def add_key(self, key: Key) -> Key:
-        [id] = self._change(_ADD_KEY, **{**_key_values(key), "id": self._new_id("key")})
+        [id] = self._write_and_return_row(_ADD_KEY, **{**_key_values(key), "id": self._new_id("key")})
         added = replace(key, id=id)
         self._write_secrets(added)
         return added
 
     def put_key(self, key: Key) -> None:
         self._lock_key(key.id, shuts=key.status == DISABLED)
-        self._run(_PUT_KEY, **_key_values(key))
+        self._write(_PUT_KEY, **_key_values(key))
         self._write_secrets(key)
 
     def delete_key(self, id: int) -> None:
         self._lock_key(id, shuts=True)
-        self._run("DELETE FROM {schema}.secrets WHERE key_id = :id", id=id)
-        self._run("DELETE FROM {schema}.keys WHERE id = :id", id=id)
-        self._announce(KEYS, str(id))
+        self._write("DELETE FROM {schema}.secrets WHERE key_id = :id", id=id)
+        self._write("DELETE FROM {schema}.keys WHERE id = :id", id=id)
+        self._announce_change(KEYS, str(id))
 
-    def note_accesses(self, times: Mapping[int, float]) -> None:
-        self._run_each(_ACCESSED, [{"id": id, "at": at} for id, at in sorted(times.items())])
+    def store_access_times(self, times: Mapping[int, float]) -> None:
+        self._write_each(_ACCESSED, [{"id": id, "at": at} for id, at in sorted(times.items())])
 
     def access_times(self, since: float) -> Mapping[int, float]:
         statement = f"{select_sql('keys', ('id', 'last_accessed'))} WHERE last_accessed >= :since"
         return dict(self._read_rows(statement, since=since))
 
     def touch_session(self, digest: bytes, seen_at: float) -> None:
-        self._run(_TOUCH_SESSION, digest=digest, seen_at=seen_at)
+        self._write(_TOUCH_SESSION, digest=digest, seen_at=seen_at)
 
     def delete_sessions_of(self, account: str) -> None:
-        self._run("DELETE FROM {schema}.sessions WHERE account = :account", account=account)
-        self._run("DELETE FROM {schema}.links WHERE account = :account", account=account)
+        self._write("DELETE FROM {schema}.sessions WHERE account = :account", account=account)
+        self._write("DELETE FROM {schema}.links WHERE account = :account", account=account)
 
     def delete_sessions_before(self, *, created_at: float, seen_at: float) -> None:
-        self._run(_END_SESSIONS, created_at=created_at, seen_at=seen_at)
+        self._write(_END_SESSIONS, created_at=created_at, seen_at=seen_at)
 
     def take_link(self, digest: bytes) -> ConsoleLink | None:
-        row = self._change(_TAKE_LINK, id=digest)
-        return _LINK.columns.read(row) if row else None
+        row = self._write_and_return_row(_TAKE_LINK, id=digest)
+        return _LINK.columns.read_row(row) if row else None
 
     def delete_links_before(self, ends_at: float) -> None:
-        self._run("DELETE FROM {schema}.links WHERE ends_at <= :ends_at", ends_at=ends_at)
+        self._write("DELETE FROM {schema}.links WHERE ends_at <= :ends_at", ends_at=ends_at)
 
     def count_insights(self) -> int:
         [count] = self._first_row("SELECT count(*) FROM {schema}.insights")
         return int(count)
 
-    def findings(self) -> Sequence[Insight]:
+    def detector_insights(self) -> Sequence[Insight]:
         rows = self._read_rows(f"{_INSIGHT.select} WHERE finding IS NOT NULL ORDER BY id")
-        return [_INSIGHT.columns.read(row) for row in rows]
+        return [_INSIGHT.columns.read_row(row) for row in rows]
 
     def open_insights(self) -> Sequence[Insight]:
-        return [_INSIGHT.columns.read(row) for row in self._read_rows(_OPEN_INSIGHTS)]
+        return [_INSIGHT.columns.read_row(row) for row in self._read_rows(_OPEN_INSIGHTS)]
 
     def put_insights(self, insights: Iterable[Insight]) -> None:
         rows = [
@@ -225,26 +225,28 @@ class SqlRegistryRows:
             for insight in sorted(insights, key=lambda insight: insight.id)
         ]
         if rows:
-            self._run_each(_INSIGHT.put, rows)
-            self._announce(INSIGHTS, "")
+            self._write_each(_INSIGHT.put, rows)
+            self._announce_change(INSIGHTS, "")
 
     def delete_findings_before(self, found_at: float) -> None:
-        self._run(_DELETE_FINDINGS, found_at=found_at)
+        self._write(_DELETE_FINDINGS, found_at=found_at)
 
     def insight_page(self, query: ListQuery) -> ListPage[Insight]:
-        return read_page(self._connection, "insights", _INSIGHT.columns.names, query, _INSIGHT.columns.read)
+        return read_page(
+            self._connection, "insights", _INSIGHT.columns.names, query, _INSIGHT.columns.read_row
+        )
 
     def comments(self, insight: str) -> Sequence[Comment]:
-        return [_COMMENT.columns.read(row) for row in self._read_rows(_COMMENTS, insight=insight)]
+        return [_COMMENT.columns.read_row(row) for row in self._read_rows(_COMMENTS, insight=insight)]
 
     def add_comment(self, comment: Comment) -> Comment:
         values = {**_COMMENT.columns.stored_values(comment), "id": self._new_id("comment")}
-        [id] = self._change(_ADD_COMMENT, **values)
-        self._announce(INSIGHTS, "")
+        [id] = self._write_and_return_row(_ADD_COMMENT, **values)
+        self._announce_change(INSIGHTS, "")
         return replace(comment, id=id)
 
     def delete_comments(self, insight: str) -> None:
-        self._run("DELETE FROM {schema}.comments WHERE insight = :insight", insight=insight)
+        self._write("DELETE FROM {schema}.comments WHERE insight = :insight", insight=insight)
 
     def rewrite_texts(self, rewritten: Rewriting, skipped: Collection[str]) -> None:
         for name, table in _TEXTS.items():
@@ -267,9 +269,9 @@ class SqlRegistryRows:
                 if after[column] != before[column]
             }
             if changed:
-                self._run(update_sql(name, [*changed], table.id), **changed, **{table.id: id})
+                self._write(update_sql(name, [*changed], table.id), **changed, **{table.id: id})
                 if table.news:
-                    self._announce(table.news, "" if table.news == INSIGHTS else str(id))
+                    self._announce_change(table.news, "" if table.news == INSIGHTS else str(id))
 
     def documents(self, kind: str, ids: Iterable[str] | None = None) -> Mapping[str, Mapping[str, Any]]:
         if ids is None:
@@ -294,20 +296,20 @@ class SqlRegistryRows:
         self.put_documents(kind, [(id, body)])
 
     def put_documents(self, kind: str, bodies: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-        for portion in in_portions(bodies):
+        for portion in split_into_portions(bodies):
             rows = [{"kind": kind, "id": id, "body": json.dumps(body)} for id, body in portion]
-            self._run_each(_PUT_DOCUMENT, rows)
+            self._write_each(_PUT_DOCUMENT, rows)
             for id, _ in portion:
-                self._announce(*document_subject(kind, id))
+                self._announce_change(*document_subject(kind, id))
 
     def delete_document(self, kind: str, id: str) -> None:
         self.delete_documents(kind, [id])
 
     def delete_documents(self, kind: str, ids: Iterable[str]) -> None:
-        for portion in in_portions(ids):
-            self._run(_DELETE_DOCUMENTS, kind=kind, ids=portion)
+        for portion in split_into_portions(ids):
+            self._write(_DELETE_DOCUMENTS, kind=kind, ids=portion)
             for id in portion:
-                self._announce(*document_subject(kind, id))
+                self._announce_change(*document_subject(kind, id))
 
     def add_audit(
         self,
@@ -320,7 +322,7 @@ class SqlRegistryRows:
     ) -> None:
         self.check_actor(actor)
         self.is_audited = True
-        self._run(
+        self._write(
             _ADD_AUDIT,
             at=at,
             actor=actor.name,
@@ -332,15 +334,15 @@ class SqlRegistryRows:
         )
 
     def audit_page(self, query: ListQuery) -> ListPage[AuditRow]:
-        return read_page(self._connection, "audit", _AUDIT.names, query, _AUDIT.read)
+        return read_page(self._connection, "audit", _AUDIT.names, query, _AUDIT.read_row)
 
     def add_viewing(self, viewing: Viewing) -> None:
         values = _VIEWING.stored_values(viewing)
         del values["id"]
-        self._run(_ADD_VIEWING, **values)
+        self._write(_ADD_VIEWING, **values)
 
     def delete_viewings_before(self, day: str) -> None:
-        self._run("DELETE FROM {schema}.viewings WHERE day < :day", day=day)
+        self._write("DELETE FROM {schema}.viewings WHERE day < :day", day=day)
 
     def viewed_people(self, day: str, viewer: str) -> set[str]:
         return {person for (person,) in self._read_rows(_PEOPLE_VIEWED, day=day, viewer=viewer)}
@@ -349,28 +351,28 @@ class SqlRegistryRows:
         statement = (
             f"{select_sql('viewings', _VIEWING.names)} WHERE person = :name OR viewer = :name ORDER BY id"
         )
-        return [_VIEWING.read(row) for row in self._read_rows(statement, name=name)]
+        return [_VIEWING.read_row(row) for row in self._read_rows(statement, name=name)]
 
     def viewing_page(self, query: ListQuery) -> ListPage[Viewing]:
-        return read_page(self._connection, "viewings", _VIEWING.names, query, _VIEWING.read)
+        return read_page(self._connection, "viewings", _VIEWING.names, query, _VIEWING.read_row)
 
-    def _announce(self, kind: str, id: str) -> None:
+    def _announce_change(self, kind: str, id: str) -> None:
         """Announce a change to processes with the row in memory. Kinds are in `spool.registry.following`."""
 
-    def _announce_row(self, table: _Table[Any], id: object) -> None:
+    def _announce_changed_row(self, table: _Table[Any], id: object) -> None:
         if table.news:
-            self._announce(table.news, "" if table.news == INSIGHTS else str(id))
+            self._announce_change(table.news, "" if table.news == INSIGHTS else str(id))
 
     def _lock_key(self, id: int, *, shuts: bool) -> None:
         """Lock a key's row on shared engines. `shuts`: no secret of the key works after the change."""
 
-    def forget_subjects(self) -> None:
+    def forget_changed_subjects(self) -> None:
         """Do nothing, because the only process announces nothing."""
 
     def check_actor(self, actor: Actor) -> None:
         """Do nothing, because the only process has checked its keys."""
 
-    def _before_write(self) -> None:
+    def _prepare_write(self) -> None:
         """Called before each write, for shared engines."""
 
     def _new_id(self, kind: str) -> int | None:
@@ -383,39 +385,39 @@ class SqlRegistryRows:
     def _first_row(self, statement: str, **values: object) -> Any:
         return self._connection.first_row(statement, **values)
 
-    def _run(self, statement: str, **values: object) -> None:
-        self._before_write()
+    def _write(self, statement: str, **values: object) -> None:
+        self._prepare_write()
         self._connection.run(statement, **values)
 
-    def _run_each(self, statement: str, rows: Iterable[Mapping[str, object]]) -> None:
-        self._before_write()
+    def _write_each(self, statement: str, rows: Iterable[Mapping[str, object]]) -> None:
+        self._prepare_write()
         self._connection.run_each(statement, rows)
 
-    def _change(self, statement: str, **values: object) -> Any:
-        self._before_write()
+    def _write_and_return_row(self, statement: str, **values: object) -> Any:
+        self._prepare_write()
         return self._connection.first_row(statement, **values)
 
     @property
     def _secrets_sql(self) -> str:
         return select_sql("secrets", ("key_id", "digest", "ends_at"))
 
-    def _key_where(self, name: str, value: str) -> Key | None:
+    def _find_key_where(self, name: str, value: str) -> Key | None:
         row = self._first_row(f"{_KEYS} WHERE {name} = :value", value=value)
         if row is None:
             return None
         secrets = self._read_rows(
             f"{self._secrets_sql} WHERE key_id = :id ORDER BY {self.secret_order}", id=row[0]
         )
-        return _read_key(row, [Secret(digest, ends_at) for _, digest, ends_at in secrets])
+        return _build_key(row, [Secret(digest, ends_at) for _, digest, ends_at in secrets])
 
     def _write_secrets(self, key: Key) -> None:
-        self._run("DELETE FROM {schema}.secrets WHERE key_id = :id", id=key.id)
+        self._write("DELETE FROM {schema}.secrets WHERE key_id = :id", id=key.id)
         rows = [
             {"digest": secret.digest, "key_id": key.id, "ends_at": secret.ends_at, "place": index}
             for index, secret in enumerate(key.secrets)
         ]
-        self._run_each(insert_sql("secrets", self.secret_names), rows)
-        self._announce(KEYS, str(key.id))
+        self._write_each(insert_sql("secrets", self.secret_names), rows)
+        self._announce_change(KEYS, str(key.id))
 
 
 def _decode_column(column: str, value: Any) -> Any:
@@ -436,8 +438,8 @@ def _decode_document(kind: str, body: str) -> Mapping[str, Any]:
     return document
 
 
-def _read_key(row: Sequence[Any], secrets: Sequence[Secret]) -> Key:
-    return _KEY.read(row, secrets=tuple(secrets))
+def _build_key(row: Sequence[Any], secrets: Sequence[Secret]) -> Key:
+    return _KEY.read_row(row, secrets=tuple(secrets))
 
 
 def _key_values(key: Key) -> dict[str, Any]:

@@ -51,7 +51,7 @@ WITH RECURSIVE used (id) AS ({used}), linked (run) AS (
 _SETS_OF_SESSIONS = " UNION SELECT s.id FROM {sets} s WHERE s.unit_session IN ({numbers})"
 
 
-def below_sql(sets: str, numbers: Collection[int], *, of_runs: bool) -> str:
+def runs_below_sql(sets: str, numbers: Collection[int], *, of_runs: bool) -> str:
     """Return SQL for the sets of units of some runs or sessions, and of all runs below them."""
     names = {"sets": sets, "rest": REST, "numbers": ", ".join(map(str, numbers))}
     names["and_below"] = _AND_BELOW.format(**names, s_is_seen="")
@@ -64,7 +64,7 @@ def below_sql(sets: str, numbers: Collection[int], *, of_runs: bool) -> str:
     return (_BELOW + _SETS_OF_SESSIONS).format(runs=runs.format(**names), **names)
 
 
-def linked_sets(sets: str, used: str) -> str:
+def used_sets_and_links_sql(sets: str, used: str) -> str:
     """Return SQL for the table `kept`: used sets of units, and the links above their runs."""
     return _KEPT.format(sets=sets, used=used, rest=REST, edge=EDGE)
 
@@ -73,7 +73,7 @@ def lineage_sql(sets: str, column: str, *, has_below: bool, seen: str = "") -> s
     """
     Return SQL for the starter and a session of each run. `seen`: the sets that make the trees, "" for all.
     """
-    names = {"sets": sets, "rest": REST, **_seen_parts(seen)}
+    names = {"sets": sets, "rest": REST, **_seen_sets_sql(seen)}
     and_below = _AND_BELOW.format(**names) if has_below else ""
     own = f"(SELECT unit_run FROM {sets} WHERE {column} IN :numbers) s"
     if seen:  # read all visible sets, because the time would reveal whether a hidden set has the unit
@@ -81,16 +81,16 @@ def lineage_sql(sets: str, column: str, *, has_below: bool, seen: str = "") -> s
     return _LINEAGE.format(own=own, and_below=and_below, **names)
 
 
-def above_sql(sets: str, used: str, *, links: str = "", seen: str = "") -> str:
+def runs_above_sql(sets: str, used: str, *, links: str = "", seen: str = "") -> str:
     """
     Return SQL for run, session and starter of `used` sets and of all runs above them. `links`: table of
     linked starters or "". `seen` is as in `lineage_sql`.
     """
     linked = f" UNION SELECT l.linked FROM {links} l WHERE l.target = {UNITS[RUN].number}" if links else ""
-    return _ABOVE.format(sets=sets, rest=REST, used=used, linked=linked, **_seen_parts(seen))
+    return _ABOVE.format(sets=sets, rest=REST, used=used, linked=linked, **_seen_sets_sql(seen))
 
 
-def _seen_parts(seen: str) -> Mapping[str, str]:
+def _seen_sets_sql(seen: str) -> Mapping[str, str]:
     return {
         "seen": f"seen (id) AS MATERIALIZED ({seen}), " if seen else "",
         "s_is_seen": " AND s.id IN (SELECT id FROM seen)" if seen else "",

@@ -73,17 +73,17 @@ class SqlStreamRows:
                 missing.setdefault(stream, []).append(key)
         for stream, keys in missing.items():
             rows = self._connection.all(_THESE, stream=stream, keys=keys)
-            self._note_all([(stream, key) for key in keys], rows)
+            self._cache_rows([(stream, key) for key in keys], rows)
 
-    def _note_all(self, places: Iterable[tuple[str, str]], rows: Iterable[Sequence[Any]]) -> None:
-        stored = {(row[0], row[1]): TOTAL.read(row) for row in rows}
+    def _cache_rows(self, places: Iterable[tuple[str, str]], rows: Iterable[Sequence[Any]]) -> None:
+        stored = {(row[0], row[1]): TOTAL.read_row(row) for row in rows}
         for stream_key in places:
             self._totals.note_total(stream_key, stored.get(stream_key))
 
     def find_stream(self, name: str) -> Stream | None:
         if name not in self._streams:
             row = self._connection.first_row(f"{STREAMS} WHERE name = :name", name=name)
-            self._streams[name] = STREAM.read(row) if row else None
+            self._streams[name] = STREAM.read_row(row) if row else None
         return self._streams[name]
 
     def put_stream(self, stream: Stream) -> None:
@@ -101,7 +101,7 @@ class SqlStreamRows:
         stream_key = (stream, key)
         if stream_key not in self._totals:
             row = self._connection.first_row(_TOTAL, stream=stream, key=key)
-            self._totals.note_total(stream_key, TOTAL.read(row) if row else None)
+            self._totals.note_total(stream_key, TOTAL.read_row(row) if row else None)
         return self._totals[stream_key]
 
     def put_total(self, total: Total) -> None:
@@ -113,7 +113,7 @@ class SqlStreamRows:
         self.flush()
         statement = f"{TOTALS} WHERE stream = :stream AND start_time = :start_time ORDER BY key"
         rows = self._connection.all(statement, stream=stream, start_time=start_time)
-        return [TOTAL.read(row) for row in rows]
+        return [TOTAL.read_row(row) for row in rows]
 
     def remove_total(self, stream: str, key: str) -> None:
         self.find_total(stream, key)
@@ -143,13 +143,13 @@ class SqlStreams:
         self._transactions = transactions
 
     async def streams(self) -> Sequence[Stream]:
-        return [STREAM.read(row) for row in await self._read_rows(f"{STREAMS} ORDER BY name")]
+        return [STREAM.read_row(row) for row in await self._read_rows(f"{STREAMS} ORDER BY name")]
 
     async def totals(self, stream: str) -> Sequence[Total]:
         rows = await self._read_rows(
             f"{TOTALS} WHERE stream = :stream ORDER BY start_time, key", stream=stream
         )
-        return [TOTAL.read(row) for row in rows]
+        return [TOTAL.read_row(row) for row in rows]
 
     async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
         def read_totals(connection: SqlConnection) -> dict[tuple[str, str], Total]:
@@ -162,7 +162,7 @@ class SqlStreams:
     async def page(self, stream: str, query: ListQuery, part: TotalsPart = ALL_TOTALS) -> ListPage[Total]:
         within = self._part_condition(stream, part)
         return await self._transactions.snapshot(
-            lambda on: read_page(on, "stream_totals", TOTAL.names, query, TOTAL.read, within=within)
+            lambda on: read_page(on, "stream_totals", TOTAL.names, query, TOTAL.read_row, within=within)
         )
 
     async def stream_sizes(self) -> Sequence[StreamSize]:
@@ -223,4 +223,4 @@ def delete_settled_totals(connection: SqlConnection, *, settled: float, old: int
 def settled_totals(connection: SqlConnection, stream: str, *, settled: float, before: int) -> Sequence[Total]:
     """Return the totals before a time that have no operations in the log."""
     rows = connection.all(_SETTLED, stream=stream, settled=settled, before=before, at_most=TRIMMED_AT_ONCE)
-    return [TOTAL.read(row) for row in rows]
+    return [TOTAL.read_row(row) for row in rows]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from spool.ledger.counting import MAX_TEXT, new_marks, stored_value
+from spool.ledger.counting import MAX_TEXT, new_change_marks, stored_value
 from spool.ledger.ledger_rows import Found, WorkSum
 from spool.ledger.sums import DAY_S, Dimensions, Measures
 from spool.ledger.work import (
@@ -25,7 +25,7 @@ from spool.ledger.work import (
     UNLISTS,
     Lineage,
     RunTree,
-    cut_circles,
+    break_cycles,
     digest_text,
     number_of_set,
     unit_number,
@@ -36,7 +36,7 @@ from spool.sql import work_links
 from spool.sql.columns import insert_sql
 from spool.sql.connection import SqlConnection
 from spool.sql.dimensions import KEY
-from spool.sql.run_trees import above_sql, below_sql, lineage_sql, linked_sets
+from spool.sql.run_trees import lineage_sql, runs_above_sql, runs_below_sql, used_sets_and_links_sql
 
 if TYPE_CHECKING:
     from spool.ledger.queries import CostQuery, Derived
@@ -87,22 +87,24 @@ class SqlWorkRows(ABC):
         """Return the sets of dimensions that have a value in a derived dimension."""
 
     @abstractmethod
-    def _add(
+    def _add_measures_to_table(
         self, table: str, key: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]
     ) -> None: ...
 
-    def add_work(
+    def add_unit_sums(
         self, sums: Iterable[WorkSum], names: Mapping[int, str], edges: Collection[Units] = ()
     ) -> None:
         sums = list(sums)
         found = {*edges, *[units for _, units, _, _ in sums]}
         unlisted = self._unlisted_parents(found)
         if unlisted:
-            self._note_seen(unlisted, max(start for start, *_ in sums))
+            self._note_last_seen(unlisted, max(start for start, *_ in sums))
         sets = {units: _replace_unlisted(units, unlisted) for units in found}
         numbers = self._numbers_of_sets({*sets.values()})
         self._add_names(names)
-        self._add_sums((start, numbers[sets[units]], key, measures) for start, units, key, measures in sums)
+        self._add_unit_sums(
+            (start, numbers[sets[units]], key, measures) for start, units, key, measures in sums
+        )
 
     def _numbers_of_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
         numbers = {units: number_of_set(units) for units in sets}
@@ -123,14 +125,14 @@ class SqlWorkRows(ABC):
             [{"id": id, "name": stored_value(name)} for id, name in sorted(names.items())],
         )
 
-    def _add_sums(self, sums: Iterable[tuple[int, int, int, Measures]]) -> None:
+    def _add_unit_sums(self, sums: Iterable[tuple[int, int, int, Measures]]) -> None:
         places = (((start, units, key), measures) for start, units, key, measures in sums)
-        self._add(WORK, ("start", "units", "key"), places)
+        self._add_measures_to_table(WORK, ("start", "units", "key"), places)
 
     def unlisted_ids(self, unit: str, ids: Collection[int]) -> Collection[int]:
         return {id for _, id in self._read_unlisted(UNITS[unit].number, ids)}
 
-    def count_unlisted(self) -> Mapping[str, int]:
+    def count_unlisted_units(self) -> Mapping[str, int]:
         counts = dict(self._tables.all(f"SELECT unit, COUNT(*) FROM {self._table(UNLISTED)} GROUP BY unit"))
         return {name: int(counts.get(unit.number, 0)) for name, unit in UNITS.items()}
 
@@ -154,14 +156,14 @@ class SqlWorkRows(ABC):
         rows = self._tables.all(statement, kind=kind, ids=ids) if ids else ()
         return {(kind, id): parent for id, parent in rows}
 
-    def _note_seen(self, unlisted: Collection[tuple[int, int]], start: int) -> None:
+    def _note_last_seen(self, unlisted: Collection[tuple[int, int]], start: int) -> None:
         where = "unit = :unit AND id = :id AND seen < :start"
         statement = f"UPDATE {self._table(UNLISTED)} SET seen = :start WHERE {where}"
         self._tables.run_each(
             statement, [{"unit": unit, "id": id, "start": start} for unit, id in sorted(unlisted)]
         )
 
-    def work_sums(self, start: int) -> Sequence[tuple[int, int, Dimensions, Measures]]:
+    def priceable_unit_sums(self, start: int) -> Sequence[tuple[int, int, Dimensions, Measures]]:
         rows = self._tables.all(
             f"SELECT h.units, h.key, {KEY}, {', '.join(self.shown)} FROM {self._table(WORK)} h"
             f" JOIN {self._table('keys')} k ON k.id = h.key WHERE h.start = :start AND k.kind = 'call'",
@@ -170,7 +172,9 @@ class SqlWorkRows(ABC):
         end = 2 + _WIDTH
         return [(row[0], row[1], Dimensions(*row[2:end]), self._read_measures(row[end:])) for row in rows]
 
-    def work_page(self, start: int, after: tuple[int, int], most: int) -> Sequence[tuple[int, int, Measures]]:
+    def unit_sums_page(
+        self, start: int, after: tuple[int, int], most: int
+    ) -> Sequence[tuple[int, int, Measures]]:
         rows = self._tables.all(
             f"SELECT h.units, h.key, {', '.join(self.shown)} FROM {self._table(WORK)} h"
             " WHERE h.start = :start AND (h.units, h.key) > (:units, :key) ORDER BY h.units, h.key LIMIT :most",
@@ -181,7 +185,7 @@ class SqlWorkRows(ABC):
         )
         return [(units, key, self._read_measures(values)) for units, key, *values in rows]
 
-    def listed_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
+    def numbers_of_listed_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
         unlisted = self._unlisted_parents(sets)
         return {units: number_of_set(_replace_unlisted(units, unlisted)) for units in sets}
 
@@ -212,7 +216,7 @@ class SqlWorkRows(ABC):
         ]
         return wrong, rows[-1][0] if rows else None
 
-    def drop_wrong(self) -> None:
+    def delete_damaged(self) -> None:
         used = f"SELECT units FROM {self._table(WORK)}"
         for find, table, kept in (
             (self.wrong_sets, SETS, f" AND id NOT IN ({used})"),
@@ -223,19 +227,19 @@ class SqlWorkRows(ABC):
                 wrong, after = find(after, _MOST_SETS)
                 self._tables.run(f"DELETE FROM {self._table(table)} WHERE id IN :wrong{kept}", wrong=wrong)
 
-    def replace_work(
+    def replace_unit_sums(
         self, start: int, gone: Iterable[tuple[int, int]], new: Iterable[tuple[int, int, Measures]]
     ) -> None:
         self._tables.run_each(
             f"DELETE FROM {self._table(WORK)} WHERE start = :start AND units = :units AND key = :key",
             [{"start": start, "units": units, "key": key} for units, key in sorted(gone)],
         )
-        self._add_sums((start, units, key, measures) for units, key, measures in new)
+        self._add_unit_sums((start, units, key, measures) for units, key, measures in new)
 
-    def drop_work(self, start: int) -> None:
+    def delete_unit_sums(self, start: int) -> None:
         self._tables.run(f"DELETE FROM {self._table(WORK)} WHERE start = :start", start=start)
 
-    def names_containing(self, text: str, most: int) -> Sequence[tuple[int, str]]:
+    def unit_names_containing(self, text: str, most: int) -> Sequence[tuple[int, str]]:
         literal = re.sub("[!%_]", r"!\g<0>", text.lower())
         fits = "lower(name) LIKE :{} ESCAPE '!'".format
         rank = f"CASE WHEN {fits('number')} THEN 0 WHEN {fits('begin')} THEN 1 ELSE 2 END"
@@ -248,23 +252,24 @@ class SqlWorkRows(ABC):
         )
         return [(id, name) for id, name in rows]
 
-    def count_work(self, since: int, until: int) -> Mapping[str, int]:
+    def count_listed_units(self, since: int, until: int) -> Mapping[str, int]:
         counts = ", ".join(
             f"COUNT(DISTINCT CASE WHEN {name} > {REST} THEN {name} END)" for name in _COLUMNS.values()
         )
         row = self._tables.first_row(
-            f"SELECT {counts} FROM {self._sums_with_units()} WHERE calls <> 0 AND start >= :since AND start < :until",
+            f"SELECT {counts} FROM {self._sums_with_units_sql()} "
+            "WHERE calls <> 0 AND start >= :since AND start < :until",
             since=since,
             until=until,
         )
         return dict(zip(_COLUMNS, map(int, row), strict=True))
 
-    def cheapest_work(
+    def cheapest_units(
         self, unit: str, listed: tuple[int, int], counted: tuple[int, int], most: int
     ) -> Sequence[tuple[int, int]]:
         column = _COLUMNS[unit]
         among = (
-            f"{self._sums_with_units()} WHERE {column} > {REST} AND calls <> 0 AND start >= :begin AND start < :end"
+            f"{self._sums_with_units_sql()} WHERE {column} > {REST} AND calls <> 0 AND start >= :begin AND start < :end"
             f" AND {column} NOT IN ({self._linked_units_sql(unit)})"
         )
         return self._tables.all(
@@ -279,13 +284,13 @@ class SqlWorkRows(ABC):
             most=most,
         )
 
-    def _sums_with_units(self, query: CostQuery | None = None, sums: str = "") -> str:
+    def _sums_with_units_sql(self, query: CostQuery | None = None, sums: str = "") -> str:
         """
         Return the rows as a table. A call without its own unit counts under a linked one. `sums` replaces the
         table.
         """
         pairs, named = self._link_pairs(), UNITS if query is None else query.used_dimensions
-        linked, links = work_links.join_links(pairs, self._table(work_links.LINKS), _COLUMNS, named)
+        linked, links = work_links.join_links_sql(pairs, self._table(work_links.LINKS), _COLUMNS, named)
         units = {name: linked.get(name, f"p.{column}") for name, column in _COLUMNS.items()}
         joined = (
             f"{'sums' if sums else self._table(WORK)} w JOIN {self._table(SETS)} p ON p.id = w.units{links}"
@@ -298,10 +303,12 @@ class SqlWorkRows(ABC):
 
     def run_tree(self, query: CostQuery, since: int, until: int) -> RunTree:
         sets, pairs, seen = self._table(SETS), self._link_pairs(), self._visible_sets_sql(query)
-        few = self._few_sets(query)
+        few = self._few_sets_condition(query)
         used = f"SELECT units FROM {self._table(WORK)} WHERE start >= {since} AND start < {until}"
-        links = self._table(work_links.LINKS) if work_links.has_parents(pairs, RUN) else ""
-        rows = self._tables.all(above_sql(sets, f"{used}{few and f' AND {few}'}", links=links, seen=seen))
+        links = self._table(work_links.LINKS) if work_links.has_parent_links(pairs, RUN) else ""
+        rows = self._tables.all(
+            runs_above_sql(sets, f"{used}{few and f' AND {few}'}", links=links, seen=seen)
+        )
         parents, sessions = dict[int, int](), defaultdict[int, list[int]](list)
         for run, session, parent in rows:
             sessions[run].append(session)
@@ -310,20 +317,20 @@ class SqlWorkRows(ABC):
         for run, parent in self._linked_parents(RUN).items():
             if run in sessions or not seen:
                 parents.setdefault(run, parent)
-        forks = self._linked_parents(SESSION) if query.unit == SESSION else {}
-        hidden = {*parents.values()} - sessions.keys() if seen and query.unit == RUN else set[int]()
+        forks = self._linked_parents(SESSION) if query.unit_of_work == SESSION else {}
+        hidden = {*parents.values()} - sessions.keys() if seen and query.unit_of_work == RUN else set[int]()
         if forks and seen:
-            ends = _number_list({*forks, *forks.values()})
+            ends = _number_list_sql({*forks, *forks.values()})
             found = (
                 f"SELECT DISTINCT unit_session FROM {sets} WHERE unit_session IN ({ends}) AND id IN ({seen})"
             )
             visible = {session for (session,) in self._tables.all(found)}
             hidden = {*forks.values()} - visible
             forks = {session: above for session, above in forks.items() if session in visible}
-        return RunTree(parents=cut_circles(parents), sessions=sessions, forks=forks, hidden=hidden)
+        return RunTree(parents=break_cycles(parents), sessions=sessions, forks=forks, hidden=hidden)
 
     def _linked_parents(self, unit: str) -> Mapping[int, int]:
-        if not work_links.has_parents(self._link_pairs(), unit):
+        if not work_links.has_parent_links(self._link_pairs(), unit):
             return {}
         links = f"SELECT id, linked FROM {self._table(work_links.LINKS)} WHERE target = {UNITS[unit].number}"
         return dict(self._tables.all(f"{links} AND linked > {REST}"))
@@ -339,31 +346,31 @@ class SqlWorkRows(ABC):
         work = self._table(WORK)  # not DISTINCT, which takes most of the time
         return f"SELECT units FROM {work} WHERE start >= {since} AND start < {until} AND calls <> 0 AND key IN {keys}"
 
-    def _few_sets(self, query: CostQuery) -> str:
+    def _few_sets_condition(self, query: CostQuery) -> str:
         """
         Return a condition for the sets that can pass. They are looked up if they are few, else it is "". For
         restricted people the whole range is read, because the time would reveal how many hidden sums pass.
         """
-        if query.is_limited:
+        if query.has_slice_filter:
             return ""
         sets, links = self._table(SETS), self._table(work_links.LINKS)
         few: set[int] | None = None
         for name, numbers in _chosen_units(query):
             if not numbers or (min(numbers) <= REST and name != SESSION):  # no index
                 continue
-            found = [_sets_with_any(sets, name, numbers)]
-            if query.aggregated and name == query.unit:
+            found = [_sets_with_any_sql(sets, name, numbers)]
+            if query.aggregated and name == query.unit_of_work:
                 linked = self._linked_below(name, numbers)
-                found = [below_sql(sets, [*numbers, *linked], of_runs=name == RUN)]
+                found = [runs_below_sql(sets, [*numbers, *linked], of_runs=name == RUN)]
                 if name == SESSION and (runs := self._linked_below(RUN, ())):
-                    found.append(f"SELECT id FROM ({below_sql(sets, runs, of_runs=True)}) linked")
+                    found.append(f"SELECT id FROM ({runs_below_sql(sets, runs, of_runs=True)}) linked")
             elif name in TARGETS:
-                found += work_links.linked_sets(self._link_pairs(), links, sets, _COLUMNS, name, numbers)
+                found += work_links.linked_sets_sql(self._link_pairs(), links, sets, _COLUMNS, name, numbers)
             rows = self._tables.all(f"SELECT id FROM ({' UNION '.join(found)}) few LIMIT {_MOST_SETS + 1}")
             if len(rows) <= _MOST_SETS:
                 ids = {id for (id,) in rows}
                 few = ids if few is None else few & ids
-        return "" if few is None else f"units IN ({_number_list(sorted(few))})"
+        return "" if few is None else f"units IN ({_number_list_sql(sorted(few))})"
 
     def _linked_below(self, unit: str, numbers: Sequence[int]) -> Collection[int]:
         """
@@ -383,26 +390,26 @@ class SqlWorkRows(ABC):
             waiting += below
         return found
 
-    def _adds_up_by_set(self, query: CostQuery) -> bool:
+    def _can_add_up_by_set(self, query: CostQuery) -> bool:
         """
         Return whether each set belongs to one unit as a whole. A branch's link is limited in time, so a set
         may belong to several.
         """
-        is_by_unit = query.unit is not None and [*query.group_by] == [query.unit]
-        return is_by_unit and not work_links.has_times(self._link_pairs(), query.used_dimensions)
+        is_by_unit = query.unit_of_work is not None and [*query.group_by] == [query.unit_of_work]
+        return is_by_unit and not work_links.has_limited_links(self._link_pairs(), query.used_dimensions)
 
-    def _sets_of_range(self, query: CostQuery, since: int, until: int) -> str:
+    def _sets_of_range_condition(self, query: CostQuery, since: int, until: int) -> str:
         """
         Return a condition for sets that can pass and have sums in a range. It is empty for restricted people,
-        for the reason in `_few_sets`.
+        for the reason in `_few_sets_condition`.
         """
-        if query.is_limited:
+        if query.has_slice_filter:
             return ""
         pairs = self._link_pairs()
         terms = [
-            f" AND p.{_COLUMNS[name]} IN ({_number_list(numbers)})"
+            f" AND p.{_COLUMNS[name]} IN ({_number_list_sql(numbers)})"
             for name, numbers in _chosen_units(query)
-            if not (query.aggregated and name == query.unit) and not work_links.has_links(pairs, name)
+            if not (query.aggregated and name == query.unit_of_work) and not work_links.has_links(pairs, name)
         ]
         if not terms:
             return ""
@@ -414,16 +421,18 @@ class SqlWorkRows(ABC):
         return self.state_values().get(work_links.PAIRS, 0)
 
     def _linked_units_sql(self, unit: str) -> str:
-        return work_links.linked_units(unit, self._table(work_links.LINKS))
+        return work_links.linked_units_sql(unit, self._table(work_links.LINKS))
 
     def linked_targets(self, since: int) -> Collection[tuple[str, int]]:
         pairs = self._link_pairs()
-        linked = {unit: self._linked_units_sql(unit) for unit in TREES if work_links.has_parents(pairs, unit)}
+        linked = {
+            unit: self._linked_units_sql(unit) for unit in TREES if work_links.has_parent_links(pairs, unit)
+        }
         return {
             (unit, number)
             for unit in (*TARGETS, *linked)
             for (number,) in self._tables.all(
-                f"SELECT DISTINCT {_COLUMNS[unit]} FROM {self._sums_with_units()} WHERE start >= :since"
+                f"SELECT DISTINCT {_COLUMNS[unit]} FROM {self._sums_with_units_sql()} WHERE start >= :since"
                 + (f" AND {_COLUMNS[unit]} IN ({linked[unit]})" if unit in linked else ""),
                 since=since,
             )
@@ -436,25 +445,25 @@ class SqlWorkRows(ABC):
             insert_sql(f"{self.prefix}{work_links.LINKS}", work_links.COLUMNS), work_links.link_rows(links)
         )
         self._add_names({link.target_number: link.name for link in links.links if link.target in TARGETS})
-        for statement in work_links.unlisted_targets(table, self._table(UNLISTED)):
+        for statement in work_links.unlisted_targets_sql(table, self._table(UNLISTED)):
             self._tables.run(statement)
-        self.set_state(**work_links.state_of_links(links), **new_marks())
+        self.set_state(**work_links.links_state(links), **new_change_marks())
 
-    def unlist_work(self, unit: str, ids: Collection[int]) -> None:
+    def unlist_units(self, unit: str, ids: Collection[int]) -> None:
         [newest] = self._tables.first_row(f"SELECT COALESCE(MAX(start), 0) FROM {self._table(WORK)}")
-        self._unlist(unit, ids, newest)
+        self._unlist_in_steps(unit, ids, newest)
 
-    def expire_work(self, unit: str, before: int) -> None:
+    def unlist_idle_units(self, unit: str, before: int) -> None:
         column = _COLUMNS[unit]
         expired = self._tables.all(
-            f"SELECT {column} FROM {self._sums_with_units()} WHERE {column} > {REST} AND calls <> 0"
+            f"SELECT {column} FROM {self._sums_with_units_sql()} WHERE {column} > {REST} AND calls <> 0"
             f" AND {column} NOT IN ({self._linked_units_sql(unit)})"
             f" GROUP BY {column} HAVING MAX(start) < :before",
             before=before,
         )
-        self._unlist(unit, [id for (id,) in expired], before)
+        self._unlist_in_steps(unit, [id for (id,) in expired], before)
 
-    def _unlist(self, unit: str, ids: Collection[int], seen: int) -> None:
+    def _unlist_in_steps(self, unit: str, ids: Collection[int], seen: int) -> None:
         ordered = sorted(ids)
         for first in range(0, len(ordered), _MOST_UNLISTED):
             self._unlist_some(unit, ordered[first : first + _MOST_UNLISTED], seen)
@@ -476,8 +485,8 @@ class SqlWorkRows(ABC):
                 for id in ids
             ],
         )
-        self.set_state(**{UNLISTS: self.state_values().get(UNLISTS, 0) + 1}, **new_marks())
-        for linked in work_links.unlisted_targets(self._table(work_links.LINKS), self._table(UNLISTED)):
+        self.set_state(**{UNLISTS: self.state_values().get(UNLISTS, 0) + 1}, **new_change_marks())
+        for linked in work_links.unlisted_targets_sql(self._table(work_links.LINKS), self._table(UNLISTED)):
             self._tables.run(linked)
         self._move_sums(changed)
 
@@ -498,25 +507,26 @@ class SqlWorkRows(ABC):
         )
         self._tables.run(f"DELETE FROM {work} WHERE {moved}", sets=sorted(sets))
         self._tables.run(f"DELETE FROM {self._table(SETS)} WHERE id IN :sets", sets=sorted(sets))
-        self._add_sums(
+        self._add_unit_sums(
             (start, numbers[listed[units]], key, self._read_measures(values))
             for start, units, key, *values in rows
         )
 
-    def forget_unlisted(self, unit: str, before: int) -> None:
+    def relist_idle_units(self, unit: str, before: int) -> None:
         statement = f"DELETE FROM {self._table(UNLISTED)} WHERE unit = :unit AND seen < :before"
         if self._tables.run(statement, unit=UNITS[unit].number, before=before):
             self.set_state(**{FORGOTTEN: max(before, self.state_values().get(FORGOTTEN, 0))})
 
-    def _hours_to_days(self, before: int) -> None:
+    def _move_hours_to_days(self, before: int) -> None:
         hours = f"FROM {self._table(WORK)} w WHERE w.start < :before AND w.start % {DAY_S} <> 0"
         self._add_selected(
-            f"w.start - w.start % {DAY_S}, w.units, w.key, {self._sum_columns('w.')} {hours}", before=before
+            f"w.start - w.start % {DAY_S}, w.units, w.key, {self._sum_columns_sql('w.')} {hours}",
+            before=before,
         )
         hours = f"{self._table(WORK)} WHERE start < :before AND start % {DAY_S} <> 0"
         self._tables.run(f"DELETE FROM {hours}", before=before)
 
-    def _sum_columns(self, of: str) -> str:
+    def _sum_columns_sql(self, of: str) -> str:
         return ", ".join(f"CAST(sum({of}{name}) AS {self.cast.get(name, 'bigint')})" for name in self.columns)
 
     def _add_selected(self, selected: str, **values: object) -> None:
@@ -552,7 +562,7 @@ class SqlWorkRows(ABC):
         sets, used = self._table(SETS), f"SELECT units FROM {self._table(WORK)}"
         # in PostgreSQL, a large NOT IN has no hash table
         unused = f"SELECT id FROM {sets} EXCEPT SELECT id FROM kept"
-        self._tables.run(f"{linked_sets(sets, used)} DELETE FROM {sets} WHERE id IN ({unused})")
+        self._tables.run(f"{used_sets_and_links_sql(sets, used)} DELETE FROM {sets} WHERE id IN ({unused})")
         kept = " UNION ".join(
             f"SELECT {_COLUMNS[name]} FROM {sets}" for name, unit in UNITS.items() if unit.is_named
         )
@@ -561,45 +571,45 @@ class SqlWorkRows(ABC):
         unused = f"SELECT id FROM {names} EXCEPT SELECT * FROM ({kept}) kept"
         self._tables.run(f"DELETE FROM {names} WHERE id IN ({unused})")
 
-    def _filtered_sums(self, query: CostQuery, sums: str = "") -> str:
+    def _filtered_sums_table_sql(self, query: CostQuery, sums: str = "") -> str:
         """
         Return a table of sums and the beginning of a condition. `sums` replaces the table, with sets that can
         pass.
         """
         # the filter by this unit applies to aggregated costs
-        of_tree = query.unit if query.aggregated else None
+        of_tree = query.unit_of_work if query.aggregated else None
         # A term of both tables is checked for each visible sum. Otherwise an index would find the sets of
         # hidden units.
-        visible = " + 0 * units" if query.is_limited else ""
+        visible = " + 0 * units" if query.has_slice_filter else ""
         terms = [
-            f"{_COLUMNS[name]}{visible} IN ({_number_list(numbers)})"
+            f"{_COLUMNS[name]}{visible} IN ({_number_list_sql(numbers)})"
             for name, numbers in _chosen_units(query)
             if name != of_tree
         ]
         terms += [
-            f"{_COLUMNS[name]}{visible} NOT IN ({_number_list(unit_numbers(name, values))})"
+            f"{_COLUMNS[name]}{visible} NOT IN ({_number_list_sql(unit_numbers(name, values))})"
             for name, values in query.exclude.items()
             if name in UNITS and values and name != of_tree
         ]
-        if not terms and query.unit_place is None:
+        if not terms and query.unit_position is None:
             return f"{self._table(WORK)} WHERE"
-        if not sums and (few := self._few_sets(query)):
+        if not sums and (few := self._few_sets_condition(query)):
             terms.append(few)
-        return f"{self._sums_with_units(query, sums)} WHERE {''.join(f'{term} AND ' for term in terms)}"
+        return f"{self._sums_with_units_sql(query, sums)} WHERE {''.join(f'{term} AND ' for term in terms)}"
 
-    def _group_terms(self, query: CostQuery, first: int) -> list[str]:
+    def _group_terms_sql(self, query: CostQuery, first: int) -> list[str]:
         """
         Return the terms from result number `first` on. A unit of `h` is grouped by its number, because its
         name needs a lookup.
         """
         names = enumerate(query.group_by, first)
         units = {name: f"h.{column}" for name, column in _COLUMNS.items()}
-        if query.aggregated and query.unit is not None:
-            units[query.unit] = ", ".join(_OF_PLACE)
+        if query.aggregated and query.unit_of_work is not None:
+            units[query.unit_of_work] = ", ".join(_OF_PLACE)
         return [units.get(name, str(place)) for place, name in names]
 
-    def _shown_unit(self, unit: str, query: CostQuery) -> str:
-        if query.aggregated and unit == query.unit:
+    def _shown_unit_sql(self, unit: str, query: CostQuery) -> str:
+        if query.aggregated and unit == query.unit_of_work:
             return _PLACE
         column = f"h.{_COLUMNS[unit]}"
         name = f"'{unit}:' || {self.hexadecimal.format(column)}"
@@ -614,18 +624,18 @@ def _days_around(query: CostQuery) -> tuple[int, int]:
 
 def _chosen_units(query: CostQuery) -> list[tuple[str, Sequence[int]]]:
     chosen: list[tuple[str, Sequence[str]]] = [each for each in query.include.items() if each[0] in UNITS]
-    if query.only is not None and (place := query.unit_place) is not None:
+    if query.only is not None and (place := query.unit_position) is not None:
         chosen.append((query.group_by[place], [group[place] or "" for group in query.only]))
     return [(name, unit_numbers(name, values)) for name, values in chosen]
 
 
-def _sets_with_any(sets: str, unit: str, numbers: Sequence[int]) -> str:
+def _sets_with_any_sql(sets: str, unit: str, numbers: Sequence[int]) -> str:
     column = _COLUMNS[unit]
     is_listed = "" if unit == SESSION else f" AND {column} > {REST}"
-    return f"SELECT id FROM {sets} WHERE {column} IN ({_number_list(numbers)}){is_listed}"
+    return f"SELECT id FROM {sets} WHERE {column} IN ({_number_list_sql(numbers)}){is_listed}"
 
 
-def _number_list(numbers: Iterable[int]) -> str:
+def _number_list_sql(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, numbers)) or "NULL"
 
 

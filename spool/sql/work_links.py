@@ -20,15 +20,15 @@ _PAIRS = tuple(product(TARGETS, LINKED))
 _PARENTS = tuple((unit, unit) for unit in TREES)
 
 
-def state_of_links(links: UnitLinks) -> Mapping[str, int]:
+def links_state(links: UnitLinks) -> Mapping[str, int]:
     present = {(link.target, link.unit) for link in links.links}
     return {
-        LINKS_MARK: links.mark,
+        LINKS_MARK: links.change_mark,
         PAIRS: sum(1 << place for place, pair in enumerate((*_PAIRS, *_PARENTS)) if pair in present),
     }
 
 
-def has_parents(pairs: int, unit: str) -> bool:
+def has_parent_links(pairs: int, unit: str) -> bool:
     return bool(pairs >> len(_PAIRS) + TREES.index(unit) & 1)
 
 
@@ -50,7 +50,7 @@ def link_rows(links: UnitLinks) -> list[dict[str, int]]:
     ]
 
 
-def join_links(
+def join_links_sql(
     pairs: int, table: str, columns: Mapping[str, str], named: Container[str]
 ) -> tuple[Mapping[str, str], str]:
     """
@@ -90,7 +90,7 @@ def has_links(pairs: int, target: str) -> bool:
     return any(pairs & 1 << place and of == target for place, (of, _) in enumerate(_PAIRS))
 
 
-def has_times(pairs: int, named: Container[str]) -> bool:
+def has_limited_links(pairs: int, named: Container[str]) -> bool:
     """Return whether links may act only for a time, as a branch's link does."""
     return any(
         pairs & 1 << place and unit == BRANCH and target in named
@@ -98,7 +98,7 @@ def has_times(pairs: int, named: Container[str]) -> bool:
     )
 
 
-def linked_sets(
+def linked_sets_sql(
     pairs: int, table: str, sets: str, columns: Mapping[str, str], target: str, numbers: Sequence[int]
 ) -> Iterator[str]:
     for place, (of, unit) in enumerate(_PAIRS):
@@ -110,7 +110,7 @@ def linked_sets(
             )
 
 
-def linked_units(unit: str, table: str) -> str:
+def linked_units_sql(unit: str, table: str) -> str:
     """Return SQL for linked and kept units, which stay listed so that links can act."""
     of_kind = f"SELECT id FROM {table} WHERE unit = {UNITS[unit].number}"
     if unit == REPOSITORY:
@@ -120,7 +120,7 @@ def linked_units(unit: str, table: str) -> str:
     return of_kind
 
 
-def unlisted_targets(table: str, unlisted: str) -> Iterator[str]:
+def unlisted_targets_sql(table: str, unlisted: str) -> Iterator[str]:
     """Yield statements after which links to unlisted units lead to REST."""
     for target in (*TARGETS, *TREES):
         number = UNITS[target].number

@@ -100,7 +100,7 @@ async def open_storage(options: StorageOptions) -> Storage:
         native=options.native,
     )
     ledger = Ledger(new_ledger(), clock=options.clock, tags=options.ledger_tags, chunk=options.ledger_chunk)
-    spool.log.add_reader(ledger.needs)
+    spool.log.add_reader(ledger.lowest_needed_number)
     clock = options.registry_clock or options.clock
     registry = await Registry.open(
         new_registry(), secret=spool.secret, clock=clock, declared=options.declared

@@ -221,7 +221,9 @@ class SqliteLedgerRows(SqlLedgerRows):
         used = " UNION ".join(f"SELECT key FROM {table}" for table in (*TABLES.values(), WORK, "billed"))
         return self._connection.execute(f"DELETE FROM keys WHERE id NOT IN ({used})").rowcount
 
-    def _add(self, table: str, key: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]) -> None:
+    def _add_measures_to_table(
+        self, table: str, key: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]
+    ) -> None:
         # neighbouring sums are on the same page
         sums = sorted(sums)
         marks = ", ".join("?" * (len(key) + len(COLUMNS)))
@@ -230,7 +232,7 @@ class SqliteLedgerRows(SqlLedgerRows):
             ((*place, *column_values(measures)) for place, measures in sums),
         )
 
-    def totals(
+    def totals_by_group(
         self, spans: Sequence[Span], query: CostQuery, *, by_start: bool = False
     ) -> Iterator[GroupSum]:
         self._register_derived(query.derived)
@@ -252,7 +254,9 @@ class SqliteLedgerRows(SqlLedgerRows):
         for row in self._connection.execute(f"SELECT * FROM {summed}", values):
             yield (*row[:6], join(row[6], row[7], row[8]), join(row[9], row[10], row[11]))
 
-    def groups_of(self, numbers: Sequence[int], query: CostQuery) -> Iterator[tuple[int, str, str, Group]]:
+    def groups_of_numbers(
+        self, numbers: Sequence[int], query: CostQuery
+    ) -> Iterator[tuple[int, str, str, Group]]:
         self._register_derived(query.derived)
         names = [nullable_dimension_sql(query.derived.get(name, name)) for name in query.group_by]
         rows = self._connection.execute(
@@ -271,15 +275,15 @@ class SqliteLedgerRows(SqlLedgerRows):
         )
         # Names come first in GROUP BY, and status and cost source last, because most rows have the same two
         # values.
-        places = (*self._group_terms(query, 4), *range(1 if by_start else 2, 4))
+        places = (*self._group_terms_sql(query, 4), *range(1 if by_start else 2, 4))
         grouped = ", ".join(map(str, places))
         width, since, until, _ = spans[0]
-        if not by_start and self._adds_up_by_set(query):
+        if not by_start and self._can_add_up_by_set(query):
             yield from self._unit_groups(spans[0], query, needed_columns)
             return
         # Joining the dimensions to each row costs more than adding up the rows first, except for a few days.
         # Sums of units of work would lose their unit.
-        if query.unit is None and not by_start and (len(spans) > 1 or until - since > _FEW * width):
+        if query.unit_of_work is None and not by_start and (len(spans) > 1 or until - since > _FEW * width):
             summed, values = self._sums_by_number_sql(spans, query, needed_columns.wanted)
         else:
             within, values = self._span_sums_sql(spans[0], query)
@@ -305,7 +309,7 @@ class SqliteLedgerRows(SqlLedgerRows):
             [*self._group_expressions(query), "h.status", "h.cost_source", *needed_columns.sums]
         )
         rows = self._connection.execute(
-            f"SELECT {shown} FROM {table} h GROUP BY {self._group_terms(query, 1)[0]}, 2, 3", values
+            f"SELECT {shown} FROM {table} h GROUP BY {self._group_terms_sql(query, 1)[0]}, 2, 3", values
         )
         for row in rows:
             yield GroupSum(row[:1], row[1], row[2], needed_columns.read_measures(row[3:]))
@@ -318,14 +322,16 @@ class SqliteLedgerRows(SqlLedgerRows):
         the sets find their units in a third of the time that rows in the order of hours take.
         """
         width, since, until, _ = span
-        few = self._few_sets(query) or self._sets_of_range(query, since, until)
+        few = self._few_sets_condition(query) or self._sets_of_range_condition(query, since, until)
         rows_of_sets = f"{WORK} WHERE{few and f' {few} AND'}".replace("{schema}.", "")
         within, values = self._filtered_sums_sql(
             rows_of_sets, width, since, until, *filter_condition(query.without_units())
         )
         sums = f"SELECT h.units, {columns} FROM (SELECT * FROM {within}) h JOIN keys k ON k.id = h.key"
         sums += f" GROUP BY {grouped}"
-        return f"(SELECT * FROM {self._filtered_sums(query, sums)} TRUE)".replace("{schema}.", ""), values
+        return f"(SELECT * FROM {self._filtered_sums_table_sql(query, sums)} TRUE)".replace(
+            "{schema}.", ""
+        ), values
 
     def _sums_by_number_sql(
         self, spans: Sequence[Span], query: CostQuery, columns: Sequence[str]
@@ -340,22 +346,30 @@ class SqliteLedgerRows(SqlLedgerRows):
 
     def _span_sums_sql(self, span: Span, query: CostQuery) -> tuple[str, Sequence[int | str]]:
         width, since, until, rollup = span
-        table = self._filtered_sums(query) if rollup == ROLLUP else self._rollup_source(width, rollup)
+        table = (
+            self._filtered_sums_table_sql(query)
+            if rollup == ROLLUP
+            else self._rollup_source_sql(width, rollup)
+        )
         table = table.replace("{schema}.", "")
         return self._filtered_sums_sql(
-            table, width, since, until, *filter_condition(query.without_units() if query.unit else query)
+            table,
+            width,
+            since,
+            until,
+            *filter_condition(query.without_units() if query.unit_of_work else query),
         )
 
     def _group_expressions(self, query: CostQuery) -> Sequence[str]:
         return [
-            f"NULLIF({self._shown_unit(name, query).replace('{schema}.', '')}, '')"
+            f"NULLIF({self._shown_unit_sql(name, query).replace('{schema}.', '')}, '')"
             if name in UNITS
             else nullable_dimension_sql(query.derived.get(name, name))
             for name in query.group_by
         ]
 
     def _only_groups_sql(self, query: CostQuery) -> tuple[str, Sequence[str]]:
-        if query.only is None or query.unit_place is None or query.aggregated:
+        if query.only is None or query.unit_position is None or query.aggregated:
             return "", ()
         names = [f"IFNULL({name}, '')" for name in self._group_expressions(query)]
         listed = ", ".join([f"({', '.join('?' * len(names))})"] * len(query.only))
@@ -391,7 +405,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, span: Span, query: CostQuery, newest_outcome: tuple[str, str], start: str, sums: str
     ) -> Iterable[Sequence[Any]]:
         others = "k.status <> ? OR k.cost_source <> ?"
-        terms, wanted = filter_condition(query.without_units() if query.unit else query)
+        terms, wanted = filter_condition(query.without_units() if query.unit_of_work else query)
         exist = f"SELECT EXISTS (SELECT 1 FROM keys k WHERE ({others}){terms})"
         [has_others] = self._connection.execute(exist, (*newest_outcome, *wanted)).fetchone()
         if not has_others:  # the usual case: all sets have the most frequent outcome
@@ -410,7 +424,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         self._register_derived(query.derived)
         names = self._group_expressions(query)
         most = -1 if most is None else most
-        if query.unit is not None:
+        if query.unit_of_work is not None:
             return self._largest_units(spans[0], query, most)
         summed, values = self._sums_by_number_sql(spans, query, _LIMBS)
         grouped = ", ".join(str(index) for index in range(1, len(names) + 1))
@@ -431,7 +445,7 @@ class SqliteLedgerRows(SqlLedgerRows):
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
         """Return the largest units. The first result counts them, at most `most`."""
         cost, dimensions = "SUM(h.high) + SUM(h.low) / 1e9", ""
-        if self._adds_up_by_set(query):
+        if self._can_add_up_by_set(query):
             columns = f"{_COST_LIMBS[0]} AS high, {_COST_LIMBS[1]} AS low"
             table, values = self._sums_by_set_sql(span, query, columns, grouped="h.units")
         else:
@@ -440,13 +454,13 @@ class SqliteLedgerRows(SqlLedgerRows):
             table = f"(SELECT * FROM {within})"
         rows = self._connection.execute(
             f"SELECT {', '.join(self._group_expressions(query))}, {cost} AS cost FROM {table} h {dimensions}"
-            f" GROUP BY {', '.join(map(str, self._group_terms(query, 1)))} ORDER BY cost DESC LIMIT ?",
+            f" GROUP BY {', '.join(map(str, self._group_terms_sql(query, 1)))} ORDER BY cost DESC LIMIT ?",
             (*values, most),
         ).fetchall()
         return len(rows), [(row[:-1], row[-1]) for row in rows]
 
     def has_more_groups(self, query: CostQuery, most: int) -> bool:
-        if query.unit is not None:
+        if query.unit_of_work is not None:
             return True
         self._register_derived(query.derived)
         names = ", ".join(nullable_dimension_sql(query.derived.get(name, name)) for name in query.group_by)
@@ -454,7 +468,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         [count] = self._connection.execute(statement, (most + 1,)).fetchone()
         return bool(count > most)
 
-    def passes_all(self, query: CostQuery) -> bool:
+    def has_needless_filters(self, query: CostQuery) -> bool:
         self._register_derived(query.derived)
         terms, values = filter_condition(replace(query, only=None))
         fails = f"SELECT EXISTS (SELECT 1 FROM keys k WHERE k.kind <> '{BILLED}' AND NOT (TRUE{terms}))"
@@ -563,10 +577,12 @@ class SqliteLedgerRows(SqlLedgerRows):
         of_bills, bills = filter_condition(filters.of_bills)
         of_both, both_values = filter_condition(filters.of_both)
         if "key" in group_columns or of_keys or rollup:
-            table = billed.sums_source(self.prefix, width, rollup).replace("{schema}.", "")
+            table = billed.sums_table_sql(self.prefix, width, rollup).replace("{schema}.", "")
             within, values = self._filtered_sums_sql(table, width, since, until, of_keys, keys)
         else:  # use the sums per day
-            within = f"({billed.kept_sums(self.prefix, '?1', '?2')}) h WHERE TRUE".replace("{schema}.", "")
+            within = f"({billed.stored_sums_sql(self.prefix, '?1', '?2')}) h WHERE TRUE".replace(
+                "{schema}.", ""
+            )
             values = (since, until)
         # Joining the dimensions to each row would cost more than adding up the rows first.
         limbs = ", ".join(f"SUM({limb}) AS {limb}" for limb in billed.LIMBS)
@@ -581,9 +597,9 @@ class SqliteLedgerRows(SqlLedgerRows):
             f" WHERE h.high IS NOT NULL{of_both} GROUP BY {grouped}",
             (*values, query.arranged, *bills, *both_values),
         )
-        yield from billed.group_sums(rows)
+        yield from billed.parse_group_sums(rows)
 
-    def first_known(self, width: int, dimension: str) -> int | None:
+    def first_known_start(self, width: int, dimension: str) -> int | None:
         known = f"SELECT id FROM keys k WHERE {dimension_sql(dimension)} <> ''"
         statement = f"SELECT start FROM {TABLES[width]} WHERE key IN ({known}) ORDER BY start LIMIT 1"
         row = self._connection.execute(statement).fetchone()

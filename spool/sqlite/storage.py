@@ -69,7 +69,7 @@ async def _open(options: StorageOptions) -> Storage:
             watch=spool.log.watch_file,
         )
         stack.push_async_callback(ledger.close)
-        spool.log.add_reader(ledger.needs)
+        spool.log.add_reader(ledger.lowest_needed_number)
         registry, problem = None, ""
         try:
             registry = await _open_registry(options, spool)

@@ -84,7 +84,7 @@ def mark_totals_incomplete(connection: sqlite3.Connection) -> None:
     rows = SqliteConnection(connection)
     facts.delete_facts(rows, [SINCE])
     grown = Counter({name: 0 for (name,) in connection.execute("SELECT name FROM streams")})
-    for total in map(TOTAL.read, rows.all(TOTALS)):
+    for total in map(TOTAL.read_row, rows.all(TOTALS)):
         grown[total.stream] += estimated_bytes(total)
     connection.execute("UPDATE stream_sizes SET bytes = 0")
     rows.run_each(GROW, [{"name": name, "bytes": size} for name, size in grown.items()])

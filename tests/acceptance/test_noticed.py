@@ -330,7 +330,9 @@ async def _laptops(storage: Storage, now: float) -> None:
     for checked_in in (now - HOUR_S, now):
         machines = [Machine(serial="laptop-stopped", last_seen=checked_in)]
         actor = Actor("test", "")
-        await _registry(storage).inventory.replace(machines, source="csv", confirmed=True, actor=actor)
+        await _registry(storage).inventory.replace_machines(
+            machines, source="csv", confirmed=True, actor=actor
+        )
 
 
 async def _stop(registry: Registry, now: float) -> None:
@@ -346,7 +348,7 @@ async def _schedule(registry: Registry, name: str) -> None:
     view = NewView(name="Everything", filter={}, principal_dimension="team")
     made = await registry.views.create(view, known={"team": ()}, most=10, actor=ACTOR)
     draft = NewScheduledReport(name=name, view=made.id, channels=("deleted",))
-    await registry.table(ScheduledReportTable).create(draft, most=10, actor=ACTOR, owner="")
+    await registry.declared_table(ScheduledReportTable).create(draft, most=10, actor=ACTOR, owner="")
 
 
 async def _report_to_a_deleted_channel(storage: Storage) -> None:

@@ -54,7 +54,7 @@ class Sender:
         event = {"type": "tollhouse.work.link", "data": {"session": session, "pull_request": pull_request}}
         answer = post(url, json.dumps(event).encode(), key, "/v1/events")
         if answer.status == 200:
-            self.linked[self._digests.shown_digest("session", session)] = pull_request
+            self.linked[self._digests.digest_of_id("session", session)] = pull_request
 
 
 def links(tollhouse: Tollhouse) -> dict[str, str]:
@@ -71,7 +71,7 @@ def by_hand(records: list[dict[str, Any]], links: dict[str, str], digests: Diges
     return dict(
         Counter(
             record["tags"].get("pull_request")
-            or links.get(digests.shown_digest("session", record["session"]))
+            or links.get(digests.digest_of_id("session", record["session"]))
             for record in records
         )
     )

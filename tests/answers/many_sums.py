@@ -17,7 +17,7 @@ async def fill(ledger: Ledger, *, combinations: int, hours: int, begin: int) -> 
     def work(rows: LedgerRows) -> None:
         numbers = rows.find_or_assign_numbers([_dimensions(each) for each in range(combinations)])
         for hour in range(hours):
-            rows.add(HOUR_S, [(begin + hour * HOUR_S, number, measures) for number in numbers])
+            rows.add_sums(HOUR_S, [(begin + hour * HOUR_S, number, measures) for number in numbers])
 
     await ledger._store.change(work)
 

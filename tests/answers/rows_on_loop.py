@@ -31,7 +31,7 @@ def watch_rows(monkeypatch: pytest.MonkeyPatch, few: int = FEW_ROWS) -> list[str
     """Return a list that collects each line that iterates over more than `few` rows on this thread."""
     readers: list[str] = []
     loop = threading.current_thread()
-    costs_of = Ledger.costs_of
+    costs_of = Ledger.costs_of_queries
 
     def watched(rows: Sequence[CostRow]) -> Sequence[CostRow]:
         if len(rows) <= few:
@@ -43,5 +43,5 @@ def watch_rows(monkeypatch: pytest.MonkeyPatch, few: int = FEW_ROWS) -> list[str
     async def noted(ledger: Ledger, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
         return list(map(watched, await costs_of(ledger, queries)))
 
-    monkeypatch.setattr(Ledger, "costs_of", noted)
+    monkeypatch.setattr(Ledger, "costs_of_queries", noted)
     return readers

@@ -38,13 +38,13 @@ async def test_questions_by_published_dimensions(tmp_path: Path) -> None:
     add_rows(connection, keys, hours, BEGIN)
     connection.close()
     ledger = await open_ledger(tmp_path, clock=FakeClock(BEGIN + (hours + 48) * HOUR))
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     try:
         start = process_time()
         published = Published(ledger)
         published.put_in_force(
             join_definitions(
-                {"": parse_definition(definition(DIMENSIONS).encode(), ledger.own_dimensions())}
+                {"": parse_definition(definition(DIMENSIONS).encode(), ledger.base_dimensions())}
             ),
             version="1",
         )
@@ -78,7 +78,7 @@ async def asked(ledger: Ledger, query: CostQuery) -> tuple[list[CostRow], float]
 
 def summed(rows: list[CostRow]) -> tuple[int, ...]:
     names = ("cost", "reported", "estimated", "saved")
-    sums = [sum(money.units(getattr(row, name)) for row in rows) for name in names]
+    sums = [sum(money.text_to_units(getattr(row, name)) for row in rows) for name in names]
     return (
         *sums,
         *(sum(getattr(row, name) for row in rows) for name in ("calls", "input_tokens", "output_tokens")),

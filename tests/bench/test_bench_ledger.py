@@ -92,7 +92,7 @@ async def test_questions_on_many_rows(tmp_path: Path) -> None:
     connection.close()
     since = datetime.fromtimestamp(BEGIN, UTC)
     ledger = await open_ledger(tmp_path, clock=FakeClock(BEGIN + (hours + 48) * HOUR))
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     try:
         for dimensions in ((), ("model",), ("user",)):
             start = process_time()

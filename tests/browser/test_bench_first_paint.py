@@ -50,7 +50,7 @@ def many(tmp_path: Path) -> Iterator[Tollhouse]:
 
 async def _sum_up_days(data: Path) -> None:
     ledger = await open_ledger(data, clock=SystemClock())
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     await ledger.close()
 
 

@@ -133,13 +133,15 @@ def test_a_correction_leaves_as_sums_that_may_fall() -> None:
         for one in counters
     }
     sums = HourlySums()
-    sums.add([Entry(topic="ai-telemetry", first=1, committed_at=BEGAN / NS, records=[before, *taken])])
-    added = [row for _, _, row in sums.rows()]
+    sums.add_entries(
+        [Entry(topic="ai-telemetry", first=1, committed_at=BEGAN / NS, records=[before, *taken])]
+    )
+    added = [row for _, _, row in sums.hourly_rows()]
     assert sum(row[2] for row in added) == 4
     assert sum(row[5] for row in added) == 2
     # the estimate of the call is replaced by a reported cost, as in the totals of the sender
     reported, estimated = [sum(row[len(COUNTS) + place] for row in added) for place in (0, 1)]
-    assert ("0.1", "0") == (money.text(reported), money.text(estimated))
+    assert ("0.1", "0") == (money.units_to_text(reported), money.units_to_text(estimated))
     assert [50_000_000] == [found["input_audio_tokens"] for _, _, found in sums.meter_rows()]
 
 
@@ -153,9 +155,9 @@ def test_a_correction_moves_a_call_to_another_kind() -> None:
     )  # fmt: skip
     sums = HourlySums()
     records = [before, *taken_in(correction)]
-    sums.add([Entry(topic="ai-telemetry", first=1, committed_at=BEGAN / NS, records=records)])
+    sums.add_entries([Entry(topic="ai-telemetry", first=1, committed_at=BEGAN / NS, records=records)])
     calls: Counter[tuple[str, str]] = Counter()
-    for _, key, row in sums.rows():
+    for _, key, row in sums.hourly_rows():
         calls[key.status, key.cost_source] += row[0]
     assert {("error", "none"): 1} == {outcome: number for outcome, number in calls.items() if number}
     assert 1 == sum(counting_verdict(record).calls for record in records)
@@ -173,8 +175,10 @@ def test_a_call_that_was_taken_back_is_one_call_less() -> None:
     [calls] = [one for one in taken if isinstance(one, UsageMetric) and one.unit == CALL_UNIT]
     assert ("tollhouse.correction.calls", -1, "search") == (calls.name, calls.value, calls.team)
     sums = HourlySums()
-    sums.add([Entry(topic="ai-telemetry", first=1, committed_at=BEGAN / NS, records=[failed, *taken])])
-    added = list(sums.rows())
+    sums.add_entries(
+        [Entry(topic="ai-telemetry", first=1, committed_at=BEGAN / NS, records=[failed, *taken])]
+    )
+    added = list(sums.hourly_rows())
     assert 0 == sum(row[0] for _, _, row in added)
     assert {0} == {sum(row[0] for _, key, row in added if key.status == status) for status in ("ok", "error")}
     assert [0] * len(COUNTS) == [sum(row[place] for _, _, row in added) for place in range(len(COUNTS))]

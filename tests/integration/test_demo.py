@@ -640,15 +640,15 @@ async def test_examples_fill_each_page(tmp_path: Path) -> None:
         registry = await open_registry(data, secret=spool.secret, clock=clock, declared=declared_tables())
         try:
             rows = (
-                registry.table(ScheduledReportTable).all(),
-                registry.table(PriceTable).all(),
-                registry.table(ContractTable).all(),
-                registry.table(EventMappingTable).all(),
+                registry.declared_table(ScheduledReportTable).all(),
+                registry.declared_table(PriceTable).all(),
+                registry.declared_table(ContractTable).all(),
+                registry.declared_table(EventMappingTable).all(),
                 registry.kept_channels.all(),
                 registry.connections.all(),
             )
             assert [1] * 6 == [len(of_kind) for of_kind in rows]
-            [mapping] = registry.table(EventMappingTable).all()
+            [mapping] = registry.declared_table(EventMappingTable).all()
             [type] = await spool.log.event_types()
             assert (mapping.event_type, EVENTS) == (type.type, type.count)
             until = datetime.fromtimestamp(end // HOUR_S * HOUR_S + HOUR_S, UTC)
@@ -656,11 +656,12 @@ async def test_examples_fill_each_page(tmp_path: Path) -> None:
             query = CostQuery(since=since, until=until, granularity="monthly", group_by=["team"])
             spent = {row.group[0]: Decimal(row.cost) for row in await ledger.costs(query)}
             amounts = {
-                budget.name: Decimal(budget.default_amount) for budget in registry.table(BudgetTable).all()
+                budget.name: Decimal(budget.default_amount)
+                for budget in registry.declared_table(BudgetTable).all()
             }
             over = [name for name, amount in amounts.items() if spent[name.split()[0]] > amount]
             assert (3, ["search a month"]) == (len(amounts), over)
-            [contract] = registry.table(ContractTable).all()
+            [contract] = registry.declared_table(ContractTable).all()
             [term] = contract.terms
             of_model = replace(query, group_by=(), include={"model": term.models}, granularity="total")
             [used] = await ledger.costs(replace(of_model, since=until - timedelta(days=31)))

@@ -116,7 +116,7 @@ def _sums(entry: Entry, native: Native | None) -> tuple[object, ...]:
     sums = HourlySums(TAGS, digests=DIGESTS)
     try:
         if native is None:
-            sums.add([entry])
+            sums.add_entries([entry])
         else:
             asyncio.run(_add(PackedSums(native, sums), entry))
     except ValueError as error:  # the text of one of the two is not an amount

@@ -285,10 +285,10 @@ async def test_a_correction_of_a_call_with_other_tags(native: Native) -> None:
     await adding.add_entry(entry_of(0, found, float(NOW)))
     await adding.add_entry(late)
     await adding.move_rows_to_sums()
-    by_rule.add([entry_of(0, [new], float(NOW)), late])
+    by_rule.add_entries([entry_of(0, [new], float(NOW)), late])
     assert by_rule.hours == sums.hours
     assert ['{"env": "prod", "service": "shop"}', '{"service": "shop"}'] == sorted(
-        dimensions.tags for _, dimensions, _ in sums.rows()
+        dimensions.tags for _, dimensions, _ in sums.hourly_rows()
     )
 
 

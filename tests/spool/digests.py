@@ -9,7 +9,7 @@ DIGESTS = Digests(b"")
 
 def as_shown(unit: str, name: str, *, session: str | None = None) -> str:
     """Return the value under which results show a unit of a call."""
-    return name if UNITS[unit].is_named else DIGESTS.shown_digest(unit, name, session=session)
+    return name if UNITS[unit].is_named else DIGESTS.digest_of_id(unit, name, session=session)
 
 
 def stored_number(unit: str, name: str) -> int:

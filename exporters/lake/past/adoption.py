@@ -522,7 +522,7 @@ def _restorable_record(row: dict[str, Any], records: TopicRecords) -> Record | N
     committed_at = (time_ns(row["committed_at"]) or 0) / NS
     values = records.table.row_of(record, number=None, committed_at=committed_at, edition=None).values
     encoded_row = dict(zip(records.table.columns, values, strict=True))
-    spend = None if row["spend"] is None else money.units(decimal_text(Decimal(row["spend"])))
+    spend = None if row["spend"] is None else money.text_to_units(decimal_text(Decimal(row["spend"])))
     is_same = (encoded_row["counted"], encoded_row["calls"], encoded_row["spend"]) == (
         row["counted"],
         row["calls"],

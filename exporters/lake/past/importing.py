@@ -178,7 +178,7 @@ def _import_row(row: dict[str, Any], records: TopicRecords, *, is_of_lake: bool)
     if not is_of_lake or records.topic != AI_TELEMETRY:
         return imported
     # The spend that the other installation counted is used, because the columns for computing it may be left out.
-    spend = None if row["spend"] is None else money.units(decimal_text(Decimal(row["spend"])))
+    spend = None if row["spend"] is None else money.text_to_units(decimal_text(Decimal(row["spend"])))
     return imported.replace_verdict(counted=row["counted"], calls=row["calls"], spend=spend)
 
 

@@ -139,4 +139,4 @@ def _describe_difference(ours: LakeDay, theirs: LakeDay) -> str:
 
 def _describe_day(day: LakeDay) -> str:
     tokens = f"{day.input_tokens} and {day.output_tokens} tokens"
-    return f"{day.calls} calls, ${money.text(day.spend)}, {tokens}"
+    return f"{day.calls} calls, ${money.units_to_text(day.spend)}, {tokens}"

@@ -55,7 +55,7 @@ async def billed_cost_details(
     """
     days = _days_until_today(query, now)
     stored_days = await ledger.billed_days(days.start, days.stop)
-    bill_days = [day for day in stored_days if day.source and not day.is_apart]
+    bill_days = [day for day in stored_days if day.source and not day.is_outside_bill]
     fields: dict[str, object] = {
         "through": day_text(max(day.day for day in bill_days)) if bill_days else None,
         "days": _count_day_states(bill_days, days),
@@ -68,7 +68,7 @@ async def billed_cost_details(
     for day in stored_days:
         # the rows of the query list the amounts that have no rate
         rate = converter.rate(CURRENCY, day.day) or 0
-        if query.arranged != INVOICED or (day.state in (CLOSED, FROZEN) and not day.corrects):
+        if query.arranged != INVOICED or (day.state in (CLOSED, FROZEN) and not day.corrected_day):
             reasons.update({name: amount * rate for name, amount in day.reasons.items()})
             if query.arranged & AMORTIZED:
                 reasons.update({name: amount * rate for name, amount in day.accrued.items()})
@@ -76,10 +76,12 @@ async def billed_cost_details(
     reasons = Counter({name: divide_by_scale(product) for name, product in reasons.items()})
     return {
         **fields,
-        "unallocated": money.text(sum(reasons.values())),
-        "by_reason": {reason: money.text(amount) for reason, amount in sorted(reasons.items()) if amount},
+        "unallocated": money.units_to_text(sum(reasons.values())),
+        "by_reason": {
+            reason: money.units_to_text(amount) for reason, amount in sorted(reasons.items()) if amount
+        },
         "without_statement": await _counted_cost_without_bill(ledger, query, bill_days),
-        "sources": _newest_sources([day for day in stored_days if day.source and not day.corrects]),
+        "sources": _newest_sources([day for day in stored_days if day.source and not day.corrected_day]),
         "foreign": dict(sorted(foreign.items())),
     }
 
@@ -140,9 +142,9 @@ def _unbilled_cost_by_seller(
     for row in rows:
         name = find_seller(*row.group)
         if (name, int(row.start.timestamp()) // DAY_S * DAY_S) not in billed_places:
-            counted[name] += money.units(row.cost)
+            counted[name] += money.text_to_units(row.cost)
     return [
-        {"provider": name, "real_cost": money.text(amount)}
+        {"provider": name, "real_cost": money.units_to_text(amount)}
         for name, amount in sorted(counted.items())
         if amount
     ]
@@ -172,7 +174,7 @@ class WithMissing:
         filled_rows, counted = await asyncio.to_thread(
             _merge_billed_and_counted, billed, parts, starts, query.top
         )
-        self.counted = money.text(counted)
+        self.counted = money.units_to_text(counted)
         return filled_rows
 
     async def _billed_sellers_by_day(self, query: CostQuery) -> Mapping[int, frozenset[str]]:
@@ -182,7 +184,7 @@ class WithMissing:
         low, high = int(query.since.timestamp()) // DAY_S * DAY_S, int(query.until.timestamp())
         sellers_by_day: dict[int, set[str]] = {}
         for day in await self._whole.billed_days(low, high):
-            is_there = day.source and not day.is_apart
+            is_there = day.source and not day.is_outside_bill
             if is_there and (query.arranged != INVOICED or day.state in (CLOSED, FROZEN)):
                 sellers_by_day.setdefault(day.day, set()).add(day.provider)
         return {day: frozenset(sellers) for day, sellers in sellers_by_day.items()}
@@ -202,7 +204,7 @@ def _merge_billed_and_counted(
         rows_by_group.setdefault((bisect_right(starts, row.start) - 1, row.group), []).append(
             _row_with_only_money(row)
         )
-        amount += money.units(row.cost)
+        amount += money.text_to_units(row.cost)
     largest = _largest_groups(rows_by_group, top)
     shown: dict[_Place, list[CostRow]] = {}
     for (start_index, group), rows in rows_by_group.items():
@@ -249,7 +251,7 @@ def _largest_groups(
         return None
     sizes: Counter[Group] = Counter()
     for (_, group), rows in rows_by_group.items():
-        sizes[group] += sum(money.units(row.cost) for row in rows)
+        sizes[group] += sum(money.text_to_units(row.cost) for row in rows)
     largest = nsmallest(limit, sizes, key=lambda group: (-sizes[group], [value or "" for value in group]))
     unknown = {(None,) * len(group) for group in sizes}
     return {*largest, *unknown}

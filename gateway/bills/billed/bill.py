@@ -145,9 +145,9 @@ def _split_rows_by_day(sides: BillSides) -> Iterator[StatementRow]:
         is_within = sides.days[0] <= days[0] and days[-1] <= sides.days[-1]
         weights = [max(0, worth[day]) if is_within else 0 for day in days]
         amount, effective = row.amount, row.amount_effective
-        parts = divide_in_sequence(money.units(f"{amount:f}"), weights)
+        parts = divide_in_sequence(money.text_to_units(f"{amount:f}"), weights)
         effective_parts = (
-            parts if effective is None else divide_in_sequence(money.units(f"{effective:f}"), weights)
+            parts if effective is None else divide_in_sequence(money.text_to_units(f"{effective:f}"), weights)
         )
         for day, part, effective_part in zip(days, parts, effective_parts, strict=True):
             if part or effective_part:
@@ -162,7 +162,7 @@ def _split_rows_by_day(sides: BillSides) -> Iterator[StatementRow]:
 
 
 def _units_to_decimal(units: int) -> Decimal:
-    return Decimal(money.text(units))
+    return Decimal(money.units_to_text(units))
 
 
 def with_bill_names(bill: Bill, use: CountedUse) -> CountedUse:

@@ -294,9 +294,9 @@ class Biller:
                 )
             present = [bill.provider for bill in of_day]
             await frozen.note_day_without_bill(day, present)
-            changed += await sources.ledger.put_billed(billed_days) if billed_days else 0
+            changed += await sources.ledger.store_billed_days(billed_days) if billed_days else 0
             for provider in frozen.providers_that_lost_bill(day, present):
-                await sources.ledger.drop_billed(day, provider)
+                await sources.ledger.delete_billed_day(day, provider)
                 changed += 1
         self._earlier[month.name] = tuple(earlier_day.month for earlier_day in read.earlier.values())
         later = {
@@ -304,7 +304,7 @@ class Biller:
             for name in sorted(frozen.restated_providers)
         }
         entries = await frozen.build_correction_entries(later)
-        changed += await sources.ledger.put_billed(entries) if entries else 0
+        changed += await sources.ledger.store_billed_days(entries) if entries else 0
         return changed + await (await self._read_frozen_months(month)).finish_closing_and_reopening()
 
     async def _read_later_refunds(
@@ -414,7 +414,7 @@ class Biller:
         return {**bases}
 
     async def _calls_by_seller(self, read: _Month, day: int) -> Mapping[str, _Uses]:
-        sums = await self._sources.ledger.whole_sums_of_day(day)
+        sums = await self._sources.ledger.detailed_usage_of_day(day)
         return await asyncio.to_thread(_uses_by_seller, sums, read.prices)
 
     def _build_billed_day(self, read: _Month, bill: Bill, day: int, divided: DividedDay) -> BilledDay:

@@ -32,7 +32,7 @@ from spool.ledger.billed import (
 from spool.ledger.queries import BILLED, BILLED_TYPES
 from spool.ledger.sums import Dimensions
 from spool.record import CURRENCY
-from spool.registry.texts import check_amount, check_one_of, check_text, optional_text
+from spool.registry.texts import check_amount, check_one_of, check_optional_text, check_text
 
 LARGEST = 10
 MAX_LINES = 1_000_000
@@ -159,7 +159,7 @@ def parse_invoice(fields: Mapping[str, Any]) -> Invoice:
         provider=providers.canonical_name(check_text("provider", fields["provider"], MAX_TEXT)),
         month=parse_month_name(fields["month"]),
         number=check_text("number", fields["number"], MAX_TEXT),
-        account=optional_text("account", fields.get("account") or "", MAX_TEXT),
+        account=check_optional_text("account", fields.get("account") or "", MAX_TEXT),
         issued=_check_issue_day(fields.get("issued") or ""),
         total=_parse_units("total", fields["total"]),
         tax=_parse_units("tax", fields.get("tax") or "0"),
@@ -177,8 +177,8 @@ def invoice_document(invoice: Invoice) -> dict[str, Any]:
         "account": invoice.account or None,
         "issued": invoice.issued or None,
         "currency": invoice.currency,
-        "total": money.text(invoice.total),
-        "tax": money.text(invoice.tax),
+        "total": money.units_to_text(invoice.total),
+        "tax": money.units_to_text(invoice.tax),
         "lines": invoice.lines,
     }
 
@@ -195,11 +195,11 @@ def figures_document(figures: MonthFigures) -> dict[str, Any]:
     return {
         "provider": figures.provider,
         "month": figures.month,
-        "billed": money.text(figures.billed_total),
-        "invoiced": money.text(figures.invoiced_total),
-        "tax": money.text(figures.tax),
-        ROUNDING: money.text(figures.rounding_gap),
-        DIFFERENCE: money.text(figures.unexplained_gap),
+        "billed": money.units_to_text(figures.billed_total),
+        "invoiced": money.units_to_text(figures.invoiced_total),
+        "tax": money.units_to_text(figures.tax),
+        ROUNDING: money.units_to_text(figures.rounding_gap),
+        DIFFERENCE: money.units_to_text(figures.unexplained_gap),
         "by_charge": _amount_texts(figures.by_charge),
         "by_reason": _amount_texts(figures.by_reason),
         "days": dict(figures.days),
@@ -261,11 +261,11 @@ def build_invoice_day(
     to the difference.
     """
     nobody = unassigned_dimensions(provider)
-    changed = billed - money.units(closed["billed"])
-    amounts = {name: money.units(closed[name]) for name in (ROUNDING, DIFFERENCE)}
+    changed = billed - money.text_to_units(closed["billed"])
+    amounts = {name: money.text_to_units(closed[name]) for name in (ROUNDING, DIFFERENCE)}
     amounts[DIFFERENCE] -= changed
     sums = [BilledSum(nobody, name, UNALLOCATED, EVERY, amount) for name, amount in amounts.items() if amount]
-    if tax := money.units(closed[TAX]):
+    if tax := money.text_to_units(closed[TAX]):
         sums.append(BilledSum(nobody, TAX, UNALLOCATED, _ALONE, tax))
         is_divided = closed.get("layers", {}).get(TAX, True)
         parts = divide_by_weights(tax, usage if is_divided else {})
@@ -275,7 +275,7 @@ def build_invoice_day(
             sums.append(BilledSum(dimensions, TAX, basis, within, share))
         sums.append(BilledSum(nobody, TAX, UNALLOCATED, within, parts.unreported))
         sums.append(BilledSum(nobody, ROUNDING, UNALLOCATED, within, parts.rest))
-    mark = f"{INVOICE} {closed[ROUNDING]} {money.text(amounts[DIFFERENCE])} {closed[TAX]}"
+    mark = f"{INVOICE} {closed[ROUNDING]} {money.units_to_text(amounts[DIFFERENCE])} {closed[TAX]}"
     reasons = {DIFFERENCE: amounts[DIFFERENCE]} if amounts[DIFFERENCE] else {}
     day = replace(template, provider=provider + INVOICE, mark=mark, reasons=reasons, accrued={}, foreign={})
     return day, sorted(billed_sum for billed_sum in sums if billed_sum.amount)
@@ -292,21 +292,23 @@ def day_digest(sums: Sequence[BilledSum], *more: object) -> str:
     digest = sha256(repr(more).encode())
     for billed_sum in sums:
         digest.update(
-            msgspec.json.encode([*billed_sum.dimensions, *billed_sum[1:-1], money.text(billed_sum.amount)])
+            msgspec.json.encode(
+                [*billed_sum.dimensions, *billed_sum[1:-1], money.units_to_text(billed_sum.amount)]
+            )
         )
     return digest.hexdigest()
 
 
 def _amount_texts(amounts: Mapping[str, int]) -> dict[str, str]:
-    return {name: money.text(amount) for name, amount in sorted(amounts.items()) if amount}
+    return {name: money.units_to_text(amount) for name, amount in sorted(amounts.items()) if amount}
 
 
 def _format_dollars(units: int) -> str:
-    return f"${money.text(units)}"
+    return f"${money.units_to_text(units)}"
 
 
 def _parse_units(field: str, amount: str | int) -> int:
-    return money.units(check_amount(field, str(amount)))
+    return money.text_to_units(check_amount(field, str(amount)))
 
 
 def _check_issue_day(text: str) -> str:

@@ -210,7 +210,7 @@ def _amounts_by_mask(row: Mapping[str, Any]) -> dict[int, int]:
     by_amount: dict[int, int] = {}
     for mask, chain in _CHAINS.items():
         text = next((row[name] for name in chain if row.get(name)), "0")
-        amount = money.units(text)
+        amount = money.text_to_units(text)
         by_amount[amount] = by_amount.get(amount, 0) | mask
     for amount, mask in by_amount.items():
         if amount:

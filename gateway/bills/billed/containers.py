@@ -225,7 +225,7 @@ def _usage_value(
     if price is None:
         return 0
     cpu, memory, gpu = (
-        money.units(f"{hourly_price:f}")
+        money.text_to_units(f"{hourly_price:f}")
         for hourly_price in (price.cpu_hour, price.memory_hour, price.gpu_hour)
     )
     processors = amounts[CPU] * cpu + amounts[GPU] * gpu

@@ -205,9 +205,11 @@ class FrozenMonths:
 
     async def load_stored_days(self) -> FrozenMonths:
         days = await self._ledger.billed_days(self._month.start, self._month.end)
-        self.days = {(day.day, day.provider): day for day in days if not day.corrects and not day.connection}
+        self.days = {
+            (day.day, day.provider): day for day in days if not day.corrected_day and not day.connection
+        }
         known = await self._ledger.billed_corrections()
-        self._corrections = [day for day in known if day.corrects.startswith(self._month.name)]
+        self._corrections = [day for day in known if day.corrected_day.startswith(self._month.name)]
         return self
 
     async def days_to_store(self, day: BilledDay, sums: Sequence[BilledSum]) -> Made:
@@ -253,7 +255,7 @@ class FrozenMonths:
         entries = [
             correction
             for correction in self._corrections
-            if (correction.seller, correction.corrects) == (restatement.day.provider, text)
+            if (correction.seller, correction.corrected_day) == (restatement.day.provider, text)
         ]
         known = [entry for entry in entries if entry.day < self._today]
         amounts: list[BilledSum] = []
@@ -299,7 +301,7 @@ class FrozenMonths:
         extra_days = [day for (_, name), day in self.days.items() if INVOICE in name]
         for day in (*extra_days, *self._corrections):
             if not self._is_month_closed(day.seller):
-                await self._ledger.drop_billed(day.day, day.provider)
+                await self._ledger.delete_billed_day(day.day, day.provider)
                 changed += 1
         return changed
 
@@ -326,14 +328,14 @@ class FrozenMonths:
             usage.update(usage_by_dimensions(sums))
             billed += sum_by_charge(sums).total()
             if day is None:
-                await self._ledger.put_billed([(replace(empty, day=at), [])])
+                await self._ledger.store_billed_days([(replace(empty, day=at), [])])
             elif day.state != FROZEN:
-                await self._ledger.put_billed([freeze_day(day, sums)])
+                await self._ledger.store_billed_days([freeze_day(day, sums)])
         closed = self._closed[closed_month_id(provider, self._month.name)]
         invoice_day = build_invoice_day(
             closed, provider, usage, billed, replace(empty, day=self._month.days[-1])
         )
-        await self._ledger.put_billed([invoice_day])
+        await self._ledger.store_billed_days([invoice_day])
 
     def _is_month_closed(self, provider: str) -> bool:
         return closed_month_id(provider, self._month.name) in self._closed
@@ -353,7 +355,7 @@ async def read_month_figures(
     largest: list[BilledSum] = []
     states: dict[int, str] = dict.fromkeys(month.days, OPEN)
     for day in await ledger.billed_days(month.start, month.end):
-        if day.seller != provider or day.corrects or day.connection:
+        if day.seller != provider or day.corrected_day or day.connection:
             continue
         sums = await ledger.billed_sums(day.day, day.provider)
         charges.update(sum_by_charge(sums))
@@ -363,9 +365,9 @@ async def read_month_figures(
             states[day.day] = day.state
     restated_by_day: Counter[str] = Counter()
     for entry in await ledger.billed_corrections():
-        if entry.seller == provider and entry.corrects.startswith(month.name):
+        if entry.seller == provider and entry.corrected_day.startswith(month.name):
             sums = await ledger.billed_sums(entry.day, entry.provider)
-            restated_by_day[entry.corrects] += sum(sum_by_charge(sums).values())
+            restated_by_day[entry.corrected_day] += sum(sum_by_charge(sums).values())
     return MonthFigures(
         provider=provider,
         month=month.name,

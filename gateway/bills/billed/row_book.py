@@ -204,7 +204,7 @@ class RowBook:
             connection=connection,
             provider=provider,
             owner_tags=dict(self._sources.owner_tags()),
-            tags=tuple(self._sources.ledger.own_dimensions()),
+            tags=tuple(self._sources.ledger.base_dimensions()),
             people=self._sources.people(),
             is_closed=CalendarMonth.of(month).end <= self._clock.now(),
         )
@@ -253,7 +253,7 @@ class RowBook:
         self._beyond[rules.connection, month] = sorted(day for day in written_days if day >= days.end)
         for stored in await self._stored_connection_days():
             if stored.provider == key and stored.day not in written_days:
-                await self._sources.ledger.drop_billed(stored.day, key)
+                await self._sources.ledger.delete_billed_day(stored.day, key)
                 changed += 1
         return changed
 
@@ -311,13 +311,13 @@ class RowBook:
             reasons=reasons,
             accrued=accrued,
         )
-        return await self._sources.ledger.put_billed([(billed_day, sums)])
+        return await self._sources.ledger.store_billed_days([(billed_day, sums)])
 
     async def _delete_other_connections(self, names: Collection[str]) -> int:
         """Delete the amounts of connections that are not in `names`. Return the number of deleted days."""
         gone = [day for day in await self._stored_connection_days() if day.connection not in names]
         for day in gone:
-            await self._sources.ledger.drop_billed(day.day, day.provider)
+            await self._sources.ledger.delete_billed_day(day.day, day.provider)
         self._marks = {month_key: mark for month_key, mark in self._marks.items() if month_key[0] in names}
         prefixes = tuple(f"{CONNECTION}{name}:" for name in names)
         self._covered = {

@@ -77,5 +77,5 @@ def _sum_rows(rows: Iterable[StatementRow], converter: Converter) -> int | None:
         rate = converter.rate(str(row.currency), day_of_middle(row))
         if rate is None:
             return None
-        amounts.append(divide_by_scale(money.units(f"{row.amount:f}") * rate))
+        amounts.append(divide_by_scale(money.text_to_units(f"{row.amount:f}") * rate))
     return sum(amounts) if amounts else None

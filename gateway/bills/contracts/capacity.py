@@ -145,7 +145,7 @@ def add_calls_to_uses(
         if text is None:
             use.unpriced += tokens.calls
         else:
-            use.value += money.units(text)
+            use.value += money.text_to_units(text)
 
 
 def divide_among_teams(cost: int, use: Mapping[str, TeamUse]) -> Iterator[tuple[str | None, int]]:

@@ -213,8 +213,10 @@ async def _read_workloads(
             state="ok" if days else "no_cost",
             tokens=served.missing or ("servers" if each.tokens.served else "calls"),
             weights_model=weights_model,
-            weights=[money.text(weight * money.UNIT // weights.input) for weight in weights],
-            prices={_format_date(day.day): money.text(day.price) for day in days if day.price is not None},
+            weights=[money.units_to_text(weight * money.UNIT // weights.input) for weight in weights],
+            prices={
+                _format_date(day.day): money.units_to_text(day.price) for day in days if day.price is not None
+            },
         )
         found.append((each, of_month, days))
     return found
@@ -245,7 +247,7 @@ async def _add_hours_with_calls(
 ) -> None:
     since = datetime.fromtimestamp(asking.month.start, UTC)
     until = min(datetime.fromtimestamp(asking.month.end, UTC), next_full_hour(asking.reader.now))
-    if await asking.reader.ledger.since_hours(since) > since:
+    if await asking.reader.ledger.limit_to_hourly_sums(since) > since:
         return
     for use in uses:
         use.hours = set()
@@ -296,9 +298,13 @@ def _build_contract_costs(
             currency=asking.currency,
         ),
         total=ContractTotal(
-            cost=money.text(sum(parts.values())),
-            unused=money.text(sum(part for (_, charge, *_), part in parts.items() if charge == UNUSED)),
-            unconverted={code: money.text(amount) for code, amount in sorted(unconverted.items()) if amount},
+            cost=money.units_to_text(sum(parts.values())),
+            unused=money.units_to_text(
+                sum(part for (_, charge, *_), part in parts.items() if charge == UNUSED)
+            ),
+            unconverted={
+                code: money.units_to_text(amount) for code, amount in sorted(unconverted.items()) if amount
+            },
         ),
         capacity=capacity,
         rows=[
@@ -306,7 +312,7 @@ def _build_contract_costs(
                 contract=contract,
                 charge=charge,
                 team=team or None,
-                cost=money.text(part),
+                cost=money.units_to_text(part),
                 source=source,
             )
             for (contract, charge, team, source), part in sorted(parts.items())
@@ -332,9 +338,9 @@ def _capacity_row(term: Capacity, use: CapacityUse, asking: ContractQuestion) ->
         tier=term.term.tier,
         unit=term.term.unit,
         number=term.term.number,
-        cost=money.text(cost),
-        unused=money.text(unused),
-        list_value=money.text(value),
+        cost=money.units_to_text(cost),
+        unused=money.units_to_text(unused),
+        list_value=money.units_to_text(value),
         utilisation=_format_percentage(value, cost),
         calls=sum(team.calls for team in of_teams),
         unpriced_calls=sum(team.unpriced for team in of_teams),
@@ -354,12 +360,12 @@ def _workload_row(
     for (_, charge, *_), part in parts.items():
         by_charge[charge] += part
     shown = _capacity_row(found.term, found.calls, asking)
-    cost, value = sum(by_charge.values()), money.units(shown.list_value)
+    cost, value = sum(by_charge.values()), money.text_to_units(shown.list_value)
     return replace(
         shown,
-        cost=money.text(cost),
-        unused=money.text(by_charge[UNUSED]),
-        unreported=money.text(by_charge[UNREPORTED]),
+        cost=money.units_to_text(cost),
+        unused=money.units_to_text(by_charge[UNUSED]),
+        unreported=money.units_to_text(by_charge[UNREPORTED]),
         utilisation=_format_percentage(value, cost),
         workload=of_month,
     )

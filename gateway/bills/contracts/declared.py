@@ -17,12 +17,12 @@ from spool import providers
 from spool.errors import Invalid, NotAllowed
 from spool.processing import PRICED_TIERS
 from spool.record import CURRENCY
-from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
+from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name_free
 from spool.registry.documents import DocumentKind, replace_fields, row_version
 from spool.registry.field_notes import Option, example, words
 from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.texts import check_one_of, check_optional_unsigned, check_text
+from spool.registry.texts import check_one_of, check_optional_unsigned_amount, check_text
 from spool.statements import parse_day
 
 MAX_NAME, MAX_MODEL, MAX_TERMS, MAX_MODELS = 100, 256, 50, 50
@@ -229,7 +229,7 @@ def _price_terms(contract: NewContract) -> Iterator[PriceTerm]:
 
 
 def all_contracts(registry: Registry | None) -> list[Contract]:
-    return [] if registry is None else registry.table(ContractTable).in_order()
+    return [] if registry is None else registry.declared_table(ContractTable).in_order()
 
 
 def price_terms(registry: Registry | None) -> tuple[PriceTerm, ...]:
@@ -295,7 +295,7 @@ def _check_term(number: int, term: StatedTerm, since: date, end: date | None) ->
     if len(term.models) > MAX_MODELS:
         raise Invalid(f"{at}.models must have at most {MAX_MODELS} entries")
     amounts = {
-        name: check_optional_unsigned(f"{at}.{name}", getattr(term, name))
+        name: check_optional_unsigned_amount(f"{at}.{name}", getattr(term, name))
         for name in ("percent", "factor", *AMOUNTS, "number", "price", "amount", "tokens")
     }
     if amounts["percent"] and not 0 < Decimal(amounts["percent"]) <= 100:
@@ -342,10 +342,10 @@ class ContractTable(ManagedTable[Contract], NamedTable[Contract]):
     def check_draft(self, draft: NewContract) -> NewContract:
         return check_contract(draft)
 
-    def check_place(
+    def check_conflicts(
         self, rows: RegistryRows, stored: Mapping[str, Contract], row: Contract, sees: Sees[Contract]
     ) -> None:
-        check_name(stored.values(), row, noun="contract", sees=sees)
+        check_name_free(stored.values(), row, noun="contract", sees=sees)
         for other in stored.values():
             pairs = product(_price_terms(row), _price_terms(other)) if other.id != row.id else ()
             kind = next((one.kind for one, two in pairs if one.overlaps(two)), None)

@@ -66,7 +66,10 @@ class ContractCharges:
         return await asyncio.to_thread(self._charge_rows, query, days, charges)
 
     def _charge_rows(self, query: CostQuery, days: range, charges: Iterable[DayCharge]) -> list[CostRow]:
-        derived = {**{dimension.name: dimension for dimension in self.ledger.derived()}, **query.derived}
+        derived = {
+            **{dimension.name: dimension for dimension in self.ledger.derived_dimensions()},
+            **query.derived,
+        }
         converter = Converter(self.whole.rates or find_no_rate, query.currency)
         starts = [start for start, _ in periods_of_query(query)]
         runs = day_runs_by_period(days, query.zone, [start.timestamp() for start in starts])

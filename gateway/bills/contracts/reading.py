@@ -50,7 +50,7 @@ from spool.ledger.queries import (
     next_full_hour,
 )
 from spool.ledger.repricing import TokenSum
-from spool.ledger.sums import COUNTS, DAY_S, decode_size
+from spool.ledger.sums import COUNTS, DAY_S, decode_token_size
 from spool.record import NS
 from spool.registry.registry import Registry
 
@@ -111,7 +111,9 @@ class ChargeReader:
             arranged=BILLED_TYPES["discounted_amortized_cost"],
         )
         rows = await self.ledger.costs(query)
-        return {(int(row.start.timestamp()), _row_workload(row)): money.units(row.cost) for row in rows}
+        return {
+            (int(row.start.timestamp()), _row_workload(row)): money.text_to_units(row.cost) for row in rows
+        }
 
     async def _calls_on_term_days(self, terms: Sequence[Capacity]) -> list[CalledSum]:
         days = sorted({day for term in terms for day in term.by_day})
@@ -232,7 +234,7 @@ def _model_use(row: CostRow, prices: TokenPrices) -> ModelUse:
         day,
         team,
         called,
-        money.units(row.cost),
+        money.text_to_units(row.cost),
         row.calls,
         _amounts_by_kind(tokens),
         _amounts_by_kind(values),
@@ -255,7 +257,7 @@ def _row_to_called_sum(row: CostRow) -> CalledSum:
         request_model=request_model,
         mode=mode or "",
         time=day * NS,
-        beyond=decode_size(int(size or 0))[0],
+        beyond=decode_token_size(int(size or 0))[0],
         until=(day + DAY_S) * NS,
         meters=row.meters,
         **{name: getattr(row, name) for name in COUNTS},

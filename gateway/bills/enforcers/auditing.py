@@ -186,16 +186,16 @@ class _Sums:
         rows = await self.ledger.costs(query) if since < _next_hour(self.now) else ()
         return [(row.start.timestamp(), row.calls, Decimal(row.cost)) for row in rows if row.calls]
 
-    async def whole_since(self) -> int:
+    async def complete_since(self) -> int:
         if self._whole_since is None:
-            self._whole_since = await self.ledger.whole_since()
+            self._whole_since = await self.ledger.complete_since()
         return self._whole_since
 
     async def newest_call_hour(self) -> float:
         """Return the start of the newest hour with a call of the enforcer, or 0."""
         if self._newest is None:
             until = _next_hour(self.now)
-            since = max(until - LIVE_S, (await self.ledger.hours_since()).timestamp())
+            since = max(until - LIVE_S, (await self.ledger.hourly_sums_start()).timestamp())
             query = CostQuery(
                 since=_to_datetime(_next_hour(since) if since % HOUR_S else since),
                 until=_to_datetime(until),
@@ -282,7 +282,7 @@ class _EnforcerAudit:
             return "the counter of this limit is for one model"
         if limit.starts_at is None:
             return "the enforcer does not state when its window began"
-        if await self._sums.whole_since() > limit.starts_at:
+        if await self._sums.complete_since() > limit.starts_at:
             return "the totals lack a part of this limit's window"
         return ""
 

@@ -86,7 +86,7 @@ class EnforcerReader:
         """Delete the readings of removed enforcers. This changes the registry, so it is done only for new names."""
         names = self.names
         if names != self._stored_names:
-            await self._table.forget_others(names)
+            await self._table.delete_unconfigured(names)
             self._stored_names = names
 
     async def read_enforcer(self, name: str) -> None:

@@ -107,7 +107,7 @@ def sum_bill(rows: Sequence[StatementRow], asked_days: AskedDays) -> PlanBill:
         if row.unit == SEATS:
             seats += Fraction(row.amount)
         elif row.currency is not None and row.kind != TAX:
-            units = money.units(f"{row.amount:f}")
+            units = money.text_to_units(f"{row.amount:f}")
             kind = _KINDS.get(row.kind, OVERAGE)
             sums[kind][row.currency][day_of_middle(row)] += units
     lacking: Counter[str] = Counter()

@@ -66,8 +66,8 @@ class PeriodSum:
     def to_cost_row(self, start: datetime, group: Group) -> CostRow:
         return msgspec.structs.replace(
             combine_rows([], start=start, group=group),
-            cost=money.text(self.cost),
-            converted=money.text(self.converted),
+            cost=money.units_to_text(self.cost),
+            converted=money.units_to_text(self.converted),
             charges=_amounts_by_currency(self.charges),
             unconverted=_amounts_by_currency(self.lacking),
         )
@@ -157,4 +157,4 @@ def calendar_months(days: range) -> Iterator[CalendarMonth]:
 
 
 def _amounts_by_currency(amounts: Mapping[str, int]) -> dict[str, str]:
-    return {currency: money.text(units) for currency, units in sorted(amounts.items()) if units}
+    return {currency: money.units_to_text(units) for currency, units in sorted(amounts.items()) if units}

@@ -175,7 +175,7 @@ class SeatNames:
 
     def __init__(self, registry: Registry) -> None:
         self._people = registry.people
-        self._plans = {plan.id: plan for plan in registry.table(PlanTable).all()}
+        self._plans = {plan.id: plan for plan in registry.declared_table(PlanTable).all()}
 
     def user_of_seat(self, mark: str) -> str:
         plan_id, seat_index = parse_seat_mark(mark)
@@ -278,7 +278,7 @@ def _visible_use(month: SeatMonth, shown: Uses) -> SeatUse:
 
 def _included_value(months: Iterable[SeatMonth], shown: Uses) -> str:
     values = [seat_month.included_part(_visible_use(seat_month, shown).worth) for seat_month in months]
-    return money.text(sum(values))
+    return money.units_to_text(sum(values))
 
 
 def _total_of_visible_seats(months: Sequence[SeatMonth], seen: Sequence[SeatMonth], shown: Uses) -> PlanTotal:
@@ -288,10 +288,10 @@ def _total_of_visible_seats(months: Sequence[SeatMonth], seen: Sequence[SeatMont
     fees = sum(seat_month.fee for seat_month in seen)
     overage = sum(seat_month.overage for seat_month in seen)
     return PlanTotal(
-        paid=money.text(fees + overage + shown.metered),
-        fees=money.text(fees),
-        overage=money.text(overage),
-        metered=money.text(shown.metered),
+        paid=money.units_to_text(fees + overage + shown.metered),
+        fees=money.units_to_text(fees),
+        overage=money.units_to_text(overage),
+        metered=money.units_to_text(shown.metered),
         included_value=_included_value(months, shown),
         unconverted=_sum_by_currency([shown.unpaid, *(seat_month.lacking for seat_month in seen)]),
         included_unconverted=_sum_by_currency([shown.unvalued]),
@@ -302,16 +302,16 @@ def _sum_by_currency(amounts: Iterable[Mapping[str, int]]) -> dict[str, str]:
     together: Counter[str] = Counter()
     for counts in amounts:
         together.update(counts)
-    return {currency: money.text(units) for currency, units in sorted(together.items()) if units}
+    return {currency: money.units_to_text(units) for currency, units in sorted(together.items()) if units}
 
 
 def _difference_fields(bill_difference: BillDifference) -> PlanDifference:
     return PlanDifference(
         provider=bill_difference.provider,
         cause=bill_difference.cause,
-        billed=money.text(bill_difference.billed),
-        counted=money.text(bill_difference.counted),
-        difference=money.text(bill_difference.billed - bill_difference.counted),
+        billed=money.units_to_text(bill_difference.billed),
+        counted=money.units_to_text(bill_difference.counted),
+        difference=money.units_to_text(bill_difference.billed - bill_difference.counted),
         billed_seats=_format_seat_count(bill_difference.billed_seats),
         counted_seats=_format_seat_count(bill_difference.counted_seats),
     )
@@ -337,14 +337,14 @@ def _plan_rows(
             id=plan.id,
             name=plan.name,
             seats=len(months),
-            paid=money.text(fees + overage),
-            fees=money.text(fees),
-            overage=money.text(overage),
+            paid=money.units_to_text(fees + overage),
+            fees=money.units_to_text(fees),
+            overage=money.units_to_text(overage),
             included_value=_included_value(months, shown),
             unit=plan.unit,
-            used=money.text(sum(used)),
-            included=None if included is None else money.text(included),
-            beyond=money.text(sum(seat_month.beyond for seat_month in months)),
+            used=money.units_to_text(sum(used)),
+            included=None if included is None else money.units_to_text(included),
+            beyond=money.units_to_text(sum(seat_month.beyond for seat_month in months)),
             source="statement" if plan.id in billed else "plan",
             unmet=unmet.get(plan.id),
         )
@@ -389,7 +389,7 @@ def _idle_seat(month: SeatMonth, days: AskedDays, names: SeatNames) -> IdleSeat:
         plan=month.plan.name,
         user=names.user_of_seat(month.mark),
         team=month.seat.team or None,
-        fee=money.text(month.fee),
+        fee=money.units_to_text(month.fee),
         first_day=days.texts[0],
         last_day=days.texts[-1],
     )
@@ -424,13 +424,13 @@ def _seat_row(
         team=seat.team or None,
         since=seat.since,
         until=seat.until or None,
-        paid=money.text(month.fee + month.overage),
-        fees=money.text(month.fee),
-        overage=money.text(month.overage),
+        paid=money.units_to_text(month.fee + month.overage),
+        fees=money.units_to_text(month.fee),
+        overage=money.units_to_text(month.overage),
         included_value=_included_value([month], shown),
         unit=plan.unit,
-        used=money.text(used_in_plan_unit(plan, use)),
-        beyond=money.text(month.beyond),
+        used=money.units_to_text(used_in_plan_unit(plan, use)),
+        beyond=money.units_to_text(month.beyond),
         calls=use.calls,
         unpriced_calls=use.unpriced,
         also_in=sorted(other_plans),

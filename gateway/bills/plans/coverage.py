@@ -70,12 +70,14 @@ def usable_plans(registry: Registry, dimensions: Sequence[str]) -> list[tuple[As
     Return plans with their views, in order of precedence. Seats and views name people as records do. A plan
     with a broken view, or a view of units of work, covers nothing and is omitted.
     """
-    views = [(plan, registry.views.find(plan.view_id)) for plan in registry.table(PlanTable).in_order()]
-    as_recorded, matched = registry.table(PlanTable).with_hashed_users, registry.views.expand_names
+    views = [
+        (plan, registry.views.find(plan.view_id)) for plan in registry.declared_table(PlanTable).in_order()
+    ]
+    as_recorded, matched = registry.declared_table(PlanTable).with_hashed_users, registry.views.expand_names
     return [
         (as_recorded(plan), matched(view))
         for plan, view in views
-        if view is not None and not view.unit and not view.broken_reason(dimensions)
+        if view is not None and not view.unit_of_work and not view.broken_reason(dimensions)
     ]
 
 
@@ -93,7 +95,7 @@ class Coverage:
         self._plans = plans
         self._people = people
         self._lasting = ledger.lasting_dimension
-        self._derived = {dimension.name: dimension for dimension in ledger.derived()}
+        self._derived = {dimension.name: dimension for dimension in ledger.derived_dimensions()}
         sources = {USER, SECOND_NAME}
         for _, view in plans:
             for name in view_dimensions(view):
@@ -172,9 +174,9 @@ class Coverage:
 class AskedLedger(Protocol):
     """The ledger, or the part that a person may see."""
 
-    async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]: ...
+    async def costs_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]: ...
 
-    def derived(self) -> Sequence[Derived]: ...
+    def derived_dimensions(self) -> Sequence[Derived]: ...
 
     def lasting_dimension(self, depends_on: object, define: Callable[[], Derived]) -> Derived: ...
 
@@ -209,7 +211,7 @@ class DividedLedger:
             query = replace(query, top=None, kept=await self._largest_groups(query, query.top))
         # runs in a thread, because it is slow with thousands of seats
         parts = await asyncio.to_thread(self._queries_by_span, query)
-        row_sets = [*await self._ledger.costs_of(parts)]
+        row_sets = [*await self._ledger.costs_of_queries(parts)]
         row_sets += [await charges.charge_rows(query) for charges in self._charges]
         return await asyncio.to_thread(_merge_parts, query, row_sets)
 
@@ -266,7 +268,7 @@ def _merge_parts(query: CostQuery, row_sets: Sequence[Sequence[CostRow]]) -> lis
 
 def _measure_value(row: CostRow, name: str) -> int:
     value = getattr(row, name)
-    return money.units(value) if isinstance(value, str) else int(value)
+    return money.text_to_units(value) if isinstance(value, str) else int(value)
 
 
 def _place_sort_key(key: _Place) -> tuple[datetime, list[str]]:

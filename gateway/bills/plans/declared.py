@@ -14,11 +14,11 @@ from spool import providers
 from spool.errors import Invalid, NotAllowed
 from spool.people import People
 from spool.registry.changes import Changes
-from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
+from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name_free
 from spool.registry.documents import DocumentKind, replace_fields, row_version
 from spool.registry.field_notes import Option, example, example_id, words
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.texts import check_one_of, check_optional_unsigned, check_text, optional_text
+from spool.registry.texts import check_one_of, check_optional_text, check_optional_unsigned_amount, check_text
 from spool.registry.views import NO_VIEW, STORED_VIEW, VIEWS
 
 MAX_NAME, MAX_USER, MAX_SEATS = 100, 256, 2000
@@ -151,7 +151,7 @@ def check_plan(draft: NewPlan, people: People) -> NewPlan:
     check_one_of("currency", draft.currency, DECIMALS)
     if (draft.unit == CREDITS) != bool(draft.credit_value):
         raise Invalid("credit_value is required with the unit credits, and is not allowed with another unit")
-    credit_value = check_optional_unsigned("credit_value", draft.credit_value)
+    credit_value = check_optional_unsigned_amount("credit_value", draft.credit_value)
     if credit_value and not float(credit_value):
         raise Invalid("credit_value must be more than 0")
     if not 1 <= draft.cycle_day <= MAX_CYCLE_DAY:
@@ -163,9 +163,9 @@ def check_plan(draft: NewPlan, people: People) -> NewPlan:
     return replace_fields(
         draft,
         name=check_text("name", draft.name, MAX_NAME),
-        fee=check_optional_unsigned("fee", draft.fee),
-        included=check_optional_unsigned("included", draft.included),
-        overage_price=check_optional_unsigned("overage_price", draft.overage_price),
+        fee=check_optional_unsigned_amount("fee", draft.fee),
+        included=check_optional_unsigned_amount("included", draft.included),
+        overage_price=check_optional_unsigned_amount("overage_price", draft.overage_price),
         credit_value=credit_value,
         billed_by=_check_provider(draft.billed_by),
         seats=_check_seats(draft.seats, people),
@@ -190,11 +190,13 @@ def _check_seat(seat: SeatHeld) -> Seat:
     if until and until <= since:
         raise Invalid("seats.until must be after since; it is the first day without the seat")
     user = check_text("seats.user", seat.user, MAX_USER)
-    return Seat(user=user, since=since, until=until, team=optional_text("seats.team", seat.team, MAX_USER))
+    return Seat(
+        user=user, since=since, until=until, team=check_optional_text("seats.team", seat.team, MAX_USER)
+    )
 
 
 def _check_provider(text: str) -> str:
-    stated = optional_text("billed_by", text, MAX_NAME)
+    stated = check_optional_text("billed_by", text, MAX_NAME)
     return providers.canonical_name(stated) if stated else ""
 
 
@@ -237,19 +239,19 @@ class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
     def check_draft(self, draft: NewPlan) -> NewPlan:
         return check_plan(draft, self.people)
 
-    def check_place(
+    def check_conflicts(
         self,
         rows: RegistryRows,
         stored: Mapping[str, AssistantPlan],
         row: AssistantPlan,
         sees: Sees[AssistantPlan],
     ) -> None:
-        check_name(stored.values(), row, noun="plan", sees=sees)
+        check_name_free(stored.values(), row, noun="plan", sees=sees)
         view = VIEWS.find(rows, row.view_id)
         if view is None:
             raise NotAllowed(NO_VIEW)
-        if view.unit is not None:
-            raise NotAllowed(f"view: a plan cannot use this view, because it filters by {view.unit}")
+        if view.unit_of_work is not None:
+            raise NotAllowed(f"view: a plan cannot use this view, because it filters by {view.unit_of_work}")
 
 
 PlanChanges = change_struct(NewPlan)

@@ -101,7 +101,10 @@ class SeatFees:
         uses: Mapping[CalendarMonth, Uses],
         users: Sequence[str],
     ) -> list[CostRow]:
-        derived = {**{dimension.name: dimension for dimension in self.ledger.derived()}, **query.derived}
+        derived = {
+            **{dimension.name: dimension for dimension in self.ledger.derived_dimensions()},
+            **query.derived,
+        }
         spelled = {self.people.person_identity(user): user for user in users} | {user: user for user in users}
         starts = [start for start, _ in periods_of_query(query)]
         runs = day_runs_by_period(days, query.zone, [start.timestamp() for start in starts])
@@ -189,7 +192,7 @@ class SeatFees:
 
 
 def _has_overage(plan: AssistantPlan) -> bool:
-    return bool(plan.included and money.units(plan.overage_price or "0"))
+    return bool(plan.included and money.text_to_units(plan.overage_price or "0"))
 
 
 def _add_amounts(
@@ -258,6 +261,6 @@ def _recorded_user_by_seat(registry: Registry) -> Mapping[str, str]:
     """Return the users of seats, by seat mark, as records name them. "" if records never name a person."""
     return {
         seat_mark(plan, seat_index): registry.people.recorded_form(seat.user) or ""
-        for plan in registry.table(PlanTable).all()
+        for plan in registry.declared_table(PlanTable).all()
         for seat_index, seat in enumerate(plan.seats)
     }

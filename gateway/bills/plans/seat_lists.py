@@ -444,7 +444,7 @@ async def update_plan_seats(plans: PlanTable, pull: SeatPull, pages: Sequence[An
 
     Raises Invalid or NotThere if the list or the plan cannot be used. Then nothing is changed.
     """
-    plan = plans.find_any(pull.plan)
+    plan = plans.require_by_id_or_name(pull.plan)
     changes = await asyncio.to_thread(_merge_pulled_pages, pull, plan, pages, now, plans.people)
     if _sort_seats(changes.seats) == _sort_seats(plan.seats):
         return ""

@@ -254,7 +254,7 @@ def included_allowance(plan: AssistantPlan, seats: Sequence[Seat]) -> int | None
     """Return the usage that these seats include together per cycle, or None if it is unlimited."""
     if not plan.included:
         return None
-    return money.units(plan.included) * len({seat.user.casefold() for seat in seats})
+    return money.text_to_units(plan.included) * len({seat.user.casefold() for seat in seats})
 
 
 def used_in_plan_unit(plan: AssistantPlan, use: SeatUse) -> int:
@@ -262,7 +262,7 @@ def used_in_plan_unit(plan: AssistantPlan, use: SeatUse) -> int:
     used = max(0, use.calls if plan.unit == CALLS else use.value)
     if plan.unit == USD:
         return used
-    unit_value = 1 if plan.unit == CALLS else money.units(plan.credit_value)
+    unit_value = 1 if plan.unit == CALLS else money.text_to_units(plan.credit_value)
     return int(used * money.UNIT // unit_value)
 
 
@@ -306,7 +306,7 @@ def _add_overage(
 
 
 def _overage_price(plan: AssistantPlan, beyond: int) -> int:
-    return int(beyond * money.units(plan.overage_price or "0") // money.UNIT)
+    return int(beyond * money.text_to_units(plan.overage_price or "0") // money.UNIT)
 
 
 def fees_by_day(plan: AssistantPlan, asked_days: AskedDays) -> dict[int, int]:
@@ -317,6 +317,6 @@ def fees_by_day(plan: AssistantPlan, asked_days: AskedDays) -> dict[int, int]:
     begun = set(asked_days.days[: asked_days.begun])
     fees: dict[int, int] = {}
     for cycle in billing_cycles(plan.cycle_day, asked_days.start, asked_days.end):
-        parts = divide_in_sequence(money.units(plan.fee or "0"), [1] * len(cycle.days))
+        parts = divide_in_sequence(money.text_to_units(plan.fee or "0"), [1] * len(cycle.days))
         fees.update((day, part) for day, part in zip(cycle.days, parts, strict=True) if day in begun)
     return fees

@@ -79,5 +79,5 @@ async def _count_uncovered_calls(
         )
         for start, end in coverage.split_into_spans((month.start, month.end))
     ]
-    answers = await ledger.costs_of(queries)
+    answers = await ledger.costs_of_queries(queries)
     return sum(row.calls - row.errors - row.cached for rows in answers for row in rows)

@@ -41,7 +41,7 @@ class UseReader:
     async def _fetch_rows(self, ledger: AskedLedger, currency: str) -> Sequence[Sequence[CostRow]]:
         # runs in a thread, because it is slow with thousands of seats
         queries = await asyncio.to_thread(self._span_queries, currency)
-        return await ledger.costs_of(queries)
+        return await ledger.costs_of_queries(queries)
 
     def _span_queries(self, currency: str) -> list[CostQuery]:
         return [
@@ -86,15 +86,15 @@ def _value_at_list_prices(row: CostRow) -> int:
     Return the value at list prices. If a model has no list price, return the reported cost. For models that a
     subscription pays, sources report list prices.
     """
-    return money.units(row.estimated) or money.units(row.cost)
+    return money.text_to_units(row.estimated) or money.text_to_units(row.cost)
 
 
 def _add_money(uses: Uses, row: CostRow) -> None:
     mark = row.group[0]
     if not mark:
-        uses.metered += money.units(row.cost)
-    elif money.units(row.estimated):
+        uses.metered += money.text_to_units(row.cost)
+    elif money.text_to_units(row.estimated):
         return  # the list price already gives the value of the covered calls, so their reported cost is not needed
     lacking = uses.unvalued if mark else uses.unpaid
     for currency, amount in row.unconverted.items():
-        lacking[currency] += money.units(amount)
+        lacking[currency] += money.text_to_units(amount)

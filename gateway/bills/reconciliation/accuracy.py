@@ -21,8 +21,8 @@ def month_accuracy(month: str, result: Reconciliation | None) -> dict[str, Any]:
     begin = f"{date.fromisoformat(f'{month}-01'):%B %Y}, {result.provider}"
     counted = f"{format_dollars(total.counted)} ± {format_dollars(result.error)} counted"
     return {
-        "counted": money.text(total.counted),
-        "error": money.text(result.error),
+        "counted": money.units_to_text(total.counted),
+        "error": money.units_to_text(result.error),
         "error_percent": _format_percent(result.error, total.billed),
         "token_coverage": _format_percent(total.captured_tokens, total.billed_tokens),
         "money_coverage": _format_percent(total.captured_money, total.billed),

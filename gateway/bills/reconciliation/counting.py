@@ -158,7 +158,7 @@ class TokenPrices:
         known_values = self._known.get(price_key)
         if known_values is None:
             known_values = self._known[price_key] = {
-                kind: money.units(text)
+                kind: money.text_to_units(text)
                 for kind, counts in _ONE_OF.items()
                 if (text := self._book.estimate_sum(_token_sum(price_key, counts))) is not None
             }
@@ -189,7 +189,7 @@ class TokenPrices:
             fee_sum = _token_sum(_Priced.of(total), _NONE)
             fee = self._book.estimate_sum(replace(fee_sum, meters={name: total.meters[name]}))
             if fee is not None:
-                amounts[KIND_OF_FEE.get(name, name)] = money.units(fee)
+                amounts[KIND_OF_FEE.get(name, name)] = money.text_to_units(fee)
         return amounts
 
     def list_prices_on_day(

@@ -107,7 +107,7 @@ async def catch_up_and_read_inputs(
     edges = (datetime.fromtimestamp(at, UTC) for at in (month.start - DAY_S, month.end + DAY_S))
     inputs = Inputs(
         month=month,
-        marks=await sources.ledger.marks(*edges),
+        marks=await sources.ledger.change_marks(*edges),
         infos=[info for info in known if info.start < month.end and info.end > month.start],
         book_version=book.version,
         card=book.card,
@@ -172,7 +172,7 @@ async def counted_cost_by_seller(ledger: Ledger, month: CalendarMonth, now: floa
     )
     amounts: dict[str, int] = defaultdict(int)
     for row in await ledger.costs(query):
-        amounts[find_seller(*row.group)] += money.units(row.cost) - money.units(row.converted)
+        amounts[find_seller(*row.group)] += money.text_to_units(row.cost) - money.text_to_units(row.converted)
     return amounts
 
 
@@ -304,7 +304,7 @@ async def _tokens_by_hour(
     no longer has these hours.
     """
     since = datetime.fromtimestamp(month.start - DAY_S, UTC)
-    if await ledger.since_hours(since) > since:
+    if await ledger.limit_to_hourly_sums(since) > since:
         return {}
     until = datetime.fromtimestamp(min(month.end + DAY_S, int(now) // 3600 * 3600 + 3600), UTC)
     if until <= since:
@@ -369,7 +369,7 @@ def _convert_row(row: StatementRow, rates: Rates) -> StatementRow:
     def in_dollars_at(amount: Decimal | None) -> Decimal | None:
         if amount is None:
             return None
-        return Decimal(money.text(divide_by_scale(money.units(f"{amount:f}") * rate)))
+        return Decimal(money.units_to_text(divide_by_scale(money.text_to_units(f"{amount:f}") * rate)))
 
     amounts = RowAmounts.from_row(row).map_amounts(in_dollars_at)
     return replace(row, unit=USD, currency=CURRENCY, **amounts._asdict())

@@ -156,7 +156,7 @@ def classify_bill_rows(rows: Iterable[StatementRow], *, as_billed: bool = False)
 
 
 def _to_billed_money(row: StatementRow, fields: Mapping[str, Any]) -> BilledMoney:
-    amount = money.units(f"{row.amount:f}")
+    amount = money.text_to_units(f"{row.amount:f}")
     meter = token_meter(row.kind)
     line = BilledMoney(**fields, meter=meter, amount=amount, line=row.line_type or "")
     is_again = row.line_type in (REFUND, CORRECTION)
@@ -173,7 +173,7 @@ def _effective_difference(row: StatementRow) -> int:
     if row.amount_effective is None:
         return 0
     # the effective cost includes fees that were moved to the usage that they cover
-    return money.units(f"{row.amount_effective:f}") - money.units(f"{row.amount:f}")
+    return money.text_to_units(f"{row.amount_effective:f}") - money.text_to_units(f"{row.amount:f}")
 
 
 def _is_about_calls(row: StatementRow) -> bool:

@@ -171,7 +171,7 @@ def _model_agrees(
             value = use.values.get(meter, 0)
             if own is not None and use.day >= since:
                 base = prices(model, use.tier, use.day, 0).get(meter, 0)
-                price = money.units(own[meter]) // 10**6 if meter in own else base
+                price = money.text_to_units(own[meter]) // 10**6 if meter in own else base
                 value = tokens * price
             values[coarse, billed_meter(split, coarse, meter)] += value
     differing = {split.levels.coarse_cell(cell) for cell, _ in split.extra}

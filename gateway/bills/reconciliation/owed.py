@@ -94,9 +94,9 @@ def owed_rows(
             line.reported or "standard",
             line.billed_as or "standard",
             line.tokens,
-            money.text(line.billed),
-            money.text(line.due),
-            money.text(line.owed),
+            money.units_to_text(line.billed),
+            money.units_to_text(line.due),
+            money.units_to_text(line.owed),
         )
 
 
@@ -115,8 +115,8 @@ def owed_text(
         "Amounts are in US dollars at list prices. Please credit the difference.",
     ]
     rows = [_owed_sentence(line) for line in lines]
-    total = f"Total of {len(lines):,} lines: billed {money.text(billed)}, due {money.text(due)}, "
-    total += f"owed {money.text(billed - due)}"
+    total = f"Total of {len(lines):,} lines: billed {money.units_to_text(billed)}, due {money.units_to_text(due)}, "
+    total += f"owed {money.units_to_text(billed - due)}"
     return "\n".join(
         (*map(replace_unprintable, heading), "", *body, "", *map(replace_unprintable, rows), "", total, "")
     )
@@ -127,5 +127,6 @@ def _owed_sentence(line: OwedLine) -> str:
     reported, billed_as = (tier or "standard" for tier in (line.reported, line.billed_as))
     return (
         f"{', '.join(filter(None, place))}: {line.tokens:,} tokens of the tier {reported}, billed as {billed_as}; "
-        f"billed {money.text(line.billed)}, due {money.text(line.due)}, owed {money.text(line.owed)}"
+        f"billed {money.units_to_text(line.billed)}, due {money.units_to_text(line.due)}, "
+        f"owed {money.units_to_text(line.owed)}"
     )

@@ -14,7 +14,7 @@ MILLION = 10**6
 
 def format_dollars(units: int) -> str:
     """Format money to the cent. Smaller amounts get enough digits to show."""
-    amount = Decimal(money.text(units))
+    amount = Decimal(money.units_to_text(units))
     size = abs(amount)
     digits = max(6, -size.adjusted())
     shown = f"{size:,.2f}" if size >= Decimal("0.01") or not size else f"{size:.{digits}f}".rstrip("0")

@@ -334,7 +334,7 @@ class StatementPuller:
     ) -> None:
         report = reader.build_report(account=pull.account or None, settle_s=self._settings().settle)
         if report.statement is not None:
-            await self._table.put(report.statement, actor=PULLER)
+            await self._table.import_statement(report.statement, actor=PULLER)
         if report.repeated:
             extra = {"pull": pull.name, "rows": report.repeated, "first": report.repeated_named[0]}
             _log.warning("pages of a statement overlap; repeated rows are counted once", extra=extra)

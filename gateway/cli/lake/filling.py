@@ -59,7 +59,7 @@ async def adopt_lake(
             if not dry_run:
                 await erase_in_imported_records(storage)
                 actor = Actor(local_address(config), "command line")
-                await storage.registry.note_change(
+                await storage.registry.audit_change(
                     actor, "lake.adopt", settings.name, after={"topic": topic, **asdict(result)}
                 )
     return result

@@ -67,7 +67,7 @@ class RouteBooks:
             return None
         return {
             row["period"][:10]: LakeDay(
-                row["calls"], money.units(row["cost"]), *(row[name] for name in _TOKENS)
+                row["calls"], money.text_to_units(row["cost"]), *(row[name] for name in _TOKENS)
             )
             for row in payload["rows"]
         }

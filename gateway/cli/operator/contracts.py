@@ -18,7 +18,7 @@ from gateway.cli.output import (
     add_form_options,
     show_list,
 )
-from spool.ledger.money import unconverted_words
+from spool.ledger.money import unconverted_amounts_sentence
 
 COLUMNS = ("id", "name", "provider", "since", "until", "currency", "terms")
 _CAPACITY = (
@@ -134,4 +134,4 @@ def show_capacity_costs(
             click.echo(f"{problem}: check the names with {command}", err=True)
     lacking = answer["total"]["unconverted"]
     if form is None and lacking:
-        click.echo(unconverted_words(lacking, answer["contract_costs"]["currency"]), err=True)
+        click.echo(unconverted_amounts_sentence(lacking, answer["contract_costs"]["currency"]), err=True)

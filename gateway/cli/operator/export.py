@@ -18,7 +18,7 @@ from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.files import write_settings_files
 from gateway.cli.operator.money.report import warn_about_incomplete_totals
 from gateway.core.mounts import WARNINGS, WHOLE_SINCE
-from spool.ledger.money import unconverted_words
+from spool.ledger.money import unconverted_amounts_sentence
 from spool.printable import replace_unprintable
 from spool.record import CURRENCY
 
@@ -160,7 +160,7 @@ def export_seat_fees(client: OperatorClient, month: str, output: Path | None, op
         )
     lacking = answer["total"]["unconverted"]
     if lacking:
-        click.echo(unconverted_words(lacking, CURRENCY), err=True)
+        click.echo(unconverted_amounts_sentence(lacking, CURRENCY), err=True)
     drop = encode_seat_drop(answer["plan_costs"], answer["rows"], operation)
     if not drop:
         fail(f"no seat has a fee in {month}")

@@ -36,7 +36,7 @@ from gateway.cli.output import (
     show_table,
 )
 from spool.errors import Invalid
-from spool.ledger.money import unconverted_words
+from spool.ledger.money import unconverted_amounts_sentence
 from spool.printable import replace_unprintable
 from spool.record import CURRENCY
 
@@ -287,7 +287,7 @@ def show_plan_costs(
 def _warn_about_missing_rates(total: JsonObject, currency: str) -> None:
     for lacking in (total["unconverted"], total["included_unconverted"]):
         if lacking:
-            click.echo(unconverted_words(lacking, currency), err=True)
+            click.echo(unconverted_amounts_sentence(lacking, currency), err=True)
 
 
 def _format_cost_row(row: JsonObject, currency: str) -> JsonObject:

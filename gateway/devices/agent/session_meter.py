@@ -26,7 +26,7 @@ async def sum_session_cost(session: str, ledger: Ledger, log: Log, now: float) -
         since=(until - LOOK_BACK).replace(hour=0),
         until=until,
         granularity=TOTAL,
-        include={SESSION: (ledger.digests.shown_digest(SESSION, session),)},
+        include={SESSION: (ledger.digests.digest_of_id(SESSION, session),)},
         measures=("cost",),
     )
     while True:
@@ -40,7 +40,7 @@ async def sum_session_cost(session: str, ledger: Ledger, log: Log, now: float) -
         if (
             log.closed_below(AI_TELEMETRY) == closed_below
         ):  # if records were closed meanwhile, repeat, because they would count in both sums or in neither
-            closed = sum(money.units(row.cost) for row in rows)
+            closed = sum(money.text_to_units(row.cost) for row in rows)
             records = (record for entry in entries for record in entry.records if record is not None)
             return closed + sum(_cost_if_of_session(record, session) for record in records)
 

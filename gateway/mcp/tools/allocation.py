@@ -115,7 +115,7 @@ Ruled = tuple[DefinitionVersion, Dimension, int]
 
 
 async def answer_allocation(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
-    allocation_table = asking.shared.require_registry().table(AllocationTable)
+    allocation_table = asking.shared.require_registry().declared_table(AllocationTable)
     namespace = _find_requested_namespace(arguments, asking)
     newest = allocation_table.versions_in_force()
     if arguments.version is not None:
@@ -165,7 +165,9 @@ def _find_requested_namespace(arguments: AllocationQuestion, asking: Asking[Mone
     """Return the requested namespace, or None for all. Raises Invalid if it does not exist."""
     if arguments.namespace is None:
         return DEFAULT if arguments.version is not None else None
-    known = [namespace.id for namespace in asking.shared.require_registry().table(AllocationTable).all()]
+    known = [
+        namespace.id for namespace in asking.shared.require_registry().declared_table(AllocationTable).all()
+    ]
     if arguments.namespace in (DEFAULT, DEFAULT_WORD):
         return DEFAULT
     if arguments.namespace not in known:
@@ -211,7 +213,10 @@ def _find_requested_dimensions(
 
 def _version_line(version: DefinitionVersion, asking: Asking[MoneyServices]) -> VersionLine:
     newest = (
-        asking.shared.require_registry().table(AllocationTable).versions_in_force().get(version.namespace)
+        asking.shared.require_registry()
+        .declared_table(AllocationTable)
+        .versions_in_force()
+        .get(version.namespace)
         == version
     )
     broken = asking.services.require_publishing().broken_reason(version.namespace) if newest else None

@@ -26,7 +26,7 @@ from gateway.money.budgets.figures import BudgetFigures
 from gateway.money.budgets.states import state_of_budget
 from gateway.operations.holders.operators import MoneyServices
 from spool.errors import Invalid
-from spool.ledger.money import unconverted_words
+from spool.ledger.money import unconverted_amounts_sentence
 from spool.record import utc_iso
 
 MOST = 50
@@ -81,7 +81,7 @@ async def answer_budgets(arguments: BudgetsQuestion, asking: Asking[MoneyService
     registry = asking.shared.require_registry()
     books = asking.services.require_budgets().budget_ledger()
     sees = await asking.cost_reader.read_visibility()
-    known = [budget for budget in registry.table(BudgetTable).all() if sees.can_see_budget(budget)]
+    known = [budget for budget in registry.declared_table(BudgetTable).all() if sees.can_see_budget(budget)]
     chosen = known if arguments.name is None else [_find_budget(known, arguments.name)]
     lines = []
     for budget in chosen[: arguments.limit]:
@@ -178,7 +178,7 @@ def _notes_of_budget(line: BudgetLine) -> Iterator[str]:
     if note:
         yield note
     if line.unconverted:
-        yield unconverted_words(line.unconverted, line.unit)
+        yield unconverted_amounts_sentence(line.unconverted, line.unit)
 
 
 TOOL = Tool(

@@ -148,7 +148,7 @@ async def answer_cost_comparison(arguments: ComparisonQuestion, asking: Asking[M
         cost_type=arguments.cost_type,
     )
     now = asking.shared.clock.now()
-    hours_since = await asking.cost_reader.whole.hours_since()
+    hours_since = await asking.cost_reader.whole.hourly_sums_start()
 
     def query_of_baseline(query: CostQuery) -> CostQuery:
         if arguments.baseline is None:
@@ -283,11 +283,11 @@ class _Page:
 
 def _change_line(driver: Driver, names: Mapping[str, str | None], past: Past) -> ChangeLine:
     compared = past.is_whole
-    parts = {name: money.text(getattr(driver.parts, name)) for name in ("change", *PARTS)}
+    parts = {name: money.units_to_text(getattr(driver.parts, name)) for name in ("change", *PARTS)}
     return ChangeLine(
         group=dict(names),
-        cost=money.text(driver.now.cost),
-        baseline_cost=money.text(driver.before.cost) if compared else None,
+        cost=money.units_to_text(driver.now.cost),
+        baseline_cost=money.units_to_text(driver.before.cost) if compared else None,
         **(parts if compared else dict.fromkeys(parts)),
         tokens=driver.now.tokens,
         baseline_tokens=driver.before.tokens if compared else None,

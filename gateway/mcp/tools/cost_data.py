@@ -50,8 +50,8 @@ from gateway.operations.holders.operators import MoneyServices
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.billed import COUNTED
-from spool.ledger.costs import combine_rows, own_start
-from spool.ledger.money import unconverted_words
+from spool.ledger.costs import combine_rows, uncut_period_start
+from spool.ledger.money import unconverted_amounts_sentence
 from spool.ledger.queries import BILLED_TYPES, MISSING_IS_OF_BILLS, PLAN_TYPES, TOTAL, CostRow
 from spool.meters import METERS, quantity_from_millionths
 from spool.record import CURRENCY, utc_iso
@@ -262,7 +262,7 @@ class _Page:
             other=self._cost_line(_sum_rows(elsewhere), whole=True) if elsewhere else None,
             total=self._cost_line(total, whole=True),
             row_count=len(rows),
-            estimated_percent=format_percent(estimated_cost(total), money.units(total.cost)),
+            estimated_percent=format_percent(estimated_cost(total), money.text_to_units(total.cost)),
             truncated=end < len(rows),
             next_cursor=seal(end) if end < len(rows) else None,
             notes=list(self._page_notes(total)),
@@ -284,7 +284,7 @@ class _Page:
         )
         period = None
         if not whole and self.arguments.granularity != TOTAL:
-            period = own_start(self.arguments.granularity, row.start.astimezone(UTC)).isoformat()
+            period = uncut_period_start(self.arguments.granularity, row.start.astimezone(UTC)).isoformat()
         return CostLine(
             period=period,
             group=names,
@@ -321,7 +321,7 @@ class _Page:
         if uncosted := unknown_cost_phrase(total):
             notes.append(uncosted)
         if total.unconverted:
-            notes.append(unconverted_words(total.unconverted, CURRENCY))
+            notes.append(unconverted_amounts_sentence(total.unconverted, CURRENCY))
         if self.cost_answer.incomplete_before is not None:
             border = self.cost_answer.incomplete_before
             notes.append(

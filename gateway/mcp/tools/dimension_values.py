@@ -97,7 +97,8 @@ async def answer_dimension_values(arguments: ValuesQuestion, asking: Asking[Mone
             currency=CURRENCY_UNIT,
             values=[_value_line(row) for row in matching_rows[:count]],
             estimated_percent=format_percent(
-                sum(map(estimated_cost, matching_rows)), sum(money.units(row.cost) for row in matching_rows)
+                sum(map(estimated_cost, matching_rows)),
+                sum(money.text_to_units(row.cost) for row in matching_rows),
             ),
             value_count=len(matching_rows),
             left_out=left_out,
@@ -133,7 +134,9 @@ def _rows_with_matching_name(rows: Sequence[CostRow], name_forms: Sequence[str])
     texts = [value.casefold() for value in name_forms]
     values = [(row, remove_hidden_characters(row.group[0] or "").casefold()) for row in rows]
     passing = [row for row, value in values if any(text in value for text in texts)]
-    return sort_in_steps(passing, key=lambda row: (-money.units(row.cost), -row.calls, row.group[0] or ""))
+    return sort_in_steps(
+        passing, key=lambda row: (-money.text_to_units(row.cost), -row.calls, row.group[0] or "")
+    )
 
 
 def _value_line(row: CostRow) -> ValueLine:

@@ -89,7 +89,7 @@ async def dimension_meanings(asking: Asking[Any]) -> Mapping[str, str]:
     """Return the meaning of each dimension. Names that people and senders chose are shortened."""
     own_meanings = {
         name: _MEANINGS.get(name, f"the tag {clean_and_shorten(name.removeprefix(TAG), MAX_TAG)} of calls")
-        for name in asking.visible_ledger.own_dimensions()
+        for name in asking.visible_ledger.base_dimensions()
     }
     defined = {
         dimension.name: _MEANINGS.get(dimension.name)

@@ -77,7 +77,7 @@ async def answer_group_costs(arguments: GroupCostsQuestion, asking: Asking[Money
 
     def build_answer_largest_first() -> ToolAnswer:
         sums = list(groups.sums_by_dimensions(by, chosen))
-        total = money.text(sum_figures(figures for _, _, figures in sums).cost)
+        total = money.units_to_text(sum_figures(figures for _, _, figures in sums).cost)
         sums = sort_in_steps(sums, key=lambda row: (-row[0].since.timestamp(), -row[2].cost))
         lines = [_group_line(cut, by, names, figures) for cut, names, figures in sums[: arguments.limit]]
 

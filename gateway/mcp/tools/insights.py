@@ -26,7 +26,7 @@ from spool.record import utc_iso
 from spool.registry.insights import MAX_CATEGORY, MAX_INSIGHTS, MAX_TEXT, MAX_TITLE, Draft, Insight
 from spool.registry.permission_sets import WORK_ON_INSIGHTS
 from spool.registry.recommendations import Recommendation
-from spool.registry.texts import web_link
+from spool.registry.texts import web_link_or_empty
 
 MOST = 50
 _TEXT = 600  # maximum characters of a description
@@ -135,8 +135,8 @@ def _insight_line(insight: Insight, page: str) -> InsightLine:
         effort=insight.effort,
         impact=insight.cost_impact,
         text=remove_hidden_characters(insight.description)[:_TEXT],
-        link=web_link(insight.link) or page,
-        gone=insight.is_gone,
+        link=web_link_or_empty(insight.link) or page,
+        gone=insight.is_no_longer_found,
         last_updated=_format_time(insight.last_updated),
     )
 

@@ -107,7 +107,11 @@ async def answer_org_context(_: ContextQuestion, asking: Asking[MoneyServices]) 
     budgets = (
         []
         if registry is None
-        else [budget.name for budget in registry.table(BudgetTable).all() if sees.can_see_budget(budget)]
+        else [
+            budget.name
+            for budget in registry.declared_table(BudgetTable).all()
+            if sees.can_see_budget(budget)
+        ]
     )
     is_complete = await ledger.is_complete()
     notes = [] if is_complete else ["the totals are being counted again and lack calls until that is done"]
@@ -121,7 +125,7 @@ async def answer_org_context(_: ContextQuestion, asking: Asking[MoneyServices]) 
         last_day=known_days and _format_day(known_days[1]),
         month_cost=total.cost,
         month_calls=total.calls,
-        estimated_percent=format_percent(estimated_cost(total), money.units(total.cost)),
+        estimated_percent=format_percent(estimated_cost(total), money.text_to_units(total.cost)),
         unpriced_calls=total.unpriced,
         calls_without_usage=total.without_usage,
         unowned_calls=sum(row.calls for row in month["team"] if row.group[0] is None),
@@ -142,7 +146,7 @@ async def answer_org_context(_: ContextQuestion, asking: Asking[MoneyServices]) 
 
 
 async def _first_and_last_day(asking: Asking[MoneyServices]) -> tuple[datetime, datetime] | None:
-    span = await asking.services.ledger.known_span()
+    span = await asking.services.ledger.stored_span()
     if span is None or asking.visible_ledger.is_whole:
         return span
     until = next_full_hour(max(asking.shared.clock.now(), span[1].timestamp()))
@@ -169,7 +173,7 @@ def _format_day(when: datetime) -> str:
 
 
 def _largest_spenders(rows: Sequence[CostRow]) -> list[Spender]:
-    largest = nsmallest(_TOP, rows, key=lambda row: (-money.units(row.cost), row.group[0] or ""))
+    largest = nsmallest(_TOP, rows, key=lambda row: (-money.text_to_units(row.cost), row.group[0] or ""))
     return [Spender(name=remove_hidden_or_none(row.group[0]), cost=row.cost) for row in largest]
 
 

@@ -165,7 +165,7 @@ async def _require_known_filters(
 ) -> None:
     """Raise Invalid for a dimension that recommendations do not have, or a value that never occurred."""
     ledger = asking.visible_ledger
-    known = recommendation_dimensions(ledger.own_dimensions())
+    known = recommendation_dimensions(ledger.base_dimensions())
     for name, values in filters.items():
         if name not in known:
             raise Invalid(

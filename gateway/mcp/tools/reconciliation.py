@@ -155,7 +155,7 @@ async def answer_reconciliation(
             by=arguments.by,
             providers=shown,
             provider_count=len(chosen),
-            without_statement=money.text(sum(reconciled.without.values())),
+            without_statement=money.units_to_text(sum(reconciled.without.values())),
             truncated=len(chosen) > MOST_PROVIDERS or any(provider.rest is not None for provider in shown),
         )
         return ToolAnswer(text=_format_reconciliation(content), content=content, link=link)
@@ -206,12 +206,12 @@ def _shown_line_name(line: Line, by: str) -> str | None:
 def _sum_lines(lines: Sequence[Line], name: str | None) -> BilledLine:
     return BilledLine(
         name=name,
-        billed=money.text(sum(line.billed for line in lines)),
-        counted=money.text(sum(line.counted for line in lines)),
-        difference=money.text(sum(line.difference for line in lines)),
-        explained=money.text(sum(line.explained for line in lines)),
-        unexplained=money.text(sum(line.unexplained for line in lines)),
-        **{part: money.text(sum(line.parts[part] for line in lines)) for part in PARTS},
+        billed=money.units_to_text(sum(line.billed for line in lines)),
+        counted=money.units_to_text(sum(line.counted for line in lines)),
+        difference=money.units_to_text(sum(line.difference for line in lines)),
+        explained=money.units_to_text(sum(line.explained for line in lines)),
+        unexplained=money.units_to_text(sum(line.unexplained for line in lines)),
+        **{part: money.units_to_text(sum(line.parts[part] for line in lines)) for part in PARTS},
         billed_tokens=sum(line.billed_tokens for line in lines),
         counted_tokens=sum(line.counted_tokens for line in lines),
     )
@@ -220,7 +220,7 @@ def _sum_lines(lines: Sequence[Line], name: str | None) -> BilledLine:
 def _explained_difference(claim: Claim) -> ExplainedDifference:
     return ExplainedDifference(
         cause=claim.cause,
-        amount=money.text(claim.amount),
+        amount=money.units_to_text(claim.amount),
         sure=claim.sure,
         evidence=clean_and_shorten(claim.evidence, _TEXT),
         advice=clean_and_shorten(claim.advice, _TEXT),

@@ -209,7 +209,7 @@ async def fetch_calls_and_costs(asking: Asking[Any], kind: str) -> Mapping[str, 
 
 
 def _calls_and_cost_by_name(rows: Sequence[CostRow]) -> Mapping[str, tuple[int, int]]:
-    return {row.group[0] or "": (row.calls, money.units(row.cost)) for row in rows}
+    return {row.group[0] or "": (row.calls, money.text_to_units(row.cost)) for row in rows}
 
 
 def _hostname_unless_address(name: str) -> str:
@@ -338,7 +338,7 @@ async def answer_resource_metadata(arguments: ResourceQuestion, asking: Asking[S
     known = await KINDS[arguments.kind](asking.services)
     costs = await fetch_calls_and_costs(asking, arguments.kind)
     first = verify_cursor(asking, NAME, arguments, arguments.cursor)
-    tags = [name for name in asking.visible_ledger.own_dimensions() if name.startswith(TAG)]
+    tags = [name for name in asking.visible_ledger.base_dimensions() if name.startswith(TAG)]
     link = console_page_link(asking, _PAGES[arguments.kind]) if arguments.kind in _PAGES else ""
     people = asking.shared.people
     shown = _Page(arguments=arguments, first=first, now=now, link=link, tags=tags, people=people)
@@ -469,7 +469,7 @@ def _resource_line(row: ResourceRow, *, most_tags: int) -> ResourceLine:
         first_seen=utc_iso(row.first_seen),
         last_seen=utc_iso(row.last_seen),
         calls_30d=row.calls,
-        cost_30d=None if row.cost is None else money.text(row.cost),
+        cost_30d=None if row.cost is None else money.units_to_text(row.cost),
         cost_type="real_cost",
         source=row.source,
     )

@@ -22,13 +22,13 @@ from gateway.core.fields import KEPT_IN_SECONDS, change_struct, item_struct, sin
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.changes import Changes
 from spool.registry.document_table import ManagedTable
-from spool.registry.documents import DocumentKind, replace_fields, stamp_edit
+from spool.registry.documents import DocumentKind, replace_fields, stamp_if_changed
 from spool.registry.field_notes import example, words
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import Subject
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.texts import check_text, optional_text
+from spool.registry.texts import check_optional_text, check_text
 from spool.shares import Holdings, entries_to_remove, is_within_share
 
 # Texts of definitions are stored as separate documents, because the server loads all other documents into memory.
@@ -165,7 +165,7 @@ def check_namespace(draft: NewNamespace) -> NewNamespace:
     return replace_fields(
         draft,
         name=check_text("name", draft.name or "", MAX_NAME),
-        description=optional_text("description", draft.description, MAX_DESCRIPTION),
+        description=check_optional_text("description", draft.description, MAX_DESCRIPTION),
     )
 
 
@@ -325,7 +325,7 @@ class AllocationTable(ManagedTable[Namespace]):
     def unfinished_jobs(self) -> Sequence[PublishJob]:
         return sorted((job for job in self.jobs() if job.state not in OVER), key=lambda job: job.number)
 
-    def other_items_by_key(self) -> Mapping[str, Mapping[str, int]]:
+    def other_item_counts_by_key(self) -> Mapping[str, Mapping[str, int]]:
         return {
             JOBS_LIMIT: Counter(job.submitted_by if job.is_of_key else "" for job in self.unfinished_jobs())
         }
@@ -375,7 +375,7 @@ class AllocationTable(ManagedTable[Namespace]):
             )
             return _read_documents(rows)
 
-        return _require_job(await self._changes.change(add_job_row, self._remember_all), id)
+        return _require_job(await self._changes.change_rows(add_job_row, self._remember_all), id)
 
     async def advance_job(self, id: str, state: str) -> PublishJob:
         """Advance the state of a job, never backwards. Raises NotAllowed if the job is finished."""
@@ -406,7 +406,7 @@ class AllocationTable(ManagedTable[Namespace]):
             rows.add_audit(now, actor, "publish_job.cancel", id, before={"state": job.state})
             return _read_documents(rows)
 
-        return _require_job(await self._changes.change(cancel_job_row, self._remember_all), id)
+        return _require_job(await self._changes.change_rows(cancel_job_row, self._remember_all), id)
 
     async def publish_job_version(
         self, id: str, *, dimensions: Sequence[str], border: Mapping[str, Any], most: int
@@ -435,7 +435,7 @@ class AllocationTable(ManagedTable[Namespace]):
             rows.delete_document(JOB_TEXT_KIND, id)
             return _read_documents(rows)
 
-        documents = await self._changes.change(store_job_version, self._remember_all)
+        documents = await self._changes.change_rows(store_job_version, self._remember_all)
         job = _require_job(documents, id)
         if job.state != DONE:
             raise NotAllowed(f"this job is {job.state}")
@@ -452,7 +452,7 @@ class AllocationTable(ManagedTable[Namespace]):
             )
             return _read_documents(rows)
 
-        await self._changes.change(store_new_version, self._remember_all)
+        await self._changes.change_rows(store_new_version, self._remember_all)
 
     def _store_version(
         self,
@@ -494,7 +494,7 @@ class AllocationTable(ManagedTable[Namespace]):
             was_over = job.state in OVER
             if was_over:
                 return documents  # another process has already finished the job, so nothing changes
-            after = stamp_edit(job, change(job), last_updated=now)
+            after = stamp_if_changed(job, change(job), last_updated=now)
             if after is job:
                 return documents
             JOBS.put(rows, after)
@@ -502,7 +502,7 @@ class AllocationTable(ManagedTable[Namespace]):
                 rows.delete_document(JOB_TEXT_KIND, id)
             return _read_documents(rows)
 
-        job = _require_job(await self._changes.change(change_job_row, self._remember_all), id)
+        job = _require_job(await self._changes.change_rows(change_job_row, self._remember_all), id)
         if was_over:
             raise NotAllowed(f"this job is {job.state}")
         return job

@@ -25,7 +25,7 @@ class ElementSpend:
     calls: int = 0
 
     def add_row(self, row: CostRow) -> None:
-        self.cost += money.units(row.cost)
+        self.cost += money.text_to_units(row.cost)
         self.calls += row.calls
 
 

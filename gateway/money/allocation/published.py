@@ -25,7 +25,7 @@ class Published:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        ledger.derive(BUILT_IN)
+        ledger.set_derived_dimensions(BUILT_IN)
         self.definition = Definition()
         self.version = ""  # version of the published definition, or "" if nothing is published
         if ledger.people is not None:
@@ -34,7 +34,7 @@ class Published:
             )
 
     def put_in_force(self, definition: Definition, *, version: str) -> None:
-        self._ledger.derive([*BUILT_IN, *derived_dimensions(definition, self._ledger.people)])
+        self._ledger.set_derived_dimensions([*BUILT_IN, *derived_dimensions(definition, self._ledger.people)])
         self.definition = definition
         self.version = version
 
@@ -68,7 +68,7 @@ class DefinitionBorder:
 
 async def find_border(ledger: Ledger, sources: Sequence[str]) -> DefinitionBorder:
     """Find the times since when the sources of a definition (`sources_read_by`) have values."""
-    span = await ledger.known_span()
+    span = await ledger.stored_span()
     tags = {name: await ledger.known_since(name) for name in sources if name.startswith(TAG)}
     return DefinitionBorder(kept_since=span[0] if span else None, tags=tags)
 

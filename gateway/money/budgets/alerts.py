@@ -182,6 +182,6 @@ def _new_alert(kind: str, percent: int, state: str, reading: Reading, value: int
         percent=percent,
         state=state,
         since=reading.now,
-        value=money.text(value),
-        limit=money.text(limit),
+        value=money.units_to_text(value),
+        limit=money.units_to_text(limit),
     )

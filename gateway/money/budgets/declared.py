@@ -25,7 +25,7 @@ from spool.ledger.periods import period_beginning
 from spool.ledger.queries import BILLED_TYPES, PAID_COST, PLAN_TYPES
 from spool.meters import METERS
 from spool.record import CURRENCY
-from spool.registry.document_table import ManagedTable, Sees, is_taken
+from spool.registry.document_table import ManagedTable, Sees, is_name_taken
 from spool.registry.documents import DocumentKind, StoredForm, replace_fields, row_version
 from spool.registry.field_notes import Option, example, example_id, words
 from spool.registry.insights import Finding
@@ -35,11 +35,11 @@ from spool.registry.registry_rows import RegistryRows
 from spool.registry.tables.insights import merge_findings
 from spool.registry.texts import (
     check_one_of,
-    check_optional_unsigned,
+    check_optional_text,
+    check_optional_unsigned_amount,
     check_text,
-    check_unsigned,
-    check_zone,
-    optional_text,
+    check_time_zone,
+    check_unsigned_amount,
 )
 from spool.registry.views import VIEWS, View
 
@@ -333,7 +333,7 @@ def check_budget(draft: NewBudget, *, now: float) -> NewBudget:
         raise Invalid(f"planned_limits accepts at most {MAX_PLANNED} periods")
     if len(draft.channels) > MAX_CHANNELS:
         raise Invalid(f"channels accepts at most {MAX_CHANNELS} names")
-    default = check_optional_unsigned(
+    default = check_optional_unsigned_amount(
         "default_amount", "" if draft.default_amount is None else str(draft.default_amount)
     )
     planned = dict(sorted(_check_planned_amounts(amounts, granularity)))
@@ -356,7 +356,7 @@ def check_budget(draft: NewBudget, *, now: float) -> NewBudget:
 
 def _check_silence(silence: Silence) -> Silence:
     until = parse_moment("silence.until", silence.until).astimezone(UTC)
-    reason = optional_text("silence.reason", silence.reason, MAX_REASON)
+    reason = check_optional_text("silence.reason", silence.reason, MAX_REASON)
     return Silence(until=until.isoformat(), reason=reason)
 
 
@@ -369,7 +369,7 @@ def _check_planned_amounts(
         if day in seen:
             raise Invalid(f"planned_limits names the period {day} twice")
         seen.add(day)
-        yield day, check_unsigned(f"planned_limits.{granularity}.{day}.amount", str(planned.amount))
+        yield day, check_unsigned_amount(f"planned_limits.{granularity}.{day}.amount", str(planned.amount))
 
 
 def _parse_first_day(text: str, granularity: str) -> str:
@@ -413,7 +413,7 @@ def _check_zone_name(name: str, granularity: str, now: float) -> str:
 
     The reason is that totals are stored by hours of UTC, and after 62 days only by days of UTC.
     """
-    offsets = _zone_offsets(check_zone("time_zone", name), datetime.fromtimestamp(now, UTC).date())
+    offsets = _zone_offsets(check_time_zone("time_zone", name), datetime.fromtimestamp(now, UTC).date())
     if any(offset % timedelta(hours=1) for offset in offsets):
         raise Invalid(
             "the offset of time_zone from UTC must be whole hours, because totals are stored by hours of UTC"
@@ -514,7 +514,7 @@ class Judged:
 
 def problem_with_units(budget: SpendBudget, view: View) -> str | None:
     """Return why the totals of units of work cannot answer a budget, or None if they can."""
-    unit = view.unit
+    unit = view.unit_of_work
     if unit is None:
         return None
     if budget.granularity == YEARLY:
@@ -544,19 +544,23 @@ class BudgetTable(ManagedTable[SpendBudget]):
     def check_draft(self, draft: NewBudget) -> NewBudget:
         return check_budget(draft, now=self._changes.now())
 
-    def check_known(self, draft: NewBudget, stated_names: Collection[str], known: Collection[str]) -> None:
+    def check_changed_dimensions(
+        self, draft: NewBudget, stated_names: Collection[str], known: Collection[str]
+    ) -> None:
         if "per" in stated_names and draft.per and draft.per not in known:
             raise Invalid(f"unknown dimension in per. Use one of: {', '.join(known)}")
 
     def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
         return {"rules_since": now}
 
-    def finish_change(self, before: SpendBudget, after: SpendBudget, actor: Actor, now: float) -> SpendBudget:
+    def with_reset_progress(
+        self, before: SpendBudget, after: SpendBudget, actor: Actor, now: float
+    ) -> SpendBudget:
         """Restart the evaluation of the running period if a rule changes."""
         is_judged_anew = any(getattr(before, name) != getattr(after, name) for name in RULES)
         return replace_fields(after, rules_since=now) if is_judged_anew else after
 
-    def check_place(
+    def check_conflicts(
         self,
         rows: RegistryRows,
         stored: Mapping[str, SpendBudget],
@@ -570,7 +574,7 @@ class BudgetTable(ManagedTable[SpendBudget]):
         if (problem := problem_with_units(row, view)) is not None:
             raise AskedTooMuch(problem)
         of_view = [budget for budget in stored.values() if budget.view_id == row.view_id]
-        if is_taken(of_view, row, sees):
+        if is_name_taken(of_view, row, sees):
             raise AlreadyThere(f"this view has a budget named {row.name!r}")
 
     def check_deletion(self, rows: RegistryRows, row: SpendBudget) -> None:
@@ -601,7 +605,7 @@ class BudgetTable(ManagedTable[SpendBudget]):
                 merge_findings(rows, judged.findings, looked_for=[FINDER], now=now)
             return judged
 
-        return await self._changes.change(judge_and_store_rows)
+        return await self._changes.change_rows(judge_and_store_rows)
 
 
 CURRENT, HISTORY, BURNUP = "current", "history", "burnup"

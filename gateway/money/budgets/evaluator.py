@@ -152,7 +152,7 @@ class BudgetEvaluator:
             registry = self._registry
             figures = {
                 budget.id: await books.read_figures(budget, registry.views.find(budget.view_id))
-                for budget in registry.table(BudgetTable).all()
+                for budget in registry.declared_table(BudgetTable).all()
             }
             if not await self._ledger.is_complete():
                 return _WAITING
@@ -227,7 +227,7 @@ class BudgetEvaluator:
         Judge the figures and store the result in one transaction. `figures` is called inside the transaction.
         """
         channels = self._registry.notices.channels
-        return await self._registry.table(BudgetTable).judge_and_store_alerts(
+        return await self._registry.declared_table(BudgetTable).judge_and_store_alerts(
             lambda stored_alerts: judge_all(
                 figures(), stored_alerts, now=now, channels=channels, link=self._link
             )
@@ -247,10 +247,12 @@ class BudgetEvaluator:
 
     def _current_basis(self) -> _Basis:
         views = self._registry.views
-        budgets = self._registry.table(BudgetTable).all()
+        budgets = self._registry.declared_table(BudgetTable).all()
         rules = tuple(rules_digest(budget, views.find(budget.view_id)) for budget in budgets)
-        plans = tuple(f"{plan.id}:{plan.last_updated}" for plan in self._registry.table(PlanTable).all())
-        return _Basis(reach=self._ledger.needs(AI_TELEMETRY) or 0, rules=(*rules, *plans))
+        plans = tuple(
+            f"{plan.id}:{plan.last_updated}" for plan in self._registry.declared_table(PlanTable).all()
+        )
+        return _Basis(reach=self._ledger.lowest_needed_number(AI_TELEMETRY) or 0, rules=(*rules, *plans))
 
 
 def budget_gauges(figures: Iterable[BudgetFigures]) -> Iterator[BudgetGauge]:

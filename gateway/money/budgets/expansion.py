@@ -77,8 +77,8 @@ def describe_current(figures: BudgetFigures) -> dict[str, object]:
     total = running.total_spend
     limit = planned_limit(budget, running)
     answer: dict[str, object] = {
-        "actual": money.text(total.actual),
-        "planned": None if budget.per or limit is None else money.text(limit),
+        "actual": money.units_to_text(total.actual),
+        "planned": None if budget.per or limit is None else money.units_to_text(limit),
         "percent": None if budget.per else percent_of_limit(total.actual, limit),
         "start": _format_time(running.period.start),
         "end": _format_time(running.period.end),
@@ -153,7 +153,7 @@ async def daily_burnup(
         day_spent = sums.get((day.start, ""))
         spent += day_spent.actual if day_spent else 0
         planned = None if limit is None else round_amount_down(budget.measure, limit * number // len(days))
-        accumulated[day.first_day] = {"actual": money.text(spent), "planned": planned}
+        accumulated[day.first_day] = {"actual": money.units_to_text(spent), "planned": planned}
     return {DAILY: accumulated}
 
 
@@ -201,7 +201,7 @@ def forecast_text(budget: SpendBudget, prediction: Forecast | TooEarly | None) -
 def round_amount_down(measure: str, value: int) -> str:
     """Round an estimated amount down to whole cents, tokens or calls."""
     step = money.UNIT // 100 if measure == COST else money.UNIT
-    return money.text(value // step * step)
+    return money.units_to_text(value // step * step)
 
 
 async def _spend_by_period(
@@ -214,7 +214,7 @@ async def _spend_by_period(
     is_utc = all(
         period.start.astimezone(budget.zone).utcoffset() == period.start.utcoffset() for period in periods
     )
-    hourly_since = since if is_utc else await books.ledger.since_hours(since)
+    hourly_since = since if is_utc else await books.ledger.limit_to_hourly_sums(since)
     first = min((period.start for period in periods if period.start >= hourly_since), default=until)
     sums = await books.spend_by_period(
         budget, budget_view.view, first, until, budget.granularity, by_owner=False
@@ -262,7 +262,7 @@ def _describe_quarters(
 
 def _planned_units(budget: SpendBudget, period: BudgetPeriod) -> int | None:
     amount = "" if budget.per else budget.amount_for_period(period.first_day)
-    return money.units(amount) if amount else None
+    return money.text_to_units(amount) if amount else None
 
 
 def _sum_or_none(values: list[int | None]) -> int | None:
@@ -272,8 +272,8 @@ def _sum_or_none(values: list[int | None]) -> int | None:
 
 def _actual_and_planned(actual: int | None, planned: int | None) -> dict[str, object]:
     return {
-        "actual": None if actual is None else money.text(actual),
-        "planned": None if planned is None else money.text(planned),
+        "actual": None if actual is None else money.units_to_text(actual),
+        "planned": None if planned is None else money.units_to_text(planned),
     }
 
 

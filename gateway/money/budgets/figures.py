@@ -165,7 +165,7 @@ class BudgetLedger:
         their views. `sizes` are the numbers of owners that budgets had last.
         """
         known = self.ledger.dimensions()
-        plain = {*known} - {dimension.name for dimension in self.ledger.derived()}
+        plain = {*known} - {dimension.name for dimension in self.ledger.derived_dimensions()}
         sound = [each for each in budgets if evaluation_problem(*each, self.ledger, self.now) is None]
         for group in group_budgets_by_query(sound, sizes, plain):
             budget, view = group.example
@@ -194,7 +194,7 @@ class BudgetLedger:
             return self.now
         if not self._billed_until:
             days = await self.ledger.billed_days(int(self.now) - _BILLS_S, int(self.now))
-            billed_days = [day.day for day in days if day.source and not day.corrects]
+            billed_days = [day.day for day in days if day.source and not day.corrected_day]
             self._billed_until.append(float(max(billed_days) + DAY_S) if billed_days else 0.0)
         return self._billed_until[0]
 
@@ -253,7 +253,7 @@ class BudgetLedger:
         if budget.arranged:
             return (1,) * 24
         until = datetime.fromtimestamp(self.now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        since = await self.ledger.since_hours(until - timedelta(days=HOURS_DAYS))
+        since = await self.ledger.limit_to_hourly_sums(until - timedelta(days=HOURS_DAYS))
         hourly = [0] * 24
         sums = await self.spend_by_period(
             _with_zone_utc(budget), view, since, until, "hourly", by_owner=False
@@ -274,7 +274,7 @@ class BudgetLedger:
         return PeriodFigures(
             period=period,
             spent=dict(by_spend[: self.max_owners]),
-            is_whole=await self.ledger.whole_since() <= period.start.timestamp(),
+            is_whole=await self.ledger.complete_since() <= period.start.timestamp(),
             owners_left_out=len(by_spend[self.max_owners :]),
         )
 
@@ -383,7 +383,7 @@ def _spend_by_owner(measure: str, rows: Sequence[CostRow]) -> Mapping[tuple[date
 def _row_spend(measure: str, row: CostRow) -> Spent:
     """Return the spend of a row in units. Calls that a gateway answered from its cache count as no spend."""
     if measure == COST:
-        actual = money.units(row.cost)
+        actual = money.text_to_units(row.cost)
     elif measure == CALLS:
         actual = (row.calls - row.cached) * money.UNIT
     elif measure in METERS:

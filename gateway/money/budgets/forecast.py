@@ -176,7 +176,7 @@ class AnswersHours(Protocol):
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]: ...
 
-    async def since_hours(self, since: datetime) -> datetime: ...
+    async def limit_to_hourly_sums(self, since: datetime) -> datetime: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +226,7 @@ async def forecast_running_period(
 
     in_utc = replace(query, zone=UTC)
     hourly = await fetch_sums(
-        await ledger.since_hours(midnight - timedelta(days=HOURS_DAYS)), midnight, "hourly", in_utc
+        await ledger.limit_to_hourly_sums(midnight - timedelta(days=HOURS_DAYS)), midnight, "hourly", in_utc
     )
     days = await fetch_sums(first.replace(hour=0, minute=0), midnight, "daily", in_utc)
     running = await fetch_sums(period.start, period.end, TOTAL, query)
@@ -287,15 +287,15 @@ def _build_outlook(
 
 
 def _sum_cost(rows: Sequence[CostRow]) -> int:
-    return sum(money.units(row.cost) for row in rows)
+    return sum(money.text_to_units(row.cost) for row in rows)
 
 
 def _cost_by_day(rows: Sequence[CostRow]) -> dict[date, int]:
-    return {row.start.date(): money.units(row.cost) for row in rows}
+    return {row.start.date(): money.text_to_units(row.cost) for row in rows}
 
 
 def _cost_by_hour(rows: Sequence[CostRow]) -> tuple[int, ...]:
     cost_by_hour = [0] * 24
     for row in rows:
-        cost_by_hour[row.start.hour] += money.units(row.cost)
+        cost_by_hour[row.start.hour] += money.text_to_units(row.cost)
     return tuple(cost_by_hour)

@@ -28,7 +28,7 @@ async def highest_spend_in_span(
     """Return by owner an amount that no span of `span_s` seconds in the last seven days exceeds."""
     now = datetime.fromtimestamp(books.now, UTC)
     until = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
-    since = await books.ledger.since_hours(until - LOOK_BACK)
+    since = await books.ledger.limit_to_hourly_sums(until - LOOK_BACK)
     in_utc = replace_fields(budget, time_zone="UTC")
     sums = await books.spend_by_period(in_utc, view, since, until, "hourly", by_owner=True)
     return await asyncio.to_thread(_highest_sum_by_owner, sums, math.ceil(span_s / HOUR_S) + 1)

@@ -53,7 +53,7 @@ class VerdictEvents:
         ) -> tuple[ReportedStates, list[tuple[Notice, tuple[str, ...]]]]:
             return self._build_change_notices(before, states, webhooks, table.truncated, now)
 
-        await self._registry.verdicts.update_report(build_notices)
+        await self._registry.verdicts.update_reported_states(build_notices)
         self._reported = states
 
     def _build_change_notices(
@@ -66,7 +66,7 @@ class VerdictEvents:
     ) -> tuple[ReportedStates, list[tuple[Notice, tuple[str, ...]]]]:
         after: ReportedStates = {}
         notices = []
-        for budget in self._registry.table(BudgetTable).all():
+        for budget in self._registry.declared_table(BudgetTable).all():
             number, old = before.get(budget.id, (0, {}))
             new = states.get(budget.id)
             if new is None:  # the budget has no verdicts now, so keep what was last reported

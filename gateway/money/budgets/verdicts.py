@@ -314,7 +314,7 @@ class VerdictBoard:
         if name == ACTING and self._report is not None:
             await self._report(new, parse_time_s(new.as_of))
         body = await asyncio.to_thread(msgspec.to_builtins, new)
-        stored = await self._registry.verdicts.put(name, body, after=after)
+        stored = await self._registry.verdicts.store_unless_newer(name, body, after=after)
         return await asyncio.to_thread(msgspec.convert, stored, BudgetVerdicts)
 
     def _sign_table(self, table: BudgetVerdicts) -> SignedTable:
@@ -336,7 +336,7 @@ class VerdictBoard:
         books = self._books()
         of_views = [
             (budget, self._registry.views.find(budget.view_id))
-            for budget in self._registry.table(BudgetTable).all()
+            for budget in self._registry.declared_table(BudgetTable).all()
         ]
         await books.read_joined_sums(
             [(budget, view) for budget, view in of_views if view is not None], self._owners
@@ -412,7 +412,7 @@ def _with_overshoot_bounds(
     for row in rows:
         delay_s, by_owner = bounds[row.budget]
         if has_amounts:
-            most = money.text(by_owner.get(row.owner or "", 0))
+            most = money.units_to_text(by_owner.get(row.owner or "", 0))
             row = msgspec.structs.replace(row, delay_s=delay_s, lets_through=most)
         else:
             row = msgspec.structs.replace(row, delay_s=delay_s, spent=None, limit=None, left=None)
@@ -522,7 +522,7 @@ def _verdict_builder(figures: BudgetFigures, limit: int) -> Callable[[str, Spent
     assert view is not None, "a budget without a view has no periods"
     include = {name: sorted(values) for name, values in view.include.items()}
     exclude = {name: sorted(values) for name, values in view.exclude.items()}
-    limit_text, resets_at = money.text(limit), utc_iso(figures.periods[0].period.end.timestamp())
+    limit_text, resets_at = money.units_to_text(limit), utc_iso(figures.periods[0].period.end.timestamp())
     currency = budget.currency if budget.measure == COST else None
 
     def build_verdict(owner: str, spent: Spent, state: str) -> BudgetVerdict:
@@ -534,9 +534,9 @@ def _verdict_builder(figures: BudgetFigures, limit: int) -> Callable[[str, Spent
             match=VerdictMatch(include=of_owner, exclude=exclude),
             state=state,
             measure=budget.measure,
-            spent=money.text(spent.actual),
+            spent=money.units_to_text(spent.actual),
             limit=limit_text,
-            left=money.text(max(0, limit - spent.actual)),
+            left=money.units_to_text(max(0, limit - spent.actual)),
             currency=currency,
             resets_at=resets_at,
             unpriced_calls=spent.unpriced,

@@ -15,7 +15,7 @@ from gateway.money.budgets.forecast import Forecast
 from gateway.money.insights.findings import build_finding, format_money, printable_name
 from spool.currencies import SCALE
 from spool.ledger import money as units
-from spool.ledger.money import unconverted_words
+from spool.ledger.money import unconverted_amounts_sentence
 from spool.ledger.queries import PAID_COST
 from spool.record import CURRENCY
 from spool.registry.insights import LOW, Concerned, Finding
@@ -39,7 +39,7 @@ class CrossedOwner:
 
 def format_budget_amount(budget: SpendBudget, value: int) -> str:
     """Format an amount for people: money to the cent, or a number of tokens, calls or units of a meter."""
-    exact = Decimal(units.text(value))
+    exact = Decimal(units.units_to_text(value))
     if budget.measure != COST:
         return f"{exact:,.0f} {budget.measure.replace('_', ' ')}"
     return format_money(exact) if budget.currency == CURRENCY else f"{exact:,.2f} {budget.currency}"
@@ -102,8 +102,10 @@ def build_crossing_notice(
             ),
             "period": f"{budget.granularity} from {period.period.first_day} ({budget.time_zone})",
             "threshold": f"{alert_notice.percent} %",
-            ("forecast" if alert_notice.kind == FORECAST else "actual"): units.text(alert_notice.value),
-            "planned": units.text(alert_notice.limit),
+            ("forecast" if alert_notice.kind == FORECAST else "actual"): units.units_to_text(
+                alert_notice.value
+            ),
+            "planned": units.units_to_text(alert_notice.limit),
             **({} if budget.currency == CURRENCY else {"currency": budget.currency}),
         },
         severity=severity,
@@ -145,7 +147,7 @@ def build_budget_finding(figures: BudgetFigures, crossed: Sequence[CrossedOwner]
         ),
         category=CATEGORY,
         effort=LOW,
-        impact=Decimal(units.text(excess * (figures.rate or 0) // SCALE))
+        impact=Decimal(units.units_to_text(excess * (figures.rate or 0) // SCALE))
         if budget.measure == COST
         else Decimal(0),
         newest=max(crossing.alert.fired_at or crossing.alert.since for crossing in crossed),
@@ -191,7 +193,7 @@ def _missing_cost_sentences(budget: SpendBudget, spent: Spent | None) -> list[st
             f"{spent.unpriced:,} of {spent.calls:,} calls have no price, so the true cost is higher."
         )
     if spent.unconverted:
-        sentences.append(f"{unconverted_words(spent.unconverted, budget.currency)}.")
+        sentences.append(f"{unconverted_amounts_sentence(spent.unconverted, budget.currency)}.")
     return sentences
 
 

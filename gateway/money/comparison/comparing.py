@@ -106,11 +106,11 @@ async def compare_costs(
         return await asyncio.to_thread(_compare_bills, old_usages, new_usages, query, top, at_prices)
     if query.currency == CURRENCY and not set(query.group_by).isdisjoint(OF_MODELS):
         of_kinds = [replace(side, group_by=_group_by_with_kinds(query)) for side in sides]
-        old_usages, new_usages = await ledger.usages_of(of_kinds)
+        old_usages, new_usages = await ledger.usages_of_queries(of_kinds)
         return await asyncio.to_thread(
             _compare_fetched_usages, old_usages, new_usages, query, baseline, top, prices
         )
-    before, now = await ledger.usages_of(sides)
+    before, now = await ledger.usages_of_queries(sides)
     found = await asyncio.to_thread(_find_changes, before, now, top)
     old, new = await _fetch_kinds(ledger, sides, found)
     return await asyncio.to_thread(found.build_comparison, old, new, OldPrices.of(prices, baseline, query))
@@ -126,7 +126,7 @@ async def rank_without_comparison(
         return await asyncio.to_thread(
             _compare_bills, {}, usages, query, top, OldPrices.of(None, query, query)
         )
-    [usages] = await ledger.usages_of([side])
+    [usages] = await ledger.usages_of_queries([side])
     found = await asyncio.to_thread(_find_changes, {}, usages, top)
     return found.build_comparison(_Kinds({}, []), _Kinds({}, []), OldPrices.of(None, query, query))
 
@@ -139,7 +139,7 @@ async def _usages_with_billed_cost(ledger: AnswersCosts, query: CostQuery) -> Us
 
 
 def _replace_costs(counted: Sequence[CostRow], billed: Sequence[CostRow]) -> Usages:
-    amounts = {row.group: money.units(row.cost) for row in billed}
+    amounts = {row.group: money.text_to_units(row.cost) for row in billed}
     merged = {}
     for row in counted:
         cost = amounts.pop(row.group, 0)
@@ -178,7 +178,7 @@ async def answer_comparison(
         query=query,
         baseline=before,
         past=past,
-        whole_since=await reader.whole.whole_since(),
+        whole_since=await reader.whole.complete_since(),
     )
 
 
@@ -196,7 +196,7 @@ def _end_at_finished_day(query: CostQuery, cost_type: str, now: float) -> CostQu
 
 
 class ComparedLedger(AnswersCosts, Protocol):
-    async def usages_of(self, queries: Sequence[CostQuery]) -> Sequence[Usages]: ...
+    async def usages_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[Usages]: ...
 
 
 class _Kinds(NamedTuple):
@@ -265,10 +265,10 @@ async def _fetch_kinds(
     query = sides[0]
     by = _group_by_with_kinds(query)
     read = [_narrow_to_groups(side, found.apart) if found.are_few else side for side in sides]
-    usages = await ledger.usages_of([replace(side, group_by=by) for side in read])
+    usages = await ledger.usages_of_queries([replace(side, group_by=by) for side in read])
     whole = [Usages()] * len(sides)
     if found.kinds:
-        whole = [*await ledger.usages_of([replace(side, group_by=KINDS) for side in sides])]
+        whole = [*await ledger.usages_of_queries([replace(side, group_by=KINDS) for side in sides])]
 
     def build_kinds(of_groups: Usages, of_all: Usages) -> _Kinds:
         rows_by_group = spent_rows_by_group(of_groups, by, len(query.group_by))

@@ -20,7 +20,7 @@ from gateway.money.comparison.split import MIXES, CostsAtOldPrices
 from gateway.money.comparison.wording import MILLION, format_dollars
 from spool.ledger import money
 from spool.ledger.queries import CostQuery, CostRow
-from spool.ledger.sums import decode_size
+from spool.ledger.sums import decode_token_size
 from spool.ledger.usages import MEASURES, GroupUsage, Usages
 from spool.processing import STANDARD
 from spool.record import NS, decimal_text
@@ -130,7 +130,7 @@ class OldPrices:
 
     def _price_kind(self, of: Priced) -> _Kind:
         """Return the kind of usage. The size is that above which a list price applies, or -1."""
-        beyond, _ = decode_size(int(of.size or 0))
+        beyond, _ = decode_token_size(int(of.size or 0))
         tiers = self.book.rates_at(of.provider, of.model, self.now) if self.book and beyond > 0 else ()
         size = next((above for above, _ in tiers if beyond >= above), _SMALL)
         return of.provider, of.model, size, of.mode or STANDARD, of.region, of.cost_source == "reported"

@@ -120,15 +120,15 @@ async def _answer_once(
         previous=previous,
         before=before,
         billed=billed and {**billed, **filled},
-        whole_since=await reader.whole.whole_since(),
+        whole_since=await reader.whole.complete_since(),
         unlisted=await _unlisted_units_row(ledger, query, reader),
     )
 
 
 async def _unlisted_units_row(ledger: AnswersCosts, query: CostQuery, reader: CostReader) -> CostRow | None:
-    if query.unit_place is None or query.aggregated or not await reader.whole.has_unlisted():
+    if query.unit_position is None or query.aggregated or not await reader.whole.has_unlisted_units():
         return None
-    unit = query.group_by[query.unit_place]
+    unit = query.group_by[query.unit_position]
     if work.OTHER not in query.include.get(unit, (work.OTHER,)):
         return None
     include = {**query.include, unit: (work.OTHER,)}
@@ -141,7 +141,7 @@ async def _unlisted_units_row(ledger: AnswersCosts, query: CostQuery, reader: Co
 def has_paid_costs(registry: Registry | None) -> bool:
     if registry is None:
         return False
-    return bool(registry.table(PlanTable).all()) or any(map(has_amounts, all_contracts(registry)))
+    return bool(registry.declared_table(PlanTable).all()) or any(map(has_amounts, all_contracts(registry)))
 
 
 async def ledger_for_question(

@@ -30,7 +30,7 @@ from spool.ledger.costs import periods_of_query
 from spool.ledger.queries import TAG, AnswersCosts, CostQuery, CostRow, Group, narrow_query
 from spool.ledger.sums import OTHER
 from spool.record import NS
-from spool.registry.texts import known_dimensions
+from spool.registry.texts import known_dimensions_text
 from spool.streams import StreamReader
 
 STREAM = "stream:"  # prefix of a unit-cost stream, whose values count the units
@@ -72,16 +72,16 @@ class FoundMeasures:
     def to_fields(self) -> dict[str, object]:
         units = self.amount if self.amount is not None else Decimal(len(self.costs))
         ranked = sorted(self.costs.values())
-        unit_cost = Decimal(money.text(self.cost)) / units if units > 0 else None
+        unit_cost = Decimal(money.units_to_text(self.cost)) / units if units > 0 else None
         return {
             UNITS: f"{units.normalize():f}" if units else None,
             COST_PER_UNIT: None if unit_cost is None else f"{unit_cost.quantize(_CENTS).normalize():f}",
             **{
                 # nearest-rank percentile: the cost that at least `percent` of 100 units do not exceed
-                name: money.text(ranked[-(-len(ranked) * percent // 100) - 1]) if ranked else None
+                name: money.units_to_text(ranked[-(-len(ranked) * percent // 100) - 1]) if ranked else None
                 for name, percent in RANKED_PER_UNIT.items()
             },
-            SAVED_BY_CACHING: None if self.saved is None else money.text(self.saved),
+            SAVED_BY_CACHING: None if self.saved is None else money.units_to_text(self.saved),
         }
 
 
@@ -122,7 +122,7 @@ def check_unit(unit: str, known: Sequence[str], show: Sequence[str]) -> None:
         raise Invalid(f"{' and '.join(RANKED_PER_UNIT)} need single units, so use a dimension as unit")
     if unit and unit not in known and not unit.startswith(STREAM):
         raise Invalid(
-            f"unit {unit!r} is neither a dimension nor stream:NAME; dimensions are {known_dimensions(unit, known)}"
+            f"unit {unit!r} is neither a dimension nor stream:NAME; dimensions are {known_dimensions_text(unit, known)}"
         )
 
 
@@ -182,7 +182,7 @@ def _add_costs(
     rows: Sequence[CostRow], starts: Sequence[datetime], measures: dict[Place, FoundMeasures]
 ) -> None:
     for row in rows:
-        measures[starts.index(row.start), row.group].cost += money.units(row.cost)
+        measures[starts.index(row.start), row.group].cost += money.text_to_units(row.cost)
 
 
 def _count_values(
@@ -194,7 +194,7 @@ def _count_values(
         if value is None:
             continue
         row_measures = measures[bisect_right(starts, row.start) - 1, tuple(group)]
-        cost = money.units(row.cost)
+        cost = money.text_to_units(row.cost)
         if value == OTHER:
             row_measures.other_calls += row.calls
             row_measures.other_cost += cost

@@ -18,9 +18,9 @@ from spool.ledger.groups import (
     COUNTS,
     SPLIT_BY,
     GroupCell,
-    cut_cells,
-    finished_part_ends,
-    part_start,
+    cut_into_cells,
+    finished_month_part_ends,
+    month_part_start,
     too_few_people_label,
 )
 from spool.ledger.ledger import Ledger
@@ -48,7 +48,7 @@ class Figures(NamedTuple):
 
     @property
     def to_fields(self) -> dict[str, Any]:
-        return {"cost": money.text(self.cost), **dict(zip(COUNTS, self.counts, strict=True))}
+        return {"cost": money.units_to_text(self.cost), **dict(zip(COUNTS, self.counts, strict=True))}
 
 
 class Cut(NamedTuple):
@@ -79,7 +79,7 @@ class Groups(NamedTuple):
             for cell in visible:
                 if _is_chosen(cell, chosen):
                     names = tuple(cell.names[place] for place in places)
-                    sums[names] = sums.get(names, Figures()).plus(money.units(cell.cost), cell.counts)
+                    sums[names] = sums.get(names, Figures()).plus(money.text_to_units(cell.cost), cell.counts)
             yield from ((cut, names, figures) for names, figures in sums.items())
 
 
@@ -114,9 +114,9 @@ async def store_finished_cuts(ledger: Ledger, registry: Registry, now: datetime)
     """Cut finished parts, and return all cuts that have enough people under the present setting."""
     people = least_people_of_group(registry.people.min_group)
     stored = _stored_cuts(registry)
-    start = stored[-1].until if stored else part_start(now - FIRST_CUT)
+    start = stored[-1].until if stored else month_part_start(now - FIRST_CUT)
     number = len(stored)
-    for end in finished_part_ends(start, now):
+    for end in finished_month_part_ends(start, now):
         found = await _fetch_cells(ledger, start, end, people, registry.people.group_order)
         if not found:  # too few people in this part, so it is joined with the next part
             continue
@@ -139,7 +139,7 @@ async def _fetch_cells(
     # sees the rows
     with collect_viewed_people(None), apply_limit(None):
         rows = await ledger.costs(query)
-    return await asyncio.to_thread(cut_cells, rows, people, too_few_people_label(people - 1), first)
+    return await asyncio.to_thread(cut_into_cells, rows, people, too_few_people_label(people - 1), first)
 
 
 def visible_cells(cut: Cut, slice: LedgerSlice) -> Iterator[GroupCell]:

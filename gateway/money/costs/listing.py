@@ -22,16 +22,16 @@ async def repeat_while_listing_changes(
     One part of it would have a unit, and another would have its calls in OTHER, or would refuse a filter by
     it.
     """
-    if query.unit is None:
+    if query.unit_of_work is None:
         return await make()
     for _ in range(TRIES - 1):
-        before = await ledger.unlistings()
+        before = await ledger.count_unlistings()
         try:
             answer = await make()
         except NotKept:
-            if before == await ledger.unlistings():
+            if before == await ledger.count_unlistings():
                 raise
         else:
-            if before == await ledger.unlistings():
+            if before == await ledger.count_unlistings():
                 return answer
     return await make()

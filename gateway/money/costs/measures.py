@@ -98,7 +98,7 @@ def estimated_cost(row: CostRow) -> int:
     """Return the part that no source reported, in units of money."""
     if row.cost == row.reported:
         return 0
-    return max(0, money.units(row.cost) - money.units(row.reported))
+    return max(0, money.text_to_units(row.cost) - money.text_to_units(row.reported))
 
 
 def row_amount(row: CostRow, cost_type: str, meter: str = "") -> str:
@@ -134,7 +134,7 @@ def cost_per_count(cost: str, count: int, *, of: int = 1) -> str | None:
     if count <= 0:
         return None
     cut = 10 ** (money.DECIMALS - _DECIMALS)
-    return money.text(money.units(cost) * of // count // cut * cut)
+    return money.units_to_text(money.text_to_units(cost) * of // count // cut * cut)
 
 
 def needed_measures(cost_type: str, measures: Sequence[str]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from spool.ledger.periods import (
     named_span,
     period_beginning,
     preceding_query,
-    same_weekdays,
+    same_weekdays_query,
 )
 from spool.ledger.queries import CostQuery, next_full_hour
 from spool.record import utc_iso
@@ -58,10 +58,12 @@ class Past:
 
 async def find_past(query: CostQuery, ledger: Ledger, now: float) -> Past:
     if query.arranged:
-        days = [day.day for day in await ledger.billed_days(0, int(now)) if day.source and not day.is_apart]
+        days = [
+            day.day for day in await ledger.billed_days(0, int(now)) if day.source and not day.is_outside_bill
+        ]
         first = datetime.fromtimestamp(min(days), UTC) if days else None
     else:
-        counted = await ledger.known_span()
+        counted = await ledger.stored_span()
         first = counted[0] if counted else None
     return Past(
         state=_past_state(query, first),
@@ -120,7 +122,7 @@ def earlier_query(
     elif against == PREVIOUS:
         baseline = preceding_query(query, named)
     elif against == SAME_WEEKDAYS:
-        baseline = same_weekdays(query, named)
+        baseline = same_weekdays_query(query, named)
     else:
         choices = ", ".join((SAME_WEEKDAYS, PREVIOUS, *RANGES))
         raise Invalid(f"{name} must be one of {choices}, or two days such as 2026-10-01..2026-10-31")

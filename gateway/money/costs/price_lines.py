@@ -22,7 +22,7 @@ from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import periods_of_query
 from spool.ledger.queries import EVERY_METER, PRICED_BY, AnswersCosts, CostQuery, CostRow, Group, narrow_query
-from spool.ledger.repricing import LinesOf, SumLine, join_lines, row_price_lines
+from spool.ledger.repricing import LinesOf, SumLine, join_price_lines, row_price_lines
 from spool.ledger.sums import COUNTS, Dimensions, Measures
 from spool.meters import quantity_from_millionths
 
@@ -41,7 +41,11 @@ class _Charged:
 
     def to_fields(self) -> dict[str, object]:
         counts = dict(zip(COUNTS, self.counts, strict=True))
-        return {**counts, "cost": money.text(self.estimated), "lines": list(map(_line_fields, self.lines))}
+        return {
+            **counts,
+            "cost": money.units_to_text(self.estimated),
+            "lines": list(map(_line_fields, self.lines)),
+        }
 
 
 Charged = Mapping[Place, _Charged]
@@ -89,7 +93,7 @@ def _charges_by_place(
             counts = zip(at.counts, measures, strict=False)
             at.counts = [before + added for before, added in counts]
             at.estimated += measures[-1]
-            at.lines = join_lines(at.lines, lines)
+            at.lines = join_price_lines(at.lines, lines)
     return lines_by_place
 
 
@@ -115,9 +119,9 @@ def _dimensions_of_price(decides: Group) -> Dimensions:
 
 def _row_measures(row: CostRow) -> Measures:
     counts = [getattr(row, name) for name in COUNTS]
-    return [*counts, money.units(row.reported), money.units(row.estimated)]
+    return [*counts, money.text_to_units(row.reported), money.text_to_units(row.estimated)]
 
 
 def _line_fields(line: SumLine) -> Mapping[str, str]:
     quantity = str(quantity_from_millionths(line.quantity))
-    return {"meter": line.meter, "quantity": quantity, "amount": money.text(line.amount)}
+    return {"meter": line.meter, "quantity": quantity, "amount": money.units_to_text(line.amount)}

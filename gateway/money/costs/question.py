@@ -104,7 +104,7 @@ class CostQuestion:
         """
         check_span(self.query, most=most)
         check_units(self.query, self.cost_type)
-        if self.scope == AGGREGATED and self.query.unit not in TREES:
+        if self.scope == AGGREGATED and self.query.unit_of_work not in TREES:
             raise AskedTooMuch(
                 f"scope=aggregated needs by={' or by='.join(TREES)}, or a filter by one of them"
             )
@@ -127,7 +127,7 @@ def check_span(query: CostQuery, *, most: int = MAX_PERIODS) -> None:
 def check_units(query: CostQuery, cost_type: str = REAL_COST) -> None:
     """Raises AskedTooMuch, which names another query."""
     try:
-        unit = query.unit
+        unit = query.unit_of_work
     except ValueError as error:
         raise AskedTooMuch(
             f"{error}. Group by one of them, and filter by its values in a second query"

@@ -77,7 +77,7 @@ class CostReader:
 
         People with limited data access get only definitions that their roles or visible views use.
         """
-        derived = self.whole.derived()
+        derived = self.whole.derived_dimensions()
         if not self.is_limited or not derived:
             return derived
         visible = await self.read_visibility()
@@ -100,12 +100,12 @@ class CostReader:
         """
         of_work = UNITS if units and cost_type not in BILLED_TYPES else ()
         derived = [dimension.name for dimension in await self.visible_derived_dimensions()]
-        known = (*self.whole.own_dimensions(), *of_work, *derived)
+        known = (*self.whole.base_dimensions(), *of_work, *derived)
         if cost_type == PAID_COST:
             return (*known, *PAID_DIMENSIONS)
         if cost_type not in BILLED_TYPES:
             return known
-        return (*known, *BILLED_DIMENSIONS, *await (within or self.ledger).row_tags())
+        return (*known, *BILLED_DIMENSIONS, *await (within or self.ledger).billing_row_tags())
 
     async def find_view(self, word: str) -> View:
         """
@@ -117,7 +117,7 @@ class CostReader:
         """Use an existing predicate of visibility."""
         views = self.require_registry().views
         try:
-            view = views.find_any(word, visible.can_see_view)
+            view = views.require_by_id_or_name(word, visible.can_see_view)
         except NotThere as error:
             raise Refusal(400, "invalid_parameter", f"view: {error}") from None
         return views.expand_names(check_view_usable(self.whole.dimensions(), view))

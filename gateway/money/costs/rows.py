@@ -13,7 +13,7 @@ from gateway.money.costs.answer import CostAnswer
 from gateway.money.costs.asked_measures import AskedMeasures, FoundMeasures, Place
 from gateway.money.costs.measures import MONEY, PERCENTILES, PREVIOUS, SUMS, billed_tokens, cost_per_count
 from spool.ledger import money
-from spool.ledger.costs import combine_rows, own_start, periods_of_query
+from spool.ledger.costs import combine_rows, periods_of_query, uncut_period_start
 from spool.ledger.queries import TOTAL, CostRow, Group
 from spool.ledger.sums import OTHER, percentile_ms
 from spool.turns.threads import sort_in_steps
@@ -60,7 +60,10 @@ class AnswerRows:
         # units whose calls are no longer stored separately, so that no list and no measure includes them
         self.other_units: Mapping[str, object] | None = None
         if asked_total is not None and asked_total.other_calls:
-            self.other_units = {"calls": asked_total.other_calls, "cost": money.text(asked_total.other_cost)}
+            self.other_units = {
+                "calls": asked_total.other_calls,
+                "cost": money.units_to_text(asked_total.other_cost),
+            }
         elif answer.unlisted is not None:
             self.other_units = {"calls": answer.unlisted.calls, "cost": answer.unlisted.cost}
         self.total = None if overlaps else self._measures_with_previous(sides, _EPOCH, (), totals)
@@ -75,7 +78,7 @@ class AnswerRows:
         period = (
             {}
             if query.granularity == TOTAL
-            else {"period": own_start(query.granularity, start.astimezone(query.zone)).isoformat()}
+            else {"period": uncut_period_start(query.granularity, start.astimezone(query.zone)).isoformat()}
         )
         place_measures = [None if side is None else side.measures_at(place) for side in self._asked]
         return {
@@ -153,7 +156,7 @@ def _largest_groups(
     sizes: dict[Group, int] = defaultdict(int)
     for row in rows:
         value = getattr(row, by)
-        sizes[row.group] += money.units(value) if by in MONEY else value
+        sizes[row.group] += money.text_to_units(value) if by in MONEY else value
     largest_groups = []
     for group in sort_in_steps(sizes, key=lambda group: (-sizes[group], [value or "" for value in group])):
         remaining -= counts[group]

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from spool.ledger import money
 from spool.ledger.costs import combine_rows
 from spool.ledger.queries import CostRow
-from spool.ledger.work import Lineage, cut_circles
+from spool.ledger.work import Lineage, break_cycles
 
 MAX_LEVEL = 32  # deepest level that is shown; deeper runs appear at this level
 EPOCH = datetime.fromtimestamp(0, UTC)
@@ -38,7 +38,7 @@ def parents_by_run(lineage: Iterable[Lineage]) -> dict[str, str]:
 
     Both rules do not depend on the order of the reports.
     """
-    return cut_circles({each.run: each.parent for each in lineage if each.parent is not None})
+    return break_cycles({each.run: each.parent for each in lineage if each.parent is not None})
 
 
 def ancestor_runs(runs: Iterable[str], parents: Mapping[str, str]) -> Collection[str]:
@@ -96,7 +96,7 @@ def build_run_tree(
         rows = [node.own, *(below.aggregated for below in node.below)]
         node.aggregated = combine_rows(rows, start=EPOCH, group=())
     for siblings in (roots, *(node.below for node in nodes.values())):
-        siblings.sort(key=lambda node: (-money.units(node.aggregated.cost), node.run))
+        siblings.sort(key=lambda node: (-money.text_to_units(node.aggregated.cost), node.run))
     return [*_set_levels_depth_first(roots)]
 
 

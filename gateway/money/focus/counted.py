@@ -21,7 +21,7 @@ from gateway.money.focus.invoices import Invoices
 from gateway.money.focus.reports import DAY, FocusReports, FocusSpan, Rows, day_start
 from spool.errors import AskedTooMuch, Invalid, NotKept
 from spool.ledger import money
-from spool.ledger.money import unconverted_words
+from spool.ledger.money import unconverted_amounts_sentence
 from spool.ledger.queries import CHARGE, COVERED_COST, METERED_COST, PLAN, TOTAL, CostQuery
 from spool.record import CURRENCY
 
@@ -58,7 +58,7 @@ class CountedFocus:
     @property
     def warnings(self) -> Sequence[str]:
         lacking = [costs["total"]["unconverted"] for costs in self.plans.values()]
-        return [unconverted_words(amounts, CURRENCY) for amounts in lacking if amounts]
+        return [unconverted_amounts_sentence(amounts, CURRENCY) for amounts in lacking if amounts]
 
     async def csv_pieces(self) -> AsyncGenerator[bytes, None]:
         """Yield the header, and the rows of one day or hour at a time."""
@@ -139,7 +139,7 @@ class CountedFocus:
             provider, contract, kind, team = (value or "" for value in row.group)
             charge = charges.Charge(
                 start=since,
-                cost=money.text(money.units(row.cost) - money.units(row.converted)),
+                cost=money.units_to_text(money.text_to_units(row.cost) - money.text_to_units(row.converted)),
                 list_cost=None,
                 provider=provider,
                 model=None,

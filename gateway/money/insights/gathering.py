@@ -274,7 +274,7 @@ class SpendReader:
     ) -> list[Spend]:
         start = datetime.fromtimestamp(since, UTC)
         query = CostQuery(
-            since=await self._ledger.since_hours(start) if per == "hourly" else start,
+            since=await self._ledger.limit_to_hourly_sums(start) if per == "hourly" else start,
             until=self._until if until is None else min(self._until, datetime.fromtimestamp(until, UTC)),
             granularity=per,
             group_by=[name for name in by if name in self._known],

@@ -25,7 +25,7 @@ from spool.registry.tables.sender_hours import (
     RUNNING,
     SenderHours,
     join_hours,
-    newest_records,
+    newest_record_times,
 )
 
 SOURCE, KEY = "source", "key"
@@ -196,7 +196,7 @@ def sender_gauges(hours: Sequence[SenderHours], keys: Sequence[Key], *, now: flo
     Return what `/metrics` shows: MOST_SHOWN sources and enabled keys that sent last, and as many stops as the detector
     reports. Further names would cost a series each.
     """
-    of_sources, of_keys = newest_records(hours)
+    of_sources, of_keys = newest_record_times(hours)
     enabled = {key.name for key in keys if key.state(now) == ENABLED}
     found = stopped_senders(hours, keys, now=now).reported[:MAX_FINDINGS]
     return SenderGauges(

@@ -67,7 +67,9 @@ class Adviser:
                 for recommendation in known.recommendations.values()
                 if (amount := await realized_saving(self._sources.ledger, recommendation, now)) is not None
             }
-            merged = await self._table.merge(savings, looked_for=evaluation.looked_for, realized=realized)
+            merged = await self._table.merge_savings(
+                savings, looked_for=evaluation.looked_for, realized=realized
+            )
             return Look(merged=merged, failed=evaluation.failed)
 
     async def find_savings(
@@ -90,7 +92,9 @@ class Adviser:
                 type=type,
                 chosen=lambda dimensions: passes(dimensions) and may_see(dimensions),
             )
-            return Check(savings=savings, spent=money.text(evaluation.spent), failed=evaluation.failed)
+            return Check(
+                savings=savings, spent=money.units_to_text(evaluation.spent), failed=evaluation.failed
+            )
 
     async def run(self) -> None:
         """Look for savings periodically. Log failures and continue with the next run."""
@@ -108,7 +112,7 @@ class Adviser:
         recommendations = {
             recommendation.saving.key: recommendation for recommendation in await self._table.all()
         }
-        return Known(settings=await self._table.changed_types(), recommendations=recommendations)
+        return Known(settings=await self._table.stored_type_settings(), recommendations=recommendations)
 
     async def _evaluate_types(
         self, known: Known, now: float, *, type: str | None = None, chosen: Chosen = lambda _: True
@@ -119,7 +123,7 @@ class Adviser:
             for recommendation_type in TYPES
             if known.is_enabled(recommendation_type.NAME) and type in (None, recommendation_type.NAME)
         ]
-        dimensions = recommendation_dimensions(self._sources.ledger.own_dimensions())
+        dimensions = recommendation_dimensions(self._sources.ledger.base_dimensions())
 
         def evaluate_and_build() -> tuple[Evaluation, Sequence[Saving]]:
             evaluation = evaluate_types(facts, types, known)
@@ -152,8 +156,8 @@ async def realized_saving(ledger: Ledger, recommendation: Recommendation, now: f
         return None
     before = await _measured_cost(ledger, recommendation, addressed - DAYS * DAY_S, addressed)
     after = await _measured_cost(ledger, recommendation, since, until)
-    amount = saved_amount(before, after, promised=money.units(recommendation.promised))
-    return Realized(amount=money.text(amount), since=_format_day(since), until=_format_day(until))
+    amount = saved_amount(before, after, promised=money.text_to_units(recommendation.promised))
+    return Realized(amount=money.units_to_text(amount), since=_format_day(since), until=_format_day(until))
 
 
 def saved_amount(before: CostRow | None, after: CostRow | None, *, promised: int) -> int:
@@ -166,15 +170,15 @@ def saved_amount(before: CostRow | None, after: CostRow | None, *, promised: int
     answered_before, answered_after = (row.calls - row.errors for row in (before, after))
     if not answered_before or not answered_after:
         return 0
-    would_cost = money.units(before.cost) * answered_after // answered_before
+    would_cost = money.text_to_units(before.cost) * answered_after // answered_before
     limit = promised * answered_after // answered_before
-    return max(0, min(would_cost - money.units(after.cost), limit))
+    return max(0, min(would_cost - money.text_to_units(after.cost), limit))
 
 
 async def _measured_cost(
     ledger: Ledger, recommendation: Recommendation, since: int, until: int
 ) -> CostRow | None:
-    known = ledger.own_dimensions()
+    known = ledger.base_dimensions()
     include = {name: (value,) for name, value in recommendation.saving.measured_by.items() if name in known}
     query = CostQuery(
         since=_to_datetime(since), until=_to_datetime(until), granularity=TOTAL, include=include

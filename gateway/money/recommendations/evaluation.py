@@ -92,8 +92,8 @@ def evaluate_types(facts: SavingFacts, types: Sequence[RecommendationType], know
     def least_saving(type: str) -> int:
         settings = known.settings.get(type, TypeSettings())
         whole = facts.seats_cost if type in OF_SEATS else spent
-        share = money.units(settings.least_share) * whole // (100 * money.UNIT)
-        return int(max(money.units(settings.least_savings), share))
+        share = money.text_to_units(settings.least_share) * whole // (100 * money.UNIT)
+        return int(max(money.text_to_units(settings.least_savings), share))
 
     def is_ignored(type: str, opportunity: Opportunity) -> bool:
         recommendation = known.recommendations.get(opportunity_key(type, opportunity))
@@ -190,9 +190,9 @@ def _build_saving(facts: SavingFacts, settled: Settled, dimensions: Sequence[str
         effort=type.EFFORT,
         confidence=type.CONFIDENCE,
         assumptions=list(type.ASSUMPTIONS),
-        spent=money.text(settled.spent),
-        gross_savings=money.text(opportunity.gross_saving),
-        monthly_savings=money.text(settled.saving),
+        spent=money.units_to_text(settled.spent),
+        gross_savings=money.units_to_text(opportunity.gross_saving),
+        monthly_savings=money.units_to_text(settled.saving),
         price_book=price_book,
         current=opportunity.current,
         recommended=opportunity.recommended,

@@ -85,7 +85,7 @@ async def gather_saving_facts(
 
 
 async def _unused_seats(sources: Sources, now: float) -> tuple[Sequence[UnusedSeat], int]:
-    if sources.registry is None or not sources.registry.table(PlanTable).all():
+    if sources.registry is None or not sources.registry.declared_table(PlanTable).all():
         return (), 0
     # imported here, because only installations with plans need this module
     from gateway.money.recommendations.seats import unused_seats
@@ -121,9 +121,9 @@ def priced_uses(sums: Sequence[DaySum], known: dict[Dimensions, Dimensions], boo
 
 async def _calls_by_work_and_hour(ledger: Ledger, now: float) -> dict[Work, dict[int, int]]:
     midnight = datetime.fromtimestamp(now // DAY_S * DAY_S, UTC)
-    known = ledger.own_dimensions()
+    known = ledger.base_dimensions()
     query = CostQuery(
-        since=await ledger.since_hours(midnight - timedelta(days=RECENT_DAYS)),
+        since=await ledger.limit_to_hourly_sums(midnight - timedelta(days=RECENT_DAYS)),
         until=midnight,
         granularity="hourly",
         group_by=[name for name in _WORK if name in known],
@@ -154,7 +154,7 @@ def _match_calls_to_uses(
         day = (call.start_time or 0) // (DAY_S * NS) * DAY_S
         index = places.get((day, stored_dimensions(sums.call_dimensions(call))))
         if index is not None:
-            cost = money.units(call.cost or call.estimated_cost or "0")
+            cost = money.text_to_units(call.cost or call.estimated_cost or "0")
             placed.append(RecentCall(call=call, use_index=index, cost=cost))
     return sorted(placed, key=lambda recent_call: recent_call.call.start_time or 0)
 
@@ -175,7 +175,7 @@ def call_estimator(book: PriceBook) -> Callable[[Inference], int | None]:
 
 
 def _units_or_none(amount: str | None) -> int | None:
-    return None if amount is None else money.units(amount)
+    return None if amount is None else money.text_to_units(amount)
 
 
 def _has_one_of_values(dimensions: Dimensions, name: str, values: Sequence[str]) -> bool:

@@ -57,12 +57,12 @@ def cheaper_works(
 
 def format_dollars(units: int) -> str:
     """Format dollars to the cent, for sentences. The response has the exact amount in another field."""
-    return f"${Decimal(dollar_text(Decimal(money.text(units)))):,}"
+    return f"${Decimal(dollar_text(Decimal(money.units_to_text(units)))):,}"
 
 
 def format_exact_dollars(units: int) -> str:
     """Format dollars with every digit, for formulas."""
-    return f"${money.text(units)}"
+    return f"${money.units_to_text(units)}"
 
 
 def format_token_total(counts: Iterable[int]) -> str:

@@ -35,7 +35,8 @@ async def unused_seats(ledger: Ledger, registry: Registry, now: float) -> tuple[
     running = await _read_plan_costs(ledger, registry, month, now)
     held = _seats_assigned_today(running, day_text(int(now)))
     newest = {
-        plan.name: day_text(_newest_cycle_start(plan, month, now)) for plan in registry.table(PlanTable).all()
+        plan.name: day_text(_newest_cycle_start(plan, month, now))
+        for plan in registry.declared_table(PlanTable).all()
     }
     busy_now = _seats_with_calls(running)
     unused = []
@@ -45,7 +46,7 @@ async def unused_seats(ledger: Ledger, registry: Registry, now: float) -> tuple[
             is_newest = idle_seat.first_day == newest.get(idle_seat.plan)
             if is_newest and key in held and key not in busy:
                 unused.append(_unused_seat(idle_seat, registry.people))
-    cost = money.units(last.total.fees) + money.units(last.total.overage)
+    cost = money.text_to_units(last.total.fees) + money.text_to_units(last.total.overage)
     return unused, cost
 
 
@@ -91,7 +92,7 @@ def _unused_seat(seat: IdleSeat, people: People) -> UnusedSeat:
         user=seat.user,
         person=people.hash_address(seat.user),
         team=seat.team or "",
-        fee=money.units(seat.fee),
+        fee=money.text_to_units(seat.fee),
         first_day=parse_day(seat.first_day),
         last_day=parse_day(seat.last_day),
     )

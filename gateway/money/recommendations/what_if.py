@@ -148,7 +148,7 @@ class _Savings:
     def _price_as(self, tokens: TokenSum, named: _Named) -> int | None:
         if tokens.meters:
             text = self._book.estimate_sum(_with_names(tokens, named))
-            return None if text is None else money.units(text)
+            return None if text is None else money.text_to_units(text)
         key = (*named, tokens.beyond)
         if key not in self._rates:
             total = _with_names(tokens, named)

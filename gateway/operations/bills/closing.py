@@ -443,11 +443,11 @@ def _describe_figures(figures: MonthFigures) -> dict[str, Any]:
             "model": billed_sum.dimensions.model or None,
             "api_key": billed_sum.dimensions.api_key or None,
             "region": billed_sum.dimensions.region or None,
-            "amount": money.text(billed_sum.amount),
+            "amount": money.units_to_text(billed_sum.amount),
         }
         for billed_sum in figures.largest
     ]
-    restated = {day: money.text(amount) for day, amount in sorted(figures.restated.items())}
+    restated = {day: money.units_to_text(amount) for day, amount in sorted(figures.restated.items())}
     return {
         **closing.figures_document(figures),
         "problems": figures.problems(),

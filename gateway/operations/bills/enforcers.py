@@ -195,7 +195,7 @@ async def read_enforcers(request: OperatorRequest[MoneyServices, EnforcerNames])
     names = [request.body.name] if request.body.name is not None else reader.names
     for name in names:
         reader.check_exists(name)
-    await request.registry.note_change(request.actor, "enforcer.read", ", ".join(names) or "all")
+    await request.registry.audit_change(request.actor, "enforcer.read", ", ".join(names) or "all")
     for name in names:
         await reader.read_enforcer(name)
     return {

@@ -246,7 +246,7 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
     has_causes = query.get("causes", "true")
     check_one_of("causes", has_causes, ("true", "false"))
     reconciled = await _reconcile_request(request, has_causes=has_causes == "true")
-    whole = await request.services.ledger.whole_since()
+    whole = await request.services.ledger.complete_since()
     row_limit = sys.maxsize
     if form != "csv":
         row_limit = max(LEAST_ROWS, request.shared.answers().max_rows // max(1, len(reconciled.providers)))
@@ -267,7 +267,7 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
         },
         "providers": shown,
         "without_statement": [
-            {"provider": name or None, "counted": money.text(cost)}
+            {"provider": name or None, "counted": money.units_to_text(cost)}
             for name, cost in reconciled.without.items()
         ],
     }
@@ -349,9 +349,9 @@ def _total_fields(result: Reconciliation) -> dict[str, Any]:
         "finest": result.finest,
         "has_money": result.has_money,
         "total": {
-            "billed": money.text(total.billed),
-            "counted": money.text(total.counted),
-            "difference": money.text(total.difference),
+            "billed": money.units_to_text(total.billed),
+            "counted": money.units_to_text(total.counted),
+            "difference": money.units_to_text(total.difference),
             "billed_tokens": total.billed_tokens,
             "counted_tokens": total.counted_tokens,
             "captured_tokens": total.captured_tokens,
@@ -388,7 +388,7 @@ def _provider_fields(result: Reconciliation, by: str, limit: int) -> dict[str, A
         "hints": [
             {**_describe_hint(hint), "where": result.cost_filter(hint)} for hint in result.hints[:limit]
         ],
-        "owed": money.text(sum(line.owed for line in result.owed)),
+        "owed": money.units_to_text(sum(line.owed for line in result.owed)),
         "only_billed": {name: values[:limit] for name, values in result.only_billed.items()},
         "only_counted": {name: values[:limit] for name, values in result.only_counted.items()},
         "renamed": [{"billed": theirs, "counted": ours} for theirs, ours in result.renamed[:limit]],
@@ -409,18 +409,18 @@ def _describe_line(line: Line, by: str) -> dict[str, object]:
     return {
         "name": day_text(int(line.name)) if by == DAY else line.name or None,
         "state": line.state if by == DAY else None,
-        "billed": money.text(line.billed),
-        "counted": money.text(line.counted),
-        "difference": money.text(line.difference),
-        "explained": money.text(line.explained),
-        "unexplained": money.text(line.unexplained),
-        **{name: money.text(line.parts[name]) for name in PARTS},
+        "billed": money.units_to_text(line.billed),
+        "counted": money.units_to_text(line.counted),
+        "difference": money.units_to_text(line.difference),
+        "explained": money.units_to_text(line.explained),
+        "unexplained": money.units_to_text(line.unexplained),
+        **{name: money.units_to_text(line.parts[name]) for name in PARTS},
         "billed_tokens": line.billed_tokens,
         "counted_tokens": line.counted_tokens,
         "captured_tokens": line.captured_tokens,
         "billed_calls": line.billed_calls,
         "counted_calls": line.counted_calls,
-        "causes": {cause: money.text(amount) for cause, amount in sorted(line.causes.items())},
+        "causes": {cause: money.units_to_text(amount) for cause, amount in sorted(line.causes.items())},
         "where": {name: list(values) for name, values in line.where.items()},
     }
 
@@ -428,8 +428,8 @@ def _describe_line(line: Line, by: str) -> dict[str, object]:
 def _describe_cause(claim: Claim) -> Mapping[str, object]:
     return {
         **_describe_hint(claim),
-        "amount": money.text(claim.amount),
-        "moved": money.text(claim.moved),
+        "amount": money.units_to_text(claim.amount),
+        "moved": money.units_to_text(claim.moved),
         "tokens": claim.tokens,
         "sure": claim.sure,
     }

@@ -273,7 +273,7 @@ async def _import_reports(
     for report in reports:
         outcome = None
         if report.statement is not None:
-            outcome = await request.registry.statements.put(
+            outcome = await request.registry.statements.import_statement(
                 report.statement, actor=request.actor, dry_run=dry_run
             )
         shown.append(_describe_report(report, outcome))
@@ -309,7 +309,7 @@ async def pull_statements(request: OperatorRequest[MoneyServices, StatementPull]
     names = [request.body.name] if request.body.name is not None else puller.names
     for name in names:
         puller.check_exists(name)
-    await request.registry.note_change(request.actor, "statement.pull", ", ".join(names) or "all")
+    await request.registry.audit_change(request.actor, "statement.pull", ", ".join(names) or "all")
     for name in names:
         await puller.pull(name)
     return {

@@ -18,7 +18,7 @@ from spool.registry.tables.cluster_settings import (
     ACTION,
     ClusterChange,
     ConfiguredCluster,
-    check_name,
+    check_cluster_name,
     cluster_id,
 )
 
@@ -55,7 +55,7 @@ class ClusterKind(FileKind):
 
     async def create(self, asking: Asking, given: ClusterInFile, secret: str | None) -> str:
         identity, table = (given.account, given.region, given.name), asking.registry.cluster_settings
-        check_name(identity)
+        check_cluster_name(identity)
         if not (given.display_name or given.labels or given.config):
             raise Invalid("name: this cluster has no settings; remove this item instead")
         id, most = cluster_id(*identity), asking.shared.most(LIMIT)

@@ -408,7 +408,7 @@ def _seat_coverage_fields(
     today = datetime.fromtimestamp(request.now(), UTC).date().isoformat()
     seats = {
         people.person_identity(seat.user)
-        for plan in request.registry.table(PlanTable).all()
+        for plan in request.registry.declared_table(PlanTable).all()
         for seat in plan.seats
         if seat.since <= today and (not seat.until or today < seat.until)
     }
@@ -469,7 +469,7 @@ async def replace_inventory(request: OperatorRequest[SenderServices, None]) -> R
     content = await _read_csv(request)
     carried = request.shared.people.recorded_form
     listed = await asyncio.to_thread(read_inventory_list, "the list", content, carried=carried)
-    change = await request.registry.inventory.replace(
+    change = await request.registry.inventory.replace_machines(
         listed.machines, source=source, confirmed=confirmed == "true", actor=request.actor
     )
     admitted = await fleet.enrol_machines_without_agent(request.actor) if admits == "true" else 0

@@ -55,7 +55,7 @@ async def _limit_refusal_text(request: KeyRequest[TopicServices, SessionQuestion
     if spent is None:
         message = "the totals are being counted again; try again in a minute"
         raise Refusal(503, "no_verdict", message, retry_after_s=RECOUNT_RETRY_S)
-    if spent < money.units(limit):
+    if spent < money.text_to_units(limit):
         return ""
-    amount = Decimal(money.text(spent)).quantize(Decimal("0.01"))
+    amount = Decimal(money.units_to_text(spent)).quantize(Decimal("0.01"))
     return f"Tollhouse: this session has cost {amount} USD, and its limit is {limit} USD."

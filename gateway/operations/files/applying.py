@@ -104,7 +104,7 @@ async def apply_file_set(
         if outcome.changes and outcome.is_valid:
             counts = {action: sum(each.action == action for each in outcome.changes) for action in SIGNS}
             after = {"digest": digest, **{action: count for action, count in counts.items() if count}}
-            await draft.note_changes(
+            await draft.audit_changes(
                 [AuditedChange(actor=actor, action="files.apply", target=files.name, after=after)]
             )
         return outcome
@@ -124,7 +124,7 @@ def _draft_asker(services: OperatorServices, draft: Registry, actor: Actor, know
 
 
 def _dimensions_in_force(registry: Registry) -> list[str]:
-    versions = registry.table(AllocationTable).versions_in_force().values()
+    versions = registry.declared_table(AllocationTable).versions_in_force().values()
     return [id for version in versions for id in version.dimensions]
 
 
@@ -245,7 +245,7 @@ class _Applying:
         owner = self._draft.file_owners.all().get(owner_id(kind.action, id))
         is_own = owner is not None and owner.set == self._files.name
         if not is_own and not self._how.adopt:
-            made = "made by hand" if owner is None else f"managed by {owner.place}"
+            made = "made by hand" if owner is None else f"managed by {owner.file_position}"
             self._outcome.conflicts.append(_conflict_difference(kind, key, made))
             return
         before = await kind.find(self._draft, id)
@@ -289,7 +289,7 @@ class _Applying:
         except _REFUSED as error:
             message = f"the {kind.noun} {object_label(key)!r} is no longer in the files, but cannot be deleted: {error}"
             return [Problem(file=owner.file, line=owner.line, column=1, message=message)]
-        await self._draft.file_owners.delete(owner.id)
+        await self._draft.file_owners.delete_owner(owner.id)
         self._add_difference(DELETED, kind, key)
         return ()
 
@@ -334,7 +334,7 @@ class _Applying:
             secret_file=one.secret_file,
         )
         if after != owners.all().get(owner):
-            await owners.put(after)
+            await owners.store_owner(after)
 
 
 def _conflict_difference(kind: FileKind, key: Key, made: str) -> FileDifference:

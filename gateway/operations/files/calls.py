@@ -138,7 +138,7 @@ async def show_object(request: OperatorRequest[MoneyServices, None]) -> Result:
         asker_for_person(request), request.path_parameter("id"), is_limited=request.is_limited
     )
     owner = find_owner(request.registry, kind, row)
-    managed = None if owner is None else owner.place
+    managed = None if owner is None else owner.file_position
     return {"object": {"yaml": await object_text(request.registry, kind, row), "managed": managed}}
 
 
@@ -207,7 +207,7 @@ async def release_object(request: OperatorRequest[InstallationServices, ObjectTo
             owner is not None
             and object_label(kind.key_of(await kind.file_fields(registry, row))) == body.name
         ):
-            await registry.file_owners.release(owner, actor=request.actor)
+            await registry.file_owners.release_object(owner, actor=request.actor)
             return {"released": body.name}
     raise NotThere(f"no file manages a {kind.noun} with this name")
 

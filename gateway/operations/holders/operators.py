@@ -520,7 +520,7 @@ class MoneyServices(WithRegistry):
         if self.registry is None:
             return None
         return Publishing(
-            self.registry.table(AllocationTable),
+            self.registry.declared_table(AllocationTable),
             self.ledger,
             self.published,
             limits=self.allocation_limits,

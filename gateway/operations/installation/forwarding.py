@@ -48,7 +48,7 @@ async def test_forwarding(request: OperatorRequest[InstallationServices, Forward
     body = request.body
     status, words = await request.services.try_receiver(body.type, body.url.strip(), body.secret.strip())
     server = urlsplit(body.url).hostname or ""
-    await request.registry.note_change(
+    await request.registry.audit_change(
         request.actor, "forwarding.test", server, after={"type": body.type, "status": status}
     )
     return {"forwarding_test": {"status": status, "words": words}}

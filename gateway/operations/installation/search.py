@@ -152,8 +152,8 @@ async def _values_containing(
 
 async def _find_units(request: OperatorRequest[OperatorServices, None], text: str) -> dict[str, list[Named]]:
     digests = request.whole_ledger.digests
-    names = await request.whole_ledger.unit_names(text, MOST_UNITS)
-    asked = {**{unit: [digests.queried_digest(unit, text)] for unit in TREES}, **names}
+    names = await request.whole_ledger.unit_names_containing(text, MOST_UNITS)
+    asked = {**{unit: [digests.to_digest(unit, text)] for unit in TREES}, **names}
     since, until = named_span(_RANGE, request.now())
     plain = CostQuery(since=since, until=until, granularity=TOTAL, measures=("calls",))
     queries = [
@@ -162,7 +162,7 @@ async def _find_units(request: OperatorRequest[OperatorServices, None], text: st
         if known
     ]
     found = {unit: list[Named]() for unit in asked}
-    for query, rows in zip(queries, await request.ledger.costs_of(queries), strict=True):
+    for query, rows in zip(queries, await request.ledger.costs_of_queries(queries), strict=True):
         [unit] = query.group_by
         also = text if unit in TREES else ""  # a session or a run is found by its id, but shown as its digest
         found[unit] = [

@@ -179,7 +179,7 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
     ledger = services.ledger
     limits = services.allocation_limits()
     since, until = _parse_month(draft.month, request.now())
-    drafted = parse_definition(draft.definition.encode(), ledger.own_dimensions(), limits)
+    drafted = parse_definition(draft.definition.encode(), ledger.base_dimensions(), limits)
     in_force = services.published.definition
     other_namespaces = in_force.parts_in_other_namespaces(draft.namespace)
     join_definitions({**other_namespaces, draft.namespace: drafted}, limits)
@@ -215,7 +215,7 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
         most=element_limit,
         check=limit.check_time if limit else lambda: None,
     )
-    whole = await ledger.whole_since()
+    whole = await ledger.complete_since()
     return {
         "diff": {
             "from": since.isoformat(),
@@ -254,7 +254,7 @@ def _describe_dimensions(result: Difference) -> list[Mapping[str, object]]:
 
 
 def _describe_spend(spend: ElementSpend) -> Mapping[str, object]:
-    return {"cost": money.text(spend.cost), "calls": spend.calls}
+    return {"cost": money.units_to_text(spend.cost), "calls": spend.calls}
 
 
 def _parse_month(text: str, now: float) -> tuple[datetime, datetime]:
@@ -366,7 +366,9 @@ async def list_jobs(request: OperatorRequest[MoneyServices, None]) -> Result:
 @operator_call("GET", "/allocation/jobs/{id}", VIEW_COSTS, "Show a publish job", answers=PublishJobAnswer)
 async def show_job(request: OperatorRequest[MoneyServices, None]) -> Result:
     return {
-        "publish_job": describe_job(request.registry.table(AllocationTable).job(request.path_parameter("id")))
+        "publish_job": describe_job(
+            request.registry.declared_table(AllocationTable).job(request.path_parameter("id"))
+        )
     }
 
 
@@ -378,7 +380,7 @@ async def show_job(request: OperatorRequest[MoneyServices, None]) -> Result:
     answers=PublishJobAnswer,
 )
 async def cancel_job(request: OperatorRequest[MoneyServices, None]) -> Result:
-    job = await request.registry.table(AllocationTable).cancel_job(
+    job = await request.registry.declared_table(AllocationTable).cancel_job(
         request.path_parameter("id"), actor=request.actor
     )
     return {"publish_job": describe_job(job)}

@@ -110,7 +110,7 @@ class AnnotationTable(ManagedTable[Annotation]):
     def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
         return {"author": actor.name}
 
-    def check_place(
+    def check_conflicts(
         self, rows: RegistryRows, stored: Mapping[str, Annotation], row: Annotation, sees: Sees[Annotation]
     ) -> None:
         """

@@ -293,11 +293,13 @@ async def _channel_causes(request: OperatorRequest[OperatorServices, None]) -> l
     if services.registry is None:
         return []
     channels = await services.channels()
-    reports = services.registry.table(ScheduledReportTable).all()
+    reports = services.registry.declared_table(ScheduledReportTable).all()
     if not services.registry.notices.channels:
         title = "Nobody is notified: there is no channel"
         views = {view.id: view for view in services.registry.views.all()}
-        budgets = count_budgets_without_channel(services.registry.table(BudgetTable).all(), views, channels)
+        budgets = count_budgets_without_channel(
+            services.registry.declared_table(BudgetTable).all(), views, channels
+        )
         waiting = [
             _count_phrase(number, one)
             for number, one in ((budgets, "budget"), (len(reports), "scheduled report"))

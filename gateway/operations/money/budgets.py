@@ -140,8 +140,8 @@ def describe_owner(row: OwnerRow) -> dict[str, object]:
         OwnerItem,
         row,
         owner=row.owner or None,
-        actual=money.text(row.spent.actual),
-        planned=None if row.limit is None else money.text(row.limit),
+        actual=money.units_to_text(row.spent.actual),
+        planned=None if row.limit is None else money.units_to_text(row.limit),
         forecast=forecast_text(row.budget, row.forecast),
         calls=row.spent.calls,
         unpriced_calls=row.spent.unpriced,
@@ -290,7 +290,7 @@ async def current_alerts(money: MoneyServices, budget: SpendBudget) -> Sequence[
     rules = rules_digest(budget, registry.views.find(budget.view_id))
     return [
         period
-        for period in await registry.table(BudgetTable).alerts_of_budget(budget.id)
+        for period in await registry.declared_table(BudgetTable).alerts_of_budget(budget.id)
         if period.rules == rules
     ]
 
@@ -298,7 +298,7 @@ async def current_alerts(money: MoneyServices, budget: SpendBudget) -> Sequence[
 async def compute_figures(money: MoneyServices, books: BudgetLedger, id: str) -> BudgetFigures:
     """Compute the figures of a budget now. Raises NotThere for an unknown id."""
     registry = money.require_registry()
-    budget = registry.table(BudgetTable).get(id)
+    budget = registry.declared_table(BudgetTable).get(id)
     return await books.read_figures(budget, registry.views.find(budget.view_id))
 
 
@@ -389,7 +389,7 @@ class BudgetResource(ManagedResource[SpendBudget]):
     async def delete(self, asking: Asker[Any], word: str) -> str:
         budget = await self.find(asking, word)
         asking.check_confirmed(budget.name, "name of the budget")
-        await asking.registry.table(BudgetTable).delete(budget.id, actor=asking.actor)
+        await asking.registry.declared_table(BudgetTable).delete(budget.id, actor=asking.actor)
         await _try_evaluation(asking.services, asking.services.require_budgets().evaluate_soon())
         return budget.id
 
@@ -456,7 +456,7 @@ async def read_budget_owners(request: KeyRequest[MoneyServices, None]) -> Result
     in_turn=True,
 )
 async def read_budget_alerts(request: KeyRequest[MoneyServices, None]) -> Result:
-    table = request.services.require_registry().table(BudgetTable)
+    table = request.services.require_registry().declared_table(BudgetTable)
     id = table.get(request.path_parameter("budget_id")).id
     page = await request.list_page(ALERTS, alert_rows(await table.alerts_of_budget(id)))
     return {"budget": {"id": id}, **page}
@@ -557,7 +557,7 @@ async def list_alerts(request: OperatorRequest[MoneyServices, None]) -> Result:
     if request.is_limited:
         budget_alerts = await current_alerts(request.services, budget)
     else:
-        budget_alerts = await request.registry.table(BudgetTable).alerts_of_budget(budget.id)
+        budget_alerts = await request.registry.declared_table(BudgetTable).alerts_of_budget(budget.id)
     return {"budget": {"id": budget.id}, **await request.list_page(ALERTS, alert_rows(budget_alerts))}
 
 
@@ -565,7 +565,7 @@ async def _visible_budget(request: OperatorRequest[MoneyServices, None]) -> Spen
     """
     Return the budget of the path. Raises NotThere if it does not exist or is not visible to this person.
     """
-    budget = request.registry.table(BudgetTable).get(request.path_parameter("id"))
+    budget = request.registry.declared_table(BudgetTable).get(request.path_parameter("id"))
     if not (await request.cost_reader.read_visibility()).can_see_budget(budget):
         raise NotThere("there is no budget with this id")
     return budget

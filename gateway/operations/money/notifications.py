@@ -157,7 +157,7 @@ async def retry_notifications(request: OperatorRequest[InstallationServices, Cho
     sent at once.
     """
     ids = await _chosen_ids(request, of_states=(FAILED,))
-    return {"retried": await request.registry.notices.retry(ids, actor=request.actor)}
+    return {"retried": await request.registry.notices.retry_notifications(ids, actor=request.actor)}
 
 
 @operator_call("POST", "/notifications/discard", OPERATE_SPOOL, "Discard notifications", answers=Discarded)
@@ -165,7 +165,7 @@ async def discard_notifications(
     request: OperatorRequest[InstallationServices, ChosenNotifications],
 ) -> Result:
     ids = await _chosen_ids(request, of_states=(WAITING, FAILED))
-    return {"discarded": await request.registry.notices.discard(ids, actor=request.actor)}
+    return {"discarded": await request.registry.notices.discard_notifications(ids, actor=request.actor)}
 
 
 def visible_error(request: OperatorRequest[Any, None], error: str) -> str:

@@ -261,10 +261,12 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     lists = [replace(largest, group_by=(name,)) for name in LISTS]
     past_queries = [preceding_query(base), preceding_query(today, "today")]
     pasts = [await find_past(query, request.cost_reader.whole, request.now()) for query in past_queries]
-    row_sets = await request.ledger.costs_of([base, past_queries[0], today, past_queries[1], daily, *lists])
+    row_sets = await request.ledger.costs_of_queries(
+        [base, past_queries[0], today, past_queries[1], daily, *lists]
+    )
     month, month_before, day, day_before, by_day, *by_list = row_sets
     shown_days = combine_rows(by_day, start=since, group=())
-    whole = await request.ledger.whole_since()
+    whole = await request.ledger.complete_since()
     predicted = (await forecast_running_period(request.ledger, base, MONTHLY, request.now())).forecast
     return {
         "overview": {
@@ -350,17 +352,23 @@ def _cost_rows(query: CostQuery, rows: Sequence[CostRow], *measures: str) -> lis
 async def _paid_costs(
     request: OperatorRequest[OperatorServices, None], month: CostQuery
 ) -> Mapping[str, object]:
-    if not has_paid_costs(request.services.money.registry) or month.unit is not None:
+    if not has_paid_costs(request.services.money.registry) or month.unit_of_work is not None:
         return {}
     question = CostQuestion(since=month.since, until=month.until, cost_type=PAID_COST)
     ledger = await ledger_for_question(
         question, request.cost_reader, request.now(), prices=request.services.money.prices
     )
     by_charge = {row.group[0]: row.cost for row in await ledger.costs(replace(month, group_by=(CHARGE,)))}
-    units = {name: money.units(cost) for name, cost in by_charge.items()}
+    units = {name: money.text_to_units(cost) for name, cost in by_charge.items()}
     seats = {name: by_charge.get(name, "0") for name in (SEAT_FEE, OVERAGE)}
     contracts = sum(amount for name, amount in units.items() if name not in (USAGE, *seats))
-    return {"paid": {"cost": money.text(sum(units.values())), **seats, "contracts": money.text(contracts)}}
+    return {
+        "paid": {
+            "cost": money.units_to_text(sum(units.values())),
+            **seats,
+            "contracts": money.units_to_text(contracts),
+        }
+    }
 
 
 async def _operation_fields(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:

@@ -34,7 +34,7 @@ from spool.registry.field_notes import Option, example, words
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 from spool.registry.registry import Registry
-from spool.registry.texts import check_optional_unsigned, check_text, optional_text
+from spool.registry.texts import check_optional_text, check_optional_unsigned_amount, check_text
 
 MAX_MODEL = 256
 AMOUNTS = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
@@ -113,7 +113,7 @@ def to_price_override(price: NewPrice) -> PriceOverride:
 
 def check_price(draft: NewPrice) -> NewPrice:
     """Return the stored form of a draft. Raises Invalid with the field and the rule."""
-    amounts = {name: check_optional_unsigned(name, getattr(draft, name)) for name in AMOUNTS}
+    amounts = {name: check_optional_unsigned_amount(name, getattr(draft, name)) for name in AMOUNTS}
     if not (amounts["input"] or amounts["output"]):
         raise Invalid("input or output is required, in dollars per million tokens")
     if draft.tier and draft.tier not in PRICED_TIERS:
@@ -126,7 +126,7 @@ def check_price(draft: NewPrice) -> NewPrice:
     else:
         since = ""
     model = check_text("model", draft.model, MAX_MODEL)
-    provider = optional_text("provider", draft.provider, MAX_MODEL)
+    provider = check_optional_text("provider", draft.provider, MAX_MODEL)
     return replace_fields(draft, model=model, provider=provider, since=since, **amounts)
 
 
@@ -159,7 +159,7 @@ def price_overrides(registry: Registry | None) -> tuple[PriceOverride, ...]:
     """Return the prices of a registry, the oldest first, so that the latest of equal entries applies."""
     if registry is None:
         return ()
-    rows = sorted(registry.table(PriceTable).all(), key=lambda row: (row.created, row.id))
+    rows = sorted(registry.declared_table(PriceTable).all(), key=lambda row: (row.created, row.id))
     return tuple(map(to_price_override, rows))
 
 

@@ -58,7 +58,7 @@ class _Effect:
             estimate = book.estimate_sum(whole_day)
             is_unpriced = KIND_OF_SOURCE[one.dimensions.cost_source] == UNPRICED
             self.unpriced += calls if estimate is None and is_unpriced else 0
-        self.after += one.cost if estimate is None else money.units(estimate)
+        self.after += one.cost if estimate is None else money.text_to_units(estimate)
 
 
 class PricePreview(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
@@ -116,8 +116,8 @@ def _describe_effect(effect: _Effect) -> Mapping[str, object]:
         "calls": effect.calls,
         "reported_calls": effect.reported,
         "unpriced_calls": effect.unpriced,
-        "before": money.text(effect.before),
-        "after": money.text(effect.after),
+        "before": money.units_to_text(effect.before),
+        "after": money.units_to_text(effect.after),
     }
 
 

@@ -230,7 +230,7 @@ def version_rows(
     Return the versions of a namespace. If `namespace` is None, return the versions of all namespaces.
     `parent_path` is the base path of their addresses.
     """
-    versions = money.require_registry().table(AllocationTable).versions(namespace)
+    versions = money.require_registry().declared_table(AllocationTable).versions(namespace)
     return MemoryRows(
         [
             version_with_state(money, version, parent_path and f"{parent_path}/{version.number}/definition")
@@ -240,18 +240,20 @@ def version_rows(
 
 
 def namespace_with_state(money: MoneyServices, namespace: Namespace) -> ShownNamespace:
-    newest = money.require_registry().table(AllocationTable).versions_in_force().get(namespace.id)
+    newest = money.require_registry().declared_table(AllocationTable).versions_in_force().get(namespace.id)
     return ShownNamespace(
         namespace=namespace, newest=newest, broken=money.require_publishing().broken_reason(namespace.id)
     )
 
 
 def job_rows(money: MoneyServices) -> MemoryRows[PublishJob]:
-    return MemoryRows(money.require_registry().table(AllocationTable).jobs())
+    return MemoryRows(money.require_registry().declared_table(AllocationTable).jobs())
 
 
 def _is_in_force(money: MoneyServices, version: DefinitionVersion) -> bool:
-    newest = money.require_registry().table(AllocationTable).versions_in_force().get(version.namespace)
+    newest = (
+        money.require_registry().declared_table(AllocationTable).versions_in_force().get(version.namespace)
+    )
     return newest == version and money.require_publishing().broken_reason(version.namespace) is None
 
 
@@ -434,7 +436,7 @@ async def read_definition_version(request: KeyRequest[MoneyServices, None]) -> R
 async def read_definition_text(request: KeyRequest[MoneyServices, None]) -> Result:
     money = request.services
     version = find_version(money, DEFAULT, request.path_parameter("version"))
-    text = await money.require_registry().table(AllocationTable).version_text(version)
+    text = await money.require_registry().declared_table(AllocationTable).version_text(version)
     return bytes_response(text.encode(), content_type="text/plain; charset=utf-8")
 
 
@@ -493,7 +495,7 @@ class NamespaceResource(ManagedResource[Namespace]):
     async def show(self, asking: Asker[Any], word: str) -> Answer:
         row = namespace_with_state(asking.services, await self.find(asking, word))
         text = (
-            await asking.registry.table(AllocationTable).version_text(row.newest)
+            await asking.registry.declared_table(AllocationTable).version_text(row.newest)
             if row.newest is not None
             else None
         )
@@ -545,7 +547,7 @@ class DefinitionKind(FileKind):
         return DEFAULT if row.namespace == DEFAULT_WORD else row.namespace
 
     async def rows_by_id(self, registry: Registry) -> Mapping[str, DefinitionInFile]:
-        table, owners = registry.table(AllocationTable), registry.file_owners.all()
+        table, owners = registry.declared_table(AllocationTable), registry.file_owners.all()
         return {
             namespace: await self.find(registry, namespace)
             for namespace, version in table.versions_in_force().items()
@@ -553,14 +555,14 @@ class DefinitionKind(FileKind):
         }
 
     async def find(self, registry: Registry, id: str) -> DefinitionInFile:
-        table = registry.table(AllocationTable)
+        table = registry.declared_table(AllocationTable)
         text = await table.version_text(table.versions_in_force()[id])
         return DefinitionInFile(namespace=id or DEFAULT_WORD, definition=text)
 
     async def create(self, asking: Asking, given: DefinitionInFile, secret: str | None) -> str:
         namespace = self.id_of(given)
         checked = asking.services.require_publishing().parse_and_check(given.definition.encode())
-        await asking.registry.table(AllocationTable).publish_now(
+        await asking.registry.declared_table(AllocationTable).publish_now(
             given.definition,
             namespace=namespace,
             dimensions=[dimension.id for dimension in checked.dimensions],
@@ -581,7 +583,7 @@ class DefinitionKind(FileKind):
         )
 
     async def check_objects_together(self, asking: Asking) -> None:
-        versions = asking.registry.table(AllocationTable).versions_in_force()
+        versions = asking.registry.declared_table(AllocationTable).versions_in_force()
         named = {namespace: dimensions_without_rules(version) for namespace, version in versions.items()}
         join_definitions(named, asking.services.allocation_limits())
 
@@ -625,7 +627,7 @@ async def list_publish_jobs(request: KeyRequest[MoneyServices, None]) -> Result:
 
 @_call("GET", _JOB, "allocation:read_publish_job", "Show a publish job", gives={JSON: OnePublishJob})
 async def read_publish_job(request: KeyRequest[MoneyServices, None]) -> Result:
-    table = request.services.require_registry().table(AllocationTable)
+    table = request.services.require_registry().declared_table(AllocationTable)
     return {"publish_job": describe_job(table.job(request.path_parameter("job")))}
 
 
@@ -637,7 +639,7 @@ async def read_publish_job(request: KeyRequest[MoneyServices, None]) -> Result:
     gives={JSON: OnePublishJob},
 )
 async def cancel_publish_job(request: KeyRequest[MoneyServices, None]) -> Result:
-    table = request.services.require_registry().table(AllocationTable)
+    table = request.services.require_registry().declared_table(AllocationTable)
     return {
         "publish_job": describe_job(
             await table.cancel_job(request.path_parameter("job"), actor=request.actor)
@@ -652,7 +654,7 @@ def find_version(money: MoneyServices, namespace: str, word: str) -> DefinitionV
     """
     Return the version that `word` names: a number, or LATEST. Raises NotThere if there is no such version.
     """
-    table = money.require_registry().table(AllocationTable)
+    table = money.require_registry().declared_table(AllocationTable)
     table.require_namespace(namespace)
     if word == LATEST:
         newest = table.versions_in_force().get(namespace)
@@ -666,7 +668,7 @@ def find_version(money: MoneyServices, namespace: str, word: str) -> DefinitionV
 async def describe_with_text(
     money: MoneyServices, version: DefinitionVersion, uri: str | None = None
 ) -> dict[str, Any]:
-    text = await money.require_registry().table(AllocationTable).version_text(version)
+    text = await money.require_registry().declared_table(AllocationTable).version_text(version)
     return {**describe_version(version_with_state(money, version, uri)), "definition": text}
 
 
@@ -676,7 +678,7 @@ async def preview_version(
     """
     Return the version that a definition would become. Nothing is stored. Raises InvalidDefinition with every fault.
     """
-    table = money.require_registry().table(AllocationTable)
+    table = money.require_registry().declared_table(AllocationTable)
     table.require_namespace(namespace)
     definition = await money.require_publishing().validate_text(text, namespace)
     would_be = DefinitionVersion(

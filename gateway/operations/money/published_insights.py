@@ -30,7 +30,7 @@ from spool.listing import DESCENDING, ListPage, SortField
 from spool.registry.insights import EFFORTS, ON_HOLD, STATUSES, Comment, Draft, Insight
 from spool.registry.notices import SEVERITIES, insight_severity
 from spool.registry.registry import Registry
-from spool.registry.texts import MAX_AMOUNT, web_link
+from spool.registry.texts import MAX_AMOUNT, web_link_or_empty
 
 Status = Literal["new", "in_progress", "on_hold", "addressed", "ignored"]
 Effort = Literal["not_set", "low", "medium", "high"]
@@ -51,7 +51,7 @@ def describe_insight(insight: Insight) -> dict[str, object]:
     return build_answer(
         InsightItem,
         insight,
-        link=web_link(insight.link),
+        link=web_link_or_empty(insight.link),
         created=format_seconds(insight.created),
         last_updated=format_seconds(insight.last_updated),
     )
@@ -65,7 +65,11 @@ def describe_insight_for_people(insight: Insight) -> dict[str, object]:
     unless a person has set another status. `about` states whether the insight is about money, or about the
     operation of Tollhouse and its senders.
     """
-    added = {"gone": insight.is_gone, ABOUT: insight_subject(insight), "severity": insight_severity(insight)}
+    added = {
+        "gone": insight.is_no_longer_found,
+        ABOUT: insight_subject(insight),
+        "severity": insight_severity(insight),
+    }
     return {**describe_insight(insight), **added}
 
 

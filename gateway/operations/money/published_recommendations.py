@@ -201,7 +201,7 @@ async def recommendation_comment_rows(registry: Registry, id: str) -> MemoryRows
 
 
 async def recommendation_type_rows(registry: Registry) -> MemoryRows[ShownType]:
-    settings = await registry.recommendations.changed_types()
+    settings = await registry.recommendations.stored_type_settings()
     return MemoryRows(
         [
             ShownType(type=recommendation_type, settings=_type_settings(settings, recommendation_type.NAME))
@@ -370,7 +370,7 @@ def _recommendation_call(method: str, path: str, summary: str, **row: Any) -> Ca
 )
 async def list_recommendations(request: KeyRequest[MoneyServices, None]) -> Result:
     money = request.services
-    listed = recommendation_list(money.ledger.own_dimensions())
+    listed = recommendation_list(money.ledger.base_dimensions())
     return await request.list_page(listed, await recommendation_rows(money.require_registry()))
 
 
@@ -489,7 +489,7 @@ async def update_recommendation_type(request: KeyRequest[MoneyServices, TypeChan
 async def get_available_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
     money = request.services
     all_recommendations = await money.require_registry().recommendations.all()
-    rows = dimension_rows(all_recommendations, money.ledger.own_dimensions())
+    rows = dimension_rows(all_recommendations, money.ledger.base_dimensions())
     return await request.list_page(RECOMMENDATION_DIMENSIONS, rows)
 
 
@@ -521,7 +521,7 @@ async def change_recommendations(
     Ids in `hidden` are treated as if they did not exist, because the actor may not see them.
     """
     table = registry.recommendations
-    changed = await table.update(
+    changed = await table.change_recommendations(
         body.ids, status=body.status, assignee=body.assignee, actor=actor, hidden=hidden
     )
     return {
@@ -536,7 +536,9 @@ async def change_recommendations(
 
 async def describe_type_by_name(registry: Registry, name: str) -> Result:
     check_type_name(name)
-    return _type_answer(name, (await registry.recommendations.changed_types()).get(name, TypeSettings()))
+    return _type_answer(
+        name, (await registry.recommendations.stored_type_settings()).get(name, TypeSettings())
+    )
 
 
 async def change_type(registry: Registry, name: str, body: TypeChanges, actor: Actor) -> Result:
@@ -564,7 +566,7 @@ async def check_savings(
     """
     if body.type is not None:
         check_type_name(body.type)
-    filters = people.check_and_expand_filter(_check_filter(body.filter, money.ledger.own_dimensions()))
+    filters = people.check_and_expand_filter(_check_filter(body.filter, money.ledger.base_dimensions()))
     try:
         result = await money.require_adviser().find_savings(type=body.type, filters=filters, may_see=may_see)
     except CardUnreadable:

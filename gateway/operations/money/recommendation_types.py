@@ -53,7 +53,7 @@ class RecommendationTypeKind(FileKind):
         }
 
     async def find(self, registry: Registry, id: str) -> TypeInFile:
-        settings = (await registry.recommendations.changed_types()).get(id, _DEFAULT)
+        settings = (await registry.recommendations.stored_type_settings()).get(id, _DEFAULT)
         return TypeInFile(
             type=id,
             enabled=settings.enabled,

@@ -159,7 +159,7 @@ async def show_status(request: OperatorRequest[MoneyServices, None]) -> Result:
     await services.ledger.catch_up(services.log)
     now = datetime.fromtimestamp(request.now(), UTC)
     month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    counts = await services.ledger.count_work(month)
+    counts = await services.ledger.count_listed_and_unlisted_units(month)
     return {
         "status": {
             "since": utc_iso(month.timestamp()),
@@ -168,7 +168,7 @@ async def show_status(request: OperatorRequest[MoneyServices, None]) -> Result:
                 for unit, (listed, unlisted) in counts.items()
             ],
             "ids_per_month": most("work.ids_per_month"),
-            "links": request.registry.table(WorkLinkTable).count(),
+            "links": request.registry.declared_table(WorkLinkTable).count(),
             "max_links": most(WorkLinkTable.limit),
             "pending_spans": (await services.log.stats()).pending_spans,
             "max_pending_spans": most("spool.pending_spans"),
@@ -201,7 +201,7 @@ async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
     if unit not in UNITS:
         raise NotThere(f"{unit} is no unit of work; use one of {', '.join(UNITS)}")
     if unit in TREES:
-        name = request.whole_ledger.digests.queried_digest(unit, name)
+        name = request.whole_ledger.digests.to_digest(unit, name)
     since, until, zone = read_time_range(request.http.query, request.now(), default="last_90d")
     question = CostQuestion(since=since, until=until, zone=zone, include={unit: (name,)}, measures=_MEASURES)
     question.check_span()
@@ -256,7 +256,7 @@ async def _find_unit(ledger: SlicedLedger, links: UnitLinks, query: CostQuery, u
     is_tree = unit in TREES
     by_run = replace(query, group_by=(RUN,), top=MOST_RUNS)
     with_started = [replace(query, aggregated=True)] if is_tree else []
-    sums, rows, *trees = await ledger.costs_of([query, by_run, *with_started])
+    sums, rows, *trees = await ledger.costs_of_queries([query, by_run, *with_started])
     own = {run: row for row in rows if (run := row.group[0]) is not None}
     others, own_runs = own.pop(OTHER, None), {*own, *((name,) if unit == RUN else ())}
     asked = (unit, [name]) if is_tree else (RUN, [*own])
@@ -350,7 +350,7 @@ async def _started_sessions(
     if not names:
         return ()
     own = replace(query, group_by=(SESSION,), include={SESSION: names})
-    rows, with_started = await ledger.costs_of([own, replace(own, aggregated=True)])
+    rows, with_started = await ledger.costs_of_queries([own, replace(own, aggregated=True)])
     by_name = {row.group: row for row in rows}
     return [
         (by_name.get(row.group) or combine_rows([], start=EPOCH, group=row.group), row)

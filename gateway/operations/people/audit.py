@@ -113,7 +113,7 @@ async def _target_names(registry: Registry, kind: str, ids: set[str]) -> Mapping
     if kind == JOB:
         return {
             job.id: job.namespace or _DEFAULT
-            for job in registry.table(AllocationTable).jobs()
+            for job in registry.declared_table(AllocationTable).jobs()
             if job.id in ids
         }
     names = {id: registry.document_name(kind, id) for id in ids}

@@ -321,7 +321,7 @@ async def rotate_key(request: OperatorRequest[SenderServices, Rotation]) -> Resu
     table = _key_table(request)
     name = _editable_key_name(request)
     access = request.services.access
-    if access.has_legacy_key() and table.is_of_file(access.key(name)):
+    if access.has_legacy_key() and table.is_file_key(access.key(name)):
         raise NotAllowed(f"{name} comes from the deployment; change the file of server.api_key_file instead")
     key, secret = await table.rotate(name, overlap_s=body.overlap_s, actor=request.actor)
     return {
@@ -371,7 +371,7 @@ class KeyKind(FileKind):
 
     async def rows_by_id(self, registry: Registry) -> Mapping[str, Key]:
         table = registry.keys
-        return {str(key.id): key for key in table.all() if not table.is_of_file(key)}
+        return {str(key.id): key for key in table.all() if not table.is_file_key(key)}
 
     async def find_visible(self, asking: Asking, word: str, *, is_limited: bool) -> Key:
         found = () if is_limited else asking.registry.keys.all()

@@ -45,7 +45,7 @@ from spool.people import SECOND_NAME, USER, is_address, values_for_filter
 from spool.record import AI_TELEMETRY, USAGE_EVENTS, Correction, Record, utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import ANSWER_PRIVACY_REQUESTS
-from spool.registry.tables.persons import check_name
+from spool.registry.tables.persons import check_person_name
 from spool.seen import SEVERAL, save_viewings
 from spool.storage import Storage
 
@@ -301,7 +301,7 @@ def _require_storage(request: OperatorRequest[OperatorServices, Any]) -> Storage
 async def find_known_person(request: OperatorRequest[OperatorServices, Any]) -> KnownPerson:
     """Return the person of the path, by any name, e-mail address, hash, or the name that the console shows."""
     typed = request.path_parameter("user").strip()
-    check_name(typed)
+    check_person_name(typed)
     people = request.shared.people
     linked = await request.registry.persons.all()
     known = {people.identity_of_name(name): person for person in linked for name in person.names}
@@ -553,7 +553,7 @@ async def _stored_contents(
         ],
         "seats": [
             {"plan": plan.name, "user": seat.user, "since": seat.since, "until": seat.until or None}
-            for plan in registry.table(PlanTable).all()
+            for plan in registry.declared_table(PlanTable).all()
             for seat in plan.seats
             if is_own(people.recorded_forms(seat.user))
         ],

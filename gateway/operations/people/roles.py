@@ -40,7 +40,7 @@ from spool.ledger.queries import MODEL_FAMILY, PROVIDER_FAMILY, TOTAL, CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.registry.documents import replace_fields
 from spool.registry.field_notes import example, words
-from spool.registry.operators import NO_ROLE, check_email, check_role
+from spool.registry.operators import NO_ROLE, check_account_role, check_email
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, PERMISSION_SETS, PermissionSet
 from spool.registry.registry import Registry
 from spool.registry.roles import (
@@ -319,7 +319,7 @@ async def list_wider_operators(request: OperatorRequest[PeopleServices, None]) -
 
     The role may be assigned by name, or by a group that the OpenID provider reported at the newest active sign-in.
     """
-    role = request.registry.roles.find_any(request.path_parameter("role"))
+    role = request.registry.roles.require_by_id_or_name(request.path_parameter("role"))
     operators = await request.registry.operators.all() if role.is_limiting else ()
     newest = {
         session.account: session
@@ -381,7 +381,7 @@ async def _previewed_holder(request: OperatorRequest[OperatorServices, RoleToPre
     person = "" if body.person is None else check_email(body.person)
     groups = await newest_sign_in_groups(request.registry, person) if body.groups is None else body.groups
     if body.account_role is not None:
-        return Holder(person=person, groups=groups, base=check_role(body.account_role))
+        return Holder(person=person, groups=groups, base=check_account_role(body.account_role))
     try:
         account = await request.registry.operators.get(person)
     except NotThere:
@@ -397,11 +397,11 @@ def _previewed_rights(request: OperatorRequest[OperatorServices, RoleToPreview],
     if body.role is None:
         if body.replaces is not None:
             raise Invalid("replaces needs a draft of a role")
-        return roles.rights(holder)
+        return roles.holder_rights(holder)
     given = body.role if body.role.name.strip() else replace_fields(body.role, name=DRAFT)
     draft = check_role_draft(given, request.shared.role_limits())
     check_dimensions(role_dimensions(draft), services.money.ledger.dimensions())
-    replaced = None if body.replaces is None else roles.find_any(body.replaces).id
+    replaced = None if body.replaces is None else roles.require_by_id_or_name(body.replaces).id
     return roles.rights_if_saved(holder, _draft_for_holder(draft, holder), replaced=replaced)
 
 
@@ -429,7 +429,7 @@ async def _permitted_calls(
 
 
 def _cost_sort_key(row: CostRow) -> tuple[int, int, str]:
-    return -money.units(row.cost), -row.calls, row.group[0] or ""
+    return -money.text_to_units(row.cost), -row.calls, row.group[0] or ""
 
 
 async def _visible_values(

@@ -131,7 +131,7 @@ async def sign_in(request: OperatorRequest[PeopleServices, SignIn]) -> Result:
     if body.link is not None and body.email is None and body.password is None:
         # Links have a separate limit, so that guessed passwords never lock out the holder of a link.
         tries = [sign_in_limit(request, "link")]
-        work = partial(operators.use_link, body.link, address=address)
+        work = partial(operators.sign_in_by_link, body.link, address=address)
         signed_in = await _run_within_limits(tries, work)
         wrong = "this link is unknown, already used or too old; create a new one with tollhouse console link"
     elif body.link is None and body.email is not None and body.password is not None:
@@ -294,7 +294,7 @@ async def make_link(request: OperatorRequest[PeopleServices, NewLink]) -> Result
             "tollhouse console link"
         )
     account = "" if session is None else session.account
-    secret = await request.registry.operators.create_link(
+    secret = await request.registry.operators.create_sign_in_link(
         role=body.role, actor=request.actor, account=account
     )
     return {"link": console_link(request.shared.urls().console, secret), "role": body.role}

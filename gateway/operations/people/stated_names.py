@@ -125,7 +125,7 @@ async def link_stated_names(request: OperatorRequest[MoneyServices, None]) -> Re
     stated = await _read_stated_names(request)
     people = [LinkedPerson(names=(row.address, row.user)) for row in stated if row.state == FREE]
     max_names = request.shared.most(LIMIT)
-    await request.registry.persons.link(people, most=max_names, actor=request.actor)
+    await request.registry.persons.link_names(people, most=max_names, actor=request.actor)
     conflicts = sum(row.state == CONFLICT for row in stated)
     return {"people": {"kept": len(people), "conflicts": conflicts}}
 

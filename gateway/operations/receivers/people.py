@@ -76,7 +76,7 @@ async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) ->
     ]
     # senders may use half of the limit; the other half is for operators
     most = request.shared.most(LIMIT) // 2
-    await registry.persons.join_forms(names, most=most, actor=request.actor)
+    await registry.persons.link_address_forms(names, most=most, actor=request.actor)
     if not await request.services.relay_addresses(keys, addresses):
         raise Refusal(503, "upstream_waits", "The Tollhouse above cannot be reached.", retry_after_s=60)
     # return the number of addresses, because the number of new links would show which links exist
@@ -108,7 +108,7 @@ async def follow_erasures(request: KeyRequest[TopicServices, ConfirmedErasures])
         # add the installation to the name, because gateways may share a key
         name += f" {request.body.installation}"
     persons = _require_registry(request.services).persons
-    await persons.note_below(name, request.body.done, actor=request.actor)
+    await persons.note_lower_level(name, request.body.done, actor=request.actor)
     key = request.shared.people.erasure_key
     return erasures_to_json(
         order_for_lower_levels(erasure, key) for erasure in persons.erasures if name in erasure.below

@@ -116,7 +116,7 @@ async def _versions_by_list(services: OperatorServices) -> Mapping[str, object]:
         "connections": [registry_version, log.next_number(BILLING_DATA)],
         "streams": [
             *(log.next_number(topic) for topic in (USAGE_EVENTS, UNIT_COST)),
-            registry and row_version(registry.table(EventMappingTable).all()),
+            registry and row_version(registry.declared_table(EventMappingTable).all()),
         ],
     }
 
@@ -156,16 +156,20 @@ class OwnVersions:
 
     async def _registry_versions(self) -> Mapping[str, str]:
         registry, visible = self._request.registry, await self._request.cost_reader.read_visibility()
-        annotations = registry.table(AnnotationTable).all()
+        annotations = registry.declared_table(AnnotationTable).all()
         insights, savings = await registry.insights.detector_insights(), await registry.recommendations.all()
         return {
             "views": row_version([view for view in registry.views.all() if visible.can_see_view(view)]),
             "annotations": row_version(
                 [annotation for annotation in annotations if visible.can_see_view_id(annotation.view)]
             ),
-            "prices": row_version(registry.table(PriceTable).all() if visible.is_whole else []),
+            "prices": row_version(registry.declared_table(PriceTable).all() if visible.is_whole else []),
             "budgets": row_version(
-                [budget for budget in registry.table(BudgetTable).all() if visible.can_see_budget(budget)]
+                [
+                    budget
+                    for budget in registry.declared_table(BudgetTable).all()
+                    if visible.can_see_budget(budget)
+                ]
             ),
             "insights": row_version([insight for insight in insights if visible.can_see_insight(insight)]),
             "recommendations": row_version(
@@ -193,8 +197,8 @@ async def send_event_stream(
         registry = request.registry
         if session is None:
             return True
-        rights = registry.roles.rights(session_role_holder(request.services.people, session))
-        return rights == request.rights and await registry.operators.is_on(session)
+        rights = registry.roles.holder_rights(session_role_holder(request.services.people, session))
+        return rights == request.rights and await registry.operators.is_session_live(session)
 
     session = request.session
     person = f"command {request.actor.name}" if session is None else session.account or session.id

@@ -32,7 +32,7 @@ from spool.registry.operators import Actor
 from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION, VIEW_STREAM_SETTINGS
 from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.texts import check_one_of, check_text, optional_text
+from spool.registry.texts import check_one_of, check_optional_text, check_text
 
 MAX_FIELD = 256
 MOST = 200
@@ -93,8 +93,8 @@ def check_mapping(draft: NewEventMapping) -> NewEventMapping:
         draft,
         stream=require_stream_name(draft.stream),
         event_type=check_text("event_type", draft.event_type, MAX_FIELD),
-        value=optional_text("value", draft.value, MAX_FIELD),
-        element=optional_text("element", draft.element, MAX_FIELD) or "subject",
+        value=check_optional_text("value", draft.value, MAX_FIELD),
+        element=check_optional_text("element", draft.element, MAX_FIELD) or "subject",
     )
 
 
@@ -123,7 +123,7 @@ class EventMappingTable(ManagedTable[EventMapping]):
     def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
         return {"author": actor.name}
 
-    def check_place(
+    def check_conflicts(
         self,
         rows: RegistryRows,
         stored: Mapping[str, EventMapping],
@@ -139,7 +139,7 @@ class EventMappingTable(ManagedTable[EventMapping]):
 def mappings_by_type(registry: Registry | None) -> Mapping[str, EventMapping]:
     if registry is None:
         return {}
-    return {row.event_type: row for row in registry.table(EventMappingTable).all()}
+    return {row.event_type: row for row in registry.declared_table(EventMappingTable).all()}
 
 
 def _describe_mapping(row: EventMapping) -> Answer:

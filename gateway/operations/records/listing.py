@@ -28,7 +28,7 @@ from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.deliveries.protocols import PastDates
 from spool.ledger.own_records import STEP as RANKED_STEP
-from spool.ledger.own_records import first_after
+from spool.ledger.own_records import first_number_after
 from spool.ledger.sums import AHEAD_S, counted_hour
 from spool.listing import DESCENDING, ListPage, SortValue, sort_rank
 from spool.record import AI_TELEMETRY, TOPICS
@@ -120,7 +120,7 @@ class RecordRows:
         else:
             newest_records = list(await newest.newest_visible_records(self._request, self._request.services))
             self.beside = records.describe_searched_records(newest_records)
-        sources = {each.name: each.sources for each in self._request.whole_ledger.derived()}
+        sources = {each.name: each.sources for each in self._request.whole_ledger.derived_dimensions()}
         known = await asyncio.to_thread(filter_choices, listed, newest_records, sources)
         return await MemoryRows(newest_records, known=known).page(listed, wanted)
 
@@ -154,8 +154,8 @@ class RecordRows:
                     if count >= records.LOOKED_THROUGH:
                         break
         below = self._log.closed_below(AI_TELEMETRY) if AI_TELEMETRY in topics else 1
-        number = await first_after(self._log, AI_TELEMETRY, start, below)
-        below = await first_after(self._log, AI_TELEMETRY, end, below)
+        number = await first_number_after(self._log, AI_TELEMETRY, start, below)
+        below = await first_number_after(self._log, AI_TELEMETRY, end, below)
         while number < below and count < records.LOOKED_THROUGH:
             following = min(number + STEP, below)
             entries = await self._log.read(AI_TELEMETRY, number, following - 1)
@@ -191,7 +191,7 @@ class RecordRows:
             seen = read
         for topic in topics:
             below = self._log.next_number(topic)
-            number = await first_after(self._log, topic, start, below)
+            number = await first_number_after(self._log, topic, start, below)
             while number < below and until is None:
                 following = min(number + STEP, below)
                 for entry in await self._log.read(topic, number, following - 1, with_open=True):
@@ -261,11 +261,11 @@ class RankedRows:
         until = None
         for topic in topics:
             below = self._log.next_number(topic)
-            first = await first_after(self._log, topic, start, below)
+            first = await first_number_after(self._log, topic, start, below)
             # Too many records arrived since the start of the time range, so search only the records that
             # arrived within the range.
             if below - first > remaining:
-                last = await first_after(self._log, topic, end, below)
+                last = await first_number_after(self._log, topic, end, below)
                 until = end if last < below else until
                 below = last
             while below > first and remaining > 0:
@@ -294,8 +294,8 @@ class RankedRows:
         count = 0
         since = max(start - AHEAD_S, end - OWN_SPAN_S)
         closed = self._log.closed_below(AI_TELEMETRY)
-        first = await first_after(self._log, AI_TELEMETRY, since, closed)
-        below = await first_after(self._log, AI_TELEMETRY, end, closed)
+        first = await first_number_after(self._log, AI_TELEMETRY, since, closed)
+        below = await first_number_after(self._log, AI_TELEMETRY, end, closed)
         while below > first and count < records.LOOKED_THROUGH:
             begin = max(first, below - RANKED_STEP)
             entries = await self._log.read(AI_TELEMETRY, begin, below - 1)

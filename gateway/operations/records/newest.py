@@ -113,7 +113,7 @@ async def records_in_views(
     view = cache(lambda word: request.cost_reader.find_view_among(word, visible))
     for word in request.http.query.getall("view", ()):
         view(word)
-    derived = {dimension.name: dimension for dimension in request.whole_ledger.derived()}
+    derived = {dimension.name: dimension for dimension in request.whole_ledger.derived_dimensions()}
 
     def unit_values(stored: KeptRecord, name: str) -> tuple[str, ...]:
         return stored.unit_values(name, request.whole_ledger.digests, all_links(request.shared.registry))
@@ -204,10 +204,10 @@ async def newest_visible_records(
         return await newest_records_in_log(spool.log, topics)
     if not request.rights.slice.parts:
         return []
-    stored_records = await spool.own_records.newest(
+    stored_records = await spool.own_records.newest_calls(
         request.rights.slice,
         call_visibility_test(request),
-        dimensions=request.whole_ledger.derived(),
+        dimensions=request.whole_ledger.derived_dimensions(),
         most=records.LOOKED_THROUGH,
     )
     return list(map(to_kept_record, stored_records))

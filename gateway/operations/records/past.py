@@ -19,7 +19,7 @@ from gateway.operations.records.published import KeptRecord
 from gateway.operations.requests.requests import OperatorRequest
 from spool.deliveries.protocols import PastDates, PastRecord, PastRecords
 from spool.errors import SpoolUnavailable
-from spool.ledger.own_records import first_after
+from spool.ledger.own_records import first_number_after
 from spool.record import AI_TELEMETRY
 from spool.turns.fair_turns import pause_for_others
 
@@ -84,7 +84,7 @@ async def _older_records_reader(
     past = spool.past()
     if past is None or (request.is_limited and past.has_unstored(request.ledger.limiting_sources)):
         return None, 0
-    floor = await first_after(spool.log, AI_TELEMETRY, 0.0, spool.log.next_number(AI_TELEMETRY))
+    floor = await first_number_after(spool.log, AI_TELEMETRY, 0.0, spool.log.next_number(AI_TELEMETRY))
     return (past if floor > 1 else None), floor
 
 

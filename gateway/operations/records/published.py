@@ -9,11 +9,11 @@ from heapq import merge
 from itertools import islice
 
 from gateway.core.schemas import COUNT, TEXT_OR_NULL, closed_object
-from spool.ledger.cost_kinds import counted_source
+from spool.ledger.cost_kinds import call_cost_source
 from spool.ledger.counting import stored_value
 from spool.ledger.own_records import STEP
 from spool.ledger.queries import TAG
-from spool.ledger.sums import counted_hour, metric_outcome
+from spool.ledger.sums import counted_hour, metric_status_and_source
 from spool.ledger.work import UNITS, Digests, countable_name, is_digest
 from spool.ledger.work_links import NO_LINKS, TARGETS, UnitLinks
 from spool.log.protocols import Log
@@ -72,7 +72,7 @@ class KeptRecord:
         if name == "model" and isinstance(record, Inference):
             return record.response_model or record.request_model or ""
         if name == "cost_source" and isinstance(record, Inference):
-            return counted_source(record)
+            return call_cost_source(record)
         return getattr(record, name, None) or ""
 
     def unit_values(self, name: str, digests: Digests, links: UnitLinks = NO_LINKS) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ class KeptRecord:
         own = getattr(record, name, None)
         if not own:
             return ("",)
-        digest = digests.shown_digest(name, own, session=getattr(record, "session", None))
+        digest = digests.digest_of_id(name, own, session=getattr(record, "session", None))
         return (digest,) if is_digest(name, own) else (own, digest)
 
     def _linked_target(self, target: str, digests: Digests, links: UnitLinks) -> str:
@@ -103,7 +103,7 @@ class KeptRecord:
     def counted_value(self, name: str) -> str:
         """Return the value under which totals count the record."""
         if isinstance(self.record, UsageMetric) and name in ("status", "cost_source"):
-            return metric_outcome(self.record)[name == "cost_source"]
+            return metric_status_and_source(self.record)[name == "cost_source"]
         return countable_name(str(stored_value(self.filter_value(name))))
 
 

@@ -28,7 +28,7 @@ from gateway.operations.requests.requests import OperatorRequest
 from gateway.operations.services import OperatorServices
 from spool.deliveries.values import DeadLetter, RouteState, UnsettledDelivery
 from spool.errors import Invalid, NotThere
-from spool.ledger.own_records import first_after
+from spool.ledger.own_records import first_number_after
 from spool.ledger.work import UNITS
 from spool.log.planning.corrections import MOST, correction_id
 from spool.log.protocols import Log
@@ -314,7 +314,7 @@ async def _find_recent(log: Log, id: bytes) -> KeptRecord | None:
 async def _find_in_span(log: Log, id: bytes, since: float, until: float) -> KeptRecord | None:
     for topic in TOPICS:
         below = log.next_number(topic)
-        last = below - 1 if until == inf else await first_after(log, topic, until, below) - 1
+        last = below - 1 if until == inf else await first_number_after(log, topic, until, below) - 1
         while last > 0:
             entries = await log.read(topic, max(1, last - STEP + 1), last, with_open=True)
             for stored in _records_with_id(log, entries, id):

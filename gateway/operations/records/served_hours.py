@@ -11,7 +11,7 @@ from sys import getsizeof
 from gateway.bills.contracts.workloads import TOO_MANY, UNKNOWN, ModelTokens, ServedSpan, ServedTokens
 from gateway.normalise.otlp.metric_rules import CACHE_READ, INPUT, OUTPUT
 from gateway.normalise.otlp.metrics import SERVERS
-from spool.ledger.own_records import first_after
+from spool.ledger.own_records import first_number_after
 from spool.ledger.sums import HOUR_S, counted_hour
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, TOKEN_UNIT, Record, UsageMetric
@@ -56,7 +56,7 @@ class ServedHours:
         below = self._log.closed_below(AI_TELEMETRY)
         if not 0 < self._next <= below:
             self._sums, self._bytes, self._first_hour = {}, 0, 0
-            self._next = await first_after(self._log, AI_TELEMETRY, 0.0, below)
+            self._next = await first_number_after(self._log, AI_TELEMETRY, 0.0, below)
             entries = await self._log.read(AI_TELEMETRY, self._next, self._next) if self._next > 1 else ()
             self._since = entries[0].committed_at if entries else 0.0
         until = min(below, self._next + self._most(MAX_RECORDS))

@@ -223,7 +223,7 @@ def _rights_on_socket(services: OperatorServices, name: str) -> Rights:
     registry = services.installation.registry
     if registry is None:
         return EVERYTHING
-    granted = registry.roles.rights(Holder(person=name.lower())).permission_sets
+    granted = registry.roles.holder_rights(Holder(person=name.lower())).permission_sets
     return replace(EVERYTHING, permission_sets=EVERYTHING.permission_sets | granted)
 
 
@@ -265,7 +265,7 @@ async def _admit_over_http(
         whole_ledger=services.money.ledger,
         actor=Actor(session.actor, address),
         role=session.role,
-        rights=services.installation.require_registry().roles.rights(asker),
+        rights=services.installation.require_registry().roles.holder_rights(asker),
         session=session,
         asker=asker,
     )

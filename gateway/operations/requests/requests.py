@@ -108,11 +108,11 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
         change, but never a change without an audit row. If the change fails, a second row records the failure.
         """
         registry = self.registry
-        await registry.note_change(self.actor, action, target, after=after)
+        await registry.audit_change(self.actor, action, target, after=after)
         try:
             yield
         except Exception:
-            await registry.note_change(self.actor, f"{action}.failed", target)
+            await registry.audit_change(self.actor, f"{action}.failed", target)
             raise
 
     async def list_page(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:

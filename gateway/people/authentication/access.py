@@ -369,9 +369,11 @@ class Access:
         registry = self._registry
         if legacy is None or registry is None:
             return ""
-        if registry.keys.has_ended(legacy.secret):
+        if registry.keys.is_ended_file_secret(legacy.secret):
             return NOT_OPEN[DELETED]
-        is_known = registry.keys.find(legacy.secret) or registry.keys.find_expired(legacy.secret)
+        is_known = registry.keys.find_by_secret(legacy.secret) or registry.keys.find_expired_by_secret(
+            legacy.secret
+        )
         is_waiting = self._is_adopted and not is_known
         return NOT_OPEN[WAITS] if is_waiting else ""
 
@@ -412,7 +414,7 @@ class Access:
         batch = {key_id: self._seen[key_id] for key_id in self._unwritten}
         self._unwritten.clear()
         try:
-            await self._registry.keys.store_accesses(batch)
+            await self._registry.keys.store_access_times(batch)
         except SpoolError as error:
             self._unwritten.update(batch)
             extra = {"action": "last_access_failed"}
@@ -487,9 +489,9 @@ class Access:
         key = self._find_key(secret)
         if key is not None:
             return key.status != ENABLED or scope not in self._key_bearer(key).scopes
-        if self._registry is not None and self._registry.keys.is_over(secret):
+        if self._registry is not None and self._registry.keys.is_secret_expired(secret):
             return True  # another gateway may have extended the expiry
-        if self._registry is not None and self._registry.keys.was_deleted(secret):
+        if self._registry is not None and self._registry.keys.has_secret_ended(secret):
             return False  # a replaced secret never becomes valid again
         return not self._guesses.wait_s(address_network(address))
 
@@ -513,7 +515,7 @@ class Access:
                 )
             if expired := self._find_expired_key(secret):
                 raise self._refuse_expired(expired)
-            if self._registry.keys.was_deleted(secret):
+            if self._registry.keys.has_secret_ended(secret):
                 # not counted as a guess, because the installation had this key before
                 raise self._refuse_unknown()
             raise self._refuse_guess(address)
@@ -536,7 +538,7 @@ class Access:
             self.failed_attempts += 1
             raise ended_token_refusal()
         self._check_address(token.sender, address)
-        expects = registry.enrolment_tokens.expectation(token)
+        expects = registry.enrolment_tokens.not_revoked_expectation(token)
         return Bearer(token.sender, frozenset({ENROLL}), expects=expects, token=token.id)
 
     def _check_address(self, name: str, address: str) -> None:
@@ -593,18 +595,18 @@ class Access:
     def _find_key(self, secret: str) -> Key | None:
         if self._registry is None:
             return self._legacy.key if self._legacy and self._legacy.matches(secret) else None
-        key = self._registry.keys.find(secret)
+        key = self._registry.keys.find_by_secret(secret)
         if (
             key is None
             and self._legacy
             and not self._is_adopted
-            and not self._registry.keys.has_ended(secret)
+            and not self._registry.keys.is_ended_file_secret(secret)
         ):
             return self._legacy.key if self._legacy.matches(secret) else None
         return key
 
     def _find_expired_key(self, secret: str) -> Key | None:
-        return None if self._registry is None else self._registry.keys.find_expired(secret)
+        return None if self._registry is None else self._registry.keys.find_expired_by_secret(secret)
 
     def _refuse_expired(self, key: Key) -> Refusal:
         if key.status == DISABLED:

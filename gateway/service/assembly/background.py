@@ -73,15 +73,15 @@ def tasks_by_name(tasks: Iterable[Task], leases: Leases) -> Background:
 def server_tasks(assembler: Assembler, operators: OperatorServices) -> Iterator[Task]:
     storage = assembler.storage
     if storage.is_shared:
-        yield Task("reach of the ledger", lambda: storage.ledger.watch(storage.log))
+        yield Task("reach of the ledger", lambda: storage.ledger.track_other_processes(storage.log))
     if assembler.late_reports is not None:
         yield Task("late reports", assembler.late_reports.run)
     if assembler.sender_fields is not None:
         yield Task("fields of senders", assembler.sender_fields.run)
     yield leased_task("retention", lambda: _run_retention(storage.log, assembler.billing_connections))
     yield leased_task("container files", lambda: _run_file_retention(storage.container_files, assembler))
-    yield leased_task("ledger", lambda: storage.ledger.follow(storage.log))
-    yield leased_task("rollups", storage.ledger.roll_up)
+    yield leased_task("ledger", lambda: storage.ledger.count_until_cancelled(storage.log))
+    yield leased_task("rollups", storage.ledger.make_rollups_until_cancelled)
     if storage.registry is not None:
         yield leased_task("erasures", lambda: _run_erasures(assembler))
     yield Task("ledger beside the log", partial(_run_ledger_mender, assembler, operators), lease="ledger")
@@ -160,7 +160,7 @@ async def _run_ledger_mender(assembler: Assembler, operators: OperatorServices) 
 async def _run_report_sender(operators: OperatorServices) -> None:
     """Wait until a scheduled report exists. Then send scheduled reports when they are due."""
     await wait_until_configured(
-        lambda: bool(operators.money.require_registry().table(ScheduledReportTable).count())
+        lambda: bool(operators.money.require_registry().declared_table(ScheduledReportTable).count())
     )
     reports = await import_in_thread("gateway.operations.money.costs.scheduled_reports")
     await reports.make_report_sender(operators).run()

@@ -124,7 +124,7 @@ def build_enforcer_auditor(
 def our_budgets(registry: Registry, now: float) -> Sequence[OurBudget]:
     """Return the budgets that limits may be compared with: whole views in dollars and UTC, with an amount."""
     found = []
-    for budget in registry.table(BudgetTable).all():
+    for budget in registry.declared_table(BudgetTable).all():
         view = registry.views.find(budget.view_id)
         amount = _current_amount(budget, now)
         is_plain = (budget.measure, budget.currency, budget.time_zone) == (COST, CURRENCY, "UTC")

@@ -103,7 +103,7 @@ async def nearly_used_shares(
         limits += nearly_evicted_keys(f"spool.pending_bytes{of}", amount.bytes, config.spool.pending_bytes)
     if storage.registry is not None:
         held = await storage.registry.row_counts_by_maker()
-        fixed = {INSIGHTS: MAX_INSIGHTS, **storage.registry.fixed_bounds()}
+        fixed = {INSIGHTS: MAX_INSIGHTS, **storage.registry.fixed_limits()}
         for limit, counts_by_key in held.items():
             limits += nearly_full_keys(limit, counts_by_key, fixed.get(limit) or config.limit_value(limit))
     return limits

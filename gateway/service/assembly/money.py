@@ -276,7 +276,7 @@ def make_own_verdicts_reader(
 
 async def evaluate_budgets(evaluator: Once[BudgetEvaluator], registry: Registry) -> None:
     """Wait until a budget exists. Then evaluate budgets repeatedly."""
-    while not registry.table(BudgetTable).all():
+    while not registry.declared_table(BudgetTable).all():
         await registry.wait_for_change()
     await import_in_thread("gateway.money.budgets.evaluator")
     await evaluator().run()

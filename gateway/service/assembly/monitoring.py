@@ -88,7 +88,7 @@ def build_exposition(
             reconciled=_reconciled_ratios(reconciler.made)
             if shows_costs and reconciler and reconciler.made
             else (),
-            insights=await storage.registry.insights.open_counts() if storage.registry else {},
+            insights=await storage.registry.insights.count_open_insights() if storage.registry else {},
             spend=spend.counts if shows_costs and spend else None,
             lakes=await lake_states(parts.config, storage),
             senders=await _sender_gauges(parts, receivers),
@@ -169,7 +169,7 @@ def _budget_gauges(budgets: BudgetEvaluator) -> Sequence[BudgetGauge]:
 
 def _count_unheard_budgets(parts: Assembler, channels: Sequence[ChannelState]) -> int:
     registry = parts.storage.registry
-    if registry is None or not (budgets := registry.table(BudgetTable).all()):
+    if registry is None or not (budgets := registry.declared_table(BudgetTable).all()):
         return 0
     from gateway.money.budgets.judging import count_budgets_without_channel
 
@@ -178,7 +178,7 @@ def _count_unheard_budgets(parts: Assembler, channels: Sequence[ChannelState]) -
 
 def _count_reports_by_state(parts: Assembler, channels: Sequence[ChannelState]) -> Mapping[str, int]:
     registry = parts.storage.registry
-    reports = () if registry is None else registry.table(ScheduledReportTable).all()
+    reports = () if registry is None else registry.declared_table(ScheduledReportTable).all()
     by_state = Counter(report_state(report, channels) for report in reports)
     return {state: by_state[state] for state in REPORT_STATES}
 

@@ -182,7 +182,7 @@ def lazy_statement_puller(parts: Assembler) -> Once[StatementPuller] | None:
     def make() -> StatementPuller:
         from gateway.service.assembly.statements import build_statement_puller
 
-        config, plans = lambda: parts.config, registry.table(PlanTable)
+        config, plans = lambda: parts.config, registry.declared_table(PlanTable)
         return build_statement_puller(registry.statements, parts.clock, config, parts.stack, plans=plans)
 
     return Once(make)

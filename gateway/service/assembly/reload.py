@@ -202,7 +202,7 @@ class Reload:
     async def _note_in_audit_log(self, actor: Actor, action: str, after: Mapping[str, object]) -> None:
         registry = self.operators.installation.registry
         if registry is not None:
-            await registry.note_change(actor, action, "configuration", after=after)
+            await registry.audit_change(actor, action, "configuration", after=after)
 
     def _build_and_log_outcome(
         self, config_change: ConfigChange, changed: list[str], problems: list[str]

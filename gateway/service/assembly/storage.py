@@ -80,9 +80,9 @@ def open_stored_price_book(card: bytes, overrides: bytes) -> Pricer:
 
 
 def apply_privacy(registry: Registry, settings: PrivacySettings) -> None:
-    registry.set_emails(settings.emails)
-    registry.set_min_group(settings.min_group, settings.group_order)
-    registry.viewings.configure(kept_s=settings.viewings, most=settings.max_viewed)
+    registry.set_email_policy(settings.emails)
+    registry.set_min_group_size(settings.min_group, settings.group_order)
+    registry.viewings.set_limits(kept_s=settings.viewings, most=settings.max_viewed)
 
 
 @asynccontextmanager
@@ -113,7 +113,7 @@ async def open_storage(
     try:
         if storage.registry is not None:
             apply_privacy(storage.registry, config.privacy)
-            storage.devices.auditor = storage.registry.note_changes
+            storage.devices.auditor = storage.registry.audit_changes
         yield storage
     finally:
         await storage.close()

@@ -40,15 +40,15 @@ async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
     view = NewView(name="All teams", filter={}, principal_dimension="team")
     shown = await registry.views.create(view, known=ledger.dimensions(), most=MOST, actor=ACTOR)
     report = NewScheduledReport(name="Weekly costs", view=shown.id, channels=(CHANNEL,))
-    await registry.table(ScheduledReportTable).create(report, owner="", most=MOST, actor=ACTOR)
+    await registry.declared_table(ScheduledReportTable).create(report, owner="", most=MOST, actor=ACTOR)
     price = NewPrice(model="acme-small-*", provider="acme", input="0.4", output="1.2")
-    await registry.table(PriceTable).create(price, most=MOST, actor=ACTOR)
+    await registry.declared_table(PriceTable).create(price, most=MOST, actor=ACTOR)
     await _add_contract(registry, ledger, end)
     mapping = NewEventMapping(event_type=EVENT_TYPE, stream="orders", value="1")
-    await registry.table(EventMappingTable).create(mapping, most=MOST, actor=ACTOR)
+    await registry.declared_table(EventMappingTable).create(mapping, most=MOST, actor=ACTOR)
     day = datetime.fromtimestamp(end - 9 * DAY_S, UTC).date().isoformat()
     note = NewAnnotation(day=day, text="The new search page was released")
-    await registry.table(AnnotationTable).create(note, most=MOST, actor=ACTOR)
+    await registry.declared_table(AnnotationTable).create(note, most=MOST, actor=ACTOR)
     connection = ConnectionDraft(name="Planted invoices", cloud_provider="acme")
     await registry.connections.create(connection, most=MOST, actor=ACTOR)
 
@@ -65,7 +65,9 @@ async def _add_budgets(registry: Registry, ledger: Ledger, end: int) -> None:
             default_amount=str(amount),
             alerts={"80": "Y", "100": "Y"},
         )
-        await registry.table(BudgetTable).create(budget, known=ledger.dimensions(), most=MOST, actor=ACTOR)
+        await registry.declared_table(BudgetTable).create(
+            budget, known=ledger.dimensions(), most=MOST, actor=ACTOR
+        )
 
 
 async def _add_contract(registry: Registry, ledger: Ledger, end: int) -> None:
@@ -85,7 +87,7 @@ async def _add_contract(registry: Registry, ledger: Ledger, end: int) -> None:
         since=_month_start(end).date().isoformat(),
         terms=(capacity,),
     )
-    await registry.table(ContractTable).create(contract, most=MOST, actor=ACTOR)
+    await registry.declared_table(ContractTable).create(contract, most=MOST, actor=ACTOR)
 
 
 async def _cost_by(ledger: Ledger, since: datetime, end: int, by: str) -> dict[str | None, Decimal]:

@@ -135,7 +135,7 @@ class Bills:
                     settled_until=settled_until,
                     name="a made-up month",
                 )
-                await statements.put(statement, actor=ACTOR)
+                await statements.import_statement(statement, actor=ACTOR)
 
     def _add_silent_key(self, start: int, until: int) -> None:
         for day in range(start, until, DAY_S):
@@ -241,7 +241,7 @@ async def fill_directory(
         await _send_month(storage, month, book, clock, progress)
         await add_samples(storage, registry, registry_clock, begin=period.begin, words=plan.words)
         await ledger.catch_up(storage.log)
-        await ledger.tidy()
+        await ledger.sum_up_and_delete_hours()
         await publish_definition(registry, ledger)
         await add_idle_seat_plan(registry, ledger, end=period.end, words=plan.words)
         if EXAMPLES in plan.words:

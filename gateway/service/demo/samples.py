@@ -148,7 +148,7 @@ async def _add_keys(registry: Registry, clock: SetClock, now: float, plant_names
         scopes = [INGEST, "views:delete_view"]
         wide = await registry.keys.create(name="Planted wide key", scopes=scopes, actor=ACTOR)
         last[wide[0].id] = now
-    await registry.keys.store_accesses(last)
+    await registry.keys.store_access_times(last)
 
 
 async def _add_sender_hours(registry: Registry, now: float, words: frozenset[str]) -> None:
@@ -276,13 +276,13 @@ async def add_idle_seat_plan(registry: Registry, ledger: Ledger, *, end: int, wo
         cycle_day=last.day,
         seats=tuple(Seat(user=user, since=since, team=CLAUDE_CODE.team) for user in SEATS),
     )
-    await registry.table(PlanTable).create(draft, most=MOST, actor=ACTOR)
+    await registry.declared_table(PlanTable).create(draft, most=MOST, actor=ACTOR)
 
 
 async def publish_definition(registry: Registry, ledger: Ledger) -> None:
     settings = AllocationSettings()
     publishing = Publishing(
-        registry.table(AllocationTable),
+        registry.declared_table(AllocationTable),
         ledger,
         Published(ledger),
         limits=Limits,

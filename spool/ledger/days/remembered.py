@@ -16,7 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from spool.ledger.costs import query_costs
-from spool.ledger.counting import EVERY, EVERY_BILLED, mark_name
+from spool.ledger.counting import EVERY, EVERY_BILLED, change_mark_name
 from spool.ledger.periods import next_beginning
 from spool.ledger.queries import CostQuery, CostRow, Derived
 from spool.record import CURRENCY
@@ -57,10 +57,10 @@ class RememberedCosts:
     def costs(
         self, rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None, now: float
     ) -> list[CostRow]:
-        if not _is_cached(query, now):
+        if not _can_be_cached(query, now):
             return query_costs(rows, query, limit, rates)
         state = self._read_state(rows)
-        marks = marks_of_changes(state, query.since, query.until, is_billed=bool(query.arranged))
+        marks = change_marks(state, query.since, query.until, is_billed=bool(query.arranged))
         key = self._query_key(query)
         if isinstance(found := self._find_answer(key, marks), list):
             return found
@@ -84,7 +84,9 @@ class RememberedCosts:
         answers: dict[int, Usages] = {}
         for place, query in enumerate(queries):
             found = (
-                self._find_answer(*self._place_of_usages(query, state)) if _is_cached(query, now) else None
+                self._find_answer(*self._place_of_usages(query, state))
+                if _can_be_cached(query, now)
+                else None
             )
             if isinstance(found, dict):
                 answers[place] = found
@@ -92,7 +94,7 @@ class RememberedCosts:
         read = usages_by_group(rows, [queries[place] for place in missing], limit, rates) if missing else ()
         for place, answer in zip(missing, read, strict=True):
             answers[place] = answer
-            if _is_cached(queries[place], now) and not state.get("charged"):
+            if _can_be_cached(queries[place], now) and not state.get("charged"):
                 self._store_answer(*self._place_of_usages(queries[place], state), answer)
         return [answers[place] for place in range(len(queries))]
 
@@ -120,7 +122,7 @@ class RememberedCosts:
             self._row_count = 0
 
     def _place_of_usages(self, query: CostQuery, state: Mapping[str, int]) -> tuple[Hashable, Marks]:
-        return ("usages", self._query_key(query)), marks_of_changes(state, query.since, query.until)
+        return ("usages", self._query_key(query)), change_marks(state, query.since, query.until)
 
     def _query_key(self, query: CostQuery) -> Hashable:
         """Return a key without the dimensions that queries define, because their values are in memory as well."""
@@ -158,7 +160,7 @@ class RememberedCosts:
                 self._row_count -= len(oldest) + 1
 
 
-def _is_cached(query: CostQuery, now: float) -> bool:
+def _can_be_cached(query: CostQuery, now: float) -> bool:
     if query.currency != CURRENCY or query.until - query.since >= MOST_YEARS * 366 * _DAY:
         return False
     month = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
@@ -166,7 +168,7 @@ def _is_cached(query: CostQuery, now: float) -> bool:
     return not query.arranged or query.until <= month + _DAY
 
 
-def marks_of_changes(
+def change_marks(
     state: Mapping[str, int], since: datetime, until: datetime, *, is_billed: bool = False
 ) -> Marks:
     of_state, every = (_OF_BILLED, EVERY_BILLED) if is_billed else (_OF_STATE, EVERY)
@@ -177,7 +179,7 @@ def marks_of_changes(
 def _mark_names(since: datetime, until: datetime, every: str) -> Iterator[str]:
     at, end = since.astimezone(UTC), until.astimezone(UTC)
     while at < end:
-        yield mark_name(at, every)
+        yield change_mark_name(at, every)
         at = next_beginning(at, "daily" if at.day == 1 else "monthly")
 
 

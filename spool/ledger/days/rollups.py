@@ -66,9 +66,9 @@ class Division:
 
     def __init__(self, rows: LedgerRows, query: CostQuery, since: int, until: int, *, longest: int) -> None:
         choices = (
-            _usable_billed_rollups(stored_sources(query))
+            _usable_billed_rollups(stored_dimension_names(query))
             if query.arranged
-            else _usable_rollups(stored_sources(query))
+            else _usable_rollups(stored_dimension_names(query))
         )
         self._choices = [choice for choice in choices if choice[0] <= longest]
         self._made: Collection[Made] = ()
@@ -115,7 +115,7 @@ def _usable_billed_rollups(named: frozenset[str]) -> list[tuple[int, int]]:
     return [(width, rollup.number) for rollup in usable for width in rollup.widths if width >= shortest]
 
 
-def stored_sources(query: CostQuery) -> frozenset[str]:
+def stored_dimension_names(query: CostQuery) -> frozenset[str]:
     source_names = set[str]()
     for name in query.used_dimensions:
         source_names.update(query.derived[name].sources if name in query.derived else (name,))
@@ -133,10 +133,10 @@ def next_missing_rollup(rows: LedgerRows, daily: int, now: int) -> Made | None:
         missing_rollup = next(
             (candidate for candidate in _all_rollups(first, daily) if candidate not in existing), None
         )
-    return missing_rollup or _missing_billed(rows, now)
+    return missing_rollup or _next_missing_billed_rollup(rows, now)
 
 
-def drop_old(rows: LedgerRows, daily: int) -> None:
+def drop_old_rollups(rows: LedgerRows, daily: int) -> None:
     """Delete rollups of the width `recent` that are not recent."""
     for rollup in ROLLUPS:
         if rollup.recent:
@@ -156,7 +156,7 @@ def _all_rollups(first: int, daily: int) -> Iterator[Made]:
             yield number, width, start
 
 
-def _missing_billed(rows: LedgerRows, now: int) -> Made | None:
+def _next_missing_billed_rollup(rows: LedgerRows, now: int) -> Made | None:
     days = rows.billed_starts(0, now)
     if not days:
         return None
@@ -170,7 +170,7 @@ def _missing_billed(rows: LedgerRows, now: int) -> Made | None:
     return None
 
 
-def make_next(rows: LedgerRows, daily: int, now: int) -> bool:
+def make_next_rollup(rows: LedgerRows, daily: int, now: int) -> bool:
     """Return False if none is missing."""
     next_rollup = next_missing_rollup(rows, daily, now)
     if next_rollup is None:
@@ -189,10 +189,10 @@ def is_wrong_rollup(rows: LedgerRows, place: Made) -> bool:
     number, width, start = place
     if place not in rows.marked_rollups(start, start + 1):
         return False
-    return rows.differs_rollup(number, rollup_dimensions(number), width, start)
+    return rows.is_rollup_different(number, rollup_dimensions(number), width, start)
 
 
-def unmark_differing(rows: LedgerRows, places: Collection[Made]) -> int:
+def unmark_differing_rollups(rows: LedgerRows, places: Collection[Made]) -> int:
     """Return the number of rollups that differed from their days."""
     wrong = [rollup_place for rollup_place in places if is_wrong_rollup(rows, rollup_place)]
     for billed in (False, True):

@@ -35,19 +35,19 @@ def check_not_split(rows: LedgerRows, hourly: int, instants: Iterable[float]) ->
             )
 
 
-def check_hours(hourly: int, since: float) -> None:
+def check_hours_stored(hourly: int, since: float) -> None:
     """Raise NotKept if hours from `since` on (epoch seconds) are deleted."""
     if since < hourly:
-        raise NotKept(_border_hint(hourly))
+        raise NotKept(_hourly_start_hint(hourly))
 
 
-def _border_hint(hourly: int) -> str:
+def _hourly_start_hint(hourly: int) -> str:
     since = format_to_second(hourly)
     return f"before {since}, {PER_DAY}. Choose a start of {since} or later"
 
 
 def _days_hint(hourly: int) -> str:
-    return f"{_border_hint(hourly)}, or periods that begin and end at midnight UTC"
+    return f"{_hourly_start_hint(hourly)}, or periods that begin and end at midnight UTC"
 
 
 def _hours_hint() -> str:
@@ -130,7 +130,7 @@ def divide_periods(
     """
     moments = distinct_moments(time_ranges)
     check_not_split(rows, state["hourly"], moments)
-    if query.unit is not None:
+    if query.unit_of_work is not None:
         # one span for hours and days together, because no call is in both
         return plan_reads(time_ranges, lambda start, end: [(HOUR_S, start, end, ROLLUP)])
     spans: Spans = partial(divide_into_sums, daily=state["daily"], hourly=state["hourly"])

@@ -12,7 +12,7 @@ import msgspec
 from spool.ledger.counting import read_state, smallest_period
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.repricing import TokenSum, token_sum
-from spool.ledger.sums import COUNTS, DAY_S, INPUT_UNKNOWN, MONEY, Dimensions, Measures, decode_size
+from spool.ledger.sums import COUNTS, DAY_S, INPUT_UNKNOWN, MONEY, Dimensions, Measures, decode_token_size
 from spool.turns.threads import sort_in_steps
 
 # -- sums that can be priced, and their cost ----------------------------------------------------------------
@@ -165,7 +165,7 @@ def day_usage(rows: LedgerRows, day: int, *, whole: bool = False) -> list[UsageS
                 output_tokens=measures[COUNTS.index("output_tokens")],
             ),
             sized=dimensions.kind != "call"
-            or (dimensions.size != INPUT_UNKNOWN and decode_size(dimensions.size)[1]),
+            or (dimensions.size != INPUT_UNKNOWN and decode_token_size(dimensions.size)[1]),
             cost=counted_cost(dimensions, measures),
         )
         for dimensions, measures in summed.items()

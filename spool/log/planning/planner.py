@@ -38,7 +38,7 @@ from spool.record import (
     Record,
     request_names,
 )
-from spool.registry.bearers import ended_positions
+from spool.registry.bearers import positions_of_ended_bearers
 
 _log = logging.getLogger(__name__)
 _source = attrgetter("source")
@@ -125,7 +125,7 @@ class Planner:
         may raise to abort.
         """
         failed = stale_submissions(group, reader.partial_report_version)
-        gone = ended_positions(group, reader.partial_report_version) if failed else set()
+        gone = positions_of_ended_bearers(group, reader.partial_report_version) if failed else set()
         plan = Plan(at=now, first=dict(self._next), stale=failed, ended=gone)
         self.spans.undo_new_spans()
         hours = NearHours(int(now * NS))

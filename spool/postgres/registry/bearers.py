@@ -77,7 +77,7 @@ def ended_keys(
 def lock_keys(connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation]) -> None:
     """Lock keys, so that none ends before this transaction, which has no head lock of the registry."""
     keys = [expectation.key for expectation in expects]
-    lock_values = {"digests": bearers.key_digests(keys), "numbers": bearers.key_numbers(keys)}
+    lock_values = {"digests": bearers.parse_key_digests(keys), "numbers": bearers.parse_key_numbers(keys)}
     if any(lock_values.values()):
         connection.execute(sql(_HOLD), lock_values)
 
@@ -97,10 +97,10 @@ def _query_valid_keys(
     connection: Connection, sql: Callable[[str], Any], keys: Sequence[bytes], *, now: float | None
 ) -> Callable[[], Mapping[bytes, int]]:
     """Query the valid keys. The returned function reads the results."""
-    digests = bearers.key_digests(keys)
-    numbers = bearers.key_numbers(keys)
-    devices = bearers.device_generations(keys)
-    tokens = bearers.token_ids(keys)
+    digests = bearers.parse_key_digests(keys)
+    numbers = bearers.parse_key_numbers(keys)
+    devices = bearers.parse_device_generations(keys)
+    tokens = bearers.parse_token_ids(keys)
     parameters = {"ids": [id for id, _ in devices], "generations": [number for _, number in devices]}
     secrets = connection.execute(sql(_SECRETS), {"digests": digests, "now": now}) if digests else ()
     good_numbers = connection.execute(sql(_NUMBERS), {"numbers": numbers, "now": now}) if numbers else ()
@@ -108,10 +108,10 @@ def _query_valid_keys(
     good_tokens = connection.execute(sql(_TOKENS), {"tokens": tokens}) if tokens else ()
 
     def read_valid_keys() -> Mapping[bytes, int]:
-        good = dict(bearers.key_is_good(digest) for (digest,) in secrets)
-        good.update(bearers.number_is_good(id) for (id,) in good_numbers)
-        good.update(bearers.device_is_good(id, generation) for id, generation in good_devices)
-        good.update(bearers.token_is_good(id) for (id,) in good_tokens)
+        good = dict(bearers.valid_key_expectation(digest) for (digest,) in secrets)
+        good.update(bearers.enabled_key_expectation(id) for (id,) in good_numbers)
+        good.update(bearers.current_device_expectation(id, generation) for id, generation in good_devices)
+        good.update(bearers.live_token_expectation(id) for (id,) in good_tokens)
         return good
 
     return read_valid_keys

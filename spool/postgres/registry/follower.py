@@ -116,7 +116,7 @@ class Follower:
         if self._rests % REST_EVERY == 0:
             steps += [
                 self._follow_heard,
-                shared.registry.keys.follow_accesses,
+                shared.registry.keys.load_access_times,
                 shared.container_files.read_foreign_changes,
             ]
         self._rests += 1

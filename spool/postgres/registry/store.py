@@ -82,16 +82,16 @@ class PostgresRegistryRows(SqlRegistryRows):
         self.ends_keys = self.shuts_key = False
         self.has_written = False
 
-    def _announce(self, kind: str, id: str) -> None:
+    def _announce_change(self, kind: str, id: str) -> None:
         self.changed.add((kind, id))
 
-    def forget_subjects(self) -> None:
+    def forget_changed_subjects(self) -> None:
         """Announce no subjects. Other nodes then read everything."""
-        self._run(_FORGET_ALL)
+        self._write(_FORGET_ALL)
         self.changed = {(kind, "" if kind in NAMED else id) for kind, id in self.changed}
 
     def _lock_key(self, id: int, *, shuts: bool) -> None:
-        self._run(_LOCK_KEY, id=id)
+        self._write(_LOCK_KEY, id=id)
         self.ends_keys = True
         self.shuts_key = self.shuts_key or shuts
 
@@ -99,11 +99,11 @@ class PostgresRegistryRows(SqlRegistryRows):
         if actor.expects:
             require_valid_keys(*self._bearers_on, actor.expects, now=self._now)
 
-    def _before_write(self) -> None:
+    def _prepare_write(self) -> None:
         self.has_written = True
 
     def _new_id(self, kind: str) -> int:
-        [number] = self._change(_NEXT.format(kind=kind))
+        [number] = self._write_and_return_row(_NEXT.format(kind=kind))
         return int(number)
 
 

@@ -269,7 +269,7 @@ def _split_money(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTab
 
     def split_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
         values_by_column = dict(zip(columns, row, strict=True))
-        sums = (money.split_into_limbs(money.units(f"{values_by_column[name]:f}")) for name in MONEY)
+        sums = (money.split_into_limbs(money.text_to_units(f"{values_by_column[name]:f}")) for name in MONEY)
         return (
             *(values_by_column[name] for name in other_columns),
             *(limb for three in sums for limb in three),

@@ -494,7 +494,9 @@ def ledger_sum_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Join the three limbs of each amount into one number."""
     sums = dict(row)
     for name in MONEY:
-        sums[name] = money.text(money.join_limbs(*(sums.pop(f"{name}_{limb}") for limb in (1, 2, 3))))
+        sums[name] = money.units_to_text(
+            money.join_limbs(*(sums.pop(f"{name}_{limb}") for limb in (1, 2, 3)))
+        )
     return sums
 
 

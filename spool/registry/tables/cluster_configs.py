@@ -57,7 +57,7 @@ class ClusterConfigTable:
         if before is not None and replace(before, since=now) == report:
             return
 
-        def store_report(rows: RegistryRows) -> Mapping[str, RunConfig]:
+        def store_and_delete_others(rows: RegistryRows) -> Mapping[str, RunConfig]:
             reports = dict(_read_run_configs(rows))
             for id in reports.keys() - set(there):
                 rows.delete_document(KIND, id)
@@ -66,7 +66,7 @@ class ClusterConfigTable:
             rows.put_document(KIND, cluster, asdict(report))
             return reports
 
-        await self._changes.change(store_report, self._set_reports)
+        await self._changes.change_rows(store_and_delete_others, self._set_reports)
 
     def _set_reports(self, reports: Mapping[str, RunConfig]) -> None:
         self._reports = reports

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from spool.errors import Invalid
 from spool.registry.changes import Changes
-from spool.registry.documents import DocumentKind, stamp_edit, stored_body
+from spool.registry.documents import DocumentKind, stamp_if_changed, stored_body
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import Subject
 from spool.registry.keys import check_labels
@@ -60,7 +60,7 @@ def cluster_id(account: str, region: str, name: str) -> str:
     return sha256(json.dumps([account, region, name]).encode()).hexdigest()[:24]
 
 
-def check_name(name: ClusterName) -> None:
+def check_cluster_name(name: ClusterName) -> None:
     """Raise Invalid if the name is missing or a part of it is too long."""
     if not name[2] or max(map(len, name)) > MAX_TEXT:
         raise Invalid(
@@ -97,15 +97,17 @@ class ClusterSettingsTable:
 
         def store_change(rows: RegistryRows) -> ConfiguredCluster | None:
             before = _stored_or_default(rows, name)
-            changes = _checked_fields(change, before)
-            after = stamp_edit(before, replace(before, **changes), updated_at=now, updated_by=actor.name)
+            changes = _check_changed_fields(change, before)
+            after = stamp_if_changed(
+                before, replace(before, **changes), updated_at=now, updated_by=actor.name
+            )
             if after is before:
                 rows.check_actor(actor)
                 return self.find(before.id)
             names = [field for field in SET_FIELDS if getattr(after, field) != getattr(before, field)]
             if names != ["enabled"]:
                 check_unmanaged(self._changes, rows, ACTION, before.id)
-            is_stored = _must_be_stored(rows, after)
+            is_stored = _needs_storing(rows, after)
             if is_stored:
                 SETTINGS.put(rows, after)
             else:
@@ -114,7 +116,9 @@ class ClusterSettingsTable:
             rows.add_audit(now, actor, f"{ACTION}.update", _audit_target(before), before=old, after=new)
             return after if is_stored else None
 
-        await self._changes.change(store_change, lambda row: self._remember_settings(cluster_id(*name), row))
+        await self._changes.change_rows(
+            store_change, lambda row: self._remember_settings(cluster_id(*name), row)
+        )
 
     async def delete(self, name: ClusterName, *, actor: Actor) -> None:
         """Delete the settings. Raises Managed if a file states them."""
@@ -127,7 +131,7 @@ class ClusterSettingsTable:
             old = _audited_fields(before, SET_FIELDS)
             rows.add_audit(now, actor, f"{ACTION}.delete", _audit_target(before), before=old)
 
-        await self._changes.change(
+        await self._changes.change_rows(
             delete_settings, lambda _: self._remember_settings(cluster_id(*name), None)
         )
 
@@ -146,7 +150,7 @@ def _stored_or_default(rows: RegistryRows, name: ClusterName) -> ConfiguredClust
     return SETTINGS.find(rows, id) or ConfiguredCluster(id=id, account=account, region=region, name=own)
 
 
-def _must_be_stored(rows: RegistryRows, settings: ConfiguredCluster) -> bool:
+def _needs_storing(rows: RegistryRows, settings: ConfiguredCluster) -> bool:
     """
     Return whether settings must be stored. Defaults are stored only for a cluster that reports what it runs,
     because `updated_at` says since when it should run nothing.
@@ -164,7 +168,7 @@ def _audited_fields(settings: ConfiguredCluster, names: Sequence[str]) -> Mappin
     return {name: body[name] for name in names}
 
 
-def _checked_fields(change: ClusterChange, before: ConfiguredCluster) -> dict[str, Any]:
+def _check_changed_fields(change: ClusterChange, before: ConfiguredCluster) -> dict[str, Any]:
     """Return the changed fields. Raises Invalid with the broken rule."""
     changes = {name: value for name in SET_FIELDS if (value := getattr(change, name)) is not None}
     name = changes.get("display_name", "")

@@ -11,7 +11,7 @@ from spool.registry.connections import (
     check_connection,
     check_connection_id,
 )
-from spool.registry.document_table import ManagedTable, Sees, check_name
+from spool.registry.document_table import ManagedTable, Sees, check_name_free
 from spool.registry.following import CONNECTIONS, Subject
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
@@ -47,14 +47,14 @@ class ConnectionTable(ManagedTable[BillingConnection]):
     def check_draft(self, draft: ConnectionDraft) -> ConnectionDraft:
         return check_connection(draft)
 
-    def check_place(
+    def check_conflicts(
         self,
         rows: RegistryRows,
         stored: Mapping[str, BillingConnection],
         row: BillingConnection,
         sees: Sees[BillingConnection],
     ) -> None:
-        check_name(stored.values(), row, noun=self.kind.noun)
+        check_name_free(stored.values(), row, noun=self.kind.noun)
 
     async def create(self, draft: ConnectionDraft, *, id: str | None = None, **how: Any) -> BillingConnection:
         return await super().create(draft, id=None if id is None else check_connection_id(id), **how)

@@ -99,15 +99,15 @@ class EnforcerTable:
             stored = _read_state(rows, name).stored
             if reading is not None:
                 rows.put_document(KIND, _reading_id(name, reading.at), body)
-                stored = _add_reading(stored, reading)
+                stored = _with_reading(stored, reading)
             kept = _newest_readings(stored)
             for expired in stored[: len(stored) - len(kept)]:
                 rows.delete_document(KIND, _reading_id(name, expired.at))
             rows.put_document(STATE_KIND, name, msgspec.to_builtins(replace_fields(state, stored=kept)))
 
-        await self._changes.change(store_reading)
+        await self._changes.change_rows(store_reading)
 
-    async def forget_others(self, names: Sequence[str]) -> None:
+    async def delete_unconfigured(self, names: Sequence[str]) -> None:
         """Delete readings of enforcers that are not configured."""
 
         def delete_others(rows: RegistryRows) -> None:
@@ -117,7 +117,7 @@ class EnforcerTable:
                         rows.delete_document(KIND, _reading_id(name, stored.at))
                     rows.delete_document(STATE_KIND, name)
 
-        await self._changes.change(delete_others)
+        await self._changes.change_rows(delete_others)
 
 
 def _reading_id(name: str, at: float) -> str:
@@ -129,7 +129,7 @@ def _read_state(rows: RegistryRows, name: str) -> EnforcerState:
     return EnforcerState() if body is None else msgspec.convert(body, EnforcerState)
 
 
-def _add_reading(stored: Sequence[StoredReading], reading: EnforcerReading) -> tuple[StoredReading, ...]:
+def _with_reading(stored: Sequence[StoredReading], reading: EnforcerReading) -> tuple[StoredReading, ...]:
     others = [each for each in stored if _reading_id("", each.at) != _reading_id("", reading.at)]
     new = StoredReading(at=reading.at, limits=len(reading.limits), truncated=reading.truncated)
     return tuple(sorted([*others, new], key=lambda each: each.at))
@@ -152,7 +152,7 @@ def _pack_reading(reading: EnforcerReading) -> Mapping[str, Any]:
     return {"packed": b64encode(compress(msgspec.json.encode(reading), 1)).decode()}
 
 
-def rename_people(body: Mapping[str, Any], name: Callable[[str], str]) -> Mapping[str, Any]:
+def rename_in_reading(body: Mapping[str, Any], name: Callable[[str], str]) -> Mapping[str, Any]:
     [reading] = _unpack_readings([body])
     limits = tuple(
         replace_fields(each, id=name(each.id), name=name(each.name), values=tuple(map(name, each.values)))
@@ -166,12 +166,12 @@ def _unpack_readings(bodies: Sequence[Mapping[str, Any]]) -> Sequence[EnforcerRe
     readings = []
     for body in bodies:
         reading = msgspec.json.decode(decompress(b64decode(body["packed"])), type=EnforcerReading)
-        limits = tuple(_reuse_texts(limit, known) for limit in reading.limits)
+        limits = tuple(_reuse_known_limit(limit, known) for limit in reading.limits)
         readings.append(replace_fields(reading, limits=limits))
     return readings
 
 
-def _reuse_texts(limit: EnforcerLimit, known: dict[tuple[str, ...], EnforcerLimit]) -> EnforcerLimit:
+def _reuse_known_limit(limit: EnforcerLimit, known: dict[tuple[str, ...], EnforcerLimit]) -> EnforcerLimit:
     before = known.get(limit.key, limit)
     if before != limit:
         counter = replace_fields(before, spent=limit.spent)

@@ -49,7 +49,7 @@ class ExpiredTryTable:
                 {str(id): asdict(each) for id, each in stored.items() if expiries.get(id) == each.expires_at},
             )
 
-        await self._changes.change(add_tries)
+        await self._changes.change_rows(add_tries)
 
     async def all(self) -> Mapping[int, ExpiredTries]:
         return await self._changes.read(_read_tries)

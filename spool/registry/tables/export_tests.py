@@ -24,7 +24,7 @@ class ExportTestTable:
             stored |= {id: max(at, stored.get(id, 0.0)) for id, at in times.items()}
             rows.put_document(KIND, ID, {str(id): at for id, at in stored.items() if id in keys})
 
-        await self._changes.change(store_times)
+        await self._changes.change_rows(store_times)
 
     async def all(self) -> Mapping[int, float]:
         return await self._changes.read(_read_times)

@@ -19,12 +19,12 @@ from spool.listing import ListPage, ListQuery
 from spool.registry.changes import Changes
 from spool.registry.document_table import (
     INSIGHTS,
-    check_comments,
-    check_maker_share,
-    forget_maker,
-    note_maker,
+    check_key_share_of_comments,
+    check_recorded_key_share,
+    delete_row_maker,
+    store_row_maker,
 )
-from spool.registry.documents import stamp_edit
+from spool.registry.documents import stamp_if_changed
 from spool.registry.insights import (
     ADDRESSED,
     IN_PROGRESS,
@@ -38,9 +38,9 @@ from spool.registry.insights import (
     Insight,
     Merged,
     check_comment,
-    check_draft,
+    check_insight_draft,
     check_status,
-    stored_concern,
+    encode_concern,
 )
 from spool.registry.notices import (
     SEVERITIES,
@@ -52,7 +52,7 @@ from spool.registry.notices import (
 )
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.texts import web_link
+from spool.registry.texts import web_link_or_empty
 
 KEPT_S = 90 * 86400.0  # seconds for which a finding that nobody edited is kept after it was last found
 OVER_S = 86400.0  # seconds within which an unedited finding may return without a notification
@@ -83,9 +83,9 @@ class InsightTable:
         return await self._changes.read(lambda rows: rows.insight_page(query))
 
     async def detector_insights(self) -> Sequence[Insight]:
-        return await self._changes.read(lambda rows: list(rows.findings()))
+        return await self._changes.read(lambda rows: list(rows.detector_insights()))
 
-    async def open_counts(self) -> Mapping[tuple[str, str], int]:
+    async def count_open_insights(self) -> Mapping[tuple[str, str], int]:
         """
         Return the number of open insights by detector ("" if none) and severity. The rows are read again only
         after a change of the registry.
@@ -109,23 +109,23 @@ class InsightTable:
         return await self._changes.read(read_comments)
 
     async def create(self, draft: Draft, *, status: str = NEW, actor: Actor) -> Insight:
-        draft, now = check_draft(draft), self._changes.now()
+        draft, now = check_insight_draft(draft), self._changes.now()
         insight = replace(_new_insight(draft, now), status=check_status(status), touched=True)
 
         def add_insight(rows: RegistryRows) -> Insight:
             return _add_insight(rows, insight, draft, actor)
 
-        return await self._changes.change(add_insight)
+        return await self._changes.change_rows(add_insight)
 
     async def find_or_add(self, draft: Draft, *, actor: Actor) -> Insight:
         """Return an insight with exactly these texts, if there is one, in its present state."""
-        draft, now = check_draft(draft), self._changes.now()
+        draft, now = check_insight_draft(draft), self._changes.now()
         insight = replace(_new_insight(draft, now), id=_draft_id(draft), touched=True)
 
         def find_or_add_insight(rows: RegistryRows) -> Insight:
             return rows.find(Insight, insight.id) or _add_insight(rows, insight, draft, actor)
 
-        return await self._changes.change(find_or_add_insight)
+        return await self._changes.change_rows(find_or_add_insight)
 
     async def change(
         self, id: str, *, status: str | None = None, fields: Mapping[str, str] | None = None, actor: Actor
@@ -138,12 +138,14 @@ class InsightTable:
         def store_change(rows: RegistryRows) -> Insight:
             before = _require_insight(rows, id)
             # A stored link that is no longer allowed must not make other changes fail.
-            unchanged = {name: getattr(before, name) for name in _DRAFTED} | {"link": web_link(before.link)}
+            unchanged = {name: getattr(before, name) for name in _DRAFTED} | {
+                "link": web_link_or_empty(before.link)
+            }
             drafted = unchanged | dict(fields or {})
-            after = replace(before, **asdict(check_draft(Draft(**drafted))))
+            after = replace(before, **asdict(check_insight_draft(Draft(**drafted))))
             if status not in (None, before.status):
                 after = replace(after, status=status, status_at=now)
-            after = stamp_edit(before, after, last_updated=now, touched=True)
+            after = stamp_if_changed(before, after, last_updated=now, touched=True)
             if after is before:
                 return before
             rows.put_insights([after])
@@ -152,7 +154,7 @@ class InsightTable:
             rows.add_audit(now, actor, "insight.change", id, before=old, after=new)
             return after
 
-        return await self._changes.change(store_change)
+        return await self._changes.change_rows(store_change)
 
     async def delete(self, id: str, *, actor: Actor) -> tuple[str, list[int]]:
         """Delete an insight. Return the id and those of its comments. A detector may find it again as new."""
@@ -162,12 +164,12 @@ class InsightTable:
             comments = [comment.id for comment in rows.comments(id)]
             rows.delete_comments(id)
             rows.delete(Insight, id)
-            forget_maker(rows, INSIGHTS, id)
+            delete_row_maker(rows, INSIGHTS, id)
             old = {"title": before.title, "status": before.status}
             rows.add_audit(self._changes.now(), actor, "insight.delete", id, before=old)
             return comments
 
-        return id, await self._changes.change(delete_insight)
+        return id, await self._changes.change_rows(delete_insight)
 
     async def add_comment(self, id: str, text: str, *, actor: Actor) -> Comment:
         now = self._changes.now()
@@ -176,17 +178,17 @@ class InsightTable:
         )
 
         def add_comment_row(rows: RegistryRows) -> Comment:
-            _touch_insight(rows, id, now)
+            _mark_insight_touched(rows, id, now)
             comments = rows.comments(id)
             if len(comments) >= MAX_COMMENTS:
                 raise NotAllowed(f"an insight can have at most {MAX_COMMENTS} comments")
-            check_comments([comment.author for comment in comments], 1, MAX_COMMENTS, actor)
+            check_key_share_of_comments([comment.author for comment in comments], 1, MAX_COMMENTS, actor)
             comment = rows.add_comment(draft)
             after = {"comment": comment.id}
             rows.add_audit(now, actor, "insight.comment", id, after=after)
             return comment
 
-        return await self._changes.change(add_comment_row)
+        return await self._changes.change_rows(add_comment_row)
 
     async def change_comment(self, id: str, comment: int, text: str, *, actor: Actor) -> Comment:
         now = self._changes.now()
@@ -194,15 +196,15 @@ class InsightTable:
 
         def change_comment_row(rows: RegistryRows) -> Comment:
             before = _find_comment(rows, id, comment)
-            after = stamp_edit(before, replace(before, text=text), last_updated=now)
+            after = stamp_if_changed(before, replace(before, text=text), last_updated=now)
             if after is before:
                 return before
-            _touch_insight(rows, id, now)
+            _mark_insight_touched(rows, id, now)
             rows.put(after)
             rows.add_audit(now, actor, "insight.comment.change", id, after={"comment": comment})
             return after
 
-        return await self._changes.change(change_comment_row)
+        return await self._changes.change_rows(change_comment_row)
 
     async def delete_comment(self, id: str, comment: int, *, actor: Actor) -> None:
         """Delete a comment. The audit row names the author, without the text."""
@@ -210,14 +212,14 @@ class InsightTable:
 
         def delete_comment_row(rows: RegistryRows) -> None:
             before = _find_comment(rows, id, comment)
-            _touch_insight(rows, id, now)
+            _mark_insight_touched(rows, id, now)
             rows.delete(Comment, comment)
             old = {"comment": comment, "author": before.author}
             rows.add_audit(now, actor, "insight.comment.delete", id, before=old)
 
-        await self._changes.change(delete_comment_row)
+        await self._changes.change_rows(delete_comment_row)
 
-    async def merge(
+    async def merge_findings(
         self, findings: Sequence[Finding], *, looked_for: Collection[str], cut: Collection[str] = ()
     ) -> Merged:
         """
@@ -236,7 +238,7 @@ class InsightTable:
                 rows, findings, looked_for=looked_for, cut=cut, now=now, tell=tell, channels=channels
             )
 
-        return await self._changes.change(merge_and_notify)
+        return await self._changes.change_rows(merge_and_notify)
 
 
 def merge_findings(
@@ -250,20 +252,22 @@ def merge_findings(
     channels: Collection[str] = (),
 ) -> Merged:
     """
-    Merge findings in the caller's transaction, in the way of `InsightTable.merge`.
+    Merge findings in the caller's transaction, in the way of `InsightTable.merge_findings`.
 
     `tell` are notified of insights that open or become more severe, and `channels` that a finding names of
     those that open.
     """
     by_key = {finding.key: finding for finding in findings}
-    known = {insight.finding: insight for insight in rows.findings()}
-    found_again = [_found_again(insight, by_key[key], now) for key, insight in known.items() if key in by_key]
+    known = {insight.finding: insight for insight in rows.detector_insights()}
+    found_again = [
+        _insight_found_again(insight, by_key[key], now) for key, insight in known.items() if key in by_key
+    ]
     lost = [
         insight
         for key, insight in known.items()
         if key not in by_key
         and _detector_name(insight) in looked_for
-        and not _may_be_left_out(insight, cut, now)
+        and not _can_be_left_out(insight, cut, now)
     ]
     gone = [insight for insight in lost if insight.present]
     after = {insight.id: replace(_close_if_gone(insight, now), present=False) for insight in lost}
@@ -276,13 +280,16 @@ def merge_findings(
     room = max(0, MAX_INSIGHTS - rows.count_insights())
     rows.put_insights(new[:room])
     reopened = [after for after in found_again if after.status != known[after.finding].status]
-    opened = [*new[:room], *(insight for insight in reopened if not _is_short(known[insight.finding], now))]
+    opened = [
+        *new[:room],
+        *(insight for insight in reopened if not _is_recently_closed(known[insight.finding], now)),
+    ]
     named = [
         (insight, [name for name in by_key[insight.finding or ""].channels if name in channels])
         for insight in opened
     ]
     add_anomaly_notices(rows, named)
-    risen = [insight for insight in found_again if _is_worse(known[insight.finding], insight)]
+    risen = [insight for insight in found_again if _is_more_severe(known[insight.finding], insight)]
     csv = {key: finding.csv for key, finding in by_key.items() if finding.csv}
     add_insight_notices(rows, [*opened, *risen], tell, csv)
     return Merged(
@@ -300,9 +307,9 @@ def _add_insight(rows: RegistryRows, insight: Insight, draft: Draft, actor: Acto
         raise NotAllowed(
             f"the limit of {MAX_INSIGHTS} insights is reached: delete some that are addressed or ignored"
         )
-    check_maker_share(rows, INSIGHTS, count, MAX_INSIGHTS, actor)
+    check_recorded_key_share(rows, INSIGHTS, count, MAX_INSIGHTS, actor)
     rows.put_insights([insight])
-    note_maker(rows, INSIGHTS, insight.id, actor)
+    store_row_maker(rows, INSIGHTS, insight.id, actor)
     after = {**asdict(draft), "status": insight.status}
     rows.add_audit(insight.created, actor, "insight.create", insight.id, after=after)
     return insight
@@ -330,30 +337,30 @@ def _new_insight(draft: Draft, now: float) -> Insight:
 
 def _insight_from_finding(finding: Finding, now: float) -> Insight:
     return replace(
-        _new_insight(check_draft(finding.draft), now),
+        _new_insight(check_insight_draft(finding.draft), now),
         finding=finding.key,
-        concerns=stored_concern(finding.concerns),
+        concerns=encode_concern(finding.concerns),
         severity=finding.severity,
         found_at=now,
         present=True,
     )
 
 
-def _found_again(before: Insight, finding: Finding, now: float) -> Insight:
-    after = replace(before, **asdict(check_draft(finding.draft)), severity=finding.severity)
+def _insight_found_again(before: Insight, finding: Finding, now: float) -> Insight:
+    after = replace(before, **asdict(check_insight_draft(finding.draft)), severity=finding.severity)
     if before.is_reopened_by(finding.newest):
         after = replace(after, status=NEW, status_at=now)
     if after != before:
         after = replace(after, last_updated=now)
-    return replace(after, concerns=stored_concern(finding.concerns), found_at=now, present=True)
+    return replace(after, concerns=encode_concern(finding.concerns), found_at=now, present=True)
 
 
 def _detector_name(insight: Insight) -> str:
     return (insight.finding or "").partition(":")[0]
 
 
-def _may_be_left_out(insight: Insight, cut: Collection[str], now: float) -> bool:
-    return _detector_name(insight) in cut and not _is_over(insight, now)
+def _can_be_left_out(insight: Insight, cut: Collection[str], now: float) -> bool:
+    return _detector_name(insight) in cut and not _is_long_unfound(insight, now)
 
 
 def _close_if_gone(insight: Insight, now: float) -> Insight:
@@ -366,23 +373,23 @@ def _close_if_gone(insight: Insight, now: float) -> Insight:
     return replace(insight, status=ADDRESSED, status_at=now, last_updated=now)
 
 
-def _is_worse(before: Insight, after: Insight) -> bool:
+def _is_more_severe(before: Insight, after: Insight) -> bool:
     if not after.severity or after.status not in (NEW, IN_PROGRESS):
         return False
     earlier, now = (SEVERITIES.index(insight_severity(insight)) for insight in (before, after))
     return earlier < now
 
 
-def _is_short(before: Insight, now: float) -> bool:
+def _is_recently_closed(before: Insight, now: float) -> bool:
     """Return whether it was closed less than a day ago because it was not found."""
-    return not before.touched and not _is_over(before, now)
+    return not before.touched and not _is_long_unfound(before, now)
 
 
-def _is_over(insight: Insight, now: float) -> bool:
+def _is_long_unfound(insight: Insight, now: float) -> bool:
     return insight.found_at is None or now - insight.found_at >= OVER_S
 
 
-def _touch_insight(rows: RegistryRows, id: str, now: float) -> None:
+def _mark_insight_touched(rows: RegistryRows, id: str, now: float) -> None:
     rows.put_insights([replace(_require_insight(rows, id), touched=True, last_updated=now)])
 
 

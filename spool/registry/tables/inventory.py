@@ -73,7 +73,7 @@ class InventoryTable:
     async def load(self) -> None:
         self.current = await self._changes.read(_read_inventory)
 
-    async def replace(
+    async def replace_machines(
         self, machines: Sequence[Machine], *, source: str, confirmed: bool, actor: Actor
     ) -> InventoryChange:
         """
@@ -110,7 +110,7 @@ class InventoryTable:
         def set_current(_: InventoryChange) -> None:
             self.current = inventory
 
-        return await self._changes.change(replace_inventory, set_current)
+        return await self._changes.change_rows(replace_inventory, set_current)
 
 
 def _keep_earlier_check_in(before: Machine | None, machine: Machine) -> Machine:

@@ -19,7 +19,7 @@ from spool.registry.documents import DocumentKind, replace_fields, row_version
 from spool.registry.field_notes import example, words
 from spool.registry.notices import NoticeTable
 from spool.registry.operators import Actor
-from spool.registry.texts import check_text, optional_text
+from spool.registry.texts import check_optional_text, check_text
 
 MAX_NAME = 64
 MAX_ADDRESS = 2048
@@ -100,7 +100,7 @@ def check_channel(draft: ChannelFields) -> ChannelFields:
     if len(draft.to) > MAX_TO:
         raise Invalid(f"to must have at most {MAX_TO} e-mail addresses")
     texts = {
-        field: optional_text(field, getattr(draft, field), MAX_ADDRESS)
+        field: check_optional_text(field, getattr(draft, field), MAX_ADDRESS)
         for field in ("url", "server", "username", "sender", "quiet_hours", "digest", "time_zone")
     }
     return replace_fields(
@@ -150,7 +150,7 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
             last_updated=now,
             **draft_fields(drafted, ChannelFields),
         )
-        return await self._add(row, most=most, actor=actor)
+        return await self._add_row(row, most=most, actor=actor)
 
     async def change(
         self,
@@ -168,20 +168,20 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
         """
         now = self._changes.now()
 
-        def edit(before: KeptChannel) -> KeptChannel:
+        def edit_channel(before: KeptChannel) -> KeptChannel:
             drafted = check_channel(self._changed_draft(before, changes))
             sealed = seal(drafted, secret, before)
             since = before.secret_since if sealed == before.sealed else utc_iso(now)
             return replace_fields(before, **draft_fields(drafted), sealed=sealed, secret_since=since)
 
-        return await self._edit(name, edit, version=version, actor=actor)
+        return await self._edit_row(name, edit_channel, version=version, actor=actor)
 
     def _audited_fields(self, row: KeptChannel, names: Iterable[str] | None = None) -> dict[str, Any]:
         members = {**super()._audited_fields(row), "secret_since": row.secret_since}
         return members if names is None else {name: members[name] for name in names}
 
     async def delete(self, name: str, *, actor: Actor) -> None:
-        await self._remove(name, actor=actor)
+        await self._remove_row(name, actor=actor)
 
     def _set_rows(self, rows: dict[str, KeptChannel]) -> None:
         super()._set_rows(rows)

@@ -17,9 +17,9 @@ from msgspec import UNSET, UnsetType
 
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.log.partial_reports import Expectation
-from spool.registry.bearers import key_is_good, number_is_good
+from spool.registry.bearers import enabled_key_expectation, valid_key_expectation
 from spool.registry.changes import Changes
-from spool.registry.documents import check_version, stamp_edit
+from spool.registry.documents import check_version_unchanged, stamp_if_changed
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import DOCUMENTS, KEYS
 from spool.registry.keys import (
@@ -36,15 +36,15 @@ from spool.registry.keys import (
     Secret,
     check_description,
     check_expiry,
-    check_grant,
+    check_key_name,
     check_labels,
-    check_name,
+    check_scopes_or_use_cases,
     check_secret,
+    encode_file_key,
     fold_name,
     new_secret,
     restore_file_key,
-    round_time,
-    stored_file_key,
+    round_to_milliseconds,
 )
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
@@ -68,31 +68,33 @@ class KeyTable:
 
     async def load(self) -> None:
         """Read the keys. Missing keys were deleted, missing secrets rotated."""
-        stored_keys, self._file_key = await self._changes.read(lambda rows: (rows.keys(), _file_key(rows)))
+        stored_keys, self._file_key = await self._changes.read(
+            lambda rows: (rows.keys(), _read_file_key(rows))
+        )
         ids = {key.id for key in stored_keys}
         for missing in [key for key in self._keys.values() if key.id not in ids]:
             self._forget_key(missing)
         for key in stored_keys:
             self._remember_key(key)
 
-    def find(self, secret: str) -> Key | None:
+    def find_by_secret(self, secret: str) -> Key | None:
         """
         Return the key, even if disabled, of a known secret that is not expired.
 
         A nearly correct secret takes as long as the correct one.
         """
-        owner = self._find_owner(secret)
+        owner = self._find_key_and_end(secret)
         if owner is None:
             return None
         key, ends_at = owner
         return None if ends_at is not None and ends_at <= self._changes.now() else key
 
-    def find_expired(self, secret: str) -> Key | None:
+    def find_expired_by_secret(self, secret: str) -> Key | None:
         """
         Return the key if the secret was valid until the key's expiry. A secret that a rotation ended earlier
         does not become valid if the expiry moves.
         """
-        owner = self._find_owner(secret)
+        owner = self._find_key_and_end(secret)
         if owner is None:
             return None
         key, ends_at = owner
@@ -100,7 +102,7 @@ class KeyTable:
             return None
         return key
 
-    def _find_owner(self, secret: str) -> tuple[Key, float | None] | None:
+    def _find_key_and_end(self, secret: str) -> tuple[Key, float | None] | None:
         digest = self._secret_digest(secret)
         owner = self._owners.get(digest[:16])
         if owner is None or not hmac.compare_digest(owner[0], digest):
@@ -110,7 +112,7 @@ class KeyTable:
 
     def secret_expectation(self, secret: str) -> Expectation | None:
         """Return the expectation that the secret is valid, or None if only this process changes keys."""
-        return key_is_good(self._secret_digest(secret)) if self._changes.is_shared else None
+        return valid_key_expectation(self._secret_digest(secret)) if self._changes.is_shared else None
 
     def next_secret_end(self, key: Key) -> float:
         """Return when the next valid secret ends, or infinity."""
@@ -126,32 +128,32 @@ class KeyTable:
 
     def number_expectation(self, id: int) -> tuple[Expectation, ...]:
         """Return the expectation for a submission without a secret."""
-        return (number_is_good(id),) if self._changes.is_shared else ()
+        return (enabled_key_expectation(id),) if self._changes.is_shared else ()
 
-    def is_over(self, secret: str) -> bool:
+    def is_secret_expired(self, secret: str) -> bool:
         """Return whether the text is the secret of an expired key, which another process may extend."""
-        return self._secret_digest(secret)[:16] in self._owners and self.find(secret) is None
+        return self._secret_digest(secret)[:16] in self._owners and self.find_by_secret(secret) is None
 
-    def was_deleted(self, secret: str) -> bool:
+    def has_secret_ended(self, secret: str) -> bool:
         """
         Return whether a secret was deleted, rotated or expired since this process started.
 
         Ended secrets of the deployment's key are stored, so they are recognized after a restart.
         """
-        if self.has_ended(secret):
+        if self.is_ended_file_secret(secret):
             return True
         digest = self._secret_digest(secret)
         return digest in self._deleted or digest[:16] in self._owners
 
-    def is_of_file(self, key: Key) -> bool:
+    def is_file_key(self, key: Key) -> bool:
         return self._file_key is not None and self._file_key.key == key.id
 
-    def has_ended(self, secret: str) -> bool:
+    def is_ended_file_secret(self, secret: str) -> bool:
         """
         Return whether the text is an ended secret of the deployment's key: the key was deleted, or the file
         changed.
         """
-        return self._file_key is not None and self._file_key.has_ended(self._secret_digest(secret))
+        return self._file_key is not None and self._file_key.has_ended_secret(self._secret_digest(secret))
 
     async def adopt_file_secret(
         self, secret: str, *, use_case: str, actor: Actor, anew: bool = False, others: Sequence[str] = ()
@@ -166,9 +168,9 @@ class KeyTable:
         digest, now = self._secret_digest(secret), self._changes.now()
 
         def adopt_file_key(rows: RegistryRows) -> tuple[Key | None, FileKey | None, str]:
-            state = _file_key(rows)
+            state = _read_file_key(rows)
             key = _find_key(rows, state.key) if state and state.key is not None else None
-            if state is not None and state.has_ended(digest):
+            if state is not None and state.has_ended_secret(digest):
                 return None, state, DELETED
             if state is not None and key is None and not anew:
                 return None, state, WAITS
@@ -188,15 +190,15 @@ class KeyTable:
             elif state is not None:
                 return None, state, OPENS
             state = replace(state or FileKey(), key=key.id)
-            rows.put_document(FILE_KEY, DEPLOYMENT, stored_file_key(state))
+            rows.put_document(FILE_KEY, DEPLOYMENT, encode_file_key(state))
             return key, state, OPENS
 
-        def remember(done: tuple[Key | None, FileKey | None, str]) -> None:
+        def remember_adopted_key(done: tuple[Key | None, FileKey | None, str]) -> None:
             key, self._file_key, _ = done
             if key is not None:
                 self._remember_key(key)
 
-        return (await self._changes.change(adopt_file_key, remember))[2]
+        return (await self._changes.change_rows(adopt_file_key, remember_adopted_key))[2]
 
     def all(self) -> list[Key]:
         return list(self._keys.values())
@@ -214,8 +216,8 @@ class KeyTable:
         actor: Actor,
     ) -> tuple[Key, str]:
         # an unknown scope is reported before a wrong name
-        fixed, managed = check_grant(scopes, use_cases)
-        name = check_name(name)
+        fixed, managed = check_scopes_or_use_cases(scopes, use_cases)
+        name = check_key_name(name)
         secret, now = self._check_free_secret(secret) if secret else new_secret(), self._changes.now()
         draft = Key(
             id=0,
@@ -228,16 +230,18 @@ class KeyTable:
             created_by=actor.name,
             updated_by=actor.name,
             last_modified=now,
-            secrets=(Secret(self._secret_digest(secret), check_expiry(round_time(expires_at), now)),),
+            secrets=(
+                Secret(self._secret_digest(secret), check_expiry(round_to_milliseconds(expires_at), now)),
+            ),
         )
 
         def add_key(rows: RegistryRows) -> Key:
-            _check_free(rows, draft)
+            _check_name_free(rows, draft)
             key = rows.add_key(draft)
             rows.add_audit(key.last_modified, actor, "key.create", key.name, after=_audited_fields(key))
             return key
 
-        return await self._changes.change(add_key, self._remember_key), secret
+        return await self._changes.change_rows(add_key, self._remember_key), secret
 
     async def edit(
         self,
@@ -258,15 +262,15 @@ class KeyTable:
         Raises NotAllowed if the key differs from `version`.
         """
         if scopes is not None or use_cases is not None:
-            grant = check_grant(scopes or (), use_cases or ())
+            grant = check_scopes_or_use_cases(scopes or (), use_cases or ())
 
         def edit_key(key: Key) -> Key:
-            check_version(key.version, version)
-            if expires_at is not UNSET and (at := round_time(expires_at)) != key.expires_at:
+            check_version_unchanged(key.version, version)
+            if expires_at is not UNSET and (at := round_to_milliseconds(expires_at)) != key.expires_at:
                 key = key.with_expiry(check_expiry(at, self._changes.now()))
             return replace(
                 key,
-                name=key.name if new_name is None else check_name(new_name),
+                name=key.name if new_name is None else check_key_name(new_name),
                 description=key.description if description is None else check_description(description),
                 scopes=key.scopes if scopes is None and use_cases is None else grant[0],
                 use_cases=key.use_cases if scopes is None and use_cases is None else grant[1],
@@ -285,7 +289,7 @@ class KeyTable:
 
     def _check_free_secret(self, secret: str) -> str:
         """Return the secret. Raises Invalid if it is too weak, NotAllowed if a key has it."""
-        if self._find_owner(check_secret(secret)) is not None:
+        if self._find_key_and_end(check_secret(secret)) is not None:
             raise NotAllowed("this secret is the secret of another key")
         return secret
 
@@ -326,33 +330,33 @@ class KeyTable:
             raise Invalid("confirm the deletion with the exact name of the key")
 
         def delete_key(rows: RegistryRows) -> tuple[Key, FileKey | None]:
-            key, state = _require_key(rows, name), _file_key(rows)
+            key, state = _require_key(rows, name), _read_file_key(rows)
             check_unmanaged(self._changes, rows, "key", str(key.id))
             rows.delete_key(key.id)
             rows.add_audit(self._changes.now(), actor, "key.delete", name, before=_audited_fields(key))
             if state is not None and state.key == key.id:
                 state = replace(state.with_ended_secrets(secret.digest for secret in key.secrets), key=None)
-                rows.put_document(FILE_KEY, DEPLOYMENT, stored_file_key(state))
+                rows.put_document(FILE_KEY, DEPLOYMENT, encode_file_key(state))
             return key, state
 
-        def forget(done: tuple[Key, FileKey | None]) -> None:
+        def forget_deleted_key(done: tuple[Key, FileKey | None]) -> None:
             key, self._file_key = done
             self._forget_key(key)
 
-        await self._changes.change(delete_key, forget)
+        await self._changes.change_rows(delete_key, forget_deleted_key)
 
-    async def store_accesses(self, times: Mapping[int, float]) -> None:
+    async def store_access_times(self, times: Mapping[int, float]) -> None:
         """Store the times by key id, in one transaction."""
-        await self._changes.change(
-            lambda rows: rows.note_accesses(times), lambda _: self._note_accesses(times)
+        await self._changes.change_rows(
+            lambda rows: rows.store_access_times(times), lambda _: self._apply_access_times(times)
         )
 
-    async def follow_accesses(self) -> None:
+    async def load_access_times(self) -> None:
         """Add the times of last use that other processes stored."""
         since = self._changes.now() - ACCESSES_S
-        self._note_accesses(await self._changes.read(lambda rows: rows.access_times(since)))
+        self._apply_access_times(await self._changes.read(lambda rows: rows.access_times(since)))
 
-    def _note_accesses(self, times: Mapping[int, float]) -> None:
+    def _apply_access_times(self, times: Mapping[int, float]) -> None:
         for key_id in times.keys() & self._keys.keys():
             key = self._keys[key_id]
             self._keys[key_id] = replace(key, last_accessed=max(times[key_id], key.last_accessed or 0.0))
@@ -360,14 +364,14 @@ class KeyTable:
     async def _change_key(self, name: str, change: Callable[[Key], Key], action: str, actor: Actor) -> Key:
         def update_key(rows: RegistryRows) -> Key:
             before = _require_key(rows, name)
-            after = stamp_edit(
+            after = stamp_if_changed(
                 before, change(before), updated_by=actor.name, last_modified=self._changes.now()
             )
             if after is before:
                 return before
             if action == "key.edit":
                 check_unmanaged(self._changes, rows, "key", str(before.id))
-            _check_free(rows, after)
+            _check_name_free(rows, after)
             rows.put_key(after)
             old_description, now = _audited_fields(before), _audited_fields(after)
             changed = [field for field in old_description if old_description[field] != now[field]]
@@ -377,7 +381,7 @@ class KeyTable:
             rows.add_audit(after.last_modified, actor, action, name, before=old, after=new)
             return after
 
-        return await self._changes.change(update_key, self._remember_key)
+        return await self._changes.change_rows(update_key, self._remember_key)
 
     def _secret_digest(self, secret: str) -> bytes:
         return blake2b(secret.encode("utf-8", "surrogatepass"), key=self._pepper, digest_size=32).digest()
@@ -402,7 +406,7 @@ class KeyTable:
             self._deleted.popitem(last=False)
 
 
-def _file_key(rows: RegistryRows) -> FileKey | None:
+def _read_file_key(rows: RegistryRows) -> FileKey | None:
     return restore_file_key(rows.document(FILE_KEY, DEPLOYMENT))
 
 
@@ -423,21 +427,21 @@ def _add_file_key(rows: RegistryRows, digest: bytes, use_case: str, actor: Actor
         last_modified=now,
         secrets=(Secret(digest),),
     )
-    _check_free(rows, draft)
+    _check_name_free(rows, draft)
     key = rows.add_key(draft)
     rows.add_audit(now, actor, "key.create", key.name, after=_audited_fields(key))
     return key
 
 
 def _require_key(rows: RegistryRows, name: str) -> Key:
-    key = rows.key(name)
+    key = rows.find_key_by_name(name)
     if key is None:
         raise NotThere(f"no key is named {name!r}")
     return key
 
 
-def _check_free(rows: RegistryRows, key: Key) -> None:
-    same_name = rows.key_by_folded_name(fold_name(key.name))
+def _check_name_free(rows: RegistryRows, key: Key) -> None:
+    same_name = rows.find_key_by_folded_name(fold_name(key.name))
     if same_name is not None and same_name.id != key.id:
         raise AlreadyThere(
             f"a key named {same_name.name!r} already exists. Names must be unique, ignoring case"

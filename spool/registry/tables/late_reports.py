@@ -38,7 +38,7 @@ class LateReportTable:
                 if int(id) < oldest:
                     rows.delete_document(KIND, id)
 
-        await self._changes.change(add_counts)
+        await self._changes.change_rows(add_counts)
 
     async def sums_since(self, oldest: int) -> Counts:
         sums: Counter[tuple[str, str]] = Counter()

@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 from spool.errors import AlreadyThere, NotAllowed, NotThere, TokenEnded
 from spool.registry.changes import Changes
-from spool.registry.documents import DocumentRows, stamp_edit
+from spool.registry.documents import DocumentRows, stamp_if_changed
 from spool.registry.operators import (
     LINK_LIFE_S,
     MAX_TOKEN_LIFE_S,
@@ -25,15 +25,15 @@ from spool.registry.operators import (
     Operator,
     Person,
     Session,
+    check_account_role,
     check_email,
     check_password,
-    check_role,
     hash_password,
     is_matching_password,
     operator_status,
 )
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.roles import Roles, check_organizer_remains, read_roles
+from spool.registry.roles import Roles, check_admin_remains, read_roles
 
 
 class NamedTurns:
@@ -85,7 +85,7 @@ TOKEN_END_KIND = "token_end"
 _SIGN_IN, _PERSON, _NAMELESS = "sid", "sub", "sub without sid"
 
 
-def end_sign_in(
+def end_tokens_of_sign_in(
     rows: DocumentRows, issuer: str, sign_in: str, *, subject: str | None, by: float, now: float
 ) -> None:
     """End the tokens of a sign-in, and those without a sign-in id that the person got until `by`."""
@@ -94,12 +94,12 @@ def end_sign_in(
         _store_token_end(rows, _hash_id(issuer, _NAMELESS, subject), {"by": by}, now)
 
 
-def end_person(rows: DocumentRows, issuer: str, subject: str, *, by: float, now: float) -> None:
+def end_tokens_of_person(rows: DocumentRows, issuer: str, subject: str, *, by: float, now: float) -> None:
     """End the tokens that a person got until `by`."""
     _store_token_end(rows, _hash_id(issuer, _PERSON, subject), {"by": by}, now)
 
 
-def has_ended(rows: DocumentRows, issuer: str, subject: str, sign_in: str, *, issued_at: float) -> bool:
+def has_token_ended(rows: DocumentRows, issuer: str, subject: str, sign_in: str, *, issued_at: float) -> bool:
     """Return whether a token has ended. `sign_in` is empty for a token without a sign-in id."""
     if sign_in and rows.document(TOKEN_END_KIND, _hash_id(issuer, _SIGN_IN, sign_in)) is not None:
         return True
@@ -119,7 +119,7 @@ def _hash_id(*parts: str) -> str:
     return blake2b(json.dumps(parts).encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
 
-def kept_operator(
+def find_or_store_operator(
     rows: RegistryRows, roles: Roles, person: Person, actor: Actor, now: float, *, takes_accounts: bool
 ) -> Operator:
     """Return the account of a sign-in at an OpenID provider. Store and audit it if it is new or changed."""
@@ -147,7 +147,7 @@ def _updated_operator(
     if known is None:
         return Operator(
             email=email,
-            role=check_role(person.role),
+            role=check_account_role(person.role),
             created_by=email,
             created_at=now,
             last_modified=now,
@@ -160,7 +160,7 @@ def _updated_operator(
         raise AlreadyThere("this e-mail address belongs to another operator")
     if known.disabled:
         raise NotAllowed("this operator is disabled")
-    role = check_role(person.role) if person.decides_role else known.role
+    role = check_account_role(person.role) if person.decides_role else known.role
     if is_same_person and role == known.role:
         return known
     return replace(known, role=role, issuer=person.issuer, subject=person.subject, last_modified=now)
@@ -188,7 +188,7 @@ class OperatorTable:
         now = self._changes.now()
         operator = Operator(
             email=check_email(email),
-            role=check_role(role),
+            role=check_account_role(role),
             password=await asyncio.to_thread(hash_password, check_password(password)),
             created_by=actor.name,
             created_at=now,
@@ -203,7 +203,7 @@ class OperatorTable:
             rows.add_audit(now, actor, "operator.add", operator.email, after=after)
             return operator
 
-        return await self._changes.change(add_operator)
+        return await self._changes.change_rows(add_operator)
 
     async def change(
         self,
@@ -219,7 +219,7 @@ class OperatorTable:
         created.
         """
         if role is not None:
-            check_role(role)
+            check_account_role(role)
         digest = (
             None if password is None else await asyncio.to_thread(hash_password, check_password(password))
         )
@@ -227,18 +227,18 @@ class OperatorTable:
 
         def change_operator(rows: RegistryRows) -> Operator:
             before = _require_operator(rows, email.strip().lower())
-            organizers = _read_organizers(rows)
+            organizers = _read_admins(rows)
             after = replace(
                 before,
                 role=role or before.role,
                 password=digest or before.password,
                 disabled=before.disabled if disabled is None else disabled,
             )
-            after = stamp_edit(before, after, last_modified=now)
+            after = stamp_if_changed(before, after, last_modified=now)
             if after is before:
                 return before
             rows.put(after)
-            check_organizer_remains(organizers, _read_organizers(rows))
+            check_admin_remains(organizers, _read_admins(rows))
             rows.delete_sessions_of(before.email)
             if after.disabled != before.disabled:
                 old, new = {"status": operator_status(before)}, {"status": operator_status(after)}
@@ -249,7 +249,7 @@ class OperatorTable:
                 rows.add_audit(now, actor, action, before.email, before=old, after=new)
             return after
 
-        return await self._changes.change(change_operator)
+        return await self._changes.change_rows(change_operator)
 
     async def remove(self, email: str, *, actor: Actor) -> None:
         def remove_operator(rows: RegistryRows) -> None:
@@ -258,7 +258,7 @@ class OperatorTable:
             delete_operators(rows, [operator], now)
             rows.add_audit(now, actor, "operator.remove", operator.email, before=before)
 
-        await self._changes.change(remove_operator)
+        await self._changes.change_rows(remove_operator)
 
     async def sign_in(
         self, email: str, password: str, *, address: str, turn: str = ""
@@ -282,14 +282,14 @@ class OperatorTable:
             secret, known.email, known.role, address, account=known.email, operator=True
         )
 
-        def keep_session(rows: RegistryRows) -> bool:
+        def store_session_if_unchanged(rows: RegistryRows) -> bool:
             # the account may have changed during the slow hash
             if rows.find(Operator, known.email) != known:
                 return False
             self._store_session(rows, session, {"role": known.role})
             return True
 
-        return (secret, session) if await self._changes.change(keep_session) else None
+        return (secret, session) if await self._changes.change_rows(store_session_if_unchanged) else None
 
     async def sign_in_person(
         self, person: Person, *, address: str, life_s: float, takes_accounts: bool
@@ -306,7 +306,7 @@ class OperatorTable:
 
         def start_session(rows: RegistryRows) -> Session:
             roles = read_roles(rows)
-            operator = kept_operator(rows, roles, person, actor, now, takes_accounts=takes_accounts)
+            operator = find_or_store_operator(rows, roles, person, actor, now, takes_accounts=takes_accounts)
             session = replace(
                 self._new_session(secret, email, operator.role, address, account=email, operator=True),
                 ends_at=now + min(life_s, SESSION_LIFE_S),
@@ -319,7 +319,7 @@ class OperatorTable:
             self._store_session(rows, session, {"role": operator.role, "issuer": person.issuer})
             return session
 
-        return secret, await self._changes.change(start_session)
+        return secret, await self._changes.change_rows(start_session)
 
     async def find_by_token(
         self, issuer: str, subject: str, *, sign_in: str, issued_at: float
@@ -332,7 +332,7 @@ class OperatorTable:
         """
 
         def find_operator(rows: RegistryRows) -> Operator | None:
-            if has_ended(rows, issuer, subject, sign_in, issued_at=issued_at):
+            if has_token_ended(rows, issuer, subject, sign_in, issued_at=issued_at):
                 raise TokenEnded("the sign-in behind this token has ended")
             matching = (
                 operator
@@ -348,8 +348,8 @@ class OperatorTable:
         email, now = check_email(person.email), self._changes.now()
         actor, known = Actor(email, address), replace(person, email=email)
 
-        return await self._changes.change(
-            lambda rows: kept_operator(
+        return await self._changes.change_rows(
+            lambda rows: find_or_store_operator(
                 rows, read_roles(rows), known, actor, now, takes_accounts=takes_accounts
             )
         )
@@ -365,11 +365,11 @@ class OperatorTable:
 
         def store_end(rows: RegistryRows) -> None:
             if sign_in is not None:
-                end_sign_in(rows, issuer, sign_in, subject=subject, by=issued_by, now=now)
+                end_tokens_of_sign_in(rows, issuer, sign_in, subject=subject, by=issued_by, now=now)
             elif subject is not None:
-                end_person(rows, issuer, subject, by=issued_by, now=now)
+                end_tokens_of_person(rows, issuer, subject, by=issued_by, now=now)
 
-        await self._changes.change(store_end)
+        await self._changes.change_rows(store_end)
 
     async def end_sessions_where(self, is_meant: Callable[[Session], bool], *, actor: Actor) -> int:
         """End sessions. Return their number. If there are none, nothing is written."""
@@ -382,9 +382,9 @@ class OperatorTable:
                 self._delete_session(rows, session, actor)
             return len(meant)
 
-        return await self._changes.change(end_matching)
+        return await self._changes.change_rows(end_matching)
 
-    async def create_link(self, *, role: str, actor: Actor, account: str = "") -> str:
+    async def create_sign_in_link(self, *, role: str, actor: Actor, account: str = "") -> str:
         """
         Return a secret that signs in once within ten minutes, under the actor's name.
 
@@ -395,7 +395,7 @@ class OperatorTable:
         link = ConsoleLink(
             digest=self._secret_digest(secret),
             actor=actor.name,
-            role=check_role(role),
+            role=check_account_role(role),
             ends_at=now + LINK_LIFE_S,
             account=account,
         )
@@ -405,14 +405,14 @@ class OperatorTable:
             rows.put(link)
             rows.add_audit(now, actor, "console.link", actor.name, after={"role": role})
 
-        await self._changes.change(store_link)
+        await self._changes.change_rows(store_link)
         return secret
 
-    async def use_link(self, secret: str, *, address: str) -> tuple[str, Session] | None:
+    async def sign_in_by_link(self, secret: str, *, address: str) -> tuple[str, Session] | None:
         """Sign in with a link. Return None if it is unknown, used or expired."""
         begun = secrets.token_urlsafe(32)
 
-        def take_link(rows: RegistryRows) -> Session | None:
+        def take_link_and_sign_in(rows: RegistryRows) -> Session | None:
             link = rows.take_link(self._secret_digest(secret))
             if link is None or link.ends_at <= self._changes.now():
                 return None
@@ -422,7 +422,7 @@ class OperatorTable:
             self._store_session(rows, session, {"role": link.role})
             return session
 
-        session = await self._changes.change(take_link)
+        session = await self._changes.change_rows(take_link_and_sign_in)
         return None if session is None else (begun, session)
 
     async def find_and_extend_session(self, secret: str) -> Session | None:
@@ -431,37 +431,37 @@ class OperatorTable:
         session = await self._changes.read(lambda rows: rows.find(Session, digest))
         if session is None:
             return None
-        if session.is_over(now):
+        if session.has_expired(now):
             await self.sign_out(session)
             return None
         if now - session.seen_at > _SEEN_EVERY_S:
-            await self._changes.change(lambda rows: rows.touch_session(digest, now))
+            await self._changes.change_rows(lambda rows: rows.touch_session(digest, now))
         return session
 
-    async def is_on(self, session: Session) -> bool:
+    async def is_session_live(self, session: Session) -> bool:
         """Return whether the session still exists, without extending it."""
         now = self._changes.now()
         stored_session = await self._changes.read(lambda rows: rows.find(Session, session.digest))
-        return stored_session is not None and not stored_session.is_over(now)
+        return stored_session is not None and not stored_session.has_expired(now)
 
     async def sign_out(self, session: Session, *, actor: Actor | None = None) -> None:
         """End a session. Without an actor, it has expired, and no audit row is written."""
-        await self._changes.change(lambda rows: self._delete_session(rows, session, actor))
+        await self._changes.change_rows(lambda rows: self._delete_session(rows, session, actor))
 
     async def live_sessions(self) -> Sequence[Session]:
         now = self._changes.now()
         return [
             session
             for session in await self._changes.read(lambda rows: rows.all(Session))
-            if not session.is_over(now)
+            if not session.has_expired(now)
         ]
 
-    async def checked_until(self) -> Mapping[bytes, float]:
+    async def claim_ends_by_session(self) -> Mapping[bytes, float]:
         """Return, by session, the time until which a process has claimed the check at the provider."""
         documents = await self._changes.read(lambda rows: rows.documents(CHECK_KIND))
         return {bytes.fromhex(id): float(body["until"]) for id, body in documents.items()}
 
-    async def take_check(self, session: Session, *, until: float) -> bool:
+    async def claim_check(self, session: Session, *, until: float) -> bool:
         """Claim the check of a session at the provider. Return False if the session has ended."""
         own = session.digest.hex()
 
@@ -473,7 +473,7 @@ class OperatorTable:
                 rows.put_document(CHECK_KIND, own, {"until": until})
             return own in existing
 
-        return await self._changes.change(store_check)
+        return await self._changes.change_rows(store_check)
 
     async def end_session(self, id: str, *, actor: Actor) -> None:
         def end_match(rows: RegistryRows) -> None:
@@ -482,7 +482,7 @@ class OperatorTable:
                 raise NotThere("no session has this id; it may have expired")
             self._delete_session(rows, match, actor)
 
-        await self._changes.change(end_match)
+        await self._changes.change_rows(end_match)
 
     def _new_session(
         self, secret: str, actor: str, role: str, address: str, *, account: str, operator: bool
@@ -520,19 +520,19 @@ class OperatorTable:
 
 def delete_operators(rows: RegistryRows, operators: Sequence[Operator], now: float) -> None:
     """Delete operators. Raises NotAllowed if no Admin would be left."""
-    organizers = _read_organizers(rows)
+    organizers = _read_admins(rows)
     for operator in operators:
         rows.delete(Operator, operator.email)
-    check_organizer_remains(organizers, _read_organizers(rows))
+    check_admin_remains(organizers, _read_admins(rows))
     for operator in operators:
         rows.delete_sessions_of(operator.email)
         # only a later sign-in may create the operator again, not an existing token
         if operator.issuer:
-            end_person(rows, operator.issuer, operator.subject, by=now + _OTHER_CLOCK_S, now=now)
+            end_tokens_of_person(rows, operator.issuer, operator.subject, by=now + _OTHER_CLOCK_S, now=now)
 
 
-def _read_organizers(rows: RegistryRows) -> frozenset[str]:
-    return read_roles(rows).organizers(rows.all(Operator))
+def _read_admins(rows: RegistryRows) -> frozenset[str]:
+    return read_roles(rows).enabled_admins(rows.all(Operator))
 
 
 def _require_operator(rows: RegistryRows, email: str) -> Operator:

@@ -18,7 +18,7 @@ from spool.ledger.sums import OTHER
 from spool.linked_names import LinkedNames
 from spool.people import ERASED, People, is_hash, is_pseudonym, names_of_erased
 from spool.registry.changes import Changes
-from spool.registry.documents import in_portions
+from spool.registry.documents import split_into_portions
 from spool.registry.following import DOCUMENTS, PERSON, Subject
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
@@ -79,12 +79,14 @@ class PersonTable:
         links, identity = self._people.persons.links, self._people.identity_of_name
         if ids is None:
             several = (person.names for person in read_people(rows) if len(person.names) > 1)
-            return LinkedNames(identity, several, size=_count_names(rows)), PeopleChange((), ())
-        firsts = list(map(_read_name, ids))
+            return LinkedNames(identity, several, size=_read_name_count(rows)), PeopleChange((), ())
+        firsts = list(map(_decode_name, ids))
         before = (
             names for first in firsts if first in (names := links.all_names_of_person(identity(first)))[:1]
         )
-        after = [_decode_person(_read_name(id), body).names for id, body in rows.documents(KIND, ids).items()]
+        after = [
+            _decode_person(_decode_name(id), body).names for id, body in rows.documents(KIND, ids).items()
+        ]
         return links, PeopleChange.between(before, after)
 
     async def all(self) -> Sequence[LinkedPerson]:
@@ -94,7 +96,7 @@ class PersonTable:
         """Use the links again after a change of `privacy.emails`."""
         self._people.persons.notify_watchers()
 
-    async def link(self, people: Iterable[LinkedPerson], *, most: int, actor: Actor) -> int:
+    async def link_names(self, people: Iterable[LinkedPerson], *, most: int, actor: Actor) -> int:
         """
         Link names of people. A label replaces the earlier one. Return the number of all names.
 
@@ -106,23 +108,23 @@ class PersonTable:
 
         def link_people(rows: RegistryRows) -> tuple[int, PeopleChange]:
             known = KnownPeople(rows, self._people)
-            for portion in in_portions(stated):
-                known.people_named(chain.from_iterable(person.names for person in portion))
+            for portion in split_into_portions(stated):
+                known.find_people(chain.from_iterable(person.names for person in portion))
                 for person in portion:
-                    known.link(person)
+                    known.link_names(person)
             count = known.size
-            if known.is_larger and count > most:
+            if known.has_grown and count > most:
                 raise NotAllowed(f"the table would hold {count} names ({LIMIT} = {most}): delete some first")
-            change = known.store()
+            change = known.store_changes()
             rows.add_audit(now, actor, "person.link", "names", after=_audited_names(names))
             return count, change
 
-        count, _ = await self._changes.change(
+        count, _ = await self._changes.change_rows(
             link_people, lambda result: self._apply_people_change(result[1])
         )
         return count
 
-    async def join_forms(self, people: Iterable[tuple[str, ...]], *, most: int, actor: Actor) -> int:
+    async def link_address_forms(self, people: Iterable[tuple[str, ...]], *, most: int, actor: Actor) -> int:
         """
         Link the forms in which gateways store one address, except names that operators separated, within
         `most` and MAX_LINKED. Return the number of links.
@@ -135,15 +137,15 @@ class PersonTable:
         def join_new_forms(rows: RegistryRows) -> tuple[int, PeopleChange]:
             known = KnownPeople(rows, self._people)
             joined = []
-            for portion in in_portions(new):
-                known.people_named(chain(*portion))
-                joined += [own for own in portion if known.join(own, most)]
-            change = known.store()
+            for portion in split_into_portions(new):
+                known.find_people(chain(*portion))
+                joined += [own for own in portion if known.link_forms(own, most)]
+            change = known.store_changes()
             if joined:
                 rows.add_audit(now, actor, "person.join", "names", after=_audited_names([*chain(*joined)]))
             return len(joined), change
 
-        count, _ = await self._changes.change(
+        count, _ = await self._changes.change_rows(
             join_new_forms, lambda result: self._apply_people_change(result[1])
         )
         return count
@@ -154,16 +156,16 @@ class PersonTable:
 
         def split_known_name(rows: RegistryRows) -> PeopleChange:
             known = KnownPeople(rows, self._people)
-            before = known.people_named([name])
+            before = known.find_people([name])
             if not before or len(before[0].names) == 1:
                 raise NotThere(f"{name[:MAX_NAME]} is linked with no other name")
-            known.split(before[0], name)
+            known.split_name(before[0], name)
             rows.add_audit(
                 now, actor, "person.split", "names", before=_audited_names([self._people.linked_form(name)])
             )
-            return known.store()
+            return known.store_changes()
 
-        await self._changes.change(split_known_name, self._apply_people_change)
+        await self._changes.change_rows(split_known_name, self._apply_people_change)
 
     async def delete_people(self, names: Collection[str] | None, *, actor: Actor) -> int:
         """Delete these people, or all if None. Return their number."""
@@ -171,44 +173,44 @@ class PersonTable:
 
         def delete_known_people(rows: RegistryRows) -> tuple[int, PeopleChange]:
             known = KnownPeople(rows, self._people)
-            deleted = known.people_named(_first_names(rows) if names is None else names)
-            known.drop(deleted)
+            deleted = known.find_people(_first_name_of_each(rows) if names is None else names)
+            known.remove_people(deleted)
             if deleted:
                 deleted_names = [name for person in deleted for name in person.names]
                 rows.add_audit(now, actor, "person.forget", "names", before=_audited_names(deleted_names))
-            return len(deleted), known.store()
+            return len(deleted), known.store_changes()
 
-        count, _ = await self._changes.change(
+        count, _ = await self._changes.change_rows(
             delete_known_people, lambda result: self._apply_people_change(result[1])
         )
         return count
 
-    async def note_pass(self, erasure: Erasure) -> None:
+    async def count_rename_pass(self, erasure: Erasure) -> None:
         """Note that the storage's records were renamed once more."""
-        await self._alter_erasures([erasure.id], lambda known: replace(known, passes=erasure.passes + 1))
+        await self._change_erasures([erasure.id], lambda known: replace(known, passes=erasure.passes + 1))
 
-    async def note_below(self, name: str, erased: Collection[str], *, actor: Actor) -> None:
+    async def note_lower_level(self, name: str, erased: Collection[str], *, actor: Actor) -> None:
         """
         Note an agent or gateway of a lower level, and the erasures that it confirms. Raises KeyEnded for an
         ended key.
         """
 
-        def add_below(rows: RegistryRows) -> None:
+        def store_lower_level(rows: RegistryRows) -> None:
             rows.check_actor(actor)
             rows.put_document(BELOW, name, {})
 
         if name not in self.below:
-            await self._changes.change(add_below, lambda _: self._add_below(name))
+            await self._changes.change_rows(store_lower_level, lambda _: self._remember_lower_level(name))
         pending = [each.id for each in self.erasures if name in each.below and each.id in erased]
         if pending:
-            await self._alter_erasures(
+            await self._change_erasures(
                 pending, lambda known: replace(known, below=_other_names(known.below, name)), actor=actor
             )
 
-    def _add_below(self, name: str) -> None:
+    def _remember_lower_level(self, name: str) -> None:
         self.below |= {name}
 
-    async def _alter_erasures(
+    async def _change_erasures(
         self, ids: Collection[str], change: Callable[[Erasure], Erasure], *, actor: Actor | None = None
     ) -> None:
         def store_altered(rows: RegistryRows) -> Sequence[Erasure]:
@@ -222,7 +224,7 @@ class PersonTable:
         def keep_in_memory(erasures: Sequence[Erasure]) -> None:
             self.erasures = erasures
 
-        await self._changes.change(store_altered, keep_in_memory)
+        await self._changes.change_rows(store_altered, keep_in_memory)
 
     def _apply_people_change(self, change: PeopleChange) -> None:
         self._people.persons.change_links(*change)
@@ -253,42 +255,42 @@ class KnownPeople:
         # first name by each name, None if nobody has the name
         self._stored_firsts: dict[str, str] = {}
         self._firsts: dict[str, str | None] = {}
-        self._stored_size = self.size = _count_names(rows)
+        self._stored_size = self.size = _read_name_count(rows)
 
     @property
-    def is_larger(self) -> bool:
+    def has_grown(self) -> bool:
         return self.size > self._stored_size
 
-    def people_named(self, names: Iterable[str]) -> list[LinkedPerson]:
+    def find_people(self, names: Iterable[str]) -> list[LinkedPerson]:
         firsts = dict[str | None, None]()
-        for portion in in_portions(map(self._key, names)):
-            self._read(portion)
+        for portion in split_into_portions(map(self._key, names)):
+            self._load_people(portion)
             firsts.update(dict.fromkeys(self._firsts[key] for key in portion))
         people = (self._people[first] for first in firsts if first is not None)
         return [person for person in people if person is not None]
 
-    def _read(self, keys: Iterable[str]) -> None:
+    def _load_people(self, keys: Iterable[str]) -> None:
         unread = list(dict.fromkeys(key for key in keys if key not in self._firsts))
         if not unread:
             return
         self._firsts.update(dict.fromkeys(unread))
-        leads = self._rows.documents(NAME, map(_stored_name, unread))
+        leads = self._rows.documents(NAME, map(_encode_name, unread))
         firsts = {str(body["first"]) for body in leads.values()}
-        firsts.update(stored for key in unread if (stored := _stored_name(key)) not in leads)
+        firsts.update(stored for key in unread if (stored := _encode_name(key)) not in leads)
         for id, body in self._rows.documents(KIND, firsts).items():
-            person = _decode_person(_read_name(id), body)
+            person = _decode_person(_decode_name(id), body)
             first = person.names[0]
             self._stored[first] = self._people[first] = person
             own = dict.fromkeys(map(self._key, person.names), first)
             self._stored_firsts.update(own)
             self._firsts.update(own)
 
-    def link(self, stated: LinkedPerson, most: int | None = None) -> None:
+    def link_names(self, stated: LinkedPerson, most: int | None = None) -> None:
         """Link a person's names. Raises NotAllowed beyond MAX_LINKED, or beyond `most` names in all."""
-        found = self.people_named(stated.names)
+        found = self.find_people(stated.names)
         names = dict[str, str]()
         for name in stated.names:
-            for each in (*(name for person in self.people_named([name]) for name in person.names), name):
+            for each in (*(name for person in self.find_people([name]) for name in person.names), name):
                 names.setdefault(self._text(each), each)
         if len(names) > MAX_LINKED:
             raise NotAllowed(f"a person would have {len(names)} names, and {MAX_LINKED} are the limit")
@@ -296,43 +298,43 @@ class KnownPeople:
         if most is not None and size > most:
             raise NotAllowed(f"the table would hold {size} names, and {most} are the limit")
         label = stated.label or next((person.label for person in found if person.label), "")
-        self.drop(found)
+        self.remove_people(found)
         self._remember_person(LinkedPerson(names=(*names.values(),), label=label))
 
-    def join(self, names: tuple[str, ...], most: int) -> bool:
+    def link_forms(self, names: tuple[str, ...], most: int) -> bool:
         """Link forms of one address. Return whether they are linked."""
-        free = tuple(name for name in names if not self._is_apart(name))
+        free = tuple(name for name in names if not self._is_separated(name))
         if len({self._firsts[self._key(name)] or name for name in free}) < 2:
             return False
         try:
-            self.link(LinkedPerson(names=free), most)
+            self.link_names(LinkedPerson(names=free), most)
         except NotAllowed:
             return False
         return True
 
-    def _is_apart(self, name: str) -> bool:
-        return any(len(person.names) == 1 and not person.label for person in self.people_named([name]))
+    def _is_separated(self, name: str) -> bool:
+        return any(len(person.names) == 1 and not person.label for person in self.find_people([name]))
 
-    def split(self, person: LinkedPerson, name: str) -> None:
-        self.drop([person])
+    def split_name(self, person: LinkedPerson, name: str) -> None:
+        self.remove_people([person])
         if is_hash(self._text(name)):  # gateways that send the hash then do not link it again
             self._remember_person(LinkedPerson(names=(self._text(name),)))
         remaining = tuple(other for other in person.names if self._text(other) != self._text(name))
         if len(remaining) > 1 or person.label:
             self._remember_person(LinkedPerson(names=remaining, label=person.label))
 
-    def drop(self, people: Iterable[LinkedPerson]) -> None:
+    def remove_people(self, people: Iterable[LinkedPerson]) -> None:
         for person in people:
             self._people[person.names[0]] = None
             self.size -= len(person.names)
             self._firsts.update(dict.fromkeys(map(self._key, person.names)))
 
-    def store(self) -> PeopleChange:
+    def store_changes(self) -> PeopleChange:
         rows = self._rows
         gone = [first for first, person in self._people.items() if person is None]
-        rows.delete_documents(KIND, map(_stored_name, gone))
+        rows.delete_documents(KIND, map(_encode_name, gone))
         changed = (
-            (_stored_name(first), _body(person))
+            (_encode_name(first), _encode_person(person))
             for first, person in self._people.items()
             if person is not None and self._stored.get(first) != person
         )
@@ -345,9 +347,9 @@ class KnownPeople:
                 leads[name] = after
             elif after == name and before != name:
                 free.append(name)
-        led = ((_stored_name(name), {"first": _stored_name(first)}) for name, first in leads.items())
+        led = ((_encode_name(name), {"first": _encode_name(first)}) for name, first in leads.items())
         rows.put_documents(NAME, led)
-        rows.delete_documents(NAME, map(_stored_name, free))
+        rows.delete_documents(NAME, map(_encode_name, free))
         if self.size != self._stored_size:
             rows.put_document(SIZE, SIZE, {"count": self.size})
         people = (person.names for person in self._people.values() if person is not None)
@@ -362,14 +364,14 @@ class KnownPeople:
 def _check_person(person: LinkedPerson) -> LinkedPerson:
     names = tuple(check_text("names", name, MAX_NAME) for name in person.names)
     for name in names:
-        check_name(name)
+        check_person_name(name)
     label = check_text("name", person.label, MAX_NAME) if person.label else ""
     if not names or (len(names) == 1 and not label):
         raise Invalid("a person needs two names to link, or one name and the name to show")
     return LinkedPerson(names=names, label=label)
 
 
-def check_name(name: str) -> None:
+def check_person_name(name: str) -> None:
     """Raise Invalid for a name of several people, or of an erased person."""
     if name in ("", OTHER, ERASED):
         raise Invalid(f"{name or 'an empty name'} has the calls of several people, so it names no person")
@@ -391,34 +393,34 @@ def stored_erasures(rows: RegistryRows) -> Sequence[Erasure]:
 
 
 def read_people(rows: RegistryRows) -> Iterator[LinkedPerson]:
-    return (_decode_person(_read_name(id), body) for id, body in rows.each_document(KIND))
+    return (_decode_person(_decode_name(id), body) for id, body in rows.each_document(KIND))
 
 
-def _count_names(rows: RegistryRows) -> int:
+def _read_name_count(rows: RegistryRows) -> int:
     return int((rows.document(SIZE, SIZE) or {"count": 0})["count"])
 
 
-def _first_names(rows: RegistryRows) -> Iterator[str]:
+def _first_name_of_each(rows: RegistryRows) -> Iterator[str]:
     return (person.names[0] for person in read_people(rows))
 
 
 def _decode_person(first: str, body: Mapping[str, Any]) -> LinkedPerson:
-    return LinkedPerson(names=(first, *map(_read_name, body["names"])), label=str(body.get("label", "")))
+    return LinkedPerson(names=(first, *map(_decode_name, body["names"])), label=str(body.get("label", "")))
 
 
-def _body(person: LinkedPerson) -> Mapping[str, Any]:
-    names = list(map(_stored_name, person.names[1:]))
+def _encode_person(person: LinkedPerson) -> Mapping[str, Any]:
+    names = list(map(_encode_name, person.names[1:]))
     return {"names": names, "label": person.label} if person.label else {"names": names}
 
 
-def _stored_name(name: str) -> str:
+def _encode_name(name: str) -> str:
     """Return a hash in 12 characters in place of 22. Another name has a mark before it."""
     if not is_hash(name):
         return f"={name}"
     return "#" + urlsafe_b64encode(bytes.fromhex(name.removeprefix("email:"))).decode().rstrip("=")
 
 
-def _read_name(stored: str) -> str:
+def _decode_name(stored: str) -> str:
     if stored.startswith("="):
         return stored[1:]
     try:

@@ -16,8 +16,8 @@ import msgspec
 
 from spool.errors import Invalid, NotAllowed, NotThere, RegistryDamaged
 from spool.registry.changes import Changes
-from spool.registry.document_table import check_comments
-from spool.registry.documents import stamp_edit
+from spool.registry.document_table import check_key_share_of_comments
+from spool.registry.documents import stamp_if_changed
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.insights import ADDRESSED, NEW, Merged, check_comment, check_status
 from spool.registry.operators import Actor
@@ -57,7 +57,7 @@ class RecommendationTable:
         self._changes = changes
 
     async def all(self) -> Sequence[Recommendation]:
-        return await self._changes.read(lambda rows: list(_read_all(rows).values()))
+        return await self._changes.read(lambda rows: list(_read_recommendations(rows).values()))
 
     async def titles(self, ids: Collection[str]) -> dict[str, str]:
         def read_titles(rows: RegistryRows) -> dict[str, str]:
@@ -71,7 +71,7 @@ class RecommendationTable:
     async def get(self, id: str) -> Recommendation:
         return await self._changes.read(lambda rows: _require_recommendation(rows, id))
 
-    async def merge(
+    async def merge_savings(
         self,
         savings: Sequence[Saving],
         *,
@@ -90,7 +90,7 @@ class RecommendationTable:
         by_key = {saving.key: saving for saving in savings}
 
         def merge_recommendations(rows: RegistryRows) -> Merged:
-            known = _read_all(rows)
+            known = _read_recommendations(rows)
             after = {
                 id: _recommendation_after_run(recommendation, by_key, looked_for, now)
                 for id, recommendation in known.items()
@@ -122,9 +122,9 @@ class RecommendationTable:
                 left_out=len(new[room:]),
             )
 
-        return await self._changes.change(merge_recommendations)
+        return await self._changes.change_rows(merge_recommendations)
 
-    async def update(
+    async def change_recommendations(
         self,
         ids: Sequence[str],
         *,
@@ -149,7 +149,7 @@ class RecommendationTable:
                 for id in dict.fromkeys(ids)
             }
 
-        return await self._changes.change(change_each)
+        return await self._changes.change_rows(change_each)
 
     async def comments(self, id: str) -> Sequence[RecommendationComment]:
         """Return the comments, oldest first. Raises NotThere without the recommendation."""
@@ -168,7 +168,9 @@ class RecommendationTable:
             thread = _read_thread(rows, id)
             if len(thread.comments) + len(checked) > MAX_COMMENTS:
                 raise NotAllowed(f"a recommendation can have at most {MAX_COMMENTS} comments")
-            check_comments([comment.author for comment in thread.comments], len(checked), MAX_COMMENTS, actor)
+            check_key_share_of_comments(
+                [comment.author for comment in thread.comments], len(checked), MAX_COMMENTS, actor
+            )
             added = [
                 RecommendationComment(id=number, text=text, author=actor.name, created=now, last_updated=now)
                 for number, text in enumerate(checked, thread.last + 1)
@@ -178,7 +180,7 @@ class RecommendationTable:
                 rows.add_audit(now, actor, "recommendation.comment", id, after={"comment": new_comment.id})
             return added
 
-        return await self._changes.change(add_comments)
+        return await self._changes.change_rows(add_comments)
 
     async def change_comment(
         self, id: str, comment: int, text: str, *, actor: Actor
@@ -188,7 +190,7 @@ class RecommendationTable:
         def change_comment_text(rows: RegistryRows) -> RecommendationComment:
             thread = _read_thread(rows, id)
             before = _find_comment(thread, comment)
-            after = stamp_edit(before, replace(before, text=text), last_updated=now)
+            after = stamp_if_changed(before, replace(before, text=text), last_updated=now)
             if after is before:
                 return before
             comments = [after if candidate.id == comment else candidate for candidate in thread.comments]
@@ -196,7 +198,7 @@ class RecommendationTable:
             rows.add_audit(now, actor, "recommendation.comment.change", id, after={"comment": comment})
             return after
 
-        return await self._changes.change(change_comment_text)
+        return await self._changes.change_rows(change_comment_text)
 
     async def delete_comment(self, id: str, comment: int, *, actor: Actor) -> None:
         now = self._changes.now()
@@ -209,9 +211,9 @@ class RecommendationTable:
             old = {"comment": comment, "author": before.author}
             rows.add_audit(now, actor, "recommendation.comment.delete", id, before=old)
 
-        await self._changes.change(delete_from_thread)
+        await self._changes.change_rows(delete_from_thread)
 
-    async def changed_types(self) -> Mapping[str, TypeSettings]:
+    async def stored_type_settings(self) -> Mapping[str, TypeSettings]:
         def read_types(rows: RegistryRows) -> Mapping[str, TypeSettings]:
             return {
                 id: _decode_document(body, TypeSettings) for id, body in rows.documents(TYPE_KIND).items()
@@ -226,7 +228,7 @@ class RecommendationTable:
 
         def store_type(rows: RegistryRows) -> TypeSettings:
             before = _decode_document(rows.document(TYPE_KIND, type) or {}, TypeSettings)
-            after = stamp_edit(before, replace(before, **checked), last_updated=now)
+            after = stamp_if_changed(before, replace(before, **checked), last_updated=now)
             if after is before:
                 return before
             check_unmanaged(self._changes, rows, TYPE_KIND, type)
@@ -234,7 +236,7 @@ class RecommendationTable:
             old, new = ({name: getattr(state, name) for name in checked} for state in (before, after))
             rows.add_audit(now, actor, "recommendation_type.change", type, before=old, after=new)
             if not after.enabled:
-                for recommendation in _read_all(rows).values():
+                for recommendation in _read_recommendations(rows).values():
                     if recommendation.saving.type == type and recommendation.is_open:
                         rows.put_document(
                             KIND,
@@ -243,7 +245,7 @@ class RecommendationTable:
                         )
             return after
 
-        return await self._changes.change(store_type)
+        return await self._changes.change_rows(store_type)
 
 
 def _new_recommendation(saving: Saving, now: float) -> Recommendation:
@@ -286,7 +288,7 @@ def _store_change(
     if body is None:
         return None
     before = _decode_document(body, Recommendation)
-    after = stamp_edit(before, replace(before, **changes), touched=True, last_updated=now)  # type: ignore[arg-type]
+    after = stamp_if_changed(before, replace(before, **changes), touched=True, last_updated=now)  # type: ignore[arg-type]
     if after is before:
         return before
     if after.status != before.status:
@@ -327,7 +329,7 @@ def _decode_document(body: Mapping[str, Any], type: type[T]) -> T:
         raise RegistryDamaged(f"a stored recommendation cannot be read: {error}") from error
 
 
-def _read_all(rows: RegistryRows) -> dict[str, Recommendation]:
+def _read_recommendations(rows: RegistryRows) -> dict[str, Recommendation]:
     return {id: _decode_document(body, Recommendation) for id, body in rows.documents(KIND).items()}
 
 

@@ -42,7 +42,7 @@ class FieldCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
     operations: dict[str, int] = {}
     senders: list[str] = []
 
-    def add(self, other: FieldCounts) -> None:
+    def add_counts(self, other: FieldCounts) -> None:
         self.first, self.last = min(self.first, other.first), max(self.last, other.last)
         self.calls += other.calls
         self.billed += other.billed
@@ -66,7 +66,7 @@ def sum_counts(counts: Iterable[FieldCounts]) -> FieldCounts:
     first, *others = counts
     total = msgspec.structs.replace(first)
     for other in others:
-        total.add(other)
+        total.add_counts(other)
     return total
 
 
@@ -100,7 +100,7 @@ class SenderFieldTable:
             known = {source for of_day in stored.values() for source, _ in of_day}
             rows.put_document(KIND, _FORMER, {source: former[source] for source in former.keys() & known})
 
-        await self._changes.change(add_days)
+        await self._changes.change_rows(add_days)
 
     async def days_since(self, oldest: int) -> Mapping[int, SenderDay]:
         stored = await self._changes.read(lambda rows: rows.documents(KIND))
@@ -125,17 +125,17 @@ def _add_day(
         of_day[source, version].first = min(
             each[source, version].first for each in stored.values() if (source, version) in each
         )
-        _keep_newest(stored, source, former)
+        _keep_newest_versions(stored, source, former)
 
 
 def _add_sender_counts(of_day: SenderDay, sender: Sender, new: FieldCounts) -> None:
     if sender in of_day:
-        of_day[sender].add(new)
+        of_day[sender].add_counts(new)
     else:
         of_day[sender] = sum_counts([new])
 
 
-def _keep_newest(stored: Mapping[int, SenderDay], source: str, former: dict[str, list[str]]) -> None:
+def _keep_newest_versions(stored: Mapping[int, SenderDay], source: str, former: dict[str, list[str]]) -> None:
     """Keep the newest versions. The counts of the oldest are added to OTHER."""
     first: dict[str, float] = {}
     for of_day in stored.values():

@@ -39,7 +39,7 @@ class SenderHours:
     hours: int
     last: float
 
-    def add_arrivals(self, arrivals: Arrivals) -> SenderHours:
+    def with_arrivals(self, arrivals: Arrivals) -> SenderHours:
         parts = [self, *_single_hours((self.source, self.key), arrivals)]
         return join_hours(parts, kept=_kept_hours((self.source, self.key)))
 
@@ -70,7 +70,7 @@ def _kept_hours(pair: Pair) -> int:
     return FORGOTTEN_HOURS if pair == RUNNING else KEPT_HOURS
 
 
-def newest_records(hours: Iterable[SenderHours]) -> tuple[Mapping[str, float], Mapping[str, float]]:
+def newest_record_times(hours: Iterable[SenderHours]) -> tuple[Mapping[str, float], Mapping[str, float]]:
     """Return the times of the newest records by source and by key, in epoch seconds, newest first."""
     sources: dict[str, float] = {}
     keys: dict[str, float] = {}
@@ -99,13 +99,13 @@ class SenderHoursTable:
                 if document is None:
                     new.append(pair)
                 else:
-                    stored.append(_decode_hours(document).add_arrivals(hours))
+                    stored.append(_decode_hours(document).with_arrivals(hours))
             stored += [first_hours(pair, arrivals[pair]) for pair in _make_room(rows, new, now)]
             for each in stored:
                 rows.put_document(KIND, _pair_id((each.source, each.key)), _encode_hours(each))
             return stored
 
-        return await self._changes.change(add_arrivals)
+        return await self._changes.change_rows(add_arrivals)
 
     async def all(self) -> Sequence[SenderHours]:
         documents = await self._changes.read(lambda rows: rows.documents(KIND))

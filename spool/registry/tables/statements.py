@@ -76,7 +76,9 @@ class StatementTable:
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
-    async def put(self, statement: Statement, *, actor: Actor, dry_run: bool = False) -> StatementOutcome:
+    async def import_statement(
+        self, statement: Statement, *, actor: Actor, dry_run: bool = False
+    ) -> StatementOutcome:
         statements.check_statement(statement)
         now = self._changes.now()
 
@@ -102,7 +104,7 @@ class StatementTable:
             return outcome
 
         return await (
-            self._changes.read(store_statement) if dry_run else self._changes.change(store_statement)
+            self._changes.read(store_statement) if dry_run else self._changes.change_rows(store_statement)
         )
 
     async def statement_rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
@@ -133,7 +135,7 @@ class StatementTable:
             return [
                 info
                 for (source, account), account_days in days.items()
-                for info in _day_runs(source, account, account_days)
+                for info in _runs_of_days(source, account, account_days)
             ]
 
         return await self._changes.read(list_statements)
@@ -155,13 +157,13 @@ class StatementTable:
             target = _audit_target(month.source, month.account)
             rows.add_audit(self._changes.now(), actor, "statement.delete", target, before=before)
 
-        await self._changes.change(delete_statement)
+        await self._changes.change_rows(delete_statement)
 
     async def read_pull_state(self, name: str) -> Mapping[str, Any] | None:
         return await self._changes.read(lambda rows: rows.document(PULL_KIND, name))
 
     async def store_pull_state(self, name: str, state: Mapping[str, Any]) -> None:
-        await self._changes.change(lambda rows: rows.put_document(PULL_KIND, name, state))
+        await self._changes.change_rows(lambda rows: rows.put_document(PULL_KIND, name, state))
 
 
 def _audit_target(source: str, account: str) -> str:
@@ -298,7 +300,7 @@ def _read_month(body: Mapping[str, Any] | None) -> _Month | None:
         raise RegistryDamaged(f"a stored statement cannot be read: {error}") from error
 
 
-def _day_runs(source: str, account: str, days: Mapping[int, _Day]) -> list[StatementInfo]:
+def _runs_of_days(source: str, account: str, days: Mapping[int, _Day]) -> list[StatementInfo]:
     """Group runs by provider. A day without rows counts for every provider of the source."""
     runs: list[StatementInfo] = []
     for provider in sorted({provider for entry in days.values() for provider in entry.providers}):

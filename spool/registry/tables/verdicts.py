@@ -40,7 +40,9 @@ class VerdictTable:
     async def get(self, name: str) -> Mapping[str, Any] | None:
         return await self._changes.read(lambda rows: rows.document(KIND, name))
 
-    async def put(self, name: str, table: Mapping[str, Any], *, after: int) -> Mapping[str, Any]:
+    async def store_unless_newer(
+        self, name: str, table: Mapping[str, Any], *, after: int
+    ) -> Mapping[str, Any]:
         """
         Store a table. If another gateway has stored one since the version `after`, return that one instead.
         """
@@ -54,9 +56,9 @@ class VerdictTable:
             rows.put_document(NUMBER_KIND, name, {VERSION: after + 1})
             return new
 
-        return await self._changes.change(store_if_unchanged)
+        return await self._changes.change_rows(store_if_unchanged)
 
-    async def update_report(self, report: Report) -> None:
+    async def update_reported_states(self, report: Report) -> None:
         """
         Call `report` with the last reported states. Store the states and notices that it returns in one
         transaction.
@@ -71,4 +73,4 @@ class VerdictTable:
             for notice, channels in notices:
                 add_notices(rows, [notice], channels)
 
-        await self._changes.change(store_report)
+        await self._changes.change_rows(store_report)

@@ -24,7 +24,7 @@ class ViewingTable:
         self._kept_s, self._most = float(KEPT_S), MOST_A_DAY
         self._stored: set[Viewing] = set()
 
-    def configure(self, *, kept_s: float, most: int) -> None:
+    def set_limits(self, *, kept_s: float, most: int) -> None:
         """
         Set the limits. `most` limits the people with rows for a viewer and day. With 0 s, nothing is stored.
         """
@@ -50,7 +50,7 @@ class ViewingTable:
                 self.forget_stored_viewings()
             self._stored |= new
 
-        await self._changes.change(add_viewings, remember_stored)
+        await self._changes.change_rows(add_viewings, remember_stored)
 
     def _replace_erased(self, rows: RegistryRows, viewings: Iterable[Viewing], at: float) -> list[Viewing]:
         erased = pseudonyms_by_digest(stored_erasures(rows))

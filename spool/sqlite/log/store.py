@@ -96,7 +96,7 @@ def write_plan(
     if UNIT_COST in plan.records:
         streams.apply_commit(connection, plan)
     if BILLING_DATA in plan.records:
-        billing.apply_commit(SqliteConnection(connection), plan)
+        billing.store_drops_of_commit(SqliteConnection(connection), plan)
     if check is not None:
         check()
     if plan.partial_reports:

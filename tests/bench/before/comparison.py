@@ -55,7 +55,7 @@ def probe(body: bytes, seconds: float) -> dict[str, float]:
             book.price_record(record)
 
     def count() -> None:
-        HourlySums().add([Entry(topic="ai-telemetry", first=1, committed_at=1.79e9, records=records)])
+        HourlySums().add_entries([Entry(topic="ai-telemetry", first=1, committed_at=1.79e9, records=records)])
 
     steps: dict[str, Callable[[], Any]] = {
         "read": read,

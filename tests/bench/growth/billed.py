@@ -97,7 +97,7 @@ class Bills:
     @property
     def invoice(self) -> int:
         paid = (row.amount for rows in self._rows.values() for row in rows if row.unit == "usd")
-        return sum(money.units(f"{amount:f}") for amount in paid)
+        return sum(money.text_to_units(f"{amount:f}") for amount in paid)
 
     async def statement_rows(self, *, provider: str, start: int, end: int) -> Sequence[StatementRow]:
         return [row for row in self._rows[provider] if start < row.end and row.start < end]
@@ -180,7 +180,7 @@ async def _off(ledger: Ledger, invoice: int) -> Any:
     for name, arranged in BILLED_TYPES.items():
         for by in GROUPS:
             rows = await ledger.costs(replace(_question(by), arranged=arranged))
-            if sum(money.units(row.cost) for row in rows) != invoice:
+            if sum(money.text_to_units(row.cost) for row in rows) != invoice:
                 yield f"{name} by {by}"
 
 

@@ -134,7 +134,7 @@ class AnyEngine:
             ledger = await Ledger(new_ledger(), clock=clock, tags=("service", "project")).load()
         else:
             ledger = await open_ledger(self._place, clock=clock, tags=("service", "project"))
-        ledger.derive([PROJECT])
+        ledger.set_derived_dimensions([PROJECT])
         try:
             yield ledger
         finally:
@@ -178,7 +178,7 @@ async def prepare(engine: AnyEngine, ledger: Ledger, fleet: Fleet, calls: int) -
         statements=Bills(fleet, calls),  # type: ignore[arg-type]
     )
     await Biller(sources, engine.clock).recalculate_month(MONTH)
-    while await ledger.make_rollup():
+    while await ledger.make_next_rollup():
         pass
     engine.clock.at = END - 1  # the month has not ended yet, so no result is cached
 

@@ -9,7 +9,7 @@ from time import process_time
 import pytest
 
 from spool.ledger.ledger import Ledger
-from spool.ledger.money import units
+from spool.ledger.money import text_to_units
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.sums import HOUR_S
 from spool.sqlite.ledger import open_ledger
@@ -43,7 +43,7 @@ async def test_the_most_expensive_units_are_those_of_the_whole_list(tmp_path: Pa
 
 def first(rows: Sequence[CostRow], query: CostQuery) -> list[tuple[object, str, int]]:
     named = [row for row in rows if row.group not in NOT_LISTED]
-    named.sort(key=lambda row: (-units(row.cost), row.group))
+    named.sort(key=lambda row: (-text_to_units(row.cost), row.group))
     return [(row.group, row.cost, row.calls) for row in named[: query.top]]
 
 

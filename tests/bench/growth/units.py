@@ -60,7 +60,7 @@ def sessions(count: int) -> Iterator[tuple[int, list[WorkSum], dict[int, str], l
             hour = END - (DAYS - day) * DAY_S + chance.randrange(7, 19) * HOUR_S
             for run in range(RUNS_A_SESSION):
                 parent = f"run-{number}-0" if run else None
-                units = digests.units_of(f"session-{number}", f"run-{number}-{run}", parent, tags)
+                units = digests.hash_units(f"session-{number}", f"run-{number}-{run}", parent, tags)
                 names |= names_to_store(units, tags)
                 agent = AGENTS[min(int(chance.expovariate(0.3)), len(AGENTS) - 1)]
                 values = dimensions(user, agent, chance.choice(MODELS))
@@ -100,8 +100,12 @@ async def fill(ledger: Ledger, count: int) -> None:
             hours = defaultdict[tuple[int, int], list[Measures]](list)
             for start, _, place, each in sums:
                 hours[start, numbers[place]].append(each)
-            rows.add(HOUR_S, [(*at, list(map(sum, zip(*all, strict=True)))) for at, all in hours.items()])
-            rows.add_work([(start, units, numbers[place], each) for start, units, place, each in sums], names)
+            rows.add_sums(
+                HOUR_S, [(*at, list(map(sum, zip(*all, strict=True)))) for at, all in hours.items()]
+            )
+            rows.add_unit_sums(
+                [(start, units, numbers[place], each) for start, units, place, each in sums], names
+            )
 
         await ledger._store.change(work)
 

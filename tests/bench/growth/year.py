@@ -120,8 +120,8 @@ async def fill(
         ) -> None:
             for each in found.keys() - numbers.keys():
                 [numbers[each]] = rows.find_or_assign_numbers([fleet.dimensions(*each)])
-            rows.add(DAY_S, [(start, numbers[each], measures(count)) for each, count in found.items()])
-            rows.add(
+            rows.add_sums(DAY_S, [(start, numbers[each], measures(count)) for each, count in found.items()])
+            rows.add_sums(
                 HOUR_S,
                 [
                     (start + hour * HOUR_S, numbers[each], measures(count))
@@ -132,7 +132,7 @@ async def fill(
 
         await ledger._store.change(work)
         written += len(found) + len(hours)
-    while await ledger.make_rollup():
+    while await ledger.make_next_rollup():
         pass
     # so that a server on this ledger does not compare all rollups with their days after its start
     await ledger._store.change(lambda rows: rows.set_state(compared=int(time.time())))

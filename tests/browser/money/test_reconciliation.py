@@ -101,7 +101,7 @@ async def put(directory: Path) -> None:
     statements = storage.registry.statements
     for month in await statements.months():  # delete the demo's bills, so that the page has none
         await statements.delete(month.id, actor=ADA)
-    await statements.put(bill(), actor=ADA)
+    await statements.import_statement(bill(), actor=ADA)
     await add(storage.log, *calls(), served())
     await storage.close()
 

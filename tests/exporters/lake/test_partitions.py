@@ -58,7 +58,7 @@ def calls(count: int, **fields: Any) -> list[Inference]:
 def test_the_sums_of_files_are_those_of_the_ledger(records: list[Record | None]) -> None:
     """Spend, calls and tokens of counted rows equal the ledger's sums for every day."""
     sums = HourlySums()
-    sums.add([entry(records)])
+    sums.add_entries([entry(records)])
     with tempfile.TemporaryDirectory() as directory:
         made = written(Path(directory), entry(records))
         files = f"{directory}/*.parquet"
@@ -66,7 +66,7 @@ def test_the_sums_of_files_are_those_of_the_ledger(records: list[Record | None])
                        sum(cache_read_tokens) FROM read_parquet('{files}') WHERE counted GROUP BY 1"""
         found = duckdb.connect().execute(of_days).fetchall() if made.files else []
     expected: dict[Any, list[Any]] = {}
-    for hour, key, measures in sums.rows():
+    for hour, key, measures in sums.hourly_rows():
         day = expected.setdefault(datetime.fromtimestamp(hour, UTC).date(), [0] * 5)
         paid = {"reported": measures[len(COUNTS)], "estimated": measures[len(COUNTS) + 1]}.get(
             key.cost_source, 0
@@ -75,12 +75,12 @@ def test_the_sums_of_files_are_those_of_the_ledger(records: list[Record | None])
         for place, name in enumerate(("calls", "input_tokens", "output_tokens", "cache_read_tokens"), 1):
             day[place] += measures[COUNTS.index(name)]
     assert expected == {day: [_units(spend), *(int(n or 0) for n in counts)] for day, spend, *counts in found}
-    assert money.text(sum(day[0] for day in expected.values())) == made.counted.spend
+    assert money.units_to_text(sum(day[0] for day in expected.values())) == made.counted.spend
     assert sum(record is None for record in records) == len(made.numbers.damaged)
 
 
 def _units(amount: Decimal | None) -> int:
-    return 0 if amount is None else money.units(f"{amount:f}")
+    return 0 if amount is None else money.text_to_units(f"{amount:f}")
 
 
 @settings(max_examples=20, deadline=None)
@@ -108,7 +108,7 @@ def _plain(type: str, value: Any) -> Any:
     if value is None:
         return None
     if type == "money":
-        return money.units(f"{value:f}")
+        return money.text_to_units(f"{value:f}")
     if type == "time":
         return round((value - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1_000_000)
     if type == "meters":
@@ -130,7 +130,7 @@ def test_amounts_of_a_call_are_its_own(
     values = dict(
         zip(COLUMNS, row_of_record(call, number=1, committed_at=NOON, edition="e").values, strict=True)
     )
-    expected = [None if each is None else money.units(each) for each in amounts]
+    expected = [None if each is None else money.text_to_units(each) for each in amounts]
     assert expected == [values["cost"], values["estimated_cost"]]
 
 
@@ -162,7 +162,7 @@ def test_groups_end_at_their_bound(tmp_path: Path, count: int) -> None:
     found = pq.read_metadata(tmp_path / f"{file.date}.parquet")
     assert count == found.num_rows == made.numbers.rows == file.rows
     assert -(-count // partitions.GROUP_ROWS) == found.num_row_groups
-    assert money.text(count * money.UNIT // 10) == made.counted.spend
+    assert money.units_to_text(count * money.UNIT // 10) == made.counted.spend
 
 
 def test_a_row_that_was_damaged_is_named(tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ from spool.errors import KeyEnded
 from spool.identity import Identity
 from spool.log.values import Receipt, Submission
 from spool.record import BillingDrop, UnitCostOperation
-from spool.registry.bearers import key_is_good
+from spool.registry.bearers import valid_key_expectation
 from spool.streams import SUM
 
-GOOD = key_is_good(b"d" * 32)
+GOOD = valid_key_expectation(b"d" * 32)
 BEARER = Bearer("one", frozenset(), expects=(GOOD,))
 IDENTITY = Identity(b"i" * 16)
 OPERATION = UnitCostOperation(id=b"i" * 16, stream="calls", stream_type="allocation", operation=SUM)

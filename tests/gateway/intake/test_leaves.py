@@ -198,11 +198,11 @@ def test_a_sum_costs_what_its_calls_cost(counts: list[tuple[int, int, int, int, 
     for record in calls:
         book.price_record(record)
     sums = HourlySums()
-    sums.add([Entry(topic=AI_TELEMETRY, first=1, committed_at=1.0, records=calls)])
+    sums.add_entries([Entry(topic=AI_TELEMETRY, first=1, committed_at=1.0, records=calls)])
     meters_of = {dimensions: found for _, dimensions, found in sums.meter_rows()}
     estimates = [
         book.estimate_sum(token_sum(hour, dimensions, measures, meters_of.get(dimensions, {})))
-        for hour, dimensions, measures in sums.rows()
+        for hour, dimensions, measures in sums.hourly_rows()
     ]
     assert sum(Decimal(one.estimated_cost or 0) for one in calls) == sum(
         Decimal(one or 0) for one in estimates

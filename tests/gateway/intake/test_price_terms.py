@@ -109,8 +109,8 @@ def test_without_contracts_nothing_changes() -> None:
 
 def test_a_book_with_contracts_is_opened_again_from_its_texts() -> None:
     prices = PriceBook.load(PriceSettings(), terms=(DISCOUNTED, STATED, PAID))
-    again = PriceBook.from_texts(*prices.texts())
-    assert prices.texts() == again.texts()
+    again = PriceBook.from_texts(*prices.price_book_texts())
+    assert prices.price_book_texts() == again.price_book_texts()
     assert (prices.version, prices.estimate_record(used("flex"))) == (
         again.version,
         again.estimate_record(used("flex")),

@@ -17,7 +17,7 @@ from gateway.intake.prices import PriceBook, missing_prices_in_name
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.reasons import field_reasons
 from spool.ledger.repricing import TokenSum
-from spool.ledger.sums import SIZES, HourlySums, decode_size
+from spool.ledger.sums import SIZES, HourlySums, decode_token_size
 from spool.log.values import Entry
 from spool.record import NS, Inference, decimal_text
 from tests.rounds import examples
@@ -446,13 +446,13 @@ def test_a_book_is_opened_again_from_its_texts() -> None:
     """A price book that a recalculation stored has the same name and prices when it is read later."""
     own = PriceOverride(model="gpt-4o*", input=Decimal("2"), meters={"web_searches": Decimal("8.5")})
     book = PriceBook.load(PriceSettings(override=(own,)))
-    again = PriceBook.from_texts(*book.texts())
+    again = PriceBook.from_texts(*book.price_book_texts())
     assert (book.version, book.estimate_record(call("gpt-4o"))) == (
         again.version,
         again.estimate_record(call("gpt-4o")),
     )
     assert book.card == again.card
-    assert book.texts() == again.texts()
+    assert book.price_book_texts() == again.price_book_texts()
 
 
 @pytest.mark.parametrize(
@@ -537,10 +537,12 @@ def test_sums_cost_what_their_calls_cost(
         for given, made, cached in tokens
     ]
     sums = HourlySums()
-    sums.add([Entry(topic="ai-telemetry", first=1, committed_at=at("2026-11-01") / NS, records=calls)])
+    sums.add_entries(
+        [Entry(topic="ai-telemetry", first=1, committed_at=at("2026-11-01") / NS, records=calls)]
+    )
     totals = []
-    for hour, key, row in sums.rows():
-        beyond, known = decode_size(key.size)
+    for hour, key, row in sums.hourly_rows():
+        beyond, known = decode_token_size(key.size)
         totals.append(
             BOOK.estimate_sum(
                 TokenSum(

@@ -128,9 +128,9 @@ class Running:
         """Return calls, input tokens and output tokens as the ledger counts them."""
         log = self.spool.log
         sums = HourlySums()
-        sums.add(await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1))
+        sums.add_entries(await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1))
         assert 0 == sums.absurd
-        rows = [measures for _, _, measures in sums.rows()]
+        rows = [measures for _, _, measures in sums.hourly_rows()]
         return [sum(row[place] for row in rows) for place in range(3)]
 
     async def archived(self, token_type: str) -> int:

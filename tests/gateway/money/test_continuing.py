@@ -71,7 +71,7 @@ async def test_a_session_over_midnight_is_whole(
         assert expected == set(await units_with_calls_around(ledger, query, "session", names))
     assert not set(await units_with_calls_around(ledger, yesterday, "session", [None, "(other)"]))
     clock.at += 62 * DAY.total_seconds()
-    await ledger.tidy()  # the hours before tomorrow are now days, which no query may split
+    await ledger.sum_up_and_delete_hours()  # the hours before tomorrow are now days, which no query may split
     tomorrow = asked(MIDNIGHT + DAY + 2 * HALF_AN_HOUR, MIDNIGHT + 2 * DAY)
     assert {both, morning} == set(await units_with_calls_around(ledger, tomorrow, "session", names))
     await ledgers.close()

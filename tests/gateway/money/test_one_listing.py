@@ -32,15 +32,15 @@ class Unlisting:
     """Unlists one more session after each of the first `times` queries of a ledger."""
 
     def __init__(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-        self._ledger, self._costs_of = ledger, ledger.costs_of
+        self._ledger, self._costs_of = ledger, ledger.costs_of_queries
         self.left = SESSIONS[:times]
-        monkeypatch.setattr(ledger, "costs_of", self.costs_of)
+        monkeypatch.setattr(ledger, "costs_of_queries", self.costs_of_queries)
 
-    async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
+    async def costs_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
         found = await self._costs_of(queries)
         if self.left:
             number = unit_number("session", as_shown("session", self.left.pop(0)))
-            await self._ledger._change_rows(lambda rows: rows.unlist_work("session", [number]))
+            await self._ledger._change_rows(lambda rows: rows.unlist_units("session", [number]))
         return found
 
 
@@ -98,7 +98,7 @@ async def test_an_answer_has_one_listing(ledger: Ledger, monkeypatch: pytest.Mon
 
 async def test_a_unit_that_was_unlisted_before_is_still_refused(ledger: Ledger) -> None:
     reads, name = await reader(ledger), as_shown("session", SESSIONS[0])
-    await ledger._change_rows(lambda rows: rows.unlist_work("session", [unit_number("session", name)]))
+    await ledger._change_rows(lambda rows: rows.unlist_units("session", [unit_number("session", name)]))
     with pytest.raises(NotKept, match="no longer listed"):
         await answer_costs(
             question(include={"session": (name,)}), reads, ledger._clock.now(), prices=PriceBook.load

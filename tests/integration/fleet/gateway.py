@@ -89,7 +89,7 @@ class Gateway:
         registry = self.app.services.storage.registry
         assert registry is not None
         machines = [Machine(serial=laptop.serial, last_seen=self.clock.now()) for laptop in laptops]
-        await registry.inventory.replace(machines, source="csv", confirmed=True, actor=ACTOR)
+        await registry.inventory.replace_machines(machines, source="csv", confirmed=True, actor=ACTOR)
 
     async def post_json(self, path: str, body: object, key: str) -> None:
         headers = {"Authorization": key}

@@ -45,7 +45,7 @@ async def until_priced(serving: Serving, expected: str | None) -> None:
 
 
 def table(serving: Serving) -> PriceTable:
-    return serving.app.services.operators.installation.require_registry().table(PriceTable)
+    return serving.app.services.operators.installation.require_registry().declared_table(PriceTable)
 
 
 async def test_a_price_by_command_applies_until_it_is_deleted(serving: Serving, tmp_path: Path) -> None:

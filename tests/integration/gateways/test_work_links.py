@@ -17,7 +17,7 @@ ADA = Actor("ada@example.com", "127.0.0.1")
 
 
 def table(serving: Serving) -> WorkLinkTable:
-    return serving.app.services.operators.installation.require_registry().table(WorkLinkTable)
+    return serving.app.services.operators.installation.require_registry().declared_table(WorkLinkTable)
 
 
 async def test_links_are_used_by_every_gateway(
@@ -32,8 +32,8 @@ async def test_links_are_used_by_every_gateway(
     one = await serve(config=config)
     other = await serve(config=config, key_name="other sender")
     digests = [gateway.app.services.storage.ledger.digests for gateway in (one, other)]
-    first, second = (digests[0].shown_digest("session", name) for name in ("first", "second"))
-    assert first == digests[1].shown_digest("session", "first")
+    first, second = (digests[0].digest_of_id("session", name) for name in ("first", "second"))
+    assert first == digests[1].digest_of_id("session", "first")
     await table(one).create(NewWorkLink(session=first, ticket="T"), most=9, actor=ADA)
     await table(other).create(NewWorkLink(session=second, ticket="T"), most=9, actor=ADA)
     try:
@@ -46,7 +46,7 @@ async def test_links_are_used_by_every_gateway(
     async def both_use_both() -> bool:
         ledgers = [gateway.app.services.storage.ledger for gateway in (one, other)]
         states = [await ledger._read_rows(lambda rows: rows.state_values()) for ledger in ledgers]
-        marks = {table(gateway).unit_links.mark for gateway in (one, other)}
+        marks = {table(gateway).unit_links.change_mark for gateway in (one, other)}
         return 2 == len(table(one).all()) and marks == {state.get("links") for state in states}
 
     await until(both_use_both)

@@ -30,7 +30,9 @@ async def publish(assistant: Assistant, text: str, namespace: str = "") -> None:
 
 
 async def two_namespaces(assistant: Assistant) -> None:
-    table = assistant.serving.app.services.operators.installation.require_registry().table(AllocationTable)
+    table = assistant.serving.app.services.operators.installation.require_registry().declared_table(
+        AllocationTable
+    )
     await table.create(NewNamespace(name="Models"), id="ml", most=9, actor=ACTOR)
     await publish(assistant, OWNER.replace("Nobody", "No one"))
     await publish(assistant, OWNER)

@@ -59,7 +59,9 @@ async def test_billed_money_of_two_models(assistant: Assistant) -> None:
         settled_until=day + DAY_S,
     )  # fmt: skip
     money = assistant.serving.app.services.operators.money
-    await money.require_registry().statements.put(statement, actor=Actor("ada@example.com", "command"))
+    await money.require_registry().statements.import_statement(
+        statement, actor=Actor("ada@example.com", "command")
+    )
     assert money.biller is not None
     assert 1 == await money.biller().recalculate_changed_months()
     asked = {"cost_type": "billed_cost", "group_by": ["model"], "date_range": "last_7_days"}

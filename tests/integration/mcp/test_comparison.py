@@ -7,7 +7,7 @@ from datetime import date, timedelta
 import pytest
 
 from gateway.money.comparison.split import PARTS
-from spool.ledger.money import units
+from spool.ledger.money import text_to_units
 from tests.integration.mcp.conftest import Assistant
 
 
@@ -24,13 +24,17 @@ async def test_a_change_adds_up(assistant: Assistant) -> None:
         found = await assistant.content("compare_costs", **asked, limit=limit)
         lines = [*found["drivers"], *([found["other"]] if found["other"] else [])]
         for name in ("cost", "baseline_cost", "change", *PARTS):
-            assert units(found["total"][name]) == sum(units(line[name]) for line in lines), name
+            assert text_to_units(found["total"][name]) == sum(text_to_units(line[name]) for line in lines), (
+                name
+            )
         for line in (*lines, found["total"]):
-            assert units(line["change"]) == sum(units(line[name]) for name in PARTS)
-            assert units(line["change"]) == units(line["cost"]) - units(line["baseline_cost"])
+            assert text_to_units(line["change"]) == sum(text_to_units(line[name]) for name in PARTS)
+            assert text_to_units(line["change"]) == text_to_units(line["cost"]) - text_to_units(
+                line["baseline_cost"]
+            )
         assert (limit == 1) == found["truncated"]
         assert min(limit, 4) == len(found["drivers"])
-    assert units(found["total"]["cost"]) > 0
+    assert text_to_units(found["total"]["cost"]) > 0
     assert {"gpt-4o-mini"} == {line["group"]["model"] for line in found["drivers"] if line["gone"] != "0"}
 
 
@@ -56,7 +60,7 @@ async def test_nothing_is_compared_with_time_that_is_not_counted(assistant: Assi
     result = await assistant.call("compare_costs", date_range="last_7_days")
     found, text = result["structuredContent"], result["content"][0]["text"]
     assert "so there is nothing to compare with." in found["sentence"] and found["sentence"] in text
-    assert units(found["total"]["cost"]) > 0
+    assert text_to_units(found["total"]["cost"]) > 0
     names = ("baseline_cost", "baseline_calls", "change", *PARTS)
     assert {None} == {line[name] for line in (*found["drivers"], found["total"]) for name in names}
     assert "| model | cost |" in text and "Change" not in text

@@ -27,7 +27,7 @@ async def make_budget(registry: Registry, name: str, **fields: Any) -> None:
         default_amount="0.001",
         **fields,
     )
-    await registry.table(BudgetTable).create(budget, known=("model",), most=100, actor=ACTOR)
+    await registry.declared_table(BudgetTable).create(budget, known=("model",), most=100, actor=ACTOR)
 
 
 async def test_a_budget_says_how_it_stands(assistant: Assistant) -> None:
@@ -68,7 +68,7 @@ async def test_findings_come_in_one_list_by_their_size(assistant: Assistant) -> 
     small = await registry.insights.create(
         Draft(title="Small", category="other", cost_impact="0"), actor=ACTOR
     )
-    await registry.recommendations.merge([SAVING], looked_for=[SAVING.type])
+    await registry.recommendations.merge_savings([SAVING], looked_for=[SAVING.type])
     result = await assistant.call("get_insights")
     found = result["structuredContent"]
     assert ["insight", "recommendation", "insight"] == [each["kind"] for each in found["insights"]]
@@ -100,7 +100,7 @@ async def test_recommendations_are_told_with_their_reasons(assistant: Assistant)
     table = assistant.serving.app.services.operators.installation.require_registry().recommendations
     assert 0 == (await assistant.content("get_optimize_recs"))["recommendation_count"]
     large = replace(SAVING, key="batch:1", type="batch", monthly_savings="12.5", dimensions={"team": ["ads"]})
-    await table.merge([SAVING, large], looked_for=[SAVING.type, large.type])
+    await table.merge_savings([SAVING, large], looked_for=[SAVING.type, large.type])
 
     async def types(**asked: Any) -> list[str]:
         return [
@@ -141,7 +141,7 @@ async def test_plans_are_told_with_their_sums(assistant: Assistant) -> None:
         name="Claude", view=view.id, fee="31", included="0.0001", overage_price="1.5",
         seats=(Seat(user="ann", since="2020-01-01"),),
     )  # fmt: skip
-    await registry.table(PlanTable).create(plan, most=9, actor=ACTOR)
+    await registry.declared_table(PlanTable).create(plan, most=9, actor=ACTOR)
     stated = [*json_span("gpt-4o")["attributes"], {"key": "user.id", "value": {"stringValue": "ann"}}]
     await assistant.calls("gpt-4o", attributes=stated)
     await assistant.calls("gpt-4o")

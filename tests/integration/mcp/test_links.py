@@ -40,7 +40,7 @@ async def test_links_lead_to_pages_that_are_there(assistant: Assistant) -> None:
     registry = assistant.serving.app.services.operators.installation.require_registry()
     await make_budget(registry, "Search")
     await registry.insights.create(Draft(title="Spike", category="spike", cost_impact="2"), actor=ACTOR)
-    await registry.recommendations.merge([SAVING], looked_for=[SAVING.type])
+    await registry.recommendations.merge_savings([SAVING], looked_for=[SAVING.type])
     address = assistant.serving.app.services.operators.installation.urls().console
     for tool, (asked, *_) in QUESTIONS.items():
         if tool == "get_telemetry_data":

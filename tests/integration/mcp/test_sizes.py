@@ -21,7 +21,7 @@ from gateway.configuration.sections import AnswerSettings, Config, McpSettings
 from gateway.core.first_use import Once
 from gateway.mcp.resources import CONTEXT_URI, VIEW_URI
 from gateway.mcp.tool import MAX_BYTES
-from spool.ledger.money import units
+from spool.ledger.money import text_to_units
 from spool.registry.insights import ADDRESSED
 from spool.registry.recommendations import MAX_RECOMMENDATIONS
 from spool.registry.views import NewView
@@ -59,13 +59,22 @@ async def test_a_reconciliation(assistant: Assistant) -> None:
     Many providers have thousands of models and causes each. The shown rows and the rest add up to the total.
     """
     lines = [
-        Line(name=f"{LONG}{n}", billed=units("2"), counted=units("1"), state=DIFFERS, billed_tokens=3)
+        Line(
+            name=f"{LONG}{n}",
+            billed=text_to_units("2"),
+            counted=text_to_units("1"),
+            state=DIFFERS,
+            billed_tokens=3,
+        )
         for n in range(VALUES)
     ]
     for line in lines:
         line.parts["volume"] = line.difference
     total = Line(
-        billed=2 * VALUES * units("1"), counted=VALUES * units("1"), state=DIFFERS, billed_tokens=3 * VALUES
+        billed=2 * VALUES * text_to_units("1"),
+        counted=VALUES * text_to_units("1"),
+        state=DIFFERS,
+        billed_tokens=3 * VALUES,
     )
     total.parts["volume"] = total.difference
     claim = Claim(
@@ -95,7 +104,7 @@ async def test_a_reconciliation(assistant: Assistant) -> None:
     for each in content["providers"]:
         shown = [*each["rows"], each["rest"]]
         for name in ("billed", "counted", "difference", "volume"):
-            assert units(each["total"][name]) == sum(units(line[name]) for line in shown)
+            assert text_to_units(each["total"][name]) == sum(text_to_units(line[name]) for line in shown)
         assert VALUES == each["cause_count"]
 
 
@@ -103,10 +112,10 @@ async def test_realized_savings(assistant: Assistant) -> None:
     """The answer is bounded even if the maximum number of recommendations is stored and all are addressed."""
     table = assistant.serving.app.services.operators.installation.require_registry().recommendations
     savings = [replace(SAVING, key=f"{SAVING.type}:{n}", title=LONG) for n in range(MAX_RECOMMENDATIONS)]
-    await table.merge(savings, looked_for=[SAVING.type])
+    await table.merge_savings(savings, looked_for=[SAVING.type])
     ids = [each.id for each in await table.all()]
     for start in range(0, len(ids), 500):
-        await table.update(ids[start : start + 500], status=ADDRESSED, actor=ACTOR)
+        await table.change_recommendations(ids[start : start + 500], status=ADDRESSED, actor=ACTOR)
     content = await bounded(assistant, "get_realized_savings", limit=100)
     assert content["saving_count"] == MAX_RECOMMENDATIONS
     assert content["truncated"] is True
@@ -124,7 +133,7 @@ async def test_recommendations(assistant: Assistant) -> None:
     saving = replace(SAVING, title=long, description=long, formula=long, assumptions=[long] * 3)
     saving = replace(saving, dimensions={"team": teams, "user": teams})
     many = [replace(saving, key=f"{SAVING.type}:{n}") for n in range(MAX_RECOMMENDATIONS)]
-    await table.merge(many, looked_for=[SAVING.type])
+    await table.merge_savings(many, looked_for=[SAVING.type])
     content = await bounded(assistant, "get_optimize_recs", limit=50)
     assert content["recommendation_count"] == MAX_RECOMMENDATIONS
     assert content["truncated"] is True

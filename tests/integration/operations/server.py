@@ -93,7 +93,7 @@ class OperatorServer:
 
     def as_shown(self, unit: str, id: str, *, session: str | None = None) -> str:
         """Return the digest of a session or run in this installation."""
-        return self.storage.ledger.digests.shown_digest(unit, id, session=session)
+        return self.storage.ledger.digests.digest_of_id(unit, id, session=session)
 
     async def ask(
         self, method: str, path: str, body: object = None, *, by: str = ADA, reason: str = "", **query: str
@@ -159,7 +159,7 @@ async def operator_server(
     storage = await open_storage(options, engine=engine)
     assert storage.registry is not None
     access = Access(storage.registry, ServerSettings(api_key_file=api_key_file), clock=clock)
-    storage.devices.auditor = storage.registry.note_changes
+    storage.devices.auditor = storage.registry.audit_changes
     inventory = storage.registry.inventory
     devices = DeviceLifecycle(
         storage.devices,

@@ -157,7 +157,9 @@ async def test_a_stop_ends_every_stream(serve: Serve) -> None:
     """
     serving = await serve()
     operators = serving.app.services.operators
-    link = await operators.installation.require_registry().operators.create_link(role="viewer", actor=ACTOR)
+    link = await operators.installation.require_registry().operators.create_sign_in_link(
+        role="viewer", actor=ACTOR
+    )
     async with serving.client.post(f"{serving.url}{OPERATOR_API}/sessions", json={"link": link}) as answer:
         cookie = f"tollhouse={answer.cookies['tollhouse'].value}"
     async with listening(serving.url, cookie) as stream:

@@ -84,13 +84,13 @@ async def make_things(server: Serving) -> None:
     assert storage.registry is not None
     if storage.registry.connections.find(PARAMETERS["connection_id"]) is None:
         await server.make_connection(PARAMETERS["connection_id"])
-    if storage.registry.table(BudgetTable).find(PARAMETERS.get("budget_id", "")) is None:
+    if storage.registry.declared_table(BudgetTable).find(PARAMETERS.get("budget_id", "")) is None:
         PARAMETERS["budget_id"] = await make_budget(storage.registry)
     insight = await storage.registry.insights.create(Draft(title="Spike"), actor=ACTOR)
     PARAMETERS["id"] = insight.id
     PARAMETERS["role_id"] = await make_role(storage.registry)
     PARAMETERS["view_id"] = await make_view(storage.registry.views)
-    await storage.registry.recommendations.merge([SAVING], looked_for=[SAVING.type])
+    await storage.registry.recommendations.merge_savings([SAVING], looked_for=[SAVING.type])
     PARAMETERS["recommendation_id"] = next(each.id for each in await storage.registry.recommendations.all())
     path = f"/unit-cost/v1/telemetry/allocation/{PARAMETERS['stream']}"
     key = await key_of(server, frozenset({CREATE_STREAM}))
@@ -116,7 +116,9 @@ async def make_budget(registry: Registry) -> str:
         draft, known=("model",), most=10, actor=ACTOR
     )
     budget = NewBudget(name="All", view=ViewName(id=view.id), default_amount="1")
-    return (await registry.table(BudgetTable).create(budget, known=("model",), most=10, actor=ACTOR)).id
+    return (
+        await registry.declared_table(BudgetTable).create(budget, known=("model",), most=10, actor=ACTOR)
+    ).id
 
 
 class Wrong(NamedTuple):

@@ -197,7 +197,7 @@ async def tree_of(
         by_session,
         replace(by_session, aggregated=True),
     ]
-    rows, with_started, [total], sessions, with_children = await ledger.costs_of(queries)
+    rows, with_started, [total], sessions, with_children = await ledger.costs_of_queries(queries)
     assert len(sessions) == family.sessions
     assert _sums(total) in map(_sums, with_children)  # the conversation includes the sessions of its agents
     own, aggregated = ({row.group[0]: _sums(row) for row in found} for found in (rows, with_started))

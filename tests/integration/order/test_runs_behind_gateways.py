@@ -67,7 +67,7 @@ async def told(requests: Sequence[Request], pause: float, directory: Path) -> tu
     log.add(records, at=NOON)
     await ledger.catch_up(log)
     by_run = CostQuery(**EVER, granularity=TOTAL, group_by=("run",))
-    own, aggregated, total = await ledger.costs_of(
+    own, aggregated, total = await ledger.costs_of_queries(
         [by_run, replace(by_run, aggregated=True), replace(by_run, group_by=())]
     )
     await ledger.close()

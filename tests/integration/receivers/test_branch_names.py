@@ -59,7 +59,7 @@ async def linked(serving: Serving, key: str) -> Any:
 
 
 def table(serving: Serving) -> WorkLinkTable:
-    return serving.app.services.operators.installation.require_registry().table(WorkLinkTable)
+    return serving.app.services.operators.installation.require_registry().declared_table(WorkLinkTable)
 
 
 async def test_a_branch_is_hashed_and_found_by_its_name(serve: Serve, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ async def test_the_public_operator_side_has_tls(
     assert url.startswith("https://")
     registry = serving.app.services.storage.registry
     assert registry is not None
-    link = await registry.operators.create_link(role=ADMIN, actor=Actor("root", "local"))
+    link = await registry.operators.create_sign_in_link(role=ADMIN, actor=Actor("root", "local"))
     async with ClientSession(cookie_jar=DummyCookieJar()) as client:
         answer = await client.post(
             url + OPERATOR_API + "/sessions", json={"link": link}, ssl=certificates.anonymous()

@@ -216,7 +216,7 @@ async def test_only_expected_machines_enrol(serve: Serve) -> None:
     fleet = await server.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
     assert "pending" == said(await enrol(server, fleet, "early", serial="C02B"))["device"]["state"]
     machines = [Machine(serial="C02A"), Machine(serial="C02B"), Machine(hostname="mill.example.com")]
-    await registry.inventory.replace(machines, source="csv", confirmed=False, actor=ACTOR)
+    await registry.inventory.replace_machines(machines, source="csv", confirmed=False, actor=ACTOR)
     expected = {
         "by-serial": ({"serial": "c02a"}, "enrolled"),
         "by-host": ({"hostname": "mill"}, "enrolled"),

@@ -26,7 +26,7 @@ from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from spool.ledger.work import TREES
 from spool.record import NS, Inference
 from spool.registry.operators import Actor
-from spool.registry.permission_sets import PERMISSION_SETS, VIEW_RECORDS, resolve_includes
+from spool.registry.permission_sets import PERMISSION_SETS, VIEW_RECORDS, resolve_permission_sets
 from spool.registry.roles import FULL, NewRole, RoleLimits
 from spool.registry.scopes import CREATE_EVENT
 from spool.settings import SpoolSettings
@@ -144,7 +144,7 @@ async def pages(
     serving: Serving, server: OperatorServer, session: str, days: tuple[str, str]
 ) -> dict[str, str]:
     """Return what a person sees who may do everything except view records, and what nobody needs a right for."""
-    granted = tuple(id for id in PERMISSION_SETS if VIEW_RECORDS not in resolve_includes([id]))
+    granted = tuple(id for id in PERMISSION_SETS if VIEW_RECORDS not in resolve_permission_sets([id]))
     draft = NewRole(name="No records", data_access=FULL, members=(EVE,), permission_sets=granted)
     await server.registry.roles.create(draft, known=(), limits=RoleLimits(), actor=ROOT)
     headers = await signed_in(server, "none", EVE)

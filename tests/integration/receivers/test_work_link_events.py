@@ -26,7 +26,7 @@ LINK = {"type": "tollhouse.work.link", "data": {"session": "first", "pull_reques
 
 
 def table(serving: Serving) -> WorkLinkTable:
-    return serving.app.services.operators.installation.require_registry().table(WorkLinkTable)
+    return serving.app.services.operators.installation.require_registry().declared_table(WorkLinkTable)
 
 
 def links(serving: Serving) -> list[tuple[str, str, str]]:
@@ -34,7 +34,7 @@ def links(serving: Serving) -> list[tuple[str, str, str]]:
 
 
 def as_shown(serving: Serving, unit: str, id: str) -> str:
-    return serving.app.services.storage.ledger.digests.shown_digest(unit, id)
+    return serving.app.services.storage.ledger.digests.digest_of_id(unit, id)
 
 
 async def send(serving: Serving, key: str, *events: dict[str, Any]) -> Answer:
@@ -210,7 +210,7 @@ async def test_a_bounded_number_of_deletions_is_remembered(
         [link] = table(serving).all()
         await table(serving).delete(link.id, actor=ACTOR)
     registry = serving.app.services.operators.installation.require_registry()
-    deleted = await registry.table(WorkLinkTable)._changes.read(
+    deleted = await registry.declared_table(WorkLinkTable)._changes.read(
         lambda rows: rows.documents("work_link_event")
     )
     assert 2 == len(deleted)

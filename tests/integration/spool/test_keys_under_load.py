@@ -109,7 +109,7 @@ async def test_over_tls_the_session_cookie_is_secure(serve: Serve, certificates:
     )
     registry = server.app.services.storage.registry
     assert registry is not None
-    link = await registry.operators.create_link(role="viewer", actor=ACTOR)
+    link = await registry.operators.create_sign_in_link(role="viewer", actor=ACTOR)
     url = f"{server.app.url}/console/api/sessions"
     async with (
         ClientSession() as session,

@@ -148,7 +148,7 @@ async def test_a_recovered_record_brings_no_erased_name_back(start: Starter, tmp
     async with open_storage(Config(data_dir=first.directory), clock=SystemClock()) as storage:
         assert storage.registry is not None
         erasure = new_erasure([storage.registry.people.erasure_digest("canary-login")], time.time())
-        await storage.registry.erase(erasure, (), Actor("root@example.com", "local"))
+        await storage.registry.erase_person(erasure, (), Actor("root@example.com", "local"))
     words = ["spool", "recover", str(aside), "--data", str(first.directory)]
     done = await asyncio.to_thread(CliRunner().invoke, main, words)
     assert 0 == done.exit_code, done.output

@@ -53,7 +53,7 @@ async def test_a_change_that_fails_on_disk_changes_nothing_in_memory(
         connection.execute("CREATE VIEW audit AS SELECT * FROM kept_audit")
     with pytest.raises(SpoolUnavailable):
         await registry.keys.disable("search team", actor=ACTOR)
-    found = registry.keys.find(secret)
+    found = registry.keys.find_by_secret(secret)
     assert found is not None
     assert ["Enabled", "Enabled"] == [found.status, *(key.status for key in registry.keys.all())]
     with sqlite3.connect(tmp_path / "registry.sqlite") as connection:

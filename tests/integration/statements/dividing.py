@@ -123,7 +123,9 @@ async def divide(data: Path, stage: str) -> Kept:
         file.write_text("{}")
 
     if stage == "closed" and not closed:
-        invoice = Invoice(provider="openai", month=MONTH.name, number="1", total=money.units("6.31"), lines=9)
+        invoice = Invoice(
+            provider="openai", month=MONTH.name, number="1", total=money.text_to_units("6.31"), lines=9
+        )
         await biller.close_month(MONTH, "openai", [invoice], keep)
     if stage == "reopened" and closed:
         await biller.reopen_month(MONTH, forget)

@@ -48,7 +48,9 @@ async def keep_bill(server: OperatorServer, *more: BilledSum, days_ago: int = 2)
         day=day, provider="openai", state="closed", mark="1", source="openai_costs", read_at=day, made_at=day,
         reasons={"tax": 2 * money.UNIT},
     )  # fmt: skip
-    await server.services.money.ledger.put_billed([(made, [*(billed_sum(*each) for each in BILL), *more])])
+    await server.services.money.ledger.store_billed_days(
+        [(made, [*(billed_sum(*each) for each in BILL), *more])]
+    )
 
 
 async def begin_bills(server: OperatorServer) -> None:
@@ -57,7 +59,7 @@ async def begin_bills(server: OperatorServer) -> None:
     empty = BilledDay(
         day=day, provider="openai", state="closed", mark="0", source="openai_costs", read_at=day, made_at=day
     )
-    await server.services.money.ledger.put_billed([(empty, [])])
+    await server.services.money.ledger.store_billed_days([(empty, [])])
 
 
 @pytest_asyncio.fixture

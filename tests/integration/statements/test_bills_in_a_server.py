@@ -78,7 +78,7 @@ async def put(
     )  # fmt: skip
     registry = app.services.storage.registry
     assert registry is not None
-    await registry.statements.put(statement, actor=ADA)
+    await registry.statements.import_statement(statement, actor=ADA)
 
 
 def call(provider: str, day: int, tokens: int, cost: str) -> Inference:

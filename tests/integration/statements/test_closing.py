@@ -51,7 +51,7 @@ async def bill(server: OperatorServer, *rows: StatementRow) -> None:
     statement = Statement(
         source="openai_costs", account="", rows=rows, read_at=DAY, name="bill", settled_until=whole["end"], **whole
     )  # fmt: skip
-    await server.registry.statements.put(statement, actor=Actor("ada@example.com", "command"))
+    await server.registry.statements.import_statement(statement, actor=Actor("ada@example.com", "command"))
 
 
 @pytest_asyncio.fixture

@@ -103,7 +103,7 @@ async def put(serving: Serving, content: bytes) -> None:
     assert registry is not None
     for report in read_reports([file], source=None, account=None, most=100):
         assert report.statement is not None
-        await registry.statements.put(report.statement, actor=ADA)
+        await registry.statements.import_statement(report.statement, actor=ADA)
 
 
 async def compared(serving: Serving) -> dict[str, Reconciliation]:
@@ -152,6 +152,6 @@ async def test_each_request_counts_once(serve: Serve) -> None:
     assert cursor.billed_calls == 2
     assert cursor.counted_calls == 2
     assert [("not_tokens", 2 * FEE / 100)] == [
-        (claim.cause, Decimal(money.text(claim.amount))) for claim in found["cursor"].claims
+        (claim.cause, Decimal(money.units_to_text(claim.amount))) for claim in found["cursor"].claims
     ]
     assert 0 == cursor.unexplained

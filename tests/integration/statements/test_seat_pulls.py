@@ -145,7 +145,7 @@ class House:
 
     @property
     def seats(self) -> dict[str, tuple[str, str]]:
-        [plan] = self.registry.table(PlanTable).all()
+        [plan] = self.registry.declared_table(PlanTable).all()
         return {seat.user: (seat.since, seat.until) for seat in plan.seats}
 
 
@@ -172,7 +172,9 @@ async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
             most=9,
             actor=PULLER,
         )
-        await registry.table(PlanTable).create(NewPlan(name="Seats", view=view.id), most=9, actor=PULLER)
+        await registry.declared_table(PlanTable).create(
+            NewPlan(name="Seats", view=view.id), most=9, actor=PULLER
+        )
         pull = StatementPullSettings(
             name="seats", source=request.param, key_file=key, base_url=str(server.make_url("/")),
             account=ACCOUNTS.get(request.param, ACCOUNT), plan="seats", names_file=names,
@@ -182,7 +184,7 @@ async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
 
         async def pulled() -> PullState:
             puller = build_statement_puller(
-                registry.statements, clock, lambda: config, stack, plans=registry.table(PlanTable)
+                registry.statements, clock, lambda: config, stack, plans=registry.declared_table(PlanTable)
             )
             await puller.pull("seats")
             [state] = await puller.states()
@@ -234,11 +236,11 @@ async def test_who_comes_and_who_goes(house: House) -> None:
     assert PAGES[house.source] == house.vendor.asked
     since = {found[0] for found in house.seats.values()}
     assert since == ({"2026-08-04"} if house.source in TELLING else {"2026-11-20"})
-    [plan] = house.registry.table(PlanTable).all()
+    [plan] = house.registry.declared_table(PlanTable).all()
     again = await house.pull()
     assert again.state == DONE
     assert again.reason == ""
-    assert [plan.version] == [each.version for each in house.registry.table(PlanTable).all()]
+    assert [plan.version] == [each.version for each in house.registry.declared_table(PlanTable).all()]
     house.clock.move(3 * 86400)
     house.vendor.logins = [*house.vendor.logins[2:], "new"]
     state = await house.pull()
@@ -265,8 +267,8 @@ async def test_a_list_that_cannot_be_used_changes_nothing(house: House) -> None:
         assert FAILED == state.state and words in state.reason
     assert before == house.seats
     house.vendor.fault, house.vendor.logins = None, ["ann"]
-    [plan] = house.registry.table(PlanTable).all()
-    await house.registry.table(PlanTable).delete(plan.id, actor=PULLER)
+    [plan] = house.registry.declared_table(PlanTable).all()
+    await house.registry.declared_table(PlanTable).delete(plan.id, actor=PULLER)
     state = await house.pull()
     assert FAILED == state.state and "plan" in state.reason
 

@@ -46,7 +46,7 @@ async def other_bills(server: OperatorServer) -> None:
             made_at=1.0,
         )  # fmt: skip
         charge = "restated" if CORRECTS in key else "usage"
-        await ledger.put_billed(
+        await ledger.store_billed_days(
             [(day, [billed_sum("ads", charge, EVERY, 5), billed_sum("", charge, EVERY, 6)])]
         )
 

@@ -124,7 +124,7 @@ async def test_each_assistant_has_one_state_at_each_step(serve: Serve, tmp_path:
     site = Site(faces, tmp_path / "laptops", clock, await faces.server.make_key("fleet", scopes=SCOPES))
     inventory = faces.server.app.services.operators.installation.require_registry().inventory
     machines = [Machine(serial=name, last_seen=clock.now()) for name in PLACES]
-    await inventory.replace(machines, source="csv", confirmed=True, actor=Actor("test", ""))
+    await inventory.replace_machines(machines, source="csv", confirmed=True, actor=Actor("test", ""))
 
     await site.look()
     assert {("at_risk", "not_configured", "no_policy")} == await site.words()

@@ -52,7 +52,7 @@ async def test_every_face_shows_the_state(
         NewView(name="all", filter={}, principal_dimension="model"), known=("model",), most=10, actor=ACTOR
     )
     draft = replace_fields(EMPTY, view=ViewName(id=view.id), **fields)
-    await registry.table(BudgetTable).create(draft, known=("team",), most=10, actor=ACTOR)
+    await registry.declared_table(BudgetTable).create(draft, known=("team",), most=10, actor=ACTOR)
     assert (await faces.server.app.services.operators.money.require_budgets().evaluate_all()).waits is None
     [listed] = (await faces.api("/budgets"))["budgets"]
     assert (state, percent) == (listed["state"], listed["percent"])

@@ -58,7 +58,7 @@ def channel(state: str, **fields: float | int | None) -> ChannelState:
     ],
 )
 def test_when_a_channel_is_down(down: bool, known: ChannelState) -> None:
-    assert down == known.is_down(NOW)
+    assert down == known.needs_repair(NOW)
 
 
 @pytest.mark.parametrize(

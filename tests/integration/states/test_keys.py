@@ -107,7 +107,7 @@ async def _planted(house: Tollhouse) -> Mapping[str, str]:
             )
             secrets[planted.name] = secret
             if planted.used_s is not None:
-                await keys.store_accesses({key.id: NOW - planted.used_s})
+                await keys.store_access_times({key.id: NOW - planted.used_s})
     return secrets
 
 

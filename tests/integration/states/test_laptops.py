@@ -98,7 +98,7 @@ async def test_every_face_says_the_same_at_random_times(moved: Faces, clock: Mov
             listed = [
                 Machine(serial=f"d{n}", last_seen=clock.now() - hours * HOUR_S) for n in range(0, 60, 2)
             ]
-            await inventory.replace(listed, source="csv", confirmed=True, actor=ACTOR)
+            await inventory.replace_machines(listed, source="csv", confirmed=True, actor=ACTOR)
         clock.move(dice.choice((60.0, 3 * HOUR_S, 5 * DAY_S)))
         await services.senders.require_devices().store_changed_states()
         seen += await compare(moved, round)
@@ -166,7 +166,7 @@ async def compare_insights(faces: Faces, fleet: list[dict[str, Any]]) -> None:
     Each cause of a machine that is not covered has an insight, and so has each cause that is not of an assistant. No
     other cause has one.
     """
-    titles = [insight.title for insight in await faces.insights() if not insight.is_gone]
+    titles = [insight.title for insight in await faces.insights() if not insight.is_no_longer_found]
     in_use = [row for row in fleet if not row["away"]]
     bad = [row for row in in_use if not row["covered"]]
     words_of_causes = {
@@ -247,7 +247,7 @@ async def compare_clusters(faces: Faces) -> Counter[str]:
         device = devices.get(cluster.device)
         if device is not None and device["link"] == "online":
             assert "silent" != state_of[cluster.name]
-    titles = {insight.title for insight in await faces.insights() if not insight.is_gone}
+    titles = {insight.title for insight in await faces.insights() if not insight.is_no_longer_found}
     silent = {name for name, state in state_of.items() if state == "silent"}
     assert silent == {name for name in state_of if f"The cluster {name} has stopped reporting" in titles}
     unhealthy = {row["hostname"] for row in devices.values() if row["state"] == "unhealthy"}

@@ -135,7 +135,7 @@ async def test_every_name_is_gone_and_every_sum_stays(storage: Storage, seed: in
     linked = [
         LinkedPerson(names=tuple(map(people.linked_form, names)), label=names[2]) for names in (ADA, BOB)
     ]
-    await storage.registry.persons.link(linked, most=100, actor=ROOT)
+    await storage.registry.persons.link_names(linked, most=100, actor=ROOT)
     before = {by: await sums(storage, *by) for by in DIMENSIONS}
     lines = await sums(storage, "user")
     mine = people.linked_form(ADA[0])
@@ -152,7 +152,7 @@ async def test_every_name_is_gone_and_every_sum_stays(storage: Storage, seed: in
     assert gone.isdisjoint(await stored_users(storage))
     stated = await sums(storage, "user", stated_names=True)
     assert gone.isdisjoint(user for (user,) in stated)
-    compared = await storage.ledger.compare(storage.log)
+    compared = await storage.ledger.compare_with_log(storage.log)
     assert (0, 0, True) == (len(compared.differences), compared.missed, compared.is_done)
     verified = await storage.log.verify()
     assert () == tuple(verified.imbalances)
@@ -178,7 +178,7 @@ async def test_a_late_report_brings_no_name_back(storage: Storage, clock: MovedC
     assert {(ERASED,)} == (await sums(storage, "user")).keys()
     assert {*erasure.names.values(), *again.names.values()} == (await stored_users(storage)).keys()
     assert 1 == (await sums(storage, "user", include={USER: people.recorded_forms(pseudonym)}))[(ERASED,)][0]
-    compared = await storage.ledger.compare(storage.log)
+    compared = await storage.ledger.compare_with_log(storage.log)
     assert (0, 0, True) == (len(compared.differences), compared.missed, compared.is_done)
 
 
@@ -191,7 +191,7 @@ async def test_an_interrupted_erasure_is_finished(storage: Storage, clock: Moved
     assert storage.registry is not None
     await store(storage, [call(id=b"1" * 16, user="ada", start_time=int(NOON - 60) * NS)])
     erasure = erasure_of(people, ["ada"], NOON)
-    await storage.registry.erase(erasure, (), ROOT)
+    await storage.registry.erase_person(erasure, (), ROOT)
     assert 1 == await continue_due_erasures(storage, clock, device_revoker(""))
     [pseudonym] = erasure.names.values()
     assert {pseudonym: 1} == await stored_users(storage)
@@ -259,7 +259,7 @@ async def test_rows_have_no_name(storage: Storage) -> None:
         await registry.operators.add(
             email, role=ADMIN, password="long enough password", actor=Actor(email, "local")
         )
-    await registry.persons.link([LinkedPerson(names=ADA[1:], label="Ada Lovelace")], most=9, actor=ROOT)
+    await registry.persons.link_names([LinkedPerson(names=ADA[1:], label="Ada Lovelace")], most=9, actor=ROOT)
     filters = (RoleFilter(dimension="user", values=("ada", "bob"), mode=IS),)
     draft = NewRole(name="team", description="Calls of ada.", data_access=LIMITED, filters=filters,
                       members=("ada@example.com", "eve@example.com"))  # fmt: skip

@@ -145,7 +145,7 @@ def test_sums_equal_a_recount(
                     log.add(step, at=BEGIN + data.draw(st.integers(0, DAY)))
                     if data.draw(st.booleans()):
                         await ledger.catch_up(log)
-                        await ledger.tidy()
+                        await ledger.sum_up_and_delete_hours()
             await ledger.catch_up(log)
             for dimensions in (
                 (),
@@ -243,7 +243,7 @@ async def test_follow_counts_what_comes(ledgers: Ledgers, monkeypatch: pytest.Mo
     monkeypatch.setattr("spool.ledger.ledger.PAUSE_S", 0)
     log, ledger = FakeLog(), await ledgers.open()
     log.add([call()])
-    following = asyncio.create_task(ledger.follow(log))
+    following = asyncio.create_task(ledger.count_until_cancelled(log))
     async with asyncio.timeout(60):
         await log.wait_read(1)
         log.add([call()])
@@ -458,7 +458,7 @@ async def test_a_correction_counts_in_the_hour_of_its_call(ledgers: Ledgers) -> 
         } == await hourly(ledger, "cost_source")
         assert {} == await metered(ledger, "web_searches")
         assert {(BEGIN,): Decimal("1.5")} == await metered(ledger, "audio_seconds")
-        assert [] == list((await ledger.compare(log)).differences)
+        assert [] == list((await ledger.compare_with_log(log)).differences)
         await ledger.rebuild(log)
         await ledger.catch_up(log)
 
@@ -506,7 +506,7 @@ async def test_a_call_that_was_taken_back_counts_nothing(ledgers: Ledgers) -> No
         assert {} == await metered(ledger, "web_searches")
         row = await total(ledger)
         assert (1, 0, 100, "0") == (row.calls, row.errors, row.input_tokens, row.reported)
-        assert [] == list((await ledger.compare(log)).differences)
+        assert [] == list((await ledger.compare_with_log(log)).differences)
         await ledger.rebuild(log)
         await ledger.catch_up(log)
 
@@ -587,7 +587,7 @@ async def test_who_gets_no_row_leaves_nothing_behind(ledgers: Ledgers) -> None:
     )
     await ledgers.store.change(lambda rows: rows.find_or_assign_numbers([unused]))
     clock.at += 65 * DAY
-    assert await ledger.tidy() > 0
+    assert await ledger.sum_up_and_delete_hours() > 0
     assert "nobody" not in await ledger.values("user")
     log.add([call(user="u2-0", start_time=int(clock.at) * NS)], at=clock.at)
     await ledger.catch_up(log)
@@ -618,11 +618,11 @@ async def test_derived_dimensions(ledgers: Ledgers) -> None:
         tags = {"service": service} if service else {}
         log.add([call(response_model=model, request_model=None, team=team, tags=tags)], at=BEGIN)
     await ledger.catch_up(log)
-    assert [] == list(ledger.derived())
+    assert [] == list(ledger.derived_dimensions())
     with pytest.raises(ValueError, match="not a dimension"):
         await total(ledger, group_by=["Size"])
-    ledger.derive([OWNER, SIZE])
-    assert (*ledger.own_dimensions(), OWNER.name, "Size") == tuple(ledger.dimensions())
+    ledger.set_derived_dimensions([OWNER, SIZE])
+    assert (*ledger.base_dimensions(), OWNER.name, "Size") == tuple(ledger.dimensions())
     groups = [OWNER.name, "Size", "team"]
     rows = await ledger.costs(CostQuery(since=ALL[0], until=ALL[1], granularity="total", group_by=groups))
     assert [(None, "large", None), ("a-x", "large", "a"), ("a-x", "small", "a"), ("a-y", "large", "a")] == [
@@ -637,7 +637,7 @@ async def test_derived_dimensions(ledgers: Ledgers) -> None:
     assert ("any",) == (await total(ledger, group_by=["Size"], derived={"Size": other})).group
     assert at(BEGIN // HOUR * HOUR) == await ledger.known_since("tag:service")
     assert await ledger.known_since("device") is None
-    ledger.derive([])
+    ledger.set_derived_dimensions([])
     with pytest.raises(ValueError, match="not a dimension"):
         await ledger.values("Size")
 
@@ -714,7 +714,7 @@ async def test_periods_together_are_periods_one_by_one(ledgers: Ledgers, granula
             [call(id=hour.to_bytes(16, "big"), team=f"team {hour % 3}", start_time=start * NS)], at=clock.at
         )
     await ledger.catch_up(log)
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     query = CostQuery(
         since=first, until=first + timedelta(days=4), granularity=granularity, group_by=["team"], zone=zone
     )
@@ -741,13 +741,13 @@ async def test_old_hours_become_days(ledgers: Ledgers) -> None:
     )
     await ledger.catch_up(log)
     clock.at = BEGIN + 3 * DAY
-    assert await ledger.tidy() == 0
+    assert await ledger.sum_up_and_delete_hours() == 0
     log.add([call(start_time=(BEGIN + 30 * HOUR) * NS, user="u0")], at=clock.at)
     await ledger.catch_up(log)
     assert recount(log, "user") == await hourly(ledger, "user")
     assert recount_meter(log, "web_searches", "user") == await metered(ledger, "web_searches", "user")
     clock.at = BEGIN + 64 * DAY - 1
-    assert await ledger.tidy() == 24
+    assert await ledger.sum_up_and_delete_hours() == 24
     log.add([call(start_time=(BEGIN + 3 * HOUR) * NS, user="u0")], at=clock.at)
     await ledger.catch_up(log)
     days = await ledger.costs(CostQuery(since=at(BEGIN), until=at(BEGIN + 2 * DAY), group_by=("user",)))
@@ -757,7 +757,7 @@ async def test_old_hours_become_days(ledgers: Ledgers) -> None:
     of_days = await metered(ledger, "web_searches", granularity="daily")
     assert [24, 24] == [of_days[BEGIN,], of_days[BEGIN + DAY,]]
     assert (await ledger.state()).hourly_since == at(BEGIN + DAY)
-    assert await ledger.tidy() == 0
+    assert await ledger.sum_up_and_delete_hours() == 0
 
 
 async def test_old_hours_go_a_day_at_a_time(ledgers: Ledgers) -> None:
@@ -776,7 +776,7 @@ async def test_old_hours_go_a_day_at_a_time(ledgers: Ledgers) -> None:
         return sum(
             measures[0]
             for start in rows.period_starts(HOUR, 0)
-            for _, measures in rows.sums_by_key(HOUR, start)
+            for _, measures in rows.measures_by_number(HOUR, start)
         )
 
     async def noted(work: Callable[[LedgerRows], Any]) -> Any:
@@ -787,7 +787,7 @@ async def test_old_hours_go_a_day_at_a_time(ledgers: Ledgers) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledgers.store, "change", noted)
-        assert 96 == await ledger.tidy()
+        assert 96 == await ledger.sum_up_and_delete_hours()
     assert [gone for gone in removed if gone] == [24] * 4
     assert sum(removed) == 96
     assert at(BEGIN + 31 * DAY) == (await ledger.state()).hourly_since
@@ -844,7 +844,7 @@ async def _spoil(store: LedgerStore, hour: int) -> None:
 
     def work(rows: LedgerRows) -> None:
         for number in rows.numbers_in_period(HOUR, hour):
-            rows.add(HOUR, [(hour, number, [7, *[0] * (WIDTH - 1)])])
+            rows.add_sums(HOUR, [(hour, number, [7, *[0] * (WIDTH - 1)])])
 
     await store.change(work)
 
@@ -1114,7 +1114,7 @@ async def test_two_processes_count_one_log(ledgers: Ledgers) -> None:
         log.add([call(user=f"u{part % 3}", start_time=(BEGIN + part * HOUR) * NS) for _ in range(5)])
         await asyncio.gather(one.catch_up(log), other.catch_up(log))
     clock.at += 100 * DAY  # the ledger deletes old hours, and with them dimensions without a sum
-    while await one.tidy():
+    while await one.sum_up_and_delete_hours():
         continue
     log.add([call(user="u0"), call(user="new")])
     await other.catch_up(log)
@@ -1135,12 +1135,12 @@ async def test_who_sees_less_of_the_log_does_not_begin_anew(ledgers: Ledgers) ->
     assert 4 == await one.catch_up(log)
     assert not await other.is_complete()
     behind.add([call()])
-    watching = asyncio.create_task(other.watch(behind))
+    watching = asyncio.create_task(other.track_other_processes(behind))
     async with asyncio.timeout(60):
         while not await other.is_complete():  # noqa: ASYNC110 - the task tells nobody
             await asyncio.sleep(0)
     watching.cancel()
-    assert 4 == other.needs(AI_TELEMETRY) == await other.catch_up(behind)
+    assert 4 == other.lowest_needed_number(AI_TELEMETRY) == await other.catch_up(behind)
     assert (await total(other)).calls == 3
     assert (await other.state()).reach == 4
 
@@ -1167,11 +1167,11 @@ async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
             looked.set()
 
     monkeypatch.setattr(other, "_refresh_reach", looking)
-    watching = asyncio.create_task(other.watch(log))
+    watching = asyncio.create_task(other.track_other_processes(log))
     await looked.wait()
     assert 4 == await one.catch_up(log)
     async with asyncio.timeout(60):
-        while 4 != other.needs(AI_TELEMETRY):
+        while 4 != other.lowest_needed_number(AI_TELEMETRY):
             looked.clear()
             await looked.wait()
     watching.cancel()

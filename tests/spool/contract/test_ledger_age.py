@@ -47,7 +47,7 @@ class History:
     async def live(self) -> None:
         self.clock.at = self.end.timestamp()
         await self.ledger.catch_up(FakeLog.of(self._log, upto=DAYS))
-        await self.ledger.tidy()
+        await self.ledger.sum_up_and_delete_hours()
 
     @property
     def border(self) -> datetime:
@@ -240,7 +240,7 @@ async def test_hours_of_records_that_were_gone(ledgers: Ledgers, gone: int) -> N
     state = await ledger.state()
     assert state.whole_since
     assert state.missed == 5 * gone
-    assert await ledger.whole_since() == state.whole_since.timestamp()
+    assert await ledger.complete_since() == state.whole_since.timestamp()
     found = await hourly(ledger, since=int(BEGINS[0].timestamp()) - 24 * HOUR, days=4)
     assert _from(state.whole_since, everything) == _from(state.whole_since, found)
     assert everything != found

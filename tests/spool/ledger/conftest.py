@@ -18,7 +18,7 @@ from tests.spool.ledger.engines import ENGINES, Ledgers
 @pytest.fixture(autouse=True)
 def _forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remember no results, because no month counts as finished."""
-    monkeypatch.setattr(remembered, "_is_cached", lambda query, now: False)
+    monkeypatch.setattr(remembered, "_can_be_cached", lambda query, now: False)
 
 
 @pytest.fixture(params=ENGINES)

@@ -104,27 +104,27 @@ class Deal:
         made = [
             (self.day(number, name), sums(number + 1)) for number in range(DAYS) for name in ("openai", "x")
         ]
-        await self.ledger.put_billed(made)
+        await self.ledger.store_billed_days(made)
 
     async def replaced(self, number: int) -> None:
-        await self.ledger.put_billed([(self.day(number), sums(number + 50)[number % 4 :])])
+        await self.ledger.store_billed_days([(self.day(number), sums(number + 50)[number % 4 :])])
 
     async def forgotten(self, number: int) -> None:
-        await self.ledger.drop_billed(self.day(number).day, "openai")
+        await self.ledger.delete_billed_day(self.day(number).day, "openai")
 
     async def restated(self, number: int) -> None:
         entry = self.day(number, f"openai{CORRECTS}2026-10-12")
         row = sums(number + 1)[0]._replace(charge=RESTATED)
-        await self.ledger.put_billed([(entry, [row])])
+        await self.ledger.store_billed_days([(entry, [row])])
 
     async def connected(self, number: int) -> None:
         tags = '{"row:connection": "c-1", "row:origin": "billing", "row:service": "Atlas"}'
         row = BilledSum(of(number, kind=BILLED, tags=tags), "usage", "exact", EVERY, number)
-        await self.ledger.put_billed([(self.day(number, f"MongoDB{CONNECTION}c-1:2026-10"), [row])])
+        await self.ledger.store_billed_days([(self.day(number, f"MongoDB{CONNECTION}c-1:2026-10"), [row])])
 
     async def rolled_up(self, number: int) -> None:
         for _ in range(number * 5):
-            if not await self.ledger.make_rollup():
+            if not await self.ledger.make_next_rollup():
                 break
 
     async def opened_again(self, number: int) -> None:
@@ -191,7 +191,7 @@ def test_answers_are_the_same_with_rollups(
                 await STEPS[name](dealt, number)
                 await dealt.check()
             await dealt.check(whole=True)
-            assert not await dealt.ledger.differing_rollups()
+            assert not await dealt.ledger.unmark_differing_rollups()
         finally:
             await ledgers.close()
 
@@ -218,11 +218,11 @@ async def test_a_question_goes_through_rollups(ledgers: Ledgers) -> None:
     await ledgers.store.change(spoil)
     for query in (WHOLE, by_team):
         assert expected[query.group_by] != await fresh(ledgers, query)
-    assert await dealt.ledger.differing_rollups()
+    assert await dealt.ledger.unmark_differing_rollups()
     for query in (WHOLE, by_team):
         assert expected[query.group_by] == await fresh(ledgers, query)
     await dealt.rolled_up(DAYS)
-    assert not await dealt.ledger.differing_rollups()
+    assert not await dealt.ledger.unmark_differing_rollups()
     for query in (WHOLE, by_team):
         assert expected[query.group_by] == await fresh(ledgers, query)
 

@@ -125,7 +125,7 @@ async def test_random_forests(ledgers: Ledgers, seed: int) -> None:
     links = [link("session", *chance.sample(sessions, 2)) for _ in range(60)]
     links += [link("run", *map(run_id, chance.sample(range(count), 2))) for _ in range(20)]
     in_use = UnitLinks(links if seed else [])
-    await ledger.use_links(in_use)
+    await ledger.apply_links(in_use)
     spent = [
         (session, run_id(run), None if parent is None else run_id(parent), cost)
         for session, run, parent, cost, _ in calls

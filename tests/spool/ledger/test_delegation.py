@@ -217,5 +217,5 @@ async def test_a_run_without_calls_is_forgotten_with_the_runs_below_it(ledgers: 
         return not rows.lineage("run", above, 10, has_below=False)
 
     assert not await ledger._change_rows(forgotten)
-    await ledger._change_rows(lambda rows: rows.drop_work(int(BEGIN) // HOUR * HOUR))
+    await ledger._change_rows(lambda rows: rows.delete_unit_sums(int(BEGIN) // HOUR * HOUR))
     assert await ledger._change_rows(forgotten)

@@ -46,7 +46,7 @@ def filled() -> SqliteLedgerRows:
         for model in range(MODELS):
             [number] = rows.find_or_assign_numbers([dimensions(team, model)])
             days = [day for day in range(DAYS) if chance.random() < 0.7]
-            rows.add(DAY_S, [(day * DAY_S, number, [1] * WIDTH) for day in days])
+            rows.add_sums(DAY_S, [(day * DAY_S, number, [1] * WIDTH) for day in days])
     return rows
 
 
@@ -79,7 +79,7 @@ def test_both_ways_find_the_same(
     query = CostQuery(
         **EVER, group_by=("team",), include=include, exclude=exclude, derived={LARGE.name: LARGE}
     )
-    found = rows.totals([(DAY_S, since, until, 0)], query, by_start=by_start)
+    found = rows.totals_by_group([(DAY_S, since, until, 0)], query, by_start=by_start)
     assert {(each.group[0], each.start): each.measures[0] for each in found} == expected
 
 
@@ -89,7 +89,7 @@ def test_sums_of_few_numbers_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> N
     asked: list[str] = []
     rows._connection.set_trace_callback(asked.append)
     query = CostQuery(**EVER, include={"team": ("team-3",)})
-    list(rows.totals([(DAY_S, 0, DAYS * DAY_S, 0)], query))
+    list(rows.totals_by_group([(DAY_S, 0, DAYS * DAY_S, 0)], query))
     rows._connection.set_trace_callback(None)
     statements = [text for text in asked if "days" in text]
     assert statements
@@ -111,7 +111,7 @@ def test_sums_of_outcomes_are_those_of_every_sum(include: dict[str, tuple[str, .
     for place, (status, cost_source) in enumerate(outcomes, start=2):
         of = dimensions(3, place)._replace(status=status, cost_source=cost_source)
         measures = [place**power for power in range(1, WIDTH + 1)]
-        rows.add(
+        rows.add_sums(
             DAY_S,
             [(day * DAY_S, rows.find_or_assign_numbers([of])[0], measures) for day in range(0, DAYS, place)],
         )
@@ -121,7 +121,9 @@ def test_sums_of_outcomes_are_those_of_every_sum(include: dict[str, tuple[str, .
             if all(of._asdict()[name] in values for name, values in include.items()):
                 at = (of.status, of.cost_source, start if by_start else 0)
                 expected[at] = [a + b for a, b in zip(expected.get(at, [0] * WIDTH), measures, strict=True)]
-    totals = rows.totals([(DAY_S, 0, DAYS * DAY_S, 0)], CostQuery(**EVER, include=include), by_start=by_start)
+    totals = rows.totals_by_group(
+        [(DAY_S, 0, DAYS * DAY_S, 0)], CostQuery(**EVER, include=include), by_start=by_start
+    )
     found = {(each.status, each.cost_source, each.start): [*each.measures] for each in totals}
     assert {at: measures for at, measures in found.items() if any(measures)} == expected
 
@@ -138,7 +140,7 @@ def test_numbers_of_a_filter_are_chosen_once_for_several_stretches(monkeypatch: 
 
     def calls(since: int, until: int, team: str = "team-3") -> int:
         query = CostQuery(**EVER, include={"team": (team,)})
-        found = rows.totals([(DAY_S, since * DAY_S, until * DAY_S, 0)], query)
+        found = rows.totals_by_group([(DAY_S, since * DAY_S, until * DAY_S, 0)], query)
         return sum(each.measures[0] for each in found)
 
     def chosen() -> int:
@@ -152,7 +154,7 @@ def test_numbers_of_a_filter_are_chosen_once_for_several_stretches(monkeypatch: 
     assert [calls(0, 2, "team-4"), calls(0, 2, "team-4")] == [calls(0, 2, "team-4")] * 2
     assert 1 == chosen()
     [number] = rows.find_or_assign_numbers([dimensions(4, MODELS)])
-    rows.add(DAY_S, [(0, number, [1000] * WIDTH)])
+    rows.add_sums(DAY_S, [(0, number, [1000] * WIDTH)])
     assert calls(0, 2, "team-4") > 1000
 
 
@@ -176,7 +178,7 @@ def test_derived_values_are_computed_once_for_several_stretches(
     teams = Derived(name="some", label="", sources=("team",), value=value)
     query = CostQuery(**EVER, include={"some": ("yes",)}, derived={"some": teams})
     spans = [(DAY_S, day * DAY_S, (day + 3) * DAY_S, 0) for day in range(0, DAYS, 3)]
-    found = [list(rows.totals([span], query)) for span in spans]
+    found = [list(rows.totals_by_group([span], query)) for span in spans]
     expected = [(of, measures) for day in range(DAYS) for of, measures in rows.read_sums(DAY_S, day * DAY_S)]
     assert sum(measures[0] for of, measures in expected if of.team < f"team-{passing}") == sum(
         each.measures[0] for sums in found for each in sums

@@ -57,7 +57,7 @@ async def ledger(ledgers: Ledgers) -> Ledger:
     calls += [spent(number, "search", "acme/shop", hours[number]) for number in range(600, 900)]
     log.add(calls, at=BEGIN + 24 * HOUR)
     await ledger.catch_up(log)
-    await ledger.use_links(
+    await ledger.apply_links(
         UnitLinks([UnitLink("commit", 5, "ticket", HIDDEN), link("session", HIDDEN, "parent")])
     )
     await ledgers.read_statistics()

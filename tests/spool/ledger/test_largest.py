@@ -55,7 +55,7 @@ def largest(rows: list[CostRow], top: int, by: str) -> frozenset[Group]:
 
     def size(row: CostRow) -> int:
         value = getattr(row, by)
-        return money.units(value) if by == "cost" else int(value)
+        return money.text_to_units(value) if by == "cost" else int(value)
 
     found = sorted(rows, key=lambda row: (-size(row), [value or "" for value in row.group]))[:top]
     return frozenset({(None,) * len(rows[0].group), *(row.group for row in found)})
@@ -65,7 +65,7 @@ async def folded_in_python(ledger: Ledger, query: CostQuery) -> Sequence[CostRow
     """Compute the result from the sums of all groups."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("spool.ledger.costs.MOST", 0)
-        patch.setattr("spool.ledger.costs._fold_by_function", lambda query: query)
+        patch.setattr("spool.ledger.costs._fold_derived_values", lambda query: query)
         return await ledger.costs(query)
 
 
@@ -114,13 +114,13 @@ async def test_of_all_groups_only_the_deciding_measure_is_read(
     selected groups and for the total.
     """
     asked: list[CostQuery] = []
-    totals = SqliteLedgerRows.totals
+    totals = SqliteLedgerRows.totals_by_group
 
     def noted(self: SqliteLedgerRows, spans: Sequence[Span], query: CostQuery, **of: Any) -> Any:
         asked.append(query)
         return totals(self, spans, query, **of)
 
-    monkeypatch.setattr(SqliteLedgerRows, "totals", noted)
+    monkeypatch.setattr(SqliteLedgerRows, "totals_by_group", noted)
     ledger, log = await open_ledger(tmp_path, clock=FakeClock(BEGIN + 3 * DAY_S)), FakeLog()
     try:
         log.add([call(start_time=BEGIN * NS, user=user) for user in ("ada", "ada", "bob", "eve")])
@@ -145,13 +145,13 @@ async def test_by_cost_the_small_groups_are_not_read(
     log.add([spent(f"u{place}", f"{place}.5") for place in range(9)])
     await ledger.catch_up(log)
     rows: Any = type(await ledgers.store.read(lambda rows: rows))
-    asked, totals = list[CostQuery](), rows.totals
+    asked, totals = list[CostQuery](), rows.totals_by_group
 
     def noted(self: Any, spans: Sequence[Span], query: CostQuery, **of: Any) -> Any:
         asked.append(query)
         return totals(self, spans, query, **of)
 
-    monkeypatch.setattr(rows, "totals", noted)
+    monkeypatch.setattr(rows, "totals_by_group", noted)
     found = await ledger.costs(replace(WHOLE, group_by=("user",), top=2))
     assert {("u8",): "8.5", ("u7",): "7.5", (OTHER,): "24.5"} == {row.group: row.cost for row in found}
     read = {(tuple(each.group_by), each.only) for each in asked}
@@ -169,13 +169,13 @@ async def test_a_long_list_is_read_at_once(ledgers: Ledgers, monkeypatch: pytest
     kept = replace(query, kept=largest(list(await ledger.costs(query)), 100, "cost"))
     expected = await folded_in_python(ledger, kept)
     rows: Any = type(await ledgers.store.read(lambda rows: rows))
-    asked, totals = list[CostQuery](), rows.totals
+    asked, totals = list[CostQuery](), rows.totals_by_group
 
     def noted(self: Any, spans: Sequence[Span], query: CostQuery, **of: Any) -> Any:
         asked.append(query)
         return totals(self, spans, query, **of)
 
-    monkeypatch.setattr(rows, "totals", noted)
+    monkeypatch.setattr(rows, "totals_by_group", noted)
     assert expected == await ledger.costs(replace(query, top=100))
     assert [None] == [each.only for each in asked]
 

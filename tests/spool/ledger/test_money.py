@@ -28,16 +28,16 @@ amounts = st.decimals(-(10**7), 10**7, places=27, allow_nan=False, allow_infinit
 )
 def test_units(text: str, expected: int) -> None:
     """Text becomes whole units. Only digits after the 27th decimal are lost."""
-    assert expected == money.units(text)
+    assert expected == money.text_to_units(text)
 
 
 @given(st.lists(amounts, max_size=20))
 def test_sums_of_limbs_are_exact(values: list[Decimal]) -> None:
     """Adding up limb by limb, as SQL does, equals adding up decimals."""
-    limbs = [money.split_into_limbs(money.units(f"{value:f}")) for value in values]
+    limbs = [money.split_into_limbs(money.text_to_units(f"{value:f}")) for value in values]
     columns = [sum(column) for column in zip(*limbs, strict=True)] or [0, 0, 0]
     expected = Decimal(0)
     for value in values:
         expected = EXACT.add(expected, value)
-    assert expected == Decimal(money.text(money.join_limbs(*columns)))
+    assert expected == Decimal(money.units_to_text(money.join_limbs(*columns)))
     assert all(0 <= limb < 10**9 for _, *lower in limbs for limb in lower)

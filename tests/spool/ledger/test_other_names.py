@@ -63,6 +63,6 @@ async def test_it_adds_nothing_to_the_units_that_are_not_listed(ledgers: Ledgers
         ]
     )
     await ledger.catch_up(log)
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     rows = await ledger.costs(query("commit"))
     assert {"d": "8", OTHER: "7", None: "16"} == {row.group[0]: row.cost for row in rows}

@@ -83,7 +83,7 @@ async def test_aggregated_costs_follow_parents(
         half = len(order) // 2
         log.add(order[:half], at=BEGIN)
         await ledger.catch_up(log)
-        await ledger.use_links(UnitLinks(links))
+        await ledger.apply_links(UnitLinks(links))
         log.add(order[half:], at=BEGIN)
         await ledger.catch_up(log)
         own = await asked(ledger, unit)
@@ -94,9 +94,9 @@ async def test_aggregated_costs_follow_parents(
             ledger = await ledgers.open(clock=FakeClock(BEGIN + HOUR))
             await ledger.rebuild(log)
             await ledger.catch_up(log)
-            await ledger.use_links(UnitLinks(links))
+            await ledger.apply_links(UnitLinks(links))
         assert own == await asked(ledger, unit)
-        await ledger.use_links(UnitLinks())
+        await ledger.apply_links(UnitLinks())
         (directory / "plain").mkdir()
         plain = Ledgers.of(engine, request, directory / "plain")
         never_linked = await plain.open(clock=FakeClock(BEGIN + HOUR))
@@ -190,7 +190,7 @@ async def test_random_trees_with_links(ledgers: Ledgers, seed: int) -> None:
         calls += new
         await ledger.catch_up(log)
         links = UnitLinks(some_links(chance))
-        await ledger.use_links(links)
+        await ledger.apply_links(links)
         for unit in ("session", "run"):
             costs = by_hand(calls, links.links, unit)
             assert costs == await aggregated(ledger, unit)
@@ -218,9 +218,9 @@ def test_a_circle_of_links_is_cut_at_its_last_link() -> None:
     ring = [link("run", child, parent) for child, parent in ((ONE, TWO), (TWO, THREE), (THREE, ONE))]
     links = UnitLinks(ring)
     assert ring[:2] == links.links
-    assert links.makes_circle(ring[2])
+    assert links.can_make_cycle(ring[2])
     assert UnitLinks([link("run", ONE, ONE)]).links == []
-    assert links.mark == UnitLinks(ring[:2]).mark
+    assert links.change_mark == UnitLinks(ring[:2]).change_mark
 
 
 async def test_linked_parents_stay_listed(ledgers: Ledgers) -> None:
@@ -230,17 +230,17 @@ async def test_linked_parents_stay_listed(ledgers: Ledgers) -> None:
     names = ("parent", "child", "other")
     log.add([call(session=name, start_time=BEGIN * NS, estimated_cost="1") for name in names], at=clock.at)
     await ledger.catch_up(log)
-    await ledger.use_links(UnitLinks([link("session", "child", "parent")]))
+    await ledger.apply_links(UnitLinks([link("session", "child", "parent")]))
     clock.at += 80 * DAY
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     parent, child = (as_shown("session", name) for name in names[:2])
     assert await asked(ledger, "session", **EVER) == {parent: 1, child: 1, "(other)": 1}
     assert await asked(ledger, "session", aggregated=True, **EVER) == {parent: 2, child: 1, "(other)": 1}
-    await ledger.use_links(UnitLinks())
+    await ledger.apply_links(UnitLinks())
     log.add([call(start_time=int(clock.at) * NS)], at=clock.at)  # units expire when further hours become days
     await ledger.catch_up(log)
     clock.at += 80 * DAY
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     assert {"(other)", None} == (await asked(ledger, "session", **EVER)).keys()
 
 
@@ -269,7 +269,7 @@ async def test_many_runs_are_asked_for_together(ledgers: Ledgers) -> None:
     assert {name: 1 + (number + 1) % 2 for number, name in enumerate(shown)} == await aggregated(
         ledger, "run", *shown
     )
-    await ledger.use_links(UnitLinks(link("run", name, names[0]) for name in names[2::2]))
+    await ledger.apply_links(UnitLinks(link("run", name, names[0]) for name in names[2::2]))
     for unit in ("run", "session"):
         found = await aggregated(ledger, unit, *shown)
         assert found.get(shown[0]) == (700 if unit == "run" else None)

@@ -36,7 +36,7 @@ class PlainSums:
         self.daily = 0
 
     def add(self, sums: HourlySums) -> None:
-        for hour, dimensions, measures in sums.rows():
+        for hour, dimensions, measures in sums.hourly_rows():
             self._add((HOUR_S, hour), dimensions, measures)
             if hour < self.daily:
                 self._add((DAY_S, hour // DAY_S * DAY_S), dimensions, measures)
@@ -110,7 +110,9 @@ class Counters:
 
     async def count(self, chance: Random, calls: list[Inference]) -> None:
         sums = HourlySums(("service",))
-        sums.add([Entry(topic=AI_TELEMETRY, first=self._reach, committed_at=HOURS[-1], records=calls)])
+        sums.add_entries(
+            [Entry(topic=AI_TELEMETRY, first=self._reach, committed_at=HOURS[-1], records=calls)]
+        )
         first, self._reach = self._reach, self._reach + len(calls)
 
         def work(rows: LedgerRows, placement: Placement) -> None:
@@ -126,7 +128,7 @@ class Counters:
         if (DAY_S, day) not in self.plain.periods and any(
             day <= hour < day + DAY_S for width, hour in self.plain.periods if width == HOUR_S
         ):
-            await self.change(chance, lambda rows, _: counting.sum_up(rows, day + DAY_S))
+            await self.change(chance, lambda rows, _: counting.sum_up_next_day(rows, day + DAY_S))
             self.plain.sum_up(day)
 
     async def remove(self, chance: Random) -> None:
@@ -135,9 +137,9 @@ class Counters:
             width, start = period
 
             def work(rows: LedgerRows, placement: Placement) -> None:
-                rows.remove(width, [(start, number) for number in rows.numbers_in_period(width, start)])
+                rows.delete_sums(width, [(start, number) for number in rows.numbers_in_period(width, start)])
                 rows.drop_unused_numbers()
-                placement.forget()
+                placement.forget_numbers()
 
             await self.change(chance, work)
             del self.plain.periods[period]

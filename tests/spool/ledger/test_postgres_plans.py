@@ -42,7 +42,7 @@ def prepared(rows: LedgerRows) -> list[tuple[str]]:
     assert isinstance(rows, PostgresLedgerRows)
     since = int(QUERY.since.timestamp())
     for _ in range(TIMES):
-        assert [] == list(rows.totals([(DAY_S, since, since + DAY_S, 0)], QUERY))
+        assert [] == list(rows.totals_by_group([(DAY_S, since, since + DAY_S, 0)], QUERY))
     return rows._connection.execute(PREPARED).fetchall()
 
 

@@ -266,7 +266,7 @@ class Calls:
         await self._count(*([change] if change else []), gone)
 
     async def recalculate(self) -> None:
-        hourly = int((await self.ledger.hours_since()).timestamp())
+        hourly = int((await self.ledger.hourly_sums_start()).timestamp())
         day = int(self.clock.at // DAY) * DAY
         since = self.chance.choice((BEGIN - 300 * DAY, day - 75 * DAY, day - DAY, day - DAY + 7 * HOUR))
         price, has_rare = self.chance.randrange(1, 9), self.chance.random() < 0.4
@@ -285,7 +285,7 @@ class Calls:
 
     async def rebuild(self) -> None:
         """Count again, perhaps with a restart meanwhile."""
-        hourly = int((await self.ledger.hours_since()).timestamp())
+        hourly = int((await self.ledger.hourly_sums_start()).timestamp())
         rebuilt = await self.ledger.rebuild(self.log)
         border = max((end(hour, hourly) for number, hour in self._hours if number < rebuilt.first), default=0)
         if (await self.ledger.state()).rebuilding:
@@ -311,7 +311,9 @@ class Calls:
 
         def lose(rows: Any) -> None:
             for start in rows.period_starts(HOUR, 0):
-                rows.add(HOUR, [(start, min(rows.numbers_in_period(HOUR, start)), [-1, *[0] * (WIDTH - 1)])])
+                rows.add_sums(
+                    HOUR, [(start, min(rows.numbers_in_period(HOUR, start)), [-1, *[0] * (WIDTH - 1)])]
+                )
 
         if (
             await self.ledger._read_rows(lambda rows: len(rows.period_starts(HOUR, 0)))
@@ -323,7 +325,7 @@ class Calls:
     async def age(self) -> None:
         """Sum up finished days, and delete the hours of old ones."""
         self.clock.at += self.chance.choice((0, DAY, 65 * DAY))
-        await self.ledger.tidy()
+        await self.ledger.sum_up_and_delete_hours()
 
     async def forget(self) -> None:
         """Delete the oldest records, as retention does."""
@@ -355,7 +357,7 @@ class Calls:
         for by in GROUPS:
             assert await sums_of(counted, by) == await sums_of(self.ledger, by)
         await counted.close()
-        assert [] == (await self.ledger.compare(self.log)).problem_sentences()
+        assert [] == (await self.ledger.compare_with_log(self.log)).problem_sentences()
 
 
 def end(hour: int, hourly: int) -> int:
@@ -432,7 +434,7 @@ async def test_a_sum_over_several_prices_keeps_its_estimate(later: int) -> None:
     await ledger.catch_up(log)
     before = await sums_of(ledger, ())
     clock.at += later
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     ever = datetime.fromtimestamp(BEGIN - DAY, UTC)
     kept = await ledger.reprice(list_prices, since=ever)
     assert (0, 1 if later else 2) == (kept.rows, kept.unpriced)
@@ -472,7 +474,7 @@ async def test_months_in_every_time_zone(ledgers: Ledgers) -> None:
     ]  # fmt: skip
     log.add(calls, at=clock.at)
     await ledger.catch_up(log)
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     made = Made(price=3, has_rare=False, since=BEGIN - 99 * DAY, reach=log.closed_below(), hourly=0)
     await ledger.reprice(book_of(made.price), since=datetime.fromtimestamp(made.since, UTC))
     answered = refused = 0
@@ -529,7 +531,7 @@ async def test_a_late_report_counts_by_the_tags_of_its_call(ledgers: Ledgers) ->
     log.add([late(one), tagged(8)])
     await ledger.catch_up(log)
     assert {("a", None): (1, 5000), ("a", "n"): (1, 8)} == await tokens_by_tags(ledger)
-    assert [] == (await ledger.compare(log)).problem_sentences()
+    assert [] == (await ledger.compare_with_log(log)).problem_sentences()
     await ledger.rebuild(log)
     await ledger.catch_up(log)
     assert {("a", "n"): (2, 5008)} == await tokens_by_tags(ledger)
@@ -545,7 +547,7 @@ def test_the_oldest_lists_of_tags_are_forgotten() -> None:
     for number in range(1, MOST_LISTS + 3):
         made = lists.list_to_add((f"tag {number}",), first=number)
         assert made is not None
-        lists = lists.append_list(made)
+        lists = lists.with_list(made)
     assert MOST_LISTS == len(lists.lists)
     assert ("tag 3",) == lists.tags_at(1, 0) == lists.tags_at(3, 0)
     assert (f"tag {MOST_LISTS + 2}",) == lists.tags_at(MOST_LISTS + 2, 0)
@@ -553,9 +555,9 @@ def test_the_oldest_lists_of_tags_are_forgotten() -> None:
 
 def test_a_list_of_tags_that_joins_equal_ones_is_kept() -> None:
     """After a rebuild, one list of tags decides all numbers. A list for the next number does not replace it."""
-    lists = TagLists().append_list(TagList(1, 0, ("one",))).append_list(TagList(7, 0, ("one",)))
+    lists = TagLists().with_list(TagList(1, 0, ("one",))).with_list(TagList(7, 0, ("one",)))
     assert 1 == len(lists.lists)
-    lists = lists.append_list(TagList(7, 0, ("two",)))
+    lists = lists.with_list(TagList(7, 0, ("two",)))
     assert (("one",), ("two",)) == (lists.tags_at(6, 0), lists.tags_at(7, 0))
 
 
@@ -571,7 +573,7 @@ async def test_numbers_of_a_restored_log_count_by_the_present_tags(ledgers: Ledg
     restored = FakeLog()
     restored.add([tagged(1)])
     ledger = await ledgers.open(tags=TAGS)
-    await ledger._begin_anew(restored.closed_below())
+    await ledger._restart_at_replaced_log(restored.closed_below())
     new = tagged(9)
     restored.add([new])
     await ledger.catch_up(restored)

@@ -118,7 +118,7 @@ class Deal:
 
     async def rolled_up(self, day: int) -> None:
         for _ in range(day * 5):
-            if not await self.ledger.make_rollup():
+            if not await self.ledger.make_next_rollup():
                 break
 
     async def opened_again(self, day: int) -> None:
@@ -126,7 +126,7 @@ class Deal:
 
     async def counted(self) -> None:
         await self.ledger.catch_up(self.log)
-        await self.ledger.tidy()
+        await self.ledger.sum_up_and_delete_hours()
 
     async def check(self, *, whole: bool = IS_LONG) -> None:
         """
@@ -210,7 +210,7 @@ def test_answers_are_the_same_with_rollups(
                 await STEPS[name](dealt, day)
                 await dealt.check()
             await dealt.check(whole=True)
-            assert not await dealt.ledger.differing_rollups()
+            assert not await dealt.ledger.unmark_differing_rollups()
         finally:
             await ledgers.close()
 
@@ -236,12 +236,12 @@ async def test_a_question_goes_through_rollups(ledgers: Ledgers) -> None:
     [spoiled] = await dealt.ledger.costs(WHOLE)
     assert spoiled.calls > expected.calls
     assert [expected] == await ledgers.store.read(lambda rows: query_costs(without(rows), WHOLE))
-    found = await dealt.ledger.compare(dealt.log)
+    found = await dealt.ledger.compare_with_log(dealt.log)
     assert found.rollups and "rollups" in found.problem_sentences()[-1]
     assert [expected] == await dealt.ledger.costs(WHOLE)
     await dealt.rolled_up(DAYS)
     assert [expected] == await dealt.ledger.costs(WHOLE)
-    assert not (await dealt.ledger.compare(dealt.log)).problem_sentences()
+    assert not (await dealt.ledger.compare_with_log(dealt.log)).problem_sentences()
 
 
 async def test_a_filter_that_every_call_passes_is_none(ledgers: Ledgers) -> None:
@@ -257,9 +257,9 @@ async def test_a_filter_that_every_call_passes_is_none(ledgers: Ledgers) -> None
             def __getattr__(self, name: str) -> Any:
                 return getattr(rows, name)
 
-            def totals(self, spans: Sequence[Span], *what: Any, **how: Any) -> Any:
+            def totals_by_group(self, spans: Sequence[Span], *what: Any, **how: Any) -> Any:
                 found.update(rollup for _, _, _, rollup in spans)
-                return rows.totals(spans, *what, **how)
+                return rows.totals_by_group(spans, *what, **how)
 
         return query_costs(cast(LedgerRows, Noted()), query), found
 
@@ -341,7 +341,7 @@ async def test_rollups_of_single_days_by_user_are_recent(
 async def test_rollups_are_made_in_the_background(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rollups are made in the background by a task, also without new calls, as after an upgrade."""
     made = asyncio.Semaphore(0)
-    make_next = Ledger.make_rollup
+    make_next = Ledger.make_next_rollup
 
     async def make(ledger: Ledger) -> bool:
         has_made = await make_next(ledger)
@@ -349,11 +349,11 @@ async def test_rollups_are_made_in_the_background(ledgers: Ledgers, monkeypatch:
             made.release()
         return has_made
 
-    monkeypatch.setattr(Ledger, "make_rollup", make)
+    monkeypatch.setattr(Ledger, "make_next_rollup", make)
     for name in ("ROLL_REST", "ROLL_WAIT_S"):
         monkeypatch.setattr(f"spool.ledger.ledger.{name}", 0)
     dealt = await deal(ledgers)
-    making = asyncio.create_task(dealt.ledger.roll_up())
+    making = asyncio.create_task(dealt.ledger.make_rollups_until_cancelled())
     assert await made.acquire()
     making.cancel()
     assert await ledgers.store.read(lambda rows: rows.marked_rollups(0, 1 << 62))

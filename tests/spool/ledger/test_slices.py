@@ -76,7 +76,7 @@ def value_of(record: Inference, name: str) -> str:
 @asynccontextmanager
 async def spent(ledgers: Ledgers, given: list[Inference], max_rows: int = 5000) -> AsyncIterator[Spent]:
     ledger = await ledgers.open(clock=FakeClock(BEGIN + 23 * HOUR), max_rows=max_rows)
-    ledger.derive([PLACE])
+    ledger.set_derived_dimensions([PLACE])
     log = FakeLog()
     log.add(given)
     try:
@@ -227,7 +227,9 @@ async def test_a_filter_lies_within_a_slice_if_all_its_sums_do(tmp_path: Path) -
 def test_a_joint_sum_is_not_known_by_what_slices_take_for_that() -> None:
     """Slices recognize merged sums by the dimensions that are merged first and last."""
     apart = Dimensions(*Dimensions._fields)._replace(tags='{"service": "web"}')  # type: ignore[arg-type]
-    first, last = map(Dimensions._make, (counting.replace_owners(apart), counting.replace_work(apart)))
+    first, last = map(
+        Dimensions._make, (counting.replace_owners_with_other(apart), counting.replace_work_with_other(apart))
+    )
     assert {*OWNERS, "tags"} == {
         name for name in Dimensions._fields if getattr(first, name) != getattr(apart, name)
     }

@@ -161,7 +161,7 @@ async def test_units_are_exact_whatever_happens(ledgers: Ledgers, seed: int) -> 
 
     async def later() -> None:
         clock.at += 40 * DAY
-        await ledger.tidy()
+        await ledger.sum_up_and_delete_hours()
 
     async def rebuilt() -> None:
         await ledger.rebuild(log)
@@ -169,8 +169,10 @@ async def test_units_are_exact_whatever_happens(ledgers: Ledgers, seed: int) -> 
     async def mended() -> None:
         def lose_a_call(rows: LedgerRows) -> None:
             for start in rows.period_starts(HOUR, 0)[:1]:
-                rows.add(HOUR, [(start, min(rows.numbers_in_period(HOUR, start)), [-1] + [0] * (WIDTH - 1))])
-                rows.drop_work(start)
+                rows.add_sums(
+                    HOUR, [(start, min(rows.numbers_in_period(HOUR, start)), [-1] + [0] * (WIDTH - 1))]
+                )
+                rows.delete_unit_sums(start)
 
         await ledger._change_rows(lose_a_call)
         await LedgerMender(ledger=ledger, log=log, clock=clock).compare_and_repair()
@@ -288,7 +290,7 @@ async def test_recalculated_estimates_reach_each_unit(ledgers: Ledgers) -> None:
     await ledger.catch_up(log)
     for later, price in ((0, "0.002"), (70 * DAY, "0.0007")):
         clock.at += later
-        await ledger.tidy()
+        await ledger.sum_up_and_delete_hours()
         await ledger.reprice(Book(price), since=EVER["since"])
         for record in calls.values():
             if record.request_model == "gpt-5":
@@ -323,7 +325,7 @@ async def test_beyond_the_limit_the_cheapest_become_one_group(ledgers: Ledgers, 
             calls[record.id] = record
         log.add([*calls.values()][-60:], at=clock.at)
         await ledger.catch_up(log)
-        await ledger.tidy()
+        await ledger.sum_up_and_delete_hours()
         if chance.random() < 0.3:
             ledger = await ledgers.open(clock=clock, work=limits)
         expected = by_hand(calls, "session")
@@ -356,7 +358,7 @@ async def test_costs_of_last_month_keep_a_unit_listed(ledgers: Ledgers) -> None:
             [call(session=name, estimated_cost=cost, start_time=start) for name, cost in pairs], at=clock.at
         )
         await ledger.catch_up(log)
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     found = await asked(ledger, "session")
     assert found[(as_shown("session", "dear"),)] == (2, Decimal("1000.01"))
     assert found[(OTHER,)][0] == 43
@@ -375,7 +377,7 @@ async def test_units_that_lost_their_calls_do_not_count_toward_the_limit(ledgers
     ]  # fmt: skip
     log.add([*made, *moved], at=BEGIN)
     await ledger.catch_up(log)
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     found = await asked(ledger, "session")
     assert {(as_shown("session", f"s{number}"),) for number in range(15)} == found.keys()
 
@@ -402,7 +404,7 @@ async def test_unlisted_runs_still_belong_to_the_runs_above_them(ledgers: Ledger
             )
         log.add([*calls.values()][-40:], at=clock.at)
         await ledger.catch_up(log)
-        await ledger.tidy()
+        await ledger.sum_up_and_delete_hours()
         expected = by_tree(calls, "run")
         found = await asked(ledger, "run", aggregated=True)
         listed = {group: sums for group, sums in found.items() if group != (OTHER,)}
@@ -420,7 +422,7 @@ async def test_what_expires_stays_in_the_total(ledgers: Ledgers) -> None:
         log.add([call(session=session, start_time=int(clock.at) * NS)], at=clock.at)
         await ledger.catch_up(log)
     clock.at = BEGIN + 100 * DAY
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     found = {group: sums[0] for group, sums in (await asked(ledger, "session")).items()}
     assert found == {(OTHER,): 1, (as_shown("session", "busy"),): 2}
     log.add([call(session="old", start_time=int(clock.at) * NS)], at=clock.at)
@@ -444,11 +446,11 @@ async def test_unlisted_units_are_forgotten(ledgers: Ledgers) -> None:
         return await ledger.is_unlisted("session", stored_number("session", name))
 
     await add_calls("old", "busy")
-    await ledger._change_rows(lambda rows: rows.unlist_work("session", [stored_number("session", "busy")]))
+    await ledger._change_rows(lambda rows: rows.unlist_units("session", [stored_number("session", "busy")]))
     for _ in range(10):
         clock.at += 40 * DAY
         await add_calls("busy")
-        await ledger.tidy()
+        await ledger.sum_up_and_delete_hours()
     assert await is_unlisted("busy") and not await is_unlisted("old")
     await add_calls("old")
     last_92_days = CostQuery(
@@ -478,7 +480,7 @@ async def test_a_forgotten_unit_returns_with_all_its_sets(ledgers: Ledgers) -> N
         )
         log.add([call(start_time=int(clock.at) * NS)], at=clock.at)
         await ledger.catch_up(log)
-        await ledger.tidy()
+        await ledger.sum_up_and_delete_hours()
     assert await calls_by_session(ledger, 550, 630) == {as_shown("session", "back"): 2, None: 1}
     assert await calls_by_session(ledger, -1, 630) == {as_shown("session", "back"): 2, OTHER: 1, None: 4}
 
@@ -505,7 +507,7 @@ async def test_a_call_of_40_days_ago_changes_only_its_own_units(ledgers: Ledgers
     ]
     log.add(calls, at=clock.at)
     await ledger.catch_up(log)
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     questions = [(unit, is_tree) for unit in ("session", "run") for is_tree in (False, True)]
     questions += [("pull_request", False), ("ticket", False), ("team", False)]
 
@@ -525,7 +527,7 @@ async def test_a_call_of_40_days_ago_changes_only_its_own_units(ledgers: Ledgers
     )  # fmt: skip
     log.add([late], at=clock.at)
     await ledger.catch_up(log)
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     month = datetime.fromtimestamp(BEGIN + 5 * DAY, UTC).month
     above = [("run", True, month, as_shown("run", run)) for run in runs[:3]]
     above += [("session", True, month, as_shown("session", f"s{place}")) for place in range(3)]
@@ -554,7 +556,7 @@ async def test_a_late_call_of_an_unlisted_session_stays_unlisted(ledgers: Ledger
         [call(session=name, start_time=BEGIN * NS, estimated_cost=name[1:]) for name in names], at=clock.at
     )
     await ledger.catch_up(log)
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     assert (await asked(ledger, "session")).keys() == {
         (OTHER,), *((as_shown("session", name),) for name in names[22:])
     }  # fmt: skip
@@ -562,7 +564,7 @@ async def test_a_late_call_of_an_unlisted_session_stays_unlisted(ledgers: Ledger
     start = int(clock.at - 40 * DAY) * NS
     log.add([call(session="s0", start_time=start, estimated_cost="1000")], at=clock.at)
     await ledger.catch_up(log)
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     found = await asked(ledger, "session")
     assert found[(OTHER,)] == (23, sum(map(Decimal, range(22))) + 1000)
     assert (as_shown("session", "s0"),) not in found

@@ -87,7 +87,7 @@ async def test_random_sessions_push_out_only_cheaper_ones(tmp_path: Path) -> Non
             log.closed = min(log.closed + max(LIMIT // 5, 1), month * IDS + 1)
             clock.at = log.time_of(log.closed - 1)
             await ledger.catch_up(log)
-            await ledger.tidy()
+            await ledger.sum_up_and_delete_hours()
         count = month * IDS
         times = {
             "since": datetime.fromtimestamp(MONTHS[0], UTC),

@@ -130,7 +130,7 @@ class History:
             ]
             if not any(is_unlisted) and not any(map(new.overlaps, self.links)):
                 self.links.append(new)
-        await self.ledger.use_links(UnitLinks(self.links))
+        await self.ledger.apply_links(UnitLinks(self.links))
 
     async def _unlink_expired(self) -> None:
         """Delete links to targets that are no longer listed, as the gateway does."""
@@ -148,10 +148,10 @@ class History:
     async def later(self) -> None:
         """Let units expire, and let hours become days."""
         await self._unlink_expired()
-        await self.ledger.use_links(UnitLinks(self.links))
+        await self.ledger.apply_links(UnitLinks(self.links))
         self._clock.at += self._chance.choice((1, 10, 40, 150)) * DAY
         before = await self._unlisted()
-        await self.ledger.tidy()
+        await self.ledger.sum_up_and_delete_hours()
         self._forgotten |= before - await self._unlisted()
 
     async def _unlisted(self) -> set[tuple[int, int]]:
@@ -161,7 +161,7 @@ class History:
         return await self.ledger._read_rows(units)
 
     async def unlist(self) -> None:
-        await self.ledger.tidy()
+        await self.ledger.sum_up_and_delete_hours()
 
     async def reprice(self) -> None:
         price = str(Decimal(self._chance.randrange(1, 100)).scaleb(-6))
@@ -173,14 +173,16 @@ class History:
     async def repair(self) -> None:
         def lose_a_call(rows: LedgerRows) -> None:
             for start in rows.period_starts(HOUR, 0)[:1]:
-                rows.add(HOUR, [(start, min(rows.numbers_in_period(HOUR, start)), [-1] + [0] * (WIDTH - 1))])
-                rows.drop_work(start)
+                rows.add_sums(
+                    HOUR, [(start, min(rows.numbers_in_period(HOUR, start)), [-1] + [0] * (WIDTH - 1))]
+                )
+                rows.delete_unit_sums(start)
 
         await self.ledger._change_rows(lose_a_call)
         await LedgerMender(ledger=self.ledger, log=self._log, clock=self._clock).compare_and_repair()
 
     async def verify(self) -> None:
-        assert [] == (await self.ledger.compare(self._log)).problem_sentences()
+        assert [] == (await self.ledger.compare_with_log(self._log)).problem_sentences()
 
     def windows(self) -> list[tuple[float, float]]:
         """The longest time ranges of a query by unit: the last one, and an earlier one."""
@@ -250,7 +252,7 @@ async def check_units(
     restricted = SlicedLedger(history.ledger, SLICE)
     asked = [(unit, *more) for unit in units for more in ((), DIMENSIONS)]
     for ledger, visible in ((history.ledger, calls), (restricted, own)):
-        answers = await ledger.costs_of([query(times, *by) for by in asked])
+        answers = await ledger.costs_of_queries([query(times, *by) for by in asked])
         for (unit, *more), rows in zip(asked, answers, strict=True):
             expected, found = by_hand(visible, history.links, unit, *more), sums_of(rows)
             listed = {group[0] for group in found} - {OTHER}

@@ -94,9 +94,9 @@ async def _count(directory: Path, kills: int, seed: int, ready: Connection) -> N
         await ledger.catch_up(log)
         happening = chance.randrange(8)
         if happening < 4:
-            await ledger.tidy()
+            await ledger.sum_up_and_delete_hours()
         elif happening < 6:
-            await ledger.use_links(UnitLinks(await _listed(ledger, made_links(chance.randrange(10)))))
+            await ledger.apply_links(UnitLinks(await _listed(ledger, made_links(chance.randrange(10)))))
         elif happening == 6:
             price = str(Decimal(chance.randrange(1, 100)).scaleb(-6))
             await ledger.reprice(Book(price), since=datetime.fromtimestamp(BEGIN - 60 * DAY, UTC))
@@ -174,12 +174,12 @@ async def settle(ledger: Ledger, log: FakeLog, calls: Mapping[bytes, Inference])
             await ledger.catch_up(log)
         except LedgerLost:  # damage was found, and a new file begins
             continue
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     # tidy does this only after it deleted hours, so whether it does now depends on the kills
     now = log.entries[-1].committed_at
     await ledger._change_rows(lambda rows: expire_units(rows, LIMITS, int(now)))
     links = await _listed(ledger, made_links(3))
-    await ledger.use_links(UnitLinks(links))
+    await ledger.apply_links(UnitLinks(links))
     await ledger.reprice(Book(PRICE), since=datetime.fromtimestamp(BEGIN - 60 * DAY, UTC))
     answers = []
     for unit in UNITS:

@@ -123,7 +123,7 @@ async def test_sums_under_links_are_those_of_the_calls(ledgers: Ledgers, seed: i
 
     async def later() -> None:
         clock.at += 40 * DAY
-        await ledger.tidy()
+        await ledger.sum_up_and_delete_hours()
 
     async def rebuilt() -> None:
         await ledger.rebuild(log)
@@ -131,8 +131,10 @@ async def test_sums_under_links_are_those_of_the_calls(ledgers: Ledgers, seed: i
     async def repaired() -> None:
         def lose_a_call(rows: LedgerRows) -> None:
             for start in rows.period_starts(HOUR, 0)[:1]:
-                rows.add(HOUR, [(start, min(rows.numbers_in_period(HOUR, start)), [-1] + [0] * (WIDTH - 1))])
-                rows.drop_work(start)
+                rows.add_sums(
+                    HOUR, [(start, min(rows.numbers_in_period(HOUR, start)), [-1] + [0] * (WIDTH - 1))]
+                )
+                rows.delete_unit_sums(start)
 
         await ledger._change_rows(lose_a_call)
         await LedgerMender(ledger=ledger, log=log, clock=clock).compare_and_repair()
@@ -153,7 +155,7 @@ async def test_sums_under_links_are_those_of_the_calls(ledgers: Ledgers, seed: i
         await ledger.catch_up(log)
         if chance.random() < 0.8:
             links = changed_links(chance, links)
-            await ledger.use_links(UnitLinks(links))
+            await ledger.apply_links(UnitLinks(links))
         if chance.random() < 0.7:
             await chance.choice((restarted, rebuilt, later, repaired))()
             await ledger.catch_up(log)
@@ -209,7 +211,7 @@ async def test_aggregated_costs_follow_links(ledgers: Ledgers) -> None:
         at=clock.at,
     )
     await ledger.catch_up(log)
-    await ledger.use_links(UnitLinks([link_of("session", "one", "pull_request", "p")]))
+    await ledger.apply_links(UnitLinks([link_of("session", "one", "pull_request", "p")]))
     runs = {run: (as_shown("run", run, session=session),) for session, run, _, _ in costs}
     for wanted, expected in (("p", {"a": "3", "b": "2"}), ("", {"c": "4"})):
         found = await asked(ledger, "run", include={"pull_request": (wanted,)}, aggregated=True)
@@ -228,10 +230,10 @@ async def test_new_prices_reach_linked_calls(ledgers: Ledgers) -> None:
     ]
     log.add([*calls.values()], at=clock.at)
     await ledger.catch_up(log)
-    await ledger.use_links(UnitLinks(links))
+    await ledger.apply_links(UnitLinks(links))
     for later, price in ((0, "0.002"), (70 * DAY, "0.0007")):
         clock.at += later
-        await ledger.tidy()
+        await ledger.sum_up_and_delete_hours()
         await ledger.reprice(Book(price), since=EVER["since"])
         for record in calls.values():
             if record.request_model == "gpt-5":
@@ -268,8 +270,8 @@ async def test_beyond_the_limit_a_pull_request_stays_whole(ledgers: Ledgers, see
                 links.append(new)
         if links and chance.random() < 0.3:
             links.remove(chance.choice(links))
-        await ledger.use_links(UnitLinks(links))
-        await ledger.tidy()
+        await ledger.apply_links(UnitLinks(links))
+        await ledger.sum_up_and_delete_hours()
         if chance.random() < 0.3:
             ledger = await ledgers.open(clock=clock, work=limits)
         for unit in ("session", "pull_request"):
@@ -299,21 +301,21 @@ async def test_a_linked_session_does_not_expire(ledgers: Ledgers) -> None:
     ledger = await ledgers.open(clock=clock, work=limits)
     log.add([call(session=name, start_time=BEGIN * NS) for name in ("linked", "other")], at=clock.at)
     await ledger.catch_up(log)
-    await ledger.use_links(UnitLinks([link_of("session", "linked", "pull_request", "p")]))
+    await ledger.apply_links(UnitLinks([link_of("session", "linked", "pull_request", "p")]))
     clock.at += 100 * DAY
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     found = await asked(ledger, "session")
     assert found.keys() == {(as_shown("session", "linked"),), (OTHER,)}
     assert (await asked(ledger, "pull_request"))[("p",)][0] == 1
     log.add([call(start_time=int(clock.at) * NS)], at=clock.at)
     await ledger.catch_up(log)
     clock.at += 100 * DAY
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     assert {group: sums[0] for group, sums in (await asked(ledger, "pull_request")).items()} == {
         (OTHER,): 1,
         (None,): 2,
     }
-    await ledger.use_links(UnitLinks())
+    await ledger.apply_links(UnitLinks())
     assert (await asked(ledger, "pull_request")).keys() == {(None,)}
 
 
@@ -324,5 +326,5 @@ def test_of_links_that_overlap_the_first_is_used() -> None:
     third = link_of("branch", "b", "ticket", "T-3", repository="r", since=2 * DAY)
     links = UnitLinks([first, second, third])
     assert [first, third] == links.links
-    assert links.mark == UnitLinks([third, first]).mark != UnitLinks([first]).mark
-    assert UnitLinks().mark == 0
+    assert links.change_mark == UnitLinks([third, first]).change_mark != UnitLinks([first]).change_mark
+    assert UnitLinks().change_mark == 0

@@ -152,7 +152,7 @@ async def test_the_rest_is_known_within_seconds(nodes: tuple[Node, Node]) -> Non
     key, _ = await here.registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     await here.devices.replace_row(DEVICE)
     await nodes[1].looks(1)
-    await here.registry.keys.store_accesses({key.id: MovedClock().now()})
+    await here.registry.keys.store_access_times({key.id: MovedClock().now()})
     here.devices.change_and_write_soon("laptop-1", lambda known: replace(known, last_seen=9.0))
     await here.devices.flush()
     await here.container_files.announce(
@@ -196,7 +196,7 @@ async def test_it_looks_until_it_is_closed(nodes: tuple[Node, Node]) -> None:
     await here.shared.devices.replace_row(DEVICE)
     async with asyncio.timeout(60):
         await there.shared.devices.wait_for_changes()
-        while there.shared.registry.keys.find(secret) is None:  # noqa: ASYNC110 - nobody is told of keys
+        while there.shared.registry.keys.find_by_secret(secret) is None:  # noqa: ASYNC110 - nobody is told of keys
             await asyncio.sleep(0.01)
     assert [DEVICE] == there.shared.devices.all()
     await there.follower.close()
@@ -234,7 +234,7 @@ async def test_keys_are_known_while_every_connection_for_questions_is_busy(nodes
     there.follower.start()
     rest = asyncio.ensure_future(there.follower.read_unannounced())
     seen = there.shared.registry.version
-    await here.shared.registry.note_change(ACTOR, "test", "nothing")
+    await here.shared.registry.audit_change(ACTOR, "test", "nothing")
     try:
         async with asyncio.timeout(30):
             await there.follower.read_registry_changes()

@@ -41,7 +41,7 @@ async def test_an_error_that_nobody_waits_for_is_no_defect() -> None:
     )
     store = FailingStore()
     changes = Changes(cast(RegistryStore, store), clock=MovedClock(), secret=b"s" * 32)
-    asking = asyncio.create_task(changes.change(lambda rows: None))
+    asking = asyncio.create_task(changes.change_rows(lambda rows: None))
     await asyncio.sleep(0)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):

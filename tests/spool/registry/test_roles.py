@@ -24,7 +24,7 @@ from spool.registry.permission_sets import (
     VIEW_COSTS,
     VIEW_OPERATION,
     VIEW_RECORDS,
-    resolve_includes,
+    resolve_permission_sets,
 )
 from spool.registry.roles import (
     EVERYTHING,
@@ -160,7 +160,7 @@ def test_roles_unite(roles: list[Role], person: str, is_finance: bool, base: str
         assert (shows_all or by_filters) == rights.slice.has_call(call.__getitem__)
     assert shows_all == rights.slice.is_everything
     assert rights.permission_sets == (OF_MEMBER if base else frozenset()).union(
-        *(resolve_includes(each.permission_sets) for each in given)
+        *(resolve_permission_sets(each.permission_sets) for each in given)
     )
     assert len(given) + bool(base) == len(rights.roles)
 
@@ -200,8 +200,8 @@ def test_the_role_of_an_account_is_a_built_in_role(
 
 def test_a_built_in_role_has_all_that_it_includes() -> None:
     """The lists of rights of Member and Operator include everything that these roles give."""
-    assert resolve_includes(OF_MEMBER) == OF_MEMBER
-    assert resolve_includes(OF_OPERATOR) == OF_OPERATOR
+    assert resolve_permission_sets(OF_MEMBER) == OF_MEMBER
+    assert resolve_permission_sets(OF_OPERATOR) == OF_OPERATOR
     assert {VIEW_RECORDS, VIEW_COSTS} < OF_MEMBER < OF_OPERATOR < ALL
 
 
@@ -232,7 +232,7 @@ def test_only_full_data_with_all_sets_is_everything() -> None:
 
     def of(*roles: Role) -> tuple[bool, bool]:
         rights = Roles(roles).person_rights(ADA)
-        return rights.is_everything, rights.may_administer
+        return rights.is_everything, rights.can_administer
 
     every_set = tuple(ALL)
     limited: dict[str, Any] = {"data_access": LIMITED, "filters": (team("ads"),)}
@@ -261,7 +261,7 @@ def test_who_counts_as_an_organizer(account: dict[str, Any], expected: bool) -> 
     fields = {"email": ADA, "created_by": "x", "created_at": 0.0, "last_modified": 0.0, "password": b""}
     operator = Operator(**{**fields, **account})
     everything = role(data_access=FULL, permission_sets=tuple(ALL), members=(BOB,), groups=("root",))
-    assert expected is bool(Roles([everything]).organizers([operator]))
+    assert expected is bool(Roles([everything]).enabled_admins([operator]))
 
 
 @pytest.mark.parametrize(

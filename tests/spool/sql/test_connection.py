@@ -60,7 +60,7 @@ async def test_a_row_comes_back_as_it_was(transactions: SqlTransactions) -> None
 
     def read(connection: SqlConnection) -> list[Thing]:
         rows = connection.all(f"{select_sql('things', THINGS.names)} ORDER BY name")
-        return [THINGS.read(row, size=3) for row in rows]
+        return [THINGS.read_row(row, size=3) for row in rows]
 
     await transactions.transaction(write)
     barn, mill = await transactions.read(read)

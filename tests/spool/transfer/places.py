@@ -186,7 +186,7 @@ class Places:
         await deliveries.mark_unknown(lost, reason="cut off")
         await storage.ledger.catch_up(log)
         await storage.ledger.reprice(NoPrices(), since=datetime.fromtimestamp(0, UTC))
-        await storage.ledger.put_billed([(BILLED_DAY, BILLED_SUMS)])
+        await storage.ledger.store_billed_days([(BILLED_DAY, BILLED_SUMS)])
         await self._fill_tables(storage)
         await self._fill_registry(storage.registry)
         await storage.devices.replace_row(device("laptop"))
@@ -221,10 +221,10 @@ class Places:
         )
         insight = await registry.insights.create(Draft(title="a spike"), actor=ACTOR)
         await registry.insights.add_comment(insight.id, "why?", actor=ACTOR)
-        await registry.operators.use_link(
-            await registry.operators.create_link(role="admin", actor=ACTOR), address="127.0.0.1"
+        await registry.operators.sign_in_by_link(
+            await registry.operators.create_sign_in_link(role="admin", actor=ACTOR), address="127.0.0.1"
         )
-        await registry.operators.create_link(role="viewer", actor=ACTOR)
+        await registry.operators.create_sign_in_link(role="viewer", actor=ACTOR)
 
 
 async def _append(storage: Storage, *records: Record) -> None:
@@ -299,7 +299,7 @@ async def shown(storage: Storage) -> dict[str, Any]:
 class NoPrices:
     def estimate_sum(self, total: TokenSum) -> None: ...
 
-    def texts(self) -> tuple[bytes, bytes]:
+    def price_book_texts(self) -> tuple[bytes, bytes]:
         return b"list", b"own"
 
 

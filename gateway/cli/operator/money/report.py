@@ -57,7 +57,7 @@ from gateway.money.costs.past import WHOLE
 from gateway.money.costs.question import AGGREGATED, OWN, SCOPES, UNIT_GROUPS
 from gateway.operations.records.filters import MAX_LIMIT
 from spool.ledger.cost_kinds import KINDS
-from spool.ledger.money import unconverted_words
+from spool.ledger.money import unconverted_amounts_sentence
 from spool.ledger.periods import RANGES
 from spool.ledger.queries import (
     BILLED_TYPES,
@@ -532,7 +532,7 @@ def warn_about_incomplete_totals(since: str | None) -> None:
 
 def warn_about_unconverted_amounts(amounts: Mapping[str, str], currency: str) -> None:
     if amounts:
-        click.echo(unconverted_words(amounts, currency), err=True)
+        click.echo(unconverted_amounts_sentence(amounts, currency), err=True)
 
 
 def warn_about_days_without_bill(billed: JsonObject | None) -> None:

@@ -65,10 +65,10 @@ def _format_signed(amount: Decimal) -> str:
 def _difference_finding(month: str, reconciliation: Reconciliation, differing: Sequence[Line]) -> Finding:
     total = merge_lines(differing, name="")
     shown = build_shown_row(
-        units.text(total.billed),
-        units.text(total.counted),
-        {cause: units.text(amount) for cause, amount in total.causes.items() if amount},
-        units.text(total.unexplained),
+        units.units_to_text(total.billed),
+        units.units_to_text(total.counted),
+        {cause: units.units_to_text(amount) for cause, amount in total.causes.items() if amount},
+        units.units_to_text(total.unexplained),
         places=PLACES,
     )
     newest = max(int(line.name) for line in differing)
@@ -190,7 +190,7 @@ def _fallen_share_finding(provider: str, months: Sequence[Reconciliation], drop:
     why = (
         f" The largest cause of the month is {cause.cause} ({cause.sure}): {cause.evidence}." if cause else ""
     )
-    missing = max(Decimal(0), Decimal(units.text(drop.missing)))
+    missing = max(Decimal(0), Decimal(units.units_to_text(drop.missing)))
     rates = f"from {drop.before:.1f}% to {drop.now:.1f}%"
     month = format_day(drop.last)[:7]
     return build_finding(

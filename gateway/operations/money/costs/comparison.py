@@ -247,7 +247,7 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
         earlier_query,
         against=parameters.get("against", PREVIOUS),
         now=request.now(),
-        hours_since=await reads.whole.hours_since(),
+        hours_since=await reads.whole.hourly_sums_start(),
         named=parameters.get("range"),
     )
     answer = await answer_comparison(
@@ -277,7 +277,7 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
             "sentence": comparison_sentence(answer.comparison, answer.past),
             "names": {
                 dimension.name: dimension.label
-                for dimension in reads.whole.derived()
+                for dimension in reads.whole.derived_dimensions()
                 if dimension.name in known
             },
             "whole_since": answer.incomplete_before,
@@ -295,20 +295,20 @@ def _span_fields(query: CostQuery) -> dict[str, str]:
 def _describe_driver(driver: Driver, past: Past) -> Mapping[str, object]:
     if not past.is_whole:
         return {**_describe_spending(driver.now), "against": None, "change": None, **dict.fromkeys(PARTS)}
-    parts = {name: money.text(getattr(driver.parts, name)) for name in PARTS}
+    parts = {name: money.units_to_text(getattr(driver.parts, name)) for name in PARTS}
     return {
         **_describe_spending(driver.now),
         "against": _describe_spending(driver.before),
-        "change": money.text(driver.parts.change),
+        "change": money.units_to_text(driver.parts.change),
         **parts,
     }
 
 
 def _describe_spending(spending: Spending) -> Mapping[str, object]:
     return {
-        "cost": money.text(spending.cost),
+        "cost": money.units_to_text(spending.cost),
         "tokens": spending.tokens,
         "calls": spending.calls,
         "unpriced": spending.unpriced,
-        "estimated": money.text(spending.estimated),
+        "estimated": money.units_to_text(spending.estimated),
     }

@@ -28,7 +28,7 @@ from spool.errors import Invalid
 from spool.ledger.work import UNITS
 from spool.record import utc_iso
 from spool.registry.permission_sets import VIEW_COSTS
-from spool.registry.texts import check_one_of, unknown_dimension
+from spool.registry.texts import check_one_of, unknown_dimension_error
 from spool.seen import save_viewings
 
 _WARNINGS_BYTES = 2000  # maximum bytes of the header, because proxies reject long headers
@@ -85,7 +85,7 @@ async def _parse_span(request: OperatorRequest[MoneyServices, None]) -> FocusSpa
                 "tag:repository"
             )
         if tag not in known:
-            raise unknown_dimension(tag, known)
+            raise unknown_dimension_error(tag, known)
     return FocusSpan(
         first=first, last=last, tags=tags, account=query.get("account", ACCOUNT), version=version
     )
@@ -122,7 +122,7 @@ async def _make_export(
 async def _response_headers(request: OperatorRequest[MoneyServices, None], span: FocusSpan) -> dict[str, str]:
     name = f"tollhouse-focus-{span.first}-{span.last}.csv"
     headers = {**UNCACHED, "Content-Type": CSV, "Content-Disposition": f'attachment; filename="{name}"'}
-    whole_since = await request.whole_ledger.whole_since()
+    whole_since = await request.whole_ledger.complete_since()
     if span.since.timestamp() < whole_since:
         headers[WHOLE_SINCE] = utc_iso(whole_since) or ""
     return headers

@@ -71,8 +71,10 @@ async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
     per = parameters.get("per", MONTHLY)
     check_one_of("per", per, PERIODS)
     query = (await read_question(request, await request.cost_reader.visible_dimensions(units=True))).query
-    if query.unit is not None and per == YEARLY:
-        raise AskedTooMuch(f"a forecast by {query.unit} covers at most a quarter; use per={QUARTERLY}")
+    if query.unit_of_work is not None and per == YEARLY:
+        raise AskedTooMuch(
+            f"a forecast by {query.unit_of_work} covers at most a quarter; use per={QUARTERLY}"
+        )
     result = await forecast_running_period(ledger, query, per, request.now())
 
     def format_cost(units: int) -> str:

@@ -103,7 +103,7 @@ async def _annotation_marks(request: OperatorRequest[Any, None], query: CostQuer
     )
     return [
         ChartMark(day=annotation.day, kind=ANNOTATION, text=annotation.text, id=annotation.id)
-        for annotation in registry.table(AnnotationTable).all()
+        for annotation in registry.declared_table(AnnotationTable).all()
         if first <= annotation.day <= last
         and (views is None or annotation.view in views)
         and sees.can_see_view_id(annotation.view)

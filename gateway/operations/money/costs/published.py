@@ -45,7 +45,7 @@ from gateway.operations.requests.key_requests import KeyRequest
 from spool import record
 from spool.errors import NotKept
 from spool.ledger.billed import BILLING, CALLS, COUNTED
-from spool.ledger.costs import own_start
+from spool.ledger.costs import uncut_period_start
 from spool.ledger.ledger import TagValues
 from spool.ledger.queries import (
     BILLED_DIMENSIONS,
@@ -233,8 +233,10 @@ async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
 )
 async def read_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
     ledger = request.services.ledger
-    dimensions = [{"id": name, "name": _dimension_name(name)} for name in ledger.own_dimensions()]
-    dimensions += [{"id": dimension.name, "name": dimension.label} for dimension in ledger.derived()]
+    dimensions = [{"id": name, "name": _dimension_name(name)} for name in ledger.base_dimensions()]
+    dimensions += [
+        {"id": dimension.name, "name": dimension.label} for dimension in ledger.derived_dimensions()
+    ]
     return await request.list_page(DIMENSION_LIST, MemoryRows(dimensions))
 
 
@@ -289,7 +291,7 @@ class _Rows:
         """Return the tags that only rows of billing connections have, up to the limit of the list."""
         ledger = self._money.ledger
         limit = max(0, self._money.billing_connections.max_tags - len(ledger.tags))
-        self._row_tags = (await ledger.row_tags())[:limit]
+        self._row_tags = (await ledger.billing_row_tags())[:limit]
         return self._row_tags
 
     async def page(self, listed: List[Item], wanted: PageQuery) -> ListPage[Item]:
@@ -447,7 +449,7 @@ def _cut_item_page(listed: List[Item], page_query: PageQuery, rows: Sequence[Ite
 
 @lru_cache(1024)  # cached, because rows are sorted by period, so consecutive rows often have the same period
 def _usage_date(granularity: str, start: datetime) -> str:
-    return _format_time(own_start(granularity, start))
+    return _format_time(uncut_period_start(granularity, start))
 
 
 def _format_time(when: datetime) -> str:

@@ -43,7 +43,7 @@ from spool.ledger.periods import RANGES, named_span
 from spool.ledger.queries import BILLED_TYPES, GRANULARITIES, MISSING_IS_OF_BILLS, TOTAL, CostQuery
 from spool.ledger.work import UNITS
 from spool.record import CURRENCY
-from spool.registry.texts import check_one_of, check_zone, unknown_dimension
+from spool.registry.texts import check_one_of, check_time_zone, unknown_dimension_error
 
 REPEATED = ("by", "where", "show")
 ONE_SPAN = ("from", "to", "range", "tz")
@@ -168,7 +168,7 @@ async def _earlier_query_maker(request: OperatorRequest[Any, Any]) -> Callable[[
         earlier_query,
         against=request.http.query["compare"],
         now=request.now(),
-        hours_since=await request.cost_reader.whole.hours_since(),
+        hours_since=await request.cost_reader.whole.hourly_sums_start(),
         name="compare",
         named=request.http.query.get("range"),
     )
@@ -194,14 +194,14 @@ async def read_question(request: OperatorRequest[Any, Any], known: Sequence[str]
         if name not in known and name in UNITS:
             raise _no_units_error(name, parameters.get("cost_type"))
         if name not in known:
-            raise unknown_dimension(name, known)
+            raise unknown_dimension_error(name, known)
     people = request.shared.people
     include, exclude = people.check_and_expand_filter(include), people.check_and_expand_filter(exclude)
     per = parameters.get("per", TOTAL)
     check_one_of("per", per, (TOTAL, *GRANULARITIES))
     since, until, zone = read_time_range(parameters, request.now())
     view = await request.cost_reader.find_view(parameters["view"]) if "view" in parameters else None
-    if view is not None and (unit := view.unit) is not None and unit not in known:
+    if view is not None and (unit := view.unit_of_work) is not None and unit not in known:
         raise _no_units_error(unit, parameters.get("cost_type"))
     question = CostQuestion(
         since=since, until=until, zone=zone, per=per, by=by, include=include, exclude=exclude, view=view
@@ -222,7 +222,7 @@ def read_time_range(
     parameters: Mapping[str, str], now: float, *, default: str = "this_month"
 ) -> tuple[datetime, datetime, ZoneInfo]:
     """Return the start, the end and the zone of the time range in the parameters ONE_SPAN. Raises Invalid."""
-    zone = check_zone("tz", parameters.get("tz", "UTC"))
+    zone = check_time_zone("tz", parameters.get("tz", "UTC"))
     if "range" in parameters and ("from" in parameters or "to" in parameters):
         raise Invalid("range sets the start and the end, so use it without from and to")
     named = parameters.get("range", default)

@@ -229,7 +229,7 @@ async def _build_report(
             "dimensions": dimensions,
             "names": {
                 dimension.name: dimension.label
-                for dimension in reads.whole.derived()
+                for dimension in reads.whole.derived_dimensions()
                 if dimension.name in known
             },
             "past": result.past and result.past.to_fields(),

@@ -118,7 +118,9 @@ async def send_scheduled_report(request: OperatorRequest[OperatorServices, SendR
     addressed, problem = await writer.build_notices(report, due, id=f"{report.id}-now-{secrets.token_hex(8)}")
     if not addressed:
         raise NotAllowed(problem or "the report has no recipients")
-    await request.registry.table(ScheduledReportTable).store_notices(report, addressed, actor=request.actor)
+    await request.registry.declared_table(ScheduledReportTable).store_notices(
+        report, addressed, actor=request.actor
+    )
     ids = [f"{channel}:{notice.id}" for notice, channel in addressed]
     return {"notifications": ids, "problem": problem or None}
 

@@ -138,7 +138,7 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     except CardUnreadable as error:
         raise Invalid(str(error)) from error
     check_model_has_price(book, model, now)
-    derived = {dimension.name: dimension for dimension in ledger.derived()}
+    derived = {dimension.name: dimension for dimension in ledger.derived_dimensions()}
 
     def counted_value(dimensions: Dimensions, name: str) -> str:
         derived_dimension = derived.get(name)
@@ -165,7 +165,7 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
         request.whole_ledger, book, model, days=days, chosen=chosen, group_of=group_of, now=now
     )
     whole = await ledger.costs(_limit_to_days(query, days)) if days else []
-    cost = sum(money.units(row.cost) for row in whole)
+    cost = sum(money.text_to_units(row.cost) for row in whole)
     shown = await asyncio.to_thread(_largest_first, result.groups, (OTHER,) * len(query.group_by))
     return {
         "what_if": {
@@ -176,8 +176,8 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
             "to": _format_day(days[-1]) if days else None,
             "price_book": book.version,
             "assumptions": list(ASSUMPTIONS),
-            "saves_a_month": money.text(result.total.saves * DAYS // max(1, len(days))),
-            "left_out": money.text(max(0, cost - result.total.cost)),
+            "saves_a_month": money.units_to_text(result.total.saves * DAYS // max(1, len(days))),
+            "left_out": money.units_to_text(max(0, cost - result.total.cost)),
         },
         "rows": [
             {**dict(zip(query.group_by, group, strict=True)), **_describe_sums(instead)}
@@ -206,10 +206,10 @@ def _limit_to_days(query: CostQuery, days: range) -> CostQuery:
 def _describe_sums(instead: Instead) -> Mapping[str, object]:
     return {
         "calls": instead.calls,
-        "cost": money.text(instead.cost),
-        "as_if": money.text(instead.hypothetical_cost),
-        "saves": money.text(instead.saves),
-        "unchanged": money.text(instead.unchanged),
+        "cost": money.units_to_text(instead.cost),
+        "as_if": money.units_to_text(instead.hypothetical_cost),
+        "saves": money.units_to_text(instead.saves),
+        "unchanged": money.units_to_text(instead.unchanged),
     }
 
 

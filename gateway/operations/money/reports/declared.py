@@ -26,14 +26,14 @@ from gateway.operations.files.declared import InFiles
 from gateway.operations.managed import SHOW, Answer, Asker, ByPeople, ManagedResource
 from spool.errors import Invalid, NotAllowed
 from spool.record import utc_iso
-from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
+from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name_free
 from spool.registry.documents import DocumentKind, replace_fields, row_version
 from spool.registry.field_notes import Option, example, example_id, words
 from spool.registry.notices import PARKED, REMOVED, ChannelState, Notice, add_notices
 from spool.registry.operators import Actor, check_email
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.texts import check_one_of, check_text, check_zone
+from spool.registry.texts import check_one_of, check_text, check_time_zone
 from spool.registry.views import NO_VIEW, STORED_VIEW, VIEWS, View
 
 WEEK, MONTH = "week", "month"
@@ -177,7 +177,7 @@ def check_scheduled_report(draft: NewScheduledReport) -> NewScheduledReport:
         )
     if not _TIME.fullmatch(draft.at):
         raise Invalid('at must be a time of day such as "08:00"')
-    check_zone("time_zone", draft.time_zone)
+    check_time_zone("time_zone", draft.time_zone)
     if not 1 <= len(draft.channels) <= MAX_CHANNELS:
         raise Invalid(f"channels needs 1 to {MAX_CHANNELS} channels")
     if len(draft.people) > MAX_PEOPLE:
@@ -258,20 +258,20 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
         """Start with the next scheduled time."""
         return {"done": now}
 
-    def finish_change(
+    def with_reset_progress(
         self, before: ScheduledReport, after: ScheduledReport, actor: Actor, now: float
     ) -> ScheduledReport:
         """Continue with the next scheduled time of the changed schedule."""
         return replace_fields(after, done=now, problem="")
 
-    def check_place(
+    def check_conflicts(
         self,
         rows: RegistryRows,
         stored: Mapping[str, ScheduledReport],
         row: ScheduledReport,
         sees: Sees[ScheduledReport],
     ) -> None:
-        check_name(stored.values(), row, noun="scheduled report", sees=sees)
+        check_name_free(stored.values(), row, noun="scheduled report", sees=sees)
         if VIEWS.find(rows, row.view_id) is None:
             raise NotAllowed(NO_VIEW)
 
@@ -295,7 +295,7 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
             KIND.put(rows, after)
             return after
 
-        after = await self._changes.change(store_if_unsent)
+        after = await self._changes.change_rows(store_if_unsent)
         if after is not None:
             self._remember_row(after)
         return after is not None
@@ -311,7 +311,7 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
             after = {"notices": [f"{channel}:{notice.id}" for notice, channel in addressed]}
             rows.add_audit(self._changes.now(), actor, "scheduled_report.send", report.id, after=after)
 
-        await self._changes.change(store_and_audit)
+        await self._changes.change_rows(store_and_audit)
 
 
 def _describe_report(row: tuple[ScheduledReport, str | None, float]) -> Answer:

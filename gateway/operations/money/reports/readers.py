@@ -43,7 +43,7 @@ async def recipient_rights(registry: Registry, person: str, is_default: IsDefaul
         raise NotReadable(f"the account of {person} is disabled")
     groups = await newest_sign_in_groups(registry, person)
     has_default_role = is_default(account.issuer, groups)
-    rights = registry.roles.rights(
+    rights = registry.roles.holder_rights(
         Holder(person=person, groups=groups, base=account.role, has_default_role=has_default_role)
     )
     if VIEW_COSTS not in rights.permission_sets:

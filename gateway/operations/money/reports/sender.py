@@ -160,7 +160,7 @@ class ReportSender:
 
     @property
     def _report_table(self) -> ScheduledReportTable:
-        return self.services.require_registry().table(ScheduledReportTable)
+        return self.services.require_registry().declared_table(ScheduledReportTable)
 
 
 def _link_parameters(report: ScheduledReport, view: View, due: float) -> Mapping[str, Sequence[str]]:
@@ -196,7 +196,9 @@ async def read_figures(
     except Refusal as error:
         raise NotReadable(error.message) from error
     prices = await load_price_list(services.prices)
-    before = earlier_query(query, against=PREVIOUS, now=due, hours_since=await reader.whole.hours_since())
+    before = earlier_query(
+        query, against=PREVIOUS, now=due, hours_since=await reader.whole.hourly_sums_start()
+    )
     past = await find_past(before, reader.whole, due)
     comparison = (
         await compare_costs(ledger, query, before, top=LARGEST, prices=prices)
@@ -232,7 +234,7 @@ async def read_figures(
 
 
 def _cost_by_group(rows: Sequence[CostRow]) -> tuple[list[tuple[str | None, int]], Mapping[str, str]]:
-    groups = [(row.group[0], money.units(row.cost)) for row in rows]
+    groups = [(row.group[0], money.text_to_units(row.cost)) for row in rows]
     return sort_in_steps(groups, key=lambda item: -item[1]), money.add_by_currency(
         row.unconverted for row in rows
     )
@@ -252,12 +254,12 @@ async def _cost_bars(
 ) -> Sequence[tuple[datetime, int]]:
     per = "daily" if report.every == WEEK else "weekly"
     bar_query = replace(query, granularity=per, group_by=(), measures=("calls",))
-    spent = {row.start: money.units(row.cost) for row in await ledger.costs(bar_query)}
+    spent = {row.start: money.text_to_units(row.cost) for row in await ledger.costs(bar_query)}
     return [(start.astimezone(report.zone), spent.get(start, 0)) for start, _ in periods_of_query(bar_query)]
 
 
 def _budget_lines(services: MoneyServices, registry: Registry, visible: Visible, view: View) -> Iterator[str]:
-    for budget in registry.table(BudgetTable).all():
+    for budget in registry.declared_table(BudgetTable).all():
         if budget.view_id != view.id or not visible.can_see_budget(budget):
             continue
         shown = budget_with_state(services, budget)

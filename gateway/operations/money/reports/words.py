@@ -13,7 +13,7 @@ from gateway.money.costs.measures import NO_PRICE
 from gateway.money.costs.past import Past
 from gateway.money.insights.findings import printable_name
 from spool.ledger import money
-from spool.ledger.money import unconverted_words
+from spool.ledger.money import unconverted_amounts_sentence
 from spool.record import CURRENCY
 from spool.registry.notices import BAR
 
@@ -69,8 +69,8 @@ def report_fields(figures: ReportFigures) -> dict[str, str]:
         "from": figures.since.isoformat(),
         "to": figures.until.isoformat(),
         **({"cost_type": figures.billed} if figures.billed else {}),
-        "spent": money.text(total.now.cost),
-        **({"period_before": money.text(total.before.cost)} if past.is_whole else {}),
+        "spent": money.units_to_text(total.now.cost),
+        **({"period_before": money.units_to_text(total.before.cost)} if past.is_whole else {}),
     }
 
 
@@ -84,7 +84,7 @@ def _report_parts(figures: ReportFigures) -> Iterator[Sequence[str]]:
     if total.now.unpriced:
         yield [f"{total.now.unpriced:,} calls have no price and are missing from the total."]
     if figures.unconverted:
-        yield [f"{unconverted_words(figures.unconverted, CURRENCY)}."]
+        yield [f"{unconverted_amounts_sentence(figures.unconverted, CURRENCY)}."]
     yield list(_draw_bars(figures.bars))
     if figures.top:
         yield [

@@ -207,7 +207,7 @@ def _unit_digest(digests: Digests, name: str, text: str) -> str:
         raise Invalid(
             f"{name} must be the digest that costs show, because this id may be unique only within its session"
         )
-    return digests.queried_digest(unit, check_text(name, text, MAX_NAME))
+    return digests.to_digest(unit, check_text(name, text, MAX_NAME))
 
 
 def _check_day(name: str, value: str) -> str:
@@ -256,7 +256,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
     def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
         return {"author": actor.name}
 
-    def check_place(
+    def check_conflicts(
         self, rows: RegistryRows, stored: Mapping[str, WorkLink], row: WorkLink, sees: Sees[WorkLink]
     ) -> None:
         """Raise AlreadyThere if some calls would have two links, and Invalid if a run would be above itself."""
@@ -268,7 +268,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
                     f"the {describe_linked_unit(row)} is already linked to {before.name} by the link {other.id}"
                 )
         others = UnitLinks(unit_link(other) for other in stored.values() if other.id != row.id)
-        if others.makes_circle(link):
+        if others.can_make_cycle(link):
             raise Invalid(f"this {link.unit} would then be above itself")
 
     async def note_event(self, id: str, event: str) -> None:
@@ -282,7 +282,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
             self.kind.put(rows, after)
             return after
 
-        await self._changes.change(add_event_to_row, self._remember_row)
+        await self._changes.change_rows(add_event_to_row, self._remember_row)
 
     async def is_deleted(self, event: str) -> bool:
         """Return whether an operator deleted the link that an event stated."""
@@ -290,7 +290,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
 
     async def delete(self, id: str, *, actor: Actor) -> None:
         check = self.check_deletion if actor == EXPIRY else self._remember_deleted_events
-        await self._remove(id, check=check, actor=actor)
+        await self._remove_row(id, check=check, actor=actor)
 
     def _remember_deleted_events(self, rows: RegistryRows, row: WorkLink) -> None:
         now = self._changes.now()
@@ -312,7 +312,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
 
 def links_in_use(registry: Registry) -> UnitLinks:
     """Return the links with the units that views name. These units stay listed, so a budget has all their calls."""
-    links = registry.table(WorkLinkTable).unit_links
+    links = registry.declared_table(WorkLinkTable).unit_links
     kept = {
         (unit, number)
         for view in registry.views.all()
@@ -326,7 +326,7 @@ def links_in_use(registry: Registry) -> UnitLinks:
 
 def all_links(registry: Registry | None) -> UnitLinks:
     """Return the links, or none while the registry is damaged."""
-    return NO_LINKS if registry is None else registry.table(WorkLinkTable).unit_links
+    return NO_LINKS if registry is None else registry.declared_table(WorkLinkTable).unit_links
 
 
 def _describe_link(row: WorkLink) -> Answer:
@@ -406,7 +406,7 @@ class WorkLinkResource(ManagedResource[WorkLink]):
         Add a link. If the unit is already linked to the same target, change the days of that link. So a job may repeat
         its request, and may state the last day of a branch when its pull request is closed.
         """
-        table = asking.registry.table(WorkLinkTable)
+        table = asking.registry.declared_table(WorkLinkTable)
         draft = await self.link_from_body(asking, given)
         before = table.find_same_link(draft)
         if before is None:
@@ -428,7 +428,7 @@ class WorkLinkResource(ManagedResource[WorkLink]):
         return id
 
     async def _apply_links(self, asking: Asker[Any]) -> None:
-        await asking.services.ledger.use_links(links_in_use(asking.registry))
+        await asking.services.ledger.apply_links(links_in_use(asking.registry))
 
 
 WORK_LINK = WorkLinkResource()
@@ -439,10 +439,10 @@ async def follow_links(ledger: Ledger, registry: Registry) -> None:
     Use the stored links in the totals, also those that another gateway stores, and all of them after the totals were
     lost. The same applies to the units that views name. Once a day, delete the links that have expired.
     """
-    table, expired_at = registry.table(WorkLinkTable), -EXPIRE_EVERY_S
+    table, expired_at = registry.declared_table(WorkLinkTable), -EXPIRE_EVERY_S
     while True:
         try:
-            await ledger.use_links(links_in_use(registry))
+            await ledger.apply_links(links_in_use(registry))
             if (now := time.monotonic()) - expired_at >= EXPIRE_EVERY_S:
                 await expire_links(ledger, table)
                 expired_at = now

@@ -58,7 +58,7 @@ async def _add_link(asking: Asker[Any], item: int, event: UsageEvent, event_id: 
 
     A repeat of an event whose link was deleted adds no link.
     """
-    table = asking.registry.table(WorkLinkTable)
+    table = asking.registry.declared_table(WorkLinkTable)
     try:
         given = msgspec.convert(event.data, NewWorkLink)
         ids = WORK_LINK.recorded_fields(asking, given)

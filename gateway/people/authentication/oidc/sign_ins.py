@@ -196,7 +196,7 @@ class ProviderSignIns:
         sessions = [session for session in await self._operators.live_sessions() if session.refreshes]
         for digest in self._checked.keys() - {session.digest for session in sessions}:
             del self._checked[digest]
-        until = await self._operators.checked_until()
+        until = await self._operators.claim_ends_by_session()
         for session in sessions:
             checked = self._checked.get(session.digest)
             if checked is not None:
@@ -217,7 +217,7 @@ class ProviderSignIns:
 
     async def _recheck_session(self, session: Session, checked: _Checked) -> bool:
         until = self._clock.now() + self.settings.recheck + GRACE_S
-        if checked.token is None or not await self._operators.take_check(session, until=until):
+        if checked.token is None or not await self._operators.claim_check(session, until=until):
             return False
         checked.due = self._next_check_at()
         try:

@@ -402,7 +402,7 @@ async def with_clusters(ledger: Ledger, clock: Clock, plan: Plan) -> PlannedClus
 
 def billed(plan: Plan, cost_type: str) -> int:
     """Sum the bill rows, in units of the ledger."""
-    return sum(money.units(f"{line.amount_of(cost_type):f}") for line in plan.lines)
+    return sum(money.text_to_units(f"{line.amount_of(cost_type):f}") for line in plan.lines)
 
 
 # Functions that compute the expected costs per place from the plan.

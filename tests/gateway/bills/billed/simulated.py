@@ -99,7 +99,7 @@ class BilledMonth:
     async def paid(self, cost_type: str, *by: str, **filters: Any) -> dict[tuple[str | None, ...], int]:
         """Sum a cost type by dimensions, in units. Groups of 0 are left out."""
         rows = await self.ledger.costs(question(cost_type, *by, **filters))
-        amounts = {row.group: money.units(row.cost) for row in rows}
+        amounts = {row.group: money.text_to_units(row.cost) for row in rows}
         return {group: amount for group, amount in amounts.items() if amount}
 
     def of(self, provider: str) -> list[StatementRow]:

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from gateway.bills.billed.beside import WithMissing
 from spool.ledger.billed import COUNTED
-from spool.ledger.money import units
+from spool.ledger.money import text_to_units
 from spool.ledger.queries import CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
@@ -76,7 +76,7 @@ async def test_filters_periods_and_the_largest_groups_hold_for_both() -> None:
     asks = WithMissing(world.ledger, world.ledger)
     only = replace(query, include={"basis": (COUNTED,)})
     assert asks.counted == "0"
-    assert sum(units(row.cost) for row in await asks.costs(only)) == units(asks.counted)
+    assert sum(text_to_units(row.cost) for row in await asks.costs(only)) == text_to_units(asks.counted)
     daily = await asks.costs(replace(query, granularity="daily"))
     starts = [int(row.start.timestamp() - FIRST) // DAY for row in daily]
     assert [(0, "search"), (1, "ads"), (1, "search"), (2, "search")] == [

@@ -121,7 +121,7 @@ async def test_every_dimension_closes_to_the_bill() -> None:
     assert Decimal("-0.06") == within["search", "discount"]
     # The team has 0.60 of the usage of 1.07 dollars. Both amounts are before discounts.
     tax = 19 * money.UNIT // 100 * 60 // 107
-    assert tax == money.units(str(within["search", "tax"]))
+    assert tax == money.text_to_units(str(within["search", "tax"]))
     beside = await billed_cost_details(world.ledger, world.asked("billed_cost"), world.clock.now())
     assert {"no_telemetry": "0.07", "unreported": "0.1"} == beside["by_reason"]
     assert {"closed": 2, "provisional": 0, "open": 1} == beside["days"]

@@ -48,8 +48,8 @@ class ClosedWorld(World):
 
     async def close(self, total: str, *, lines: int = 1, tax: str = "0") -> MonthFigures:
         invoice = Invoice(
-            provider="openai", month=MONTH.name, number="1", total=money.units(total), tax=money.units(tax),
-            lines=lines,
+            provider="openai", month=MONTH.name, number="1", total=money.text_to_units(total),
+            tax=money.text_to_units(tax), lines=lines,
         )  # fmt: skip
 
         async def keep(found: MonthFigures) -> None:
@@ -81,8 +81,8 @@ async def test_a_closed_month_comes_to_its_invoice() -> None:
     world.use("search", 60)
     world.told.kept += [line("input", "1.00333"), line("discount", "-0.1", model=None)]
     figures = await world.close("0.90")
-    assert money.text(figures.rounding_gap) == "-0.00333"
-    assert money.text(figures.unexplained_gap) == "0"
+    assert money.units_to_text(figures.rounding_gap) == "-0.00333"
+    assert money.units_to_text(figures.unexplained_gap) == "0"
     assert [problem for problem in figures.problems() if "$" in problem] == []
     for cost_type in BILLED_TYPES:
         for dimension in (*world.ledger.dimensions(), "charge", "basis", "corrects"):
@@ -104,8 +104,8 @@ async def test_what_an_invoice_has_and_no_bill_tells() -> None:
     world.use("ads", 20)
     world.told.kept += [line("input", "2", day=0)]
     figures = await world.close("2.50", tax="0.38")
-    assert money.text(figures.rounding_gap) == "0"
-    assert money.text(figures.unexplained_gap) == "0.12"
+    assert money.units_to_text(figures.rounding_gap) == "0"
+    assert money.units_to_text(figures.unexplained_gap) == "0.12"
     assert "$0.12 is unexplained" in figures.problems()[0]
     alone = await world.of_month("billed_cost", "team", "charge")
     assert alone[None, "tax"] == Decimal("0.38")
@@ -378,7 +378,7 @@ async def test_a_month_is_its_invoice_whatever_changed_before_it_was_kept() -> N
     world = await ClosedWorld().open()
     world.use("search", 60)
     world.told.kept += [line("input", "1.003")]
-    invoice = Invoice(provider="openai", month=MONTH.name, number="1", total=money.units("1"))
+    invoice = Invoice(provider="openai", month=MONTH.name, number="1", total=money.text_to_units("1"))
     figures = await world.biller.recalculate_figures(MONTH, "openai", [invoice])
     world.closed[closed_month_id("openai", MONTH.name)] = closing.figures_document(figures)
     world.told.kept[0] = line("input", "1.5")

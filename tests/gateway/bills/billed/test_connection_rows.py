@@ -172,7 +172,7 @@ async def test_rows_have_all_their_tags() -> None:
         row(cost="3", **{f"resource/tag:{name}": value for name, value in tags.items()}), row(cost="2")
     )
     await world.book.recalculate_changed_months()
-    assert ["tag:centre", "tag:long"] == await world.ledger.row_tags()
+    assert ["tag:centre", "tag:long"] == await world.ledger.billing_row_tags()
     assert {("k-1",): Decimal(3), (None,): Decimal(2)} == await world.paid("billed_cost", "tag:centre")
     assert {("x" * 256,): Decimal(3), (None,): Decimal(2)} == await world.paid("billed_cost", "tag:long")
     assert {(None,): Decimal(5)} == await world.paid("billed_cost", "service")
@@ -301,7 +301,7 @@ def test_no_digit_is_lost(rows: list[dict[str, str]]) -> None:
     sums_by_day: Sums = {}
     add_json_rows(sums_by_day, json.dumps(rows).encode()[1:-1], RULES)
     sums = [billed_sum for amounts in sums_by_day.values() for billed_sum in build_day_sums(amounts)]
-    assert sum(money.units(each["cost/cost"]) for each in rows) == sum(
+    assert sum(money.text_to_units(each["cost/cost"]) for each in rows) == sum(
         billed_sum.amount for billed_sum in sums
     )
     assert not any(billed_sum.basis == "exact" and not billed_sum.dimensions.team for billed_sum in sums)

@@ -221,7 +221,7 @@ def test_prices_fit_by_cluster_and_node() -> None:
     day_of_cluster = price_cluster_day(PROD, USAGE, prices)
     assert day_of_cluster is not None
     totals = price_unbilled_usage([day_of_cluster], (), replace(RULES, connection="", provider="Kubernetes"))
-    assert Decimal(4 + 20) == Decimal(money.text(totals.total()))
+    assert Decimal(4 + 20) == Decimal(money.units_to_text(totals.total()))
     assert price_cluster_day(replace(PROD, name="test"), USAGE, prices) is None
 
 

@@ -223,13 +223,13 @@ async def is_made_again_by_reading_each_day_once(month: BilledMonth, patching: p
     the month's taxes.
     """
     days_read: list[int] = []
-    of_day = month.ledger.whole_sums_of_day
+    of_day = month.ledger.detailed_usage_of_day
 
     async def noted(day: int) -> Sequence[UsageSum]:
         days_read.append(day)
         return await of_day(day)
 
-    patching.setattr(month.ledger, "whole_sums_of_day", noted)
+    patching.setattr(month.ledger, "detailed_usage_of_day", noted)
     assert 0 == await month.biller.recalculate_month(MARCH)
     assert 2 * [*MARCH.days] == days_read
 
@@ -302,7 +302,7 @@ async def slices_cut_alike(month: BilledMonth) -> None:
             role = RoleFilter(dimension="team", values=(team,))
             sliced = SlicedLedger(month.ledger, LedgerSlice(parts=((role,),)))
             for row in await sliced.costs(question(name, "charge", "origin")):
-                of_teams[team, row.group] += money.units(row.cost)
+                of_teams[team, row.group] += money.text_to_units(row.cost)
         assert whole == apart + of_teams.total()
         usage.append({place: amount for place, amount in of_teams.items() if place[1] == (USAGE, "calls")})
     assert all(each == usage[0] for each in usage)
@@ -318,7 +318,7 @@ async def closes_to_its_invoice(month: BilledMonth, provider: str) -> None:
     lines: dict[tuple[str | None, str], Decimal] = {}
     for row in once:
         lines[row.model, row.kind] = lines.get((row.model, row.kind), Decimal(0)) + row.amount
-    total = money.units(str(sum(round(amount, 2) for amount in lines.values())))
+    total = money.text_to_units(str(sum(round(amount, 2) for amount in lines.values())))
     figures = await month.close(
         Invoice(provider=provider, month=MARCH.name, number="1", total=total, lines=len(lines))
     )

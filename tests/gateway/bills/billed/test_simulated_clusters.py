@@ -51,7 +51,9 @@ class ClusterMonth:
 
     async def paid(self, cost_type: str, *dimensions: str, **filters: object) -> Counter[tuple[str, ...]]:
         rows = await self.ledger.costs(question(cost_type, *dimensions, **filters))
-        amounts = Counter({tuple(name or "" for name in row.group): money.units(row.cost) for row in rows})
+        amounts = Counter(
+            {tuple(name or "" for name in row.group): money.text_to_units(row.cost) for row in rows}
+        )
         return Counter({group: amount for group, amount in amounts.items() if amount})
 
     async def holds(self) -> None:

@@ -142,7 +142,7 @@ def test_months_add_up_to_cycles(day: int, is_pooled: bool) -> None:
         for cycle in whole
     ]
     for cycle, seat_months in zip(whole, of_cycles, strict=True):
-        assert {money.units("19.99")} == {seat.fee for seat in seat_months}
+        assert {money.text_to_units("19.99")} == {seat.fee for seat in seat_months}
         assert beyond_by_hand(by_seat, cycle.days, is_pooled) == sum(seat.beyond for seat in seat_months)
     for seat in (seat for seat_months in (*months, *of_cycles) for seat in seat_months):
         assert 0 <= seat.beyond <= seat.used and 0 <= seat.included_value <= seat.use.value

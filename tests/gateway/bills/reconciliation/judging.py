@@ -42,7 +42,7 @@ class Verdict:
 
 
 def dollars(units: int) -> Decimal:
-    return Decimal(money.text(units))
+    return Decimal(money.units_to_text(units))
 
 
 def holds(found: Reconciliation) -> None:
@@ -57,8 +57,8 @@ def holds(found: Reconciliation) -> None:
 
 def is_added_up(line: Line, places: int) -> None:
     """Check that the shown amounts of a line add up, and that each is its exact amount but for the rounding."""
-    causes = {cause: money.text(amount) for cause, amount in line.causes.items()}
-    exact = {name: money.text(getattr(line, name)) for name in ("billed", "counted", "unexplained")}
+    causes = {cause: money.units_to_text(amount) for cause, amount in line.causes.items()}
+    exact = {name: money.units_to_text(getattr(line, name)) for name in ("billed", "counted", "unexplained")}
     shown = build_shown_row(exact["billed"], exact["counted"], causes, exact["unexplained"], places=places)
     assert shown.billed - shown.counted == sum(shown.causes.values()) + shown.unexplained
     assert shown.explained == sum(shown.causes.values())

@@ -529,10 +529,10 @@ def difference(
     total, prices = 0, book_of(plants, world)
     for row in rows:
         if row.unit == "usd" and row.start in _DAYS:
-            total += money.units(f"{row.amount:f}")
+            total += money.text_to_units(f"{row.amount:f}")
     for report in reports:
         if (report.start_time or 0) // NS // DAY_S * DAY_S in _DAYS:
-            total -= money.units(report.cost or prices.estimate_record(report) or "0")
+            total -= money.text_to_units(report.cost or prices.estimate_record(report) or "0")
     return total
 
 

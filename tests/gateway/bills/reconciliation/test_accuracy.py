@@ -35,7 +35,7 @@ async def test_the_error_is_the_sum_of_unexplained_days() -> None:
     assert error > abs(found.total.difference)
     assert abs(found.error - error) <= rounding + money.UNIT // 10**6
     shown = month_accuracy("2026-03", found)
-    assert shown["error"] == money.text(found.error)
+    assert shown["error"] == money.units_to_text(found.error)
     assert shown["token_coverage"] == "100.00"
     assert Decimal(shown["error_percent"]) == round(Decimal(100 * found.error) / found.total.billed, 2)
 

@@ -44,7 +44,7 @@ async def compared(rows: Rows, *sums: ContractSum, **fields: object) -> Reconcil
 
 
 def stated(charge: str, amount: str, **fields: object) -> ContractSum:
-    return ContractSum(contract="Enterprise", charge=charge, amount=money.units(amount), **fields)  # type: ignore[arg-type]
+    return ContractSum(contract="Enterprise", charge=charge, amount=money.text_to_units(amount), **fields)  # type: ignore[arg-type]
 
 
 def line(kind: str, amount: str) -> StatementRow:
@@ -67,7 +67,7 @@ async def test_a_line_names_the_amount_of_the_contract(charge: str) -> None:
     same = only_claim(await compared(rows, stated(charge, f"{sign}500")))
     other = only_claim(await compared(rows, stated(charge, f"{sign}400")))
     assert [EXACT, EXACT] == [claim.sure for claim in (same, other)]
-    assert {money.units(f"{sign}500")} == {claim.amount for claim in (same, other)}
+    assert {money.text_to_units(f"{sign}500")} == {claim.amount for claim in (same, other)}
     assert same.evidence.endswith("as the contract Enterprise states")
     assert f"has {sign}$500.00" in other.evidence
     assert f"Enterprise states {sign}$400.00 for the calls that were counted" in other.evidence
@@ -129,7 +129,7 @@ async def test_a_fee_on_every_line_names_the_contract(share: str) -> None:
         for row in statements(calls)
     ]
     [without] = [claim for claim in reconcile(OPENAI, rows, counts).claims if claim.cause == "fee"]
-    amount = Decimal(money.text(without.amount)) * Decimal(share)
+    amount = Decimal(money.units_to_text(without.amount)) * Decimal(share)
     found = reconcile(OPENAI, rows, counts, sums=[stated("fee", f"{amount:f}")])
     [claim] = [claim for claim in found.claims if claim.cause == "fee"]
     ending = "as the contract Enterprise states" if share == "1" else f"Enterprise states ${amount:,.2f}"
@@ -138,7 +138,8 @@ async def test_a_fee_on_every_line_names_the_contract(share: str) -> None:
 
 async def test_a_minimum_is_on_the_lines_of_capacity() -> None:
     paid = Commitment(
-        term=term_of(BEDROCK, "capacity", models=("another",)), by_day=dict.fromkeys(DAYS, money.units("10"))
+        term=term_of(BEDROCK, "capacity", models=("another",)),
+        by_day=dict.fromkeys(DAYS, money.text_to_units("10")),
     )
     rows = [*ROWS, line("throughput", "350")]
     claim = only_claim(await compared(rows, stated("minimum", "50"), commitments=[paid]))

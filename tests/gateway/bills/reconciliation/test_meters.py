@@ -44,7 +44,7 @@ def counted(provider: str, model: str, meters: dict[str, int], **counts: int) ->
         **{**named, **counts},
     )  # fmt: skip
     of = Dimensions("call", "litellm", provider, model, model, "", "", "", "", "", "ok", "estimated", "", 0)
-    cost = money.units(BOOK.estimate_sum(total) or "0")
+    cost = money.text_to_units(BOOK.estimate_sum(total) or "0")
     return to_counted_use(UsageSum(day=DAY, dimensions=of, tokens=total, sized=True, cost=cost), PRICES)
 
 
@@ -59,7 +59,7 @@ def apart(use: CountedUse, tokens: dict[str, int], paid: dict[str, str]) -> list
         for kind, count in tokens.items()
     ]
     bill = [
-        BilledMoney(source="costs", meter=token_meter(kind), amount=money.units(amount), **dimensions)
+        BilledMoney(source="costs", meter=token_meter(kind), amount=money.text_to_units(amount), **dimensions)
         for kind, amount in paid.items()
     ]
 
@@ -68,7 +68,7 @@ def apart(use: CountedUse, tokens: dict[str, int], paid: dict[str, str]) -> list
 
     parts = split_difference(billed_tokens, bill, [use], prices=listed, levels=LEVELS)
     case = Case(split=parts, remainder=Left(parts), days=(DAY,))
-    causes = [(claim.cause, money.text(claim.amount)) for claim in find_claims(case)]
+    causes = [(claim.cause, money.units_to_text(claim.amount)) for claim in find_claims(case)]
     assert 0 == case.remainder.unexplained_amount
     return causes
 
@@ -113,7 +113,7 @@ def test_other_units_meet_the_lines_of_a_bill(
     15, 500 pages at 2, and searches at 10 and 2.5.
     """
     use = counted(provider, model, meters)
-    assert money.units(paid) == use.cost == sum(use.fees.values())
+    assert money.text_to_units(paid) == use.cost == sum(use.fees.values())
     assert [] == apart(use, {}, {kind: paid})
     assert [("meter_differs", "2")] == apart(use, {}, {kind: f"{Decimal(paid) + 2}"})
 

@@ -42,7 +42,7 @@ COUNTED: list[Counts] = []
 
 
 def dollars(units: int) -> Decimal:
-    return Decimal(money.text(units))
+    return Decimal(money.units_to_text(units))
 
 
 async def all_counted() -> Counts:

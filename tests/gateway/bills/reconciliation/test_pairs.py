@@ -96,7 +96,7 @@ def claimed(of: Reconciliation) -> dict[str, Decimal]:
     sums: dict[str, Decimal] = defaultdict(Decimal)
     for claim in of.claims:
         if claim.cause != "rounding":
-            sums[claim.cause] += Decimal(money.text(claim.amount))
+            sums[claim.cause] += Decimal(money.units_to_text(claim.amount))
     return dict(sums)
 
 
@@ -122,10 +122,11 @@ async def test_two_causes(provider: str, first: str, second: str) -> None:
     change also raises the cost of a region.
     """
     both = await found(provider, first, second)
-    sums, difference = claimed(both), Decimal(money.text(both.total.difference))
+    sums, difference = claimed(both), Decimal(money.units_to_text(both.total.difference))
     assert {PLANTS[first].cause, PLANTS[second].cause} == set(sums)
     alone = {
-        name: Decimal(money.text((await found(provider, name)).total.difference)) for name in (first, second)
+        name: Decimal(money.units_to_text((await found(provider, name)).total.difference))
+        for name in (first, second)
     }
     for name, other_name in ((first, second), (second, first)):
         share = (alone[name], difference - alone[other_name])
@@ -145,7 +146,7 @@ async def test_one_cause(name: str, provider: str) -> None:
     the ledger says.
     """
     alone = await found(provider, name)
-    sums, difference = claimed(alone), Decimal(money.text(alone.total.difference))
+    sums, difference = claimed(alone), Decimal(money.units_to_text(alone.total.difference))
     assert [PLANTS[name].cause] == list(sums)
     assert abs(sums[PLANTS[name].cause] - difference) <= abs(difference) / 50
 

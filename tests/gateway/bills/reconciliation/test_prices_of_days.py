@@ -29,7 +29,7 @@ async def test_a_day_with_several_prices_has_none(
     log.add([call(provider=provider, request_model=model, start_time=start) for start in starts], at=clock.at)
     await ledger.catch_up(log)
     clock.at += later
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     [usage] = await ledger.usage_of_day(BEGIN)
     [use] = group_uses_by_seller([usage], prices)[provider]
     assert has_price == bool(use.values)

@@ -69,7 +69,7 @@ class Books:
             assert report.source.name == name, report.named
             assert report.damaged == 0, report.named
             assert report.statement is not None
-            outcomes.append(await self.sources.statements.put(report.statement, actor=ADA))
+            outcomes.append(await self.sources.statements.import_statement(report.statement, actor=ADA))
         return outcomes
 
     async def compare(self, *, now: float) -> Reconciliation:
@@ -158,7 +158,7 @@ async def test_a_restated_day_and_late_rows(books: Books) -> None:
     assert {AGREES} == {states[day] for day in REPORTED}
     used, dollars = books.used(CALLS)
     assert used == result.total.billed_tokens == result.total.counted_tokens == result.total.captured_tokens
-    assert dollars == Decimal(money.text(result.total.counted))
+    assert dollars == Decimal(money.units_to_text(result.total.counted))
     assert 0 == result.total.unexplained == result.total.parts["volume"]
     assert {"rounding"} >= {claim.cause for claim in result.claims}
 

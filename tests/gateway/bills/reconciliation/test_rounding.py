@@ -57,7 +57,7 @@ def exported(
 
 
 def amounts(found: Reconciliation) -> dict[str, Decimal]:
-    return {claim.cause: Decimal(money.text(claim.amount)) for claim in found.claims}
+    return {claim.cause: Decimal(money.units_to_text(claim.amount)) for claim in found.claims}
 
 
 def states(found: Reconciliation) -> list[str]:
@@ -81,7 +81,7 @@ async def test_real_money_is_no_rounding(counts: Counts, lines: int, change: Cha
     result = reconcile(BEDROCK, exported(lines, change), counts)
     planted = sum((change(row) - row.amount for row in ROWS if row.unit == "usd"), Decimal(0))
     assert abs(amounts(result).get("rounding", Decimal(0))) < Decimal("0.00001")
-    assert abs(Decimal(money.text(result.total.difference)) - planted) < Decimal("0.00001")
+    assert abs(Decimal(money.units_to_text(result.total.difference)) - planted) < Decimal("0.00001")
     assert all("Nothing is wrong" not in claim.advice for claim in result.claims if claim.tokens)
     if change is twice:
         assert [EXPLAINED] == [state for state in states(result) if state != AGREES]

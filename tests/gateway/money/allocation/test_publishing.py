@@ -28,7 +28,7 @@ class Gateway:
     """One gateway with its own in-memory copy of the registry."""
 
     def __init__(self, registry: Registry, ledger: Ledger) -> None:
-        self.table = registry.table(AllocationTable)
+        self.table = registry.declared_table(AllocationTable)
         self.published = Published(ledger)
         self.changed = asyncio.Event()
         self.publishing = Publishing(

@@ -67,7 +67,9 @@ def sums(rows: list[CostRow]) -> dict[Any, tuple[int, int, int]]:
     """Sum cost, savings and calls of each element over all periods."""
     totals: dict[Any, list[int]] = defaultdict(lambda: [0, 0, 0])
     for row in rows:
-        for index, value in enumerate((money.units(row.cost), money.units(row.saved), row.calls)):
+        for index, value in enumerate(
+            (money.text_to_units(row.cost), money.text_to_units(row.saved), row.calls)
+        ):
             totals[row.group[0] if row.group else ""][index] += value
     return {name: (each[0], each[1], each[2]) for name, each in totals.items()}
 
@@ -89,7 +91,7 @@ def test_elements_add_up_to_the_total(
         try:
             log.add(kept, at=BEGIN)
             await ledger.catch_up(log)
-            definition = join_definitions({"": parse_definition(text, ledger.own_dimensions())})
+            definition = join_definitions({"": parse_definition(text, ledger.base_dimensions())})
             Published(ledger).put_in_force(definition, version="1")
             span = CostQuery(since=_at(BEGIN - 3 * DAY), until=_at(BEGIN + 3 * DAY), granularity=TOTAL)
 
@@ -115,8 +117,8 @@ def test_elements_add_up_to_the_total(
                     )
                     assert element_sums.keys() == expected.keys()
                     for element, rows in expected.items():
-                        assert element_sums[element][0] == sum(money.units(row.cost) for row in rows)
-            after = parse_definition(other, ledger.own_dimensions())
+                        assert element_sums[element][0] == sum(money.text_to_units(row.cost) for row in rows)
+            after = parse_definition(other, ledger.base_dimensions())
             names = sources_read_by(definition, after)
             change = compare_definitions(definition, after, names, await asked(TOTAL, *names))
             assert whole[0] == change.total.cost

@@ -103,7 +103,7 @@ class House:
             "name": "Search", "view": ViewName(id=view.id), "default_amount": "100",
             "alerts": {"50": "Y", "80": "Y", "100": "Y"}, **fields,
         }  # fmt: skip
-        return await self.registry.table(BudgetTable).create(
+        return await self.registry.declared_table(BudgetTable).create(
             NewBudget(**values), known=KNOWN, most=100, actor=ADA
         )
 

@@ -88,7 +88,7 @@ async def test_a_new_budget_is_quiet_about_what_it_is_past_already() -> None:
     budget = await house.budget(view)
     await house.evaluate()
     assert [] == await house.told()
-    [period] = await house.registry.table(BudgetTable).alerts_of_budget(budget.id)
+    [period] = await house.registry.declared_table(BudgetTable).alerts_of_budget(budget.id)
     assert [(50, FIRED, False), (80, FIRED, False)] == [
         (alert.percent, alert.state, alert.told) for alert in period.owners[""]
     ]
@@ -107,10 +107,12 @@ async def test_a_changed_amount_arms_the_thresholds_again() -> None:
     house.clock.at = NOW
     house.spend("85")
     await house.evaluate()
-    await house.registry.table(BudgetTable).change(budget.id, {"name": "New"}, known=(), actor=ADA)
+    await house.registry.declared_table(BudgetTable).change(budget.id, {"name": "New"}, known=(), actor=ADA)
     await house.evaluate()
     assert [(CROSSED, "80 %")] == await house.told()
-    await house.registry.table(BudgetTable).change(budget.id, {"default_amount": "1000"}, known=(), actor=ADA)
+    await house.registry.declared_table(BudgetTable).change(
+        budget.id, {"default_amount": "1000"}, known=(), actor=ADA
+    )
     await house.evaluate()
     assert [] == await insights(house)
     house.spend("800")
@@ -158,11 +160,13 @@ async def test_a_change_leaves_closed_periods_as_they_were_told() -> None:
     house.spend("55")
     await house.evaluate()
     house.clock.at = NOVEMBER + 30 * DAY + HOUR
-    await house.registry.table(BudgetTable).change(budget.id, {"default_amount": "60"}, known=(), actor=ADA)
+    await house.registry.declared_table(BudgetTable).change(
+        budget.id, {"default_amount": "60"}, known=(), actor=ADA
+    )
     house.spend("55", at=NOW)
     await house.evaluate()
     assert [(CROSSED, "50 %")] == await house.told()
-    november, december = await house.registry.table(BudgetTable).alerts_of_budget(budget.id)
+    november, december = await house.registry.declared_table(BudgetTable).alerts_of_budget(budget.id)
     assert [(alert.percent, alert.told) for alert in november.owners[""]] == [(50, True)]
     assert december.owners == {}
 
@@ -245,7 +249,7 @@ async def test_each_owner_has_the_amount_of_its_own() -> None:
     assert {"a", "unknown"} == named
     [insight] = await insights(house)
     assert "Budget Search: 2 of team past a threshold" == insight.title
-    [period] = await house.registry.table(BudgetTable).alerts_of_budget(budget.id)
+    [period] = await house.registry.declared_table(BudgetTable).alerts_of_budget(budget.id)
     assert {"", "a"} == set(period.owners)
 
 
@@ -280,7 +284,7 @@ async def test_a_silence_notes_and_does_not_send() -> None:
     house.spend("16")
     await house.evaluate()
     assert [(CROSSED, "100 %")] == await house.told()
-    [period] = await house.registry.table(BudgetTable).alerts_of_budget(budget.id)
+    [period] = await house.registry.declared_table(BudgetTable).alerts_of_budget(budget.id)
     assert [False, False, True] == [alert.told for alert in period.owners[""] if alert.kind == ACTUAL]
 
 
@@ -313,7 +317,9 @@ async def test_the_channels_are_those_of_the_budget_or_of_its_view() -> None:
     await house.evaluate()
     assert len(await house.told("costs")) == 0
     assert len(await house.told("oncall")) == 1
-    await house.registry.table(BudgetTable).change(budget.id, {"channels": ("costs",)}, known=(), actor=ADA)
+    await house.registry.declared_table(BudgetTable).change(
+        budget.id, {"channels": ("costs",)}, known=(), actor=ADA
+    )
     house.spend("50")
     await house.evaluate()
     assert len(await house.told("costs")) == 1
@@ -357,7 +363,7 @@ async def test_a_budget_that_changes_meanwhile_is_left_to_the_next_evaluation() 
         replace_fields(budget, default_amount="1"), house.registry.views.find(budget.view_id)
     )
     await house.evaluate()
-    judged = await house.registry.table(BudgetTable).judge_and_store_alerts(
+    judged = await house.registry.declared_table(BudgetTable).judge_and_store_alerts(
         lambda kept: judge_all({budget.id: stale}, kept, now=NOW, channels=("costs",), link=lambda _: "")
     )
     assert judged.alerts == []
@@ -407,13 +413,13 @@ async def test_the_insight_of_a_deleted_budget_is_not_open() -> None:
     house.clock.at = NOW
     house.spend("150")
     await house.evaluate()
-    await house.registry.table(BudgetTable).delete(deleted.id, actor=ADA)
+    await house.registry.declared_table(BudgetTable).delete(deleted.id, actor=ADA)
     await house.evaluate()
     statuses = {
         insight.present: insight.status for insight in await house.registry.insights.detector_insights()
     }
     assert {True: "new", False: "addressed"} == statuses
-    await house.registry.table(BudgetTable).delete(other_budget.id, actor=ADA)
+    await house.registry.declared_table(BudgetTable).delete(other_budget.id, actor=ADA)
     await house.evaluate()
     assert {"addressed"} == {insight.status for insight in await house.registry.insights.detector_insights()}
 

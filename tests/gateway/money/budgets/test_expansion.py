@@ -36,7 +36,7 @@ async def opened() -> tuple[House, Any]:
     for day, dollars in (("2026-07-10", "1"), ("2026-08-10", "2"), ("2026-10-25", "4"), ("2026-11-02", "8")):
         house.spend(dollars, at=on(day))
     await house.ledger.catch_up(house.log)
-    await house.ledger.tidy()
+    await house.ledger.sum_up_and_delete_hours()
     return house, view
 
 

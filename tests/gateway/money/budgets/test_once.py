@@ -171,7 +171,7 @@ async def _recounted(
         )
         is_running = _calendar(datetime.fromtimestamp(at, local), granularity) == running
         if passes and is_running and fields["status"] != "cached":
-            value = {"cost": money.units(fields["dollars"]), "calls": money.UNIT}.get(
+            value = {"cost": money.text_to_units(fields["dollars"]), "calls": money.UNIT}.get(
                 measure, (fields["tokens"] + 1) * money.UNIT
             )
             expected[(fields["team"] or "") if per else ""] += value

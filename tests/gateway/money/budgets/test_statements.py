@@ -80,7 +80,7 @@ async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
             house.spend("0.5", at=now - day * DAY - HOUR)
         house.clock.at = now
         await ledger.catch_up(house.log)
-        await ledger.tidy()
+        await ledger.sum_up_and_delete_hours()
         return await house.start(), counted
 
     yield open_house

@@ -199,7 +199,7 @@ async def test_budgets_that_an_enforcer_cannot_follow_are_problems(house: House)
     by_status = await house.budget(failed)
     view = await house.view(name="all")
     new = NewBudget(name="Regions", view=ViewName(id=view.id), default_amount="1", per="region")
-    per_region = await house.registry.table(BudgetTable).create(
+    per_region = await house.registry.declared_table(BudgetTable).create(
         new, known=(*KNOWN, "region"), most=9, actor=ADA
     )
     billed = await house.budget(view, name="Bills", cost_type=next(iter(BILLED_TYPES)))

@@ -60,7 +60,7 @@ class MadeUp:
                 rows_by_group.setdefault(tuple([values.get(name) for name in query.group_by]), []).append(row)
         return [combine_rows(rows, start=query.since, group=group) for group, rows in rows_by_group.items()]
 
-    async def usages_of(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
+    async def usages_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
         return [{row.group: row_usage(row) for row in await self.costs(query)} for query in queries]
 
 
@@ -79,8 +79,10 @@ def made_up(chance: random.Random) -> MadeUp:
         for day in chance.choice(((1, 2), (1, 2), (1,), (2,))):
             for model in chance.sample(MODELS, k=chance.randrange(1, 4)):
                 cost, tokens = Decimal(chance.randrange(1000)) / 7, chance.choice((0, 900, 10**6))
-                units = money.units(str(cost)[:20])
-                sums.append(spent(day, team, model, money.text(units), tokens, chance.randrange(1, 9)))
+                units = money.text_to_units(str(cost)[:20])
+                sums.append(
+                    spent(day, team, model, money.units_to_text(units), tokens, chance.randrange(1, 9))
+                )
     return MadeUp(*sums)
 
 
@@ -141,8 +143,8 @@ async def test_the_others_have_kinds_and_prices_together() -> None:
     )  # fmt: skip
     comparison = await compared(ledger)
     large, others = comparison.drivers
-    assert Parts(unit_cost=money.units("800")) == large.parts
-    assert Parts(other_kinds=money.units("10"), unit_cost=money.units("2")) == others.parts
+    assert Parts(unit_cost=money.text_to_units("800")) == large.parts
+    assert Parts(other_kinds=money.text_to_units("10"), unit_cost=money.text_to_units("2")) == others.parts
     assert all({"team": ("large",)} == dict(query.include) for query in ledger.asked[2:4])
 
 
@@ -157,4 +159,4 @@ async def test_new_groups_among_the_others_are_new() -> None:
         spent(1, "came", model, "50", 300), spent(2, "left", model, "1", 3000),
     )  # fmt: skip
     others = (await compared(ledger)).drivers[1]
-    assert Parts(new=money.units("50"), gone=-money.units("1")) == others.parts
+    assert Parts(new=money.text_to_units("50"), gone=-money.text_to_units("1")) == others.parts

@@ -79,7 +79,7 @@ class Asked:
             cache_write_1h_tokens=long or None,
         )  # fmt: skip
         text = BOOK.estimate_record(call)
-        return None if text is None else money.units(text)
+        return None if text is None else money.text_to_units(text)
 
     def weight(self, row: CostRow) -> int | None:
         plain, read, written = self.price(), self.price(read=self.size), self.price(written=self.size)

@@ -39,7 +39,7 @@ def changed(before: Mapping[str, tuple[str, int]], now: Mapping[str, tuple[str, 
 
 def times(groups: Mapping[str, tuple[str, int]]) -> dict[Group, Spending]:
     return {
-        (name,): Spending(cost=money.units(cost), tokens=tokens, calls=1)
+        (name,): Spending(cost=money.text_to_units(cost), tokens=tokens, calls=1)
         for name, (cost, tokens) in groups.items()
     }
 
@@ -97,7 +97,7 @@ def test_each_row_says_what_happened_to_it() -> None:
     """Changes of other groups do not change the parts of a group."""
     alone = changed({"a": ("1", 100)}, {"a": ("1.5", 150)})
     beside = changed({"a": ("1", 100), "dear": ("10", 100)}, {"a": ("1.5", 150), "dear": ("90", 900)})
-    assert Parts(larger_calls=money.units("0.5")) == alone["a"] == beside["a"]
+    assert Parts(larger_calls=money.text_to_units("0.5")) == alone["a"] == beside["a"]
 
 
 def test_other_kinds_of_tokens_are_no_prices() -> None:
@@ -117,9 +117,9 @@ def test_groups_of_one_time_alone() -> None:
     """Groups that exist in only one period do not change the parts of other groups."""
     parts = changed({"stays": ("2", 10), "left": ("3", 1000)}, {"stays": ("4", 20), "came": ("7", 5)})
     assert {
-        "came": Parts(new=money.units("7")),
-        "left": Parts(gone=money.units("-3")),
-        "stays": Parts(larger_calls=money.units("2")),
+        "came": Parts(new=money.text_to_units("7")),
+        "left": Parts(gone=money.text_to_units("-3")),
+        "stays": Parts(larger_calls=money.text_to_units("2")),
     } == parts
 
 

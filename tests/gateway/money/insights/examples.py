@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.money.insights.facts import DAY_S, Detector, Facts, Spend
 from spool.record import NS, Inference
-from spool.registry.insights import EFFORTS, Finding, check_draft
+from spool.registry.insights import EFFORTS, Finding, check_insight_draft
 
 NOW = 1_790_000_000.0 // DAY_S * DAY_S + 15 * 3600  # the afternoon of a Monday
 TODAY = NOW // DAY_S * DAY_S
@@ -35,7 +35,7 @@ def found(detector: Detector, **facts: Any) -> Sequence[Finding]:
     findings = detector(Facts(now=NOW, **facts))
     for finding in findings:
         assert finding.key.startswith(f"{detector.__name__}:")
-        assert check_draft(finding.draft) == finding.draft
+        assert check_insight_draft(finding.draft) == finding.draft
         assert finding.draft.effort in EFFORTS
         assert "What was seen: " in finding.draft.description
         assert "What to do: " in finding.draft.description

@@ -113,7 +113,7 @@ class Sender:
         if has_records:
             at = {hour: hour * HOUR_S + 60.0}
             self.hours = (
-                first_hours(("litellm", "prod"), at) if self.hours is None else self.hours.add_arrivals(at)
+                first_hours(("litellm", "prod"), at) if self.hours is None else self.hours.with_arrivals(at)
             )
             self._is_reported = False
         elif self.hours is not None and not self._is_reported:

@@ -74,7 +74,9 @@ async def test_what_was_promised_is_saved(house: House) -> None:
     assert 1 == (await house.look()).new
     recommendation = await house.only()
     assert "21" == recommendation.saving.monthly_savings
-    await house.registry.recommendations.update([recommendation.id], status="addressed", actor=ADA)
+    await house.registry.recommendations.change_recommendations(
+        [recommendation.id], status="addressed", actor=ADA
+    )
     house.clock.at += 14 * DAY_S
     house.calls(14, tier="default")
     assert (done := await house.look()).gone == 1
@@ -96,7 +98,9 @@ async def test_what_was_not_done_is_told_again(house: House) -> None:
     """
     house.calls(10, tier="priority", first=1)
     await house.look()
-    await house.registry.recommendations.update([(await house.only()).id], status="addressed", actor=ADA)
+    await house.registry.recommendations.change_recommendations(
+        [(await house.only()).id], status="addressed", actor=ADA
+    )
     house.clock.at += 5 * DAY_S
     house.calls(5, tier="priority")
     assert 0 == (await house.look()).reopened  # two calls of $4.20 in total do not reopen it

@@ -49,7 +49,7 @@ def row(cost: str, calls: int, errors: int = 0) -> CostRow:
 )
 def test_by_the_cost_of_an_answer(before: CostRow | None, after: CostRow | None, expected: str) -> None:
     """The saving is measured by the cost per answer. $100 were promised for a thousand answers."""
-    assert expected == money.text(saved_amount(before, after, promised=money.units("100")))
+    assert expected == money.units_to_text(saved_amount(before, after, promised=money.text_to_units("100")))
 
 
 async def measured(calls: list[Inference], *, days_later: float = 20, **fields: Any) -> Realized | None:

@@ -279,8 +279,8 @@ def test_tokens_of_a_modality_are_a_meter() -> None:
     meters = ["input_audio_tokens", None, "output_image_tokens", "cache_audio_read_tokens", None, None]
     assert meters == [record.meter for record in records]
     sums = HourlySums()
-    sums.add([Entry(topic="ai-telemetry", first=1, committed_at=0, records=records)])
-    [(_, _, row)] = sums.rows()
+    sums.add_entries([Entry(topic="ai-telemetry", first=1, committed_at=0, records=records)])
+    [(_, _, row)] = sums.hourly_rows()
     assert (13, 3) == tuple(row[1:3])
     [(_, _, added)] = sums.meter_rows()
     assert {name: n * 10**6 for name, n in zip(filter(None, meters), (7, 3, 2), strict=True)} == added

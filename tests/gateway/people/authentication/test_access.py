@@ -250,13 +250,13 @@ async def test_last_access_is_written_in_batches(
     """
     secrets = [await a_key(registry, f"key {number}") for number in range(3)]
     batches: list[dict[int, float]] = []
-    write = registry.keys.store_accesses
+    write = registry.keys.store_access_times
 
     async def noted(times: dict[int, float]) -> None:
         batches.append(dict(times))
         await write(times)
 
-    monkeypatch.setattr(registry.keys, "store_accesses", noted)
+    monkeypatch.setattr(registry.keys, "store_access_times", noted)
     access = Access(registry, clock=clock)
     for _ in range(100):
         clock.move(0.01)
@@ -407,7 +407,7 @@ async def test_the_last_access_may_be_at_another_gateway(registry: Registry, clo
     began = clock.now()
     assert began == access.key("search team").last_accessed
     # The access time is stored as if another gateway had noted it.
-    await registry.keys.store_accesses({registry.keys.all()[0].id: began + 60})
+    await registry.keys.store_access_times({registry.keys.all()[0].id: began + 60})
     assert began + 60 == access.key("search team").last_accessed
     clock.move(120)
     access.admit(await a_key(registry, "other team"), INGEST, address=HERE)

@@ -118,20 +118,20 @@ async def test_a_receiver_that_is_down_is_known_after_a_restart(
     await telling.start(hook)
     await telling.tell("a", "b")
     await telling.send_for(840)
-    assert not (await telling.state()).is_down(telling.clock.now())
+    assert not (await telling.state()).needs_repair(telling.clock.now())
     await telling.restart()
     state = await telling.state()
     assert (FAILING, NOW, 0) == (state.state, state.failing_since, state.critical)
     assert "500" in state.reason
     await telling.notices.add([notice("c", severity="critical", at=telling.clock.now())], ["one"])
-    assert (await telling.state()).is_down(telling.clock.now())
+    assert (await telling.state()).needs_repair(telling.clock.now())
     telling.clock.move(60)
-    assert (await telling.state()).is_down(telling.clock.now())
+    assert (await telling.state()).needs_repair(telling.clock.now())
     receiver.answers.clear()
     await telling.send_for(3600)
     state = await telling.state()
     assert (RUNNING, None, 0) == (state.state, state.failing_since, state.critical)
-    assert not state.is_down(telling.clock.now())
+    assert not state.needs_repair(telling.clock.now())
 
 
 async def test_a_receiver_that_is_down_for_an_hour_gets_every_notice_once(
@@ -201,7 +201,7 @@ async def test_what_fails_for_a_day_is_given_up(
     assert state.counts.waiting == 1
     assert state.counts.failed == 2
     receiver.judge = lambda request: None
-    assert 2 == await telling.notices.retry(["one:a", "one:b"], actor=ADA)
+    assert 2 == await telling.notices.retry_notifications(["one:a", "one:b"], actor=ADA)
     await telling.send_for(3600)
     assert ["c", "a", "b"] == [request.headers["webhook-id"] for request in receiver.accepted]
 

@@ -173,7 +173,7 @@ async def test_a_late_bill_a_deleted_bill_and_a_late_call_are_seen(
 async def put_elsewhere(server: OperatorServer, rows: Sequence[StatementRow]) -> None:
     from spool.statements import Statement
 
-    await server.registry.statements.put(
+    await server.registry.statements.import_statement(
         Statement(
             source=rows[0].source,
             account="",

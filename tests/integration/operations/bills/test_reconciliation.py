@@ -55,7 +55,7 @@ PARTS = ("volume", "rate", "other", "own")
 async def put(server: OperatorServer, rows: list[StatementRow]) -> None:
     """Store the rows as statements of their sources for the whole month."""
     for source in sorted({row.source for row in rows}):
-        await server.registry.statements.put(
+        await server.registry.statements.import_statement(
             Statement(
                 source=source,
                 account="",

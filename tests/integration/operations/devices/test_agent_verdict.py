@@ -69,7 +69,7 @@ async def _cost(agent: Serving, session: str) -> Decimal:
     storage = services.storage
     spent = await sum_session_cost(session, storage.ledger, storage.log, services.receivers.clock.now())
     assert spent is not None
-    return Decimal(money.text(spent))
+    return Decimal(money.units_to_text(spent))
 
 
 async def _refusal(agent: Serving, session: str, limit: str = "", *, is_closed: bool = False) -> str:

@@ -36,7 +36,7 @@ async def started(directory: Path, config: Config) -> AsyncIterator[World]:
         async with ClientSession(connector=connector) as socket:
             world = World(serving, key, socket)
             registry = serving.app.services.operators.installation.require_registry()
-            await registry.recommendations.merge([SAVING], looked_for=[SAVING.type])
+            await registry.recommendations.merge_savings([SAVING], looked_for=[SAVING.type])
             [saving] = await registry.recommendations.all()
             world.ids["recommendations"] = saving.id
             await world.fill()

@@ -200,15 +200,15 @@ async def test_a_key_needs_its_secret(server: OperatorServer) -> None:
     [refused] = await apply(server, files)
     assert refused.startswith("keys.yaml:1:3: a new key needs `secret_file`")
     await apply(server, files, secrets=SECRET)
-    key = server.registry.keys.find("s" * 40)
+    key = server.registry.keys.find_by_secret("s" * 40)
     assert key is not None
     assert key.name == "sender"
     named = files_of({"keys": [{**KEY, "secret_file": "ci"}]})
     assert await apply(server, named) == ["keys.yaml:4:3: secret_file: 'ci' was not found"]
     outcome = await apply(server, named, secrets={"ci": "t" * 40 + "\n"})
     assert texts(outcome) == ["~ key sender: another secret"]
-    assert server.registry.keys.find("s" * 40) is None
-    assert server.registry.keys.find("t" * 40) is not None
+    assert server.registry.keys.find_by_secret("s" * 40) is None
+    assert server.registry.keys.find_by_secret("t" * 40) is not None
     assert (await apply(server, named, secrets={"ci": "t" * 40}))["differences"] == []
     exported = (await server.ask("GET", "/files")).payload["files"]
     assert exported == named

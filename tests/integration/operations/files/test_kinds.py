@@ -36,7 +36,7 @@ def definitions(**texts: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def in_force(server: OperatorServer) -> dict[str, tuple[str, ...]]:
-    versions = server.registry.table(AllocationTable).versions_in_force()
+    versions = server.registry.declared_table(AllocationTable).versions_in_force()
     return {namespace: version.dimensions for namespace, version in versions.items() if version.dimensions}
 
 
@@ -126,7 +126,7 @@ async def test_objects_that_left_the_files_have_their_defaults_again(server: Ope
     await apply(server, files_of(objects), secrets=secrets)
     await apply(server, files_of({}))
     assert server.registry.assistant_tools.all() == {}
-    assert (await server.registry.recommendations.changed_types())[TYPE["type"]].enabled
+    assert (await server.registry.recommendations.stored_type_settings())[TYPE["type"]].enabled
     assert server.registry.enrolment_tokens.live_tokens() == []
     again = await apply(
         server, files_of(objects), secrets={"enrolment-tokens/laptops%2F1e3": new_token_text()}

@@ -69,7 +69,7 @@ class Installation:
         name = self._rng.choice(sorted(self._in_files))
         self._by_hand[name] = self._in_files.pop(name)
         owner = self._registry.file_owners.all()[owner_id("budget", self._id(name))]
-        await self._registry.file_owners.release(owner, actor=ACTOR)
+        await self._registry.file_owners.release_object(owner, actor=ACTOR)
         await self._apply()
 
     async def _edit(self) -> None:
@@ -78,7 +78,7 @@ class Installation:
             amount = str(Decimal(self._by_hand[name]["default_amount"]) * 2)
             self._by_hand[name]["default_amount"] = amount
             changed = {"default_amount": amount}
-            await self._registry.table(BudgetTable).change(self._id(name), changed, actor=ACTOR)
+            await self._registry.declared_table(BudgetTable).change(self._id(name), changed, actor=ACTOR)
 
     async def _call(self) -> None:
         model = self._rng.choice(MODELS)
@@ -89,10 +89,10 @@ class Installation:
     async def _forget(self, name: str, view: str) -> None:
         """Delete a budget of this name that people manage in another view."""
         found = self._registry.views.find_by_name(view)
-        for budget in self._registry.table(BudgetTable).all():
+        for budget in self._registry.declared_table(BudgetTable).all():
             owner = self._registry.file_owners.all().get(owner_id("budget", budget.id))
             if found and budget.name == name and budget.view_id == found.id and owner is None:
-                await self._registry.table(BudgetTable).delete(budget.id, actor=ACTOR)
+                await self._registry.declared_table(BudgetTable).delete(budget.id, actor=ACTOR)
 
     async def _apply(self) -> None:
         views = [
@@ -108,7 +108,7 @@ class Installation:
         assert outcome.is_valid, (outcome.problems, outcome.conflicts)
 
     def _id(self, name: str) -> str:
-        [budget] = [each for each in self._registry.table(BudgetTable).all() if each.name == name]
+        [budget] = [each for each in self._registry.declared_table(BudgetTable).all() if each.name == name]
         return budget.id
 
     def expected(self) -> dict[str, tuple[Decimal, Decimal, str]]:

@@ -114,7 +114,7 @@ async def test_days_that_are_kept_whole_alone_are_not_divided(server: OperatorSe
     ledger, old = server.services.money.ledger, datetime(2025, 9, 4, 20, tzinfo=UTC).timestamp()
     await add(server.services.spool.log, call(100, at=old, team="search", request_model="old-model"))
     await ledger.catch_up(server.services.spool.log)
-    assert 0 < await ledger.tidy()
+    assert 0 < await ledger.sum_up_and_delete_hours()
     assert [("2026-09-05", *NEW[1:])] == await marked(server, "from=2026-09-05&to=2026-09-10&tz=Asia/Tokyo")
 
 
@@ -158,7 +158,7 @@ async def test_what_is_wrong_is_named(server: OperatorServer) -> None:
         answer = await server.ask("POST", "/annotations", body)
         assert answer.status == 400, (body, field)
         assert answer.error[2].partition(" ")[0].rstrip(":") == field, (body, field)
-        assert [] == server.registry.table(AnnotationTable).all(), (body, field)
+        assert [] == server.registry.declared_table(AnnotationTable).all(), (body, field)
 
 
 async def test_who_sees_a_part_of_the_calls_sees_the_marks_of_this_part(server: OperatorServer) -> None:
@@ -192,7 +192,7 @@ async def test_who_sees_a_part_of_the_calls_sees_the_marks_of_this_part(server: 
     assert [403, 400] == [each.status for each in refused]
     assert 201 == (await ask("POST", "/annotations", {**words, "view": "checkout"})).status
     foreign = next(
-        each.id for each in server.registry.table(AnnotationTable).all() if each.text == "by search"
+        each.id for each in server.registry.declared_table(AnnotationTable).all() if each.text == "by search"
     )
     assert 404 == (await ask("PATCH", f"/annotations/{foreign}", {"text": "changed"})).status
     assert 404 == (await ask("DELETE", f"/annotations/{foreign}")).status

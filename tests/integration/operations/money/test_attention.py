@@ -132,7 +132,7 @@ async def test_reports_that_do_not_reach_everybody(server: OperatorServer) -> No
     view = await server.registry.views.create(
         NewView(name="All", filter={}, principal_dimension="team"), known={"team": ()}, most=10, actor=ACTOR
     )
-    table = server.registry.table(ScheduledReportTable)
+    table = server.registry.declared_table(ScheduledReportTable)
     for name, channel in (("lost", "deleted"), ("partial", "desk"), ("good", "desk")):
         draft = NewScheduledReport(name=name, view=view.id, channels=(channel,))
         report = await table.create(draft, most=10, actor=ACTOR, owner="")
@@ -243,7 +243,7 @@ async def test_many_insights(server: OperatorServer) -> None:
             Finding(key=f"{category}:{each}", draft=Draft(title=f"{category} {each}", category=category))
             for each in range(number)
         ]
-        await server.registry.insights.merge(findings, looked_for=())
+        await server.registry.insights.merge_findings(findings, looked_for=())
     page = server.registry.insights.page
     read: list[int] = []
 
@@ -316,7 +316,7 @@ async def test_people_see_only_what_they_may(server: OperatorServer, is_limited:
     server.registry.notices.channels = ()
     await pause(server)
     await critical(server, "of all calls")
-    await server.registry.insights.merge(
+    await server.registry.insights.merge_findings(
         [
             Finding(
                 key=f"lost:{team}",

@@ -93,7 +93,7 @@ async def test_an_insight_reaches_the_receiver(console: Console) -> None:
     registry = console.app.services.operators.installation.require_registry()
     finding = Finding(key="x:1", draft=Draft(title="a route is parked", category="delivery"))
     for _ in range(2):
-        await registry.insights.merge([finding], looked_for=["x"])
+        await registry.insights.merge_findings([finding], looked_for=["x"])
     await console.receiver.until(lambda: len(console.receiver.accepted) == 1)
     body = verified(console.receiver.accepted[0])
     assert body["type"] == "insight.opened"

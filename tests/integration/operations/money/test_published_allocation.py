@@ -70,7 +70,7 @@ class Manager:
 
     @property
     def table(self) -> AllocationTable:
-        return self.services.installation.require_registry().table(AllocationTable)
+        return self.services.installation.require_registry().declared_table(AllocationTable)
 
     @property
     def dimensions(self) -> list[str]:

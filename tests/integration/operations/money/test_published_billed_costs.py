@@ -41,7 +41,9 @@ async def billed_reader(serve: Serve) -> Reader:
         settled_until=FIRST + DAY_S,
     )  # fmt: skip
     money = read.money
-    await money.require_registry().statements.put(statement, actor=Actor("ada@example.com", "command"))
+    await money.require_registry().statements.import_statement(
+        statement, actor=Actor("ada@example.com", "command")
+    )
     assert money.biller is not None
     assert 1 == await money.biller().recalculate_changed_months()
     return read

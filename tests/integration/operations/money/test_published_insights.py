@@ -289,7 +289,7 @@ async def test_found_again(serve: Serve) -> None:
     table = registry.insights
 
     async def look(*findings: Finding) -> None:
-        await table.merge(findings, looked_for=["spike"])
+        await table.merge_findings(findings, looked_for=["spike"])
 
     async def state() -> tuple[str, str]:
         [item] = (await reading.page())["insights"]

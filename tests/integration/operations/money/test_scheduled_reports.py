@@ -118,8 +118,8 @@ async def test_a_week_is_told_once_over_restarts_and_two_gateways(
     # this registry stands for another gateway with an old copy of the schedule
     store = await SqliteRegistry.open(tmp_path)
     other = await Registry.open(store, secret=b"i" * 32, clock=server.clock, declared=declared_tables())
-    [kept] = other.table(ScheduledReportTable).all()
-    assert not await other.table(ScheduledReportTable).store_notices_once(
+    [kept] = other.declared_table(ScheduledReportTable).all()
+    assert not await other.declared_table(ScheduledReportTable).store_notices_once(
         kept, kept.last_due_at(MONDAY), [], ""
     )
     await other.close()
@@ -231,7 +231,7 @@ async def test_each_person_gets_the_calls_that_he_may_see(reporting: Reporting) 
     assert {LEAD, "cfo@example.com"} == set(mails)
     assert "$2.00" in mails[LEAD] and "search" not in mails[LEAD] and "$42.00" not in mails[LEAD]
     assert "$42.00 (+320 %)" in mails["cfo@example.com"]
-    [report] = server.registry.table(ScheduledReportTable).all()
+    [report] = server.registry.declared_table(ScheduledReportTable).all()
     assert "not sent: gone@example.com has no account" == report.problem
 
 
@@ -333,7 +333,7 @@ async def test_a_report_of_a_repository(reporting: Reporting) -> None:
     preview = (await server.ask("GET", "/scheduled-reports/of%20shop/preview")).payload["preview"]
     assert "AI costs of shop, 14 to 20 September 2026: $7.00" in preview["title"]
     number = unit_number("repository", "acme/shop")
-    await server.storage.ledger._change_rows(lambda rows: rows.unlist_work("repository", [number]))
+    await server.storage.ledger._change_rows(lambda rows: rows.unlist_units("repository", [number]))
     refused = await server.ask("GET", "/scheduled-reports/of%20shop/preview")
     assert 400 <= refused.status < 500
     assert "acme/shop is no longer listed" in refused.payload["error"]["message"]

@@ -89,7 +89,7 @@ async def spent(server: OperatorServer, budget: Any, *expand: str) -> Any:
 
 async def use_links(server: OperatorServer) -> None:
     """Do what a gateway does after each change of the registry."""
-    await server.storage.ledger.use_links(links_in_use(server.registry))
+    await server.storage.ledger.apply_links(links_in_use(server.registry))
 
 
 @pytest.mark.parametrize("server", [SQLITE, POSTGRES], indirect=True)
@@ -210,7 +210,7 @@ async def test_a_budget_is_never_too_small(server: OperatorServer) -> None:
     await add(server.services.spool.log, *old)
     ledger._work = WorkLimits(ids_per_month=4)
     await ledger.catch_up(server.services.spool.log)
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     numbers = {name: unit_number("repository", name) for name in (SHOP, DOCS)}
     assert await ledger.is_unlisted("repository", numbers[DOCS])
     status = (await server.ask("GET", "/work/status")).payload["status"]
@@ -241,7 +241,7 @@ async def test_a_budget_is_never_too_small(server: OperatorServer) -> None:
     assert 200 == (await server.ask("PATCH", f"/views/{view['id']}", {"filter": {}})).status
     await use_links(server)
     ledger._work, ledger._unchecked_work = WorkLimits(ids_per_month=2), 1000
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     assert await ledger.is_unlisted("repository", numbers[SHOP])
 
 
@@ -272,7 +272,7 @@ async def test_a_limited_person_sees_budgets_within_the_slice(server: OperatorSe
     budgets = (await server.over_http("GET", "/budgets?expand=current", headers=headers)).payload["budgets"]
     assert [("of own", "1")] == [(row["name"], row["current"]["actual"]) for row in budgets]
     number = unit_number("repository", DOCS)
-    await server.storage.ledger._change_rows(lambda rows: rows.unlist_work("repository", [number]))
+    await server.storage.ledger._change_rows(lambda rows: rows.unlist_units("repository", [number]))
     for name in (DOCS, "acme/nothing"):
         answer = await server.over_http("GET", f"/report?by=team&where=repository={name}", headers=headers)
         assert (200, []) == (answer.status, answer.payload["rows"])

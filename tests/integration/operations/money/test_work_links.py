@@ -318,7 +318,7 @@ async def test_an_unlisted_session_cannot_be_linked(server: OperatorServer) -> N
     """
     await costs(server, "session")  # this query counts the calls
     number = unit_number("session", server.as_shown("session", "first"))
-    await server.storage.ledger._change_rows(lambda rows: rows.unlist_work("session", [number]))
+    await server.storage.ledger._change_rows(lambda rows: rows.unlist_units("session", [number]))
     answer = await server.ask("POST", "/work/links", {"session": "first", "ticket": "T"})
     assert answer.status == 409
     assert "this session is one of the units in `(other)`" in answer.error[2]
@@ -353,7 +353,7 @@ async def test_who_may_link(server: OperatorServer) -> None:
 
 async def test_lost_and_foreign_changes_reach_the_totals(server: OperatorServer) -> None:
     """Links that another gateway stored, or that the totals lost, are used without a further request."""
-    table, ledger = server.registry.table(WorkLinkTable), server.storage.ledger
+    table, ledger = server.registry.declared_table(WorkLinkTable), server.storage.ledger
     await table.create(
         table.draft(session=server.as_shown("session", "first"), ticket="T"), most=None, actor=ROOT
     )
@@ -367,7 +367,7 @@ async def test_lost_and_foreign_changes_reach_the_totals(server: OperatorServer)
         await until(lambda: _has(server, "U"))
     finally:
         following.cancel()
-    await ledger.use_links(UnitLinks())  # the ledger then has no links, as after the totals were replaced
+    await ledger.apply_links(UnitLinks())  # the ledger then has no links, as after the totals were replaced
     assert not await _has(server, "T")
     following = asyncio.create_task(follow_links(ledger, server.registry))
     try:
@@ -381,7 +381,7 @@ async def test_expired_links_are_deleted(server: OperatorServer) -> None:
     A link whose pull request had no calls for `work.retention_units` is deleted. A link with later calls stays, and so
     does each link if the totals do not reach back that far.
     """
-    table, ledger = server.registry.table(WorkLinkTable), server.storage.ledger
+    table, ledger = server.registry.declared_table(WorkLinkTable), server.storage.ledger
     old = await link(server, session="first", ticket="old")
     busy = await link(server, session="second", ticket="busy")
     unused = await link(server, session="nobody", ticket="unused")
@@ -406,12 +406,12 @@ async def test_expired_links_are_deleted(server: OperatorServer) -> None:
 
 async def follow_once(server: OperatorServer) -> None:
     """Let the background task run until the totals use the stored links."""
-    table, ledger = server.registry.table(WorkLinkTable), server.storage.ledger
+    table, ledger = server.registry.declared_table(WorkLinkTable), server.storage.ledger
     following = asyncio.create_task(follow_links(ledger, server.registry))
 
     async def is_used() -> bool:
         state = await ledger._read_rows(lambda rows: rows.state_values())
-        return state.get("links", 0) == table.unit_links.mark
+        return state.get("links", 0) == table.unit_links.change_mark
 
     try:
         await until(is_used)
@@ -442,7 +442,7 @@ async def test_by_command(tmp_path: Path) -> None:
     assert 0 == linked.exit_code, linked.output
     id = orjson.loads(linked.stdout)["work_link"]["id"]
     digests = Digests((tmp_path / FILE).read_bytes())
-    first, fork = (digests.shown_digest("session", name) for name in ("first", "fork"))
+    first, fork = (digests.digest_of_id("session", name) for name in ("first", "fork"))
     window = ("--from", "2026-09-01", "--until", "2026-09-30")
     branch = await run(
         "link", "--branch", "fix", "--repository", "acme/shop", *window, "--pull-request", "42"

@@ -256,7 +256,7 @@ async def recommendations(operators: Operators) -> None:
     type = "/recommendation-types/priority_tier"
     await operators.change("change_recommendation_type", "PATCH", type, {"enabled": False})
     table = operators.services.installation.require_registry().recommendations
-    await table.merge([SAVING], looked_for=[SAVING.type])
+    await table.merge_savings([SAVING], looked_for=[SAVING.type])
     [found] = await table.all()
     status = {"ids": [found.id], "status": "in_progress"}
     await operators.change("change_recommendations", "PATCH", "/recommendations", status)
@@ -277,17 +277,17 @@ async def channels_and_reports(operators: Operators) -> None:
     await operators.change("add_view", "POST", "/views", view)
     annotation = {"day": "2026-09-21", "text": "Checkout 4.2 went live", "view": "Weekly"}
     await operators.change("add_annotation", "POST", "/annotations", annotation)
-    [kept] = operators.services.installation.require_registry().table(AnnotationTable).all()
+    [kept] = operators.services.installation.require_registry().declared_table(AnnotationTable).all()
     one = f"/annotations/{kept.id}"
     await operators.change("edit_annotation", "PATCH", one, {"text": "Checkout 4.3 went live"})
     await operators.change("remove_annotation", "DELETE", one)
     await operators.change("add_price", "POST", "/prices", {"model": "acme-large", "input": "2"})
-    [price] = operators.services.installation.require_registry().table(PriceTable).all()
+    [price] = operators.services.installation.require_registry().declared_table(PriceTable).all()
     await operators.change("edit_price", "PATCH", f"/prices/{price.id}", {"input": "3"})
     await operators.change("remove_price", "DELETE", f"/prices/{price.id}")
     link = {"session": "first", "pull_request": "acme/shop#42"}
     await operators.change("add_work_link", "POST", "/work/links", link)
-    [linked] = operators.services.installation.require_registry().table(WorkLinkTable).all()
+    [linked] = operators.services.installation.require_registry().declared_table(WorkLinkTable).all()
     await operators.change(
         "edit_work_link", "PATCH", f"/work/links/{linked.id}", {"commit": "c0ffee", "session": ""}
     )
@@ -296,7 +296,9 @@ async def channels_and_reports(operators: Operators) -> None:
     await operators.change("test_forwarding", "POST", "/forwarding-tests", receiver)
     mapping = {"event_type": "order", "stream": "orders"}
     await operators.change("add_event_mapping", "POST", "/event-mappings", mapping)
-    [kept_mapping] = operators.services.installation.require_registry().table(EventMappingTable).all()
+    [kept_mapping] = (
+        operators.services.installation.require_registry().declared_table(EventMappingTable).all()
+    )
     one = f"/event-mappings/{kept_mapping.id}"
     await operators.change("edit_event_mapping", "PATCH", one, {"value": "pages"})
     await operators.change("remove_event_mapping", "DELETE", one)
@@ -338,7 +340,7 @@ async def definitions(operators: Operators) -> None:
     await operators.change(
         "publish_definition", "POST", "/allocation/publish", {"definition": "Dimensions: {}"}
     )
-    table = operators.services.installation.require_registry().table(AllocationTable)
+    table = operators.services.installation.require_registry().declared_table(AllocationTable)
     job = await table.submit_job("Dimensions: {}", namespace="", base=None, most=9, actor=ACTOR)
     await operators.change("cancel_job", "POST", f"/allocation/jobs/{job.id}/cancel")
 

@@ -190,7 +190,7 @@ async def _pull_seats(world: World, tmp_path: Path) -> None:
             MovedClock(time.time()),
             lambda: config,
             stack,
-            plans=registry.table(PlanTable),
+            plans=registry.declared_table(PlanTable),
         )
         for source in SEAT_SOURCES:
             checked(await world.ask("POST", "/plans", {"name": source, "view": "Of one"}))
@@ -198,7 +198,7 @@ async def _pull_seats(world: World, tmp_path: Path) -> None:
         assert {DONE} == {each.state for each in await puller.states()}
     assert len(SEAT_SOURCES) == sum(
         any(MARK in seat.user for seat in plan.seats)
-        for plan in registry.table(PlanTable).all()
+        for plan in registry.declared_table(PlanTable).all()
         if plan.name in SEAT_SOURCES
     )
 

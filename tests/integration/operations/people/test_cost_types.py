@@ -64,7 +64,7 @@ def billed_sum(team: str, charge: str, basis: str, amount: str) -> BilledSum:
         "provider": "openai",
     }
     dimensions = Dimensions(**{**values, "kind": "call" if team else BILLED})
-    return BilledSum(dimensions, charge, basis, EVERY, money.units(amount))
+    return BilledSum(dimensions, charge, basis, EVERY, money.text_to_units(amount))
 
 
 async def keep_bill(there: Place) -> None:
@@ -75,16 +75,16 @@ async def keep_bill(there: Place) -> None:
     made = BilledDay(day=day, provider="openai", state="closed", mark="1", source="openai_costs", read_at=day,
                      made_at=day)  # fmt: skip
     sums = [billed_sum(OWN, "usage", "exact", BILL), billed_sum("", "tax", "unallocated", "1")]
-    await ledger.put_billed([(made, sums)])
+    await ledger.store_billed_days([(made, sums)])
     row = StatementRow(
         source="openai_costs", provider="openai", account=None, key=None, model="o3", start=day, end=day + DAY_S,
         unit="usd", kind="cost", amount=Decimal(BILL), currency="USD", tier=None, region=None, batch=None, settled=True,
     )  # fmt: skip
     statement = Statement(source="openai_costs", account="", start=day, end=day + DAY_S, rows=(row,), read_at=day,
                           settled_until=day, name="costs.json")  # fmt: skip
-    await registry.statements.put(statement, actor=ROOT)
+    await registry.statements.import_statement(statement, actor=ROOT)
     title = f"openai billed {BILL}"
-    await registry.insights.merge(
+    await registry.insights.merge_findings(
         [
             build_finding(
                 "billed_difference",

@@ -226,7 +226,7 @@ async def attack(
         operator_server(directory, clock=clock, engine=engine, stored=stored) as server,
         without_cookies() as session,
     ):
-        server.registry.set_min_group(min_group)
+        server.registry.set_min_group_size(min_group)
         draft = NewRole(
             name="Part", data_access=LIMITED if role else NO_DATA, filters=(role,) if role else (),
             permission_sets=sets, members=(EVA,),
@@ -509,7 +509,7 @@ async def test_another_order_changes_no_stored_group(tmp_path: Path) -> None:
             more = [crowd.call(person, PARTS[-1]) for person in crowd.people[1:] for _ in range(4)]
             await add(there.server.services.spool.log, *more)
             before = await rows()
-            there.server.registry.set_min_group(K, order)
+            there.server.registry.set_min_group_size(K, order)
             assert before == await rows()
             there.server.clock.move(timedelta(days=5).total_seconds())
             after = await rows()
@@ -550,10 +550,12 @@ async def test_the_groups_of_all_are_all_finished_calls(tmp_path: Path) -> None:
             )
         refused = await there.server.over_http("GET", "/group-costs?by=user", headers=there.headers)
         assert 400 == refused.status
-        there.server.registry.set_min_group(K + 1)  # groups that were cut for fewer people no longer count
+        there.server.registry.set_min_group_size(
+            K + 1
+        )  # groups that were cut for fewer people no longer count
         answer = await there.server.over_http("GET", "/group-costs", headers=there.headers)
         assert [] == answer.payload["group_costs"]
-        there.server.registry.set_min_group(0)
+        there.server.registry.set_min_group_size(0)
         answer = await there.server.over_http("GET", "/group-costs", headers=there.headers)
         assert (0, []) == (answer.payload["people"], answer.payload["group_costs"])
 
@@ -578,7 +580,7 @@ async def test_an_assistant_gets_the_groups_of_the_api(tmp_path: Path) -> None:
         blue = (await asked(filters={"team": ["blue"]}, limit=1))["structuredContent"]
         assert blue["truncated"] and {"team": "blue"} == blue["rows"][0]["group"]
         assert (await asked(group_by=["user"]))["isError"]
-        there.server.registry.set_min_group(0)
+        there.server.registry.set_min_group_size(0)
         off = await asked()
         assert (0, []) == (off["structuredContent"]["people"], off["structuredContent"]["rows"])
         assert "get_cost_data" in off["content"][0]["text"]
@@ -696,5 +698,5 @@ async def test_figures_of_others_need_a_reason(tmp_path: Path) -> None:
             (row["reason"], row["page"]) for row in rows
         }
         there.headers = signed
-        there.server.registry.set_min_group(0)
+        there.server.registry.set_min_group_size(0)
         assert 200 == await there.ask(costs)

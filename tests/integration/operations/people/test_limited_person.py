@@ -227,7 +227,7 @@ async def fill(server: OperatorServer, world: World, number: int) -> None:
         server, "budget", "/budgets", name=f"{name} budget", view={"id": view}, default_amount="1", alerts={"50": "Y"},
         per="user",
     )  # fmt: skip
-    await registry.insights.merge(
+    await registry.insights.merge_findings(
         [
             build_finding(
                 "spend_spike", (name,), title=f"{name} insight", seen=f"{name} seen", advice="Look.", effort=LOW,
@@ -252,7 +252,7 @@ async def fill(server: OperatorServer, world: World, number: int) -> None:
     work = {"source": "otel", "provider": "p", "model": f"{name}-model", "team": name, "tag:service": "s"}
     saving = replace(SAVING, key=f"priority_tier:{name}", title=f"{name} saving", dimensions={"team": [name]},
                      measured_by={"team": name}, concerns=work)  # fmt: skip
-    await registry.recommendations.merge([saving], looked_for=())
+    await registry.recommendations.merge_savings([saving], looked_for=())
     found = next(each for each in await registry.recommendations.all() if each.saving.key == saving.key)
     [comment] = await registry.recommendations.add_comments(found.id, [f"{name} remark"], actor=ROOT)
     world.ids = {
@@ -266,7 +266,9 @@ async def fill(server: OperatorServer, world: World, number: int) -> None:
 async def schedule(registry: Registry, world: World, owner: str) -> None:
     """Create a scheduled report of the team's view in its owner's name."""
     draft = NewScheduledReport(name=f"{world.team} report", view=world.ids["views"], channels=(CHANNEL,))
-    report = await registry.table(ScheduledReportTable).create(draft, owner=owner, most=10, actor=ROOT)
+    report = await registry.declared_table(ScheduledReportTable).create(
+        draft, owner=owner, most=10, actor=ROOT
+    )
     world.ids["scheduled-reports"] = report.id
 
 

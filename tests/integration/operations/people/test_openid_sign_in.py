@@ -724,7 +724,7 @@ async def test_what_is_noted_of_checks_goes_with_the_sessions(house: House) -> N
         house.server.clock.move(900)
         await house.oidc.check_due_sessions()
         [session] = await operators.live_sessions()
-        noted.append(list(await operators.checked_until()) == [session.digest])
+        noted.append(list(await operators.claim_ends_by_session()) == [session.digest])
         await operators.sign_out(session)
     assert [True, True] == noted
 

@@ -26,7 +26,7 @@ from spool.identity import Identity
 from spool.ledger.work import TREES, UNITS
 from spool.record import Inference
 from spool.registry.operators import Actor
-from spool.registry.permission_sets import PERMISSION_SETS, resolve_includes
+from spool.registry.permission_sets import PERMISSION_SETS, resolve_permission_sets
 from spool.registry.roles import EXCEPT, FULL, IS, LIMITED, NO_DATA, NewRole, RoleFilter, RoleLimits
 from spool.registry.scopes import SCOPES
 from tests.integration.operations.people.test_sign_in import signed_in
@@ -319,7 +319,7 @@ async def test_each_right_is_off_unless_granted(tmp_path: Path, access: str) -> 
     them needs the right to change dimensions as well.
     """
     body = {"session": "session-1", "ticket": "T-9"}
-    allowed = {id: resolve_includes([id]) for id in SETS}
+    allowed = {id: resolve_permission_sets([id]) for id in SETS}
     async with desk(tmp_path, [], []) as there:
         [link] = (await there.server.ask("GET", "/work/links?ticket=T-9")).payload["work_links"]
         places = {

@@ -43,11 +43,11 @@ Report = dict[str, Any]
 async def sums(log: Any) -> dict[tuple[int, Dimensions], tuple[list[int], dict[str, int]]]:
     """Return every non-zero sum of the closed records."""
     added = HourlySums()
-    added.add(await entries(log))
+    added.add_entries(await entries(log))
     meters = {
         (hour, key): {name: n for name, n in found.items() if n} for hour, key, found in added.meter_rows()
     }
-    found = {(hour, key): (row, meters.get((hour, key), {})) for hour, key, row in added.rows()}
+    found = {(hour, key): (row, meters.get((hour, key), {})) for hour, key, row in added.hourly_rows()}
     return {place: sum for place, sum in found.items() if any(sum[0]) or sum[1]}
 
 

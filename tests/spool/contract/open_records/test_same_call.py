@@ -66,11 +66,11 @@ class Totals(NamedTuple):
 
 async def totals(log: Any) -> Totals:
     added = HourlySums()
-    added.add(await entries(log))
+    added.add_entries(await entries(log))
     calls: dict[str, int] = {}
     counts = [0] * (len(COUNTS) + 1)
     meters: dict[str, int] = {}
-    for _, key, row in added.rows():
+    for _, key, row in added.hourly_rows():
         calls[key.status] = calls.get(key.status, 0) + row[0]
         counts = [one + other for one, other in zip(counts, row[1 : len(COUNTS) + 2], strict=True)]
     for _, _, found in added.meter_rows():
@@ -90,9 +90,9 @@ def corrections(records: Sequence[Record | None]) -> list[Correction]:
 async def owners(log: Any) -> dict[tuple[str, str], int]:
     """Return the calls by user and source."""
     added = HourlySums()
-    added.add(await entries(log))
+    added.add_entries(await entries(log))
     calls: dict[tuple[str, str], int] = {}
-    for _, key, row in added.rows():
+    for _, key, row in added.hourly_rows():
         calls[key.user, key.source] = calls.get((key.user, key.source), 0) + row[0]
     return {owner: n for owner, n in calls.items() if n}
 

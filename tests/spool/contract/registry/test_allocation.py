@@ -56,7 +56,7 @@ async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener
     state.
     """
     registry = await open_registry()
-    table = registry.table(AllocationTable)
+    table = registry.declared_table(AllocationTable)
     await namespace(table)
     assert [1, 2, 1] == [
         await publish(table),
@@ -69,7 +69,7 @@ async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener
     await table.cancel_job(cancelled.id, actor=ADA)
     kept = (table.all(), table.versions(), table.jobs(), table.versions_in_force())
     await registry.close()
-    again = (await open_registry()).table(AllocationTable)
+    again = (await open_registry()).declared_table(AllocationTable)
     assert kept == (again.all(), again.versions(), again.jobs(), again.versions_in_force())
     assert {"": 2, "ml": 1} == {name: each.number for name, each in again.versions_in_force().items()}
     assert ["text", "newer"] == [await again.version_text(again.version("", number)) for number in (1, 2)]
@@ -91,7 +91,7 @@ async def test_a_stale_base_publishes_nothing(open_registry: RegistryOpener) -> 
     A job's base version is checked on submission, and again if another version was published since. With a
     stale base, nothing is published.
     """
-    table = (await open_registry()).table(AllocationTable)
+    table = (await open_registry()).declared_table(AllocationTable)
     first, second = await submit(table), await submit(table)
     for job in (first, second):
         await table.advance_job(job.id, PUBLISHING)
@@ -108,7 +108,7 @@ async def test_what_a_job_may_become(open_registry: RegistryOpener) -> None:
     """
     A finished job stays unchanged, a publishing job cannot be cancelled, and only a publishing job can publish.
     """
-    table = (await open_registry()).table(AllocationTable)
+    table = (await open_registry()).declared_table(AllocationTable)
     job = await submit(table)
     with pytest.raises(NotAllowed, match="queued"):
         await table.publish_job_version(job.id, dimensions=[], border={}, most=9)
@@ -132,7 +132,7 @@ async def test_the_oldest_are_forgotten(open_registry: RegistryOpener) -> None:
     """
     Old versions are deleted per namespace with their texts, and finished jobs as well. Waiting jobs stay.
     """
-    table = (await open_registry()).table(AllocationTable)
+    table = (await open_registry()).declared_table(AllocationTable)
     await namespace(table)
     await publish(table, namespace="ml", most=2)
     for _ in range(3):
@@ -155,7 +155,7 @@ async def test_whoever_submits_many_jobs_leaves_room_for_others(open_registry: R
     One actor may have half of the waiting jobs. Of the finished jobs, the oldest job of the actor with the
     most is deleted first.
     """
-    table = (await open_registry()).table(AllocationTable)
+    table = (await open_registry()).declared_table(AllocationTable)
     first = await submit(table, actor=BOB, most=4)
     await table.cancel_job(first.id, actor=BOB)
     for _ in range(5):
@@ -180,7 +180,7 @@ async def test_namespaces(open_registry: RegistryOpener) -> None:
     Namespace ids are unique and have a fixed form, and their number is limited. A namespace with definitions
     or a running job cannot be deleted.
     """
-    table = (await open_registry()).table(AllocationTable)
+    table = (await open_registry()).declared_table(AllocationTable)
     await namespace(table, most=1)
     for id, error in (
         ("ml", AlreadyThere),
@@ -215,7 +215,7 @@ async def test_namespaces(open_registry: RegistryOpener) -> None:
 
 async def test_changes_are_audited(registry: Registry) -> None:
     """A version is audited under the actor who submitted it, whichever process runs the job."""
-    table = registry.table(AllocationTable)
+    table = registry.declared_table(AllocationTable)
     await namespace(table)
     await publish(table, namespace="ml")
     rows = await audit_rows(registry)
@@ -231,11 +231,11 @@ async def test_a_document_that_is_none(registry: Registry) -> None:
     """If an allocation document in the registry is invalid, the registry reports damage instead of guessing."""
     await _spoil(registry)
     with pytest.raises(RegistryDamaged):
-        await registry.table(AllocationTable).load()
+        await registry.declared_table(AllocationTable).load()
 
 
 async def _spoil(registry: Registry) -> None:
-    await registry._changes.change(
+    await registry._changes.change_rows(
         lambda rows: rows.put_document("allocation-version", "/1", {"number": "one"})
     )
 
@@ -245,7 +245,7 @@ async def test_a_job_that_two_carry_out(open_registry: RegistryOpener) -> None:
     If two processes run one job, neither resets it to an earlier step, and the second process gets the result
     of the first.
     """
-    table = (await open_registry()).table(AllocationTable)
+    table = (await open_registry()).declared_table(AllocationTable)
     job = await submit(table)
     await table.advance_job(job.id, PUBLISHING)
     assert PUBLISHING == (await table.advance_job(job.id, VALIDATING)).state

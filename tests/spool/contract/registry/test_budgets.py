@@ -64,11 +64,11 @@ async def view(registry: Registry, name: str = "search") -> str:
 
 async def create(registry: Registry, view_id: str, *, most: int = 10, **fields: Any) -> SpendBudget:
     draft = replace_fields(DRAFT, view=ViewName(id=view_id), **fields)
-    return await registry.table(BudgetTable).create(draft, known=KNOWN, most=most, actor=ADA)
+    return await registry.declared_table(BudgetTable).create(draft, known=KNOWN, most=most, actor=ADA)
 
 
 async def change(registry: Registry, id: str, **changes: Any) -> SpendBudget:
-    return await registry.table(BudgetTable).change(id, changes, known=KNOWN, actor=ADA)
+    return await registry.declared_table(BudgetTable).change(id, changes, known=KNOWN, actor=ADA)
 
 
 async def audited(registry: Registry) -> Sequence[AuditRow]:
@@ -82,7 +82,7 @@ async def test_a_budget_is_there_after_a_restart(open_registry: RegistryOpener) 
     registry = await open_registry()
     made = await create(registry, await view(registry))
     await registry.close()
-    again = (await open_registry()).table(BudgetTable)
+    again = (await open_registry()).declared_table(BudgetTable)
     assert made == again.get(made.id)
     assert ["2026-11-01", "2026-12-01"] == list(made.planned)
     assert ["80", "100"] == list(made.alerts)
@@ -100,7 +100,7 @@ async def test_names_are_unique_within_a_view(registry: Registry) -> None:
     other = await create(registry, second)
     with pytest.raises(AlreadyThere):
         await change(registry, other.id, view=ViewName(id=first))
-    assert second == registry.table(BudgetTable).get(other.id).view_id
+    assert second == registry.declared_table(BudgetTable).get(other.id).view_id
 
 
 async def test_a_view_with_a_budget_stays(registry: Registry) -> None:
@@ -111,12 +111,12 @@ async def test_a_view_with_a_budget_stays(registry: Registry) -> None:
     made = await create(registry, first)
     with pytest.raises(NotAllowed, match="Search"):
         await registry.views.delete(first, actor=ADA)
-    await registry.table(BudgetTable).delete(made.id, actor=ADA)
+    await registry.declared_table(BudgetTable).delete(made.id, actor=ADA)
     await registry.views.delete(first, actor=ADA)
     with pytest.raises(Invalid, match=r"view\.id"):
         await create(registry, first)
     with pytest.raises(NotThere):
-        await registry.table(BudgetTable).delete(made.id, actor=ADA)
+        await registry.declared_table(BudgetTable).delete(made.id, actor=ADA)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ async def test_bad_fields_are_named(registry: Registry, fields: dict[str, Any], 
     made = await create(registry, first)
     with pytest.raises(Invalid, match=message):
         await change(registry, made.id, **fields)
-    assert [made] == registry.table(BudgetTable).all()
+    assert [made] == registry.declared_table(BudgetTable).all()
 
 
 async def test_a_change_of_the_rules_has_its_time(registry: Registry, clock: MovedClock) -> None:
@@ -196,16 +196,16 @@ async def test_an_evaluation_is_kept_as_a_whole(open_registry: RegistryOpener, c
         found, notices=[(Notice(id="?", kind="budget.threshold_crossed", title="x", at=1.0), ["costs"])]
     )
     with pytest.raises(Invalid):
-        await registry.table(BudgetTable).judge_and_store_alerts(lambda _: broken)
-    assert await registry.table(BudgetTable).alerts_of_budget(made.id) == []
+        await registry.declared_table(BudgetTable).judge_and_store_alerts(lambda _: broken)
+    assert await registry.declared_table(BudgetTable).alerts_of_budget(made.id) == []
     assert await registry.notices.waiting_notifications() == []
-    await registry.table(BudgetTable).judge_and_store_alerts(lambda _: found)
-    await registry.table(BudgetTable).judge_and_store_alerts(
+    await registry.declared_table(BudgetTable).judge_and_store_alerts(lambda _: found)
+    await registry.declared_table(BudgetTable).judge_and_store_alerts(
         lambda kept: found if asdict(found.alerts[0]) in map(asdict, kept.alerts.values()) else broken
     )
     await registry.close()
     registry = await open_registry()
-    assert [found.alerts[0]] == await registry.table(BudgetTable).alerts_of_budget(made.id)
+    assert [found.alerts[0]] == await registry.declared_table(BudgetTable).alerts_of_budget(made.id)
     assert ["costs", "oncall"] == [each.channel for each in await registry.notices.waiting_notifications()]
     query = ListQuery(sort=SortField("title"), order="asc", identity="id", limit=5)
     assert ["Budget"] == [each.title for each in (await registry.insights.page(query)).rows]
@@ -222,12 +222,12 @@ async def test_old_alerts_go(registry: Registry, clock: MovedClock) -> None:
     nothing = Judged(alerts=[], notices=[], findings=None)
     for budget in (made, other):
         found = judged(budget, end=clock.now())
-        await registry.table(BudgetTable).judge_and_store_alerts(partial(_as_found, found))
+        await registry.declared_table(BudgetTable).judge_and_store_alerts(partial(_as_found, found))
     clock.move(KEPT_S)
-    await registry.table(BudgetTable).judge_and_store_alerts(lambda _: nothing)
-    assert 1 == len(await registry.table(BudgetTable).alerts_of_budget(made.id))
-    await registry.table(BudgetTable).delete(other.id, actor=ADA)
-    assert [] == await registry.table(BudgetTable).alerts_of_budget(other.id)
+    await registry.declared_table(BudgetTable).judge_and_store_alerts(lambda _: nothing)
+    assert 1 == len(await registry.declared_table(BudgetTable).alerts_of_budget(made.id))
+    await registry.declared_table(BudgetTable).delete(other.id, actor=ADA)
+    assert [] == await registry.declared_table(BudgetTable).alerts_of_budget(other.id)
     clock.move(1)
-    await registry.table(BudgetTable).judge_and_store_alerts(lambda _: nothing)
-    assert [] == await registry.table(BudgetTable).alerts_of_budget(made.id)
+    await registry.declared_table(BudgetTable).judge_and_store_alerts(lambda _: nothing)
+    assert [] == await registry.declared_table(BudgetTable).alerts_of_budget(made.id)

@@ -183,7 +183,7 @@ async def test_only_its_file_changes_a_managed_cluster(registry: Registry) -> No
     """A managed cluster can still be disabled and enabled."""
     table = registry.cluster_settings
     owner = FileOwner(id=owner_id(ACTION, ID), set="platform", file="clusters.yaml", line=1)
-    await registry.file_owners.put(owner)
+    await registry.file_owners.store_owner(owner)
     with pytest.raises(Managed):
         await table.change(MILL, ClusterChange(config={"x_a": 1}), actor=ADA)
     with pytest.raises(Managed):

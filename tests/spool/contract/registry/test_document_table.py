@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from spool.errors import AlreadyThere, NotAllowed, NotThere, RegistryDamaged
-from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
+from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name_free
 from spool.registry.documents import DocumentKind, row_version
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
@@ -40,10 +40,10 @@ class Rack(RackDraft):
 class RackTable(ManagedTable[Rack], NamedTable[Rack]):
     kind, draft, limit, action = DocumentKind("rack", Rack, "rack"), RackDraft, "racks.max", "rack"
 
-    def check_place(
+    def check_conflicts(
         self, rows: RegistryRows, stored: Mapping[str, Rack], row: Rack, sees: Sees[Rack]
     ) -> None:
-        check_name(stored.values(), row, noun="rack", sees=sees)
+        check_name_free(stored.values(), row, noun="rack", sees=sees)
 
     def check_deletion(self, rows: RegistryRows, row: Rack) -> None:
         if row.books:
@@ -74,7 +74,7 @@ class MistakenTable(ManagedTable[Note]):
 
     kind, draft, limit, action = DocumentKind("other", Note, "note"), NoteDraft, "others", "other"
 
-    def check_place(
+    def check_conflicts(
         self, rows: RegistryRows, stored: Mapping[str, Note], row: Note, sees: Sees[Note]
     ) -> None:
         raise AttributeError("a rule with a mistake")
@@ -85,7 +85,7 @@ class Racks:
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
-        self.table = registry.table(RackTable)
+        self.table = registry.declared_table(RackTable)
 
     @classmethod
     async def of(cls, open_registry: RegistryOpener) -> Racks:
@@ -115,11 +115,11 @@ async def test_rows_are_there_after_a_restart(open_registry: RegistryOpener, clo
     again = await Racks.of(open_registry)
     for each in (racks.table, again.table):
         assert [changed] == each.all() == [each.get("a")]
-        assert changed == each.find_any("a") == each.find_any(" POEMS ")
+        assert changed == each.require_by_id_or_name("a") == each.require_by_id_or_name(" POEMS ")
         assert each.count() == 1
         assert each.find("b") is None
         with pytest.raises(NotThere, match="no rack has this id or name"):
-            each.find_any("b")
+            each.require_by_id_or_name("b")
 
 
 async def test_a_table_without_a_declaration_says_which(open_registry: RegistryOpener) -> None:
@@ -134,12 +134,12 @@ async def test_a_table_without_a_declaration_says_which(open_registry: RegistryO
 
 async def test_a_bound_that_no_setting_has_is_told_without_one(open_registry: RegistryOpener) -> None:
     racks = await Racks.of(open_registry)
-    notes = racks.registry.table(NoteTable)
+    notes = racks.registry.declared_table(NoteTable)
     for id in ("a", "b"):
         await notes.create(NoteDraft(text=id), id=id, most=NoteTable.most, actor=ADA)
     with pytest.raises(NotAllowed, match=r"^the limit of 2 notes is reached: delete one first$"):
         await notes.create(NoteDraft(text="c"), id="c", most=NoteTable.most, actor=ADA)
-    assert racks.registry.fixed_bounds() == {"notes": 2, "enrolment tokens": 20_000}
+    assert racks.registry.fixed_limits() == {"notes": 2, "enrolment tokens": 20_000}
 
 
 async def test_a_mistake_in_a_rule_is_not_called_damage(open_registry: RegistryOpener) -> None:
@@ -148,7 +148,7 @@ async def test_a_mistake_in_a_rule_is_not_called_damage(open_registry: RegistryO
     lose every key.
     """
     racks = await Racks.of(open_registry)
-    table = racks.registry.table(MistakenTable)
+    table = racks.registry.declared_table(MistakenTable)
     with pytest.raises(AttributeError, match="a rule with a mistake"):
         await table.create(NoteDraft(text="a"), id="a", most=None, actor=ADA)
     assert await racks.create("a", "Poems")
@@ -164,12 +164,12 @@ async def test_a_registry_has_the_tables_that_it_was_opened_with(open_registry: 
     assert held["racks.max"] == {"fleet": 1, "": 0}
     assert held["notes"] == {"": 0}
     with pytest.raises(KeyError):
-        (await open_registry(declared=[])).table(RackTable)
+        (await open_registry(declared=[])).declared_table(RackTable)
 
 
 async def test_rows_need_neither_names_nor_rules(open_registry: RegistryOpener) -> None:
     """A table declares only the rules that it has. A row without an id gets a new one."""
-    table = (await Racks.of(open_registry)).registry.table(NoteTable)
+    table = (await Racks.of(open_registry)).registry.declared_table(NoteTable)
     one, two = [await table.create(NoteDraft(text="one"), most=2, actor=ADA) for _ in range(2)]
     await table.change(one.id, {"text": "two"}, actor=ADA)
     assert one.text == "one"
@@ -235,6 +235,6 @@ async def test_changes_are_audited_and_refusals_leave_nothing(
 async def test_a_document_that_cannot_be_read_is_damage(open_registry: RegistryOpener) -> None:
     """A document that cannot be read is damage: the error names its kind, and no altered row is returned."""
     changes = (await open_registry())._changes
-    await changes.change(lambda rows: rows.put_document("rack", "a", {"id": "a", "name": 1}))
+    await changes.change_rows(lambda rows: rows.put_document("rack", "a", {"id": "a", "name": 1}))
     with pytest.raises(RegistryDamaged, match="a stored rack cannot be read"):
         await Racks.of(open_registry)

@@ -23,7 +23,7 @@ async def test_documents_of_a_kind_are_there_after_a_restart(open_registry: Regi
         rows.delete_document("shelf", "c")
         rows.delete_document("shelf", "nobody")
 
-    await registry._changes.change(add)
+    await registry._changes.change_rows(add)
     await registry.close()
     again = await open_registry()
     kept = await again._changes.read(lambda rows: rows.documents("shelf"))
@@ -39,5 +39,5 @@ async def test_a_change_that_fails_keeps_no_document(registry: Registry) -> None
         raise ValueError
 
     with pytest.raises(ValueError):
-        await registry._changes.change(fail)
+        await registry._changes.change_rows(fail)
     assert {} == await registry._changes.read(lambda rows: rows.documents("shelf"))

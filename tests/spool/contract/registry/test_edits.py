@@ -39,16 +39,18 @@ async def edits(registry: Registry) -> Mapping[str, Edit]:
     key, _ = await registry.keys.create(name="one", scopes=[INGEST], actor=ADA)
     view = await registry.views.create(VIEW, known=KNOWN, most=9, actor=ADA)
     draft = NewBudget(name="b", view=ViewName(id=view.id), default_amount="5")
-    budget = await registry.table(BudgetTable).create(draft, known=KNOWN, most=9, actor=ADA)
+    budget = await registry.declared_table(BudgetTable).create(draft, known=KNOWN, most=9, actor=ADA)
     role = await registry.roles.create(ROLE, known=KNOWN, limits=RoleLimits(), actor=ADA)
     bill = await registry.connections.create(
         ConnectionDraft(name="bill", cloud_provider="x"), most=9, actor=ADA
     )
-    await registry.table(AllocationTable).create(NewNamespace(name="n"), id="space", most=9, actor=ADA)
+    await registry.declared_table(AllocationTable).create(
+        NewNamespace(name="n"), id="space", most=9, actor=ADA
+    )
     insight = await registry.insights.create(Draft(title="t", description="d", category="c"), actor=ADA)
     note = await registry.insights.add_comment(insight.id, "first", actor=ADA)
     await registry.operators.add("eve@example.com", role="viewer", password="a long password", actor=ADA)
-    await registry.recommendations.merge([SAVING], looked_for=[SAVING.type])
+    await registry.recommendations.merge_savings([SAVING], looked_for=[SAVING.type])
     [saving] = await registry.recommendations.all()
     [remark] = await registry.recommendations.add_comments(saving.id, ["first"], actor=ADA)
     return {
@@ -57,20 +59,24 @@ async def edits(registry: Registry) -> Mapping[str, Edit]:
         ),
         "key's status": lambda by: registry.keys.disable(key.name, actor=by),
         "view": lambda by: registry.views.change(view.id, {"range": "this_year"}, known=KNOWN, actor=by),
-        "budget": lambda by: registry.table(BudgetTable).change(
+        "budget": lambda by: registry.declared_table(BudgetTable).change(
             budget.id, {"default_amount": "6"}, known=KNOWN, actor=by
         ),
         "role": lambda by: registry.roles.change(
             role.id, {"description": "new"}, known=KNOWN, limits=RoleLimits(), actor=by
         ),
         "connection": lambda by: registry.connections.change(bill.id, {"is_enabled": False}, actor=by),
-        "namespace": lambda by: registry.table(AllocationTable).change("space", {"name": "other"}, actor=by),
+        "namespace": lambda by: registry.declared_table(AllocationTable).change(
+            "space", {"name": "other"}, actor=by
+        ),
         "insight": lambda by: registry.insights.change(insight.id, fields={"title": "other"}, actor=by),
         "insight's status": lambda by: registry.insights.change(insight.id, status="addressed", actor=by),
         "comment": lambda by: registry.insights.change_comment(insight.id, note.id, "second", actor=by),
         "operator": lambda by: registry.operators.change("eve@example.com", role="operator", actor=by),
         "operator's status": lambda by: registry.operators.change("eve@example.com", disabled=True, actor=by),
-        "recommendation": lambda by: registry.recommendations.update([saving.id], assignee="ben", actor=by),
+        "recommendation": lambda by: registry.recommendations.change_recommendations(
+            [saving.id], assignee="ben", actor=by
+        ),
         "remark": lambda by: registry.recommendations.change_comment(
             saving.id, remark.id, "second", actor=by
         ),
@@ -99,7 +105,7 @@ async def test_an_edit_of_what_was_changed_since_is_refused(registry: Registry) 
     """If two people edit the same version, the second is refused and finds the first edit."""
     view = await registry.views.create(VIEW, known=KNOWN, most=9, actor=ADA)
     draft = NewBudget(name="b", view=ViewName(id=view.id), default_amount="5")
-    budget = await registry.table(BudgetTable).create(draft, known=KNOWN, most=9, actor=ADA)
+    budget = await registry.declared_table(BudgetTable).create(draft, known=KNOWN, most=9, actor=ADA)
     role = await registry.roles.create(ROLE, known=KNOWN, limits=RoleLimits(), actor=ADA)
     key, _ = await registry.keys.create(name="one", scopes=[INGEST], actor=ADA)
 
@@ -107,7 +113,7 @@ async def test_an_edit_of_what_was_changed_since_is_refused(registry: Registry) 
         return registry.views.change(view.id, {"name": by.name}, version=view.version, known=KNOWN, actor=by)
 
     def of_budget(by: Actor) -> Awaitable[object]:
-        return registry.table(BudgetTable).change(
+        return registry.declared_table(BudgetTable).change(
             budget.id, {"name": by.name}, version=budget.version, known=KNOWN, actor=by
         )
 
@@ -125,5 +131,5 @@ async def test_an_edit_of_what_was_changed_since_is_refused(registry: Registry) 
         outcomes = await asyncio.gather(edit(ADA), edit(BEN), return_exceptions=True)
         assert [False, True] == sorted(isinstance(outcome, NotAllowed) for outcome in outcomes), outcomes
         [kept] = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
-        assert kept in (registry.views.get(view.id), registry.table(BudgetTable).get(budget.id),
+        assert kept in (registry.views.get(view.id), registry.declared_table(BudgetTable).get(budget.id),
                         registry.roles.get(role.id), *registry.keys.all())  # fmt: skip

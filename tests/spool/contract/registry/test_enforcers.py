@@ -35,7 +35,7 @@ async def test_gateways_and_restarts_share_readings(open_registry: RegistryOpene
     state = await registry.enforcers.state("a")
     assert ("refused", 2.0, 7.0) == (state.reason, state.last_success, state.next_at)
     assert [(1.0, 2), (2.0, 3)] == [(each.at, each.limits) for each in state.stored]
-    await registry.enforcers.forget_others(["b"])
+    await registry.enforcers.delete_unconfigured(["b"])
     assert EnforcerState() == await registry.enforcers.state("a")
     assert [reading(1.0)] == list(await registry.enforcers.readings("b"))
     assert ["b:1.000"] == list(await registry._changes.read(lambda rows: rows.documents(enforcers.KIND)))

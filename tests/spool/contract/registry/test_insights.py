@@ -38,7 +38,7 @@ class Insights:
 
     async def look(self, *findings: Finding, for_: tuple[str, ...] = ("spike", "key")) -> Merged:
         self.clock.move(600)
-        return await self.table.merge(findings, looked_for=for_)
+        return await self.table.merge_findings(findings, looked_for=for_)
 
     async def all(self) -> dict[str | None, Insight]:
         return {insight.finding: insight for insight in await kept_insights(self.registry)}
@@ -116,12 +116,12 @@ async def test_what_is_found_no_more_is_not_open(insights: Insights, status: str
     await insights.look(found("spike:a"), found("spike:b"))
     await insights.table.change((await insights.all())["spike:a"].id, status=status, actor=ADA)
     for for_, cut in (((), ()), (("spike",), ("spike",))):
-        await insights.table.merge([], looked_for=for_, cut=cut)
+        await insights.table.merge_findings([], looked_for=for_, cut=cut)
         assert [status, "new"] == [(await insights.all())[key].status for key in ("spike:a", "spike:b")]
     await insights.look()
     gone = await insights.all()
     assert [("addressed", True)] * 2 == [
-        (gone[key].status, gone[key].is_gone) for key in ("spike:a", "spike:b")
+        (gone[key].status, gone[key].is_no_longer_found) for key in ("spike:a", "spike:b")
     ]
     assert insights.clock.now() == gone["spike:a"].last_updated
     await insights.table.change(gone["spike:b"].id, status="on_hold", actor=ADA)
@@ -135,7 +135,9 @@ async def test_what_was_left_open_by_an_earlier_release_is_closed(insights: Insi
     """An earlier release left an insight open whose finding is gone and that no person has changed."""
     await insights.look(found("spike:a"))
     [kept] = await insights.table.detector_insights()
-    await insights.registry._changes.change(lambda rows: rows.put_insights([replace(kept, present=False)]))
+    await insights.registry._changes.change_rows(
+        lambda rows: rows.put_insights([replace(kept, present=False)])
+    )
     await insights.look()
     assert "addressed" == (await insights.all())["spike:a"].status
 
@@ -247,12 +249,12 @@ async def test_links_are_web_addresses(insights: Insights, link: str) -> None:
     with pytest.raises(Invalid, match="link must be"):
         await table.create(Draft(title="x", link=link), actor=ADA)
     with pytest.raises(Invalid, match="link must be"):
-        await table.merge([Finding(key="a:b", draft=Draft(title="x", link=link))], looked_for=["a"])
+        await table.merge_findings([Finding(key="a:b", draft=Draft(title="x", link=link))], looked_for=["a"])
     kept = await table.create(Draft(title="x", link=" https://example.com/a?b=c "), actor=ADA)
     assert "https://example.com/a?b=c" == kept.link
     with pytest.raises(Invalid, match="link must be"):
         await table.change(kept.id, fields={"link": link}, actor=ADA)
-    await table._changes.change(lambda rows: rows.put_insights([replace(kept, link=link)]))
+    await table._changes.change_rows(lambda rows: rows.put_insights([replace(kept, link=link)]))
     assert ("on_hold", "") == await status_and_link(table, kept.id)
 
 
@@ -294,20 +296,20 @@ async def test_logged_insights_are_bounded(insights: Insights, monkeypatch: pyte
 async def test_open_insights_are_counted_by_detector_and_severity(insights: Insights) -> None:
     """Only open insights count, also those of people, which no detector found. Each change updates the counts."""
     table = insights.table
-    assert {} == await table.open_counts()
+    assert {} == await table.count_open_insights()
     await insights.look(found("spike:a"), found("spike:b"), found("spike:c", impact="100"), found("key:d"))
     note = await table.create(Draft(title="a note", category="delivery"), actor=ADA)
     present = {("spike", "info"): 2, ("spike", "warning"): 1, ("key", "info"): 1, ("", "critical"): 1}
-    assert present == await table.open_counts()
+    assert present == await table.count_open_insights()
     rows = await insights.all()
     await table.change(rows["spike:a"].id, status="on_hold", actor=ADA)
-    assert present == await table.open_counts()
+    assert present == await table.count_open_insights()
     await table.change(rows["spike:b"].id, status="ignored", actor=ADA)
     await table.change(rows["key:d"].id, status="addressed", actor=ADA)
     await table.delete(note.id, actor=ADA)
-    assert {("spike", "info"): 1, ("spike", "warning"): 1} == await table.open_counts()
+    assert {("spike", "info"): 1, ("spike", "warning"): 1} == await table.count_open_insights()
     await insights.look()
-    assert {} == await table.open_counts()
+    assert {} == await table.count_open_insights()
 
 
 async def test_open_insights_are_read_again_only_after_a_change(
@@ -315,7 +317,7 @@ async def test_open_insights_are_read_again_only_after_a_change(
 ) -> None:
     """Counts of open insights are read again only after a change. Further counts without a change read no rows."""
     await insights.look(found("spike:a"))
-    counts = await insights.table.open_counts()
+    counts = await insights.table.count_open_insights()
     changes = insights.registry._changes
     read, reads = changes.read, Counter[str]()
 
@@ -325,11 +327,11 @@ async def test_open_insights_are_read_again_only_after_a_change(
 
     monkeypatch.setattr(changes, "read", counted)
     for _ in range(3):
-        assert counts == await insights.table.open_counts()
+        assert counts == await insights.table.count_open_insights()
     assert 0 == reads["all"]
     await insights.look(found("spike:a"), found("spike:b"))
     for _ in range(3):
-        assert {("spike", "info"): 2} == await insights.table.open_counts()
+        assert {("spike", "info"): 2} == await insights.table.count_open_insights()
     assert 1 == reads["all"]
 
 

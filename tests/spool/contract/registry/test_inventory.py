@@ -27,7 +27,7 @@ def machines(count: int) -> list[Machine]:
 async def test_an_import_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
     registry = await open_registry()
     assert registry.inventory.current is None
-    await registry.inventory.replace(machines(3), source="jamf", confirmed=False, actor=ADA)
+    await registry.inventory.replace_machines(machines(3), source="jamf", confirmed=False, actor=ADA)
     kept = registry.inventory.current
     await registry.close()
     registry = await open_registry()
@@ -44,14 +44,14 @@ async def test_a_large_removal_needs_a_confirmation(registry: Registry) -> None:
     an empty one change nothing and leave no audit row.
     """
     table = registry.inventory
-    await table.replace(machines(9), source="csv", confirmed=False, actor=ADA)
-    change = await table.replace(machines(6), source="csv", confirmed=False, actor=ADA)
+    await table.replace_machines(machines(9), source="csv", confirmed=False, actor=ADA)
+    change = await table.replace_machines(machines(6), source="csv", confirmed=False, actor=ADA)
     assert (6, 0, 3) == (change.machines, change.added, change.removed)
     with pytest.raises(NotAllowed, match="lacks 3 of 6 machines"):
-        await table.replace(machines(3), source="csv", confirmed=False, actor=ADA)
+        await table.replace_machines(machines(3), source="csv", confirmed=False, actor=ADA)
     with pytest.raises(Invalid, match="no machines"):
-        await table.replace([], source="csv", confirmed=True, actor=ADA)
+        await table.replace_machines([], source="csv", confirmed=True, actor=ADA)
     assert table.current is not None and len(table.current.machines) == 6
-    await table.replace(machines(3), source="csv", confirmed=True, actor=ADA)
+    await table.replace_machines(machines(3), source="csv", confirmed=True, actor=ADA)
     rows = [row for row in await audit_rows(registry) if row.action == "fleet.inventory"]
     assert {3, 6, 9} == {(row.after or {})["machines"] for row in rows}

@@ -47,9 +47,9 @@ async def budgets(registry: Registry) -> tuple[Make, Delete]:
 
     async def make(name: str, by: Actor) -> str:
         draft = NewBudget(name=name, view=ViewName(id=view.id), default_amount="5")
-        return (await registry.table(BudgetTable).create(draft, known=KNOWN, most=MOST, actor=by)).id
+        return (await registry.declared_table(BudgetTable).create(draft, known=KNOWN, most=MOST, actor=by)).id
 
-    return make, lambda id: registry.table(BudgetTable).delete(id, actor=ADA)
+    return make, lambda id: registry.declared_table(BudgetTable).delete(id, actor=ADA)
 
 
 async def connections(registry: Registry) -> tuple[Make, Delete]:
@@ -70,12 +70,12 @@ async def roles(registry: Registry) -> tuple[Make, Delete]:
 
 async def namespaces(registry: Registry) -> tuple[Make, Delete]:
     async def make(name: str, by: Actor) -> str:
-        made = await registry.table(AllocationTable).create(
+        made = await registry.declared_table(AllocationTable).create(
             NewNamespace(name=name), id=name, most=MOST, actor=by
         )
         return made.id
 
-    return make, lambda id: registry.table(AllocationTable).delete(id, actor=ADA)
+    return make, lambda id: registry.declared_table(AllocationTable).delete(id, actor=ADA)
 
 
 async def insights(registry: Registry) -> tuple[Make, Delete]:
@@ -155,7 +155,7 @@ async def test_a_key_that_logs_insights_leaves_room_for_findings(registry: Regis
     with pytest.raises(NotAllowed):
         await registry.insights.create(Draft(title="2"), actor=FLEET)
     assert first == await registry.insights.find_or_add(Draft(title="0"), actor=FLEET)
-    merged = await registry.insights.merge(
+    merged = await registry.insights.merge_findings(
         [Finding(key="spike:a", draft=Draft(title="a"))], looked_for=["spike"]
     )
     assert merged.new == 1
@@ -165,7 +165,7 @@ async def test_a_key_that_logs_insights_leaves_room_for_findings(registry: Regis
 async def test_a_key_that_comments_leaves_room_for_another(registry: Registry) -> None:
     """One key's comments leave space for another key's, on insights and on recommendations."""
     insight = await registry.insights.create(Draft(title="t"), actor=ADA)
-    await registry.recommendations.merge([SAVING], looked_for=[SAVING.type])
+    await registry.recommendations.merge_savings([SAVING], looked_for=[SAVING.type])
     [saving] = await registry.recommendations.all()
     for text in ("one", "two"):
         await registry.insights.add_comment(insight.id, text, actor=FLEET)

@@ -81,7 +81,7 @@ async def test_a_change_that_fails_tells_nobody(registry: Registry) -> None:
         raise ValueError
 
     with pytest.raises(ValueError):
-        await registry._changes.change(fail)
+        await registry._changes.change_rows(fail)
     assert [] == await registry.notices.waiting_notifications()
 
 
@@ -164,7 +164,7 @@ async def test_changes_of_what_waits_are_noticed(open_registry: RegistryOpener) 
     await table.add([NOTICE], ["mail"])
     seen.append(await table.change_count("mail"))
     [waiting] = await table.waiting_notifications()
-    await table.retry([waiting.id], actor=ADA)
+    await table.retry_notifications([waiting.id], actor=ADA)
     seen.append(await table.change_count("mail"))
     await table.update([replace(waiting, state=SENT)])
     seen.append(await table.change_count("mail"))
@@ -186,14 +186,14 @@ async def test_by_hand(registry: Registry) -> None:
         [replace(a, state=SENT), replace(b, state=FAILED, error="no", attempts=9, reached=("x@y",))]
     )
     await table.update([replace(c, not_before=99.0, attempts=1)])
-    assert 1 == await table.discard([d.id, a.id], actor=ADA)
-    assert 3 == await table.retry([a.id, b.id, c.id, d.id], actor=ADA)
+    assert 1 == await table.discard_notifications([d.id, a.id], actor=ADA)
+    assert 3 == await table.retry_notifications([a.id, b.id, c.id, d.id], actor=ADA)
     assert [("c", 1, 0.0, ()), ("b", 0, 0.0, ("x@y",)), ("d", 0, 0.0, ())] == [
         (each.notice.id, each.attempts, each.not_before, each.reached)
         for each in await table.waiting_notifications()
     ]
     with pytest.raises(NotThere):
-        await table.retry([c.id, "mail:nobody"], actor=ADA)
+        await table.retry_notifications([c.id, "mail:nobody"], actor=ADA)
     assert c.id == (await table.add_test_notice(replace(NOTICE, id="c"), "mail", actor=ADA)).id
     rows = await registry.audit_page(ListQuery(sort=SortField("id"), order="asc", identity="id", limit=50))
     assert [
@@ -238,7 +238,7 @@ async def test_channels_are_told_of_insights_that_open(registry: Registry, clock
     idle = Finding(key="x:2", draft=Draft(title="idle", category="keys", cost_impact="7"))
     await registry.insights.create(Draft(title="by hand", category="delivery"), actor=ADA)
     for _ in range(2):
-        await registry.insights.merge([parked, idle], looked_for=["x"])
+        await registry.insights.merge_findings([parked, idle], looked_for=["x"])
     told = [
         (each.channel, each.notice.title, each.notice.severity)
         for each in await registry.notices.waiting_notifications()
@@ -254,7 +254,7 @@ async def test_channels_are_told_of_insights_that_open(registry: Registry, clock
     id = found.notice.thread.removeprefix("insight ")
     await registry.insights.change(id, status="addressed", actor=ADA)
     clock.move(10)
-    await registry.insights.merge([replace(parked, newest=clock.now())], looked_for=["x"])
+    await registry.insights.merge_findings([replace(parked, newest=clock.now())], looked_for=["x"])
     urgent = [
         each.notice for each in await registry.notices.waiting_notifications() if each.channel == "urgent"
     ]
@@ -275,7 +275,7 @@ async def test_an_insight_that_becomes_more_severe_is_sent_again(
 
     async def look(severity: str, csv: str = "") -> None:
         clock.move(60)
-        await registry.insights.merge([replace(found, severity=severity, csv=csv)], looked_for=["x"])
+        await registry.insights.merge_findings([replace(found, severity=severity, csv=csv)], looked_for=["x"])
 
     for severity in ("info", "warning", "info", "warning", "critical", "warning", "critical", ""):
         await look(severity, csv=f"id\n{severity}\n")
@@ -302,7 +302,7 @@ async def test_channels_of_a_view_are_told_of_its_anomalies(registry: Registry, 
         key="x:1", draft=Draft(title="The view spent"), newest=clock.now(), channels=("chat", "mail", "gone")
     )
     for _ in range(2):
-        await registry.insights.merge([spike], looked_for=["x"])
+        await registry.insights.merge_findings([spike], looked_for=["x"])
     waiting = await registry.notices.waiting_notifications()
     assert [("chat", "view.anomaly"), ("mail", "view.anomaly")] == [
         (each.channel, each.notice.kind) for each in waiting
@@ -311,7 +311,7 @@ async def test_channels_of_a_view_are_told_of_its_anomalies(registry: Registry, 
         waiting[0].notice.thread.removeprefix("insight "), status="addressed", actor=ADA
     )
     clock.move(60)
-    await registry.insights.merge([replace(spike, newest=clock.now())], looked_for=["x"])
+    await registry.insights.merge_findings([replace(spike, newest=clock.now())], looked_for=["x"])
     assert ["chat", "chat", "mail", "mail"] == [
         each.channel for each in await registry.notices.waiting_notifications()
     ]

@@ -32,7 +32,7 @@ def linked(registry: Registry) -> list[tuple[str, ...]]:
 
 async def link(registry: Registry, *people: Sequence[str], label: str = "", most: int = 1000) -> int:
     stated = [LinkedPerson(names=(*names,), label=label) for names in people]
-    return await registry.persons.link(stated, most=most, actor=ROOT)
+    return await registry.persons.link_names(stated, most=most, actor=ROOT)
 
 
 class ByHand:
@@ -126,13 +126,13 @@ async def test_many_people_are_written_in_portions(
     Many names are written in portions. A statement for each name takes long, and PostgreSQL ends a transaction that
     computes for two seconds.
     """
-    sizes, run_each = list[int](), SqlRegistryRows._run_each
+    sizes, run_each = list[int](), SqlRegistryRows._write_each
 
     def measured(rows: SqlRegistryRows, statement: str, values: Sequence[Mapping[str, object]]) -> None:
         sizes.append(len(values))
         run_each(rows, statement, values)
 
-    monkeypatch.setattr(SqlRegistryRows, "_run_each", measured)
+    monkeypatch.setattr(SqlRegistryRows, "_write_each", measured)
     assert 1200 == await link(registry, *((f"a{n}", f"b{n}") for n in range(600)), most=2000)
     assert [250, 250, 100, 250, 250, 100, 1] == sizes
     assert 600 == await registry.persons.delete_people(None, actor=ROOT)
@@ -153,12 +153,12 @@ async def test_every_form_of_a_linked_address_names_the_person(registry: Registr
         people.shown_name(each) for each in ("uuid-1", "ann@example.com", "ann", "bob")
     ]
     assert ("ann",) == people.expand_filter({"team": ("ann",)})["team"]
-    registry.set_emails("drop")
+    registry.set_email_policy("drop")
     assert not people.is_dropped("ann@example.com") and people.is_dropped("bob@example.com")
-    registry.set_emails(KEEP)
+    registry.set_email_policy(KEEP)
     await link(registry, ("bob@example.com", "bob"))
     assert "bob@example.com" == people.shown_name("bob")
-    registry.set_emails("hash")
+    registry.set_email_policy("hash")
     assert people.hash_address("bob@example.com") == people.shown_name("bob")
 
 
@@ -220,7 +220,7 @@ async def test_hashes_of_one_address_are_joined_once(open_registry: RegistryOpen
         hash_address_with_key(b"b" * 32, " ANN@example.com "),
     )
     assert 3 == len({ours, laptop, site})
-    join = partial(registry.persons.join_forms, actor=ROOT)
+    join = partial(registry.persons.link_address_forms, actor=ROOT)
     assert 1 == await join([(ours, laptop)], most=4)
     assert 1 == await join([(ours, laptop, site)], most=4)
     assert 0 == await join([(ours, site), (laptop, ours)], most=4)
@@ -231,22 +231,22 @@ async def test_hashes_of_one_address_are_joined_once(open_registry: RegistryOpen
     assert [(ours, laptop, site)] == linked(registry)
     assert 2 == len([row for row in await audit_rows(registry) if row.action == "person.join"])
     await registry.persons.split_name(laptop, actor=ROOT)
-    assert 0 == await registry.persons.join_forms([(ours, laptop, site)], most=4, actor=ROOT)
+    assert 0 == await registry.persons.link_address_forms([(ours, laptop, site)], most=4, actor=ROOT)
     assert [(ours, site)] == linked(registry)
     await link(registry, (ours, laptop))
     assert 3 == len(registry.people.linked_names(ann))
     many = [hash_address_with_key(bytes([number]) * 32, ann) for number in range(MAX_LINKED)]
-    assert 0 == await registry.persons.join_forms([(ours, *many)], most=1000, actor=ROOT)
+    assert 0 == await registry.persons.link_address_forms([(ours, *many)], most=1000, actor=ROOT)
     assert [(ours, site, laptop)] == linked(registry)
 
 
 async def test_an_address_that_records_keep_is_joined(registry: Registry) -> None:
-    registry.set_emails(KEEP)
+    registry.set_email_policy(KEEP)
     people, hashed = registry.people, hash_address_with_key(b"a" * 32, "ann@example.com")
-    assert 1 == await registry.persons.join_forms(
+    assert 1 == await registry.persons.link_address_forms(
         [(people.linked_form("ann@example.com"), hashed)], most=9, actor=ROOT
     )
     assert "ann@example.com" == people.shown_name(hashed)
-    assert 0 == await registry.persons.join_forms(
+    assert 0 == await registry.persons.link_address_forms(
         [(people.linked_form("ann@example.com"), hashed)], most=9, actor=ROOT
     )

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.rule
 
 
 async def look(registry: Registry, *savings: Saving, **more: object) -> Merged:
-    return await registry.recommendations.merge(savings, looked_for=[TYPE], **more)  # type: ignore[arg-type]
+    return await registry.recommendations.merge_savings(savings, looked_for=[TYPE], **more)  # type: ignore[arg-type]
 
 
 async def only(registry: Registry) -> Recommendation:
@@ -66,7 +66,7 @@ async def test_what_is_found_is_there_after_a_restart(
 async def test_a_type_that_did_not_run_closes_nothing(registry: Registry) -> None:
     """If one type of recommendation fails, its earlier recommendations stay open."""
     await look(registry, SAVING)
-    await registry.recommendations.merge([], looked_for=["newer_model"])
+    await registry.recommendations.merge_savings([], looked_for=["newer_model"])
     assert (await only(registry)).is_open
 
 
@@ -79,7 +79,9 @@ async def test_addressed_and_back_again(registry: Registry, clock: MovedClock) -
     id = (await only(registry)).id
     clock.move(60)
     [done] = (
-        await registry.recommendations.update([id], status="addressed", assignee="ben", actor=ADA)
+        await registry.recommendations.change_recommendations(
+            [id], status="addressed", assignee="ben", actor=ADA
+        )
     ).values()
     assert done is not None
     assert done.status == "addressed"
@@ -100,7 +102,9 @@ async def test_addressed_and_back_again(registry: Registry, clock: MovedClock) -
 async def test_what_is_ignored_stays_ignored(registry: Registry) -> None:
     """The figures of an ignored recommendation are still updated."""
     await look(registry, SAVING)
-    await registry.recommendations.update([(await only(registry)).id], status="ignored", actor=ADA)
+    await registry.recommendations.change_recommendations(
+        [(await only(registry)).id], status="ignored", actor=ADA
+    )
     assert 0 == (await look(registry, replace(SAVING, spent="3"))).reopened
     assert (one := await only(registry)).status == "ignored"
     assert one.saving.spent == "3"
@@ -113,7 +117,9 @@ async def test_many_at_once(registry: Registry) -> None:
     """
     await look(registry, SAVING, OTHER)
     one, two = [each.id for each in await registry.recommendations.all()]
-    changed = await registry.recommendations.update([one, "gone", two, one], status="on_hold", actor=ADA)
+    changed = await registry.recommendations.change_recommendations(
+        [one, "gone", two, one], status="on_hold", actor=ADA
+    )
     assert [(one, True), ("gone", False), (two, True)] == [
         (id, each is not None) for id, each in changed.items()
     ]
@@ -139,7 +145,7 @@ async def test_what_breaks_a_rule_is_refused(
 ) -> None:
     table = (await open_registry()).recommendations
     with pytest.raises(Invalid):
-        await table.update(ids, actor=ADA, **changes)
+        await table.change_recommendations(ids, actor=ADA, **changes)
 
 
 async def test_the_table_is_bounded(open_registry: RegistryOpener, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +226,7 @@ async def test_a_type_that_is_switched_off_closes_its_recommendations(registry: 
     assert off.enabled is False
     assert off.least_savings == "2.50"
     assert off.least_share == "1"
-    assert {TYPE: off} == await table.changed_types()
+    assert {TYPE: off} == await table.stored_type_settings()
     assert not (await only(registry)).is_open
     assert [({"enabled": True}, {"enabled": False})] == [
         (row.before, row.after) for row in await audit_rows(registry) if row.after == {"enabled": False}
@@ -236,4 +242,4 @@ async def test_thresholds_have_rules(open_registry: RegistryOpener, changes: dic
     table = (await open_registry()).recommendations
     with pytest.raises(Invalid):
         await table.change_type(TYPE, changes, actor=ADA)
-    assert {} == await table.changed_types()
+    assert {} == await table.stored_type_settings()

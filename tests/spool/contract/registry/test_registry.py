@@ -47,7 +47,7 @@ async def test_a_cancelled_change_does_not_separate_rows_and_memory(registry: Re
     # the deletion was completed although its caller was cancelled, because this change runs after it
     with pytest.raises(NotThere):
         await registry.keys.disable("search team", actor=ACTOR)
-    assert registry.keys.find(secret) is None
+    assert registry.keys.find_by_secret(secret) is None
 
 
 async def test_a_secret_of_another_installation_is_unknown(open_registry: RegistryOpener) -> None:
@@ -56,7 +56,7 @@ async def test_a_secret_of_another_installation_is_unknown(open_registry: Regist
     _, secret = await create(registry)
     await registry.close()
     other = await open_registry(secret=b"o" * 32)
-    assert other.keys.find(secret) is None
+    assert other.keys.find_by_secret(secret) is None
 
 
 async def test_only_a_keyed_hash_is_kept(registry: Registry) -> None:
@@ -89,23 +89,23 @@ async def test_keys_outlive_a_restart(open_registry: RegistryOpener, clock: Move
         actor=ACTOR,
     )
     _, rotated = await registry.keys.rotate("search", overlap_s=60, actor=ACTOR)
-    await registry.keys.store_accesses({key.id: 5.0, 0: 7.0, 99: 8.0})
+    await registry.keys.store_access_times({key.id: 5.0, 0: 7.0, 99: 8.0})
     [kept] = registry.keys.all()
     await registry.close()
     again = await open_registry()
     assert [kept] == again.keys.all()
     assert 5.0 == kept.last_accessed
-    assert [kept, kept] == [again.keys.find(secret), again.keys.find(rotated)]
+    assert [kept, kept] == [again.keys.find_by_secret(secret), again.keys.find_by_secret(rotated)]
     clock.move(60)
-    assert [None, kept] == [again.keys.find(secret), again.keys.find(rotated)]
+    assert [None, kept] == [again.keys.find_by_secret(secret), again.keys.find_by_secret(rotated)]
 
 
 async def test_an_access_never_moves_back(open_registry: RegistryOpener) -> None:
     """A clock that was set back does not make a key look unused for longer."""
     registry = await open_registry()
     key, _ = await create(registry)
-    await registry.keys.store_accesses({key.id: 100.0})
-    await registry.keys.store_accesses({key.id: 50.0})
+    await registry.keys.store_access_times({key.id: 100.0})
+    await registry.keys.store_access_times({key.id: 50.0})
     await registry.keys.edit("search team", description="d", actor=ACTOR)
     await registry.close()
     assert [100.0] == [key.last_accessed for key in (await open_registry()).keys.all()]
@@ -135,7 +135,7 @@ async def test_a_change_that_is_refused_changes_nothing(registry: Registry) -> N
         await registry.keys.rotate("one", overlap_s=60, actor=ACTOR)
     assert after == (registry.keys.all(), await audit_rows(registry))
     assert len(before[1]) + 1 == len(after[1])
-    assert registry.keys.find(secret) is not None
+    assert registry.keys.find_by_secret(secret) is not None
 
 
 async def test_every_change_is_audited(registry: Registry, clock: MovedClock) -> None:
@@ -144,8 +144,8 @@ async def test_every_change_is_audited(registry: Registry, clock: MovedClock) ->
     """
     await create(registry)
     await registry.keys.edit("search team", description="d", actor=ACTOR)
-    await registry.note_change(ACTOR, "route.drop", "archive/ai-telemetry", after={"n": 1})
-    await registry.note_changes(
+    await registry.audit_change(ACTOR, "route.drop", "archive/ai-telemetry", after={"n": 1})
+    await registry.audit_changes(
         [AuditedChange(actor=ACTOR, action="device.enrol", target=name) for name in "ab"]
     )
     rows = await audit_rows(registry)
@@ -196,11 +196,13 @@ async def test_what_an_account_signed_in_ends_with_it(open_registry: RegistryOpe
     operators = registry.operators
     await operators.add(ADA, role=ADMIN, password=PASSWORD, actor=ACTOR)
     as_ada = Actor(ADA, "::1")
-    unused = await operators.create_link(role=ADMIN, actor=as_ada, account=ADA)
-    followed = await operators.use_link(
-        await operators.create_link(role=ADMIN, actor=as_ada, account=ADA), address="::2"
+    unused = await operators.create_sign_in_link(role=ADMIN, actor=as_ada, account=ADA)
+    followed = await operators.sign_in_by_link(
+        await operators.create_sign_in_link(role=ADMIN, actor=as_ada, account=ADA), address="::2"
     )
-    other = await operators.use_link(await operators.create_link(role=ADMIN, actor=ACTOR), address="::3")
+    other = await operators.sign_in_by_link(
+        await operators.create_sign_in_link(role=ADMIN, actor=ACTOR), address="::3"
+    )
     own = await operators.sign_in(ADA, PASSWORD, address="::1")
     assert own and followed and other
     await registry.close()
@@ -210,20 +212,24 @@ async def test_what_an_account_signed_in_ends_with_it(open_registry: RegistryOpe
     await operators.change(ADA, role=VIEWER, actor=ACTOR)
     assert [other[1]] == list(await operators.live_sessions())
     assert await operators.find_and_extend_session(followed[0]) is None
-    assert await operators.use_link(unused, address="::2") is None
+    assert await operators.sign_in_by_link(unused, address="::2") is None
 
 
 async def test_a_session_is_ended_by_its_id(registry: Registry, clock: MovedClock) -> None:
     """A session is listed until it ends, can be ended once, and has an audit row for its end."""
     operators = registry.operators
-    first = await operators.use_link(await operators.create_link(role=ADMIN, actor=ACTOR), address="::1")
+    first = await operators.sign_in_by_link(
+        await operators.create_sign_in_link(role=ADMIN, actor=ACTOR), address="::1"
+    )
     assert first is not None
     await operators.end_session(first[1].id, actor=ACTOR)
     with pytest.raises(NotThere):
         await operators.end_session(first[1].id, actor=ACTOR)
     assert await operators.find_and_extend_session(first[0]) is None
     assert (
-        await operators.use_link(await operators.create_link(role=ADMIN, actor=ACTOR), address="::1")
+        await operators.sign_in_by_link(
+            await operators.create_sign_in_link(role=ADMIN, actor=ACTOR), address="::1"
+        )
         is not None
     )
     clock.move(SESSION_IDLE_S)
@@ -232,17 +238,17 @@ async def test_a_session_is_ended_by_its_id(registry: Registry, clock: MovedCloc
 
 async def test_a_console_link_is_used_once_and_in_time(registry: Registry, clock: MovedClock) -> None:
     """The session of a console link has the actor's name. It ends when idle, at its limit, or at sign-out."""
-    link = await registry.operators.create_link(role=ADMIN, actor=ACTOR)
-    late = await registry.operators.create_link(role=ADMIN, actor=ACTOR)
-    followed = await registry.operators.use_link(link, address="::1")
+    link = await registry.operators.create_sign_in_link(role=ADMIN, actor=ACTOR)
+    late = await registry.operators.create_sign_in_link(role=ADMIN, actor=ACTOR)
+    followed = await registry.operators.sign_in_by_link(link, address="::1")
     assert followed is not None
     secret, session = followed
     assert ACTOR.name == session.actor
     assert session.role == ADMIN
     assert session.operator is False
-    assert await registry.operators.use_link(link, address="::1") is None
+    assert await registry.operators.sign_in_by_link(link, address="::1") is None
     clock.move(LINK_LIFE_S)
-    assert await registry.operators.use_link(late, address="::1") is None
+    assert await registry.operators.sign_in_by_link(late, address="::1") is None
     assert (
         await registry.operators.find_and_extend_session(secret) is not None
     )  # this lookup extends the idle session
@@ -250,8 +256,8 @@ async def test_a_console_link_is_used_once_and_in_time(registry: Registry, clock
     assert await registry.operators.find_and_extend_session(secret) is not None
     clock.move(SESSION_IDLE_S)
     assert await registry.operators.find_and_extend_session(secret) is None
-    second = await registry.operators.use_link(
-        await registry.operators.create_link(role=VIEWER, actor=ACTOR), address="::1"
+    second = await registry.operators.sign_in_by_link(
+        await registry.operators.create_sign_in_link(role=VIEWER, actor=ACTOR), address="::1"
     )
     assert second is not None
     await registry.operators.sign_out(second[1])
@@ -275,27 +281,27 @@ async def test_a_key_opens_until_it_expires(open_registry: RegistryOpener, clock
     await registry.close()
     again = await open_registry()
     clock.move(59.999)
-    found = again.keys.find(secret)
+    found = again.keys.find_by_secret(secret)
     assert found is not None and "Enabled" == found.state(clock.now())
-    assert again.keys.find_expired(secret) is None
+    assert again.keys.find_expired_by_secret(secret) is None
     clock.move(0.001)
-    assert again.keys.find(secret) is None
-    assert again.keys.was_deleted(secret) is True
-    assert again.keys.is_over(secret) is True
+    assert again.keys.find_by_secret(secret) is None
+    assert again.keys.has_secret_ended(secret) is True
+    assert again.keys.is_secret_expired(secret) is True
     [kept] = again.keys.all()
     assert kept.status == "Enabled"
     assert "Expired" == kept.state(clock.now())
-    assert kept == again.keys.find_expired(secret)
-    assert again.keys.find_expired(secret[:-1]) is None
+    assert kept == again.keys.find_expired_by_secret(secret)
+    assert again.keys.find_expired_by_secret(secret[:-1]) is None
     renamed = await again.keys.edit("search", new_name="ranking", expires_at=kept.expires_at, actor=ACTOR)
     assert kept.expires_at == renamed.expires_at
     with pytest.raises(Invalid, match="future"):
         await again.keys.edit("ranking", expires_at=clock.now() - 1, actor=ACTOR)
     await again.keys.edit("ranking", expires_at=clock.now() + 1, actor=ACTOR)
-    assert again.keys.find(secret) is not None
+    assert again.keys.find_by_secret(secret) is not None
     await again.keys.edit("ranking", expires_at=None, actor=ACTOR)
     clock.move(1e6)
-    found = again.keys.find(secret)
+    found = again.keys.find_by_secret(secret)
     assert found is not None and found.expires_at is None
     changes = [row for row in await audit_rows(again) if row.action.startswith("key.")]
     told = (
@@ -322,4 +328,4 @@ async def test_no_secret_outlasts_its_key(registry: Registry, clock: MovedClock)
     assert sooner.expires_at == end - 30
     assert sooner.overlap_ends_at == end - 30
     clock.move(30)
-    assert [None, None] == [registry.keys.find(secret) for secret in (first, second)]
+    assert [None, None] == [registry.keys.find_by_secret(secret) for secret in (first, second)]

@@ -69,21 +69,27 @@ async def test_a_role_is_there_after_a_restart(open_registry: RegistryOpener) ->
     """Every field of a role, and the rights that it grants, survive a restart."""
     registry = await open_registry()
     made = await create(registry, DRAFT)
-    rights = registry.roles.rights(Holder(person=BOB))
+    rights = registry.roles.holder_rights(Holder(person=BOB))
     assert rights.roles == ("Search",)
     assert frozenset((VIEW_COSTS,)) == rights.permission_sets
     assert (DRAFT.filters,) == rights.slice.parts
     await registry.close()
     again = (await open_registry()).roles
     assert [*BUILTIN.values(), made] == again.all()
-    assert rights == again.rights(Holder(person=BOB))
-    assert replace(rights, person="eve@x.y") == again.rights(Holder(person="eve@x.y", groups=("finance",)))
-    assert [made] * 3 == [again.get(made.id), again.find_any(made.id), again.find_any(" SEARCH")]
-    assert BUILTIN["member"] == again.find_any("Member")
+    assert rights == again.holder_rights(Holder(person=BOB))
+    assert replace(rights, person="eve@x.y") == again.holder_rights(
+        Holder(person="eve@x.y", groups=("finance",))
+    )
+    assert [made] * 3 == [
+        again.get(made.id),
+        again.require_by_id_or_name(made.id),
+        again.require_by_id_or_name(" SEARCH"),
+    ]
+    assert BUILTIN["member"] == again.require_by_id_or_name("Member")
     with pytest.raises(NotThere):
         again.get("nobody")
     with pytest.raises(NotThere):
-        again.find_any("nobody")
+        again.require_by_id_or_name("nobody")
 
 
 async def test_a_change_holds_at_once(registry: Registry, clock: MovedClock) -> None:
@@ -96,9 +102,9 @@ async def test_a_change_holds_at_once(registry: Registry, clock: MovedClock) -> 
     changed = await change(registry, made.id, members=[ADA], name=DRAFT.name)
     assert replace_fields(made, members=(ADA,), last_updated=made.created + 60) == changed
     assert (Rights(person=BOB), ("Search",)) == tuple(
-        registry.roles.rights(Holder(person=each))
+        registry.roles.holder_rights(Holder(person=each))
         if each == BOB
-        else registry.roles.rights(Holder(person=each)).roles
+        else registry.roles.holder_rights(Holder(person=each)).roles
         for each in (BOB, ADA)
     )
     row = (await audit_rows(registry))[-1]
@@ -226,7 +232,7 @@ async def test_nobody_takes_his_own_administration_away(registry: Registry, chan
         await change(registry, made.id, own, **changes)
     await change(registry, made.id, own, description="Still there")
     await change(registry, made.id, Holder(person=BOB, base=ADMIN), **changes)
-    assert not registry.roles.rights(own).may_administer
+    assert not registry.roles.holder_rights(own).can_administer
 
 
 async def test_a_draft_is_tried_without_being_kept(registry: Registry) -> None:
@@ -235,7 +241,7 @@ async def test_a_draft_is_tried_without_being_kept(registry: Registry) -> None:
     tried = NewRole(name="Tried", data_access=NO_DATA, permission_sets=(), members=(BOB,))
     assert ("Search", "Tried") == registry.roles.rights_if_saved(Holder(person=BOB), tried).roles
     assert ("Tried",) == registry.roles.rights_if_saved(Holder(person=BOB), tried, replaced=made.id).roles
-    assert ("Search",) == registry.roles.rights(Holder(person=BOB)).roles
+    assert ("Search",) == registry.roles.holder_rights(Holder(person=BOB)).roles
 
 
 async def test_a_person_of_a_provider_whom_a_role_names(registry: Registry) -> None:

@@ -53,9 +53,9 @@ async def test_a_statement_is_there_after_a_restart(open_registry: RegistryOpene
     given = statement(
         row(0, "0.1"), row(0, "0.20"), row(1, "3", model=None), row(2, "-0.000000000000000000000000001")
     )
-    assert StatementOutcome(rows=3, days=3, days_new=3, days_changed=0) == await registry.statements.put(
-        given, actor=ADA
-    )
+    assert StatementOutcome(
+        rows=3, days=3, days_new=3, days_changed=0
+    ) == await registry.statements.import_statement(given, actor=ADA)
     await registry.close()
     again = await open_registry()
     kept = await again.statements.statement_rows(provider="openai", start=FIRST, end=FIRST + 3 * DAY_S)
@@ -63,9 +63,9 @@ async def test_a_statement_is_there_after_a_restart(open_registry: RegistryOpene
         each.amount for each in kept
     ]
     assert msgspec.structs.replace(row(), amount=Decimal("0.3")) == kept[0]
-    assert StatementOutcome(rows=3, days=3, days_new=0, days_changed=0) == await again.statements.put(
-        given, actor=ADA
-    )
+    assert StatementOutcome(
+        rows=3, days=3, days_new=0, days_changed=0
+    ) == await again.statements.import_statement(given, actor=ADA)
     assert ["statement.import"] == [each.action for each in await audit_rows(again)]
 
 
@@ -75,13 +75,13 @@ async def test_a_restated_span_is_replaced(registry: Registry) -> None:
     A new bill replaces its span: rows that are missing in the new bill are deleted. A shorter span leaves other
     days, accounts and sources unchanged.
     """
-    await registry.statements.put(
+    await registry.statements.import_statement(
         statement(row(0), row(1, "2"), row(1, "9", kind="output"), row(2)), actor=ADA
     )
-    await registry.statements.put(statement(row(1, "7"), account="other"), actor=ADA)
+    await registry.statements.import_statement(statement(row(1, "7"), account="other"), actor=ADA)
     other = msgspec.structs.replace(row(1, "5"), source="openai_usage", unit="tokens", currency=None)
-    await registry.statements.put(replace(statement(other), source="openai_usage"), actor=ADA)
-    found = await registry.statements.put(statement(row(1, "1.5"), first=1, days=1), actor=ADA)
+    await registry.statements.import_statement(replace(statement(other), source="openai_usage"), actor=ADA)
+    found = await registry.statements.import_statement(statement(row(1, "1.5"), first=1, days=1), actor=ADA)
     [revision] = found.revisions
     assert found.days == 1
     assert found.days_new == 0
@@ -107,15 +107,15 @@ async def test_a_part_of_a_day_replaces_its_hours(registry: Registry) -> None:
     hour = {"start": FIRST, "end": FIRST + 3600}
     later = {"start": FIRST + 7200, "end": FIRST + 10800}
     part = statement(row(0, "1", **hour), start=FIRST, end=FIRST + 3600)
-    await registry.statements.put(part, actor=ADA)
-    await registry.statements.put(
+    await registry.statements.import_statement(part, actor=ADA)
+    await registry.statements.import_statement(
         replace(part, rows=(row(0, "2", **later),), start=FIRST + 3600, end=FIRST + 10800), actor=ADA
     )
     assert [False] == [each.settled for each in await registry.statements.statements()]
     assert Decimal(3) == statements.billed_total(
         await registry.statements.statement_rows(provider=None, start=FIRST, end=FIRST + DAY_S)
     )
-    await registry.statements.put(statement(row(0, "4"), days=1), actor=ADA)
+    await registry.statements.import_statement(statement(row(0, "4"), days=1), actor=ADA)
     assert [True] == [each.settled for each in await registry.statements.statements()]
     assert Decimal(4) == statements.billed_total(
         await registry.statements.statement_rows(provider=None, start=FIRST, end=FIRST + DAY_S)
@@ -126,7 +126,7 @@ async def test_days_without_a_row_are_covered(registry: Registry, clock: MovedCl
     """Consecutive days of a bill are one entry, with or without rows. Open days, and days read at another time,
     are separate entries."""
     given = statement(row(0), row(3, settled=False), days=4)
-    await registry.statements.put(given, actor=ADA)
+    await registry.statements.import_statement(given, actor=ADA)
     told: dict[str, Any] = {
         "source": "openai_costs",
         "provider": "openai",
@@ -152,7 +152,9 @@ async def test_a_day_without_a_row_can_be_open(registry: Registry) -> None:
     for it either.
     """
     for settled in (1, 3):
-        await registry.statements.put(statement(row(0), settled_until=FIRST + settled * DAY_S), actor=ADA)
+        await registry.statements.import_statement(
+            statement(row(0), settled_until=FIRST + settled * DAY_S), actor=ADA
+        )
         assert settled == (await registry.statements.months())[0].settled
 
 
@@ -161,14 +163,14 @@ async def test_what_is_billed_for_another_month_is_billed_once(registry: Registr
     A correction for another month belongs to the first day of its bill, and is deleted when the bill is replaced.
     """
     for amount in ("-1", "-2"):
-        await registry.statements.put(statement(row(0), row(-40, amount)), actor=ADA)
+        await registry.statements.import_statement(statement(row(0), row(-40, amount)), actor=ADA)
     kept = await registry.statements.statement_rows(provider=None, start=0, end=FIRST + 9 * DAY_S)
     assert Decimal(-1) == statements.billed_total(kept)
 
 
 async def test_a_month_is_found_by_its_days(registry: Registry) -> None:
     """A row for a whole month belongs to each of its days."""
-    await registry.statements.put(statement(row(0, end=FIRST + 30 * DAY_S), days=30), actor=ADA)
+    await registry.statements.import_statement(statement(row(0, end=FIRST + 30 * DAY_S), days=30), actor=ADA)
     day = FIRST + 20 * DAY_S
     assert 1 == len(await registry.statements.statement_rows(provider="openai", start=day, end=day + DAY_S))
 
@@ -176,9 +178,9 @@ async def test_a_month_is_found_by_its_days(registry: Registry) -> None:
 @pytest.mark.every_engine
 async def test_a_deleted_month_is_gone(registry: Registry) -> None:
     """Deleting a month also deletes its rows. A dry run stores nothing."""
-    assert 1 == (await registry.statements.put(statement(row()), actor=ADA, dry_run=True)).rows
+    assert 1 == (await registry.statements.import_statement(statement(row()), actor=ADA, dry_run=True)).rows
     assert [] == await registry.statements.statements()
-    await registry.statements.put(statement(row()), actor=ADA)
+    await registry.statements.import_statement(statement(row()), actor=ADA)
     [month] = await registry.statements.months()
     await registry.statements.delete(month.id, actor=ADA)
     assert [] == await registry.statements.months()
@@ -216,7 +218,7 @@ async def test_how_far_a_pull_came_outlives_the_process(open_registry: RegistryO
 )
 async def test_what_breaks_a_rule_is_refused(registry: Registry, wrong: Statement) -> None:
     with pytest.raises(Invalid):
-        await registry.statements.put(wrong, actor=ADA)
+        await registry.statements.import_statement(wrong, actor=ADA)
     assert [] == await registry.statements.months()
 
 
@@ -224,7 +226,7 @@ async def test_what_breaks_a_rule_is_refused(registry: Registry, wrong: Statemen
 async def test_amounts_at_the_edge_are_kept(registry: Registry) -> None:
     """Amounts with the maximum number of digits, and the longest texts, are stored."""
     most = "9" * (statements.MAX_DIGITS - statements.MAX_DECIMALS) + "." + "9" * statements.MAX_DECIMALS
-    await registry.statements.put(
+    await registry.statements.import_statement(
         statement(row(amount=most, key="k" * statements.MAX_TEXT), row(amount=most)), actor=ADA
     )
     kept = await registry.statements.statement_rows(provider=None, start=FIRST, end=FIRST + DAY_S)

@@ -29,13 +29,13 @@ async def view_and_budget(draft: Registry, name: str = "Search") -> View:
         NewView(name=name, filter={}, principal_dimension="team"), most=9, known=["team"], actor=ADA
     )
     body = NewBudget(name="Monthly", view=ViewName(id=view.id), default_amount="5")
-    await draft.table(BudgetTable).create(body, most=9, actor=ADA)
+    await draft.declared_table(BudgetTable).create(body, most=9, actor=ADA)
     return view
 
 
 def names(registry: Registry) -> tuple[list[str], list[str]]:
     views = [view.name for view in registry.views.all()]
-    return views, [budget.view_id for budget in registry.table(BudgetTable).all()]
+    return views, [budget.view_id for budget in registry.declared_table(BudgetTable).all()]
 
 
 async def test_both_tables_are_changed_and_shown(open_registry: RegistryOpener) -> None:
@@ -94,8 +94,8 @@ async def test_a_draft_follows_its_own_changes(registry: Registry) -> None:
             await view_and_budget(draft)
         with pytest.raises(NotAllowed, match="budgets use this view"):
             await draft.views.delete(view.id, actor=ADA)
-        [budget] = draft.table(BudgetTable).all()
-        await draft.table(BudgetTable).delete(budget.id, actor=ADA)
+        [budget] = draft.declared_table(BudgetTable).all()
+        await draft.declared_table(BudgetTable).delete(budget.id, actor=ADA)
         await draft.views.delete(view.id, actor=ADA)
         return (await view_and_budget(draft)).id
 
@@ -108,14 +108,14 @@ async def test_a_key_that_is_created_together_opens_at_once(registry: Registry) 
         return await draft.keys.create(name="sender", use_cases=[SEND_AI_TELEMETRY], actor=ADA)
 
     key, secret = await registry.run_on_draft(work, lambda _: True)
-    assert key == registry.keys.find(secret)
+    assert key == registry.keys.find_by_secret(secret)
 
     async def end(draft: Registry) -> None:
         await draft.keys.delete("sender", confirm="sender", actor=ADA)
 
     await registry.run_on_draft(end, lambda _: True)
-    assert registry.keys.find(secret) is None
-    assert registry.keys.was_deleted(secret)
+    assert registry.keys.find_by_secret(secret) is None
+    assert registry.keys.has_secret_ended(secret)
 
 
 async def test_a_cancelled_caller_leaves_memory_as_stored(registry: Registry) -> None:
@@ -171,7 +171,7 @@ async def change(kill_at):
     async def work(draft):
         await view_and_budget(draft)
         await draft.keys.create(name="sender", use_cases=[SEND_AI_TELEMETRY], actor=ADA)
-        await draft.file_owners.put(FileOwner(id="view x", set="a", file="views.yaml", line=1))
+        await draft.file_owners.store_owner(FileOwner(id="view x", set="a", file="views.yaml", line=1))
 
     store = await SqliteRegistry.open(directory)
     registry = await Registry.open(store, secret=b"s" * 32, clock=SteadyClock(), declared=[BudgetTable])

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.rule
 
 def tables(registry: Registry) -> Iterator[DocumentTable[Any]]:
     """Yield every table whose rows have a version."""
-    declared = [registry.table(table) for table in declared_tables()]
+    declared = [registry.declared_table(table) for table in declared_tables()]
     for table in (*declared, registry.views, registry.roles, registry.kept_channels):
         if isinstance(table, DocumentTable) and hasattr(table.kind.row, "version"):
             yield table
@@ -48,7 +48,7 @@ async def keep(registry: Registry, table: DocumentTable[Any], row: Any) -> None:
     def work(rows: RegistryRows) -> None:
         table.kind.put(rows, row)
 
-    await registry._changes.change(work)
+    await registry._changes.change_rows(work)
 
 
 def other(value: Any) -> Any:
@@ -67,9 +67,9 @@ async def test_an_edit_is_accepted_after_notes_of_the_machine(registry: Registry
             noted.add(f"{kind.name}.{name}")
             await keep(registry, table, replace_fields(row, **{name: other(getattr(row, name))}))
             edit = partial(replace_fields, created=row.created + 1)
-            await table._edit(row.id, edit, version=row.version, actor=ADA)
+            await table._edit_row(row.id, edit, version=row.version, actor=ADA)
             with pytest.raises(NotAllowed, match="changed after you read it"):
-                await table._edit(row.id, edit, version=row.version, actor=ADA)
+                await table._edit_row(row.id, edit, version=row.version, actor=ADA)
     assert {"scheduled_report.done", "scheduled_report.problem", "work_link.events"} == noted
 
 
@@ -85,6 +85,6 @@ async def test_each_field_of_a_draft_changes_the_version(registry: Registry) -> 
 async def test_a_request_with_a_key_changes_no_version(registry: Registry) -> None:
     """A key's last use is noted, and an edit with the version that was shown is accepted."""
     key, _ = await registry.keys.create(name="one", scopes=[INGEST], actor=ADA)
-    await registry.keys.store_accesses({key.id: 2_000_000_000.0})
+    await registry.keys.store_access_times({key.id: 2_000_000_000.0})
     edited = await registry.keys.edit("one", description="new", version=key.version, actor=ADA)
     assert [2_000_000_000.0, "new"] == [edited.last_accessed, edited.description]

@@ -77,14 +77,14 @@ async def test_a_view_with_budgets_is_not_deleted(registry: Registry) -> None:
     """
     made = await create(registry, DRAFT)
     for id, view in (("b-1", made.id), ("b-2", "another")):
-        await registry._changes.change(
+        await registry._changes.change_rows(
             lambda rows, id=id, view=view: rows.put_document(
                 "budget", id, {"name": f"budget {id}", "view_id": view}
             )  # type: ignore[misc]
         )
     with pytest.raises(NotAllowed, match=r"budget b-1. Delete"):
         await registry.views.delete(made.id, actor=ADA)
-    await registry._changes.change(lambda rows: rows.delete_document("budget", "b-1"))
+    await registry._changes.change_rows(lambda rows: rows.delete_document("budget", "b-1"))
     await registry.views.delete(made.id, actor=ADA)
     assert registry.views.find(made.id) is None
     assert registry.views.all() == []

@@ -68,13 +68,13 @@ def asked(arranged: int, *dimensions: str, **more: Any) -> CostQuery:
 
 
 async def sums(ledger: Ledger | SlicedLedger, query: CostQuery) -> dict[Any, int]:
-    return {row.group: money.units(row.cost) for row in await ledger.costs(query)}
+    return {row.group: money.text_to_units(row.cost) for row in await ledger.costs(query)}
 
 
 async def test_an_arrangement_is_a_choice_of_rows(ledgers: Ledgers) -> None:
     """Every cost type has the same total by every dimension. Only the place of discounts differs."""
     ledger = await ledgers.open()
-    await ledger.put_billed([(made(), SUMS)])
+    await ledger.store_billed_days([(made(), SUMS)])
     own = Derived(name="half", label="", sources=("team",), value=lambda each: each[0][:1])
     for arranged, alone in ((1, {"unallocated": 3}), (2, {"unallocated": 7, "shared": -4})):
         whole = {("exact",): HUGE, ("value",): 5} | {(name,): units for name, units in alone.items()}
@@ -95,7 +95,7 @@ async def test_credits_of_small_groups_lower_what_is_not_converted(ledgers: Ledg
     ledger = await ledgers.open()
     # without rates, every group has size 0, so the first name in the alphabet is kept
     teams = {"ace": HUGE, "bee": -4, "web": 3}
-    await ledger.put_billed(
+    await ledger.store_billed_days(
         [
             (
                 made(),
@@ -105,7 +105,7 @@ async def test_credits_of_small_groups_lower_what_is_not_converted(ledgers: Ledg
     )
     query = asked(1, "team", currency="EUR")
     rows = await ledger.costs(replace(query, kept=frozenset({(None,), ("ace",)})))
-    assert [-1, HUGE] == sorted(money.units(row.unconverted["USD"]) for row in rows)
+    assert [-1, HUGE] == sorted(money.text_to_units(row.unconverted["USD"]) for row in rows)
     assert rows == await ledger.costs(replace(query, top=1))
 
 
@@ -117,7 +117,7 @@ async def test_what_is_billed_for_nothing_is_told(ledgers: Ledgers) -> None:
     ledger = await ledgers.open()
     teams = {"ace": HUGE, "bee": 0, "cat": -4, "web": 4}
     usage = [BilledSum(of_team(team), "usage", "exact", EVERY, units) for team, units in teams.items()]
-    await ledger.put_billed([(made(), usage)])
+    await ledger.store_billed_days([(made(), usage)])
     assert {(team,): units for team, units in teams.items()} == await sums(ledger, asked(1, "team"))
     kept = frozenset({("ace",), ("bee",)})
     assert {("ace",): HUGE, ("bee",): 0} == await sums(ledger, asked(1, "team", kept=kept))
@@ -129,15 +129,15 @@ async def test_a_day_is_replaced_whole_and_only_if_it_differs(ledgers: Ledgers) 
     counts the revision.
     """
     ledger = await ledgers.open()
-    assert 2 == await ledger.put_billed([(made(), SUMS), (made(DAY_ONE + DAY), SUMS[:1])])
-    assert 0 == await ledger.put_billed([(made(state="open"), [])])
+    assert 2 == await ledger.store_billed_days([(made(), SUMS), (made(DAY_ONE + DAY), SUMS[:1])])
+    assert 0 == await ledger.store_billed_days([(made(state="open"), [])])
     told: dict[str, Any] = {"reasons": {"no_calls": HUGE}, "foreign": {"EUR": 2}}
-    assert 1 == await ledger.put_billed([(made(mark="2", **told), SUMS[1:2])])
+    assert 1 == await ledger.store_billed_days([(made(mark="2", **told), SUMS[1:2])])
     assert [made(mark="2", revision=2, **told), made(DAY_ONE + DAY)] == await ledger.billed_days(0, 2**40)
     ledger = await ledgers.open()
     daily = await ledger.costs(asked(1, "team", granularity="daily"))
-    assert [("ads", 5), ("search", HUGE)] == [(row.group[0], money.units(row.cost)) for row in daily]
-    await ledger.drop_billed(DAY_ONE, "openai")
+    assert [("ads", 5), ("search", HUGE)] == [(row.group[0], money.text_to_units(row.cost)) for row in daily]
+    await ledger.delete_billed_day(DAY_ONE, "openai")
     assert {("search",): HUGE} == await sums(ledger, asked(1, "team"))
 
 
@@ -147,7 +147,7 @@ async def test_counted_money_does_not_change(ledgers: Ledgers) -> None:
     log.add([call(team="ads")])
     await ledger.catch_up(log)
     before = await ledger.costs(asked(0, "team"))
-    await ledger.put_billed([(made(), SUMS)])
+    await ledger.store_billed_days([(made(), SUMS)])
     assert before == await ledger.costs(asked(0, "team"))
     [row] = await ledger.costs(asked(0, "charge", "basis", include={"charge": ("usage",)}))
     assert row.group == ("usage", "exact")
@@ -163,7 +163,7 @@ async def test_values_of_rows(ledgers: Ledgers) -> None:
     ledger = await ledgers.open()
     of_row = of_team("", kind=BILLED, tags='{"service": "atlas"}')
     row = BilledSum(of_row, "usage", "exact", EVERY, 5)
-    await ledger.put_billed([(made(), [*SUMS, row])])
+    await ledger.store_billed_days([(made(), [*SUMS, row])])
     assert list(await ledger.values("tag:service")) == ["x"]
     both = await ledger.tag_values()
     assert [("tag:service", ["atlas", "x"], True, True)] == [
@@ -177,18 +177,18 @@ async def test_tags_of_rows_alone(ledgers: Ledgers) -> None:
     other columns of a row are no tags.
     """
     ledger = await ledgers.open()
-    await ledger.put_billed([(made(), SUMS)])
-    assert () == await ledger.row_tags()
+    await ledger.store_billed_days([(made(), SUMS)])
+    assert () == await ledger.billing_row_tags()
     tags = '{"row:service": "Atlas", "centre": "k-1", "quoted \\"name\\"": "v", "service": "y"}'
     rows = [BilledSum(of_team("", kind=BILLED, tags=tags), "usage", "unallocated", EVERY, 5)]
     other = await Ledger(ledgers.store, clock=FakeClock()).load()
-    await ledger.put_billed([(made(provider=f"MongoDB{CONNECTION}c-1:2026-10"), rows)])
+    await ledger.store_billed_days([(made(provider=f"MongoDB{CONNECTION}c-1:2026-10"), rows)])
     for each in (ledger, other):
-        assert ["tag:centre", 'tag:quoted "name"'] == await each.row_tags()
+        assert ["tag:centre", 'tag:quoted "name"'] == await each.billing_row_tags()
     assert {("k-1",): 5, (None,): HUGE + 8} == await sums(ledger, asked(1, "tag:centre"))
     assert {(): 5} == await sums(ledger, asked(1, include={'tag:quoted "name"': ("v",)}))
     limited = LedgerSlice(parts=((RoleFilter(dimension="team", values=("ads",), mode=EXCEPT),),))
-    assert () == await SlicedLedger(ledger, limited).row_tags()
+    assert () == await SlicedLedger(ledger, limited).billing_row_tags()
 
 
 async def test_a_question_divides_no_day_with_billed_money(ledgers: Ledgers) -> None:
@@ -198,7 +198,7 @@ async def test_a_question_divides_no_day_with_billed_money(ledgers: Ledgers) -> 
     """
     clock = FakeClock()
     ledger = await ledgers.open(clock=clock)
-    await ledger.put_billed([(made(), SUMS)])
+    await ledger.store_billed_days([(made(), SUMS)])
     noon = datetime.fromtimestamp(DAY_ONE + DAY // 2, UTC)
     clock.at = noon.timestamp() - 1
     assert {(): HUGE + 8} == await sums(ledger, asked(1, until=noon))
@@ -216,7 +216,7 @@ async def test_rows_of_connections_have_dimensions_of_their_own(ledgers: Ledgers
     tags = '{"row:connection": "c-1", "row:origin": "billing", "row:service": "Atlas", "service": "y"}'
     rows = [BilledSum(of_team("", kind=BILLED, tags=tags), "usage", "unallocated", EVERY, 5)]
     day = made(provider=f"MongoDB{CONNECTION}c-1:2026-10")
-    await ledger.put_billed([(made(), SUMS[:1]), (day, rows)])
+    await ledger.store_billed_days([(made(), SUMS[:1]), (day, rows)])
     assert {("billing", "Atlas"): 5, ("calls", None): HUGE} == await sums(
         ledger, asked(1, "origin", "service")
     )
@@ -226,8 +226,8 @@ async def test_rows_of_connections_have_dimensions_of_their_own(ledgers: Ledgers
     assert {(None,): HUGE} == await sums(ledger, asked(1, "workload", exclude={"service": ("Atlas",)}))
     assert day.seller == "MongoDB"
     assert day.connection == "c-1"
-    assert day.corrects == ""
-    assert day.is_apart is True
+    assert day.corrected_day == ""
+    assert day.is_outside_bill is True
 
 
 async def test_what_corrects_a_closed_day_stands_beside_the_days(ledgers: Ledgers) -> None:
@@ -237,7 +237,7 @@ async def test_what_corrects_a_closed_day_stands_beside_the_days(ledgers: Ledger
     ledger = await ledgers.open()
     entry = made(DAY_ONE + DAY, "3", provider=f"openai{CORRECTS}2026-10-12")
     restated = [BilledSum(of_team("search"), RESTATED, "exact", EVERY, 2), SUMS[2]._replace(charge=RESTATED)]
-    await ledger.put_billed([(made(), SUMS[:1]), (entry, restated)])
+    await ledger.store_billed_days([(made(), SUMS[:1]), (entry, restated)])
     asked_of = asked(1, "corrects", "charge")
     assert {("2026-10-12", RESTATED): 9, (None, "usage"): HUGE} == await sums(ledger, asked_of)
     only = asked(1, "team", include={"corrects": ("2026-10-12",)})
@@ -247,13 +247,13 @@ async def test_what_corrects_a_closed_day_stands_beside_the_days(ledgers: Ledger
     assert {(): HUGE + 9} == await sums(ledger, asked(1, until=noon))
     assert [entry] == await ledger.billed_corrections()
     assert entry.seller == "openai"
-    assert entry.corrects == "2026-10-12"
-    assert entry.is_apart is True
+    assert entry.corrected_day == "2026-10-12"
+    assert entry.is_outside_bill is True
     assert sorted(restated) == await ledger.billed_sums(entry.day, entry.provider)
     everything = LedgerSlice(parts=((RoleFilter(dimension="team", values=("ads",), mode=EXCEPT),),))
     assert {(): HUGE} == await sums(SlicedLedger(ledger, everything), asked(1))
     assert [] == await ledger.costs(asked(0, include={"corrects": ("2026-10-12",)}))
-    await ledger.drop_billed(entry.day, entry.provider)
+    await ledger.delete_billed_day(entry.day, entry.provider)
     assert [] == await ledger.billed_corrections()
 
 
@@ -263,7 +263,7 @@ async def test_a_slice_has_nothing_of_nobodys_calls(ledgers: Ledgers) -> None:
     not the rest of the bill.
     """
     ledger = await ledgers.open()
-    await ledger.put_billed([(made(), SUMS)])
+    await ledger.store_billed_days([(made(), SUMS)])
     but_ads = LedgerSlice(parts=((RoleFilter(dimension="team", values=("ads",), mode=EXCEPT),),))
     sliced = SlicedLedger(ledger, but_ads)
     assert {("search", "usage"): HUGE} == await sums(sliced, asked(1, "team", "charge"))
@@ -283,8 +283,10 @@ async def check_sums(ledger: Ledger) -> None:
             by_team = asked(arranged, *names, "team", granularity="daily")
             parts = Counter[object]()
             for row in await ledger.costs(by_team):
-                parts[row.start, row.group[:-1]] += money.units(row.cost)
-            found = {(row.start, row.group): money.units(row.cost) for row in await ledger.costs(query)}
+                parts[row.start, row.group[:-1]] += money.text_to_units(row.cost)
+            found = {
+                (row.start, row.group): money.text_to_units(row.cost) for row in await ledger.costs(query)
+            }
             assert parts == found, names
 
 
@@ -296,13 +298,13 @@ async def test_a_question_without_dimensions_reads_sums_of_days(ledgers: Ledgers
     ledger = await ledgers.open()
     entry = made(DAY_ONE + DAY, "3", provider=f"openai{CORRECTS}2026-10-12")
     restated = [BilledSum(of_team("search"), RESTATED, "exact", EVERY, 2)]
-    await ledger.put_billed([(made(), SUMS), (entry, restated), (made(DAY_ONE + DAY), SUMS[2:])])
+    await ledger.store_billed_days([(made(), SUMS), (entry, restated), (made(DAY_ONE + DAY), SUMS[2:])])
     await check_sums(ledger)
     await run(ledgers, "UPDATE {billed} SET low = low + 1")
     assert {(): HUGE + 8 + 3 + 2} == await sums(ledger, asked(1))
     await run(ledgers, "UPDATE {billed} SET low = low - 1")
-    await ledger.put_billed([(made(mark="2"), SUMS[:2])])
-    await ledger.drop_billed(DAY_ONE + DAY, "openai")
+    await ledger.store_billed_days([(made(mark="2"), SUMS[:2])])
+    await ledger.delete_billed_day(DAY_ONE + DAY, "openai")
     await check_sums(ledger)
     assert {(): HUGE + 5 + 2} == await sums(ledger, asked(1))
 

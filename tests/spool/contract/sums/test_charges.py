@@ -109,7 +109,7 @@ async def test_an_independent_calculation(ledgers: Ledgers) -> None:
     ledger.rates = rates
     for now in (BEGIN + 12 * HOUR_S, BEGIN + 100 * DAY_S):
         clock.at = now
-        await ledger.tidy()
+        await ledger.sum_up_and_delete_hours()
         found = await by_team(ledger)
         assert {name: independent(records, name) for name in "ab"} == {
             name: Decimal(row.cost) for name, row in found.items()
@@ -118,7 +118,7 @@ async def test_an_independent_calculation(ledgers: Ledgers) -> None:
         assert [{"CHF": "5"}, {"CHF": "5"}] == [found[name].unconverted for name in "ab"]
         asked = costs_of(await by_team(ledger, currency="EUR"))
         assert {name: independent(records, name, "EUR") for name in "ab"} == asked
-    assert (await ledger.compare(log)).unexplained_differences() == []
+    assert (await ledger.compare_with_log(log)).unexplained_differences() == []
 
 
 def costs_of(found: dict[str, CostRow]) -> dict[str, Decimal]:

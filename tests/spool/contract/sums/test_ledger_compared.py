@@ -24,7 +24,7 @@ def three_hours() -> FakeLog:
 
 
 async def words(ledger: Ledger, log: FakeLog) -> list[str]:
-    return list((await ledger.compare(log)).problem_sentences())
+    return list((await ledger.compare_with_log(log)).problem_sentences())
 
 
 async def test_a_call_that_is_not_counted_is_named(ledgers: Ledgers) -> None:
@@ -38,7 +38,7 @@ async def test_a_call_that_is_not_counted_is_named(ledgers: Ledgers) -> None:
 
     def take_one(rows: LedgerRows) -> None:
         [number] = rows.numbers_in_period(HOUR_S, HOUR + HOUR_S)
-        rows.add(HOUR_S, [(HOUR + HOUR_S, number, [-1] + [0] * (WIDTH - 1))])
+        rows.add_sums(HOUR_S, [(HOUR + HOUR_S, number, [-1] + [0] * (WIDTH - 1))])
 
     await ledger._change_rows(take_one)
     [found] = await words(ledger, log)

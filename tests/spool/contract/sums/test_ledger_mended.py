@@ -64,7 +64,7 @@ async def calls(ledger: Ledger) -> dict[tuple[int, str | None], int]:
 
 def take_one(rows: LedgerRows) -> None:
     number = min(rows.numbers_in_period(HOUR_S, HOUR + HOUR_S))
-    rows.add(HOUR_S, [(HOUR + HOUR_S, number, [-1] + [0] * (WIDTH - 1))])
+    rows.add_sums(HOUR_S, [(HOUR + HOUR_S, number, [-1] + [0] * (WIDTH - 1))])
 
 
 async def test_a_call_that_is_not_counted_is_counted(
@@ -77,7 +77,7 @@ async def test_a_call_that_is_not_counted_is_counted(
     log, clock = three_hours(), FakeClock(BEGIN + 2 * DAY_S)
     ledger = await ledgers.open(clock=clock)
     await ledger.catch_up(log)
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     right = await sums(ledger), await sums(ledger, "daily")
     await ledger._change_rows(take_one)
     await ledger._change_rows(lambda rows: rows.drop_days(0))
@@ -95,20 +95,20 @@ async def test_a_call_that_is_not_counted_is_counted(
             return await super().read(topic, first, last, **options)
 
     killed = Killed.of(log, upto=4)
-    compared = await ledger.compare(killed)
-    assert 1 == await ledger.differing()
+    compared = await ledger.compare_with_log(killed)
+    assert 1 == await ledger.count_differing_periods()
     killed.closed = True
     with pytest.raises(Kill):
-        await ledger.replace(killed, compared, compared.unexplained_differences()[0].place)
+        await ledger.replace_period(killed, compared, compared.unexplained_differences()[0].place)
     ledger = await ledgers.open(clock=clock)
     assert before == (await sums(ledger), await sums(ledger, "daily"))
     await ledger.catch_up(log)
-    assert await ledger.comparison_is_due(clock.now())
+    assert await ledger.is_comparison_due(clock.now())
     await LedgerMender(ledger=ledger, log=log, clock=clock).compare_and_repair()
     assert right == (await sums(ledger), await sums(ledger, "daily"))
-    assert not await ledger.comparison_is_due(clock.now())
-    assert await ledger.missed() == 0
-    assert await ledger.differing() == 0
+    assert not await ledger.is_comparison_due(clock.now())
+    assert await ledger.count_missed_records() == 0
+    assert await ledger.count_differing_periods() == 0
     assert ["ledger_mended"] == [getattr(each, "action", "") for each in caplog.records]
 
 
@@ -120,17 +120,17 @@ async def test_numbers_that_were_passed_over_are_counted(ledgers: Ledgers) -> No
     gone = FakeLog.of(log, upto=4)
     gone.entries[1] = replace(gone.entries[1], first=7, records=gone.entries[1].records[2:])
     await ledger.catch_up(gone)
-    assert await ledger.missed() == 2
-    assert bool(await ledger.whole_since())
-    compared = await ledger.compare(log)
+    assert await ledger.count_missed_records() == 2
+    assert bool(await ledger.complete_since())
+    compared = await ledger.compare_with_log(log)
     log.add([call(start_time=(HOUR + HOUR_S) * NS, user="newest")], at=HOUR + 3 * HOUR_S)
     await ledger.catch_up(log)
-    assert await ledger.replace(log, compared, compared.unexplained_differences()[0].place)
+    assert await ledger.replace_period(log, compared, compared.unexplained_differences()[0].place)
     assert expected(log) == await calls(ledger)
     await mender(ledger, log).compare_and_repair()
     assert expected(log) == await calls(ledger)
-    assert await ledger.missed() == 0
-    assert await ledger.whole_since() == 0
+    assert await ledger.count_missed_records() == 0
+    assert await ledger.complete_since() == 0
 
 
 async def test_what_is_gone_is_left_and_told_once(ledgers: Ledgers, caplog: pytest.LogCaptureFixture) -> None:
@@ -150,9 +150,9 @@ async def test_what_is_gone_is_left_and_told_once(ledgers: Ledgers, caplog: pyte
     caplog.clear()
     for _ in range(2):
         await keeper.compare_and_repair()
-        assert not await ledger.comparison_is_due(BEGIN + DAY_S)
+        assert not await ledger.is_comparison_due(BEGIN + DAY_S)
     assert before == await sums(ledger)
-    assert 1 == await ledger.differing()
+    assert 1 == await ledger.count_differing_periods()
     assert ["ledger_differs"] == [getattr(each, "action", "") for each in caplog.records]
 
 
@@ -161,20 +161,20 @@ async def test_numbers_that_are_gone_stay_missed(ledgers: Ledgers) -> None:
     log, ledger = three_hours(), await ledgers.open()
     log.forget_below(5)
     await ledger.catch_up(log)
-    assert await ledger.comparison_is_due(BEGIN)
+    assert await ledger.is_comparison_due(BEGIN)
     await mender(ledger, log).compare_and_repair()
-    assert 4 == await ledger.missed()
-    assert not await ledger.comparison_is_due(BEGIN + DAY_S)
-    assert await ledger.comparison_is_due(BEGIN + 2 * DAY_S)  # a comparison is due once a day
+    assert 4 == await ledger.count_missed_records()
+    assert not await ledger.is_comparison_due(BEGIN + DAY_S)
+    assert await ledger.is_comparison_due(BEGIN + 2 * DAY_S)  # a comparison is due once a day
     log.add([call(start_time=(HOUR + 2 * HOUR_S) * NS) for _ in range(2)], at=HOUR + 2 * HOUR_S)
     kept = log.entries.pop()
     log.add([call()], at=HOUR + 2 * HOUR_S)
     log.entries[-1] = replace(log.entries[-1], first=kept.last + 1)
     await ledger.catch_up(log)
-    assert 6 == await ledger.missed()
+    assert 6 == await ledger.count_missed_records()
     log.entries.insert(-1, kept)
     await mender(ledger, log).compare_and_repair()
-    assert 4 == await ledger.missed()
+    assert 4 == await ledger.count_missed_records()
 
 
 async def test_a_meter_that_differs_is_told_and_counted_again(ledgers: Ledgers) -> None:
@@ -188,16 +188,16 @@ async def test_a_meter_that_differs_is_told_and_counted_again(ledgers: Ledgers) 
             assert isinstance(record, Inference)
             record.meters = {"web_searches": 2}
     await ledger.catch_up(log)
-    assert () == tuple((await ledger.compare(log)).problem_sentences())
+    assert () == tuple((await ledger.compare_with_log(log)).problem_sentences())
 
     def forget(rows: LedgerRows) -> None:
         [number, *_] = sorted(rows.numbers_in_period(HOUR_S, HOUR + HOUR_S))
         rows.add_meters(HOUR_S, [(HOUR + HOUR_S, number, {"web_searches": -1_500_000})])
 
     await ledgers.store.change(forget)
-    [difference] = (await ledger.compare(log)).unexplained_differences()
+    [difference] = (await ledger.compare_with_log(log)).unexplained_differences()
     assert difference.kept == difference.counted == 4
     assert ": source=litellm, provider=openai, " in difference.describe()
     assert " has web_searches 2.5 instead of 4" in difference.describe()
     await mender(ledger, log).compare_and_repair()
-    assert () == tuple((await ledger.compare(log)).problem_sentences())
+    assert () == tuple((await ledger.compare_with_log(log)).problem_sentences())

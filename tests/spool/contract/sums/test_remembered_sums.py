@@ -117,7 +117,7 @@ async def test_every_change_is_in_the_next_answer(ledgers: Ledgers) -> None:
         await ledger.reprice(Flat(), since=AUGUST)
 
     async def tidied() -> None:
-        await ledger.tidy()
+        await ledger.sum_up_and_delete_hours()
 
     async def recounted() -> None:
         await ledger.rebuild(log)
@@ -134,7 +134,7 @@ async def test_every_change_is_in_the_next_answer(ledgers: Ledgers) -> None:
     assert 4 == sum(row.calls for row in await ledger.costs(OF_AUGUST))
     for word in ("one", "other"):
         part = Derived(name="Part", label="Part", sources=("team",), value=partial(_always, word))
-        ledger.derive([part])
+        ledger.set_derived_dimensions([part])
         [row] = await ledger.costs(replace(OF_AUGUST, group_by=("Part",)))
         assert (word,) == row.group
 
@@ -200,7 +200,7 @@ class Orders:
                     if isinstance(record, Inference) and record.user == name:
                         record.user = pseudonym
 
-        await self.ledger.rename(lambda each: pseudonym if each == name else each, records)
+        await self.ledger.rename_people(lambda each: pseudonym if each == name else each, records)
         assert name not in repr(self.ledger._remembered_costs._answers)
         assert not self.ledger._remembered_costs._dimensions
         await self.other.costs(OF_SEPTEMBER)
@@ -221,11 +221,11 @@ class Orders:
         for query in queries:
             expected = await fresh.costs(query)
             sides = [query, replace(query, since=SEPTEMBER, until=OCTOBER)]
-            usages = await fresh.usages_of(sides)
+            usages = await fresh.usages_of_queries(sides)
             for ledger in (self.ledger, self.other, self.ledger):
                 self.asked += 1
                 assert expected == await ledger.costs(query)
-                assert usages == await ledger.usages_of(sides)
+                assert usages == await ledger.usages_of_queries(sides)
 
     def by_person(self, ledger: Ledger) -> CostQuery:
         """Return a query by a dimension that it defines. It has names in memory, and depends on links."""
@@ -279,17 +279,17 @@ async def test_billed_money_of_a_closed_month_is_added_up_once(ledgers: Ledgers,
     log, ledger = await filled(ledgers)
     asked = replace(OF_AUGUST, arranged=1)
     for units in (5, 7):
-        await ledger.put_billed([billed(AUGUST, str(units), units)])
+        await ledger.store_billed_days([billed(AUGUST, str(units), units)])
         for _ in range(2):
-            assert [f"{units}"] == [str(money.units(row.cost)) for row in await ledger.costs(asked)]
+            assert [f"{units}"] == [str(money.text_to_units(row.cost)) for row in await ledger.costs(asked)]
     assert 2 == counted.times
-    await ledger.put_billed([billed(SEPTEMBER, "1", 3)])
+    await ledger.store_billed_days([billed(SEPTEMBER, "1", 3)])
     log.add([called(AUGUST, "late")], at=LATE.timestamp())
     await ledger.catch_up(log)
     await ledger.costs(asked)
     assert 2 == counted.times
     other = await Ledger(ledgers.store, clock=FakeClock(LATE.timestamp())).load()
-    await other.drop_billed(int(AUGUST.timestamp()), "openai")
+    await other.delete_billed_day(int(AUGUST.timestamp()), "openai")
     assert await ledger.costs(asked) == []
     assert counted.times == 3
 
@@ -319,7 +319,7 @@ async def test_the_running_month_is_added_up_after_each_change(ledgers: Ledgers,
     for number in range(remembered.MOST_DIMENSIONS):
         ledger.lasting_dimension(number, lambda: replace(own))
     assert ledger.lasting_dimension(["any", "list"], lambda: replace(own)) is not lasting[0]
-    await ledger.put_billed([billed(OCTOBER, "1", 5)])
+    await ledger.store_billed_days([billed(OCTOBER, "1", 5)])
     for _ in range(2):
         await ledger.costs(replace(running, since=OCTOBER, until=OCTOBER + timedelta(days=2), arranged=1))
     assert 5 == counted.times
@@ -348,7 +348,7 @@ async def test_usages_are_read_again_after_each_change(
         for _ in range(2):
             assert await ledgers.store.read(
                 lambda rows: list(usages_by_group(rows, sides, None))
-            ) == await ledger.usages_of(sides)
+            ) == await ledger.usages_of_queries(sides)
         assert expected == read
         read.clear()
         log.add([called(changed, "late", day=7)], at=LATE.timestamp())

@@ -49,7 +49,7 @@ async def by_day(ledger: Ledger) -> dict[tuple[int, str], tuple[int, int, Decima
             assert each.day == day == each.tokens.time // NS
             place = day, str(each.dimensions.team)
             calls, tokens, cost, searches = found[place]
-            cost += Decimal(money.text(each.cost))
+            cost += Decimal(money.units_to_text(each.cost))
             searches += each.tokens.meters.get("web_searches", 0)
             found[place] = calls + each.tokens.calls, tokens + each.tokens.input_tokens, cost, searches
     return dict(found)
@@ -66,7 +66,7 @@ async def test_by_hours_and_summed_up(ledgers: Ledgers) -> None:
     await ledger.catch_up(log)
     expected = {(day, team): (12, 1200, Decimal("0.39105"), 6_000_000) for day in DAYS for team in ("a", "b")}
     assert expected == await by_day(ledger)
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     assert expected == await by_day(ledger)
 
 
@@ -104,7 +104,7 @@ async def test_the_dearest_of_a_day_are_read_alone(
     )
     ledger = await ledgers.open(clock=clock)
     await ledger.catch_up(log)
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     read = list[int]()
     for most in (1, 2, 3, 8, 20):
         everything = await ledger.sums_of_day(BEGIN, most=most, chosen=lambda _: True)
@@ -137,4 +137,4 @@ async def test_several_days_are_read_together(ledgers: Ledgers) -> None:
         assert ["a", "b", "c", "d", "e"] == [user for user in first if user and user in "abcde"]
         chosen = await ledger.sums_of_day(DAYS[0], most=2, chosen=lambda each: (each.user or "") > "b")
         assert ["c", "d"] == [each.dimensions.user for each in chosen]
-        await ledger.tidy()
+        await ledger.sum_up_and_delete_hours()

@@ -50,7 +50,7 @@ async def by_key(ledger: Ledger) -> dict[tuple[int, str | None, str, bool], tupl
             assert each.dimensions.tags == ""
             place = day, each.dimensions.api_key, each.dimensions.mode, each.sized
             calls, tokens, cost = found[place]
-            cost += Decimal(money.text(each.cost))
+            cost += Decimal(money.units_to_text(each.cost))
             found[place] = calls + each.tokens.calls, tokens + each.tokens.input_tokens, cost
     return dict(found)
 
@@ -71,5 +71,5 @@ async def test_by_hours_and_summed_up(ledgers: Ledgers) -> None:
             expected[day, key, "batch", True] = (2, 200, Decimal("0.0007"))
             expected[day, key, "", False] = (4, 200, Decimal("0.0014"))
     assert expected == await by_key(ledger)
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     assert expected == await by_key(ledger)

@@ -13,7 +13,7 @@ from spool.log.partial_reports import NOTHING, Expectation, PartialReport
 from spool.log.values import Submission
 from spool.postgres.storage import PostgresSpool
 from spool.record import AI_TELEMETRY, NS, UNIT_COST, UnitCostOperation
-from spool.registry.bearers import key_is_good
+from spool.registry.bearers import valid_key_expectation
 from spool.registry.streams import stream_expectation
 from spool.settings import SpoolSettings
 from spool.streams import SUM, Stream
@@ -64,7 +64,7 @@ async def test_an_append_takes_two(nodes: tuple[PostgresSpool, PostgresSpool], t
         )  # fmt: skip
     assert 2 == counted.count
     with round_trips(append, tmp_path) as refused, pytest.raises(Exception, match="key of this submission"):
-        await add(one.log, call(13), expects=[key_is_good(b"d" * 32)])
+        await add(one.log, call(13), expects=[valid_key_expectation(b"d" * 32)])
     assert 2 == refused.count
 
 

@@ -236,7 +236,7 @@ async def count(gateway: Gateway) -> None:
 
 
 async def tidy(gateway: Gateway) -> None:
-    await gateway.storage.ledger.tidy()
+    await gateway.storage.ledger.sum_up_and_delete_hours()
 
 
 # -- the registry --------------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ async def change_keys(gateway: Gateway) -> None:
     elif what == 2:
         await keys.delete(name, confirm=name, actor=ADA)
     else:
-        await keys.store_accesses({key.id: time.time() for key in keys.all()})
+        await keys.store_access_times({key.id: time.time() for key in keys.all()})
 
 
 async def change_views(gateway: Gateway) -> None:
@@ -267,7 +267,7 @@ async def change_views(gateway: Gateway) -> None:
 async def merge_insights(gateway: Gateway) -> None:
     insights, chance = gateway.registry.insights, gateway.chance
     findings = chance.sample(FINDINGS, chance.randint(0, len(FINDINGS)))
-    await insights.merge(findings, looked_for=[each.key for each in FINDINGS])
+    await insights.merge_findings(findings, looked_for=[each.key for each in FINDINGS])
     for insight in await insights.detector_insights():
         await insights.add_comment(insight.id, "seen", actor=ADA)
 
@@ -278,11 +278,11 @@ async def notify(gateway: Gateway) -> None:
     await notices.add(told, chance.sample(["mail", "chat"], 2))
     waiting = await notices.waiting_notifications()
     await notices.update([replace(each, attempts=each.attempts + 1) for each in waiting])
-    await notices.discard([each.id for each in waiting], actor=ADA)
+    await notices.discard_notifications([each.id for each in waiting], actor=ADA)
 
 
 async def note(gateway: Gateway) -> None:
-    await gateway.registry.note_change(ADA, "test", "target")
+    await gateway.registry.audit_change(ADA, "test", "target")
 
 
 # -- devices, clusters, container metrics and billing --------------------------------------------------------

@@ -64,7 +64,7 @@ async def deletions(registry: Registry) -> Mapping[str, Change]:
     draft = NewView(name="budgeted", filter={}, principal_dimension="model")
     under = await registry.views.create(draft, known=KNOWN, most=9, actor=ACTOR)
     planned = NewBudget(name="budget", view=ViewName(id=under.id), default_amount="5")
-    budget = await registry.table(BudgetTable).create(planned, known=KNOWN, most=9, actor=ACTOR)
+    budget = await registry.declared_table(BudgetTable).create(planned, known=KNOWN, most=9, actor=ACTOR)
     view = await registry.views.create(
         NewView(name="view", filter={}, principal_dimension="model"), known=KNOWN, most=9, actor=ACTOR
     )
@@ -74,20 +74,20 @@ async def deletions(registry: Registry) -> Mapping[str, Change]:
     connection = await registry.connections.create(
         ConnectionDraft(name="bill", cloud_provider="x"), most=9, actor=ACTOR
     )
-    space = await registry.table(AllocationTable).create(
+    space = await registry.declared_table(AllocationTable).create(
         NewNamespace(name="n"), id="space", most=9, actor=ACTOR
     )
-    await registry.statements.put(statement(row()), actor=ACTOR)
+    await registry.statements.import_statement(statement(row()), actor=ACTOR)
     [month] = await registry.statements.months()
     insight = await registry.insights.create(Draft(title="t", description="d", category="c"), actor=ACTOR)
     await registry.operators.add("ada@example.com", role="viewer", password="a long password", actor=ACTOR)
     return {
         "key": lambda: registry.keys.delete("key", confirm="key", actor=ACTOR),
-        "budget": lambda: registry.table(BudgetTable).delete(budget.id, actor=ACTOR),
+        "budget": lambda: registry.declared_table(BudgetTable).delete(budget.id, actor=ACTOR),
         "view": lambda: registry.views.delete(view.id, actor=ACTOR),
         "role": lambda: registry.roles.delete(role.id, actor=ACTOR),
         "connection": lambda: registry.connections.delete(connection.id, actor=ACTOR),
-        "namespace": lambda: registry.table(AllocationTable).delete(space.id, actor=ACTOR),
+        "namespace": lambda: registry.declared_table(AllocationTable).delete(space.id, actor=ACTOR),
         "statement": lambda: registry.statements.delete(month.id, actor=ACTOR),
         "insight": lambda: registry.insights.delete(insight.id, actor=ACTOR),
         "operator": lambda: registry.operators.remove("ada@example.com", actor=ACTOR),

@@ -24,7 +24,7 @@ from spool.postgres.registry.bearers import ended_keys, lock_keys
 from spool.postgres.registry.store import PostgresRegistry, PostgresRegistryRows
 from spool.postgres.storage import PostgresSpool
 from spool.record import AI_TELEMETRY
-from spool.registry.bearers import device_is_good
+from spool.registry.bearers import current_device_expectation
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
@@ -216,7 +216,7 @@ async def test_a_key_that_was_only_edited_is_good(
     good, database = expected(there, secret), node.database
     with psycopg.connect(cluster.dsn) as editing, psycopg.connect(cluster.dsn, autocommit=True) as looking:
         rows = PostgresRegistryRows(editing, database.fill_in_names)
-        key = rows.key("one")
+        key = rows.find_key_by_name("one")
         assert key is not None
         rows.put_key(replace(key, description="new"))
 
@@ -238,11 +238,11 @@ async def test_a_device_that_is_revoked_or_reset(node: PostgresSpool) -> None:
         id="a/b:c", enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0, has_key=True, generation=3
     )
     await node.devices.replace_row(device)
-    good = device_is_good("a/b:c", 3)
+    good = current_device_expectation("a/b:c", 3)
     assert isinstance(await node.log.append(submission(1, good)), Receipt)
     await node.devices.update("a/b:c", require_known(lambda known: replace(known, generation=4)))
     with pytest.raises(KeyEnded):
         await node.log.append(submission(2, good))
     await node.devices.update("a/b:c", require_known(lambda known: replace(known, state="revoked")))
     with pytest.raises(KeyEnded):
-        await node.log.append(submission(3, device_is_good("a/b:c", 4)))
+        await node.log.append(submission(3, current_device_expectation("a/b:c", 4)))

@@ -13,7 +13,7 @@ from spool.clusters import ClusterTable, ReportedCluster, TooManyClusters
 from spool.errors import KeyEnded
 from spool.postgres.devices import PostgresClusters
 from spool.postgres.registry.store import PostgresRegistry
-from spool.registry.bearers import key_is_good
+from spool.registry.bearers import valid_key_expectation
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.tables.cluster_settings import ClusterChange
@@ -21,7 +21,7 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import migrated
 from tests.spool.postgres_cluster import Schema
 
-ENDED = key_is_good(b"there is no such key")
+ENDED = valid_key_expectation(b"there is no such key")
 
 
 def named(name: str) -> ReportedCluster:

@@ -18,7 +18,7 @@ from spool.postgres.database import CommitUnknown
 from spool.postgres.devices import PostgresDevices
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.audit import AuditedChange
-from spool.registry.bearers import key_is_good
+from spool.registry.bearers import valid_key_expectation
 from spool.registry.enrolment_tokens import TokenDraft
 from spool.registry.following import DEVICES
 from spool.registry.operators import Actor
@@ -235,7 +235,7 @@ async def test_a_name_stays_while_its_device_is_refused(nodes: tuple[Node, Node]
     await there.table.read_foreign_changes(None)
     with pytest.raises(KeyEnded):
         await there.table.update(
-            "mill", lambda known: known or device("mill"), expects=[key_is_good(b"no such key")]
+            "mill", lambda known: known or device("mill"), expects=[valid_key_expectation(b"no such key")]
         )
     for node in nodes:
         await node.table.read_foreign_changes(None)
@@ -340,7 +340,7 @@ async def test_a_device_under_a_revoked_token(nodes: tuple[Node, Node]) -> None:
     registry = await Registry.open(here.registry, secret=b"s" * 32, clock=MovedClock())
     draft = TokenDraft(name="jamf", uses=9, expires_at=MovedClock().now() + 60)
     [(token, _)] = await registry.enrolment_tokens.create([draft], actor=ACTOR)
-    expects = registry.enrolment_tokens.expectation(token)
+    expects = registry.enrolment_tokens.not_revoked_expectation(token)
     assert expects
     new = {id: device(id, token=token.id) for id in ("before", "after")}
     await there.table.update("before", lambda _: new["before"], expects=expects, token=(token.id, 9))

@@ -60,14 +60,14 @@ async def test_a_key_of_one_opens_on_the_other_until_it_is_deleted(nodes: tuple[
     """
     here, there = nodes
     _, secret = await here.keys.create(name="search", scopes=[INGEST], actor=ACTOR)
-    assert there.keys.find(secret) is None
+    assert there.keys.find_by_secret(secret) is None
     await there.catch_up()
-    found = there.keys.find(secret)
+    found = there.keys.find_by_secret(secret)
     assert found is not None and "search" == found.name
     await here.keys.delete("search", confirm="search", actor=ACTOR)
     await there.catch_up()
-    assert there.keys.find(secret) is None
-    assert there.keys.was_deleted(secret) is True
+    assert there.keys.find_by_secret(secret) is None
+    assert there.keys.has_secret_ended(secret) is True
 
 
 async def test_a_secret_that_was_rotated_away_ends_on_the_other(nodes: tuple[Registry, Registry]) -> None:
@@ -77,9 +77,9 @@ async def test_a_secret_that_was_rotated_away_ends_on_the_other(nodes: tuple[Reg
     await there.catch_up()
     _, new = await here.keys.rotate("search", overlap_s=0, actor=ACTOR)
     await there.catch_up()
-    assert there.keys.find(old) is None
-    assert there.keys.was_deleted(old) is True
-    assert there.keys.find(new) is not None
+    assert there.keys.find_by_secret(old) is None
+    assert there.keys.has_secret_ended(old) is True
+    assert there.keys.find_by_secret(new) is not None
 
 
 async def make_role(registry: Registry) -> None:
@@ -97,7 +97,7 @@ async def make_connection(registry: Registry) -> None:
 
 
 async def make_namespace(registry: Registry) -> None:
-    await registry.table(AllocationTable).create(
+    await registry.declared_table(AllocationTable).create(
         NewNamespace(name="Retail"), id="retail", most=10, actor=ACTOR
     )
 
@@ -108,7 +108,7 @@ async def make_namespace(registry: Registry) -> None:
         (make_role, lambda registry: {role.name for role in registry.roles.all()}),
         (make_view, lambda registry: registry.views.all()),
         (make_connection, lambda registry: registry.connections.all()),
-        (make_namespace, lambda registry: registry.table(AllocationTable).all()),
+        (make_namespace, lambda registry: registry.declared_table(AllocationTable).all()),
     ],
 )
 async def test_tables_in_memory_follow(
@@ -132,12 +132,12 @@ async def test_a_deleted_view_takes_its_budget_along_on_the_other(nodes: tuple[R
         NewView(name="all", filter={}, principal_dimension="team"), known=("team",), most=10, actor=ACTOR
     )
     draft = NewBudget(name="b", view=ViewName(id=view.id), default_amount="10", alerts={"100": "Y"})
-    budget = await here.table(BudgetTable).create(draft, known=("team",), most=10, actor=ACTOR)
+    budget = await here.declared_table(BudgetTable).create(draft, known=("team",), most=10, actor=ACTOR)
     await there.catch_up()
-    assert [budget] == there.table(BudgetTable).all()
-    await here.table(BudgetTable).delete(budget.id, actor=ACTOR)
+    assert [budget] == there.declared_table(BudgetTable).all()
+    await here.declared_table(BudgetTable).delete(budget.id, actor=ACTOR)
     await there.catch_up()
-    assert [] == there.table(BudgetTable).all()
+    assert [] == there.declared_table(BudgetTable).all()
 
 
 async def test_changes_of_both_take_turns(nodes: tuple[Registry, Registry]) -> None:
@@ -158,7 +158,7 @@ async def test_edits_of_one_row_at_two_nodes_are_all_there(nodes: tuple[Registry
     await make_view(here)
     [view] = here.views.all()
     draft = NewBudget(name="b", view=ViewName(id=view.id), default_amount="5")
-    budget = await here.table(BudgetTable).create(draft, known=("model",), most=9, actor=ACTOR)
+    budget = await here.declared_table(BudgetTable).create(draft, known=("model",), most=9, actor=ACTOR)
     role = await here.roles.create(
         NewRole(name="finance", data_access=FULL), known=(), limits=RoleLimits(), actor=ACTOR
     )
@@ -167,13 +167,13 @@ async def test_edits_of_one_row_at_two_nodes_are_all_there(nodes: tuple[Registry
         fields = {"default_amount": str(turn + 6)}, {"name": f"budget {turn}"}
         await asyncio.gather(
             *(
-                node.table(BudgetTable).change(budget.id, field, known=("model",), actor=ACTOR)
+                node.declared_table(BudgetTable).change(budget.id, field, known=("model",), actor=ACTOR)
                 for node, field in zip(nodes, fields, strict=True)
             )
         )
         for node in nodes:
             await node.catch_up()
-            kept = node.table(BudgetTable).get(budget.id)
+            kept = node.declared_table(BudgetTable).get(budget.id)
             assert str(turn + 6) == kept.default_amount
             assert kept.name == f"budget {turn}"
 
@@ -269,9 +269,9 @@ async def test_memory_that_was_not_looked_after_is_not_fresh(
         with pytest.raises(SpoolUnavailable):
             await there.catch_up()
     assert there.is_fresh is False
-    assert there.keys.find(secret) is None
+    assert there.keys.find_by_secret(secret) is None
     await there.catch_up()
-    assert there.is_fresh and there.keys.find(secret) is not None
+    assert there.is_fresh and there.keys.find_by_secret(secret) is not None
 
 
 async def test_a_change_on_a_key_that_the_other_deleted(nodes: tuple[Registry, Registry]) -> None:

@@ -110,7 +110,9 @@ async def put(server: OperatorServer, rows: Sequence[StatementRow]) -> None:
             rows=tuple(row for row in rows if row.source == source),
             read_at=NOW.timestamp(), settled_until=NOW.timestamp(), name=f"{source}.json",
         )  # fmt: skip
-        await server.registry.statements.put(statement, actor=Actor("ada@example.com", "command"))
+        await server.registry.statements.import_statement(
+            statement, actor=Actor("ada@example.com", "command")
+        )
 
 
 async def reconciled(server: OperatorServer) -> Any:

@@ -93,7 +93,7 @@ async def put_usage(server: OperatorServer) -> None:
             made_at=0.0,
         )
         sums = build_day_sums(price_unbilled_usage([found], (), rules))
-        await server.services.money.ledger.put_billed([(billed, sums)])
+        await server.services.money.ledger.store_billed_days([(billed, sums)])
 
 
 def reported(number: int, hour: int, user: str | None, count: int) -> Any:

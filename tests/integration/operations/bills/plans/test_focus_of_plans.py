@@ -122,7 +122,7 @@ def test_parts_of_a_fee_are_the_fee() -> None:
     chance = random.Random(36)
     for _ in range(100):
         values = [chance.choice((1, 7, 10**27, -3, 0)) * chance.randrange(1, 99) for _ in range(20)]
-        whole: list[dict[str, Any]] = [{"user": "Ann", "cost": money.text(sum(values))}]
+        whole: list[dict[str, Any]] = [{"user": "Ann", "cost": money.units_to_text(sum(values))}]
         seats = [{"user": "ann", "fees": "19.99"}, {"user": "ANN", "fees": "0.01"}]
         shares = FeeShares.from_seats(seats, whole)
         parts = [shares.take_share("ann", value) for value in values]

@@ -487,7 +487,7 @@ async def test_what_is_wrong_is_named(server: OperatorServer) -> None:
     for body, words in WRONG_PLANS:
         answer = await server.ask("POST", "/plans", {"name": "Team", "view": "claude", **body})
         assert 400 == answer.status and words in answer.error[2], answer.payload
-        assert [] == server.registry.table(PlanTable).all(), (body, words)
+        assert [] == server.registry.declared_table(PlanTable).all(), (body, words)
         assert 400 == (await server.ask("GET", "/plan-costs?month=2026-8")).status, (body, words)
 
 
@@ -502,8 +502,8 @@ async def test_a_plan_is_found_by_its_name_and_keeps_its_view(server: OperatorSe
         changed.status,
         *(changed.payload["plan"][name] for name in ("fee", "seats")),
     )
-    await server.registry.table(PlanTable).load()
-    assert ["25"] == [each.fee for each in server.registry.table(PlanTable).all()]
+    await server.registry.declared_table(PlanTable).load()
+    assert ["25"] == [each.fee for each in server.registry.declared_table(PlanTable).all()]
     kept = await server.ask("DELETE", f"/views/{plan['view']}")
     assert kept.status == 409
     assert kept.error[2] == "plans use this view: Claude. Delete them or move them to another view first"

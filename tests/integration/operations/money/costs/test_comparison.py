@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.intake.prices import PriceBook
-from spool.ledger.money import units
+from spool.ledger.money import text_to_units
 from spool.settings import SpoolSettings
 from spool.sqlite.spool import open_spool
 from tests.integration.operations.server import OperatorServer, operator_server
@@ -97,10 +97,12 @@ async def test_rows_add_up_to_the_total(server: OperatorServer) -> None:
     payload = await compared(server, by="model", top="1")
     assert ["o3", "(other)"] == [row["model"] for row in payload["rows"]]
     for name in ("cost", "change", *PARTS):
-        assert units(payload["total"][name]) == sum(units(row[name]) for row in payload["rows"]), name
+        assert text_to_units(payload["total"][name]) == sum(
+            text_to_units(row[name]) for row in payload["rows"]
+        ), name
     for row in (*payload["rows"], payload["total"]):
-        change = units(row["cost"]) - units(row["against"]["cost"])
-        assert change == units(row["change"]) == sum(units(row[name]) for name in PARTS)
+        change = text_to_units(row["cost"]) - text_to_units(row["against"]["cost"])
+        assert change == text_to_units(row["change"]) == sum(text_to_units(row[name]) for name in PARTS)
 
 
 async def test_any_time_may_be_the_other_one(server: OperatorServer) -> None:

@@ -72,7 +72,7 @@ async def test_costs_in_four_zones(serve: Serve) -> None:
     assert 200 == (await serving.send("/v1/traces", json_traces(*spans))).status
     ledger = serving.app.services.storage.ledger
     await ledger.catch_up(serving.app.services.storage.log)
-    await ledger.tidy()
+    await ledger.sum_up_and_delete_hours()
     key = await serving.make_key("reader", scopes=READ)
     outcomes: dict[tuple[str, int], set[str]] = {}
     for zone in map(ZoneInfo, ZONES):
@@ -135,7 +135,7 @@ def aged(tmp_path: Path) -> Iterator[tuple[Path, list[int]]]:
         ledger = await open_ledger(tmp_path / "store", clock=SystemClock())
         await add(spool.log, *records)
         await ledger.catch_up(spool.log)
-        await ledger.tidy()
+        await ledger.sum_up_and_delete_hours()
         await ledger.close()
         await spool.close()
 

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from gateway.configuration.sections import PriceOverride
 from gateway.intake.prices import PriceBook
 from gateway.money.comparison.split import PARTS
-from spool.ledger.money import units
+from spool.ledger.money import text_to_units
 from tests.integration.operations.server import operator_server
 from tests.moved_clock import MovedClock
 from tests.rounds import examples
@@ -154,7 +154,7 @@ async def test_the_sentence_names_the_one_change(tmp_path: Path) -> None:
             answer = await server.ask("GET", f"/comparison?{urlencode({**query, 'by': 'team'})}")
             assert 200 == answer.status, answer.payload
             [row] = answer.payload["rows"]
-            amounts = {name: units(row[name]) for name in PARTS}
+            amounts = {name: text_to_units(row[name]) for name in PARTS}
             assert part == max(amounts, key=lambda name: abs(amounts[name])), (team, row)
-            assert units(row["change"]) == sum(amounts.values())
+            assert text_to_units(row["change"]) == sum(amounts.values())
             assert words in answer.payload["comparison"]["sentence"], (team, row)

@@ -74,7 +74,7 @@ class Reader:
         """Publish a definition and wait until it is in force."""
         services = self._serving.app.services.operators
         services.money.published.put_in_force(
-            parse_definition(text.encode(), services.money.ledger.own_dimensions()), version="1"
+            parse_definition(text.encode(), services.money.ledger.base_dimensions()), version="1"
         )
 
 
@@ -215,7 +215,7 @@ async def test_costs_that_lack_records_say_so(serve: Serve, monkeypatch: pytest.
     async def whole_since() -> int:
         return START_S
 
-    monkeypatch.setattr(ledger, "whole_since", whole_since)
+    monkeypatch.setattr(ledger, "complete_since", whole_since)
     read = Reader(serving, await serving.make_key("reader", scopes=READ))
     first = await read.costs(*SEPTEMBER, ("limit", "1"))
     second = await read.costs(("cursor", first["pagination"]["cursor"]["next_cursor"]))
@@ -357,7 +357,7 @@ async def test_dimensions_and_tags(serve: Serve) -> None:
         day=START_S // 86_400 * 86_400, provider="MongoDB", state="closed", mark="1", source="billing_drops",
         read_at=START_S, made_at=START_S,
     )  # fmt: skip
-    await serving.app.services.storage.ledger.put_billed([(day, [row])])
+    await serving.app.services.storage.ledger.store_billed_days([(day, [row])])
     both = {**tag, "values": ["atlas", "shop"], "sources": ["calls", "billing"]}
     assert [both] == (await read.get("/v2/billing/resource_tags"))["resource_tags"]
     billed = (*SEPTEMBER, ("cost_type", "billed_cost"), ("tag:service", "atlas"))
@@ -384,7 +384,7 @@ async def test_tags_of_rows_alone(serve: Serve, monkeypatch: pytest.MonkeyPatch)
         day=START_S // 86_400 * 86_400, provider=f"MongoDB{CONNECTION}c-1:2026-09", state="closed", mark="1",
         source="billing_drops", read_at=START_S, made_at=START_S,
     )  # fmt: skip
-    await ledger.put_billed([(day, rows)])
+    await ledger.store_billed_days([(day, rows)])
     listed = {each["id"]: each for each in (await read.get("/v2/billing/resource_tags"))["resource_tags"]}
     assert ["tag:a", "tag:centre", "tag:service"] == sorted(listed)
     assert listed["tag:centre"]["values"] == ["k-1", "k-2", "k-3"]
@@ -793,7 +793,7 @@ async def test_paid_costs_exist_with_plans_only(serve: Serve) -> None:
     )
     seats = (Seat(user="ann@example.com", since="2026-09-21", team="search"),)
     plan = NewPlan(name="Claude", view=view.id, fee="30", seats=seats)
-    await registry.table(PlanTable).create(plan, most=9, actor=ROOT)
+    await registry.declared_table(PlanTable).create(plan, most=9, actor=ROOT)
     assert before["costs"] == (await client.costs(*SEPTEMBER))["costs"]
     paid = (*SEPTEMBER, ("cost_type", "paid_cost"), ("granularity", "monthly"))
     month = "2026-09-01T00:00:00Z"

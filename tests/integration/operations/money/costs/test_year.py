@@ -81,7 +81,7 @@ async def server(
         ]  # fmt: skip
         await add(server.services.spool.log, counted_from("2024-12-31"), *calls)
         await server.services.money.ledger.catch_up(server.services.spool.log)
-        await server.services.money.ledger.tidy()
+        await server.services.money.ledger.sum_up_and_delete_hours()
         yield server
 
 

@@ -132,7 +132,7 @@ async def test_an_address_that_was_given_to_it_ends_with_it(serve: Serve) -> Non
     serving = await serve(clock=clock)
     secret = await expiring(serving, 60)
     registry = serving.app.services.operators.installation.require_registry()
-    key = registry.keys.find(secret)
+    key = registry.keys.find_by_secret(secret)
     assert key is not None
     access = serving.app.services.receivers.access
     assert () == await access.key_expectations(key.id)
