@@ -175,7 +175,7 @@ async def change(kill_at):
 
     store = await SqliteRegistry.open(directory)
     registry = await Registry.open(store, secret=b"s" * 32, clock=SteadyClock(), declared=[BudgetTable])
-    SqlRegistryRows._before_write = counted
+    SqlRegistryRows._prepare_write = counted
     await registry.run_on_draft(work, lambda _: True)
     await registry.close()
 
