@@ -104,7 +104,8 @@ class Outcome(msgspec.Struct):
     """
     Records, points, and an account of every item: received + split = records + points + ignored + rejected.
 
-    Partial reports are counted by their batch, in addition to these numbers. One normaliser builds the
+    `split` is the number of further records that items became which have several. Reports of a part of a call are
+    counted with their batch, in addition to these numbers. One normaliser builds the
     outcome for one payload. The intake reads it and discards it.
     """
 

@@ -579,7 +579,7 @@ class Ledger:
         return (await self._read_rows(lambda rows: rows.state_values())).get(UNLISTS, 0)
 
     async def count_listed_and_unlisted_units(self, since: datetime) -> dict[str, tuple[int, int]]:
-        """Return by kind the units of work listed since a time, and all unlisted ones."""
+        """Return for each kind the number of units of work that costs list since a time, and of all others."""
         start = int(since.timestamp())
 
         def count_units(rows: LedgerRows) -> dict[str, tuple[int, int]]:

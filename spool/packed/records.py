@@ -49,7 +49,7 @@ class PackedRecords(Sequence[Record]):
         if isinstance(found, int):
             return self.decode_record(found)
         if found.step != 1:
-            raise ValueError("packed records are cut in one piece")
+            raise ValueError("packed records have no slices with a step")
         end = max(found.start, found.stop)
         return PackedRecords(self.native, self.packed, self.offsets, found.start, end, self.odd)
 

@@ -161,8 +161,8 @@ def build_correction_entry(
     restatement: Restated, at: int, known: Sequence[BilledDay], *, mark: str
 ) -> BilledDay:
     """
-    Return the entry that day `at` gets for a restated day. Changes that earlier entries already
-    state are subtracted.
+    Return the correction that is booked on day `at` for an earlier day whose bill was restated. Changes that earlier
+    corrections already state are subtracted.
     """
     day = restatement.day
     reasons, accrued = dict(restatement.reasons), dict(restatement.accrued)

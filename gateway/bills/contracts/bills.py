@@ -43,7 +43,10 @@ def replace_by_billed_amounts(
     bills: Mapping[str, Sequence[StatementRow]],
     converter: Converter,
 ) -> set[Charged]:
-    """Replace the parts for which bills have lines, by the provider of the bill. Return the replaced charges."""
+    """
+    Replace the estimated parts of contract charges by the billed amounts, for each provider whose bill has lines for
+    them. Return the charges that were replaced.
+    """
     replaced: set[Charged] = set()
     for provider, rows in bills.items():
         for kinds, charges in _REPLACED.items():

@@ -191,7 +191,10 @@ class ContractSum:
 
 @dataclass(slots=True)
 class BilledSums:
-    """Billed sums of one cell. `regional` are tokens by region and meter, and `reasoning` is part of the output."""
+    """
+    The billed sums of one row of a reconciliation. `regional` are tokens by region and meter. The output tokens include
+    those of `reasoning`.
+    """
 
     tokens: dict[str, int] = field(default_factory=new_counts)
     regional: dict[tuple[str, str], int] = field(default_factory=new_counts)

@@ -185,7 +185,7 @@ class DeviceItem(msgspec.Struct, kw_only=True):
 
 class UnenrolledItem(msgspec.Struct, kw_only=True):
     name: Annotated[str, words("The name that the device sends."), example("laptop-eve")]
-    key: Annotated[str, words("The key of the sender."), example("checkout")]
+    key: Annotated[str, words("The name of the sender's API key."), example("checkout")]
     count: Annotated[int, words("The number of reports."), example(2)]
     first_seen: Annotated[
         str, words("When the first report of the device arrived."), example("2026-11-26T09:12:40.000Z")

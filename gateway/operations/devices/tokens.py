@@ -154,7 +154,7 @@ async def create_tokens(request: OperatorRequest[SenderServices, NewToken]) -> R
     if len(serials) > MAX_SERIALS:
         raise Invalid(f"serials must have at most {MAX_SERIALS} serial numbers")
     if serials and body.uses != 1:
-        raise Invalid("a token for a serial number has a single use; leave out uses")
+        raise Invalid("a token for a serial number has a single use: leave out `uses`")
     if "" in serials or len({serial.casefold() for serial in serials}) < len(serials):
         raise Invalid("each serial number must appear once and must not be empty")
     expires_at = parse_moment("expires_at", body.expires_at, end=True).timestamp()

@@ -57,16 +57,17 @@ class OperatorAddress(Address):
     """
     An address of the operator API.
 
-    `needs` is the id of a permission set, or SIGNED_IN. None means that the call itself signs a person in.
+    `needs` is the id of a permission set, or SIGNED_IN. None means that the request signs a person in.
 
-    If `shows` is WHOLE, the address rejects people who may see only some calls. If `shows` is SLICED, the
-    handler shows only calls whose every kind of counted cost the person may see. People without such a call are
-    rejected. OPERATION is as WHOLE, but `privacy.min_group` does not close the address, because its answer
-    separates no people. With `asks_cost_type`, the handler instead checks only the requested kind of cost.
+    `shows` states which AI calls the answer may contain:
+    - WHOLE: all. People who may see only some AI calls are rejected.
+    - SLICED: those whose every kind of counted cost the person may see. People without any are rejected. With
+      `asks_cost_type`, the handler checks only the requested kind of cost.
+    - OPERATION: as WHOLE, but also under `privacy.min_group`, because the answer shows nothing of single people.
 
     `max_body_bytes` replaces the limit of a JSON body.
 
-    A call with a method other than GET changes something and needs the CSRF token. `asks_closed` returns
+    A request with a method other than GET changes something and needs the CSRF token. `asks_closed` returns
     whether a query covers only whole past months. The JSON answer to such a query has an ETag.
     """
 

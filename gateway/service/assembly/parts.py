@@ -165,7 +165,7 @@ class Assembler:
             )
 
     def register_draft_channels(self, draft: Registry) -> None:
-        """Let a draft of the registry know the names of all channels that would exist."""
+        """Register in a draft of the registry the names of all channels that exist once the draft is applied."""
         if self.notifier is not None:
             kept = [self._channel_seal().decrypt_settings(channel) for channel in draft.kept_channels.all()]
             self.notifier.register_channels(draft.notices, kept)

@@ -91,11 +91,11 @@ _NOBODY = UUID(int=0)
 
 async def take_over(options: StorageOptions, opened: OpenTables, progress: Progress) -> MadeCopy:
     """
-    Fill an empty schema in one transaction. Before that, mark the schema as unfinished. If the secret file is
-    missing, create it.
+    Copy the opened storage into an empty schema in one transaction. Before that, mark the schema as unfinished. If the
+    secret file is missing, create it.
 
-    Raises NotAllowed if the schema has data, a node uses it, or the secret differs. Raises SpoolUnavailable
-    if no standby would confirm the copy.
+    Raises NotAllowed if the schema has data, a node uses it, or its secret differs from that of the storage. Raises
+    SpoolUnavailable if no standby would confirm the copy.
     """
     settings = options.storage
     await asyncio.to_thread(_store_and_check_secret, settings, opened)
