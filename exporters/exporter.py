@@ -22,7 +22,7 @@ class Exporter(Protocol):
     in_flight: int  # maximum deliveries sent at the same time
     max_records: int  # per delivery
 
-    async def prepare_and_mark(self, delivery: Delivery) -> str | None:
+    async def prepare_delivery(self, delivery: Delivery) -> str | None:
         """Return the mark to store before a file is written, None for others."""
         ...
 

@@ -95,7 +95,7 @@ class FileExporter:
         # One thread, so that a cancelled delivery finishes writing before its repeat begins.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="record file")
 
-    async def prepare_and_mark(self, delivery: Delivery) -> str | None:
+    async def prepare_delivery(self, delivery: Delivery) -> str | None:
         before = None if delivery.mark is None else Mark.parse(delivery.mark)
         mark = await self._run_on_thread(lambda: self._file.begin_delivery(before))
         return None if mark == before else str(mark)

@@ -252,7 +252,7 @@ class RouteLoop:
             entries = [delivery.kept]
         else:
             entries = await self._read_entries(delivery)
-        mark = await exporter.prepare_and_mark(delivery)
+        mark = await exporter.prepare_delivery(delivery)
         if mark is not None:
             await self._store_mark(delivery, mark)
             delivery = replace(delivery, mark=mark)

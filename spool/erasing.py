@@ -64,7 +64,7 @@ async def erase_from_storage(
     """
     registry = _require_registry(storage)
     devices = person_devices(storage, registry.people, erasure)
-    below = await lower_levels_to_erase(storage, registry, erasure, devices)
+    below = await lower_levels_that_must_erase(storage, registry, erasure, devices)
     erasure = replace(erasure, below=sorted({*erasure.below, *below}))
     rows = await registry.erase_person(erasure, labels, actor, is_trial=is_trial)
     if is_trial:
@@ -161,7 +161,7 @@ def person_devices(storage: Storage, people: People, erasure: Erasure) -> Sequen
     )
 
 
-async def lower_levels_to_erase(
+async def lower_levels_that_must_erase(
     storage: Storage, registry: Registry, erasure: Erasure, own: Collection[str]
 ) -> Sequence[str]:
     """

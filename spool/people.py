@@ -213,7 +213,7 @@ class People:
         return self._hash_if_address(text) or text
 
     def _hash_if_address(self, text: str) -> str | None:
-        return _cached_hashes(self.secret)[text] if "@" in text else None
+        return _address_hash_cache(self.secret)[text] if "@" in text else None
 
     def recorded_forms(self, name: str) -> tuple[str, ...]:
         """Return every form of a name under any setting: address, hash, and linked names."""
@@ -317,7 +317,7 @@ def _all_forms(forms_of: Callable[[str], Iterable[str]], names: Iterable[str]) -
 
 
 @lru_cache(maxsize=8)
-def _cached_hashes(secret: bytes) -> CachedResults[str | None]:
+def _address_hash_cache(secret: bytes) -> CachedResults[str | None]:
     """Return the hash of each address by the text that states it. A person makes many calls."""
 
     def hash_of(text: str) -> str | None:

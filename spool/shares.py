@@ -47,7 +47,7 @@ def nearly_full_keys(limit: str, held: Mapping[str, int], most: int) -> Iterator
             yield KeyShare(limit, key, own, max(share, own))
 
 
-def nearly_evicted_keys(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
+def keys_about_to_lose_entries(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
     """
     Yield the keys that will soon lose entries. The key with the largest use loses its oldest entries first.
     """

@@ -52,7 +52,7 @@ class WebhookExporter:
         self._headers = dict(settings.headers)
         self._secret = secret
 
-    async def prepare_and_mark(self, delivery: Delivery) -> str | None:
+    async def prepare_delivery(self, delivery: Delivery) -> str | None:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:

@@ -191,7 +191,7 @@ async def compare_with_store(store: Store, context: LakeContext, route: str) -> 
         verified = await verify_files(
             store, stored_manifests.read_manifests(scratch), level=LISTING, scratch=scratch, table=table
         )
-    edition = await stored_manifests.unsettled_edition()
+    edition = await stored_manifests.find_or_begin_unsettled_edition()
     candidates = [*verified.differences, *await stored_manifests.unknown_manifest_differences()]
     differences = [
         difference for difference in candidates if not stored_manifests.can_be_landing(difference, edition)
@@ -260,7 +260,7 @@ class _StoredManifests:
             return LakeDifference(SIZE, name, f"it has {size} bytes instead of {len(landing.body)}")
         return None
 
-    async def unsettled_edition(self) -> str:
+    async def find_or_begin_unsettled_edition(self) -> str:
         return (await self._landings.find_or_begin_editions(self._route, self._last + 1))[0]
 
     async def unknown_manifest_differences(self) -> list[LakeDifference]:

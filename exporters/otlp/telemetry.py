@@ -119,7 +119,7 @@ class TelemetryExporter:
         self._spans = SpanEncoder()
         self._packed: PackedSpans | None = None
 
-    async def prepare_and_mark(self, delivery: Delivery) -> str | None:
+    async def prepare_delivery(self, delivery: Delivery) -> str | None:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:

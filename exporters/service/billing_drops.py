@@ -53,7 +53,7 @@ class BillingDropExporter:
         self._locks = locks
         self._order = DeliveryOrder()
 
-    async def prepare_and_mark(self, delivery: Delivery) -> str | None:
+    async def prepare_delivery(self, delivery: Delivery) -> str | None:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:

@@ -185,7 +185,7 @@ class DeviceSync:
             now = self._clock.monotonic()  # read once per round, so that each device is either sent or waits
             due = self._due_devices(now)
             if not due:
-                return self._prune_and_next_wait_s(now)
+                return self._prune_and_return_wait_s(now)
             if self._closed_until > now:
                 return max(0.01, self._closed_until - now)
             if self._tells_changes:
@@ -319,7 +319,7 @@ class DeviceSync:
         facts_version, until = self._backoffs.get(device.id, (0, 0.0))
         return facts_version == device.facts_version and until > now
 
-    def _prune_and_next_wait_s(self, now: float) -> float:
+    def _prune_and_return_wait_s(self, now: float) -> float:
         self._backoffs = {id: rest for id, rest in self._backoffs.items() if rest[1] > now}
         self._reported_at = {
             id: at for id, at in self._reported_at.items() if self._table.find(id) is not None

@@ -85,7 +85,7 @@ class EventExporter:
         self._upstream = upstream
         self._max_bytes = max_bytes
 
-    async def prepare_and_mark(self, delivery: Delivery) -> str | None:
+    async def prepare_delivery(self, delivery: Delivery) -> str | None:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
@@ -182,7 +182,7 @@ class StreamMapper:
         self._streams = streams
         self._learn = learn
 
-    async def prepare_and_mark(self, delivery: Delivery) -> str | None:
+    async def prepare_delivery(self, delivery: Delivery) -> str | None:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:

@@ -282,7 +282,7 @@ def _require_send_only_key(settings: Config, key: str, *, has_file: bool) -> Non
 
 @policy.command("key")
 @click.argument("file", type=file_type)
-def print_public_key(file: Path) -> None:
+def ensure_key_and_print_public(file: Path) -> None:
     """
     Print the public key of a private key.
 

@@ -169,7 +169,7 @@ async def _keep_gateway_link(
         ages = [route.oldest_age_s for route in routes if route.oldest_age_s is not None]
         return sum(route.queued for route in routes), max(ages, default=0.0)
 
-    async def heartbeat_fields() -> Mapping[str, object]:
+    async def number_and_build_heartbeat() -> Mapping[str, object]:
         records, age_s = await queue_depth_and_age()
         return {
             "sent_at": utc_iso(time.time()),
@@ -196,7 +196,7 @@ async def _keep_gateway_link(
         build_client(upstream, clock=SystemClock()),
         Paths(upstream),
         facts=lambda: {**facts, **probed.probed_fields()},
-        report=heartbeat_fields,
+        report=number_and_build_heartbeat,
         version=lambda: (probed.change_marker(), sorted(recorder.activity_by_source())),
         enrolment_key=_enrolment_secret(config),
         key_file=key_file,

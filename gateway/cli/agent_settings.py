@@ -23,7 +23,7 @@ endpoint_option = click.option(
 )
 
 
-def _require_hook_command(ctx: click.Context, param: click.Parameter, command: str) -> str:
+def _refuse_invalid_hook_command(ctx: click.Context, param: click.Parameter, command: str) -> str:
     if command and (problem := hook_command_problem(command)):
         fail(problem, 2)
     return command
@@ -33,7 +33,7 @@ hook_option = click.option(
     "--hook",
     metavar="COMMAND",
     default="",
-    callback=_require_hook_command,
+    callback=_refuse_invalid_hook_command,
     help=f"Also let the hooks of Claude Code run this command, such as '{EXAMPLE}'; default: no hook.",
 )
 # The agent has its own configuration file, so this option does not search the places of a gateway's file.

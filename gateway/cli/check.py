@@ -204,9 +204,9 @@ async def enforcer_problems(config: Config) -> Mapping[str, str]:
     """Return by name of each enforcer why its limits cannot be read, or "" if its key works."""
     if not config.enforcers:
         return {}
-    from gateway.service.assembly.enforcers import key_problems
+    from gateway.service.assembly.enforcers import probe_enforcer_keys
 
-    return await key_problems(config, SystemClock())
+    return await probe_enforcer_keys(config, SystemClock())
 
 
 async def oidc_provider_problem(config: Config) -> str:

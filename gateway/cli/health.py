@@ -25,7 +25,7 @@ def health(config: Path | None) -> None:
 
     Pass the server's --config and environment. An orchestrator with HTTP probes can request /livez instead.
     """
-    connection = _open_connection_to_server(load_config_or_exit(config))
+    connection = _build_server_connection(load_config_or_exit(config))
     try:
         connection.request("GET", "/livez")
         status = connection.getresponse().status
@@ -38,7 +38,7 @@ def health(config: Path | None) -> None:
     click.echo("alive")
 
 
-def _open_connection_to_server(config: Config) -> http.client.HTTPConnection:
+def _build_server_connection(config: Config) -> http.client.HTTPConnection:
     """
     Connect to the operator listener if it has its own address, because that listener requires
     no client certificate.

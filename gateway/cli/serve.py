@@ -158,7 +158,7 @@ async def run_server(
         prepare=None if applied is None else partial(_apply_directory, config, applied),
     )
 
-    async def announce_server_start() -> None:
+    async def create_first_key_and_announce() -> None:
         first_key = await app.create_first_key() if embedded else None
         # On a terminal a person reads the link. A service manager collects the output, which must hold no
         # secret after the first start.
@@ -166,7 +166,7 @@ async def run_server(
         starter = Actor(local_address(app.config), "tollhouse serve")
         _announce_start(app, first_key, await app.console_link(starter) if is_wanted else None)
 
-    return await run_app_until_stopped(app, announce_server_start)
+    return await run_app_until_stopped(app, create_first_key_and_announce)
 
 
 async def _apply_directory(config: Config, directory: Path, services: Services) -> None:

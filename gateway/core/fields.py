@@ -40,7 +40,7 @@ KEPT_IN_SECONDS: Mapping[str, Any] = {
 }
 
 
-def change_struct(
+def changes_struct(
     new: type[msgspec.Struct],
     about: str = _WITH_VERSION,
     *,

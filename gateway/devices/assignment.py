@@ -68,7 +68,7 @@ class DeviceAssignment:
         names = {name for _, name, _ in _items_with_named_device(outcome, bearer)}
         if bearer.device is None:
             await self._enrol_unknown_devices(sorted(name for name in names if name is not None), bearer)
-        verdicts = {name: self._device_verdict(name, bearer) for name in names}
+        verdicts = {name: self._judge_device(name, bearer) for name in names}
         claims, revoked_positions = 0, []
         for position, (record, name, forwarded) in enumerate(_items_with_named_device(outcome, bearer)):
             verdict = verdicts[name]
@@ -90,12 +90,12 @@ class DeviceAssignment:
             if not bearer.is_local:
                 _remove_costs(outcome)
 
-        def is_device_revoked(name: str | None) -> bool:
-            return self._device_verdict(_device_id_or_none(name) or bearer.named, bearer).revoked
+        def note_if_revoked(name: str | None) -> bool:
+            return self._judge_device(_device_id_or_none(name) or bearer.named, bearer).revoked
 
         sessions = outcome.sessions.items()
         outcome.sessions = {
-            window: named for window, named in sessions if not all(map(is_device_revoked, named))
+            window: named for window, named in sessions if not all(map(note_if_revoked, named))
         }
         self._record_newest_calls((verdict.device for verdict in verdicts.values()), outcome.records, bearer)
 
@@ -112,19 +112,19 @@ class DeviceAssignment:
             and (named_device := self._table.find(bearer.named))
             and _is_revoked_by_another(named_device, bearer)
         ):
-            raise self._lifecycle.note_and_refuse_revoked(named_device, bearer)
+            raise self._lifecycle.note_revoked_and_build_refusal(named_device, bearer)
         for name in names:
             if self._table.find(name) is None:
                 await self._lifecycle.enrol_or_list_device(name, bearer)
 
-    def _device_verdict(self, name: str | None, bearer: Bearer) -> _Verdict:
+    def _judge_device(self, name: str | None, bearer: Bearer) -> _Verdict:
         if bearer.device is not None:
             return _Verdict(bearer.device, claimed=name not in (None, bearer.device))
         device = self._table.find(name) if name is not None else None
         if device is None:
             return _Verdict(None)
         if _is_revoked_by_another(device, bearer):
-            self._lifecycle.note_and_refuse_revoked(device, bearer)
+            self._lifecycle.note_revoked_and_build_refusal(device, bearer)
             return _Verdict(None, revoked=True)
         if device.has_key:
             return _Verdict(None, claimed=True)

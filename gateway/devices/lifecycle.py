@@ -161,7 +161,7 @@ class DeviceLifecycle:
                 begun = states.new_device(report.id, self._clock.now(), bearer.name, state=REVOKED)
                 return enrolled_before or begun, None
         enrolled_before = await self._enrol_if_expected(enrolled_before, report, bearer, address)
-        reported, audited = await self._change_by_report(enrolled_before, report, bearer, address)
+        reported, audited = await self._build_change_by_report(enrolled_before, report, bearer, address)
         may_have_key = False
 
         def device_after_enrolment(newest: Device | None) -> Device:
@@ -194,7 +194,7 @@ class DeviceLifecycle:
         if device_before is None and ENROLL not in bearer.scopes:
             raise missing_scope_refusal(ENROLL)
         device_before = await self._enrol_if_expected(device_before, report, bearer, address)
-        reported, audited = await self._change_by_report(device_before, report, bearer, address)
+        reported, audited = await self._build_change_by_report(device_before, report, bearer, address)
         now = self._clock.now()
         if report.leaving and audited is None:
             audited = AuditedChange(
@@ -209,7 +209,7 @@ class DeviceLifecycle:
             turn = WordTurn(WordNumbers.from_device(device))
             is_own = is_from_device(device, report, bearer)
             if is_own:  # words change only for the device itself, so that another machine cannot rotate them
-                turn = self._words.check_word(device, report)
+                turn = self._words.evaluate_word(device, report)
                 words = str(turn.numbers) if any(turn.numbers) else ""
                 device = replace(device, words=words, left_at=None)
             offset = device.clock_offset_s if report.sent_at is None else report.sent_at - now
@@ -243,7 +243,7 @@ class DeviceLifecycle:
         labels = self._people.recorded_values(report.labels)
         return replace(report, user=user or "", labels=labels)
 
-    def note_and_refuse_revoked(self, device: Device, bearer: Bearer) -> Refusal:
+    def note_revoked_and_build_refusal(self, device: Device, bearer: Bearer) -> Refusal:
         """Note that a revoked device still sends, so that it is not deleted as offline."""
         now = self._clock.now()
         if elapsed_s(device.last_seen, now) >= HEARD_EVERY_S:
@@ -259,7 +259,7 @@ class DeviceLifecycle:
         if device is None:
             raise reports.unknown_device()
         if device.state == REVOKED:
-            raise self.note_and_refuse_revoked(device, bearer)
+            raise self.note_revoked_and_build_refusal(device, bearer)
         now = self._clock.now()
 
         def device_after_ping(newest: Device) -> Device:
@@ -444,7 +444,7 @@ class DeviceLifecycle:
         if not is_from_device(device, report, bearer) and not self._may_receive_key(device, report):
             raise reports.another_fingerprint()
 
-    async def _change_by_report(
+    async def _build_change_by_report(
         self, device_before: Device | None, report: DeviceReport, bearer: Bearer, address: str
     ) -> tuple[DeviceChange, AuditedChange | None]:
         """
@@ -461,7 +461,7 @@ class DeviceLifecycle:
                 audited,
             )
         if device_before.state == REVOKED:
-            raise self.note_and_refuse_revoked(device_before, bearer)
+            raise self.note_revoked_and_build_refusal(device_before, bearer)
         if has_other_fingerprint(device_before, report):
             await self._flag_second_fingerprint(device_before, bearer, address)
         return require_known(lambda newest: self._device_after_report(newest, report, bearer)), None

@@ -127,7 +127,7 @@ def evaluate_machine_state(
     word, causes = _state_and_causes(evidence, assistants.each, now)
     if word not in _WITHOUT_CAUSES:
         causes += tuple(_additional_causes(device))
-    covered = word in COVERED and not (word == DELAYED and _oldest_waiting_s(device) > DELAYED_S)
+    covered = word in COVERED and not (word == DELAYED and _reported_spool_age_s(device) > DELAYED_S)
     link, link_until = _link_state_and_end(evidence, now)
     times = [inf if _has_agent(device) else assistants.until, link_until]
     if not assistants.each and (newest := device.newest_calls.get(OTHER_CALLS)) is not None:
@@ -192,7 +192,7 @@ def _state_and_causes_of_assistants(
     evidence: Evidence, bad: Sequence[AssistantState]
 ) -> tuple[str, tuple[Cause, ...]]:
     # calls that only wait on the laptop do not make the machine uncovered
-    waits = any(each.use == DELAYED for each in bad) and _oldest_waiting_s(evidence.device) <= DELAYED_S
+    waits = any(each.use == DELAYED for each in bad) and _reported_spool_age_s(evidence.device) <= DELAYED_S
     reasons = [each for each in bad if not (waits and each.use == DELAYED)] or bad
     causes = tuple(dict.fromkeys((each.state, each.cause) for each in reasons))
     uses = {each.use for each in bad}
@@ -235,7 +235,7 @@ def _is_agent_stopped(evidence: Evidence) -> bool:
     return seen is not None and before is not None and before > after and seen > after
 
 
-def _oldest_waiting_s(device: Device) -> float:
+def _reported_spool_age_s(device: Device) -> float:
     if b'"spool"' not in device.heartbeat:
         return 0.0
     spool = msgspec.json.decode(device.heartbeat, type=_Heartbeat).spool

@@ -54,7 +54,7 @@ class DeviceWords:
     def __init__(self, secret: bytes) -> None:
         self._secret = derive_secret(secret, "device words")
 
-    def check_word(self, device: Device, report: DeviceReport) -> WordTurn:
+    def evaluate_word(self, device: Device, report: DeviceReport) -> WordTurn:
         """Return the check of a report's word. A device that never returned a word is not checked."""
         before = WordNumbers.from_device(device)
         if report.seq is None and not report.word:

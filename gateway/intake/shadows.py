@@ -411,7 +411,7 @@ class Shadows:
                 unknown.setdefault(_caller_digest(caller), []).append((caller, fact))
         if not unknown:
             return
-        for sender, at in await self._heard.find_callers(unknown):
+        for sender, at in await self._heard.find_senders_of_callers(unknown):
             facts = split_sender_facts(sender)
             for caller, fact in unknown[sender[:CALLER_BYTES]]:
                 if fact[:FACT_BYTES] in facts:

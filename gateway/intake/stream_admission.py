@@ -37,7 +37,7 @@ class StreamAdmission:
         self._sizes: dict[str, StreamSize] = {}
         self._good_until = float("-inf")
 
-    async def check_new_streams(
+    async def check_and_reserve_new_streams(
         self, key: str, operations: Sequence[UnitCostOperation], after: Mapping[str, Stream]
     ) -> list[str]:
         """Return the streams that the operations create. Raises Refusal 429."""

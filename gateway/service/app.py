@@ -136,7 +136,7 @@ class App:
                 self._supervisor.start_task(name, run_in_background(turns, run()))
             certificate = self._certificate
             if certificate is not None:
-                self._supervisor.start_task("certificate", certificate.renew_repeatedly())
+                self._supervisor.start_task("certificate", certificate.reload_repeatedly())
                 services.operators.installation.in_use = lambda: certificate.loaded_pem_by_setting
             self._stack.push_async_callback(self._listeners.close)
             await self._listeners.start(services, certificate)

@@ -243,7 +243,7 @@ class ContainerFiles:
             for file in announced:
                 row = self._announce_file(known_files.get(file.reference), file, identity, by)
                 files[file.reference] = replace(row, expires_at=expires_at)
-            await self._kept.check_room_for_rows(by.key, sum(name not in known_files for name in files))
+            await self._kept.make_room_for_rows(by.key, sum(name not in known_files for name in files))
             pairs = [(known_files.get(name), file) for name, file in files.items()]
             await self._kept.write(pairs, expects=by.expects, is_bounded=True)
         return [files[file.reference] for file in announced]
@@ -304,7 +304,7 @@ class ContainerFiles:
                 is_known = before is not None
                 file = replace(file, reference=upload.sha256)
                 if not is_known:
-                    await self._kept.check_room_for_rows(file.key, 1)
+                    await self._kept.make_room_for_rows(file.key, 1)
             else:
                 before = await self.rows.find(file.id)
                 is_known = before is None or not before.is_missing
@@ -333,7 +333,7 @@ class ContainerFiles:
         async with self._kept.lock:
             before = (await self.rows.files_by_reference(STATUS, identity, [name])).get(name)
             if before is None:
-                await self._kept.check_room_for_rows(by.key, 1)
+                await self._kept.make_room_for_rows(by.key, 1)
             status = replace(
                 self._new_file(STATUS, identity, name, by),
                 state=UPLOADED,
@@ -396,7 +396,7 @@ class ContainerFiles:
                     changed.append((file, replace(file, untold=True)))
                 elif file.state != UPLOADED:
                     changed.append((file, replace(file, asked=True, not_before=0.0)))
-            await self._kept.check_room_for_rows(by.key, sum(before is None for before, _ in changed))
+            await self._kept.make_room_for_rows(by.key, sum(before is None for before, _ in changed))
             await self._kept.write(changed, is_bounded=True)
 
     async def due_files(self, kind: str, *, limit: int, at: float = 0.0) -> Sequence[ContainerFile]:

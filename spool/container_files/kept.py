@@ -258,7 +258,7 @@ class KeptFiles:
         if not self.sums.arriving[place]:
             del self.sums.arriving[place]
 
-    async def check_room_for_rows(self, key: str, n: int) -> None:
+    async def make_room_for_rows(self, key: str, n: int) -> None:
         if not n:
             return
         max_rows = self.settings.max_files

@@ -189,7 +189,7 @@ class Deliveries(Protocol):
         """
         ...
 
-    async def edit_dead_letter(self, id: int, record: Record) -> None:
+    async def edit_and_retry_dead_letter(self, id: int, record: Record) -> None:
         """
         Deliver `record` in place of a rejected record. The log does not change.
 

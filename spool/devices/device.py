@@ -127,12 +127,12 @@ DeviceChange = Callable[[Device | None], Device]
 def require_known(change: Callable[[Device], Device]) -> DeviceChange:
     """Wrap a change, so that it raises NotThere for a deleted row."""
 
-    def change_if_known(known: Device | None) -> Device:
+    def require_and_change(known: Device | None) -> Device:
         if known is None:
             raise NotThere("this device was deleted")
         return change(known)
 
-    return change_if_known
+    return require_and_change
 
 
 # -- the storage protocol ------------------------------------------------------------------------------------

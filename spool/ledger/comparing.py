@@ -659,7 +659,9 @@ def store_comparison_result(
 class MendableLedger(Protocol):
     async def is_comparison_due(self, now: float) -> bool: ...
 
-    async def compare_with_log(self, log: ReadableLog, *, at_ease: bool = False) -> LedgerComparison: ...
+    async def compare_and_note_differences(
+        self, log: ReadableLog, *, at_ease: bool = False
+    ) -> LedgerComparison: ...
 
     async def replace_period(self, log: ReadableLog, compared: LedgerComparison, place: Place) -> bool: ...
 
@@ -698,7 +700,7 @@ class LedgerMender:
 
     async def compare_and_repair(self) -> None:
         """Count those periods again that lack calls or have left-out numbers."""
-        compared = await self.ledger.compare_with_log(self.log, at_ease=True)
+        compared = await self.ledger.compare_and_note_differences(self.log, at_ease=True)
         if not compared.is_done:
             return
         differing = {difference.place: difference for difference in compared.unexplained_differences()}

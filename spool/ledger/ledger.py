@@ -595,7 +595,9 @@ class Ledger:
         """Return whether a unit is unlisted, so that its calls cannot be found."""
         return bool(await self._read_rows(lambda rows: rows.unlisted_ids(unit, [id])))
 
-    async def compare_with_log(self, log: ReadableLog, *, at_ease: bool = False) -> LedgerComparison:
+    async def compare_and_note_differences(
+        self, log: ReadableLog, *, at_ease: bool = False
+    ) -> LedgerComparison:
         """Compare the sums with the log, for all periods that both have. Reads the whole log."""
         comparison = await compare_log_with_totals(
             log,
@@ -863,7 +865,7 @@ class Ledger:
         """
         return self._is_caught_up and not (await self._read_state())["rebuilding"]
 
-    async def count_missed_records(self) -> int:
+    async def count_records_lost_before_counting(self) -> int:
         """Return how many records were deleted before they were counted."""
         return (await self._read_state())["missed"]
 

@@ -393,7 +393,7 @@ class LedgerRows(Protocol):
         ...
 
     def is_rollup_different(self, number: int, dimensions: Sequence[str], width: int, start: int) -> bool:
-        """Return True if `make_next_rollup` would store other sums."""
+        """Return True if `make_rollup` would store other sums."""
         ...
 
     def drop_rollups(self, number: int, width: int, before: int) -> None:

@@ -148,7 +148,7 @@ class SlicedLedger:
             columns = [map(itemgetter(places[name]), rows) for name in names]
             return zip(*columns, strict=True) if names else repeat((), len(rows))
 
-        def find_matching_values(
+        def find_visible_values_with_text(
             combinations: Iterator[Sequence[tuple[str, ...]]],
         ) -> Mapping[str, Sequence[str]]:
             known: dict[str, set[tuple[str, ...]]] = {name: set() for name in dimensions}
@@ -167,7 +167,7 @@ class SlicedLedger:
                 found[name] = sorted(values)[:_MOST_FOUND]
             return found
 
-        return await self._ledger.combinations(sources, find_matching_values)
+        return await self._ledger.combinations(sources, find_visible_values_with_text)
 
     async def billing_row_tags(self) -> Sequence[str]:
         """Return none to people who do not see every call, because tag names would reveal hidden rows."""

@@ -32,7 +32,7 @@ class Heard(Protocol):
     @property
     def knows_any(self) -> bool: ...
 
-    async def find_callers(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
+    async def find_senders_of_callers(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
         """Return the keys of these callers, with the time of their last report."""
         ...
 

@@ -175,7 +175,7 @@ class PostgresHeard:
             senders = set[bytes]().union(*plan.heard.values())
             connection.execute(self._database.fill_in_names(_NOTE), (plan.at, sorted(senders)))
 
-    async def find_callers(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
+    async def find_senders_of_callers(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
         return await self._database.read(
             lambda connection: connection.execute(
                 self._database.fill_in_names(_HEARD), (list(callers),)

@@ -150,7 +150,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
             raise NotThere("no token has this id or name")
         return tokens
 
-    def not_revoked_expectation(self, token: EnrolmentToken) -> tuple[Expectation, ...]:
+    def not_revoked_expectations(self, token: EnrolmentToken) -> tuple[Expectation, ...]:
         """Return the expectation that the token is not revoked, none if only this process changes tokens."""
         return (live_token_expectation(token.id),) if self._changes.is_shared else ()
 

@@ -224,11 +224,11 @@ class Registry:
     async def row_counts_by_maker(self) -> Mapping[str, Mapping[str, int]]:
         counts = {table.limit: table.count() for table in self._documents}
 
-        def count_rows(rows: RegistryRows) -> Mapping[str, Mapping[str, int]]:
+        def count_by_limit_and_maker(rows: RegistryRows) -> Mapping[str, Mapping[str, int]]:
             numbers = {**counts, INSIGHTS: rows.count_insights()}
             return {limit: row_counts_by_maker(rows, limit, number) for limit, number in numbers.items()}
 
-        shares = dict(await self._changes.read(count_rows))
+        shares = dict(await self._changes.read(count_by_limit_and_maker))
         for table in self._documents:
             shares |= table.other_item_counts_by_key()
         return shares

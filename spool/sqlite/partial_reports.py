@@ -132,7 +132,7 @@ class SqliteHeard:
     def knows_any(self) -> bool:
         return bool(self._of_callers)
 
-    async def find_callers(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
+    async def find_senders_of_callers(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
         return [sender for caller in callers for sender in self._of_callers.get(caller, ())]
 
     async def delete_old(self, before: float) -> int:

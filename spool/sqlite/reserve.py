@@ -43,7 +43,7 @@ class Reserve:
         then be freed and allocated again and again, so each wait is twice as long as the one before.
         """
         self._allocate(START_FILE, START_SIZE)
-        if self._is_allocated(FILE, SIZE):
+        if self._has_full_size(FILE, SIZE):
             return True
         if self._clock.monotonic() < self._given_up_at + self._wait_s:
             return False
@@ -71,7 +71,7 @@ class Reserve:
         return disks.is_full(self._directory)
 
     def _allocate(self, name: str, size: int) -> bool:
-        if self._is_allocated(name, size):
+        if self._has_full_size(name, size):
             return True
         if shutil.disk_usage(self._directory).free < 2 * size:
             return False
@@ -100,7 +100,7 @@ class Reserve:
         )
         return True
 
-    def _is_allocated(self, name: str, size: int) -> bool:
+    def _has_full_size(self, name: str, size: int) -> bool:
         try:
             return (self._directory / name).stat().st_size >= size
         except FileNotFoundError:

@@ -185,10 +185,10 @@ class FairTurns:
             rivals = [rival for rival in islice(self._in_hand.values(), MOST_LOOKED_AT) if rival is not party]
             if rivals and all(party.used <= rival.used for rival in rivals):
                 return
-        while not await self._wait_for_valid_turn(party):
+        while not await self._wait_and_check_turn(party):
             pass
 
-    async def _wait_for_valid_turn(self, party: Party) -> bool:
+    async def _wait_and_check_turn(self, party: Party) -> bool:
         """Return whether the turn is valid. It is not if a far lighter request arrived meanwhile."""
         waits = asyncio.get_running_loop().create_future()
         party.waiting.append(waits)

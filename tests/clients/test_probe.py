@@ -15,7 +15,7 @@ import pytest
 from gateway.devices.agent.policy.targets import MANAGED as POLICIES
 from gateway.devices.agent.policy.targets import Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
-from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, assistant_and_policy_states
+from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
 from gateway.devices.agent.probe.places import PLACES
 from tests.clients import managed
 from tests.clients.assistants import Place
@@ -268,7 +268,7 @@ def states(root: Path, home: Path, endpoint: str) -> dict[str, dict[str, object]
         ours=[endpoint],
         only_http=[endpoint],
     )
-    looked = assistant_and_policy_states(machine, AgentLink(), (), now=time.time(), memories={})
+    looked = probe_and_remember_states(machine, AgentLink(), (), now=time.time(), memories={})
     found: dict[str, dict[str, object]] = looked["assistants"]
     json.dumps(found)
     return found

@@ -26,7 +26,7 @@ class Capture:
         self.records: list[Record] = []  # all records that the exporter sent and this receiver accepted
         self._answers = deque(answers)
 
-    async def prepare_and_mark(self, delivery: Delivery) -> str | None:
+    async def prepare_delivery(self, delivery: Delivery) -> str | None:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:

@@ -21,7 +21,7 @@ from exporters.focus import charges as focus
 from exporters.focus.rows import charges_from_rows
 from exporters.record_file import FileExporter
 from spool.deliveries.values import Delivery
-from spool.log.planning.corrections import take_back_correction
+from spool.log.planning.corrections import shadow_correction
 from spool.log.values import Entry
 from spool.record import NS, Correction, Inference, Record
 from tests.csv_reading import HOSTILE, assert_harmless
@@ -218,7 +218,7 @@ def test_a_call_that_was_taken_back_is_negative_usage(counts: dict[str, Any]) ->
     """A call without tokens takes back a request. Together with its call, every sum of the file is 0."""
     failed = paid(1, status="error", **counts)
     assert isinstance(failed, Inference)
-    gone = take_back_correction(failed, 0, b"f" * 16, failed, now_ns=AT * NS)
+    gone = shadow_correction(failed, 0, b"f" * 16, failed, now_ns=AT * NS)
     made = rows([failed, gone])
     assert ["", failed.id.hex()] == sorted(row["x_Corrects"] for row in made)
     assert {"Usage"} == {row["ChargeCategory"] for row in made}
@@ -320,7 +320,7 @@ async def test_a_file_with_other_columns_is_moved_aside(
     exporter = FileExporter(path, write=destination.encode_delivery, head=focus.csv_header())
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[paid(1)])
     delivery = Delivery(id=1, route="f/ai-telemetry", first=1, last=1, attempts=0, idempotency_key="k")
-    await exporter.prepare_and_mark(delivery)
+    await exporter.prepare_delivery(delivery)
     await exporter.send(delivery, [entry])
     await exporter.close()
     assert b"BillingAccountId,BilledCost\ntollhouse,1\n" == (tmp_path / "focus.csv.2").read_bytes()
@@ -336,12 +336,12 @@ async def test_a_file_has_one_header_and_no_line_twice(tmp_path: Path) -> None:
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[paid(1)])
     delivery = Delivery(id=1, route="f/ai-telemetry", first=1, last=1, attempts=0, idempotency_key="k")
     for _ in range(2):
-        mark = await exporter.prepare_and_mark(delivery)
+        mark = await exporter.prepare_delivery(delivery)
         delivery = Delivery(id=1, route=delivery.route, first=1, last=1, attempts=1, idempotency_key="k",
                             mark=mark or delivery.mark)  # fmt: skip
         assert 1 == (await exporter.send(delivery, [entry])).delivered
     later = Delivery(id=2, route=delivery.route, first=1, last=1, attempts=0, idempotency_key="l")
-    await exporter.prepare_and_mark(later)
+    await exporter.prepare_delivery(later)
     await exporter.send(later, [entry])
     await exporter.close()
     lines = path.read_text().splitlines()

@@ -171,7 +171,7 @@ async def test_a_delivery_that_was_taken_over_is_not_sent(spool: Spooled) -> Non
     """
 
     class Marking(Capture):
-        async def prepare_and_mark(self, delivery: Delivery) -> str | None:
+        async def prepare_delivery(self, delivery: Delivery) -> str | None:
             await spool.deliveries.set_routes([SPEC])
             assert await spool.deliveries.take_due_delivery(ROUTE, now=spool.clock.now(), max_records=10)
             return "7 42"

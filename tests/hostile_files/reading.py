@@ -16,11 +16,11 @@ from spool.errors import Invalid
 
 
 def report(path: Path) -> object:
-    from gateway.bills.statements.importing import describe_report_file, read_reports
+    from gateway.bills.statements.importing import read_reports, report_file_at
     from gateway.configuration.sections import ReconciliationSettings
 
     settings = ReconciliationSettings()
-    file = describe_report_file(path, most=settings.max_file_bytes, now=1_790_812_800.0)
+    file = report_file_at(path, most=settings.max_file_bytes, now=1_790_812_800.0)
     return [each.read for each in read_reports([file], source=None, account=None, most=settings.max_rows)]
 
 

@@ -62,7 +62,7 @@ def _views_sql(dialect: Dialect) -> str:
     values = {
         **{f"c_{name}": quoted for name, quoted in column.items()},
         "columns": ", ".join(column.values()),
-        "call_columns": ", ".join(_call_column(name, quoted) for name, quoted in column.items()),
+        "call_columns": ", ".join(_call_column_sql(name, quoted) for name, quoted in column.items()),
         "usd": dialect.usd.format(column["spend"]),
         "day": dialect.day.format(at),
         "known_day": dialect.day.format(known_since),
@@ -72,7 +72,7 @@ def _views_sql(dialect: Dialect) -> str:
     return _read_sql("views").format_map(values)
 
 
-def _call_column(name: str, quoted: str) -> str:
+def _call_column_sql(name: str, quoted: str) -> str:
     if name != "spend":
         return f"c.{quoted}"
     return (

@@ -187,14 +187,14 @@ class Biller:
     async def recalculate_month(self, month: CalendarMonth) -> int:
         """Calculate all bills of a month. Return the number of changed days."""
         async with self._turn:
-            return await self._recalculate_month(month)
+            return await self._rebuild_month_rows(month)
 
     async def recalculate_figures(
         self, month: CalendarMonth, provider: str, invoices: Sequence[Invoice]
     ) -> MonthFigures:
         """Recalculate a month, and return the sums of a provider's bills."""
         async with self._turn:
-            await self._recalculate_month(month)
+            await self._rebuild_month_rows(month)
             return await self._month_figures(month, provider, invoices)
 
     async def close_month(
@@ -206,7 +206,7 @@ class Biller:
     ) -> MonthFigures:
         """Recalculate and close a month. `keep` stores the closing; if it raises, the month stays open."""
         async with self._turn:
-            await self._recalculate_month(month)
+            await self._rebuild_month_rows(month)
             figures = await self._month_figures(month, provider, invoices)
             await keep(figures)
             await (await self._read_frozen_months(month)).finish_closing_and_reopening()
@@ -249,7 +249,7 @@ class Biller:
         """
         async with self._turn:
             await forget()
-            await self._recalculate_month(month)
+            await self._rebuild_month_rows(month)
 
     async def _read_frozen_months(self, month: CalendarMonth) -> FrozenMonths:
         sources = self._sources
@@ -257,7 +257,7 @@ class Biller:
             sources.ledger, month, sources.closed_months(), self._clock.now()
         ).load_stored_days()
 
-    async def _recalculate_month(self, month: CalendarMonth) -> int:
+    async def _rebuild_month_rows(self, month: CalendarMonth) -> int:
         sources, now = self._sources, self._clock.now()
         await sources.ledger.catch_up(sources.log)
         known = await sources.statements.statements()
@@ -289,7 +289,7 @@ class Biller:
                     bases |= await self._usage_money_by_provider(read, [bill])
                     base = bases[bill.provider]
                     divided = await asyncio.to_thread(divide, month=base)
-                billed_days += await frozen.days_to_store(
+                billed_days += await frozen.withhold_day_if_frozen(
                     self._build_billed_day(read, bill, day, divided), divided.sums
                 )
             present = [bill.provider for bill in of_day]

@@ -212,7 +212,7 @@ class FrozenMonths:
         self._corrections = [day for day in known if day.corrected_day.startswith(self._month.name)]
         return self
 
-    async def days_to_store(self, day: BilledDay, sums: Sequence[BilledSum]) -> Made:
+    async def withhold_day_if_frozen(self, day: BilledDay, sums: Sequence[BilledSum]) -> Made:
         """
         Return the day to store. For a closed month, return nothing and note the difference for
         `build_correction_entries`.
@@ -273,7 +273,7 @@ class FrozenMonths:
             is_there = name in present or INVOICE in name
             if at == day and not is_there and self._is_frozen(name):
                 sums = await self._ledger.billed_sums(at, name)
-                await self.days_to_store(replace(stored, state=CLOSED), sums)
+                await self.withhold_day_if_frozen(replace(stored, state=CLOSED), sums)
 
     def _is_stored_as_frozen(self, day: BilledDay) -> bool:
         """

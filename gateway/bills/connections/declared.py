@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.core.fields import KEPT_IN_SECONDS, change_struct, item_struct, single_item_struct
+from gateway.core.fields import KEPT_IN_SECONDS, changes_struct, item_struct, single_item_struct
 from spool.registry.connections import MAX_NAME, MAX_TEXT
 from spool.registry.field_notes import Option, example, example_id, words
 
@@ -67,7 +67,7 @@ class NewConnection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ] = ""
 
 
-ConnectionChanges = change_struct(
+ConnectionChanges = changes_struct(
     NewConnection,
     "Omitted fields stay unchanged.",
     once=("connection_id",),

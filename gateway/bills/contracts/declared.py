@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gateway.core.fields import KEPT, change_struct, item_struct, single_item_struct
+from gateway.core.fields import KEPT, changes_struct, item_struct, single_item_struct
 from gateway.intake.price_terms import CAPACITY, DISCOUNT, KINDS, PREPAID, PRIORITY, TIER_PRICE, PriceTerm
 from gateway.intake.rate_cards.card import Amounts
 from spool import providers
@@ -355,6 +355,6 @@ class ContractTable(ManagedTable[Contract], NamedTable[Contract]):
                 raise NotAllowed(f"terms: the contract {other.name!r} has the same workload")
 
 
-ContractChanges = change_struct(NewContract)
+ContractChanges = changes_struct(NewContract)
 ContractItem = item_struct(NewContract, "A stored contract. Times are RFC 3339.", answered=KEPT)
 OneContract = single_item_struct(NewContract, ContractItem)

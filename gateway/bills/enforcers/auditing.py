@@ -381,7 +381,7 @@ class _EnforcerAudit:
             return []
         cause = faults.proven_cause(judged, [each for _, each in series])
         cause = cause or await self._unchanged_counter_cause(series, judged[-1], value)
-        cause = cause or await self._group_missing_from_counter(limit, series, judged, value)
+        cause = cause or await self._missing_calls_phrase(limit, series, judged, value)
         return [faults.counter_fault(limit, judged[-1], cause)]
 
     async def _unchanged_counter_cause(
@@ -396,7 +396,7 @@ class _EnforcerAudit:
             return ""
         return faults.standstill_cause(await self._judge_reading(*streak[-1], value), last)
 
-    async def _group_missing_from_counter(
+    async def _missing_calls_phrase(
         self,
         limit: EnforcerLimit,
         series: Sequence[tuple[float, EnforcerLimit]],

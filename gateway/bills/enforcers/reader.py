@@ -75,14 +75,14 @@ class EnforcerReader:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def read_due(self) -> None:
-        await self._delete_removed_enforcers()
+        await self._delete_readings_of_removed()
         for enforcer in self._settings():
             wait_s = (await self._table.state(enforcer.name)).next_at - self._clock.now()
             # ignore a longer wait, because a clock that was ahead stored it
             if not 0 < wait_s <= max(enforcer.every, RETRY_S):
                 await self._read_and_store(enforcer)
 
-    async def _delete_removed_enforcers(self) -> None:
+    async def _delete_readings_of_removed(self) -> None:
         """Delete the readings of removed enforcers. This changes the registry, so it is done only for new names."""
         names = self.names
         if names != self._stored_names:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import msgspec
 
-from gateway.core.fields import KEPT, change_struct, item_struct, single_item_struct
+from gateway.core.fields import KEPT, changes_struct, item_struct, single_item_struct
 from spool import providers
 from spool.errors import Invalid, NotAllowed
 from spool.people import People
@@ -254,7 +254,7 @@ class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
             raise NotAllowed(f"view: a plan cannot use this view, because it filters by {view.unit_of_work}")
 
 
-PlanChanges = change_struct(NewPlan)
+PlanChanges = changes_struct(NewPlan)
 PlanItem = item_struct(
     NewPlan,
     "A stored plan. Times are RFC 3339.",

@@ -524,19 +524,19 @@ def _lines_by_name(split_sides: Split, claimed: Sequence[Claim], name_of: Naming
     """
     lines: dict[str, Line] = {}
 
-    def line_of_cell(cell: Cell) -> Line:
+    def find_or_add_line(cell: Cell) -> Line:
         name = name_of(cell)
         return lines.setdefault(name, Line(name=name))
 
     for cell, sums in split_sides.counted.items():
-        cell_line = line_of_cell(cell)
+        cell_line = find_or_add_line(cell)
         cell_line.counted += sums.cost
         cell_line.counted_tokens += sum(sums.tokens.values())
         cell_line.counted_calls += sums.calls
     for (part, cell, _), amount in split_sides.parts.items():
-        line_of_cell(cell).parts[part] += amount
+        find_or_add_line(cell).parts[part] += amount
     for cell, billed_sums in split_sides.billed.items():
-        cell_line = line_of_cell(cell)
+        cell_line = find_or_add_line(cell)
         if billed_sums.calls is not None:
             cell_line.billed_calls = (cell_line.billed_calls or 0) + billed_sums.calls
     all_cells = {*split_sides.billed, *split_sides.counted}
@@ -545,12 +545,12 @@ def _lines_by_name(split_sides: Split, claimed: Sequence[Claim], name_of: Naming
         theirs = sum(split_sides.billed[cell].tokens.values()) if cell in split_sides.billed else 0
         if cell.day not in split_sides.metered:
             theirs = ours
-        cell_line = line_of_cell(cell)
+        cell_line = find_or_add_line(cell)
         cell_line.billed_tokens += theirs
         cell_line.captured_tokens += min(ours, theirs)
     for claim in claimed:
         for cell, amount in claim.by_cell.items():
-            line_of_cell(cell).causes[claim.cause] += amount
+            find_or_add_line(cell).causes[claim.cause] += amount
     for cell_line in lines.values():
         cell_line.billed = cell_line.counted + sum(cell_line.parts.values())
         cell_line.captured_money = max(0, min(cell_line.billed, cell_line.counted))

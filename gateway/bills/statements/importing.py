@@ -181,7 +181,7 @@ class ReportReader:
         )
 
 
-def describe_report_file(path: Path, *, most: int, now: float) -> ReportFile:
+def report_file_at(path: Path, *, most: int, now: float) -> ReportFile:
     """Return a file read later. Raises Invalid if it does not exist or cannot be accessed."""
     try:
         status = path.stat()

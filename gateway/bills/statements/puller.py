@@ -286,7 +286,7 @@ class StatementPuller:
             content = await self._fetch_patiently(pull, url, query, request.headers, posts=request.posts)
             file = ReportFile(name=f"pull {pull.name}", content=content, read_at=self._clock.now())
             page = await asyncio.to_thread(_open_page, file, request)
-            following = request.next_page(page.document.root_page())
+            following = request.next_page(page.document.root_object())
             if following is not None and following == cursor:
                 raise PullFailed("the cursor of the next page is that of the same page", retry_after_s=None)
             if following is not None and len(following) > LONGEST_CURSOR:
@@ -375,7 +375,7 @@ def _can_continue(progress: Mapping[str, Any], today: int) -> bool:
 
 def _open_page(file: ReportFile, request: PullRequest) -> _Page:
     document = open_document(file)
-    if not isinstance(document.root_page().get(request.rows_in), list):
+    if not isinstance(document.root_object().get(request.rows_in), list):
         raise PullFailed(
             f"the answer is not a page of the report: it has no list {request.rows_in}", retry_after_s=None
         )

@@ -23,7 +23,7 @@ class Document:
 
     root: Any
 
-    def root_page(self) -> Row:
+    def root_object(self) -> Row:
         """Return the root object, or an empty one if the root is not an object."""
         return self.root if isinstance(self.root, dict) else {}
 

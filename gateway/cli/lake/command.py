@@ -158,7 +158,9 @@ def _verify_lake(
         }
         recounts.refuse_unsupported_options(settings.type, used_options)
         return recounts.verify_kafka_topic(settings, route, books, reads_all=level == "data")
-    days = LakeDays() if _has_matching_totals(settings, route, level, share) and books is not None else None
+    days = (
+        LakeDays() if _can_compare_with_ledger(settings, route, level, share) and books is not None else None
+    )
     verified = run_or_fail(recounts.verify_files(settings, route, level, dates, share, days))
     result = with_expired_marked(verified, expired)
     ledger = {}
@@ -173,7 +175,9 @@ def _verify_lake(
     return {**asdict(result), **ledger}, result.differences
 
 
-def _has_matching_totals(settings: DestinationSettings, route: str, level: str, share: float | None) -> bool:
+def _can_compare_with_ledger(
+    settings: DestinationSettings, route: str, level: str, share: float | None
+) -> bool:
     from exporters.lake.destination import has_focus_format
     from spool.record import AI_TELEMETRY
 

@@ -47,7 +47,7 @@ class RouteBooks:
         has_begun = states and terms.get("delivered", 0) + terms.get("damaged", 0)
         return cls(client=client, route=route, terms=terms, below=states[0]["progress"] if has_begun else 1)
 
-    def current_terms(self) -> Mapping[str, int]:
+    def fetch_current_terms(self) -> Mapping[str, int]:
         return _fetch_accounting_terms(self.client, self.route)
 
     def has_waiting_records(self) -> bool:
@@ -84,7 +84,7 @@ def compare_with_ledger(found: VerifiedLake, books: RouteBooks, days: LakeDays) 
     if found.left:
         return found, f"not compared: {found.left} records are only in the lake"
     ledger = books.ledger_totals_by_day(min(days.days), max(days.days))
-    if ledger is None or books.has_waiting_records() or books.current_terms() != books.terms:
+    if ledger is None or books.has_waiting_records() or books.fetch_current_terms() != books.terms:
         return found, "not compared: records wait for the lake (tollhouse lake land), or arrived meanwhile"
     began_later = (found.first or 1) > 1
     differences = ledger_differences(days.days, ledger, began_later=began_later)
@@ -123,7 +123,7 @@ def with_accounting_difference(found: VerifiedLake, books: RouteBooks) -> Verifi
     """Add the difference between a lake of files and the accounting, if there is one."""
     from exporters.lake.verification import accounting_difference
 
-    difference = accounting_difference(found, books.route, books.terms, books.current_terms())
+    difference = accounting_difference(found, books.route, books.terms, books.fetch_current_terms())
     return found if difference is None else replace(found, differences=[*found.differences, difference])
 
 
@@ -166,12 +166,12 @@ def fraction_sampler(share: float) -> Callable[[], bool]:
     """
     position = random()
 
-    def is_in_sample() -> bool:
+    def decide_next_item() -> bool:
         nonlocal position
         whole, position = divmod(position + share, 1)
         return bool(whole)
 
-    return is_in_sample
+    return decide_next_item
 
 
 def verify_table(settings: DestinationSettings, dates: DateRange, books: RouteBooks | None) -> Verified:
@@ -235,7 +235,7 @@ def _differences_with_accounting(
         settled=settled,
         absent=absent,
         before=books.terms,
-        after=books.current_terms(),
+        after=books.fetch_current_terms(),
     )
 
 

@@ -120,7 +120,7 @@ class OlderCalls:
         self.calls = 0
         self.older = 0
 
-    def count_body(self, body: bytes) -> None:
+    def count_calls_in_body(self, body: bytes) -> None:
         """Count the calls of one body. Bodies that only the gateway can read are left out."""
         # loaded late, because --help needs no decoder, and the protobuf library takes most of its time
         from gateway.normalise import any_format

@@ -75,7 +75,7 @@ def add_target_options(command: Callable[..., None]) -> Callable[..., None]:
 class BodyCounts(Protocol):
     """The items that a command counts in the accepted bodies, and its words about them, "" for none."""
 
-    def count_body(self, body: bytes) -> None: ...
+    def count_calls_in_body(self, body: bytes) -> None: ...
 
     def as_json(self) -> dict[str, object]: ...
 
@@ -180,7 +180,7 @@ class _Run:
             return False
         self._counts.add_answer(answer)
         if self._older is not None:
-            self._older.count_body(body.content)
+            self._older.count_calls_in_body(body.content)
         self._answered = True
         if answer.hint:
             self._hints[answer.hint] = None

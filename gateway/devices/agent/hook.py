@@ -77,7 +77,7 @@ def run_hook(question: HookQuestion) -> int:
 def refusal_reason(question: HookQuestion, text: bytes, answer_s: float = ANSWER_S) -> str:
     """Return why the session that the hook's input names may not go on, or ""."""
     session = parse_session_id(text)
-    reason = _refusal_reason_of_agent(question, session, answer_s) if session else None
+    reason = _ask_agent_for_refusal(question, session, answer_s) if session else None
     if reason is None:
         return _UNKNOWN if question.is_closed else ""
     return reason
@@ -93,7 +93,7 @@ def parse_session_id(text: bytes) -> str:
     return session if isinstance(session, str) and len(session) <= MOST_SESSION else ""
 
 
-def _refusal_reason_of_agent(question: HookQuestion, session: str, answer_s: float) -> str | None:
+def _ask_agent_for_refusal(question: HookQuestion, session: str, answer_s: float) -> str | None:
     """Return why the agent refuses, or "" if it does not. None if it does not answer in time."""
     body = json.dumps({"session_id": session, "session_limit": question.session_limit}).encode()
     try:

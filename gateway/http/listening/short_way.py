@@ -311,9 +311,9 @@ class PlainRequests(web.RequestHandler):
             if not stays or self._close:
                 self.force_close()
         if not self._force_close:
-            self._wait_for_next_request()
+            self._prepare_for_next_request()
 
-    def _wait_for_next_request(self) -> None:
+    def _prepare_for_next_request(self) -> None:
         close_time = self._loop.time() + self._keepalive_timeout
         self._next_keepalive_close_time = close_time
         if self._keepalive_handle is None:

@@ -81,7 +81,7 @@ class Certificate:
         )
         return True
 
-    async def renew_repeatedly(self) -> None:
+    async def reload_repeatedly(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
             self.reload_if_changed()

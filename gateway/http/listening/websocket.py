@@ -40,11 +40,11 @@ _HEADER_BYTES = 14
 
 
 class Conversation(Protocol):
-    """A protocol on a WebSocket. `find_close_code` returns a close code if the peer may no longer send."""
+    """A protocol on a WebSocket. `recheck_and_find_close_code` returns a close code if the peer may no longer send."""
 
     async def answer(self, message: bytes) -> bytes: ...
 
-    def find_close_code(self) -> int | None: ...
+    def recheck_and_find_close_code(self) -> int | None: ...
 
     def on_closed(self) -> None: ...
 
@@ -101,7 +101,7 @@ class WebSockets:
         if self._is_closed:
             socket.close(GOING_AWAY)
         elif self._checking is None or self._checking.done():
-            self._checking = asyncio.create_task(self._check_all_repeatedly(), name="websockets")
+            self._checking = asyncio.create_task(self._enforce_timeouts_repeatedly(), name="websockets")
 
     def remove(self, socket: WebSocket) -> None:
         if socket in self._open:
@@ -120,7 +120,7 @@ class WebSockets:
         if self._checking is not None:
             self._checking.cancel()
 
-    async def _check_all_repeatedly(self) -> None:
+    async def _enforce_timeouts_repeatedly(self) -> None:
         now = asyncio.get_running_loop().time
         while self._open:
             await asyncio.sleep(CHECK_S)
@@ -383,7 +383,7 @@ class WebSocket(asyncio.Protocol):
             if now > self._closed_at + CLOSE_S:
                 self.end()
             return
-        code = self.conversation.find_close_code()
+        code = self.conversation.recheck_and_find_close_code()
         if code is not None:
             self.close(code)
         # while a message is being answered, a pong waits as well, so do not close for silence

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.core.fields import KEPT_IN_SECONDS, change_struct, item_struct, single_item_struct
+from gateway.core.fields import KEPT_IN_SECONDS, changes_struct, item_struct, single_item_struct
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.changes import Changes
 from spool.registry.document_table import ManagedTable
@@ -186,7 +186,7 @@ class NewNamespaceOfId(NewNamespace, frozen=True):
     ]
 
 
-NamespaceChanges = change_struct(
+NamespaceChanges = changes_struct(
     NewNamespace,
     "Omitted fields stay as they are.",
     types={"name": str},

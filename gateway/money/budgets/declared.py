@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import UnsetType
 
-from gateway.core.fields import KEPT_IN_SECONDS, change_struct, item_struct, single_item_struct
+from gateway.core.fields import KEPT_IN_SECONDS, changes_struct, item_struct, single_item_struct
 from gateway.money.costs.times import parse_moment
 from spool.errors import AlreadyThere, AskedTooMuch, Invalid
 from spool.ledger.periods import period_beginning
@@ -613,7 +613,7 @@ EXPANSIONS = (CURRENT, HISTORY, BURNUP, FORECAST)
 
 # Granularity of an existing budget; unlike that of a new budget, it has no default.
 _Granularity = Annotated[Granularity, words("The length of a period."), example(MONTHLY)]
-BudgetChanges = change_struct(NewBudget, types={"granularity": _Granularity})
+BudgetChanges = changes_struct(NewBudget, types={"granularity": _Granularity})
 Expansion = dict[str, Any] | UnsetType | None
 _RUNNING_PERIOD = {
     "actual": "4.3096606", "planned": "5", "percent": 86,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from gateway.core.fields import KEPT, change_struct, item_struct, single_item_struct
+from gateway.core.fields import KEPT, changes_struct, item_struct, single_item_struct
 from spool.registry.field_notes import example, words
 from spool.registry.views import NewView
 
-ViewChanges = change_struct(NewView)
+ViewChanges = changes_struct(NewView)
 ViewItem = item_struct(
     NewView,
     "A view in a response. Times are epoch seconds as text. `broken` is the reason why it cannot be used.",

@@ -91,7 +91,7 @@ def recognise_format_or_refuse(body: bytes, *, how: str) -> str:
         return recognised_format
     payload.items_of_body(
         body
-    )  # check the body first: payload.items raises BadPayload if the body is not JSON
+    )  # check the body first: payload.items_of_body raises BadPayload if the body is not JSON
     raise BadPayload(f"the format was not recognized; {how}; known formats: {', '.join(FORMAT_NAMES)}")
 
 

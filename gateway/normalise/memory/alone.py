@@ -98,7 +98,7 @@ class CallAlone(msgspec.Struct, frozen=True, eq=False):
                 step = STEP if self.step == STEP and parent is not None else self.step
                 outcome.steps.append((trace, span, parent, step, None))
             return
-        record = self.fill_template_record(self.record, row)
+        record = self.build_record_from_template(self.record, row)
         place = self.response_place
         response_id = row[place] if place else self.response_id
         place, own = self.shared_place, self.own_id
@@ -118,7 +118,7 @@ class CallAlone(msgspec.Struct, frozen=True, eq=False):
             identity = with_span_above(identity, parent)
         outcome.add_record(record, identity, device=self.device, version=version)
 
-    def fill_template_record(self, template: Inference, row: Sequence[Any]) -> Inference:
+    def build_record_from_template(self, template: Inference, row: Sequence[Any]) -> Inference:
         record = _copied(template)
         for name, place in self.fields:
             setattr(record, name, row[place])
@@ -148,7 +148,7 @@ def add_rows_to_outcome(
             alone.add_to_outcome(outcome, row, version)
             continue
         outcome.left_out += alone.left_out
-        record = alone.fill_template_record(plain, row)
+        record = alone.build_record_from_template(plain, row)
         record.id = record_id
         records.append(record)
         counted.append(alone)
@@ -200,7 +200,7 @@ def are_unrelated_rows(rows: Sequence[Sequence[Any]]) -> bool:
     return len(ids) == len(rows) and None not in ids and ids.isdisjoint([row[6] for row in rows])
 
 
-def can_book_independently(found: Sequence[LookedUp], options: Options) -> bool:
+def read_unknown_spans_if_independent(found: Sequence[LookedUp], options: Options) -> bool:
     """
     Return True if each span can be booked independently. The span of an unknown kind is then replaced by the
     result of reading it.

@@ -32,7 +32,7 @@ from gateway.normalise.memory.slots import (
     class_of_counts,
     has_class_of_counts,
     may_be_tag,
-    slot_number_of_attribute,
+    slot_number_or_zero,
 )
 from gateway.normalise.otlp import semconv, shapes
 from gateway.normalise.otlp.model import Attributes, Resource, Span
@@ -108,7 +108,7 @@ def _with_varied_attributes(
     found: Attributes = {}
     at = 0
     for name, value in attributes.items():
-        slot = slot_number_of_attribute(name)
+        slot = slot_number_or_zero(name)
         # A tag that is not plain does not vary. Its text is skipped here, because it differs from all texts
         # that vary.
         if (slot >= FIRST_TEXT or name in tags) and at < len(texts) and value == texts[at]:
@@ -230,15 +230,15 @@ class ObservedAttributes(dict[str, Any]):
         return name in self._attributes
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._attributes_for_shapes())
+        return iter(self._attributes_if_read_by_shapes())
 
     def __len__(self) -> int:
-        return len(self._attributes_for_shapes())
+        return len(self._attributes_if_read_by_shapes())
 
     def keys(self) -> KeysView[str]:  # type: ignore[override]
-        return self._attributes_for_shapes().keys()
+        return self._attributes_if_read_by_shapes().keys()
 
-    def _attributes_for_shapes(self) -> Attributes:
+    def _attributes_if_read_by_shapes(self) -> Attributes:
         if sys._getframe(2).f_globals is not vars(shapes):
             raise NotObserved
         return self._attributes
@@ -384,13 +384,13 @@ def differing_fields(
 
 
 def _has_token_counts(span: Span) -> bool:
-    return any(0 < slot_number_of_attribute(name) <= len(COUNTS) for name in span.attributes)
+    return any(0 < slot_number_or_zero(name) <= len(COUNTS) for name in span.attributes)
 
 
 def _has_figure_outside_counts(span: Span, reads: set[str]) -> bool:
     for name in reads - _APART:
         value = span.attributes.get(name)
-        if slot_number_of_attribute(name) or value is None or type(value) is bool:
+        if slot_number_or_zero(name) or value is None or type(value) is bool:
             continue
         if type(value) is not str or _FIGURE.fullmatch(value):
             return type(value) is not list

@@ -79,7 +79,7 @@ _NAMED: Final = frozenset(
 _NO_TAGS: Final = (*NO_METADATA, *QUOTED_METADATA)
 
 
-def slot_number_of_attribute(name: str) -> int:
+def slot_number_or_zero(name: str) -> int:
     """Return the slot number of an attribute, or 0 if its value is part of the kind."""
     return _SLOTS.get(name, 0)
 

@@ -23,7 +23,7 @@ from gateway.normalise.memory.alone import (
     LearnedKind,
     LookedUp,
     add_independent_spans,
-    can_book_independently,
+    read_unknown_spans_if_independent,
     row_of_unknown_span,
 )
 from gateway.normalise.memory.contexts import Context, Contexts, EncodedResource
@@ -92,7 +92,7 @@ class SpanMemory:
         self._pace = pace or MemoryPace()
         self._options = Options()
         self._chance = random.Random(secrets.randbits(64))
-        self._hits = self._hits_until_next_check()
+        self._hits = self._draw_hits_until_check()
         self._kinds: dict[int, LearnedKind] = {}
         # Kind numbers are never reused, because part of a body may already be looked up when kinds are
         # forgotten.
@@ -182,7 +182,7 @@ class SpanMemory:
         self.spans["reading"] += selected.spans - unknown
         self.spans["rules"] += unknown
         outcome = Outcome(keep_tags=options.keep_tags, received=selected.spans)
-        if can_book_independently(found, options):
+        if read_unknown_spans_if_independent(found, options):
             yield from add_independent_spans(found, outcome, options, clock)
             return outcome
         reader = SpanReader(outcome, options)
@@ -306,12 +306,12 @@ class SpanMemory:
         part.spans[place], part.rows[place] = span, row_of_unknown_span(span)
         return True
 
-    def _hits_until_next_check(self) -> int:
+    def _draw_hits_until_check(self) -> int:
         return self._chance.randrange(1, 2 * ONE_IN)
 
     def _compare_with_rules(self, part: LookedUp, place: int, kind: LearnedKind, span: Span) -> bool:
         if self._hits <= 0:
-            self._hits = self._hits_until_next_check()
+            self._hits = self._draw_hits_until_check()
         context = part.context
         fields = differing_fields(kind, part.rows[place], span, self._options)
         if not fields:
@@ -380,7 +380,7 @@ class SpanMemory:
         """Add names. `tags` are the names of which the texts are only tags."""
         for name in names:
             self._names.add(name)
-            slot = slots.slot_number_of_attribute(name)
+            slot = slots.slot_number_or_zero(name)
             if name in tags:
                 self._tags.add(name)
                 slot = slots.TAG

@@ -48,7 +48,7 @@ def parse_token_count(value: object) -> int:
     raise BadValue(IMPLAUSIBLE, "the token count is negative, not a whole number, or impossibly large")
 
 
-def parse_exact_cost(value: object) -> Decimal:
+def parse_cost_without_rounding(value: object) -> Decimal:
     """Return an amount without binary rounding: 0.1 stays 0.1. Raises BadValue."""
     amount = semconv.parse_amount_if_number(value, "the cost")
     if amount is None:

@@ -16,7 +16,7 @@ from hashlib import blake2b
 
 from gateway.normalise.otlp import metric_rules, semconv
 from gateway.normalise.otlp.conventions import OTEL
-from gateway.normalise.otlp.metric_rules import parse_exact_cost, parse_token_count
+from gateway.normalise.otlp.metric_rules import parse_cost_without_rounding, parse_token_count
 from gateway.normalise.otlp.model import Attributes, Point, Resource, Scope
 from gateway.normalise.otlp.product import MONEY_UNIT, TOKEN_UNIT, MetricFamily, Product
 from gateway.normalise.otlp.products import PRODUCTS
@@ -376,7 +376,7 @@ class PointReader:
         if family.unit == TOKEN_UNIT:
             value = parse_token_count(point.value)
         else:
-            value = parse_exact_cost(point.value) / family.divisor
+            value = parse_cost_without_rounding(point.value) / family.divisor
         record = UsageMetric(
             id=b"",
             source=product.source,

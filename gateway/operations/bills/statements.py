@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.bills.statements.importing import ReadReport, ReportFile, describe_report_file, read_reports
+from gateway.bills.statements.importing import ReadReport, ReportFile, read_reports, report_file_at
 from gateway.bills.statements.puller import STATES as PULL_STATES
 from gateway.bills.statements.puller import PullState
 from gateway.bills.statements.sources.list import SOURCES
@@ -213,7 +213,7 @@ async def import_statements(request: OperatorRequest[MoneyServices, StatementFil
     paths = [require_local_path(request, "files", path, elsewhere=ELSEWHERE) for path in body.files]
     now = request.now()
     most = request.services.reconciliation().max_file_bytes
-    files = (describe_report_file(path, most=most, now=now) for path in paths)
+    files = (report_file_at(path, most=most, now=now) for path in paths)
     return await _import_reports(
         request, files, source=body.source, account=body.account, dry_run=body.dry_run
     )

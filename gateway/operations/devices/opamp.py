@@ -210,7 +210,7 @@ class OpampConversation:
         encoded: bytes = answer.SerializeToString()
         return b"\0" + encoded
 
-    def find_close_code(self) -> int | None:
+    def recheck_and_find_close_code(self) -> int | None:
         if self._code is not None:
             return self._code
         if not self._instances.devices.settings.opamp:

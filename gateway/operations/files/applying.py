@@ -152,7 +152,7 @@ class _Applying:
         self._outcome.differences += deleted
         for each in named:
             self._outcome.problems.extend(await self._delete_object(*each))
-        await self._check_all_kinds()
+        await self._note_problems_of_kinds()
         return self._outcome
 
     async def _objects_without_file(self) -> Sequence[tuple[FileKind, str, FileOwner]]:
@@ -189,7 +189,7 @@ class _Applying:
             waiting = refused
         self._outcome.problems.extend(problems)
 
-    async def _check_all_kinds(self) -> None:
+    async def _note_problems_of_kinds(self) -> None:
         for name, kind in file_kinds().items():
             try:
                 await kind.check_objects_together(self._asking)

@@ -13,7 +13,7 @@ from gateway.core.errors import Refusal
 from gateway.core.fields import (
     KEPT,
     build_answer,
-    change_struct,
+    changes_struct,
     given_fields,
     item_struct,
     single_item_struct,
@@ -142,7 +142,7 @@ class AnnotationResource(ManagedResource[Annotation]):
     files = NotInFiles("people note what happened; it is not a setting")
     table = AnnotationTable
     new = NewAnnotation
-    changes = change_struct(NewAnnotation)
+    changes = changes_struct(NewAnnotation)
     item = AnnotationItem
     one = single_item_struct(NewAnnotation, AnnotationItem)
     lists: List[Row] = List(

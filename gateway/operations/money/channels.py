@@ -16,7 +16,7 @@ import msgspec
 from gateway.core.fields import (
     KEPT,
     build_answer,
-    change_struct,
+    changes_struct,
     given_fields,
     item_struct,
     single_item_struct,
@@ -60,7 +60,7 @@ class NewNotificationChannel(ChannelFields, frozen=True, kw_only=True, forbid_un
 if TYPE_CHECKING:
     ChannelChanges: TypeAlias = Any
 else:
-    ChannelChanges = change_struct(
+    ChannelChanges = changes_struct(
         NewNotificationChannel,
         "Changes to a channel. Omitted fields, including the secret, do not change.",
         once=("name", "type"),

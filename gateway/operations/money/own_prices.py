@@ -16,7 +16,7 @@ from gateway.configuration.sections import PriceOverride
 from gateway.core.fields import (
     KEPT,
     build_answer,
-    change_struct,
+    changes_struct,
     given_fields,
     item_struct,
     single_item_struct,
@@ -171,7 +171,7 @@ class PriceResource(ManagedResource[OwnPrice]):
     noun = "price"
     table = PriceTable
     new = NewPrice
-    changes = change_struct(NewPrice)
+    changes = changes_struct(NewPrice)
     item = PriceItem
     one = single_item_struct(NewPrice, PriceItem)
     files = InFiles(name="prices", key=("provider", "model", "tier", "since"), ignores_case=False)

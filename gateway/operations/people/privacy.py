@@ -45,7 +45,7 @@ from spool.people import SECOND_NAME, USER, is_address, values_for_filter
 from spool.record import AI_TELEMETRY, USAGE_EVENTS, Correction, Record, utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import ANSWER_PRIVACY_REQUESTS
-from spool.registry.tables.persons import check_person_name
+from spool.registry.tables.persons import check_names_one_person
 from spool.seen import SEVERAL, save_viewings
 from spool.storage import Storage
 
@@ -174,7 +174,7 @@ async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) 
     """
     body = request.body
     storage = _require_storage(request)
-    person = await find_known_person(request)
+    person = await resolve_person_in_path(request)
     expected = person.label or person.names[0]
     if not body.dry_run and body.confirm.strip() not in (expected, request.path_parameter("user").strip()):
         raise Invalid(f"confirm must repeat the name {expected}")
@@ -240,7 +240,7 @@ async def export_person(request: OperatorRequest[OperatorServices, ExportPerson]
     """
     elsewhere = "a person is exported on the server's machine: run tollhouse people export there"
     directory = require_local_path(request, "directory", request.body.directory, elsewhere=elsewhere)
-    person = await find_known_person(request)
+    person = await resolve_person_in_path(request)
     contents = await _stored_contents(request, person)
     await asyncio.to_thread(_make_directory, directory)
     after = {"names": len(person.names)}
@@ -263,7 +263,7 @@ async def download_person(request: OperatorRequest[OperatorServices, None]) -> w
     Stream a person's data. The first line has what `person.json` of an export has, and each further line is a
     stored call or usage event.
     """
-    person = await find_known_person(request)
+    person = await resolve_person_in_path(request)
     contents = await _stored_contents(request, person)
     await save_viewings()
     response = web.StreamResponse(headers=_DOWNLOAD)
@@ -298,10 +298,10 @@ def _require_storage(request: OperatorRequest[OperatorServices, Any]) -> Storage
     return request.shared.storage
 
 
-async def find_known_person(request: OperatorRequest[OperatorServices, Any]) -> KnownPerson:
+async def resolve_person_in_path(request: OperatorRequest[OperatorServices, Any]) -> KnownPerson:
     """Return the person of the path, by any name, e-mail address, hash, or the name that the console shows."""
     typed = request.path_parameter("user").strip()
-    check_person_name(typed)
+    check_names_one_person(typed)
     people = request.shared.people
     linked = await request.registry.persons.all()
     known = {people.identity_of_name(name): person for person in linked for name in person.names}

@@ -428,7 +428,7 @@ async def _permitted_calls(
     ]
 
 
-def _cost_sort_key(row: CostRow) -> tuple[int, int, str]:
+def _highest_cost_first_key(row: CostRow) -> tuple[int, int, str]:
     return -money.text_to_units(row.cost), -row.calls, row.group[0] or ""
 
 
@@ -440,7 +440,7 @@ async def _visible_values(
     values = []
     for name in sorted({*SHOWN_DIMENSIONS, *slice.dimensions} & known):
         rows = await sliced.costs(CostQuery(since=since, until=until, granularity=TOTAL, group_by=(name,)))
-        rows = await asyncio.to_thread(sort_in_steps, rows, key=_cost_sort_key)
+        rows = await asyncio.to_thread(sort_in_steps, rows, key=_highest_cost_first_key)
         values.append(
             {
                 "dimension": name,

@@ -73,7 +73,7 @@ def find_format_key(request: web.Request) -> str | None:
     return own_key or authorization_header(request)
 
 
-def product_error_response(request: web.Request, error: Refusal, now: float) -> web.Response:
+def error_in_form_of_sender(request: web.Request, error: Refusal, now: float) -> web.Response:
     """
     Return the error in the plain form. If the headers identify a product, return it in that product's form.
     """
@@ -118,7 +118,7 @@ _LANGFUSE_ERRORS: Content = {JSON: closed_object({"error": TEXT, "message": TEXT
     takes={JSON: ANYTHING},
     gives=_INGESTED,
     errors=_INGEST_ERRORS,
-    error_form=product_error_response,
+    error_form=error_in_form_of_sender,
 )
 async def ingest_recognised(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
     return await store_payload(request)
@@ -174,7 +174,7 @@ def _check_signature(signature: str, body: bytes, secret: SecretFile) -> None:
     gives=_INGESTED,
     errors=_INGEST_ERRORS,
     refusals=(*WRITE, 404),
-    error_form=product_error_response,
+    error_form=error_in_form_of_sender,
     choices={"format": FORMAT_NAMES},
 )
 async def ingest_format(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:

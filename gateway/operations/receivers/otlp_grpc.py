@@ -167,13 +167,13 @@ def waiting_handlers(
 ) -> Mapping[str, Export]:
     """Return handlers whose calls wait until the real handlers are ready."""
 
-    def make_waiting_handler(name: str) -> Export:
+    def make_handler_when_ready(name: str) -> Export:
         async def wait_and_handle(messages: Messages, context: Context) -> bytes:
             return await (await ready())[name](messages, context)
 
         return wait_and_handle
 
-    return {name: make_waiting_handler(name) for name in table}
+    return {name: make_handler_when_ready(name) for name in table}
 
 
 def refusing_handlers(error: Refusal, table: Mapping[str, object]) -> Mapping[str, Export]:

@@ -349,7 +349,7 @@ async def _store_operations(
     admission, book = request.services.stream_admission, request.services.storage.book
     name, records = request.bearer.name, operations.records
     after = {} if is_repeat else operations.streams
-    created = [] if is_repeat else await admission.check_new_streams(name, records, after)
+    created = [] if is_repeat else await admission.check_and_reserve_new_streams(name, records, after)
     identities = []
     for position, (record, given_id) in enumerate(zip(records, operations.ids, strict=True)):
         identity = item_identity(names, position, given_id if request.bearer.may_chain else None)

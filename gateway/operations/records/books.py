@@ -234,7 +234,7 @@ async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
 
     async def recount_and_compare() -> dict[str, object]:
         books = await services.log.verify()
-        compared = await request.whole_ledger.compare_with_log(services.log)
+        compared = await request.whole_ledger.compare_and_note_differences(services.log)
         imbalances = [
             *books.imbalances,
             *compared.problem_sentences(),

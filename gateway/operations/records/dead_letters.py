@@ -173,7 +173,7 @@ async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
         "after": _record_hash(record),
     }
     async with request.audited_change("dead.edit", letter.route, noted):
-        await services.deliveries.edit_dead_letter(id, record)
+        await services.deliveries.edit_and_retry_dead_letter(id, record)
     await services.wake(letter.route)
     return {
         "edited": {"id": id, "route": letter.route, "fields": list(names), "record": record_to_json(record)}

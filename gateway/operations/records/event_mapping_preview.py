@@ -13,7 +13,7 @@ from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
 from gateway.operations.records.event_mappings import NewEventMapping, check_mapping
 from gateway.operations.records.events import usage_events
-from gateway.operations.records.published import KeptRecord, newest_records_in_log
+from gateway.operations.records.published import KeptRecord, newest_records_of_topics
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.record import USAGE_EVENTS, UsageEvent, decimal_text, utc_iso
@@ -68,7 +68,7 @@ async def preview_event_mapping(request: OperatorRequest[SpoolServices, NewEvent
     the data of these events, each with the number of events in which it is a number.
     """
     mapping = check_mapping(request.body)
-    stored = await newest_records_in_log(request.services.log, (USAGE_EVENTS,))
+    stored = await newest_records_of_topics(request.services.log, (USAGE_EVENTS,))
     return {"preview": await asyncio.to_thread(_build_preview, request.services, mapping, stored)}
 
 

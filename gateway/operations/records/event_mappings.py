@@ -13,7 +13,7 @@ import msgspec
 from gateway.core.fields import (
     KEPT,
     build_answer,
-    change_struct,
+    changes_struct,
     given_fields,
     item_struct,
     single_item_struct,
@@ -152,7 +152,7 @@ class EventMappingResource(ManagedResource[EventMapping]):
     noun = "event_mapping"
     table = EventMappingTable
     new = NewEventMapping
-    changes = change_struct(NewEventMapping)
+    changes = changes_struct(NewEventMapping)
     item = EventMappingItem
     one = single_item_struct(NewEventMapping, EventMappingItem)
     files = InFiles(name="event-mappings", key=("event_type",), ignores_case=False)

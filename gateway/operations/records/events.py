@@ -29,7 +29,7 @@ from gateway.operations.records.published import (
     KeptRecord,
     describe_searched_records,
     describe_stored,
-    newest_records_in_log,
+    newest_records_of_topics,
 )
 from gateway.operations.requests.key_requests import KeyRequest
 from spool.log.counted_names import EventType
@@ -169,7 +169,7 @@ async def read_events(request: KeyRequest[SpoolServices, None]) -> Result:
     """Return the newest events that match. `looked_through` says how far back was searched."""
     check_time_filters(request.http)
     spool = request.services
-    newest_records = await newest_records_in_log(spool.log, (USAGE_EVENTS,))
+    newest_records = await newest_records_of_topics(spool.log, (USAGE_EVENTS,))
     return {
         **await request.list_page(EVENTS, event_rows(spool, newest_records)),
         **describe_searched_records(newest_records),

@@ -33,7 +33,7 @@ from gateway.operations.records.published import (
     STATES,
     KeptRecord,
     describe_stored,
-    newest_records_in_log,
+    newest_records_of_topics,
 )
 from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
@@ -201,7 +201,7 @@ async def newest_visible_records(
     the person's own calls of the last `own_records.LOOK_BACK_S`.
     """
     if not request.is_limited:
-        return await newest_records_in_log(spool.log, topics)
+        return await newest_records_of_topics(spool.log, topics)
     if not request.rights.slice.parts:
         return []
     stored_records = await spool.own_records.newest_calls(

@@ -150,7 +150,7 @@ def describe_search(
     return {"looked_through": {"records": records, "most": most, "since": first, "until": last}}
 
 
-async def newest_records_in_log(log: Log, topics: Sequence[str]) -> Sequence[KeptRecord]:
+async def newest_records_of_topics(log: Log, topics: Sequence[str]) -> Sequence[KeptRecord]:
     """Return the newest records of some topics, at most LOOKED_THROUGH, newest commit first."""
     by_topic = [await _newest_in_topic(log, topic) for topic in topics]
     merged = merge(*by_topic, key=lambda stored: stored.committed_at, reverse=True)

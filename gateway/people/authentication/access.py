@@ -491,7 +491,7 @@ class Access:
             return key.status != ENABLED or scope not in self._key_bearer(key).scopes
         if self._registry is not None and self._registry.keys.is_secret_expired(secret):
             return True  # another gateway may have extended the expiry
-        if self._registry is not None and self._registry.keys.has_secret_ended(secret):
+        if self._registry is not None and self._registry.keys.is_known_or_ended_secret(secret):
             return False  # a replaced secret never becomes valid again
         return not self._guesses.wait_s(address_network(address))
 
@@ -515,7 +515,7 @@ class Access:
                 )
             if expired := self._find_expired_key(secret):
                 raise self._refuse_expired(expired)
-            if self._registry.keys.has_secret_ended(secret):
+            if self._registry.keys.is_known_or_ended_secret(secret):
                 # not counted as a guess, because the installation had this key before
                 raise self._refuse_unknown()
             raise self._refuse_guess(address)
@@ -538,7 +538,7 @@ class Access:
             self.failed_attempts += 1
             raise ended_token_refusal()
         self._check_address(token.sender, address)
-        expects = registry.enrolment_tokens.not_revoked_expectation(token)
+        expects = registry.enrolment_tokens.not_revoked_expectations(token)
         return Bearer(token.sender, frozenset({ENROLL}), expects=expects, token=token.id)
 
     def _check_address(self, name: str, address: str) -> None:

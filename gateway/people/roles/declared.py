@@ -6,11 +6,11 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.core.fields import change_struct, item_struct, single_item_struct
+from gateway.core.fields import changes_struct, item_struct, single_item_struct
 from spool.registry.field_notes import example, words
 from spool.registry.roles import NewRole
 
-RoleChanges = change_struct(
+RoleChanges = changes_struct(
     NewRole,
     """
     Fields that are left out do not change; a list replaces the whole list. If `version` is sent, the change is refused

@@ -30,7 +30,7 @@ class _MadeUpReceiver:
     def __init__(self, *, refuses: bool) -> None:
         self._refuses = refuses
 
-    async def prepare_and_mark(self, delivery: Delivery) -> str | None:
+    async def prepare_delivery(self, delivery: Delivery) -> str | None:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:

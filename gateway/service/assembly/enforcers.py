@@ -39,7 +39,7 @@ def build_enforcer_reader(
     return EnforcerReader(registry.enforcers, clock, lambda: config().enforcers, fetch)
 
 
-async def key_problems(config: Config, clock: Clock) -> Mapping[str, str]:
+async def probe_enforcer_keys(config: Config, clock: Clock) -> Mapping[str, str]:
     """Send one request with the key of each enforcer. Return why it failed, or "", by name."""
     async with AsyncExitStack() as stack:
         fetch = _build_fetch(clock, lambda: config, stack)

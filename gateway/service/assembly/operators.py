@@ -303,7 +303,7 @@ def build_installation_services(
     )
 
 
-def make_demo_month(
+def lazy_demo_month(
     parts: Assembler, *, version: str, urls: Callable[[], Urls]
 ) -> Once[DemoMonth[OperatorServices]]:
     """

@@ -40,7 +40,7 @@ from gateway.service.assembly.background import (
 )
 from gateway.service.assembly.demo import send_laptop_heartbeats
 from gateway.service.assembly.money import make_own_verdicts_reader
-from gateway.service.assembly.operators import build_operator_services, load_allocation, make_demo_month
+from gateway.service.assembly.operators import build_operator_services, lazy_demo_month, load_allocation
 from gateway.service.assembly.parts import Assembler, follow_own_prices
 from gateway.service.assembly.people_above import PeopleLink
 from gateway.service.assembly.reload import Reload
@@ -155,7 +155,7 @@ async def _assemble_services(
     operators = build_operator_services(assembler, access, billing, routes, version=version, urls=urls)
     await load_allocation(operators)
     if not (is_agent or storage.is_shared):
-        operators.installation.demo = make_demo_month(assembler, version=version, urls=urls)
+        operators.installation.demo = lazy_demo_month(assembler, version=version, urls=urls)
     publisher = assembler.build_publisher(deposits)
     spend = None if is_agent else monitoring.build_spend_series(assembler)
     exposition = monitoring.build_exposition(

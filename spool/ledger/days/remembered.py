@@ -59,7 +59,7 @@ class RememberedCosts:
     ) -> list[CostRow]:
         if not _can_be_cached(query, now):
             return query_costs(rows, query, limit, rates)
-        state = self._read_state(rows)
+        state = self._read_state_and_invalidate(rows)
         marks = change_marks(state, query.since, query.until, is_billed=bool(query.arranged))
         key = self._query_key(query)
         if isinstance(found := self._find_answer(key, marks), list):
@@ -80,7 +80,7 @@ class RememberedCosts:
     ) -> list[Usages]:
         from spool.ledger.usages import usages_by_group
 
-        state = self._read_state(rows)
+        state = self._read_state_and_invalidate(rows)
         answers: dict[int, Usages] = {}
         for place, query in enumerate(queries):
             found = (
@@ -131,7 +131,7 @@ class RememberedCosts:
         values = {each.name: getattr(query, each.name) for each in fields(query)} | {"derived": derived}
         return tuple(map(_to_hashable, values.values()))
 
-    def _read_state(self, rows: LedgerRows) -> Mapping[str, int]:
+    def _read_state_and_invalidate(self, rows: LedgerRows) -> Mapping[str, int]:
         """Return the state. If any process has renamed people since, forget all results, because they have names."""
         state = rows.state_values()
         if state.get(EVERY) != self._every:

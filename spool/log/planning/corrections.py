@@ -90,7 +90,7 @@ def merge_correction(
     return _build_correction(known, count, changed, LATE_USAGE, later.source, now_ns)
 
 
-def take_back_correction(
+def shadow_correction(
     known: Inference, count: int, counted_by: bytes, reporter: Inference, *, now_ns: int
 ) -> Correction:
     """

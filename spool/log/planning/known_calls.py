@@ -735,7 +735,7 @@ class KnownCalls:
         Store corrections by which a closed record counts a later record's call: the facts that it lacks, and
         the taking back of a closed later record. Return False and store nothing if one is impossible.
         """
-        from spool.log.planning.corrections import MOST, merge_correction, take_back_correction
+        from spool.log.planning.corrections import MOST, merge_correction, shadow_correction
 
         known, count = first
         later_call, later_count = later
@@ -747,7 +747,7 @@ class KnownCalls:
         fields = compared()
         found = [merge_correction(known, count, later_call, fields, now_ns=now_ns)]
         if not is_later_open:
-            found.append(take_back_correction(later_call, later_count, known.id, reporter, now_ns=now_ns))
+            found.append(shadow_correction(later_call, later_count, known.id, reporter, now_ns=now_ns))
         corrections = [each for each in found if each is not None]
         if any(map(self._is_known_correction, corrections)):
             return False

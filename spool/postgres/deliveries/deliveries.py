@@ -319,7 +319,7 @@ class PostgresDeliveries(SentDeliveries):
 
         return await self._change_dead_letters(ids, retry_letter)
 
-    async def edit_dead_letter(self, id: int, record: Record) -> None:
+    async def edit_and_retry_dead_letter(self, id: int, record: Record) -> None:
         def edit_and_retry_letter(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
             return transitions.retry_dead(transitions.edit_dead([letter], record), route)
 

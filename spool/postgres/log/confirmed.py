@@ -98,7 +98,7 @@ class ConfirmedCommits:
         else:
             self._has_failed = False
 
-    async def check_for_losses(self, database: Database) -> LostCommits | None:
+    async def find_and_report_losses(self, database: Database) -> LostCommits | None:
         """Log each loss once, and store it in a file for `tollhouse doctor`."""
         missing = await self._find_missing_commits(database)
         if not missing:

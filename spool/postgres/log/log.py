@@ -95,7 +95,7 @@ class PostgresLog:
         self._retention = PostgresRetention(
             database,
             routes,
-            set_aside=self._verification.set_damaged_commits_aside,
+            set_aside=self._verification.carry_damaged_commit_terms,
             max_bytes=settings.max_bytes,
             retention_s=settings.retention_s,
         )

@@ -192,7 +192,7 @@ class NodeMemory:
         self._replace_caches()
         self._horizon.use_following(loaded.following)
         if self._confirmed:
-            await self._confirmed.check_for_losses(self._database)
+            await self._confirmed.find_and_report_losses(self._database)
 
     async def load_again(self, error: MemoryIsAhead) -> None:
         """

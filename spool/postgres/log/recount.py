@@ -251,7 +251,7 @@ class Verification:
         verified = books.check_recount(limits.counters, counted.sums, limits.routes, counted.wrong)
         return verified, counted.damage, seen
 
-    async def set_damaged_commits_aside(self) -> None:
+    async def carry_damaged_commit_terms(self) -> None:
         """
         Compute the terms of damaged commit rows from the numbers of stored records, before retention deletes
         the rows.

@@ -112,10 +112,10 @@ class Follower:
         All reads are tried, then SpoolError is raised if one of them failed.
         """
         shared = self._shared
-        steps: list[Callable[[], Awaitable[object]]] = [self._follow_streams]
+        steps: list[Callable[[], Awaitable[object]]] = [self._reload_known_streams]
         if self._rests % REST_EVERY == 0:
             steps += [
-                self._follow_heard,
+                self._read_device_changes,
                 shared.registry.keys.load_access_times,
                 shared.container_files.read_foreign_changes,
             ]
@@ -129,10 +129,10 @@ class Follower:
         if failed is not None:
             raise failed
 
-    async def _follow_heard(self) -> None:
+    async def _read_device_changes(self) -> None:
         await self._shared.devices.read_foreign_changes(None)
 
-    async def _follow_streams(self) -> None:
+    async def _reload_known_streams(self) -> None:
         self._shared.book.replace_known(await self._shared.streams.streams())
 
     async def _read_changes_periodically(self) -> None:

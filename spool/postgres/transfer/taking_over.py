@@ -55,7 +55,7 @@ from spool.postgres.log.entries import topic_code
 from spool.postgres.log.store import ROW_BYTES
 from spool.postgres.migrations import migrate_schema, read_schema_version
 from spool.postgres.transfer import tables, unfinished
-from spool.postgres.transfer.unfinished import report_standby_wait, require_confirming_standby
+from spool.postgres.transfer.unfinished import require_confirming_standby, run_and_report_standby_wait
 from spool.record import AI_TELEMETRY, NS, TOPICS, Inference
 from spool.settings import StorageSettings
 from spool.storage import StorageOptions
@@ -142,7 +142,7 @@ async def _fill_schema(
             is_written.set()
 
         writing = patient.transaction(copy_tables, takes_long=True)
-        await report_standby_wait(database, writing, is_written, progress)
+        await run_and_report_standby_wait(database, writing, is_written, progress)
 
 
 def _store_and_check_secret(settings: StorageSettings, opened: OpenTables) -> None:

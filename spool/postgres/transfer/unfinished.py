@@ -95,7 +95,7 @@ async def require_confirming_standby(database: Database) -> None:
         raise SpoolUnavailable(message) from error
 
 
-async def report_standby_wait(
+async def run_and_report_standby_wait(
     database: Database, writing: Coroutine[object, object, None], is_written: Event, progress: Progress
 ) -> None:
     """

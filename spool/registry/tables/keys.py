@@ -134,9 +134,10 @@ class KeyTable:
         """Return whether the text is the secret of an expired key, which another process may extend."""
         return self._secret_digest(secret)[:16] in self._owners and self.find_by_secret(secret) is None
 
-    def has_secret_ended(self, secret: str) -> bool:
+    def is_known_or_ended_secret(self, secret: str) -> bool:
         """
-        Return whether a secret was deleted, rotated or expired since this process started.
+        Return whether a text is a valid secret, or one that was deleted, rotated or expired since this process
+        started.
 
         Ended secrets of the deployment's key are stored, so they are recognized after a restart.
         """

@@ -119,7 +119,7 @@ def _hash_id(*parts: str) -> str:
     return blake2b(json.dumps(parts).encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
 
-def find_or_store_operator(
+def create_or_update_operator(
     rows: RegistryRows, roles: Roles, person: Person, actor: Actor, now: float, *, takes_accounts: bool
 ) -> Operator:
     """Return the account of a sign-in at an OpenID provider. Store and audit it if it is new or changed."""
@@ -306,7 +306,9 @@ class OperatorTable:
 
         def start_session(rows: RegistryRows) -> Session:
             roles = read_roles(rows)
-            operator = find_or_store_operator(rows, roles, person, actor, now, takes_accounts=takes_accounts)
+            operator = create_or_update_operator(
+                rows, roles, person, actor, now, takes_accounts=takes_accounts
+            )
             session = replace(
                 self._new_session(secret, email, operator.role, address, account=email, operator=True),
                 ends_at=now + min(life_s, SESSION_LIFE_S),
@@ -349,7 +351,7 @@ class OperatorTable:
         actor, known = Actor(email, address), replace(person, email=email)
 
         return await self._changes.change_rows(
-            lambda rows: find_or_store_operator(
+            lambda rows: create_or_update_operator(
                 rows, read_roles(rows), known, actor, now, takes_accounts=takes_accounts
             )
         )

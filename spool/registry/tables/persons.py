@@ -213,7 +213,7 @@ class PersonTable:
     async def _change_erasures(
         self, ids: Collection[str], change: Callable[[Erasure], Erasure], *, actor: Actor | None = None
     ) -> None:
-        def store_altered(rows: RegistryRows) -> Sequence[Erasure]:
+        def apply_change_to_erasures(rows: RegistryRows) -> Sequence[Erasure]:
             if actor is not None:
                 rows.check_actor(actor)
             for erasure in stored_erasures(rows):
@@ -224,7 +224,7 @@ class PersonTable:
         def keep_in_memory(erasures: Sequence[Erasure]) -> None:
             self.erasures = erasures
 
-        await self._changes.change_rows(store_altered, keep_in_memory)
+        await self._changes.change_rows(apply_change_to_erasures, keep_in_memory)
 
     def _apply_people_change(self, change: PeopleChange) -> None:
         self._people.persons.change_links(*change)
@@ -364,14 +364,14 @@ class KnownPeople:
 def _check_person(person: LinkedPerson) -> LinkedPerson:
     names = tuple(check_text("names", name, MAX_NAME) for name in person.names)
     for name in names:
-        check_person_name(name)
+        check_names_one_person(name)
     label = check_text("name", person.label, MAX_NAME) if person.label else ""
     if not names or (len(names) == 1 and not label):
         raise Invalid("a person needs two names to link, or one name and the name to show")
     return LinkedPerson(names=names, label=label)
 
 
-def check_person_name(name: str) -> None:
+def check_names_one_person(name: str) -> None:
     """Raise Invalid for a name of several people, or of an erased person."""
     if name in ("", OTHER, ERASED):
         raise Invalid(f"{name or 'an empty name'} has the calls of several people, so it names no person")

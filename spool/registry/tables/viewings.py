@@ -45,12 +45,12 @@ class ViewingTable:
             for viewing in self._merge_beyond_limit(rows, self._replace_erased(rows, new, at)):
                 rows.add_viewing(viewing)
 
-        def remember_stored(_: None) -> None:
+        def remember_stored_viewings(_: None) -> None:
             if len(self._stored) > _REMEMBERED or any(each.day != day_text(int(at)) for each in self._stored):
                 self.forget_stored_viewings()
             self._stored |= new
 
-        await self._changes.change_rows(add_viewings, remember_stored)
+        await self._changes.change_rows(add_viewings, remember_stored_viewings)
 
     def _replace_erased(self, rows: RegistryRows, viewings: Iterable[Viewing], at: float) -> list[Viewing]:
         erased = pseudonyms_by_digest(stored_erasures(rows))

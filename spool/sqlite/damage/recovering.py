@@ -153,12 +153,12 @@ class _Recovery:
             records = await self._read_records(
                 self._spool.database, topic, begin, min(last, begin + STEP - 1)
             )
-            ids.extend(_short_id(record) for record in records.values())
+            ids.extend(_id_prefix_as_int(record) for record in records.values())
         return array("Q", sorted(ids))
 
     def _is_stored(self, record: Record) -> bool:
-        at = bisect_left(self._ids, _short_id(record))
-        return at < len(self._ids) and self._ids[at] == _short_id(record)
+        at = bisect_left(self._ids, _id_prefix_as_int(record))
+        return at < len(self._ids) and self._ids[at] == _id_prefix_as_int(record)
 
     async def _read_records(self, database: Database, topic: str, begin: int, end: int) -> dict[int, Record]:
         entries = await database.read(partial(read_entries, topic=topic, first=begin, last=end))
@@ -171,7 +171,7 @@ class _Recovery:
         return await self._spool.database.read(partial(highest_accepted_number, topic=topic))
 
 
-def _short_id(record: Record) -> int:
+def _id_prefix_as_int(record: Record) -> int:
     return int.from_bytes(record.id[:8])
 
 

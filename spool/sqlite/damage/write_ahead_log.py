@@ -53,7 +53,7 @@ def read_frames(path: Path, page_size: int) -> Sequence[Frame]:
         page, pages_after, *marks, first, second = FRAME.unpack_from(data, at)
         content = memoryview(data)[at + FRAME.size : at + step]
         computed = {
-            _add_to_checksum(_add_to_checksum(checksum, data[at : at + 8], order), content, order)
+            _next_checksum(_next_checksum(checksum, data[at : at + 8], order), content, order)
             for checksum in sums
         }
         is_own = tuple(marks) == salts
@@ -72,7 +72,7 @@ def is_undamaged(path: Path, page_size: int) -> bool:
     with path.open("rb") as log:
         head = log.read(HEADER.size)
     order = {LITTLE: "<", BIG: ">"}.get(HEADER.unpack(head)[0])
-    if order is None or _add_to_checksum((0, 0), head[:24], order) != HEADER.unpack(head)[6:]:
+    if order is None or _next_checksum((0, 0), head[:24], order) != HEADER.unpack(head)[6:]:
         return False
     return all(frame.is_sound for frame in read_frames(path, page_size))
 
@@ -161,14 +161,14 @@ def _read_header(data: bytes) -> tuple[str, tuple[int, ...], set[_Sums]]:
     """Return byte order, salts and possible checksums. If the header is damaged, the first frame has the salts."""
     magic, *_, first_salt, second_salt, first, second = HEADER.unpack_from(data)
     order = {LITTLE: "<", BIG: ">"}.get(magic, "<" if sys.byteorder == "little" else ">")
-    computed = _add_to_checksum((0, 0), data[:24], order)
+    computed = _next_checksum((0, 0), data[:24], order)
     if computed == (first, second):
         return order, (first_salt, second_salt), {computed}
     _, _, *salts, _, _ = FRAME.unpack_from(data, HEADER.size)
     return order, tuple(salts), {(first, second), computed}
 
 
-def _add_to_checksum(sums: _Sums, data: bytes | memoryview, order: str) -> _Sums:
+def _next_checksum(sums: _Sums, data: bytes | memoryview, order: str) -> _Sums:
     first, second = sums
     words = struct.unpack(f"{order}{len(data) // 4}I", data)
     for even, odd in zip(words[::2], words[1::2], strict=True):

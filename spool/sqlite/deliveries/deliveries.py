@@ -261,7 +261,7 @@ class SqliteDeliveries(SentDeliveries):
         self.dead_version += 1
         return retried
 
-    async def edit_dead_letter(self, id: int, record: Record) -> None:
+    async def edit_and_retry_dead_letter(self, id: int, record: Record) -> None:
         def edit_and_retry(connection: sqlite3.Connection) -> None:
             letter = transitions.edit_dead(_read_dead_letters(connection, [id]), record)
             delivery_rows.write_change(

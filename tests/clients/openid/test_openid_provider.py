@@ -163,7 +163,7 @@ async def test_who_may_not_go_on(house: OperatorServer, provider: RunningProvide
     session = await signed_in(house)
     assert session.refreshes
     house.clock.move(900)
-    await house.services.people.oidc.check_due_sessions()
+    await house.services.people.oidc.end_unconfirmed_sessions()
     assert [session.id] == [one.id for one in await house.registry.operators.live_sessions()]
     async with (
         aiohttp.ClientSession() as admin,
@@ -171,5 +171,5 @@ async def test_who_may_not_go_on(house: OperatorServer, provider: RunningProvide
     ):
         assert 204 == answer.status
     house.clock.move(900)
-    await house.services.people.oidc.check_due_sessions()
+    await house.services.people.oidc.end_unconfirmed_sessions()
     assert [] == await house.registry.operators.live_sessions()

@@ -20,14 +20,14 @@ def test_older_calls_are_counted_with_the_command_that_shows_them() -> None:
     first moment in UTC.
     """
     older = OlderCalls("otlp/traces", NOW)
-    older.count_body(example_payload("otlp/traces", ExampleCall(end_ns=MONTH_NS, duration_ms=0)))
+    older.count_calls_in_body(example_payload("otlp/traces", ExampleCall(end_ns=MONTH_NS, duration_ms=0)))
     assert older.calls == 1
     assert older.older == 0
     assert older.oldest_day is None
     assert older.hint == ""
-    older.count_body(example_payload("otlp/traces", ExampleCall(end_ns=MONTH_NS, duration_ms=1)))
+    older.count_calls_in_body(example_payload("otlp/traces", ExampleCall(end_ns=MONTH_NS, duration_ms=1)))
     assert "1 of 2 is from before this month; to see them: tollhouse report --from 2026-02-28" == older.hint
-    older.count_body(example_payload("otlp/traces", ExampleCall(end_ns=LATE_NS)))
+    older.count_calls_in_body(example_payload("otlp/traces", ExampleCall(end_ns=LATE_NS)))
     assert "2 of 3 are from before this month; to see them: tollhouse report --from 2025-12-17" == older.hint
 
 
@@ -35,7 +35,7 @@ def test_older_calls_are_counted_with_the_command_that_shows_them() -> None:
 def test_calls_of_a_format_are_counted(format: str) -> None:
     """Older calls of every format are counted. The format is recognized as in the gateway."""
     older = OlderCalls(None, NOW)
-    older.count_body(example_payload(format, ExampleCall(end_ns=LATE_NS)))
+    older.count_calls_in_body(example_payload(format, ExampleCall(end_ns=LATE_NS)))
     assert older.older == 1
     assert older.oldest_day == "2025-12-17"
 
@@ -43,6 +43,6 @@ def test_calls_of_a_format_are_counted(format: str) -> None:
 def test_what_cannot_be_read_is_left_to_the_gateway() -> None:
     """A file that cannot be read adds nothing to the note, because the gateway's answer reports the error."""
     older = OlderCalls(None, NOW)
-    older.count_body(b"not json")
+    older.count_calls_in_body(b"not json")
     assert older.calls == 0
     assert older.hint == ""

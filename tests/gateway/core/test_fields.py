@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec import UNSET, UnsetType
 
-from gateway.core.fields import build_answer, change_struct, given_fields, item_struct
+from gateway.core.fields import build_answer, changes_struct, given_fields, item_struct
 from gateway.operations.list import RESOURCES
 from gateway.operations.managed import ManagedResource
 from gateway.service.addresses.areas import FOR_SENDERS, OPERATOR_AREAS
@@ -23,7 +23,7 @@ class NewRack(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     books: list[str] = []
 
 
-RackChanges = change_struct(NewRack, "Left out: as it is.", once=("place",))
+RackChanges = changes_struct(NewRack, "Left out: as it is.", once=("place",))
 RackItem = item_struct(
     NewRack,
     "A rack.",

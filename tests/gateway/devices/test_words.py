@@ -30,7 +30,7 @@ class Gateway:
     def answer(self, disk: Disk) -> tuple[bool, str]:
         """Return whether the heartbeat shows a copy, and the next word."""
         report = DeviceReport(id=self.row.id, seq=disk.seq, word=disk.word)
-        turn = self.words.check_word(self.row, report)
+        turn = self.words.evaluate_word(self.row, report)
         self.row = replace(self.row, words=str(turn.numbers))
         return turn.is_copy, self.words.make_word(self.row.id, turn.numbers.issued) if turn.is_next else ""
 
@@ -114,7 +114,7 @@ def test_a_restored_backup_of_the_gateway_is_no_copy() -> None:
 
 def test_agents_without_words_are_exempt() -> None:
     gateway = Gateway()
-    turn = gateway.words.check_word(gateway.row, DeviceReport(id="laptop-1"))
+    turn = gateway.words.evaluate_word(gateway.row, DeviceReport(id="laptop-1"))
     assert WordTurn(turn.numbers) == turn
     for _ in range(3):  # this device reports numbers, but stores no word
         assert not gateway.beat(Disk(seq=5))

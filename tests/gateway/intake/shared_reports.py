@@ -31,7 +31,7 @@ class SharedHeard(SqliteHeard):
     def knows_any(self) -> bool:
         return True
 
-    async def find_callers(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
+    async def find_senders_of_callers(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
         self._of_callers = {}
         await self.open()
-        return await super().find_callers(callers)
+        return await super().find_senders_of_callers(callers)

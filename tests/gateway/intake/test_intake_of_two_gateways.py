@@ -171,5 +171,5 @@ async def test_a_new_conversation_is_one_row(two: tuple[Gateway, Gateway], clock
     await a.intake.store(together, ALICE)
     asked = [caller_digest("session", f"s{number}") for number in range(100)]
     others = [caller_digest("user", "u1"), caller_digest("service", "svc")]
-    assert 102 == len(await a.storage.heard.find_callers([*asked, *others]))
+    assert 102 == len(await a.storage.heard.find_senders_of_callers([*asked, *others]))
     assert 102 == await a.storage.heard.delete_old(clock.now() + 1)

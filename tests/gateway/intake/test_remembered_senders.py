@@ -41,7 +41,7 @@ class StoredSenders:
             times = self._of_callers.setdefault(sender[:CALLER_BYTES], {})
             times[sender] = max(at, times.get(sender, at))
 
-    async def find_callers(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
+    async def find_senders_of_callers(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
         return [row for caller in callers for row in self._of_callers.get(caller, {}).items()]
 
     async def delete_old(self, before: float) -> int:

@@ -22,7 +22,7 @@ from spool.identity import call_identity
 from spool.log.values import Entry, Submission
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
 from spool.settings import SpoolSettings
-from spool.shares import nearly_evicted_keys
+from spool.shares import keys_about_to_lose_entries
 from spool.sqlite import in_memory
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.memory_log import MemoryDatabase
@@ -504,7 +504,7 @@ def test_the_table_holds_eight_times_as_many_conversations_as_before_decision_62
             shadows.note_records(calls, [None] * models, clock.time, key="fleet")
         assert 0 == shadows.pushed_out
     first = conversations
-    while not list(nearly_evicted_keys("spool.max_senders", shadows.places_by_key, limit)):
+    while not list(keys_about_to_lose_entries("spool.max_senders", shadows.places_by_key, limit)):
         for number in range(first, first + 10):
             shadows.note_call(event(session=f"s{number}"), key="fleet")
         first += 10

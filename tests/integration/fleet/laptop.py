@@ -27,7 +27,7 @@ from gateway.devices.agent.identity import (
 from gateway.devices.agent.link import BACKLOG_S, STATES_FILE, USES_FILE, HeartbeatNumbers, ProbedStates
 from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder, replace_file
-from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, assistant_and_policy_states
+from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
 from gateway.devices.fleet.facts import hash_serial
 from gateway.devices.fleet.uses import UseMemory
 from spool.record import utc_iso
@@ -151,7 +151,7 @@ class Laptop:
             system=LINUX, root=GuardedFolder(self.root), homes=self._homes, ours=[OURS], only_http=[OURS]
         )
         memories = self._memories()
-        found = assistant_and_policy_states(seen, link, ("user", "use"), now=now, memories=memories)
+        found = probe_and_remember_states(seen, link, ("user", "use"), now=now, memories=memories)
         replace_file(self.data, STATES_FILE, json.dumps(found))
         replace_file(self.data, USES_FILE, msgspec.json.encode(memories).decode())
 

@@ -15,7 +15,7 @@ import pytest
 
 from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
-from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, assistant_and_policy_states
+from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
 from gateway.devices.fleet.uses import UseMemory
 from spool.record import NS, Inference, utc_iso
 from spool.registry.scopes import ENROLL, HEARTBEAT
@@ -89,7 +89,7 @@ class Desk:
             only_http=[OURS],
         )
         link = AgentLink(calls=self._heard)
-        found = assistant_and_policy_states(
+        found = probe_and_remember_states(
             machine, link, ("user", "use"), now=self.clock.now(), memories=self._memories
         )
         sent = {"sent_at": utc_iso(self.clock.now()), "user": "ada", "spool": {"records": 0}}

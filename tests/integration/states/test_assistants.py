@@ -15,7 +15,7 @@ import msgspec
 from gateway.configuration.sections import Config, DeviceSettings
 from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
-from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, assistant_and_policy_states
+from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
 from gateway.devices.agent.probe.places import PLACES
 from gateway.devices.fleet.uses import UseMemory
 from gateway.people.authentication.bearer import Bearer
@@ -72,7 +72,7 @@ class Laptop:
             system=LINUX, root=GuardedFolder(self._root), homes=[home], ours=[OURS], only_http=[OURS]
         )
         link = AgentLink(forward=forward, oldest_at=now - LOOK_S if forward else None, calls=self._calls)
-        found = assistant_and_policy_states(machine, link, ("user", "use"), now=now, memories=self._memories)
+        found = probe_and_remember_states(machine, link, ("user", "use"), now=now, memories=self._memories)
         spool = {"records": int(bool(forward)), "oldest_age_s": LOOK_S if forward else 0.0}
         return {"device_id": self.assistant, "sent_at": utc_iso(now), "spool": spool, **found}
 

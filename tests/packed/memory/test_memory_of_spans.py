@@ -278,12 +278,12 @@ def _no_sums(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _a_model_varies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break the memory: it treats a name that decides a rule as a text that varies."""
-    known = slots.slot_number_of_attribute
+    known = slots.slot_number_or_zero
 
     def slot_of(name: str) -> int:
         return slots.TEXTS["session"] if name == "gen_ai.request.model" else known(name)
 
-    monkeypatch.setattr(slots, "slot_number_of_attribute", slot_of)
+    monkeypatch.setattr(slots, "slot_number_or_zero", slot_of)
 
 
 def _no_class(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,14 +354,14 @@ def test_booking_alone_is_held_against_the_reader(native: Native, monkeypatch: p
     If a span loses the user of its call when it is read without its neighbors, it is not learned. The rules
     then read such spans with their neighbors.
     """
-    record_of = CallAlone.fill_template_record
+    record_of = CallAlone.build_record_from_template
 
     def forgetful(self: CallAlone, template: Inference, row: Sequence[Any]) -> Inference:
         record = record_of(self, template, row)
         record.user = None
         return record
 
-    monkeypatch.setattr(CallAlone, "fill_template_record", forgetful)
+    monkeypatch.setattr(CallAlone, "build_record_from_template", forgetful)
     memory = SpanMemory(native, AT_ONCE)
     bodies = (numbered(protobuf_spans(10), number) for number in range(30))
     assert 0 == differences(memory, bodies, Options(), spans=300)
@@ -630,7 +630,7 @@ def test_a_hit_that_compared_the_same_is_taken(native: Native, monkeypatch: pyte
     _learn(memory, (numbered(body, number) for number in range(30)))
     monkeypatch.setattr(memory, "_hits", 50)
     # The next random choice is far away, because otherwise it could fall within this request.
-    monkeypatch.setattr(memory, "_hits_until_next_check", lambda: 1000)
+    monkeypatch.setattr(memory, "_draw_hits_until_check", lambda: 1000)
     # The call fails if it uses this reader, which is for spans that the memory does not know.
     monkeypatch.setattr(spans, "SpanReader", None)
     memory.spans.clear()

@@ -392,8 +392,8 @@ async def test_a_dead_letter_goes_again_with_another_record(spooled: Spooled) ->
     (letter,) = await spooled.deliveries.dead_letters()
     edited = replace(call(1), request_model="gpt-5")
     with pytest.raises(NotThere):
-        await spooled.deliveries.edit_dead_letter(letter.id + 99, edited)
-    await spooled.deliveries.edit_dead_letter(letter.id, edited)
+        await spooled.deliveries.edit_and_retry_dead_letter(letter.id + 99, edited)
+    await spooled.deliveries.edit_and_retry_dead_letter(letter.id, edited)
     assert {"queued": 1} == await spooled.terms()
     again = await taken(spooled)
     assert again.kept is not None and [edited] == list(again.kept.records)

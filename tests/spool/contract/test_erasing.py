@@ -152,7 +152,7 @@ async def test_every_name_is_gone_and_every_sum_stays(storage: Storage, seed: in
     assert gone.isdisjoint(await stored_users(storage))
     stated = await sums(storage, "user", stated_names=True)
     assert gone.isdisjoint(user for (user,) in stated)
-    compared = await storage.ledger.compare_with_log(storage.log)
+    compared = await storage.ledger.compare_and_note_differences(storage.log)
     assert (0, 0, True) == (len(compared.differences), compared.missed, compared.is_done)
     verified = await storage.log.verify()
     assert () == tuple(verified.imbalances)
@@ -178,7 +178,7 @@ async def test_a_late_report_brings_no_name_back(storage: Storage, clock: MovedC
     assert {(ERASED,)} == (await sums(storage, "user")).keys()
     assert {*erasure.names.values(), *again.names.values()} == (await stored_users(storage)).keys()
     assert 1 == (await sums(storage, "user", include={USER: people.recorded_forms(pseudonym)}))[(ERASED,)][0]
-    compared = await storage.ledger.compare_with_log(storage.log)
+    compared = await storage.ledger.compare_and_note_differences(storage.log)
     assert (0, 0, True) == (len(compared.differences), compared.missed, compared.is_done)
 
 

@@ -26,7 +26,7 @@ from spool.ledger.ledger_rows import LedgerRows, LedgerStore
 from spool.ledger.queries import CostQuery, CostRow, Derived
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import WIDTH, Dimensions
-from spool.log.planning.corrections import take_back_correction
+from spool.log.planning.corrections import shadow_correction
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry, Submission
 from spool.record import AI_TELEMETRY, NS, Correction, Inference, Record, UsageMetric
@@ -458,7 +458,7 @@ async def test_a_correction_counts_in_the_hour_of_its_call(ledgers: Ledgers) -> 
         } == await hourly(ledger, "cost_source")
         assert {} == await metered(ledger, "web_searches")
         assert {(BEGIN,): Decimal("1.5")} == await metered(ledger, "audio_seconds")
-        assert [] == list((await ledger.compare_with_log(log)).differences)
+        assert [] == list((await ledger.compare_and_note_differences(log)).differences)
         await ledger.rebuild(log)
         await ledger.catch_up(log)
 
@@ -495,7 +495,7 @@ async def test_a_call_that_was_taken_back_counts_nothing(ledgers: Ledgers) -> No
     log.add([counted, failed, large])
     log.add(
         [
-            take_back_correction(each, 0, counted.id, counted, now_ns=int((BEGIN + 5 * HOUR) * NS))
+            shadow_correction(each, 0, counted.id, counted, now_ns=int((BEGIN + 5 * HOUR) * NS))
             for each in (failed, large)
         ],
         at=BEGIN + 5 * HOUR,
@@ -506,7 +506,7 @@ async def test_a_call_that_was_taken_back_counts_nothing(ledgers: Ledgers) -> No
         assert {} == await metered(ledger, "web_searches")
         row = await total(ledger)
         assert (1, 0, 100, "0") == (row.calls, row.errors, row.input_tokens, row.reported)
-        assert [] == list((await ledger.compare_with_log(log)).differences)
+        assert [] == list((await ledger.compare_and_note_differences(log)).differences)
         await ledger.rebuild(log)
         await ledger.catch_up(log)
 

@@ -36,7 +36,7 @@ from spool.log.planning.corrections import (
     late_report_correction,
     merge_correction,
     placement_correction,
-    take_back_correction,
+    shadow_correction,
 )
 from spool.record import NS, Correction, Inference, Record, UsageMetric
 from tests.spool.ledger.engines import MEMORY, POSTGRES, SQLITE, Ledgers
@@ -259,7 +259,7 @@ class Calls:
         now = int(self.clock.at) * NS
         fields = {"input_tokens": later.call.input_tokens}
         change = merge_correction(first.call, first.corrections, later.call, fields, now_ns=now)
-        gone = take_back_correction(later.call, later.corrections, first.call.id, later.call, now_ns=now)
+        gone = shadow_correction(later.call, later.corrections, first.call.id, later.call, now_ns=now)
         if change is not None:
             first.call, first.corrections = change.after, first.corrections + 1
         self.calls.remove(later)
@@ -357,7 +357,7 @@ class Calls:
         for by in GROUPS:
             assert await sums_of(counted, by) == await sums_of(self.ledger, by)
         await counted.close()
-        assert [] == (await self.ledger.compare_with_log(self.log)).problem_sentences()
+        assert [] == (await self.ledger.compare_and_note_differences(self.log)).problem_sentences()
 
 
 def end(hour: int, hourly: int) -> int:
@@ -531,7 +531,7 @@ async def test_a_late_report_counts_by_the_tags_of_its_call(ledgers: Ledgers) ->
     log.add([late(one), tagged(8)])
     await ledger.catch_up(log)
     assert {("a", None): (1, 5000), ("a", "n"): (1, 8)} == await tokens_by_tags(ledger)
-    assert [] == (await ledger.compare_with_log(log)).problem_sentences()
+    assert [] == (await ledger.compare_and_note_differences(log)).problem_sentences()
     await ledger.rebuild(log)
     await ledger.catch_up(log)
     assert {("a", "n"): (2, 5008)} == await tokens_by_tags(ledger)

@@ -236,12 +236,12 @@ async def test_a_question_goes_through_rollups(ledgers: Ledgers) -> None:
     [spoiled] = await dealt.ledger.costs(WHOLE)
     assert spoiled.calls > expected.calls
     assert [expected] == await ledgers.store.read(lambda rows: query_costs(without(rows), WHOLE))
-    found = await dealt.ledger.compare_with_log(dealt.log)
+    found = await dealt.ledger.compare_and_note_differences(dealt.log)
     assert found.rollups and "rollups" in found.problem_sentences()[-1]
     assert [expected] == await dealt.ledger.costs(WHOLE)
     await dealt.rolled_up(DAYS)
     assert [expected] == await dealt.ledger.costs(WHOLE)
-    assert not (await dealt.ledger.compare_with_log(dealt.log)).problem_sentences()
+    assert not (await dealt.ledger.compare_and_note_differences(dealt.log)).problem_sentences()
 
 
 async def test_a_filter_that_every_call_passes_is_none(ledgers: Ledgers) -> None:

@@ -72,7 +72,7 @@ async def filled(ledgers: Ledgers) -> tuple[Ledger, FakeLog, FakeClock]:
     await ledger.sum_up_and_delete_hours()
     while await ledger.make_next_rollup():
         pass
-    assert [] == (await ledger.compare_with_log(log)).problem_sentences()
+    assert [] == (await ledger.compare_and_note_differences(log)).problem_sentences()
     return ledger, log, clock
 
 
@@ -149,7 +149,7 @@ async def planted(ledger: Ledger, log: FakeLog, plant: Plant) -> list[str]:
         await ledger._store.change(partial(put, table=plant.table, place=place, values=wrong))
         now = {name: wrong.get(name, value) for name, value in place.items()}
         mended.append(partial(put, table=plant.table, place=now, values=before))
-    words = list((await ledger.compare_with_log(log)).problem_sentences())
+    words = list((await ledger.compare_and_note_differences(log)).problem_sentences())
     for mend in mended:
         await ledger._store.change(mend)
     return words
@@ -176,7 +176,7 @@ async def test_each_wrong_digit_is_named(ledgers: Ledgers, monkeypatch: pytest.M
             for name in names:
                 assert re.search(rf"source=\w+, .* {name} \S+ instead of \S", told), (plant, name, told)
             assert "team=" in told, (plant, start)
-    assert [] == (await ledger.compare_with_log(log)).problem_sentences()
+    assert [] == (await ledger.compare_and_note_differences(log)).problem_sentences()
 
 
 async def test_counting_continues_meanwhile(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +198,7 @@ async def test_counting_continues_meanwhile(ledgers: Ledgers, monkeypatch: pytes
 
     monkeypatch.setattr(ledger, "_read_rows", beside)
     before = log.closed_below()
-    assert [] == (await ledger.compare_with_log(log)).problem_sentences()
+    assert [] == (await ledger.compare_and_note_differences(log)).problem_sentences()
     assert before + 20 < log.closed_below()
     wrong = Plant("days", (SUMMED,), ("input_tokens",), raised)
     assert any(at(SUMMED) in each for each in await planted(ledger, log, wrong))
@@ -222,12 +222,13 @@ async def test_a_comparison_starts_again_if_sums_move(
         return result
 
     monkeypatch.setattr(ledger, "_read_rows", beside)
-    assert [] == (await ledger.compare_with_log(log)).problem_sentences()
+    assert [] == (await ledger.compare_and_note_differences(log)).problem_sentences()
     assert not happen
     await ledger.rebuild(log)
-    assert ["counted again" in each for each in (await ledger.compare_with_log(log)).problem_sentences()] == [
-        True
-    ]
+    assert [
+        "counted again" in each
+        for each in (await ledger.compare_and_note_differences(log)).problem_sentences()
+    ] == [True]
 
 
 def test_a_checksum_sees_each_part_of_a_sum() -> None:
@@ -270,13 +271,16 @@ async def test_wrong_sums_are_mended(ledgers: Ledgers) -> None:
 
     await ledger._store.change(spoil)
     clock.at += 60
-    assert 3 <= len((await ledger.compare_with_log(log)).problem_sentences())
+    assert 3 <= len((await ledger.compare_and_note_differences(log)).problem_sentences())
     await LedgerMender(ledger=ledger, log=log, clock=clock).compare_and_repair()
     await ledger.rebuild(log)
-    assert any("counted again" in each for each in (await ledger.compare_with_log(log)).problem_sentences())
+    assert any(
+        "counted again" in each
+        for each in (await ledger.compare_and_note_differences(log)).problem_sentences()
+    )
     await ledger.catch_up(log)
     await ledger.sum_up_and_delete_hours()
-    assert [] == (await ledger.compare_with_log(log)).problem_sentences()
+    assert [] == (await ledger.compare_and_note_differences(log)).problem_sentences()
 
 
 class History:
@@ -404,7 +408,9 @@ async def test_random_histories_differ_in_nothing(
             await history.add()
             step = history.chance.choice(steps)
             await step()
-            assert [] == (await history.ledger.compare_with_log(history.log)).problem_sentences(), (
+            assert (
+                [] == (await history.ledger.compare_and_note_differences(history.log)).problem_sentences()
+            ), (
                 seed,
                 step,
             )
@@ -419,7 +425,7 @@ async def test_random_histories_differ_in_nothing(
         await ledgers.store.change(spoil)
         assert any(
             "output_tokens" in each
-            for each in (await history.ledger.compare_with_log(history.log)).problem_sentences()
+            for each in (await history.ledger.compare_and_note_differences(history.log)).problem_sentences()
         )
     finally:
         await ledgers.close()
@@ -445,6 +451,6 @@ async def test_calls_are_counted_between_the_reads(ledgers: Ledgers, monkeypatch
     for turn in range(10):
         with monkeypatch.context() as each:
             each.setattr(ledger, "_read_rows", read_and_count)
-            assert [] == (await ledger.compare_with_log(log)).problem_sentences(), turn
+            assert [] == (await ledger.compare_and_note_differences(log)).problem_sentences(), turn
         assert reads > turn
         reads = 0

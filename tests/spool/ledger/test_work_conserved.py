@@ -182,7 +182,7 @@ class History:
         await LedgerMender(ledger=self.ledger, log=self._log, clock=self._clock).compare_and_repair()
 
     async def verify(self) -> None:
-        assert [] == (await self.ledger.compare_with_log(self._log)).problem_sentences()
+        assert [] == (await self.ledger.compare_and_note_differences(self._log)).problem_sentences()
 
     def windows(self) -> list[tuple[float, float]]:
         """The longest time ranges of a query by unit: the last one, and an earlier one."""

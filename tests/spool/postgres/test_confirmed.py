@@ -76,7 +76,7 @@ async def test_a_loss_that_was_just_found_is_reported_once(open_log: LogOpener, 
     await log.close()
     database = log._database
     await database.run(lambda one: one.execute(database.fill_in_names("DELETE FROM {schema}.commits")))
-    lost = await node.check_for_losses(database)
+    lost = await node.find_and_report_losses(database)
     assert lost is not None
     assert [lost] == await ConfirmedCommits(tmp_path, "one").find_losses(database)
 

@@ -16,7 +16,7 @@ from spool.shares import (
     Shared,
     entries_to_remove,
     is_within_share,
-    nearly_evicted_keys,
+    keys_about_to_lose_entries,
     nearly_full_keys,
 )
 
@@ -76,12 +76,14 @@ def test_the_key_that_gives_way_first_is_named() -> None:
     The warning names the key that would lose rows first. It starts when 80 % of the whole limit is used,
     however the rows are divided among keys.
     """
-    assert [] == list(nearly_evicted_keys("x", {}, 100))
-    assert [] == list(nearly_evicted_keys("x", {"a": 40, "b": 39}, 100))
+    assert [] == list(keys_about_to_lose_entries("x", {}, 100))
+    assert [] == list(keys_about_to_lose_entries("x", {"a": 40, "b": 39}, 100))
     assert [KeyShare("x", "a", 41, 61, gives_way=True)] == list(
-        nearly_evicted_keys("x", {"b": 39, "a": 41}, 100)
+        keys_about_to_lose_entries("x", {"b": 39, "a": 41}, 100)
     )
-    assert [KeyShare("x", "a", 120, 120, gives_way=True)] == list(nearly_evicted_keys("x", {"a": 120}, 100))
+    assert [KeyShare("x", "a", 120, 120, gives_way=True)] == list(
+        keys_about_to_lose_entries("x", {"a": 120}, 100)
+    )
 
 
 def calls_made(work: Callable[[], object]) -> int:

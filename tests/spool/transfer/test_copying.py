@@ -68,7 +68,7 @@ async def test_who_told_calls_is_copied(places: Places, receipt: str) -> None:
     for source, target in pairwise(["files", "postgres", "other files"]):
         await places.copy(source, target)
         storage = await places.open(target)
-        found = await storage.heard.find_callers([CALLER])
+        found = await storage.heard.find_senders_of_callers([CALLER])
         await storage.close()
         assert set(HEARD) == {sender for sender, _ in found}
         assert all(0 < places.clock.now() - at < KEPT_S for _, at in found)

@@ -297,7 +297,7 @@ def _missing_entries(case: Case, model: str) -> list[Entry]:
     return entries if surplus <= LARGE_SHARE * lacking else []
 
 
-def _missing_tokens_by_day(billed_places: Iterable[_Said]) -> dict[int, tuple[int, int]]:
+def _missing_and_billed_tokens_by_day(billed_places: Iterable[_Said]) -> dict[int, tuple[int, int]]:
     by_day: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
     for cell, _, extra, tokens in billed_places:
         by_day[cell.day] = by_day[cell.day][0] + extra, by_day[cell.day][1] + tokens
@@ -323,7 +323,9 @@ def days_lacking_half(case: Case) -> set[int]:
 
 def _days_lacking_half(case: Case, places: Sequence[_Said]) -> set[int]:
     are_few = (
-        median([extra / tokens for extra, tokens in _missing_tokens_by_day(places).values()] or [0])
+        median(
+            [extra / tokens for extra, tokens in _missing_and_billed_tokens_by_day(places).values()] or [0]
+        )
         <= ROUGHLY
     )
     kinds: dict[Place, list[int]] = defaultdict(lambda: [0, 0])

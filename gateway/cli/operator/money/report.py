@@ -280,7 +280,7 @@ def report(client: OperatorClient, form: Form | None, **given: Any) -> None:
         _show_cost_with_other_model(client, given, form)
     elif given["calls"]:
         _refuse_incompatible_options(given, _NOT_OF_CALLS)
-        _show_most_expensive_calls(client, given, form)
+        _show_top_calls(client, given, form)
     else:
         if given["top_by"] not in (None, *SUMS):
             raise click.UsageError(
@@ -309,7 +309,7 @@ def _range_query_parameters(options: Mapping[str, Any]) -> list[tuple[str, str]]
 
 
 def _show_totals(client: OperatorClient, options: dict[str, Any], form: Form | None) -> None:
-    shown = _default_columns(client, options)
+    shown = _fill_options_and_choose_columns(client, options)
     # conditions() rejects a text without `=`, because the API would read `team` as calls without a team.
     for _ in parse_conditions(options["where"]):
         pass
@@ -366,7 +366,7 @@ def _explain_short_report(client: OperatorClient, payload: JsonObject) -> None:
         click.echo("no calls in this period; `tollhouse send --example litellm` sends one", err=True)
 
 
-def _default_columns(client: OperatorClient, options: dict[str, Any]) -> Sequence[str]:
+def _fill_options_and_choose_columns(client: OperatorClient, options: dict[str, Any]) -> Sequence[str]:
     """
     Return the default measures, or () if the user chose the measures. The table omits default measures
     that are empty.
@@ -633,7 +633,7 @@ def _format_percentile(ms: int | None, *, timed: int) -> str | None:
     return f"{ms:,}"
 
 
-def _show_most_expensive_calls(client: OperatorClient, options: Mapping[str, Any], form: Form | None) -> None:
+def _show_top_calls(client: OperatorClient, options: Mapping[str, Any], form: Form | None) -> None:
     by = options["top_by"] or "cost"
     top = options["top"] or options["limit"] or TOP_CALLS
     if by not in BY_CALL:

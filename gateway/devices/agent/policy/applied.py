@@ -158,7 +158,7 @@ def apply_bundle(
     tree = _Tree(root)
     record = _read_policy_record(tree, system)
     if not allows_older:
-        _require_newer_bundle(checked, record)
+        _require_same_or_newer_bundle(checked, record)
     outcome = PolicyChanges(hidden=dict(_overriding_mdm_profiles(tree, system)))
     for target in record.files.keys() - wanted.keys():
         _remove_target_unless_foreign(tree, record, target, outcome)
@@ -185,7 +185,7 @@ def apply_bundle(
     return outcome
 
 
-def _require_newer_bundle(checked: CheckedBundle, record: _Record) -> None:
+def _require_same_or_newer_bundle(checked: CheckedBundle, record: _Record) -> None:
     number = checked.manifest.number
     if number < record.number:
         raise BadBundle(

@@ -123,7 +123,7 @@ class AgentLink:
         return self.forward if is_waiting else ""
 
 
-def assistant_and_policy_states(
+def probe_and_remember_states(
     machine: ProbedMachine,
     link: AgentLink,
     report: Sequence[str],
@@ -148,7 +148,7 @@ def assistant_and_policy_states(
     assistants = {
         name: _Look(
             machine, link, policy, MANAGED[name], places, READERS[name], now, memories
-        ).heartbeat_fields_of_assistant(list(zip(machine.homes, variables, strict=True)), common, report)
+        ).evaluate_and_remember_assistant(list(zip(machine.homes, variables, strict=True)), common, report)
         for name, places in PLACES.items()
     }
     found: dict[str, Any] = {"assistants": assistants}
@@ -240,7 +240,7 @@ class _Look:
         self._endpoint = ""  # address of another endpoint that was seen last
         self._is_unreadable = False  # whether the user of the home seen last may not read the policy
 
-    def heartbeat_fields_of_assistant(
+    def evaluate_and_remember_assistant(
         self, homes: Sequence[tuple[UserHome, Variables]], common: Variables, report: Sequence[str]
     ) -> dict[str, Any]:
         is_on_machine = self._is_installed_for_all()

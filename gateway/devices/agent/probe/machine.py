@@ -21,7 +21,7 @@ import msgspec
 from gateway.devices.agent.link import CALLS_FILE, LINK_FILE, SERIAL, USER, USES_FILE
 from gateway.devices.agent.policy.targets import LINUX, MACOS, WINDOWS
 from gateway.devices.agent.probe.folders import GuardedFolder, UnreadableFile
-from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, assistant_and_policy_states
+from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
 from gateway.devices.fleet.facts import MAX_TEXT, hash_serial
 from gateway.devices.fleet.uses import UseMemory
 
@@ -78,7 +78,7 @@ def probe_agent(data_dir: Path, listen: str) -> AgentState:
     chosen = stored.get("url") if listen.endswith(":0") else f"http://{listen}"
     url = chosen if isinstance(chosen, str) else ""
     forward, oldest_at = str(stored.get("forward") or ""), _number_or_none(stored.get("oldest_at"))
-    return AgentState(url, _agent_connection_problem(url), forward, oldest_at)
+    return AgentState(url, _probe_agent_connection(url), forward, oldest_at)
 
 
 def probe_machine(
@@ -99,7 +99,7 @@ def probe_machine(
     machine = ProbedMachine(
         system=current_system(),
         root=GuardedFolder(Path(Path.home().anchor)),
-        homes=list(_home_of_this_user()),
+        homes=list(_homes_to_probe()),
         ours=[each for each in (*ours, url) if each],
         only_http=[url] if url else [],
         registry=_registry_values,
@@ -108,7 +108,7 @@ def probe_machine(
     memories = _read_use_memories(data_dir)
     found = {
         **machine_identity_fields(machine.root, words),
-        **assistant_and_policy_states(machine, link, words, now=now, memories=memories),
+        **probe_and_remember_states(machine, link, words, now=now, memories=memories),
     }
     user = user_at_screen(machine.root) if USER in words and can_see_all_homes() else ""
     return Looked({**found, "user": user} if user else found, memories)
@@ -117,7 +117,7 @@ def probe_machine(
 # -- homes -------------------------------------------------------------------------------------------------------
 
 
-def _home_of_this_user() -> Iterator[UserHome]:
+def _homes_to_probe() -> Iterator[UserHome]:
     if sys.platform == "win32":
         users = Path(os.environ.get("PUBLIC", r"C:\Users\Public")).parent
         for path in islice(users.iterdir(), MOST_HOMES):
@@ -201,7 +201,7 @@ def _read_use_memories(data_dir: Path) -> dict[str, UseMemory]:
         return {}
 
 
-def _agent_connection_problem(url: str) -> str:
+def _probe_agent_connection(url: str) -> str:
     parts = urlsplit(url)
     if not parts.hostname or not parts.port:
         return AGENT_DOWN

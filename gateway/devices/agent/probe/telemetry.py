@@ -253,7 +253,7 @@ def opencode_switches(document: Document) -> Switches:
 
 def _gemini_variable_switches(variables: Document) -> Switches:
     """Read the variables of Gemini CLI. GEMINI_TELEMETRY_ENABLED=false does not overrule its settings."""
-    found = _telemetry_variables(variables, "GEMINI")
+    found = _telemetry_variable_switches(variables, "GEMINI")
     target = _first_text_value(variables, "GEMINI_TELEMETRY_TARGET")
     return replace(
         found, is_enabled=found.is_enabled or None, is_cloud=None if target is None else target == "gcp"
@@ -262,10 +262,12 @@ def _gemini_variable_switches(variables: Document) -> Switches:
 
 def _qwen_variable_switches(variables: Document) -> Switches:
     names = ("QWEN_TELEMETRY_OTLP_LOGS_ENDPOINT", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT")
-    return replace(_telemetry_variables(variables, "QWEN"), own_endpoint=_first_text_value(variables, *names))
+    return replace(
+        _telemetry_variable_switches(variables, "QWEN"), own_endpoint=_first_text_value(variables, *names)
+    )
 
 
-def _telemetry_variables(variables: Document, vendor: str) -> Switches:
+def _telemetry_variable_switches(variables: Document, vendor: str) -> Switches:
     prefix = f"{vendor}_TELEMETRY"
     is_off = _parse_flag(variables.get("OTEL_SDK_DISABLED"))
     return Switches(

@@ -281,7 +281,7 @@ def cost_gap(facts: Facts) -> Sequence[Finding]:
         ):
             gaps[source].append(gap)
     return sort_by_impact(
-        _price_gap_finding(source, sorted(spends, key=_gap_rank)) for source, spends in gaps.items()
+        _cost_difference_finding(source, sorted(spends, key=_gap_rank)) for source, spends in gaps.items()
     )
 
 
@@ -289,7 +289,7 @@ def _gap_rank(gap: _Gap) -> tuple[Decimal, str]:
     return -gap.absolute_difference, gap.line_text
 
 
-def _price_gap_finding(source: str, gaps: Sequence[_Gap]) -> Finding:
+def _cost_difference_finding(source: str, gaps: Sequence[_Gap]) -> Finding:
     """Build one finding for a source, because its price table is the likely cause. Each model is a row."""
     reported = sum((gap.reported for gap in gaps), Decimal(0))
     estimated = sum((gap.estimated for gap in gaps), Decimal(0))

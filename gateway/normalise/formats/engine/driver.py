@@ -212,7 +212,7 @@ def _fields_of_reject(reject: Reject) -> dict[str, object]:
 _METADATA = "metadata."
 
 
-def read_row_of_tollhouse(
+def add_calls_of_gateway_row(
     format: ItemFormat,
     place: int,
     item: Any,
@@ -245,7 +245,11 @@ def read_row_of_tollhouse(
 
 
 def _event_from_attributes(type: type[msgspec.Struct], attributes: Mapping[str, Any]) -> msgspec.Struct:
-    columns = {field: attributes[column] for field, column in _payload_columns(type) if column in attributes}
+    columns = {
+        field: attributes[column]
+        for field, column in _fields_with_encoded_names(type)
+        if column in attributes
+    }
     if "metadata" in type.__struct_fields__:
         metadata_names = [name for name in attributes if name.startswith(_METADATA)]
         metadata = {name.removeprefix(_METADATA): attributes[name] for name in metadata_names}
@@ -255,6 +259,6 @@ def _event_from_attributes(type: type[msgspec.Struct], attributes: Mapping[str, 
 
 
 @cache
-def _payload_columns(type: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
+def _fields_with_encoded_names(type: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
     fields = msgspec.structs.fields(type)
     return tuple((field.name, field.encode_name) for field in fields if field.name != "metadata")

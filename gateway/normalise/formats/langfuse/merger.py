@@ -577,7 +577,7 @@ def keys_to_load(reports: Iterable[CallReport], sender: Sender) -> tuple[set[byt
             under.add(TOLD_OF + report_key(sender, TRACE, report.key))
         else:
             keys.add(TOLD + report_key(sender, GENERATION, report.key))
-            keys |= _key_of_trace(sender, _generations.decode(report.facts))
+            keys |= _keys_of_trace(sender, _generations.decode(report.facts))
     return keys, under
 
 
@@ -598,11 +598,11 @@ def next_keys_to_load(found: Iterable[PartialReport], sender: Sender | None = No
             with suppress(msgspec.DecodeError, UnicodeDecodeError):
                 report = _reports.decode(stored.body)
                 if report.kind == GENERATION:
-                    keys |= _key_of_trace(sender or report.sender, _generations.decode(report.facts))
+                    keys |= _keys_of_trace(sender or report.sender, _generations.decode(report.facts))
     return keys
 
 
-def _key_of_trace(sender: Sender, generation: Generation) -> set[bytes]:
+def _keys_of_trace(sender: Sender, generation: Generation) -> set[bytes]:
     return {report_key(sender, TRACE, generation.trace_id)} if generation.trace_id else set()
 
 

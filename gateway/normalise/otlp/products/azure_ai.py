@@ -30,7 +30,7 @@ def _adjust_call(span: Span, call: SpanCall) -> None:
         record.request_model = None
 
 
-def _response_and_shared_id(attributes: Attributes) -> tuple[str | None, str | None]:
+def _response_or_shared_id(attributes: Attributes) -> tuple[str | None, str | None]:
     return semconv.response_or_shared_id(attributes, (_RUN_ID, *semconv.RESPONSE_ID))
 
 
@@ -42,5 +42,5 @@ PRODUCT = Product(
     source="azure_ai",
     names={"request_id": (_RUN_ID,)},
     weak_marks={_SYSTEM: _is_azure_span},
-    spans=SpanDialect(operation=_operation_if_call, ids=_response_and_shared_id, refine=_adjust_call),
+    spans=SpanDialect(operation=_operation_if_call, ids=_response_or_shared_id, refine=_adjust_call),
 )

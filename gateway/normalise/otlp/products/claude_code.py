@@ -78,7 +78,7 @@ _ACCOUNTS = ("user.account_uuid", "user.account_id")
 _INSTALLATION = "user.id"  # attribute with a random id of the installation
 
 
-def _response_and_shared_id(attributes: Attributes) -> tuple[str | None, str | None]:
+def _response_or_shared_id(attributes: Attributes) -> tuple[str | None, str | None]:
     return semconv.response_or_shared_id(attributes, _RESPONSE_ID, _SHARED_ID)
 
 
@@ -92,7 +92,7 @@ def _has_request_id(attributes: Attributes) -> bool:
     return values.text_or_none(attributes.get("request_id")) is not None
 
 
-def _has_prompt_id(attributes: Attributes) -> bool:
+def _has_session_and_prompt_ids(attributes: Attributes) -> bool:
     return bool(_links_of_prompt_failure(attributes))
 
 
@@ -145,7 +145,11 @@ _EVENTS = {
     ),
     # This event repeats the last error of its prompt, or replaces an error that was not reported.
     "claude_code.api_retries_exhausted": LogEvent(
-        dialect=_LOGGED, failed=True, timed=False, is_call=_has_prompt_id, links=_links_of_exhaustion
+        dialect=_LOGGED,
+        failed=True,
+        timed=False,
+        is_call=_has_session_and_prompt_ids,
+        links=_links_of_exhaustion,
     ),
 }
 
@@ -186,7 +190,7 @@ PRODUCT = Product(
         operation=_operation_if_call,
         without_cache=accept_everything,
         provider=_provider_of_model_or_stated,
-        ids=_response_and_shared_id,
+        ids=_response_or_shared_id,
         refine=_adjust_call,
     ),
     events=_EVENTS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from gateway.normalise.formats import envoy_ai_gateway
-from gateway.normalise.formats.engine.driver import read_row_of_tollhouse
+from gateway.normalise.formats.engine.driver import add_calls_of_gateway_row
 from gateway.normalise.otlp.product import Product
 
 PRODUCT = Product(
@@ -14,5 +14,5 @@ PRODUCT = Product(
     scope_beginnings=("envoyproxy/ai-gateway",),
     names_spans=False,
     taken_marks=("x-envoy-origin-path", "gen_ai.request.model_override"),
-    take_log=partial(read_row_of_tollhouse, envoy_ai_gateway.FORMAT),
+    take_log=partial(add_calls_of_gateway_row, envoy_ai_gateway.FORMAT),
 )

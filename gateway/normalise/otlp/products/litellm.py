@@ -60,7 +60,7 @@ def _id_of_cached_response(attributes: Attributes) -> str | None:
     )
 
 
-def _response_and_shared_id(attributes: Attributes) -> tuple[str | None, str | None]:
+def _response_or_shared_id(attributes: Attributes) -> tuple[str | None, str | None]:
     response_id, shared_id = semconv.response_or_shared_id(attributes, shared=(*semconv.SHARED_ID, _CALL_ID))
     if response_id is not None and response_id == attributes.get(_CALL_ID):
         return None, response_id
@@ -113,5 +113,5 @@ PRODUCT = Product(
     },
     containers={"metadata.usage_object": _usage_fields},
     zero_cost_is_unknown=True,
-    spans=SpanDialect(operation=_operation_if_call, ids=_response_and_shared_id, refine=_adjust_call),
+    spans=SpanDialect(operation=_operation_if_call, ids=_response_or_shared_id, refine=_adjust_call),
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from gateway.normalise.formats import portkey
-from gateway.normalise.formats.engine.driver import read_row_of_tollhouse
+from gateway.normalise.formats.engine.driver import add_calls_of_gateway_row
 from gateway.normalise.otlp.product import Product
 
 PRODUCT = Product(
@@ -19,5 +19,5 @@ PRODUCT = Product(
     # names of the conventions that only Portkey's first traces use
     names={"input": ("gen_ai.response.input_tokens",), "output": ("gen_ai.response.output_tokens",)},
     taken_marks=("ai_org",),
-    take_span=partial(read_row_of_tollhouse, portkey.FORMAT),
+    take_span=partial(add_calls_of_gateway_row, portkey.FORMAT),
 )

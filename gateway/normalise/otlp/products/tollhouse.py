@@ -14,7 +14,7 @@ from typing import Any
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.conventions import OTEL
-from gateway.normalise.otlp.metric_rules import parse_exact_cost, parse_token_count
+from gateway.normalise.otlp.metric_rules import parse_cost_without_rounding, parse_token_count
 from gateway.normalise.otlp.model import Attributes, Point, Span
 from gateway.normalise.otlp.product import MONEY_UNIT, TOKEN_UNIT, Product
 from gateway.normalise.otlp.span_rules import ERROR_CODE
@@ -194,7 +194,11 @@ def _read_usage_metric(point: Point, record_id: bytes) -> UsageMetric:
 
 
 def _amount_of_point(point: Point, value: object) -> int | str:
-    return parse_token_count(value) if point.unit in _COUNTED else decimal_text(parse_exact_cost(value))
+    return (
+        parse_token_count(value)
+        if point.unit in _COUNTED
+        else decimal_text(parse_cost_without_rounding(value))
+    )
 
 
 def _trace_and_span_id_of_source(span: Span, record_id: bytes) -> tuple[str | None, str | None]:

@@ -245,13 +245,13 @@ class SpanReader:
     ) -> Iterator[None]:
         if self._has_streams:
             yield from assign_reports_to_streams(tree.nodes, calls)
-        dropped = (yield from tree.choose_dropped_twins()) if self._has_inner else set()
+        dropped = (yield from tree.merge_dropped_twins()) if self._has_inner else set()
         if self._has_runs:
-            dropped |= _spans_of_repeated_runs([call for call, _ in calls])
+            dropped |= _mark_repeated_runs([call for call, _ in calls])
         if self._has_guesses:
             dropped |= _mark_repeated_siblings(calls)
         if self._has_links or (self._has_steps and any(call.has_short_id for call, _ in calls)):
-            yield from tree.find_last_attempts()
+            yield from tree.note_last_attempts()
         clock = SliceClock()
         for number, (call, parent) in enumerate(calls, start=1):
             if number % _TURN == 0 and clock.is_over():
@@ -612,7 +612,7 @@ def _mark_repeated_siblings(calls: Sequence[tuple[SpanCall, Key | None]]) -> set
     return set(repeated)
 
 
-def _spans_of_repeated_runs(calls: Iterable[SpanCall]) -> set[int]:
+def _mark_repeated_runs(calls: Iterable[SpanCall]) -> set[int]:
     """Keep only the span of a run that ends last."""
     last: dict[str, SpanCall] = {}
     repeated: set[int] = set()

@@ -144,7 +144,7 @@ class TraceTree:
         self._outside.update(dict.fromkeys(chain, top))
         return top
 
-    def find_last_attempts(self) -> Iterator[None]:
+    def note_last_attempts(self) -> Iterator[None]:
         """
         Find the last attempt of each request: the innermost span close below its call that ends last and is
         not a call.
@@ -177,7 +177,7 @@ class TraceTree:
         node = self.nodes.get((record.trace_id, record.span_id))
         return None if node is None else node.parent
 
-    def choose_dropped_twins(self) -> Generator[None, None, set[int]]:
+    def merge_dropped_twins(self) -> Generator[None, None, set[int]]:
         """Return the positions of the calls that another call describes better."""
         enclosing: list[SpanCall] = []
         enclosed: set[int] = set()

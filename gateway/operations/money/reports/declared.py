@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET
 
 from gateway.core.errors import Refusal
-from gateway.core.fields import build_answer, change_struct, given_fields, item_struct, single_item_struct
+from gateway.core.fields import build_answer, changes_struct, given_fields, item_struct, single_item_struct
 from gateway.core.visible import SLICED, check_view_usable
 from gateway.http.lists import Filter, List, Sort
 from gateway.money.costs.measures import COMPARED_KINDS, REAL_COST
@@ -213,7 +213,7 @@ def report_state(report: ScheduledReport, channels: Iterable[ChannelState]) -> s
     return INCOMPLETE if report.problem else SENT
 
 
-ScheduledReportChanges = change_struct(NewScheduledReport)
+ScheduledReportChanges = changes_struct(NewScheduledReport)
 ScheduledReportItem = item_struct(
     NewScheduledReport,
     "A scheduled report in a response. Times are RFC 3339.",

@@ -19,7 +19,7 @@ import msgspec
 from gateway.core.fields import (
     KEPT,
     build_answer,
-    change_struct,
+    changes_struct,
     given_fields,
     item_struct,
     single_item_struct,
@@ -344,7 +344,7 @@ class WorkLinkResource(ManagedResource[WorkLink]):
     files = NotInFiles("links describe work that was done; they are not settings")
     table = WorkLinkTable
     new = NewWorkLink
-    changes = change_struct(NewWorkLink)
+    changes = changes_struct(NewWorkLink)
     item = WorkLinkItem
     one = single_item_struct(NewWorkLink, WorkLinkItem)
     lists: List[WorkLink] = List(

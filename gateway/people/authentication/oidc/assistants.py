@@ -148,7 +148,7 @@ class AssistantSignIns:
             issued_at=claims["iat"],
         )
         if known is None:
-            holder = await self._create_holder(claims, address)
+            holder = await self._add_person_and_build_holder(claims, address)
         elif known.disabled:
             raise SignInProblem("disabled")
         else:
@@ -160,7 +160,7 @@ class AssistantSignIns:
             claims=claims,
         )
 
-    async def _create_holder(self, claims: Claims, address: str) -> Holder:
+    async def _add_person_and_build_holder(self, claims: Claims, address: str) -> Holder:
         named = self._oidc.named_by == "sub" or has_verified_email(claims, self._oidc)
         if not named or (self._has_group_rules() and not has_groups_claim(claims, self._oidc)):
             raise self._report_not_permitted(_CONSOLE_FIRST)

@@ -183,12 +183,12 @@ class ProviderSignIns:
     async def run(self) -> None:
         while True:
             try:
-                await self.check_due_sessions()
+                await self.end_unconfirmed_sessions()
             except SpoolError as error:
                 _log.warning("sessions cannot be checked now: %s", error, extra={"action": "oidc_check"})
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def check_due_sessions(self) -> None:
+    async def end_unconfirmed_sessions(self) -> None:
         """
         Check every due session of this gateway with the provider. End the sessions that the provider no
         longer confirms, and the sessions that their own gateway no longer checks.

@@ -19,9 +19,9 @@ from gateway.bills.statements.importing import (
     ReadReport,
     ReportFile,
     ReportReader,
-    describe_report_file,
     open_document,
     read_reports,
+    report_file_at,
 )
 from gateway.bills.statements.sources.list import SOURCES
 from spool.bounded_reading import MAX_ROW, KnownDigests
@@ -82,12 +82,12 @@ def test_a_packed_file_is_inflated(tmp_path: Path) -> None:
     content = CUR.read_bytes()
     path.write_bytes(gzip.compress(content))
     os.utime(path, (READ_AT, READ_AT))
-    opened = describe_report_file(path, most=len(content), now=READ_AT + 9.0)
+    opened = report_file_at(path, most=len(content), now=READ_AT + 9.0)
     with opened.open_unpacked() as file:
         assert file.read() == content
         assert float(READ_AT) == opened.read_at
-    assert READ_AT - 9 == describe_report_file(path, most=len(content), now=READ_AT - 9.0).read_at
-    too_large = describe_report_file(path, most=len(content) - 1, now=READ_AT)
+    assert READ_AT - 9 == report_file_at(path, most=len(content), now=READ_AT - 9.0).read_at
+    too_large = report_file_at(path, most=len(content) - 1, now=READ_AT)
     with pytest.raises(Invalid, match="max_file_bytes"), too_large.open_unpacked():
         pass
 
@@ -100,7 +100,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes | 
         path.write_bytes(content)
     with (
         pytest.raises(Invalid, match=r"report\.gz cannot be read"),
-        describe_report_file(path, most=1000, now=READ_AT).open_unpacked(),
+        report_file_at(path, most=1000, now=READ_AT).open_unpacked(),
     ):
         pass
 
@@ -317,7 +317,7 @@ def test_a_large_page_of_the_usual_form_is_read() -> None:
     content = json.dumps({**page, "data": [bucket]}).encode()
     assert 11 * 1024**2 < len(content)
     document = open_document(ReportFile(name="page", content=content, read_at=READ_AT))
-    assert 32_000 == len(document.root_page()["data"][0]["results"])
+    assert 32_000 == len(document.root_object()["data"][0]["results"])
 
 
 def test_json_lines_are_read_one_by_one(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_json_lines_are_read_one_by_one(tmp_path: Path) -> None:
     path = tmp_path / "lines.json"
     row = {"sku": {"id": "a"}, "usage_start_time": "2026-08-01T00:00:00Z"}
     path.write_text("\n".join([json.dumps(row)] * 1500) + "\n{broken\n")
-    file = describe_report_file(path, most=10**6, now=READ_AT)
+    file = report_file_at(path, most=10**6, now=READ_AT)
     with pytest.raises(Invalid, match=r"lines\.json is neither JSON nor JSON lines: line 1501"):
         read_reports([file], source=None, account=None, most=10)
 
@@ -333,7 +333,7 @@ def test_json_lines_are_read_one_by_one(tmp_path: Path) -> None:
 def test_a_row_that_does_not_end_is_named(tmp_path: Path) -> None:
     path = tmp_path / "report.csv"
     path.write_bytes(CUR.read_bytes().splitlines(keepends=True)[0] + b"x" * (MAX_ROW + 1))
-    file = describe_report_file(path, most=10**8, now=READ_AT)
+    file = report_file_at(path, most=10**8, now=READ_AT)
     with pytest.raises(Invalid, match=r"report\.csv: the row at line 2 has more than 1048576 characters"):
         read_reports([file], source=None, account=None, most=10)
 

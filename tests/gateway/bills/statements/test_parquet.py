@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from exporters.focus import charges as focus
-from gateway.bills.statements.importing import ReadReport, ReportFile, describe_report_file, read_reports
+from gateway.bills.statements.importing import ReadReport, ReportFile, read_reports, report_file_at
 from gateway.core import parquet
 from spool.errors import Invalid
 from tests.gateway.bills.statements.test_cases import INPUTS, READ_AT
@@ -110,7 +110,7 @@ def test_a_file_is_bounded_by_what_it_comes_to(tmp_path: Path) -> None:
         read(content, most=len(content))
     path = tmp_path / "report.parquet"
     path.write_bytes(content)
-    assert len(content) == describe_report_file(path, most=len(content), now=READ_AT).most_bytes
+    assert len(content) == report_file_at(path, most=len(content), now=READ_AT).most_bytes
 
 
 @pytest.mark.parametrize("kept", [4, 12, 200])

@@ -23,7 +23,7 @@ from spool.registry.notices import CRITICAL, INFO, WARNING, insight_severity
 from spool.registry.scopes import GROUPS, INGEST, SEND_AI_TELEMETRY
 from spool.registry.tables.expired_tries import ExpiredTries
 from spool.settings import COUNTED_ITEMS, MAX_SENDERS
-from spool.shares import nearly_evicted_keys
+from spool.shares import keys_about_to_lose_entries
 from tests.gateway.money.insights.examples import NOW, found
 
 
@@ -111,8 +111,10 @@ def test_a_table_that_forgets_by_number_is_told_before_it_is_full(
     limit: str, key: str, title: str, rule: str
 ) -> None:
     """From 80 % on, the insight names the key with the most entries, and says what happens to the oldest."""
-    assert not found(crowding_key, shares=list(nearly_evicted_keys(limit, {key: 78, "other": 1}, 100)))
-    [finding] = found(crowding_key, shares=list(nearly_evicted_keys(limit, {key: 79, "other": 1}, 100)))
+    assert not found(crowding_key, shares=list(keys_about_to_lose_entries(limit, {key: 78, "other": 1}, 100)))
+    [finding] = found(
+        crowding_key, shares=list(keys_about_to_lose_entries(limit, {key: 79, "other": 1}, 100))
+    )
     assert finding.draft.title.startswith(title)
     assert rule in finding.draft.description
 

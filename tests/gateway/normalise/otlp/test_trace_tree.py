@@ -32,7 +32,7 @@ def test_twins_are_settled_in_turns() -> None:
         outer, inner = key(2 * number), key(2 * number + 1)
         tree.nodes[outer] = Node(None, NO_CALLER, None, False, call(2 * number))
         tree.nodes[inner] = Node(outer, NO_CALLER, None, False, call(2 * number + 1))
-    assert 3 * TURNS == sum(1 for _ in tree.choose_dropped_twins())
+    assert 3 * TURNS == sum(1 for _ in tree.merge_dropped_twins())
 
 
 def test_streams_are_joined_in_turns() -> None:

@@ -651,16 +651,16 @@ async def test_the_provider_is_asked_whether_a_person_may_go_on(house: House) ->
     house.provider.refresh_token = "r"
     cookie = await house.sign_in()
     asked = house.provider.asked.count("token")
-    await house.oidc.check_due_sessions()
+    await house.oidc.end_unconfirmed_sessions()
     assert asked == house.provider.asked.count("token")
     for _ in range(2):
         house.server.clock.move(900)
-        await house.oidc.check_due_sessions()
+        await house.oidc.end_unconfirmed_sessions()
         assert 200 == await house.status(cookie)
     assert asked + 2 == house.provider.asked.count("token")
     house.provider.down.add("token")
     house.server.clock.move(900)
-    await house.oidc.check_due_sessions()
+    await house.oidc.end_unconfirmed_sessions()
     assert 200 == await house.status(cookie)
 
 
@@ -678,12 +678,12 @@ async def test_what_changed_at_the_provider_ends_the_session(house: House, what:
         house.provider.is_gone = True
     elif what == "restart":
         await house.reconfigure()
-        await house.oidc.check_due_sessions()
+        await house.oidc.end_unconfirmed_sessions()
         assert 200 == await house.status(cookie)
     else:
         house.provider.claims = {"groups": ["boss"] if what == "group" else ["all"]}
     house.server.clock.move(901 + GRACE_S if what == "restart" else 900)
-    await house.oidc.check_due_sessions()
+    await house.oidc.end_unconfirmed_sessions()
     assert 401 == await house.status(cookie)
 
 
@@ -700,15 +700,15 @@ async def test_a_session_of_another_gateway_is_checked_there(house: House) -> No
     async def others_look(after_s: float) -> int:
         house.server.clock.move(after_s)
         for other in others:
-            await other.check_due_sessions()
+            await other.end_unconfirmed_sessions()
         return await house.status(cookie)
 
     for _ in range(2):
         assert 200 == await others_look(900)  # the check is due now, and the next line runs it
-        await holder.check_due_sessions()
+        await holder.end_unconfirmed_sessions()
     assert 200 == await others_look(900 + GRACE_S)
     assert 401 == await others_look(1)
-    await holder.check_due_sessions()
+    await holder.end_unconfirmed_sessions()
     audit = (await house.server.ask("GET", "/audit", action="session.end")).payload["audit"]
     assert [("OpenID provider", ADA)] == [(row["actor"], row["target"]) for row in audit]
     for other in others:
@@ -722,7 +722,7 @@ async def test_what_is_noted_of_checks_goes_with_the_sessions(house: House) -> N
     for _ in range(2):
         await house.sign_in()
         house.server.clock.move(900)
-        await house.oidc.check_due_sessions()
+        await house.oidc.end_unconfirmed_sessions()
         [session] = await operators.live_sessions()
         noted.append(list(await operators.claim_ends_by_session()) == [session.digest])
         await operators.sign_out(session)
@@ -743,7 +743,7 @@ async def test_a_group_of_a_role_signs_in_without_a_role_of_its_own(house: House
     assert "none" == (await house.operator())["role"]
     assert [200, 403] == [(await house.get(path, cookie=cookie)).status for path in ("/report", "/status")]
     house.server.clock.move(900)
-    await house.oidc.check_due_sessions()
+    await house.oidc.end_unconfirmed_sessions()
     assert 200 == (await house.get("/report", cookie=cookie)).status
     await house.server.registry.roles.change(
         role.id, {"groups": ("others",)}, known=(), limits=RoleLimits(), actor=ROOT

@@ -54,15 +54,19 @@ async def test_who_told_calls_is_kept_with_them(
         assert not spool.heard.knows_any
         await spool.heard.open()
     assert spool.heard.knows_any
-    found = dict(await spool.heard.find_callers([ALICE]))
+    found = dict(await spool.heard.find_senders_of_callers([ALICE]))
     assert {OF_ALICE: clock.now(), AGAIN: clock.now()} == found
-    assert {OF_BOB: first} == dict(await spool.heard.find_callers([BOB, caller_digest("session", "carol")]))
+    assert {OF_BOB: first} == dict(
+        await spool.heard.find_senders_of_callers([BOB, caller_digest("session", "carol")])
+    )
 
     assert 0 == await spool.heard.delete_old(first)
     assert 0 < await spool.heard.delete_old(clock.now())
-    assert {OF_ALICE: clock.now(), AGAIN: clock.now()} == dict(await spool.heard.find_callers([ALICE]))
+    assert {OF_ALICE: clock.now(), AGAIN: clock.now()} == dict(
+        await spool.heard.find_senders_of_callers([ALICE])
+    )
     assert 0 < await spool.heard.delete_old(clock.now() + 1)
-    assert not await spool.heard.find_callers([ALICE, BOB])
+    assert not await spool.heard.find_senders_of_callers([ALICE, BOB])
 
 
 async def test_a_start_reads_what_was_kept(tmp_path: Path) -> None:
@@ -79,7 +83,7 @@ async def test_a_start_reads_what_was_kept(tmp_path: Path) -> None:
     await spool.close()
     clock.move(KEPT_S)
     spool = await open_files(tmp_path, clock)
-    assert [(OF_ALICE, NOON)] == list(await spool.heard.find_callers([ALICE]))
+    assert [(OF_ALICE, NOON)] == list(await spool.heard.find_senders_of_callers([ALICE]))
     await spool.close()
     clock.move(1)
     spool = await open_files(tmp_path, clock)
@@ -105,8 +109,10 @@ async def test_a_key_that_makes_up_senders_pushes_out_its_own(tmp_path: Path) ->
     await spool.close()
     spool = await open_files(tmp_path, clock)
     newest = caller_digest("session", str(2 * STEP - 1))
-    assert {OF_ALICE, newest} == {sender for sender, _ in await spool.heard.find_callers([ALICE, newest])}
-    assert not await spool.heard.find_callers([caller_digest("session", "0")])
+    assert {OF_ALICE, newest} == {
+        sender for sender, _ in await spool.heard.find_senders_of_callers([ALICE, newest])
+    }
+    assert not await spool.heard.find_senders_of_callers([caller_digest("session", "0")])
     await spool.close()
 
 

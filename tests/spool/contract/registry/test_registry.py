@@ -286,7 +286,7 @@ async def test_a_key_opens_until_it_expires(open_registry: RegistryOpener, clock
     assert again.keys.find_expired_by_secret(secret) is None
     clock.move(0.001)
     assert again.keys.find_by_secret(secret) is None
-    assert again.keys.has_secret_ended(secret) is True
+    assert again.keys.is_known_or_ended_secret(secret) is True
     assert again.keys.is_secret_expired(secret) is True
     [kept] = again.keys.all()
     assert kept.status == "Enabled"

@@ -115,7 +115,7 @@ async def test_a_key_that_is_created_together_opens_at_once(registry: Registry) 
 
     await registry.run_on_draft(end, lambda _: True)
     assert registry.keys.find_by_secret(secret) is None
-    assert registry.keys.has_secret_ended(secret)
+    assert registry.keys.is_known_or_ended_secret(secret)
 
 
 async def test_a_cancelled_caller_leaves_memory_as_stored(registry: Registry) -> None:

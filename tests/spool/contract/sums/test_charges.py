@@ -118,7 +118,7 @@ async def test_an_independent_calculation(ledgers: Ledgers) -> None:
         assert [{"CHF": "5"}, {"CHF": "5"}] == [found[name].unconverted for name in "ab"]
         asked = costs_of(await by_team(ledger, currency="EUR"))
         assert {name: independent(records, name, "EUR") for name in "ab"} == asked
-    assert (await ledger.compare_with_log(log)).unexplained_differences() == []
+    assert (await ledger.compare_and_note_differences(log)).unexplained_differences() == []
 
 
 def costs_of(found: dict[str, CostRow]) -> dict[str, Decimal]:

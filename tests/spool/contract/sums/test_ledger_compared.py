@@ -24,7 +24,7 @@ def three_hours() -> FakeLog:
 
 
 async def words(ledger: Ledger, log: FakeLog) -> list[str]:
-    return list((await ledger.compare_with_log(log)).problem_sentences())
+    return list((await ledger.compare_and_note_differences(log)).problem_sentences())
 
 
 async def test_a_call_that_is_not_counted_is_named(ledgers: Ledgers) -> None:

@@ -95,7 +95,7 @@ async def test_a_call_that_is_not_counted_is_counted(
             return await super().read(topic, first, last, **options)
 
     killed = Killed.of(log, upto=4)
-    compared = await ledger.compare_with_log(killed)
+    compared = await ledger.compare_and_note_differences(killed)
     assert 1 == await ledger.count_differing_periods()
     killed.closed = True
     with pytest.raises(Kill):
@@ -107,7 +107,7 @@ async def test_a_call_that_is_not_counted_is_counted(
     await LedgerMender(ledger=ledger, log=log, clock=clock).compare_and_repair()
     assert right == (await sums(ledger), await sums(ledger, "daily"))
     assert not await ledger.is_comparison_due(clock.now())
-    assert await ledger.count_missed_records() == 0
+    assert await ledger.count_records_lost_before_counting() == 0
     assert await ledger.count_differing_periods() == 0
     assert ["ledger_mended"] == [getattr(each, "action", "") for each in caplog.records]
 
@@ -120,16 +120,16 @@ async def test_numbers_that_were_passed_over_are_counted(ledgers: Ledgers) -> No
     gone = FakeLog.of(log, upto=4)
     gone.entries[1] = replace(gone.entries[1], first=7, records=gone.entries[1].records[2:])
     await ledger.catch_up(gone)
-    assert await ledger.count_missed_records() == 2
+    assert await ledger.count_records_lost_before_counting() == 2
     assert bool(await ledger.complete_since())
-    compared = await ledger.compare_with_log(log)
+    compared = await ledger.compare_and_note_differences(log)
     log.add([call(start_time=(HOUR + HOUR_S) * NS, user="newest")], at=HOUR + 3 * HOUR_S)
     await ledger.catch_up(log)
     assert await ledger.replace_period(log, compared, compared.unexplained_differences()[0].place)
     assert expected(log) == await calls(ledger)
     await mender(ledger, log).compare_and_repair()
     assert expected(log) == await calls(ledger)
-    assert await ledger.count_missed_records() == 0
+    assert await ledger.count_records_lost_before_counting() == 0
     assert await ledger.complete_since() == 0
 
 
@@ -163,7 +163,7 @@ async def test_numbers_that_are_gone_stay_missed(ledgers: Ledgers) -> None:
     await ledger.catch_up(log)
     assert await ledger.is_comparison_due(BEGIN)
     await mender(ledger, log).compare_and_repair()
-    assert 4 == await ledger.count_missed_records()
+    assert 4 == await ledger.count_records_lost_before_counting()
     assert not await ledger.is_comparison_due(BEGIN + DAY_S)
     assert await ledger.is_comparison_due(BEGIN + 2 * DAY_S)  # a comparison is due once a day
     log.add([call(start_time=(HOUR + 2 * HOUR_S) * NS) for _ in range(2)], at=HOUR + 2 * HOUR_S)
@@ -171,10 +171,10 @@ async def test_numbers_that_are_gone_stay_missed(ledgers: Ledgers) -> None:
     log.add([call()], at=HOUR + 2 * HOUR_S)
     log.entries[-1] = replace(log.entries[-1], first=kept.last + 1)
     await ledger.catch_up(log)
-    assert 6 == await ledger.count_missed_records()
+    assert 6 == await ledger.count_records_lost_before_counting()
     log.entries.insert(-1, kept)
     await mender(ledger, log).compare_and_repair()
-    assert 4 == await ledger.count_missed_records()
+    assert 4 == await ledger.count_records_lost_before_counting()
 
 
 async def test_a_meter_that_differs_is_told_and_counted_again(ledgers: Ledgers) -> None:
@@ -188,16 +188,16 @@ async def test_a_meter_that_differs_is_told_and_counted_again(ledgers: Ledgers) 
             assert isinstance(record, Inference)
             record.meters = {"web_searches": 2}
     await ledger.catch_up(log)
-    assert () == tuple((await ledger.compare_with_log(log)).problem_sentences())
+    assert () == tuple((await ledger.compare_and_note_differences(log)).problem_sentences())
 
     def forget(rows: LedgerRows) -> None:
         [number, *_] = sorted(rows.numbers_in_period(HOUR_S, HOUR + HOUR_S))
         rows.add_meters(HOUR_S, [(HOUR + HOUR_S, number, {"web_searches": -1_500_000})])
 
     await ledgers.store.change(forget)
-    [difference] = (await ledger.compare_with_log(log)).unexplained_differences()
+    [difference] = (await ledger.compare_and_note_differences(log)).unexplained_differences()
     assert difference.kept == difference.counted == 4
     assert ": source=litellm, provider=openai, " in difference.describe()
     assert " has web_searches 2.5 instead of 4" in difference.describe()
     await mender(ledger, log).compare_and_repair()
-    assert () == tuple((await ledger.compare_with_log(log)).problem_sentences())
+    assert () == tuple((await ledger.compare_and_note_differences(log)).problem_sentences())

@@ -197,7 +197,7 @@ async def decide_on_dead_letters(gateway: Gateway) -> None:
     letters = [letter for letter in await deliveries.dead_letters() if chance.random() < 0.5]
     chance.shuffle(letters)
     if letters and chance.random() < 0.3:
-        await deliveries.edit_dead_letter(letters[0].id, letters[0].record)
+        await deliveries.edit_and_retry_dead_letter(letters[0].id, letters[0].record)
     elif chance.random() < 0.5:
         await deliveries.retry_dead_letters([letter.id for letter in letters])
     else:

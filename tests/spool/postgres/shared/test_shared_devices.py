@@ -340,7 +340,7 @@ async def test_a_device_under_a_revoked_token(nodes: tuple[Node, Node]) -> None:
     registry = await Registry.open(here.registry, secret=b"s" * 32, clock=MovedClock())
     draft = TokenDraft(name="jamf", uses=9, expires_at=MovedClock().now() + 60)
     [(token, _)] = await registry.enrolment_tokens.create([draft], actor=ACTOR)
-    expects = registry.enrolment_tokens.not_revoked_expectation(token)
+    expects = registry.enrolment_tokens.not_revoked_expectations(token)
     assert expects
     new = {id: device(id, token=token.id) for id in ("before", "after")}
     await there.table.update("before", lambda _: new["before"], expects=expects, token=(token.id, 9))

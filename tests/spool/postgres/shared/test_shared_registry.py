@@ -67,7 +67,7 @@ async def test_a_key_of_one_opens_on_the_other_until_it_is_deleted(nodes: tuple[
     await here.keys.delete("search", confirm="search", actor=ACTOR)
     await there.catch_up()
     assert there.keys.find_by_secret(secret) is None
-    assert there.keys.has_secret_ended(secret) is True
+    assert there.keys.is_known_or_ended_secret(secret) is True
 
 
 async def test_a_secret_that_was_rotated_away_ends_on_the_other(nodes: tuple[Registry, Registry]) -> None:
@@ -78,7 +78,7 @@ async def test_a_secret_that_was_rotated_away_ends_on_the_other(nodes: tuple[Reg
     _, new = await here.keys.rotate("search", overlap_s=0, actor=ACTOR)
     await there.catch_up()
     assert there.keys.find_by_secret(old) is None
-    assert there.keys.has_secret_ended(old) is True
+    assert there.keys.is_known_or_ended_secret(old) is True
     assert there.keys.find_by_secret(new) is not None
 
 

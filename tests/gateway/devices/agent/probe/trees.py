@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
-from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, assistant_and_policy_states
+from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
 from gateway.devices.fleet.uses import UseMemory
 
 OURS = "http://127.0.0.1:4318"
@@ -64,7 +64,7 @@ class Tree:
             only_http=[OURS],
             **machine,
         )
-        return assistant_and_policy_states(
+        return probe_and_remember_states(
             seen, link or AgentLink(), report, now=time.time(), memories=self.memories
         )
 
