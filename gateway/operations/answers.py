@@ -11,6 +11,8 @@ from spool.registry.field_notes import example, words
 
 
 class StoredRecord(msgspec.Struct, kw_only=True):
+    """The fields of all kinds of records. A record has those of its kind."""
+
     kind: Annotated[str, words("The kind of the record."), example("inference")]
     id: Annotated[str, words("The id of the record."), example("f2a3980ffe64e0cc58240adccc936900")]
     source: Annotated[str, words("The product or gateway that reported the call."), example("litellm")]
@@ -25,51 +27,97 @@ class StoredRecord(msgspec.Struct, kw_only=True):
     end_time: Annotated[
         str | UnsetType | None, words("When the call ended."), example("2026-11-27T01:43:09Z")
     ] = UNSET
-    provider: Annotated[str | None, words("The provider, such as `openai`."), example("openai")]
-    operation: Annotated[str | None, words("The operation of the call, such as `chat`."), example("chat")]
-    request_model: Annotated[str | None, words("The model that the caller requested."), example("gpt-4o")]
-    response_model: Annotated[str | None, words("The model that answered."), example(None)]
-    input_tokens: Annotated[int, words("The number of input tokens."), example(1200)]
-    output_tokens: Annotated[int | None, words("The number of output tokens."), example(300)]
+    provider: Annotated[
+        str | UnsetType | None, words("The provider, such as `openai`."), example("openai")
+    ] = UNSET
+    operation: Annotated[
+        str | UnsetType | None, words("The operation of the call, such as `chat`."), example("chat")
+    ] = UNSET
+    request_model: Annotated[
+        str | UnsetType | None, words("The model that the caller requested."), example("gpt-4o")
+    ] = UNSET
+    response_model: Annotated[str | UnsetType | None, words("The model that answered."), example(None)] = (
+        UNSET
+    )
+    input_tokens: Annotated[int | UnsetType, words("The number of input tokens."), example(1200)] = UNSET
+    output_tokens: Annotated[int | UnsetType | None, words("The number of output tokens."), example(300)] = (
+        UNSET
+    )
     cache_read_tokens: Annotated[
-        int | None, words("The number of input tokens read from a cache."), example(None)
-    ]
+        int | UnsetType | None, words("The number of input tokens read from a cache."), example(None)
+    ] = UNSET
     cache_write_tokens: Annotated[
-        int | None, words("The number of input tokens written to a cache."), example(None)
-    ]
+        int | UnsetType | None, words("The number of input tokens written to a cache."), example(None)
+    ] = UNSET
     reasoning_tokens: Annotated[
-        int | None, words("The number of output tokens for reasoning."), example(None)
-    ]
-    cost: Annotated[str | None, words("The cost of the call."), example("0.006")]
+        int | UnsetType | None, words("The number of output tokens for reasoning."), example(None)
+    ] = UNSET
+    cost: Annotated[str | UnsetType | None, words("The cost of the call."), example("0.006")] = UNSET
     estimated_cost: Annotated[
         str | UnsetType | None, words("The cost according to the price list."), example("0.006")
     ] = UNSET
     cost_source: Annotated[
-        str, words("The origin of the cost, such as reported or estimated."), example("reported")
-    ]
+        str | UnsetType, words("The origin of the cost, such as reported or estimated."), example("reported")
+    ] = UNSET
     price_book: Annotated[
-        str | None, words("The name of the price list."), example("genai-prices-0.2.3-2026-11-27")
-    ]
-    status: Annotated[str, words("The status of the record."), example("ok")]
+        str | UnsetType | None, words("The name of the price list."), example("genai-prices-0.2.3-2026-11-27")
+    ] = UNSET
+    status: Annotated[str | UnsetType, words("The status of the record."), example("ok")] = UNSET
     error_type: Annotated[
         str | UnsetType | None, words("The type of error with which the call failed, or null."), example(None)
     ] = UNSET
     user: Annotated[
-        str | None, words("The person or service that made the calls."), example("email:419600c11ba4cfdd")
-    ]
-    team: Annotated[str | None, words("The team that made the calls."), example("search")]
-    session: Annotated[str | None, words("The session of the call."), example(None)]
+        str | UnsetType | None,
+        words("The person or service that made the calls."),
+        example("email:419600c11ba4cfdd"),
+    ] = UNSET
+    team: Annotated[str | UnsetType | None, words("The team that made the calls."), example("search")] = UNSET
+    session: Annotated[str | UnsetType | None, words("The session of the call."), example(None)] = UNSET
     api_key: Annotated[
-        str | None, words("The key, or its alias, with which the call was made."), example("checkout")
-    ]
-    device: Annotated[str | None, words("The device that made the calls."), example(None)]
-    tags: Annotated[dict[str, str], words("Tags as name and value."), example({})]
+        str | UnsetType | None,
+        words("The key, or its alias, with which the call was made."),
+        example("checkout"),
+    ] = UNSET
+    device: Annotated[str | UnsetType | None, words("The device that made the calls."), example(None)] = UNSET
+    tags: Annotated[dict[str, str] | UnsetType, words("Tags as name and value."), example({})] = UNSET
     shadow: Annotated[
-        bool,
+        bool | UnsetType,
         words("Whether the record is a duplicate kept for reference, which is not counted."),
         example(False),
-    ]
-    currency: Annotated[str, words("The currency of the amounts."), example("USD")]
+    ] = UNSET
+    currency: Annotated[str | UnsetType, words("The currency of the amounts."), example("USD")] = UNSET
+    sender: Annotated[str | UnsetType | None, words("The sender of the reports.")] = UNSET
+    cache_write_1h_tokens: Annotated[
+        int | UnsetType, words("The number of input tokens written to a cache for an hour.")
+    ] = UNSET
+    region: Annotated[str | UnsetType, words("The region, such as `eu-central-1`.")] = UNSET
+    run: Annotated[str | UnsetType, words("The run of the agent that made the call.")] = UNSET
+    parent_run: Annotated[str | UnsetType, words("The run that started this run.")] = UNSET
+    ancestors: Annotated[list[str] | UnsetType, words("The runs above the parent, the nearest first.")] = (
+        UNSET
+    )
+    meters: Annotated[dict[str, int | str] | UnsetType, words("Other quantities of the call, by meter.")] = (
+        UNSET
+    )
+    meters_before: Annotated[
+        dict[str, int | str] | UnsetType, words("These quantities before a correction.")
+    ] = UNSET
+    charges: Annotated[dict[str, str] | UnsetType, words("Costs in other currencies than US dollars.")] = (
+        UNSET
+    )
+    charges_before: Annotated[dict[str, str] | UnsetType, words("These costs before a correction.")] = UNSET
+    counted_by: Annotated[
+        str | UnsetType, words("The id of the record that counts the call, if this one is a duplicate.")
+    ] = UNSET
+    corrects: Annotated[str | UnsetType, words("The id of the record that a correction changes.")] = UNSET
+    reason: Annotated[str | UnsetType, words("Why a correction was written.")] = UNSET
+    known_at: Annotated[str | UnsetType, words("When a correction became known.")] = UNSET
+    name: Annotated[str | UnsetType, words("The name of a counter.")] = UNSET
+    value: Annotated[str | int | UnsetType, words("The increase of a counter.")] = UNSET
+    unit: Annotated[str | UnsetType | None, words("The unit of a counter.")] = UNSET
+    model: Annotated[str | UnsetType | None, words("The model of a counter.")] = UNSET
+    token_type: Annotated[str | UnsetType | None, words("The kind of tokens of a counter.")] = UNSET
+    meter: Annotated[str | UnsetType, words("The meter of a counter.")] = UNSET
 
 
 class DeliveryItem(msgspec.Struct, kw_only=True):
@@ -115,7 +163,7 @@ class ComparisonPast(msgspec.Struct, kw_only=True):
         str, words("`whole`, `part` or `none`. Unless it is `whole`, nothing is compared."), example("part")
     ]
     known_from: Annotated[
-        str,
+        str | None,
         words(
             "The first counted hour, or for billed costs the first day with a bill. Null if there is none."
         ),

@@ -370,7 +370,7 @@ class BudgetResource(ManagedResource[SpendBudget]):
             raise Refusal(400, "invalid_parameter", f"expand must be one of {', '.join(EXPANSIONS)}")
         shown = describe_budget(budget_with_state(asking.services, budget))
         if expansions:
-            books = asking.services.require_budgets().books()
+            books = asking.services.require_budgets().budget_ledger()
             shown = {**shown, **await _expand_budget(asking.services, books, budget.id, expansions)}
         return {"budget": shown}
 
@@ -397,7 +397,7 @@ class BudgetResource(ManagedResource[SpendBudget]):
         """Add the requested sections to each budget on the page."""
         expansions = frozenset(page["filtering"]["current"].get("expand", ()))
         if expansions:
-            books = asking.services.require_budgets().books()
+            books = asking.services.require_budgets().budget_ledger()
             for item in page["budgets"]:
                 item.update(await _expand_budget(asking.services, books, item["id"], expansions))
         return page

@@ -96,7 +96,7 @@ class FiguresOfMonth(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
     cost: Annotated[str, words("The cost of the calls."), example("718.405895675")]
     calls: Annotated[int, words("The number of calls."), example(53648)]
     errors: Annotated[int, words("The number of failed calls."), example(4527)]
-    cost_per_call: Annotated[str, words("The average cost of a call."), example("0.013391103035")]
+    cost_per_call: Annotated[str | None, words("The average cost of a call."), example("0.013391103035")]
     past: Annotated[ComparisonPast, words("How much of the time to compare with is counted.")]
     previous: Annotated[
         CostAndCalls | None, words("The same figures for the month before, or null."), example(None)
@@ -118,9 +118,11 @@ class TodayFigures(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
     from_: Annotated[str, words("The start of the day."), example("2026-11-27")]
     cost: Annotated[str, words("The cost of the calls."), example("1.1763021")]
     calls: Annotated[int, words("The number of calls."), example(90)]
-    cost_per_call: Annotated[str, words("The average cost of a call."), example("0.013070023333")]
+    cost_per_call: Annotated[str | None, words("The average cost of a call."), example("0.013070023333")]
     past: Annotated[ComparisonPast, words("How much of the time to compare with is counted.")]
-    previous: Annotated[CostAndCalls, words("The cost and calls of the day before up to the same time.")]
+    previous: Annotated[
+        CostAndCalls | None, words("The cost and calls of the day before up to the same time.")
+    ]
 
 
 class ModelDay(msgspec.Struct, kw_only=True):
@@ -167,7 +169,7 @@ class Overview(msgspec.Struct, kw_only=True):
         example(None),
     ]
     month: Annotated[FiguresOfMonth, words("The figures of the month so far.")]
-    forecast: Annotated[MonthForecast, words("The expected cost of the month, or null.")]
+    forecast: Annotated[MonthForecast | None, words("The expected cost of the month, or null.")]
     today: Annotated[TodayFigures, words("The figures of today so far.")]
     days: Annotated[list[ModelDay], words("Costs by day.")]
     reported: Annotated[

@@ -230,7 +230,7 @@ class SeenTotal(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
 
 
 class RolePreview(msgspec.Struct, kw_only=True):
-    person: Annotated[str, words("The e-mail address of the person."), example("bob@example.com")]
+    person: Annotated[str | None, words("The e-mail address of the person."), example("bob@example.com")]
     groups: Annotated[list[str], words("Groups of the OpenID provider."), example([])]
     account_role: Annotated[str, words("The role of the account."), example("operator")]
     roles: Annotated[

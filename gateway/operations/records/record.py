@@ -53,21 +53,6 @@ _NO_ID = (
 )
 
 
-class ShownRecord(StoredRecord, kw_only=True):
-    sender: Annotated[str | None, words("The sender of the reports."), example("automation")]
-    corrects: Annotated[str | UnsetType, words("The id of the record that this correction changes.")] = UNSET
-    reason: Annotated[str | UnsetType, words("Why the correction was written.")] = UNSET
-    known_at: Annotated[str | UnsetType, words("When the correction became known.")] = UNSET
-    cache_write_1h_tokens: Annotated[
-        int | UnsetType, words("The number of input tokens written to a cache for an hour.")
-    ] = UNSET
-    counted_by: Annotated[
-        str | UnsetType, words("The id of the record that counts the call, if this record is a duplicate.")
-    ] = UNSET
-    region: Annotated[str | UnsetType, words("The region, such as `eu-central-1`.")] = UNSET
-    run: Annotated[str | UnsetType, words("The run of the agent that made the call.")] = UNSET
-
-
 class FigureReasons(msgspec.Struct, kw_only=True):
     id: Annotated[
         str | UnsetType, words("How the call was recognized."), example("recognized by its response id")
@@ -114,47 +99,8 @@ class UnitsOfRecord(msgspec.Struct, kw_only=True):
     repository: Annotated[str | UnsetType, words("The repository of the call.")] = UNSET
 
 
-class RecordCorrection(msgspec.Struct, kw_only=True):
-    kind: Annotated[str, words("The kind of the correction.")]
-    id: Annotated[str, words("The id of the correction.")]
-    corrects: Annotated[str, words("The id of the corrected record.")]
-    source: Annotated[str, words("The product or gateway that reported the calls.")]
-    reason: Annotated[str, words("Why the correction was written.")]
-    known_at: Annotated[str, words("When the correction became known.")]
-    start_time: Annotated[str, words("When the call began.")]
-    cost: Annotated[str, words("The cost of the calls.")]
-    currency: Annotated[str, words("The currency of the amounts.")]
-    input_tokens: Annotated[int, words("The number of input tokens.")]
-    output_tokens: Annotated[int, words("The number of output tokens.")]
-    cache_read_tokens: Annotated[int, words("The number of input tokens read from a cache.")]
-    cache_write_tokens: Annotated[int, words("The number of input tokens written to a cache.")]
-    reasoning_tokens: Annotated[int, words("The number of output tokens for reasoning.")]
-    cache_write_1h_tokens: Annotated[int, words("The number of input tokens written to a cache for an hour.")]
-    provider: Annotated[str | None, words("The provider, such as `openai`.")]
-    operation: Annotated[str | None, words("The operation of the call, such as `chat`.")]
-    request_model: Annotated[str | None, words("The model that the caller requested.")]
-    response_model: Annotated[str | None, words("The model that answered.")]
-    user: Annotated[str | None, words("The person or service that made the calls.")]
-    team: Annotated[str | None, words("The team that made the calls.")]
-    session: Annotated[str | None, words("The session of the call.")]
-    api_key: Annotated[str | None, words("The key, or its alias, with which the call was made.")]
-    device: Annotated[str | None, words("The device that made the calls.")]
-    tags: Annotated[dict[str, str], words("Tags as name and value.")]
-    status: Annotated[str, words("The status of the correction.")]
-    cost_source: Annotated[str, words("The origin of the cost, such as reported or estimated.")]
-    price_book: Annotated[str | None, words("The name of the price list.")]
-    shadow: Annotated[
-        bool, words("Whether the record is a duplicate kept for reference, which is not counted.")
-    ]
-    sender: Annotated[str | None, words("The sender of the reports.")]
-    counted_by: Annotated[
-        str | UnsetType,
-        words("The id of the record that counts the call, if the corrected record is a duplicate."),
-    ] = UNSET
-
-
 class RecordAnswer(msgspec.Struct, kw_only=True):
-    record: Annotated[ShownRecord, words("The record, with the fields below.")]
+    record: Annotated[StoredRecord, words("The record, with the fields below.")]
     topic: Annotated[str, words("The topic of the records."), example("ai-telemetry")]
     number: Annotated[int | None, words("The number of the record."), example(62580)]
     committed_at: Annotated[
@@ -185,7 +131,7 @@ class RecordAnswer(msgspec.Struct, kw_only=True):
         ),
     ]
     corrections: Annotated[
-        list[RecordCorrection] | UnsetType, words("The corrections, each with the fields below.")
+        list[StoredRecord] | UnsetType, words("The corrections, each with the fields below.")
     ] = UNSET
     corrected_cost: Annotated[str | UnsetType, words("The cost after all corrections.")] = UNSET
 

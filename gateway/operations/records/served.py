@@ -65,6 +65,7 @@ class ServedModel:
             ModelOfServers,
             self,
             model=self.name,
+            untold=self.unreported_tokens,
             servers=sorted(self.servers)[:MOST_NAMES],
             told_by=sorted(+self.told_by)[:MOST_NAMES],
         )
@@ -155,7 +156,7 @@ class TokensOfServers(msgspec.Struct, kw_only=True):
 
 
 class ModelOfServers(msgspec.Struct, kw_only=True):
-    model: Annotated[str, words("The model of the calls."), example("Qwen/Qwen3-32B")]
+    model: Annotated[str | None, words("The model of the calls."), example("Qwen/Qwen3-32B")]
     servers: Annotated[list[str], words("The servers that run the model."), example(["vllm gpu-3"])]
     told_by: Annotated[list[str], words("The sources that reported calls of the model."), example(["vllm"])]
     calls: Annotated[int, words("The number of calls."), example(1)]
@@ -166,7 +167,7 @@ class ModelOfServers(msgspec.Struct, kw_only=True):
         example({"input_tokens": 1200, "output_tokens": 300}),
     ]
     untold: Annotated[
-        TokensOfServers,
+        TokensOfServers | None,
         words("The tokens that no call reported, or null."),
         example({"input_tokens": 1200, "output_tokens": 300}),
     ]
@@ -176,7 +177,9 @@ class SearchedRecords(msgspec.Struct, kw_only=True):
     records: Annotated[int, words("The number of records that were searched."), example(62584)]
     most: Annotated[int, words("The maximum number of records to search."), example(100000)]
     since: Annotated[
-        str, words("The time of the oldest record that was searched."), example("2026-11-27T01:19:28.365Z")
+        str | None,
+        words("The time of the oldest record that was searched."),
+        example("2026-11-27T01:19:28.365Z"),
     ]
     until: Annotated[
         str | None,

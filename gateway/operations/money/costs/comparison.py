@@ -55,7 +55,7 @@ class ComparisonQuery(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
     to: Annotated[str, words("The end of the period."), example("2026-11-27T02:00:00+00:00")]
     by: Annotated[list[str], words("The dimensions by which the comparison groups."), example(["team"])]
     past: Annotated[ComparisonPast, words("How much of the time to compare with is counted.")]
-    against: Annotated[ComparedPeriod, words("The period to compare with.")]
+    against: Annotated[ComparedPeriod | None, words("The period to compare with, or null.")]
     top: Annotated[int, words("The maximum number of groups, or null."), example(10)]
     cost_type: Annotated[str, words("The kind of cost, such as `metered_cost`."), example("real_cost")]
     sentence: Annotated[
@@ -93,46 +93,56 @@ class ComparedFigures(msgspec.Struct, kw_only=True):
 
 
 class ComparedTotal(ComparedFigures, kw_only=True):
-    against: Annotated[ComparedFigures, words("The figures of the period to compare with.")]
-    change: Annotated[str, words("The change of the cost between the two periods."), example("11.662589925")]
+    against: Annotated[ComparedFigures | None, words("The figures of the period to compare with, or null.")]
+    change: Annotated[
+        str | None, words("The change of the cost between the two periods."), example("11.662589925")
+    ]
     more_calls: Annotated[
-        str,
+        str | None,
         words("The part of the change that comes from the number of calls."),
         example("7.158761910905306699969577046"),
     ]
     larger_calls: Annotated[
-        str,
+        str | None,
         words("The part of the change that comes from the size of the calls."),
         example("5.235484857512046117400097584"),
     ]
     other_kinds: Annotated[
-        str,
+        str | None,
         words("The part of the change that comes from the mix of models and token types."),
         example("-2.420613996963899900922081378"),
     ]
     large_inputs: Annotated[
-        str, words("The part of the change that comes from large inputs with a higher price."), example("0")
+        str | None,
+        words("The part of the change that comes from large inputs with a higher price."),
+        example("0"),
     ]
     other_tiers: Annotated[
-        str, words("The part of the change that comes from tiers, such as batch."), example("0")
+        str | None, words("The part of the change that comes from tiers, such as batch."), example("0")
     ]
     other_regions: Annotated[
-        str, words("The part of the change that comes from regions with another price."), example("0")
+        str | None, words("The part of the change that comes from regions with another price."), example("0")
     ]
     reported_costs: Annotated[
-        str, words("The part of the change that comes from calls whose source reports a cost."), example("0")
+        str | None,
+        words("The part of the change that comes from calls whose source reports a cost."),
+        example("0"),
     ]
-    prices: Annotated[str, words("The part of the change that comes from changed prices."), example("0")]
+    prices: Annotated[
+        str | None, words("The part of the change that comes from changed prices."), example("0")
+    ]
     unit_cost: Annotated[
-        str,
+        str | None,
         words("The part of the change of the cost per token that no other part explains."),
         example("1.688957153546547083552406748"),
     ]
     new: Annotated[
-        str, words("The part of the change that comes from groups without earlier costs."), example("0")
+        str | None,
+        words("The part of the change that comes from groups without earlier costs."),
+        example("0"),
     ]
     gone: Annotated[
-        str, words("The part of the change that comes from groups without later costs."), example("0")
+        str | None, words("The part of the change that comes from groups without later costs."), example("0")
     ]
 
 
