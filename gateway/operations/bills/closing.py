@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gateway.bills.billed import closing
 from gateway.bills.billed.biller import RULES, Biller
@@ -118,8 +119,10 @@ class DeleteInvoiceAnswer(msgspec.Struct, kw_only=True):
 
 
 class DayCounts(msgspec.Struct, kw_only=True):
-    open: Annotated[int, words("The number of days whose bill is missing or may still change."), example(27)]
-    closed: Annotated[int, words("The number of days with a final bill."), example(4)]
+    open: Annotated[
+        int | UnsetType, words("The number of days whose bill is missing or may still change."), example(27)
+    ] = UNSET
+    closed: Annotated[int | UnsetType, words("The number of days with a final bill."), example(4)] = UNSET
 
 
 class UnallocatedAmount(msgspec.Struct, kw_only=True):

@@ -215,6 +215,43 @@ class DeviceUpstream(msgspec.Struct, kw_only=True):
     ]
 
 
+class FleetAssistant(msgspec.Struct, kw_only=True):
+    name: Annotated[str, words("The name of the assistant."), example("codex")]
+    state: Annotated[str, words("The state of the assistant."), example("overridden")]
+    cause: Annotated[
+        str | None, words("Why the assistant has this state, or null."), example("other_endpoint")
+    ]
+    setting: Annotated[
+        str,
+        words("`configured`, `overridden`, `off`, `unset`, `unknown` or `absent`, as the agent sees it."),
+        example("overridden"),
+    ]
+    use: Annotated[
+        str,
+        words(
+            "`none`, `heard`, `waiting`, `delayed` or `losing`. It is `unseen` if the machine has no agent."
+        ),
+        example("none"),
+    ]
+    version: Annotated[str | None, words("The version of the assistant."), example("0.169.0")]
+    newest_call: Annotated[
+        str | None, words("When the newest call of the assistant arrived from this device."), example(None)
+    ]
+
+
+class AgentFacts(msgspec.Struct, kw_only=True):
+    service: Annotated[str | UnsetType, words("The service manager that runs the agent.")] = UNSET
+    rss_mib: Annotated[float | UnsetType, words("The memory of the agent in MiB.")] = UNSET
+    started_at: Annotated[str | UnsetType, words("When the agent started.")] = UNSET
+
+
+class AppliedPolicy(msgspec.Struct, kw_only=True):
+    sha256: Annotated[str | UnsetType, words("The digest of the bundle.")] = UNSET
+    number: Annotated[int | UnsetType, words("The number of the bundle.")] = UNSET
+    applied_at: Annotated[str | UnsetType, words("When the agent applied the bundle.")] = UNSET
+    error: Annotated[str | UnsetType, words("Why the agent did not apply it.")] = UNSET
+
+
 class DeviceDetails(DeviceItem, kw_only=True):
     enrolled_by: Annotated[str, words("Who enrolled the device."), example("automation")]
     token: Annotated[
@@ -256,12 +293,14 @@ class DeviceDetails(DeviceItem, kw_only=True):
     os: Annotated[
         str | None, words("The operating system that the device reported, or the inventory."), example(None)
     ]
-    agent: Annotated[str | None, words("How the agent runs, or null."), example(None)]
-    policy: Annotated[str | None, words("The policy that the agent applied, or null."), example(None)]
+    agent: Annotated[AgentFacts | None, words("How the agent runs, or null."), example(None)]
+    policy: Annotated[
+        AppliedPolicy | None, words("The policy that the agent applied, or null."), example(None)
+    ]
     key_storage: Annotated[
         str | None, words("Where the agent keeps its key: `tpm`, `keychain` or `file`."), example(None)
     ]
-    assistants: Annotated[list[str], words("The coding assistants of the device."), example([])]
+    assistants: Annotated[list[FleetAssistant], words("The coding assistants of the device."), example([])]
     state_changes: Annotated[list[DeviceStateChange], words("The last 50 states, the newest first.")]
     upstream: Annotated[DeviceUpstream, words("The state of the device at your cost service.")]
     replaces: Annotated[list[str], words("The ids of earlier devices of the same machine."), example([])]
@@ -271,7 +310,11 @@ class DeviceDetails(DeviceItem, kw_only=True):
     serial_hash: Annotated[
         str | None, words("A hash of the serial number that the device reported."), example(None)
     ]
-    opamp: Annotated[str | None, words("What the OpAMP agent reported about itself."), example(None)]
+    opamp: Annotated[
+        dict[str, dict[str, Any]] | None,
+        words("What each OpAMP agent of the device reported about itself."),
+        example(None),
+    ]
 
 
 class OneDevice(msgspec.Struct, kw_only=True):

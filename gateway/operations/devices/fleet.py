@@ -25,7 +25,7 @@ from gateway.devices.fleet.repairs import repair_of_cause
 from gateway.devices.machine_state import FAILING, LINKS, WORDS
 from gateway.http.lists import YES_NO, Filter, List, MemoryRows, Sort, age_filter, yes_no_filter
 from gateway.http.requests import Result
-from gateway.operations.devices.devices import describe_assistant
+from gateway.operations.devices.devices import FleetAssistant, describe_assistant
 from gateway.operations.holders.operators import SenderServices
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, read_bounded_body
@@ -288,30 +288,6 @@ class CoverageAnswer(msgspec.Struct, kw_only=True):
     systems: Annotated[list[SystemCoverage], words("The systems, each with the fields below.")]
     inventory: Annotated[InventoryImport | None, words("The inventory, with the fields below.")]
     people: Annotated[SeatCoverage, words("The people, with the fields below.")]
-
-
-class FleetAssistant(msgspec.Struct, kw_only=True):
-    name: Annotated[str, words("The name of the assistant."), example("codex")]
-    state: Annotated[str, words("The state of the assistant."), example("overridden")]
-    cause: Annotated[
-        str | None, words("Why the assistant has this state, or null."), example("other_endpoint")
-    ]
-    setting: Annotated[
-        str,
-        words("`configured`, `overridden`, `off`, `unset`, `unknown` or `absent`, as the agent sees it."),
-        example("overridden"),
-    ]
-    use: Annotated[
-        str,
-        words(
-            "`none`, `heard`, `waiting`, `delayed` or `losing`. It is `unseen` if the machine has no agent."
-        ),
-        example("none"),
-    ]
-    version: Annotated[str | None, words("The version of the assistant."), example("0.169.0")]
-    newest_call: Annotated[
-        str | None, words("When the newest call of the assistant arrived from this device."), example(None)
-    ]
 
 
 class FleetDeviceItem(msgspec.Struct, kw_only=True):

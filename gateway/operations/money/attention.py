@@ -91,7 +91,7 @@ class AttentionState(msgspec.Struct, kw_only=True):
     count: Annotated[int, words("The number of critical causes."), example(2)]
     operation: Annotated[bool, words("Whether the causes include problems of the operation."), example(True)]
     planted: Annotated[
-        str | None, words("The problems that the demo planted, in words, or null."), example(None)
+        list[str] | None, words("The problems that the demo planted, in words, or null."), example(None)
     ]
     causes: Annotated[
         list[dict[str, str | None]],

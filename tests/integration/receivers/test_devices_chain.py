@@ -84,10 +84,10 @@ async def test_a_revocation_and_an_approval_are_told(chain: Chain) -> None:
     After a revocation the far gateway refuses the device itself. After an approval it accepts the device again.
     """
     fleet = await chain.far.make_key("fleet", scopes=SCOPES)
-    await chain.do("revoke")
+    await chain.do("revoke_device")
     await until(lambda: device(chain.far).state == REVOKED)
     await enrol(chain.far, fleet, 410, fingerprint="first")
-    await chain.do("approve")
+    await chain.do("approve_device")
     await until(lambda: device(chain.far).state == ENROLLED)
     await enrol(chain.far, fleet, fingerprint="first")
     registry = chain.far.app.services.storage.registry
@@ -119,7 +119,7 @@ async def test_a_reset_is_told(chain: Chain) -> None:
     """
     After a reset, another machine may enrol under the id at the far gateway as well, despite its other fingerprint.
     """
-    await chain.do("reset")
+    await chain.do("reset_device")
     await enrol(chain.near, chain.fleet, fingerprint="second")
     await until(lambda: device(chain.far).fingerprint == "second")
     await chain.is_told()
@@ -131,7 +131,7 @@ async def test_what_was_taken_before_a_revocation_is_not_refused(chain: Chain) -
     Earlier records of a revoked device may still wait at the gateway that revoked it, so its key may send
     them. Other keys may not.
     """
-    await chain.do("revoke")
+    await chain.do("revoke_device")
     await until(lambda: device(chain.far).state == REVOKED)
     attributes = [{"key": "device.id", "value": {"stringValue": "laptop"}}]
     spans = [{"resource": {"attributes": attributes}, "scopeSpans": [{"spans": [json_span()]}]}]
@@ -149,9 +149,9 @@ async def test_a_revocation_by_an_operator_there_is_stronger(chain: Chain) -> No
     gateway says so.
     """
     await chain.far.app.services.topics.devices.revoke_device("laptop", ACTOR)
-    await chain.do("revoke")
+    await chain.do("revoke_device")
     await chain.is_told()
-    await chain.do("approve")
+    await chain.do("approve_device")
     await until(lambda: device(chain.near).held is not None)
     assert device(chain.far).state == REVOKED
     assert device(chain.far).revoked_by == ""
@@ -162,7 +162,7 @@ async def test_an_operator_takes_a_revocation_over(chain: Chain) -> None:
     If an operator at the far gateway also revokes a device that the near gateway revoked, the revocation belongs to
     this operator.
     """
-    await chain.do("revoke")
+    await chain.do("revoke_device")
     await until(lambda: device(chain.far).state == REVOKED)
     await chain.far.app.services.topics.devices.revoke_device("laptop", ACTOR)
     assert "" == device(chain.far).revoked_by

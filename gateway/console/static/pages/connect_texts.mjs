@@ -317,7 +317,7 @@ export const TOOLS = [
     "text": "Without the agent, in ~/.gemini/settings.json:"
    },
    {
-    "code": "{\n  \"telemetry\": {\n    \"enabled\": true,\n    \"target\": \"local\",\n    \"otlpEndpoint\": \"http://HOST:4318\",\n    \"otlpProtocol\": \"http\",\n    \"logPrompts\": false\n  }\n}"
+    "code": "{\n  \"telemetry\": {\n    \"enabled\": true,\n    \"target\": \"local\",\n    \"otlpEndpoint\": \"http://HOST:4318\",\n    \"otlpProtocol\": \"http\",\n    \"outfile\": \"\",\n    \"logPrompts\": false\n  }\n}"
    },
    {
     "code": "OTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
@@ -334,7 +334,7 @@ export const TOOLS = [
     "text": "Without the agent, in ~/.qwen/settings.json:"
    },
    {
-    "code": "{\n  \"telemetry\": {\n    \"enabled\": true,\n    \"target\": \"local\",\n    \"otlpEndpoint\": \"http://HOST:4318\",\n    \"otlpProtocol\": \"http\",\n    \"logPrompts\": false\n  }\n}"
+    "code": "{\n  \"telemetry\": {\n    \"enabled\": true,\n    \"target\": \"local\",\n    \"otlpEndpoint\": \"http://HOST:4318\",\n    \"otlpProtocol\": \"http\",\n    \"otlpTracesEndpoint\": \"http://HOST:4318/v1/traces\",\n    \"otlpLogsEndpoint\": \"http://HOST:4318/v1/logs\",\n    \"otlpMetricsEndpoint\": \"http://HOST:4318/v1/metrics\",\n    \"outfile\": \"\",\n    \"logPrompts\": false\n  }\n}"
    },
    {
     "code": "OTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
