@@ -306,7 +306,7 @@ class FleetDeviceItem(msgspec.Struct, kw_only=True):
         bool, words("Whether nothing was heard of the machine for `devices.coverage_days`."), example(False)
     ]
     causes: Annotated[
-        list[dict[str, str]],
+        list[dict[str, str | None]],
         words("The reasons why calls of the machine may be lost, each with `state`, `cause` and `words`."),
         example([{"state": "overridden", "cause": "other_endpoint", "words": "sends to another endpoint"}]),
     ]
