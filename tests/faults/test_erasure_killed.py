@@ -36,10 +36,10 @@ from tests.stored_files import contents_of
 NAME, OTHER = "canary-login-7q", "canary-uuid-7q"
 ROOT = Actor("root@example.com", "local")
 STEPS = {
-    "rename": (Ledger, "rename"),
+    "rename": (Ledger, "rename_people"),
     "overwrite the registry": (Registry, "overwrite"),
     "overwrite the totals": (Ledger, "overwrite"),
-    "note": (PersonTable, "note_pass"),
+    "note": (PersonTable, "count_rename_pass"),
 }
 
 

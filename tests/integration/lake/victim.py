@@ -96,13 +96,13 @@ class Victim:
 
         def wrapped(*arguments: Any, **options: Any) -> Any:
             files = files_of(*arguments, **options)
-            close = files.close
+            finish = files.finish_and_describe
 
-            def closed() -> Any:
+            def finished() -> Any:
                 self.die("rows")
-                return close()
+                return finish()
 
-            files.close = closed
+            files.finish_and_describe = finished
             return files
 
         return wrapped
