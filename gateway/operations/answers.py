@@ -23,7 +23,7 @@ class StoredRecord(msgspec.Struct, kw_only=True):
     ] = UNSET
     trace_id: Annotated[str | UnsetType | None, words("The id of the trace."), example(None)] = UNSET
     span_id: Annotated[str | UnsetType | None, words("The id of the span."), example(None)] = UNSET
-    start_time: Annotated[str, words("When the call began."), example("2026-11-27T01:43:08Z")]
+    start_time: Annotated[str | None, words("When the call began."), example("2026-11-27T01:43:08Z")]
     end_time: Annotated[
         str | UnsetType | None, words("When the call ended."), example("2026-11-27T01:43:09Z")
     ] = UNSET
