@@ -68,7 +68,7 @@ class ReconciledRow(msgspec.Struct, kw_only=True):
         str | None, words("The value of the dimension; null for the sum of all rows."), example(None)
     ]
     state: Annotated[
-        str | None, words("Whether the row agrees, differs, or has only one side."), example(None)
+        str | None, words("The state of the day's bill; null unless rows are days."), example(None)
     ]
     billed: Annotated[str, words("The cost by the provider's bills."), example("276.0663098")]
     counted: Annotated[str, words("The cost that Tollhouse counted."), example("272.3526274")]
@@ -194,10 +194,10 @@ class ProviderReconciliation(msgspec.Struct, kw_only=True):
     ]
     hints: Annotated[
         list[dict[str, Any]],
-        words("Further findings that may explain a part of the difference."),
+        words("Causes that are likely but not proven, so their amounts stay unexplained."),
         example([]),
     ]
-    owed: Annotated[str, words("The amount that the contract still owes or refunds."), example("0")]
+    owed: Annotated[str, words("The discounts of tiers that the provider did not give."), example("0")]
     only_billed: Annotated[NamesOnOneSide, words("The names that only the bill has.")]
     only_counted: Annotated[
         NamesOnOneSide, words("The names that only the calls have."), example({"models": [], "keys": []})

@@ -57,10 +57,12 @@ class WorkStatus(msgspec.Struct, kw_only=True):
     since: Annotated[str, words("The start of the month."), example("2026-11-01T00:00:00.000Z")]
     units: Annotated[list[UnitCounts], words("The kinds of units.")]
     ids_per_month: Annotated[int, words("The setting `work.ids_per_month`."), example(100000)]
-    links: Annotated[int, words("The number of stored links between runs."), example(12)]
+    links: Annotated[int, words("The number of links of units of work."), example(12)]
     max_links: Annotated[int, words("The maximum number of links."), example(10000)]
-    pending_spans: Annotated[int, words("The number of spans that wait for their run."), example(48)]
-    max_pending_spans: Annotated[int, words("The maximum number of spans that wait."), example(200000)]
+    pending_spans: Annotated[
+        int, words("The spans of the last day that may link a call to its run."), example(48)
+    ]
+    max_pending_spans: Annotated[int, words("The maximum number of these spans."), example(200000)]
 
 
 class WorkStatusAnswer(msgspec.Struct, kw_only=True):

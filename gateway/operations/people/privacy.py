@@ -119,16 +119,16 @@ class StoredErasure(msgspec.Struct, kw_only=True):
     at: Annotated[float, words("When the person was erased, in epoch seconds."), example(1796032800.0)]
     names: Annotated[
         dict[str, str],
-        words("The pseudonyms that replace the names."),
+        words("The pseudonyms by the digest of a name."),
         example({"9a2b6cf0d1e34875a6b7c8d9e0f1a2b3": "erased:5d3b0f7c1a9e2468"}),
     ]
     texts: Annotated[bool, words("Whether free texts with a name were replaced."), example(True)]
     devices: Annotated[bool, words("Whether devices and labels with a name were replaced."), example(False)]
-    passes: Annotated[int, words("The number of passes over the stored data."), example(0)]
+    passes: Annotated[int, words("The number of times that this storage was renamed."), example(0)]
     below: Annotated[
         list[str], words("The agents and gateways that still have to erase the person."), example([])
     ]
-    key: Annotated[str, words("The key with which the erasure arrived."), example("")]
+    key: Annotated[str, words("The key of the digests of a Tollhouse above, or empty."), example("")]
 
 
 class ErasureFile(msgspec.Struct, kw_only=True):

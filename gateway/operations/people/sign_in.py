@@ -100,7 +100,9 @@ class SessionItem(msgspec.Struct, kw_only=True):
     actor: Annotated[str, words("The person who is signed in."), example("bob@example.com")]
     role: Annotated[str, words("The role of the account."), example("operator")]
     account: Annotated[
-        str | None, words("The account that signed in; null for the socket."), example("bob@example.com")
+        str | None,
+        words("The account that signed in; null after a one-time link."),
+        example("bob@example.com"),
     ]
     began_with: Annotated[
         str, words("How the person signed in, such as `password` or `link`."), example("password")

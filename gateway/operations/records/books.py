@@ -130,7 +130,9 @@ class BooksAnswer(msgspec.Struct, kw_only=True):
 
 class VerifyAnswer(BooksAnswer, kw_only=True):
     accepted_twice: Annotated[
-        dict[str, Any], words("The records that a destination accepted twice, by route."), example({})
+        dict[str, Any],
+        words("Records that were accepted although their ids were known, by topic."),
+        example({}),
     ]
 
 

@@ -209,7 +209,7 @@ class DropRouteAnswer(msgspec.Struct, kw_only=True):
 
 class TryRouteAnswer(msgspec.Struct, kw_only=True):
     route: Annotated[str, words("The route that sends the records."), example("archive/ai-telemetry")]
-    next: Annotated[int, words("The number of the next record that the route sends."), example(62585)]
+    next: Annotated[int, words("The number of the newest record of the topic."), example(62585)]
 
 
 class ReplayResult(msgspec.Struct, kw_only=True):
