@@ -133,13 +133,19 @@ class DeliveryItem(msgspec.Struct, kw_only=True):
 
 
 class DeadItem(msgspec.Struct, kw_only=True):
-    id: Annotated[int, words("The id of the rejected record.")]
-    route: Annotated[str, words("The route whose destination rejected the record.")]
-    number: Annotated[int, words("The number of the rejected record.")]
-    record_id: Annotated[str, words("The id of the record.")]
-    error: Annotated[str, words("The reason for the rejection, or null.")]
-    status: Annotated[str, words("The status that the destination answered.")]
-    at: Annotated[str, words("When the record was rejected.")]
+    id: Annotated[int, words("The id of the rejected record."), example(1)]
+    route: Annotated[
+        str, words("The route whose destination rejected the record."), example("archive/ai-telemetry")
+    ]
+    number: Annotated[int, words("The number of the rejected record."), example(1)]
+    record_id: Annotated[str, words("The id of the record."), example("4d352f4f22c3404e6b71ae9c60c456c8")]
+    error: Annotated[
+        str,
+        words("The reason for the rejection, or null."),
+        example("the record's model is not allowed here"),
+    ]
+    status: Annotated[str, words("The status that the destination answered."), example("422")]
+    at: Annotated[str, words("When the record was rejected."), example("2026-11-27T01:19:36.569Z")]
 
 
 class DeletedItem(msgspec.Struct, kw_only=True):
@@ -217,6 +223,14 @@ class OperatorInsight(msgspec.Struct, kw_only=True):
     gone: Annotated[bool, words("Whether the cause no longer applies."), example(False)]
     about: Annotated[str, words("The subject of the insight, such as a budget or a model."), example("money")]
     severity: Annotated[str, words("The severity of the insight."), example("warning")]
+
+
+class OperatorComment(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the comment."), example("2")]
+    message: Annotated[str, words("The text of the comment."), example("Done on Monday.")]
+    author: Annotated[str, words("Who wrote the comment."), example("ada@example.com")]
+    created: Annotated[str, words("When the comment was created."), example("1795743936.583")]
+    last_updated: Annotated[str, words("When the comment was last changed."), example("1795743936.583")]
 
 
 class SearchResult(msgspec.Struct, kw_only=True):

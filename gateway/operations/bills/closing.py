@@ -137,7 +137,7 @@ class UnallocatedAmount(msgspec.Struct, kw_only=True):
     amount: Annotated[str, words("The amount of money."), example("0.11")]
 
 
-class CheckedMonth(msgspec.Struct, kw_only=True):
+class MonthAccuracy(msgspec.Struct, kw_only=True):
     provider: Annotated[str, words("The provider, such as `openai`."), example("openai")]
     month: Annotated[str, words("The month, such as `2026-11`."), example("2026-10")]
     billed: Annotated[str, words("The cost by the provider's bills."), example("46.29345335")]
@@ -182,6 +182,9 @@ class CheckedMonth(msgspec.Struct, kw_only=True):
     failed_calls: Annotated[int, words("The number of calls that failed."), example(12)]
     aborted_calls: Annotated[int, words("The number of calls without all token counts."), example(3)]
     unpriced_calls: Annotated[int, words("The number of calls with tokens and without a price."), example(0)]
+
+
+class CheckedMonth(MonthAccuracy, kw_only=True):
     problems: Annotated[
         list[str],
         words("The problems that were found with the month."),
@@ -204,51 +207,7 @@ class OneMonthClosing(msgspec.Struct, kw_only=True):
     month_closing: Annotated[CheckedMonth, words("The result of the check of the month.")]
 
 
-class ClosedMonthItem(msgspec.Struct, kw_only=True):
-    provider: Annotated[str, words("The provider, such as `openai`."), example("openai")]
-    month: Annotated[str, words("The month, such as `2026-11`."), example("2026-10")]
-    billed: Annotated[str, words("The cost by the provider's bills."), example("46.29345335")]
-    invoiced: Annotated[str, words("The total of the invoices."), example("52.3")]
-    tax: Annotated[str, words("The tax on the invoices."), example("0")]
-    rounding: Annotated[str, words("The difference by rounding."), example("0")]
-    difference: Annotated[
-        str, words("The billed cost minus the total of the invoices."), example("6.00654665")
-    ]
-    by_charge: Annotated[
-        dict[str, str],
-        words("Amounts by charge."),
-        example(
-            {
-                "other": "0.11",
-                "rounding": "0.00000000000000000000000001",
-                "usage": "46.18345334999999999999999999",
-            }
-        ),
-    ]
-    by_reason: Annotated[dict[str, str], words("Unallocated amounts by reason."), example({"other": "0.11"})]
-    days: Annotated[DayCounts, words("The number of days by state of the bill.")]
-    invoices: Annotated[list[str], words("The numbers of the invoices."), example(["INV-1042"])]
-    counted: Annotated[str, words("The counted cost of the compared days."), example("45.90112345")]
-    error: Annotated[
-        str,
-        words("The sum of the unexplained differences by day and model, without their signs."),
-        example("0.28122"),
-    ]
-    error_percent: Annotated[str, words("The error as a percentage of the billed cost."), example("0.61")]
-    token_coverage: Annotated[
-        str | None, words("The percentage of the billed tokens that are counted."), example("99.32")
-    ]
-    money_coverage: Annotated[
-        str, words("The percentage of the billed cost that is counted."), example("99.15")
-    ]
-    sentence: Annotated[
-        str,
-        words("The billed and the counted cost with its error."),
-        example("October 2026, openai: $46.29 billed, $45.90 ± $0.28 counted"),
-    ]
-    failed_calls: Annotated[int, words("The number of calls that failed."), example(12)]
-    aborted_calls: Annotated[int, words("The number of calls without all token counts."), example(3)]
-    unpriced_calls: Annotated[int, words("The number of calls with tokens and without a price."), example(0)]
+class ClosedMonthItem(MonthAccuracy, kw_only=True):
     accepted: Annotated[bool, words("Whether the month was closed in spite of problems."), example(True)]
     rules: Annotated[int, words("The version of the rules for dividing bills."), example(5)]
     layers: Annotated[

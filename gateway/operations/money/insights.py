@@ -16,7 +16,7 @@ from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.insights.gathering import FactSources
 from gateway.money.insights.inspector import Inspector
-from gateway.operations.answers import DeletedItem, IdOfItem, OperatorInsight, SearchResult
+from gateway.operations.answers import DeletedItem, IdOfItem, OperatorComment, OperatorInsight, SearchResult
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.money.attention import visible_insights
 from gateway.operations.money.published_insights import (
@@ -32,7 +32,7 @@ from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.operations.services import OperatorServices
 from spool.errors import Invalid, NotThere
-from spool.registry.field_notes import example, words
+from spool.registry.field_notes import words
 from spool.registry.insights import Insight, check_effort, check_status
 from spool.registry.permission_sets import VIEW_COSTS, WORK_ON_INSIGHTS
 
@@ -117,13 +117,8 @@ class OneInspection(msgspec.Struct, kw_only=True):
     inspection: Annotated[SearchResult, words("The result of the detectors.")]
 
 
-class CommentOnInsight(msgspec.Struct, kw_only=True):
-    id: Annotated[str, words("The id of the comment."), example("2")]
+class CommentOnInsight(OperatorComment, kw_only=True):
     insight: Annotated[IdOfItem, words("The insight of the comment.")]
-    message: Annotated[str, words("The text of the comment."), example("Done in release 4.2.")]
-    author: Annotated[str, words("Who wrote the comment."), example("ada@example.com")]
-    created: Annotated[str, words("When the comment was created."), example("1795743932.618")]
-    last_updated: Annotated[str, words("When the comment was last changed."), example("1795743932.618")]
 
 
 class InsightAnswer(msgspec.Struct, kw_only=True):

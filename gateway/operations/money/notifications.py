@@ -80,32 +80,7 @@ NOTIFICATIONS: List[Notification] = List(
 )
 
 
-class NotificationDetails(msgspec.Struct, kw_only=True):
-    id: Annotated[
-        str,
-        words("The id of the notification."),
-        example("search-team:test-05db4acd85746a25d0b93fe4c06f6be8"),
-    ]
-    notice: Annotated[
-        str,
-        words("The id of the notification that all channels share."),
-        example("test-05db4acd85746a25d0b93fe4c06f6be8"),
-    ]
-    channel: Annotated[str, words("The name of the channel."), example("search-team")]
-    number: Annotated[int, words("The number of the notification in its channel."), example(1)]
-    state: Annotated[str, words("The state of the notification."), example("sent")]
-    kind: Annotated[str, words("The kind of the notification."), example("test")]
-    severity: Annotated[str, words("The severity of the notification."), example("warning")]
-    title: Annotated[str, words("The title of the notification."), example("Test of a notification channel")]
-    at: Annotated[str, words("When the notification was made."), example("2026-11-27T01:45:11.057Z")]
-    attempts: Annotated[int, words("The number of attempts to send."), example(1)]
-    not_before: Annotated[str | None, words("The earliest time of the next attempt, or null."), example(None)]
-    settled: Annotated[
-        str | None,
-        words("When the notification was sent or discarded, or null."),
-        example("2026-11-27T01:45:12.042Z"),
-    ]
-    error: Annotated[str | None, words("The last error of the notification, or null."), example(None)]
+class NotificationDetails(NotificationItem, kw_only=True):
     text: Annotated[
         str | UnsetType,
         words("The text of the notification."),

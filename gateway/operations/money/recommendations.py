@@ -17,7 +17,7 @@ from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.recommendations.facts import dimension_value
-from gateway.operations.answers import DeletedItem, SearchResult
+from gateway.operations.answers import DeletedItem, OperatorComment, SearchResult
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money import published_recommendations as by_key
 from gateway.operations.money.published_recommendations import (
@@ -163,25 +163,17 @@ class RunRecommendationsAnswer(msgspec.Struct, kw_only=True):
     look: Annotated[SearchResult, words("The result of the search.")]
 
 
-class CommentOnRecommendation(msgspec.Struct, kw_only=True):
-    id: Annotated[str, words("The id of the comment."), example("2")]
-    message: Annotated[str, words("The text of the comment."), example("Done on Monday.")]
-    author: Annotated[str, words("Who wrote the comment."), example("ada@example.com")]
-    created: Annotated[str, words("When the comment was created."), example("1795743936.583")]
-    last_updated: Annotated[str, words("When the comment was last changed."), example("1795743936.583")]
-
-
 class RecommendationAnswer(msgspec.Struct, kw_only=True):
     recommendation: Annotated[RecommendationItem, words("The recommendation, with the fields below.")]
-    comments: Annotated[list[CommentOnRecommendation], words("The comments, each with the fields below.")]
+    comments: Annotated[list[OperatorComment], words("The comments, each with the fields below.")]
 
 
 class CommentRecommendationAnswer(msgspec.Struct, kw_only=True):
-    comments: Annotated[list[CommentOnRecommendation], words("All comments on the recommendation.")]
+    comments: Annotated[list[OperatorComment], words("All comments on the recommendation.")]
 
 
 class RecommendationCommentAnswer(msgspec.Struct, kw_only=True):
-    comment: Annotated[CommentOnRecommendation, words("The comment, with the fields below.")]
+    comment: Annotated[OperatorComment, words("The comment, with the fields below.")]
 
 
 class SavingsThresholds(msgspec.Struct, kw_only=True):
@@ -329,7 +321,7 @@ async def show_recommendation(request: OperatorRequest[MoneyServices, None]) -> 
     "List the comments on a recommendation",
     lists=RECOMMENDATION_COMMENTS,
     shows=SLICED,
-    item=CommentOnRecommendation,
+    item=OperatorComment,
 )
 async def list_recommendation_comments(request: OperatorRequest[MoneyServices, None]) -> Result:
     id = await _visible_id(request)

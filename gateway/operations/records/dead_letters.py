@@ -100,20 +100,7 @@ REFUSALS: List[PartialRefusal] = List(
 )
 
 
-class DeadDetails(msgspec.Struct, kw_only=True):
-    id: Annotated[int, words("The id of the rejected record."), example(1)]
-    route: Annotated[
-        str, words("The route whose destination rejected the record."), example("archive/ai-telemetry")
-    ]
-    number: Annotated[int, words("The number of the rejected record."), example(1)]
-    record_id: Annotated[str, words("The id of the record."), example("4d352f4f22c3404e6b71ae9c60c456c8")]
-    error: Annotated[
-        str,
-        words("The reason for the rejection, or null."),
-        example("the record's model is not allowed here"),
-    ]
-    status: Annotated[str, words("The status that the destination answered."), example("422")]
-    at: Annotated[str, words("When the record was rejected."), example("2026-11-27T01:19:36.569Z")]
+class DeadDetails(DeadItem, kw_only=True):
     record: Annotated[StoredRecord | UnsetType, words("The stored record.")] = UNSET
 
 

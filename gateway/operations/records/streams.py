@@ -130,24 +130,20 @@ class UnknownRecord(msgspec.Struct, kw_only=True):
     ]
 
 
-class UnknownDeliveryItem(msgspec.Struct, kw_only=True):
+class ResolvedDelivery(msgspec.Struct, kw_only=True):
     id: Annotated[int, words("The id of the delivery."), example(6)]
     route: Annotated[str, words("The route that sends the records."), example("upstream/unit-cost")]
     first: Annotated[int, words("The number of the first record."), example(1)]
     last: Annotated[int, words("The number of the last record."), example(3)]
+
+
+class UnknownDeliveryItem(ResolvedDelivery, kw_only=True):
     reason: Annotated[
         str,
         words("Why the result is unknown."),
         example("no answer within 30 s; it may have been summed or not"),
     ]
     records: Annotated[list[UnknownRecord], words("The records of the delivery.")]
-
-
-class ResolvedDelivery(msgspec.Struct, kw_only=True):
-    id: Annotated[int, words("The id of the delivery."), example(6)]
-    route: Annotated[str, words("The route that sends the records."), example("upstream/unit-cost")]
-    first: Annotated[int, words("The number of the first record."), example(1)]
-    last: Annotated[int, words("The number of the last record."), example(3)]
 
 
 class OneResolved(msgspec.Struct, kw_only=True):
