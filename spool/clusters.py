@@ -101,7 +101,7 @@ class Cluster:
         return self.account, self.region, self.name
 
 
-# fields from the settings, as in `ConfiguredCluster`
+# fields of a cluster that come from settings, which a `ConfiguredCluster` has
 FROM_SETTINGS = (*SET_FIELDS, "updated_at", "updated_by")
 
 

@@ -79,8 +79,8 @@ class Context:
 
 class Contexts:
     """
-    Numbers of contexts. Numbers are never reused, because part of a body may already be looked up when all
-    contexts are forgotten.
+    Numbers of contexts. A number is never used again: when all contexts are forgotten, a body that is half read may
+    still have numbers of earlier ones.
     """
 
     def __init__(self, memory: ItemMemory, forget: Callable[[], None]) -> None:

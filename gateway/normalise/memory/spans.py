@@ -94,8 +94,8 @@ class SpanMemory:
         self._chance = random.Random(secrets.randbits(64))
         self._hits = self._draw_hits_until_check()
         self._kinds: dict[int, LearnedKind] = {}
-        # Kind numbers are never reused, because part of a body may already be looked up when kinds are
-        # forgotten.
+        # A number of a kind is never used again: when all kinds are forgotten, a body that is half read may still
+        # have numbers of earlier ones.
         self._last_kind = 0
         self._contexts = Contexts(self._memory, self.forget_learned_kinds)
         self._reads: dict[tuple[int | str, ...], set[str]] = {}

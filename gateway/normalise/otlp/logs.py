@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.conventions import LOGGED, OTEL
-from gateway.normalise.otlp.metrics import find_metric_family, is_repeating_metric
+from gateway.normalise.otlp.metrics import find_metric_family, is_repeated_metric
 from gateway.normalise.otlp.model import DETAILS, Attributes, LogRecord
 from gateway.normalise.otlp.product import AttributeShape, LogEvent, LogTwins, Names, Product, TokenNames
 from gateway.normalise.otlp.products import PRODUCTS
@@ -83,7 +83,7 @@ def is_copy_of_counters(attributes: Attributes) -> bool:
 def _is_counter_step(name: str) -> bool:
     kind, _, metric = name.partition(".")
     return kind in _STEPS_OF_COUNTERS and (
-        find_metric_family(metric) is not None or is_repeating_metric(metric)
+        find_metric_family(metric) is not None or is_repeated_metric(metric)
     )
 
 

@@ -101,7 +101,7 @@ def unit_of_point(point: Point, family: MetricFamily) -> str:
     return (non_dollar_currency(point) or family.unit) if family.unit == MONEY_UNIT else family.unit
 
 
-def is_repeating_metric(name: str) -> bool:
+def is_repeated_metric(name: str) -> bool:
     return _REPEATS.fullmatch(name) is not None
 
 
@@ -314,7 +314,7 @@ class PointReader:
 
     def _ignore_point(self, point: Point) -> None:
         name = declared_metric_name(point)
-        if is_repeating_metric(name):
+        if is_repeated_metric(name):
             self._ignore_as_repeat(point, "repeats the counts of another metric of the same sender")
         elif point.cannot_count and find_metric_family(name) is not None:
             self._ignore_as_unrecognised(point, point.cannot_count)

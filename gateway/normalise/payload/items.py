@@ -42,7 +42,8 @@ _MOST_MEMBERS = 4096
 # bytes decoded or inflated before the event loop gets a turn; a multiple of four, for base64
 _STEP = 1024 * 1024
 _MEMBERS = 1024  # gzip members opened before the event loop gets a turn, whatever their size
-# Bytes of the first window, which is small because members may be tiny and the data after a member is copied.
+# Bytes of the first window of a gzip member. It is small, because a member may be tiny, and the data after it is
+# copied.
 _WINDOW = 1024
 
 _BOM = b"\xef\xbb\xbf"

@@ -18,7 +18,7 @@ from gateway.normalise.payload.body_limits import TURN, Allowance
 
 T = TypeVar("T")
 JsonItem = msgspec.Raw | memoryview
-# generator that yields TURN now and then, and returns a value and the position after it
+# generator that yields TURN where other tasks may run, and returns a value and the position after it
 Read = Generator[bytes, None, tuple[T, int]]
 # function that reads the value at a position
 Reader = Callable[[int], Read[Any]]

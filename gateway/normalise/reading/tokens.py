@@ -255,7 +255,7 @@ def tokens_of_gemini(usage: Gemini) -> Tokens:
     prompt = parse_count(usage.promptTokenCount, "usageMetadata.promptTokenCount")
     candidates = parse_count(usage.candidatesTokenCount, "usageMetadata.candidatesTokenCount")
     cached = parse_count(usage.cachedContentTokenCount, "usageMetadata.cachedContentTokenCount")
-    # some gateways pass on the total, but not the reasoning that is part of it
+    # some gateways forward the total without the count of reasoning tokens, which it includes
     if thoughts is None and prompt is not None:
         thoughts = _positive_rest(plausible_total(usage.totalTokenCount), prompt, from_tools, candidates)
     total = plausible_total(usage.totalTokenCount)

@@ -256,7 +256,12 @@ class RepairLakeAnswer(msgspec.Struct, kw_only=True):
 
 
 @operator_call(
-    "GET", "/status", VIEW_OPERATION, "Show topics, routes and space", shows=OPERATION, answers=StatusAnswer
+    "GET",
+    "/status",
+    VIEW_OPERATION,
+    "Show counts of topics, routes and disk space",
+    shows=OPERATION,
+    answers=StatusAnswer,
 )
 async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
     services = request.services

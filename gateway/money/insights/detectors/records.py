@@ -55,11 +55,12 @@ def unrecognised_shape(facts: Facts) -> Sequence[Finding]:
     """
     recent = [shape for shape in facts.shapes if facts.now - shape.last_seen <= RECENT_S]
     return [
-        _unrecognised_shape_finding(shape) for shape in sorted(recent, key=_most_first_key)[:MAX_FINDINGS]
+        _unrecognised_shape_finding(shape)
+        for shape in sorted(recent, key=_highest_count_first_key)[:MAX_FINDINGS]
     ]
 
 
-def _most_first_key(shape: UnrecognisedShape) -> tuple[int, Sequence[str]]:
+def _highest_count_first_key(shape: UnrecognisedShape) -> tuple[int, Sequence[str]]:
     return -shape.count, shape.names
 
 

@@ -69,7 +69,7 @@ _POINT_TEXTS = {
 }
 _COUNTED = (TOKEN_UNIT, CALL_UNIT)  # units whose numbers are whole
 _CHARGE = "tollhouse.charge."  # attribute prefix for charges, followed by a currency code
-# attribute with the value as decimal text, because a double would round large sums of money
+# attribute with the value as decimal text; as a double, large sums of money would be rounded
 _VALUE = "tollhouse.value"
 _COSTS = {"cost": "tollhouse.cost", "estimated_cost": "tollhouse.estimated_cost"}
 
