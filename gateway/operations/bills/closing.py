@@ -104,8 +104,8 @@ class BilledInvoiceItem(msgspec.Struct, kw_only=True):
     issued: Annotated[str | None, words("The day on which the invoice was issued."), example("2026-11-02")]
     currency: Annotated[str, words("The currency of the amounts."), example("USD")]
     total: Annotated[str, words("The total amount."), example("52.3")]
-    tax: Annotated[str, words("The tax on the invoices."), example("0")]
-    lines: Annotated[int, words("The number of lines on the invoice."), example(1)]
+    tax: Annotated[str, words("The part of the total that no bill states, such as tax."), example("0")]
+    lines: Annotated[int, words("The number of lines that the provider rounded to cents."), example(1)]
     added_at: Annotated[str, words("When the invoice was added."), example("2026-11-27T01:45:26.211Z")]
     added_by: Annotated[str, words("Who added the invoice."), example("ada@example.com")]
 
@@ -119,21 +119,21 @@ class DeleteInvoiceAnswer(msgspec.Struct, kw_only=True):
 
 
 class DayCounts(msgspec.Struct, kw_only=True):
-    open: Annotated[
-        int | UnsetType, words("The number of days whose bill is missing or may still change."), example(27)
-    ] = UNSET
+    open: Annotated[int | UnsetType, words("The number of days without a bill."), example(27)] = UNSET
     closed: Annotated[int | UnsetType, words("The number of days with a final bill."), example(4)] = UNSET
+    provisional: Annotated[
+        int | UnsetType, words("The number of days whose bill may still change."), example(1)
+    ] = UNSET
+    invoiced: Annotated[int | UnsetType, words("The number of days in a closed month."), example(31)] = UNSET
 
 
 class UnallocatedAmount(msgspec.Struct, kw_only=True):
     charge: Annotated[
         str, words("The charge that the amount is for, such as tokens or storage."), example("other")
     ]
-    model: Annotated[str | None, words("The model of the calls."), example(None)]
-    api_key: Annotated[
-        str | None, words("The key, or its alias, with which the call was made."), example(None)
-    ]
-    region: Annotated[str | None, words("The region, such as `eu-central-1`."), example(None)]
+    model: Annotated[str | None, words("The model in the bill, or null."), example(None)]
+    api_key: Annotated[str | None, words("The key in the bill, or null."), example(None)]
+    region: Annotated[str | None, words("The region in the bill, or null."), example(None)]
     amount: Annotated[str, words("The amount of money."), example("0.11")]
 
 
@@ -141,11 +141,15 @@ class MonthAccuracy(msgspec.Struct, kw_only=True):
     provider: Annotated[str, words("The provider, such as `openai`."), example("openai")]
     month: Annotated[str, words("The month, such as `2026-11`."), example("2026-10")]
     billed: Annotated[str, words("The cost by the provider's bills."), example("46.29345335")]
-    invoiced: Annotated[str, words("The total of the invoices."), example("52.3")]
-    tax: Annotated[str, words("The tax on the invoices."), example("0")]
-    rounding: Annotated[str, words("The difference by rounding."), example("0")]
+    invoiced: Annotated[str, words("The total of the invoices in US dollars."), example("52.3")]
+    tax: Annotated[str, words("The tax on the invoices that no bill states."), example("0")]
+    rounding: Annotated[
+        str,
+        words("The invoices minus the bills and the tax, if rounding of lines explains it; else 0."),
+        example("0"),
+    ]
     difference: Annotated[
-        str, words("The billed cost minus the total of the invoices."), example("6.00654665")
+        str, words("The invoices minus the bills, the tax and the rounding."), example("6.00654665")
     ]
     by_charge: Annotated[
         dict[str, str],
@@ -161,27 +165,35 @@ class MonthAccuracy(msgspec.Struct, kw_only=True):
     by_reason: Annotated[dict[str, str], words("Unallocated amounts by reason."), example({"other": "0.11"})]
     days: Annotated[DayCounts, words("The number of days by state of the bill.")]
     invoices: Annotated[list[str], words("The numbers of the invoices."), example(["INV-1042"])]
-    counted: Annotated[str, words("The counted cost of the compared days."), example("45.90112345")]
+    counted: Annotated[
+        str | None,
+        words("The counted cost of the compared days. Null without a compared bill with amounts."),
+        example("45.90112345"),
+    ]
     error: Annotated[
-        str,
+        str | None,
         words("The sum of the unexplained differences by day and model, without their signs."),
         example("0.28122"),
     ]
-    error_percent: Annotated[str, words("The error as a percentage of the billed cost."), example("0.61")]
+    error_percent: Annotated[
+        str | None, words("The error as a percentage of the billed cost."), example("0.61")
+    ]
     token_coverage: Annotated[
         str | None, words("The percentage of the billed tokens that are counted."), example("99.32")
     ]
     money_coverage: Annotated[
-        str, words("The percentage of the billed cost that is counted."), example("99.15")
+        str | None, words("The percentage of the billed cost that is counted."), example("99.15")
     ]
     sentence: Annotated[
-        str,
+        str | None,
         words("The billed and the counted cost with its error."),
         example("October 2026, openai: $46.29 billed, $45.90 ± $0.28 counted"),
     ]
-    failed_calls: Annotated[int, words("The number of calls that failed."), example(12)]
-    aborted_calls: Annotated[int, words("The number of calls without all token counts."), example(3)]
-    unpriced_calls: Annotated[int, words("The number of calls with tokens and without a price."), example(0)]
+    failed_calls: Annotated[int | None, words("The number of calls that failed."), example(12)]
+    aborted_calls: Annotated[int | None, words("The number of calls without all token counts."), example(3)]
+    unpriced_calls: Annotated[
+        int | None, words("The number of calls with tokens and without a price."), example(0)
+    ]
 
 
 class CheckedMonth(MonthAccuracy, kw_only=True):
@@ -199,7 +211,7 @@ class CheckedMonth(MonthAccuracy, kw_only=True):
         list[UnallocatedAmount], words("The largest amounts that belong to no call.")
     ]
     restated: Annotated[
-        dict[str, Any], words("Amounts of earlier closed months that were changed."), example({})
+        dict[str, str], words("Changes of this month since it was closed, by day."), example({})
     ]
 
 
@@ -212,7 +224,7 @@ class ClosedMonthItem(MonthAccuracy, kw_only=True):
     rules: Annotated[int, words("The version of the rules for dividing bills."), example(5)]
     layers: Annotated[
         dict[str, Any],
-        words("The layers of the bill that are divided."),
+        words("Whether tax and credits are divided by the usage of the month."),
         example({"credits": False, "tax": True}),
     ]
     closed_at: Annotated[str, words("When the month was closed."), example("2026-11-27T01:45:26.809Z")]

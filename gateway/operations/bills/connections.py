@@ -235,9 +235,7 @@ _DROP = closed_object({"drop_id": TEXT, "month": TEXT_OR_NULL, "row_count": COUN
 class BillingDropItem(msgspec.Struct, kw_only=True):
     drop_id: Annotated[str, words("The id of the hourly file."), example("d26922a936394c5ced942767304ecd51")]
     month: Annotated[str, words("The month, such as `2026-11`."), example("2026-11")]
-    row_count: Annotated[
-        int, words("The total number of rows, including rows that are left out."), example(1)
-    ]
+    row_count: Annotated[int, words("The number of rows in the file as it arrived."), example(1)]
 
 
 @key_call(

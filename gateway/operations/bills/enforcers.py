@@ -103,9 +103,11 @@ class EnforcerItem(msgspec.Struct, kw_only=True):
     ]
     every_s: Annotated[float, words("The seconds between two readings."), example(900.0)]
     last_success: Annotated[
-        str, words("When the limits were last read."), example("2026-11-27T01:45:24.022Z")
+        str | None, words("When the limits were last read, or null."), example("2026-11-27T01:45:24.022Z")
     ]
-    next_at: Annotated[str, words("When the limits are read next."), example("2026-11-27T02:00:24.022Z")]
+    next_at: Annotated[
+        str | None, words("When the limits are read next, or null."), example("2026-11-27T02:00:24.022Z")
+    ]
     reason: Annotated[str | None, words("Why the last reading failed, or null."), example(None)]
 
 
@@ -114,34 +116,36 @@ class EnforcerLimitItem(msgspec.Struct, kw_only=True):
     enforcer: Annotated[str, words("The name of the enforcer that has the limit."), example("litellm-eu")]
     kind: Annotated[str, words("What the limit is for, such as `key` or `team`."), example("key")]
     name: Annotated[str, words("The name of the key, team or other owner of the limit."), example("ci")]
-    limit: Annotated[str, words("The amount that the enforcer allows."), example("50.0")]
-    spent: Annotated[str, words("The amount that the enforcer counts as spent."), example("12.31")]
+    limit: Annotated[str | None, words("The amount that the enforcer allows, or null."), example("50.0")]
+    spent: Annotated[
+        str | None, words("The amount that the enforcer counts as spent, or null."), example("12.31")
+    ]
     ours_at_least: Annotated[
-        str,
+        str | None,
         words("The lowest cost that Tollhouse may have counted in the same time, or null."),
         example("24.18"),
     ]
     ours_at_most: Annotated[
-        str,
+        str | None,
         words("The highest cost that Tollhouse may have counted in the same time, or null."),
         example("24.71"),
     ]
     currency: Annotated[str, words("The currency of the amounts."), example("USD")]
     window: Annotated[
-        str,
+        str | None,
         words("The length after which the limit begins again, such as `month`, or null."),
         example("month"),
     ]
     starts_at: Annotated[
-        str, words("When the current window began, or null."), example("2026-11-01T00:00:00.000Z")
+        str | None, words("When the current window began, or null."), example("2026-11-01T00:00:00.000Z")
     ]
     resets_at: Annotated[
-        str, words("When the current window ends, or null."), example("2026-12-01T00:00:00.000Z")
+        str | None, words("When the current window ends, or null."), example("2026-12-01T00:00:00.000Z")
     ]
     enforcing: Annotated[bool, words("Whether the enforcer rejects calls above the limit."), example(True)]
     read_at: Annotated[str, words("When the limit was read."), example("2026-11-27T01:45:24.022Z")]
     compared_at: Annotated[
-        str,
+        str | None,
         words("When the limit was last compared with the counted cost, or null."),
         example("2026-11-27T01:00:24.022Z"),
     ]

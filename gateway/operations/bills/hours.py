@@ -34,11 +34,11 @@ class BilledHours(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
     from_: Annotated[str, words("The start of the period."), example("2026-11-26T00:00:00+00:00")]
     to: Annotated[str, words("The end of the period."), example("2026-11-27T00:00:00+00:00")]
     hours: Annotated[int, words("The number of hours."), example(24)]
-    rows: Annotated[int, words("The number of stored rows."), example(605)]
+    rows: Annotated[int, words("The number of billing rows."), example(605)]
     bytes: Annotated[int, words("The size of the hourly files in bytes."), example(451349)]
     drops: Annotated[int, words("The number of files."), example(1)]
     cost: Annotated[str, words("The cost of the calls."), example("32.19136705")]
-    sent: Annotated[int, words("The number of files that were sent."), example(0)]
+    sent: Annotated[int, words("The number of hours that the receiver accepted."), example(0)]
     dry_run: Annotated[bool | UnsetType, words("Whether nothing was sent.")] = UNSET
 
 

@@ -104,11 +104,13 @@ class PlanCostsQuery(msgspec.Struct, kw_only=True):
 
 class PlanCostsTotal(msgspec.Struct, kw_only=True):
     paid: Annotated[
-        str, words("The fees plus the charges for extra usage."), example("783.570585512634408602150537634")
+        str,
+        words("The fees, the charges for extra usage and the metered cost."),
+        example("783.570585512634408602150537634"),
     ]
     fees: Annotated[str, words("The fees of the seats."), example("70.602150537634408602150537634")]
     overage: Annotated[str, words("The charges for extra usage."), example("0")]
-    metered: Annotated[str, words("The pay-as-you-go cost."), example("712.968434975")]
+    metered: Annotated[str, words("The cost of calls that no plan covers."), example("712.968434975")]
     included_value: Annotated[
         str, words("The value of the included usage at list prices."), example("5.4374607")
     ]
@@ -135,12 +137,17 @@ class PlanCostsOfPlan(msgspec.Struct, kw_only=True):
     unit: Annotated[str, words("The unit of the included usage."), example("usd")]
     used: Annotated[str, words("The quantity of usage."), example("5.3954607")]
     included: Annotated[
-        str,
-        words("Usage that a seat includes per billing cycle, in the unit; empty for unlimited."),
+        str | None,
+        words(
+            "The usage that these seats include together per billing cycle, in the unit, or null "
+            "if unlimited."
+        ),
         example("80"),
     ]
     beyond: Annotated[str, words("The quantity of extra usage."), example("0")]
-    source: Annotated[str, words("Where the amounts come from: the plan or a bill."), example("plan")]
+    source: Annotated[
+        str, words("The origin of `paid`: `plan`, or `statement` for a provider's bill."), example("plan")
+    ]
     unmet: Annotated[
         str | None,
         words(
@@ -154,22 +161,17 @@ class PlanCostsOfPlan(msgspec.Struct, kw_only=True):
 class IdleSeatItem(msgspec.Struct, kw_only=True):
     plan: Annotated[str, words("The name of the plan."), example("Claude Team")]
     user: Annotated[str, words("The person who has the seat."), example("mara")]
-    team: Annotated[str, words("The team of the person."), example("engineering")]
+    team: Annotated[str | None, words("The team that pays for the seat, or null."), example("engineering")]
     fee: Annotated[str, words("The fee of the seat for these days."), example("25")]
-    first_day: Annotated[str, words("The first day without use."), example("2026-10-27")]
-    last_day: Annotated[str, words("The last day without use."), example("2026-11-26")]
+    first_day: Annotated[str, words("The first day of the billing cycle without use."), example("2026-10-27")]
+    last_day: Annotated[str, words("The last day of the billing cycle without use."), example("2026-11-26")]
 
 
 class SeatCosts(msgspec.Struct, kw_only=True):
     plan: Annotated[str, words("The name of the plan."), example("Claude Team")]
-    user: Annotated[
-        str, words("The person who has the seat, or who used the plan without one."), example("ada")
-    ]
-    assigned_to: Annotated[
-        str, words("The name on the seat, if records know the person by another name."), example("ada")
-    ]
-    team: Annotated[str, words("The team that pays for the seat."), example("engineering")]
-    since: Annotated[str, words("The first day of the seat in the month."), example("2026-09-28")]
+    user: Annotated[str, words("The person who has the seat."), example("ada")]
+    team: Annotated[str | None, words("The team that pays for the seat, or null."), example("engineering")]
+    since: Annotated[str, words("The first day of the seat."), example("2026-09-28")]
     until: Annotated[str | None, words("The first day without the seat, or null."), example(None)]
     paid: Annotated[
         str, words("The fees plus the charges for extra usage."), example("21.801075268817204301075268817")
@@ -184,7 +186,9 @@ class SeatCosts(msgspec.Struct, kw_only=True):
     beyond: Annotated[str, words("The quantity of extra usage."), example("0")]
     calls: Annotated[int, words("The number of calls."), example(412)]
     unpriced_calls: Annotated[int, words("Calls that used something without a known price."), example(7)]
-    also_in: Annotated[list[str], words("Other plans that cover the same calls."), example([])]
+    also_in: Annotated[
+        list[str], words("Other plans in which the person has a seat in the month."), example([])
+    ]
 
 
 class PlanCostsAnswer(msgspec.Struct, kw_only=True):

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation import owed
@@ -65,40 +66,54 @@ class ReconciliationQuery(msgspec.Struct, kw_only=True, rename={"from_": "from"}
 
 class ReconciledRow(msgspec.Struct, kw_only=True):
     name: Annotated[
-        str | None, words("The value of the dimension; null for the sum of all rows."), example(None)
-    ]
+        str | UnsetType | None,
+        words("The day, model or key; null for the sum of all rows, and if it is unknown."),
+        example(None),
+    ] = UNSET
     state: Annotated[
-        str | None, words("The state of the day's bill; null unless rows are days."), example(None)
-    ]
+        str | UnsetType | None,
+        words("The state of the day's bill; null unless rows are days."),
+        example(None),
+    ] = UNSET
     billed: Annotated[str, words("The cost by the provider's bills."), example("276.0663098")]
     counted: Annotated[str, words("The cost that Tollhouse counted."), example("272.3526274")]
     difference: Annotated[str, words("The billed cost minus the counted cost."), example("3.7136824")]
-    explained: Annotated[str, words("The sum of the causes."), example("3.7136824")]
-    unexplained: Annotated[str, words("The part of the difference without a known cause."), example("0")]
+    explained: Annotated[str | UnsetType, words("The sum of the causes."), example("3.7136824")] = UNSET
+    unexplained: Annotated[
+        str | UnsetType, words("The part of the difference without a known cause."), example("0")
+    ] = UNSET
     volume: Annotated[
-        str, words("The cost of tokens that only one side has, at Tollhouse's prices."), example("6.8562564")
-    ]
+        str | UnsetType,
+        words("The cost of tokens that only one side has, at Tollhouse's prices."),
+        example("6.8562564"),
+    ] = UNSET
     rate: Annotated[
-        str,
+        str | UnsetType,
         words("The difference that comes from different prices for the tokens that both sides have."),
         example("0"),
-    ]
-    other: Annotated[str, words("The lines of the bill that are not for tokens."), example("0.65")]
+    ] = UNSET
+    other: Annotated[
+        str | UnsetType, words("The lines of the bill that are not for tokens."), example("0.65")
+    ] = UNSET
     own: Annotated[
-        str,
+        str | UnsetType,
         words(
             "The counted cost minus list prices, for calls without a price and for costs "
             "that sources reported."
         ),
         example("-3.792574"),
-    ]
+    ] = UNSET
     billed_tokens: Annotated[int, words("The number of billed tokens."), example(153635354)]
     counted_tokens: Annotated[int, words("The number of counted tokens."), example(129318136)]
     captured_tokens: Annotated[int, words("The number of tokens that both sides have."), example(126557694)]
-    billed_calls: Annotated[int, words("The number of billed calls."), example(26497)]
-    counted_calls: Annotated[int, words("The number of counted calls."), example(28105)]
+    billed_calls: Annotated[
+        int | UnsetType | None,
+        words("The number of billed calls, or null if the bill has none."),
+        example(26497),
+    ] = UNSET
+    counted_calls: Annotated[int | UnsetType, words("The number of counted calls."), example(28105)] = UNSET
     causes: Annotated[
-        dict[str, str],
+        dict[str, str] | UnsetType,
         words("Amounts by cause."),
         example(
             {
@@ -108,13 +123,15 @@ class ReconciledRow(msgspec.Struct, kw_only=True):
                 "unreported_traffic": "14.4414044",
             }
         ),
-    ]
-    where: Annotated[dict[str, list[str]], words("The filter that selects the calls."), example({})]
+    ] = UNSET
+    where: Annotated[
+        dict[str, list[str]] | UnsetType, words("The filter that selects the calls."), example({})
+    ] = UNSET
 
 
 class NamesOnOneSide(msgspec.Struct, kw_only=True):
-    models: Annotated[list[str], words("Models that only the bill has."), example([])]
-    keys: Annotated[list[str], words("Keys that only the bill has."), example(["notebooks"])]
+    models: Annotated[list[str], words("Models that only this side has."), example([])]
+    keys: Annotated[list[str], words("Keys that only this side has."), example(["notebooks"])]
 
 
 class ProviderReconciliation(msgspec.Struct, kw_only=True):
@@ -124,9 +141,15 @@ class ProviderReconciliation(msgspec.Struct, kw_only=True):
     ]
     sources: Annotated[list[str], words("The kinds of reports."), example(["openai_costs", "openai_usage"])]
     set_aside: Annotated[
-        list[str], words("The bills that are ignored, because other bills have the same days."), example([])
+        list[str],
+        words("The kinds of reports that are ignored, because other kinds have the same days."),
+        example([]),
     ]
-    other_currencies: Annotated[dict[str, str], words("Amounts in other currencies."), example({})]
+    other_currencies: Annotated[
+        dict[str, int],
+        words("The numbers of rows of the bill in other currencies, by currency."),
+        example({}),
+    ]
     finest: Annotated[
         str,
         words("The most detailed level at which the bill can be compared."),
@@ -135,7 +158,7 @@ class ProviderReconciliation(msgspec.Struct, kw_only=True):
     has_money: Annotated[bool, words("Whether the bill has amounts."), example(True)]
     total: Annotated[ReconciledRow, words("The sums of all rows.")]
     rows: Annotated[
-        list[ReconciledRow],
+        list[ReconciledRow] | UnsetType,
         words("The rows of the comparison."),
         example(
             [
@@ -161,13 +184,15 @@ class ProviderReconciliation(msgspec.Struct, kw_only=True):
                 }
             ]
         ),
-    ]
+    ] = UNSET
     row_count: Annotated[
-        int, words("The total number of rows, including rows that are left out."), example(25)
-    ]
-    truncated: Annotated[bool, words("Whether rows are missing because there are too many."), example(False)]
+        int | UnsetType, words("The total number of rows, including rows that are left out."), example(25)
+    ] = UNSET
+    truncated: Annotated[
+        bool | UnsetType, words("Whether rows are missing because there are too many."), example(False)
+    ] = UNSET
     causes: Annotated[
-        list[dict[str, Any]],
+        list[dict[str, Any]] | UnsetType,
         words("The causes of the difference."),
         example(
             [
@@ -191,32 +216,40 @@ class ProviderReconciliation(msgspec.Struct, kw_only=True):
                 }
             ]
         ),
-    ]
+    ] = UNSET
     hints: Annotated[
-        list[dict[str, Any]],
+        list[dict[str, Any]] | UnsetType,
         words("Causes that are likely but not proven, so their amounts stay unexplained."),
         example([]),
-    ]
-    owed: Annotated[str, words("The discounts of tiers that the provider did not give."), example("0")]
-    only_billed: Annotated[NamesOnOneSide, words("The names that only the bill has.")]
+    ] = UNSET
+    owed: Annotated[
+        str | UnsetType, words("The discounts of tiers that the provider did not give."), example("0")
+    ] = UNSET
+    only_billed: Annotated[NamesOnOneSide | UnsetType, words("The names that only the bill has.")] = UNSET
     only_counted: Annotated[
-        NamesOnOneSide, words("The names that only the calls have."), example({"models": [], "keys": []})
-    ]
+        NamesOnOneSide | UnsetType,
+        words("The names that only the calls have."),
+        example({"models": [], "keys": []}),
+    ] = UNSET
     renamed: Annotated[
-        list[dict[str, Any]], words("The names that differ between the bill and the calls."), example([])
-    ]
-    suggestions: Annotated[
-        list[dict[str, Any]],
-        words("Settings with which more of the bill's names would match the calls."),
+        list[dict[str, Any]] | UnsetType,
+        words("The names that differ between the bill and the calls."),
         example([]),
-    ]
+    ] = UNSET
+    suggestions: Annotated[
+        list[dict[str, Any]] | UnsetType,
+        words("Suggested settings: prices from the bill, and names of keys that match the calls."),
+        example([]),
+    ] = UNSET
 
 
 class ReconciliationAnswer(msgspec.Struct, kw_only=True):
     reconciliation: Annotated[ReconciliationQuery, words("The query as the server understood it.")]
     providers: Annotated[list[ProviderReconciliation], words("The providers, each with the fields below.")]
     without_statement: Annotated[
-        list[str], words("The providers with calls but without a bill."), example([])
+        list[dict[str, str | None]],
+        words("The providers with calls but without a bill, and their counted costs."),
+        example([]),
     ]
 
 

@@ -150,20 +150,24 @@ class StatementImport(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
     read: Annotated[int, words("The number of rows that were read."), example(2)]
     damaged: Annotated[int, words("The number of rows that could not be read."), example(0)]
     damaged_rows: Annotated[list[str], words("The rows that could not be read."), example([])]
-    repeated: Annotated[int, words("The number of repeated rows."), example(0)]
+    repeated: Annotated[int, words("The number of repeated rows, each counted once."), example(0)]
     repeated_rows: Annotated[list[str], words("The repeated rows."), example([])]
-    equal: Annotated[int, words("The number of days that did not change."), example(0)]
+    equal: Annotated[int, words("The number of identical rows without an id, which all count."), example(0)]
     account: Annotated[str, words("The name of the account."), example("")]
     providers: Annotated[list[str], words("The providers in the files."), example(["openai"])]
     months: Annotated[list[str], words("The months in the files."), example(["2026-11"])]
     amounts: Annotated[dict[str, str], words("The billed amounts by currency."), example({"USD": "1.25"})]
-    from_: Annotated[str, words("The first day in the files."), example("2026-11-01")]
-    to: Annotated[str, words("The last day in the files."), example("2026-11-01")]
+    from_: Annotated[
+        str | None, words("The first day in the files, or null without rows."), example("2026-11-01")
+    ]
+    to: Annotated[
+        str | None, words("The last day in the files, or null without rows."), example("2026-11-01")
+    ]
     rows: Annotated[int, words("The number of stored rows."), example(1)]
     days: Annotated[int, words("The number of days that are included."), example(1)]
     days_new: Annotated[int, words("The number of new days."), example(0)]
     days_changed: Annotated[int, words("The number of changed days."), example(1)]
-    revisions: Annotated[list[RevisedDay], words("The changed days.")]
+    revisions: Annotated[list[RevisedDay], words("The days whose cost or tokens changed.")]
 
 
 class ImportStatementsAnswer(msgspec.Struct, kw_only=True):
@@ -176,13 +180,17 @@ class ImportStatementsAnswer(msgspec.Struct, kw_only=True):
 class StatementPullItem(msgspec.Struct, kw_only=True):
     name: Annotated[str, words("The name of the pulled report in the settings."), example("openai-costs")]
     source: Annotated[str, words("The kind of report."), example("openai_costs")]
-    state: Annotated[str, words("The state of the fetched report."), example("done")]
-    reason: Annotated[str, words("The reason for the state of the fetched report, or null."), example("")]
-    pulled_to: Annotated[str, words("The last day that was fetched."), example("2026-11-26")]
-    last_success: Annotated[
-        str, words("When the report was last fetched."), example("2026-11-27T01:45:24.022Z")
+    state: Annotated[str, words("`never`, `running`, `done` or `failed`."), example("done")]
+    reason: Annotated[
+        str, words("Why the last pull failed or which rows it could not read, or empty."), example("")
     ]
-    next_at: Annotated[str, words("When the report is fetched next."), example("2026-11-27T07:45:24.022Z")]
+    pulled_to: Annotated[str | None, words("The last day that was fetched, or null."), example("2026-11-26")]
+    last_success: Annotated[
+        str | None, words("When the report was last fetched, or null."), example("2026-11-27T01:45:24.022Z")
+    ]
+    next_at: Annotated[
+        str | None, words("When the report is fetched next, or null."), example("2026-11-27T07:45:24.022Z")
+    ]
 
 
 class PullStatementsAnswer(msgspec.Struct, kw_only=True):

@@ -63,7 +63,7 @@ class DefinitionDiff(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
     namespace: Annotated[
         str, words("The id of the namespace; empty for the default definition."), example("")
     ]
-    version: Annotated[str, words("The version that the draft is compared with."), example("3")]
+    version: Annotated[str | None, words("The version in force, or null."), example("3")]
     whole_since: Annotated[
         str | None,
         words("Hours before this time may be incomplete. Null if all hours are complete."),
@@ -78,14 +78,18 @@ class DefinitionDiff(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
 
 
 class ElementDiff(msgspec.Struct, kw_only=True):
-    element: Annotated[str, words("The value of the dimension."), example("operations")]
+    element: Annotated[
+        str | None, words("The value of the dimension, or null for calls without one."), example("operations")
+    ]
     before: Annotated[
-        dict[str, Any],
-        words("The figures under the definition in force."),
+        dict[str, Any] | None,
+        words("The figures under the definition in force, or null for a new dimension."),
         example({"cost": "409.077643", "calls": 23573}),
     ]
     after: Annotated[
-        dict[str, Any], words("The figures under the draft."), example({"cost": "409.077643", "calls": 23573})
+        dict[str, Any] | None,
+        words("The figures under the draft, or null for a removed dimension."),
+        example({"cost": "409.077643", "calls": 23573}),
     ]
 
 
@@ -93,7 +97,9 @@ class DimensionDiff(msgspec.Struct, kw_only=True):
     id: Annotated[str, words("The id of the dimension."), example("User:Defined:Owner")]
     name: Annotated[str, words("The name of the dimension."), example("Who pays")]
     state: Annotated[
-        str, words("Whether the draft adds, changes or removes the dimension."), example("changed")
+        str,
+        words("Whether the figures are `new`, `changed`, `unchanged` or `gone` with the draft."),
+        example("changed"),
     ]
     element_count: Annotated[int, words("The number of values."), example(16)]
     elements: Annotated[list[ElementDiff], words("The values of the dimension with their figures.")]
@@ -108,9 +114,11 @@ class DiffDefinitionAnswer(msgspec.Struct, kw_only=True):
 class VersionOfDefinition(msgspec.Struct, kw_only=True):
     version: Annotated[str, words("The number of the version."), example("4")]
     namespace: Annotated[
-        str | None, words("The id of the namespace; empty for the default definition."), example(None)
+        str | None, words("The id of the namespace, or null for the default definition."), example(None)
     ]
-    last_updated: Annotated[str, words("When the version was last changed."), example("1795743931.781")]
+    last_updated: Annotated[
+        str, words("When the version was published, in epoch seconds as text."), example("1795743931.781")
+    ]
     last_updated_by: Annotated[str, words("Who changed the version last."), example("ada@example.com")]
     uri: Annotated[str | None, words("The address of the definition, or null."), example(None)]
     dimensions: Annotated[list[str], words("The dimensions of the version."), example(["User:Defined:Owner"])]
@@ -133,7 +141,7 @@ class OneDefinitionVersion(msgspec.Struct, kw_only=True):
 class JobOfPublishing(msgspec.Struct, kw_only=True):
     id: Annotated[str, words("The id of the job."), example("c1f35c7120df3813fe5eb7d72746b838")]
     namespace: Annotated[
-        str | None, words("The id of the namespace; empty for the default definition."), example(None)
+        str | None, words("The id of the namespace, or null for the default definition."), example(None)
     ]
     state: Annotated[str, words("The state of the job."), example("done")]
     base_version: Annotated[str | None, words("The version that the new one changes, or null."), example("3")]
@@ -145,9 +153,13 @@ class JobOfPublishing(msgspec.Struct, kw_only=True):
         words("The time from which totals and tags of the definition have values."),
         example({"kept_since": "2026-10-28T01:00:00+00:00", "tags": {}}),
     ]
-    submitted: Annotated[str, words("When the job was submitted."), example("1795743931.905")]
+    submitted: Annotated[
+        str, words("When the job was submitted, in epoch seconds as text."), example("1795743931.905")
+    ]
     submitted_by: Annotated[str, words("Who submitted the job."), example("ada@example.com")]
-    last_updated: Annotated[str, words("When the job was last changed."), example("1795743931.92")]
+    last_updated: Annotated[
+        str, words("When the job was last changed, in epoch seconds as text."), example("1795743931.92")
+    ]
 
 
 class PublishDefinitionAnswer(msgspec.Struct, kw_only=True):

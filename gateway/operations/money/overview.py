@@ -99,7 +99,9 @@ class FiguresOfMonth(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
     cost_per_call: Annotated[str | None, words("The average cost of a call."), example("0.013391103035")]
     past: Annotated[ComparisonPast, words("How much of the time to compare with is counted.")]
     previous: Annotated[
-        CostAndCalls | None, words("The same figures for the month before, or null."), example(None)
+        CostAndCalls | None,
+        words("The same figures for the same part of the month before, or null."),
+        example(None),
     ]
     sentence: Annotated[
         str,
@@ -126,19 +128,21 @@ class TodayFigures(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
 
 
 class ModelDay(msgspec.Struct, kw_only=True):
-    period: Annotated[str, words("The day."), example("2026-10-29")]
-    model_family: Annotated[str, words("The model, with all its variants."), example("(other)")]
+    period: Annotated[str, words("The day, or in `lists` the first of `days`."), example("2026-10-29")]
+    model_family: Annotated[
+        str | None, words("The model, with all its variants, or null if it is unknown."), example("(other)")
+    ]
     cost: Annotated[str, words("The cost of the calls."), example("1.57887505")]
 
 
 class TeamDay(msgspec.Struct, kw_only=True):
-    period: Annotated[str, words("The start of the month."), example("2026-10-29")]
+    period: Annotated[str, words("The first of `days`."), example("2026-10-29")]
     team: Annotated[str | None, words("The team, or null if it is unknown."), example(None)]
     cost: Annotated[str, words("The cost of the calls."), example("25.95079")]
 
 
 class UserDay(msgspec.Struct, kw_only=True):
-    period: Annotated[str, words("The start of the month."), example("2026-10-29")]
+    period: Annotated[str, words("The first of `days`."), example("2026-10-29")]
     user: Annotated[str | None, words("The person or service, or null if it is unknown."), example(None)]
     cost: Annotated[str, words("The cost of the calls."), example("602.63045265")]
 
@@ -151,7 +155,11 @@ class CostLists(msgspec.Struct, kw_only=True):
 
 class OperationState(msgspec.Struct, kw_only=True):
     has_records: Annotated[bool, words("Whether a record was ever accepted."), example(True)]
-    demo: Annotated[str, words("Whether a demo month is loaded."), example("none")]
+    demo: Annotated[
+        str | None,
+        words("The state of the demo month, or null if the server can have none."),
+        example("none"),
+    ]
 
 
 class OpenInsights(msgspec.Struct, kw_only=True):
@@ -184,10 +192,16 @@ class Overview(msgspec.Struct, kw_only=True):
         dict[str, int], words("The number of the colour of each model in charts."), example({"gpt-4o": 1})
     ]
     marks: Annotated[list[MarkItem], words("Annotations and other events by day.")]
-    truncated: Annotated[bool, words("Whether rows are missing because there are too many."), example(False)]
+    truncated: Annotated[
+        bool, words("Whether older marks are missing because there are too many."), example(False)
+    ]
     lists: Annotated[CostLists, words("Costs by model, team and user.")]
-    operation: Annotated[OperationState, words("The state of the installation.")]
-    insights: Annotated[OpenInsights, words("The open insights.")]
+    operation: Annotated[
+        OperationState | None, words("The state of the installation, or null for people who may not see it.")
+    ]
+    insights: Annotated[
+        OpenInsights | None, words("The open insights, or null while the registry is damaged.")
+    ]
 
 
 class OneOverview(msgspec.Struct, kw_only=True):

@@ -49,7 +49,7 @@ class UnitCounts(msgspec.Struct, kw_only=True):
     unit: Annotated[str, words("The kind of the unit, such as `session`."), example("session")]
     listed: Annotated[int, words("The number of units of this month that costs list."), example(4112)]
     unlisted: Annotated[
-        int, words("The number of units of this month whose costs are in `(other)`."), example(0)
+        int, words("The number of units of any time whose calls are in `(other)`."), example(0)
     ]
 
 
@@ -93,9 +93,11 @@ class RunOfUnit(msgspec.Struct, kw_only=True):
         words("The run of an agent, by the digest that costs show, or by its id if that is a UUID or ULID."),
         example("run:1c0f86a3be24d970"),
     ]
-    session: Annotated[str, words("The session of the run."), example("session:3f9c1a2b5d607e84")]
+    session: Annotated[
+        str | None, words("The session of the run, or null."), example("session:3f9c1a2b5d607e84")
+    ]
     parent: Annotated[str | None, words("The run that started this one, or null."), example(None)]
-    level: Annotated[int, words("The number of runs above it in the tree."), example(1)]
+    level: Annotated[int, words("The level in the tree: 1 without a run above it, at most 32."), example(1)]
     agents: Annotated[list[str], words("The agents of the run."), example(["lead"])]
     delegations: Annotated[int, words("The number of runs that it started."), example(1)]
     own: Annotated[UnitFigures, words("The calls of the run.")]

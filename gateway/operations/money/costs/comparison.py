@@ -56,7 +56,7 @@ class ComparisonQuery(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
     by: Annotated[list[str], words("The dimensions by which the comparison groups."), example(["team"])]
     past: Annotated[ComparisonPast, words("How much of the time to compare with is counted.")]
     against: Annotated[ComparedPeriod | None, words("The period to compare with, or null.")]
-    top: Annotated[int, words("The maximum number of groups, or null."), example(10)]
+    top: Annotated[int, words("The maximum number of groups."), example(10)]
     cost_type: Annotated[str, words("The kind of cost, such as `metered_cost`."), example("real_cost")]
     sentence: Annotated[
         str,
@@ -68,7 +68,7 @@ class ComparisonQuery(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
     ]
     names: Annotated[
         dict[str, str],
-        words("The names of the chosen dimensions."),
+        words("The names of dimensions that are derived from others."),
         example(
             {
                 "model_family": "Model, all variants",
@@ -150,7 +150,9 @@ class ComparisonAnswer(msgspec.Struct, kw_only=True):
     comparison: Annotated[ComparisonQuery, words("The query as the server understood it.")]
     total: Annotated[ComparedTotal, words("The sums of all rows.")]
     billed: Annotated[
-        dict[str, Any] | None, words("The sums of provider bills for the same time, or null."), example(None)
+        dict[str, Any] | None,
+        words("How final the bills of the time are, or null for counted costs."),
+        example(None),
     ]
     rows: Annotated[
         list[dict[str, Any]],

@@ -27,12 +27,12 @@ PERIODS = (WEEKLY, MONTHLY, QUARTERLY, YEARLY)
 class ForecastDay(msgspec.Struct, kw_only=True):
     day: Annotated[str, words("The day that the figures are for."), example("2026-11-27")]
     amount: Annotated[str, words("The expected cost of the day."), example("32.21")]
-    low: Annotated[str | None, words("The lower end of the likely range."), example("30.25")]
-    high: Annotated[str | None, words("The upper end of the likely range."), example("35.35")]
+    low: Annotated[str, words("The lower end of the likely range."), example("30.25")]
+    high: Annotated[str, words("The upper end of the likely range."), example("35.35")]
 
 
 class CostForecast(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
-    per: Annotated[str, words("The length of a period, such as `daily`."), example("monthly")]
+    per: Annotated[str, words("The length of the period, such as `monthly`."), example("monthly")]
     from_: Annotated[str, words("The start of the period."), example("2026-11-01T00:00:00+00:00")]
     to: Annotated[str, words("The end of the period."), example("2026-12-01T00:00:00+00:00")]
     actual: Annotated[str, words("The cost so far."), example("718.4")]

@@ -60,7 +60,7 @@ class OneRebuild(msgspec.Struct, kw_only=True):
 class OneFrozenRates(msgspec.Struct, kw_only=True):
     frozen_rates: Annotated[
         dict[str, Any],
-        words("The frozen exchange rates by month."),
+        words("The month, when and by whom it was frozen, and its currencies."),
         example(
             {
                 "month": "2026-10",
@@ -78,8 +78,8 @@ class RepriceResult(msgspec.Struct, kw_only=True):
     price_book: Annotated[str, words("The name of the price list."), example("genai-prices-0.2.3-2026-11-27")]
     rows: Annotated[int, words("The number of recalculated totals."), example(0)]
     unpriced: Annotated[int, words("The number of totals without a price in this price book."), example(119)]
-    before: Annotated[str, words("The estimated cost before the recalculation."), example("0")]
-    after: Annotated[str, words("The estimated cost after the recalculation."), example("0")]
+    before: Annotated[str, words("The earlier estimate of the recalculated totals."), example("0")]
+    after: Annotated[str, words("The new estimate of the recalculated totals."), example("0")]
 
 
 class OneReprice(msgspec.Struct, kw_only=True):

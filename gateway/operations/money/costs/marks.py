@@ -49,7 +49,9 @@ class ChartMark:
 
 class MarksAnswer(msgspec.Struct, kw_only=True):
     marks: Annotated[list[MarkItem], words("Annotations and other events by day.")]
-    truncated: Annotated[bool, words("Whether rows are missing because there are too many."), example(False)]
+    truncated: Annotated[
+        bool, words("Whether older marks are missing because there are too many."), example(False)
+    ]
 
 
 @operator_call(

@@ -24,7 +24,7 @@ from gateway.money.costs.listing import repeat_while_listing_changes
 from gateway.money.costs.measures import PREVIOUS, distinguishing_columns
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.rows import AnswerRows, place_sort_key
-from gateway.operations.answers import ComparisonPast, CostAndCalls
+from gateway.operations.answers import ComparisonPast
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs.colours import colours_for_rows
 from gateway.operations.money.costs.questions import (
@@ -51,15 +51,17 @@ class ReportQuery(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
     from_: Annotated[str, words("The start of the period."), example("2026-11-01T00:00:00+00:00")]
     to: Annotated[str, words("The end of the period."), example("2026-11-27T02:00:00+00:00")]
     by: Annotated[list[str], words("The dimensions by which the report groups."), example(["model"])]
-    per: Annotated[str, words("The length of a period, such as `daily`, or null."), example("total")]
+    per: Annotated[str, words("The length of a period, such as `daily`, or `total`."), example("total")]
     show: Annotated[list[str], words("The measures that the report shows."), example(["cost", "calls"])]
     top: Annotated[int | None, words("The maximum number of groups, or null."), example(None)]
     dimensions: Annotated[
-        list[str], words("The dimensions of the report."), example(["model", "request_model", "provider"])
+        list[str],
+        words("The dimensions by which costs can be grouped."),
+        example(["model", "request_model", "provider"]),
     ]
     names: Annotated[
         dict[str, str],
-        words("The names of the dimensions that you defined."),
+        words("The names of dimensions that are derived from others."),
         example(
             {
                 "model_family": "Model, all variants",
@@ -82,16 +84,20 @@ class ReportQuery(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
     cut_periods: Annotated[list[str], words("The periods of which only a part is in the range."), example([])]
     currency: Annotated[str, words("The currency of the amounts."), example("USD")]
     cost_type: Annotated[str, words("The kind of cost, such as `metered_cost`."), example("real_cost")]
-    charges: Annotated[dict[str, str], words("Billed amounts by charge."), example({})]
+    charges: Annotated[
+        dict[str, str], words("Amounts in other currencies than US dollars, by currency."), example({})
+    ]
     unconverted: Annotated[
         dict[str, str], words("Amounts in currencies without a rate, by currency."), example({})
     ]
-    unit: Annotated[str | None, words("The unit of work for the cost per unit, or null."), example(None)]
+    unit: Annotated[
+        str | None, words("The dimension or `stream:NAME` whose units are counted, or null."), example(None)
+    ]
     streams: Annotated[list[str], words("The unit-cost streams that may be units."), example([])]
     row_count: Annotated[
         int, words("The total number of rows, including rows that are left out."), example(3)
     ]
-    truncated: Annotated[bool, words("Whether rows are missing because there are too many."), example(False)]
+    truncated: Annotated[bool, words("Whether the smaller groups are joined as `(other)`."), example(False)]
 
 
 class ReportLatency(msgspec.Struct, kw_only=True):
@@ -111,10 +117,16 @@ class ReportLatency(msgspec.Struct, kw_only=True):
 
 class ReportAnswer(msgspec.Struct, kw_only=True):
     report: Annotated[ReportQuery, words("The query as the server understood it.")]
-    total: Annotated[CostAndCalls, words("The sums of all rows.")]
+    total: Annotated[
+        dict[str, Any] | None,
+        words("The shown measures over all rows, or null with `scope=aggregated`."),
+        example({"cost": "30.8716", "calls": 3813}),
+    ]
     latency: Annotated[ReportLatency, words("The durations of the calls.")]
     billed: Annotated[
-        dict[str, Any] | None, words("The sums of provider bills for the same time, or null."), example(None)
+        dict[str, Any] | None,
+        words("How final the bills of the time are, or null for counted costs."),
+        example(None),
     ]
     rows: Annotated[
         list[dict[str, Any]],

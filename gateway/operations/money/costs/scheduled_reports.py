@@ -52,8 +52,8 @@ class ReportPreview(msgspec.Struct, kw_only=True):
         ),
     ]
     link: Annotated[
-        str,
-        words("The address of the report in the console."),
+        str | None,
+        words("The address of the report in the console, or null."),
         example(
             "http://127.0.0.1:4318/console/#/costs?view=93cb8e3f3fbec5f69aab677ca66"
             "e7b3e&from=2026-11-16&to=2026-11-22"

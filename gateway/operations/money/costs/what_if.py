@@ -43,8 +43,8 @@ class WhatIfQuery(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
     model: Annotated[str, words("The model that the estimate is for."), example("gpt-4o")]
     by: Annotated[list[str], words("The dimensions by which the estimate groups."), example(["team"])]
     days: Annotated[int, words("The number of days that are included."), example(27)]
-    from_: Annotated[str, words("The start of the period."), example("2026-11-01")]
-    to: Annotated[str, words("The end of the period."), example("2026-11-27")]
+    from_: Annotated[str | None, words("The first day, or null if there is none."), example("2026-11-01")]
+    to: Annotated[str | None, words("The last day, or null if there is none."), example("2026-11-27")]
     price_book: Annotated[str, words("The name of the price list."), example("genai-prices-0.2.3-2026-11-27")]
     assumptions: Annotated[
         list[str],
@@ -65,7 +65,7 @@ class WhatIfQuery(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
         example("-11.814277111111111111111111112"),
     ]
     left_out: Annotated[
-        str, words("The cost of calls that cannot be estimated with the other model."), example("0")
+        str, words("The cost of small sums on days with very many sums, which are in no row."), example("0")
     ]
 
 
