@@ -36,8 +36,8 @@ def is_slow_call_on_stdio(mcp_line: McpLine) -> bool:
 
 class RelayMcpAnswer(msgspec.Struct, kw_only=True):
     line: Annotated[
-        str,
-        words("The message as one line of JSON."),
+        str | None,
+        words("The answer as one line of JSON, or null for a notification."),
         example(
             '{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"Co'
             "sts can be grouped and filtered by 16 matching dimensions.\\n\\n| "
@@ -53,7 +53,9 @@ class AssistantToolItem(msgspec.Struct, kw_only=True):
     writes: Annotated[bool, words("Whether the tool changes data."), example(False)]
     enabled: Annotated[bool, words("Whether the tool is enabled."), example(True)]
     needs: Annotated[str, words("The permission set that the tool requires."), example("use_assistants")]
-    shows: Annotated[str, words("How the tool treats restricted access to calls."), example("sliced")]
+    shows: Annotated[
+        str, words("`sliced`, or `whole` if the tool needs access to all calls."), example("sliced")
+    ]
     last_updated: Annotated[
         str | None, words("When the tool was last enabled or disabled, or null."), example(None)
     ]

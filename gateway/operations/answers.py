@@ -161,7 +161,7 @@ class Discarded(msgspec.Struct, kw_only=True):
 
 
 class IdOfItem(msgspec.Struct, kw_only=True):
-    id: Annotated[str, words("The id of the invoice."), example("e8659d9ae9fa38b2ff2acc52")]
+    id: Annotated[str, words("The id of the item."), example("e8659d9ae9fa38b2ff2acc52")]
 
 
 class ComparisonPast(msgspec.Struct, kw_only=True):
@@ -209,7 +209,7 @@ class OperatorInsight(msgspec.Struct, kw_only=True):
             "change the amount of the ..."
         ),
     ]
-    category: Annotated[str, words("The category of the group."), example("budget")]
+    category: Annotated[str, words("The category of the insight, or empty."), example("budget")]
     link: Annotated[str, words("An address with more about the insight."), example("")]
     status: Annotated[str, words("The status of the insight."), example("new")]
     effort: Annotated[str, words("The effort to act on the insight."), example("low")]
@@ -221,7 +221,7 @@ class OperatorInsight(msgspec.Struct, kw_only=True):
         str, words("When the insight was last changed, in epoch seconds as text."), example("1795743908.564")
     ]
     gone: Annotated[bool, words("Whether the cause no longer applies."), example(False)]
-    about: Annotated[str, words("The subject of the insight, such as a budget or a model."), example("money")]
+    about: Annotated[str, words("The subject of the insight: `money` or `operation`."), example("money")]
     severity: Annotated[str, words("The severity of the insight."), example("warning")]
 
 
@@ -229,8 +229,12 @@ class OperatorComment(msgspec.Struct, kw_only=True):
     id: Annotated[str, words("The id of the comment."), example("2")]
     message: Annotated[str, words("The text of the comment."), example("Done on Monday.")]
     author: Annotated[str, words("Who wrote the comment."), example("ada@example.com")]
-    created: Annotated[str, words("When the comment was created."), example("1795743936.583")]
-    last_updated: Annotated[str, words("When the comment was last changed."), example("1795743936.583")]
+    created: Annotated[
+        str, words("When the comment was created, in epoch seconds as text."), example("1795743936.583")
+    ]
+    last_updated: Annotated[
+        str, words("When the comment was last changed, in epoch seconds as text."), example("1795743936.583")
+    ]
 
 
 class SearchResult(msgspec.Struct, kw_only=True):
@@ -266,7 +270,7 @@ class NotificationItem(msgspec.Struct, kw_only=True):
     not_before: Annotated[str | None, words("The earliest time of the next attempt, or null."), example(None)]
     settled: Annotated[
         str | None,
-        words("When the notification was sent or discarded, or null."),
+        words("When the notification was sent, failed or was discarded; null while it waits."),
         example("2026-11-27T01:45:12.042Z"),
     ]
     error: Annotated[str | None, words("The last error of the notification, or null."), example(None)]

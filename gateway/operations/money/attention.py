@@ -89,13 +89,13 @@ class Cause:
 
 class AttentionState(msgspec.Struct, kw_only=True):
     count: Annotated[int, words("The number of critical causes."), example(2)]
-    operation: Annotated[bool, words("Whether the causes include problems of the operation."), example(True)]
+    operation: Annotated[bool, words("Whether the person may see problems of the operation."), example(True)]
     planted: Annotated[
         list[str] | None, words("The problems that the demo planted, in words, or null."), example(None)
     ]
     causes: Annotated[
         list[dict[str, str | None]],
-        words("One entry per cause: its kind, its severity, and the id of its open critical insight."),
+        words("At most 200 causes. `insight` is the id of the open critical insight, or null."),
         example(
             [
                 {

@@ -136,7 +136,9 @@ class ChannelStateItem(msgspec.Struct, kw_only=True):
     ]
     state: Annotated[str, words("The state of the channel."), example("running")]
     reason: Annotated[str | None, words("Why the channel does not send, or null."), example(None)]
-    insights: Annotated[str, words("The minimum severity of insights that are sent."), example("warning")]
+    insights: Annotated[
+        str, words("The minimum severity of insights that are sent, or `none`."), example("warning")
+    ]
     waiting: Annotated[int, words("The number of notifications that wait."), example(0)]
     sent: Annotated[int, words("The number of sent notifications."), example(3)]
     failed: Annotated[int, words("The number of failed notifications."), example(0)]

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from gateway.core.fields import build_answer
 from gateway.http.lists import Filter, List, MemoryRows, Sort
@@ -82,19 +81,17 @@ NOTIFICATIONS: List[Notification] = List(
 
 class NotificationDetails(NotificationItem, kw_only=True):
     text: Annotated[
-        str | UnsetType,
+        str,
         words("The text of the notification."),
         example(
             "This is a test of the channel search-team. Nothing has happened, and you need not do anything."
         ),
-    ] = UNSET
-    fields: Annotated[dict[str, str] | UnsetType, words("Facts as name and value."), example({})] = UNSET
-    link: Annotated[str | UnsetType, words("An address with more about the notification."), example("")] = (
-        UNSET
-    )
+    ]
+    fields: Annotated[dict[str, str], words("Facts as name and value."), example({})]
+    link: Annotated[str, words("An address with more about the notification, or empty."), example("")]
     thread: Annotated[
-        str | UnsetType, words("The subject that joins notifications about the same item."), example("")
-    ] = UNSET
+        str, words("The subject that joins notifications about the same item, or empty."), example("")
+    ]
 
 
 class OneNotification(msgspec.Struct, kw_only=True):

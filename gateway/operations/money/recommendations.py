@@ -51,11 +51,13 @@ class SavingsLook(RequestBody):
 
 
 class CallUse(msgspec.Struct, kw_only=True):
-    model: Annotated[str | None, words("The model of the calls."), example("gpt-6.1-terra")]
-    provider: Annotated[str | None, words("The provider, such as `openai`."), example("openai")]
+    model: Annotated[str | None, words("The model; null if unknown or any."), example("gpt-6.1-terra")]
+    provider: Annotated[
+        str | None, words("The provider, such as `openai`; null if unknown or any."), example("openai")
+    ]
     mode: Annotated[
         str | None,
-        words("How calls are processed, such as `priority`; empty for the usual way."),
+        words("How calls are processed, such as `priority`; empty for standard, null if unknown or any."),
         example("priority"),
     ]
 
@@ -63,6 +65,12 @@ class CallUse(msgspec.Struct, kw_only=True):
 class EvidencePeriod(msgspec.Struct, kw_only=True):
     first_day: Annotated[str, words("The first day that is included."), example("2026-10-29")]
     last_day: Annotated[str, words("The last day that is included."), example("2026-11-27")]
+
+
+class SavingsSinceAddressed(msgspec.Struct, kw_only=True):
+    amount: Annotated[str, words("The savings in these days, in dollars."), example("3.25")]
+    since: Annotated[str, words("The first day."), example("2026-11-01")]
+    until: Annotated[str, words("The day after the last day."), example("2026-11-27")]
 
 
 class RecommendationItem(msgspec.Struct, kw_only=True):
@@ -93,13 +101,17 @@ class RecommendationItem(msgspec.Struct, kw_only=True):
         example(["Standard processing is fast enough for this work."]),
     ]
     status: Annotated[str, words("The status of the recommendation."), example("in_progress")]
-    open: Annotated[bool, words("Whether the recommendation is open."), example(True)]
-    assignee: Annotated[str, words("The person who works on the recommendation."), example("ada@example.com")]
+    open: Annotated[bool, words("Whether the last run found it and its type is enabled."), example(True)]
+    assignee: Annotated[
+        str, words("The person who works on the recommendation, or empty."), example("ada@example.com")
+    ]
     effort: Annotated[str, words("The effort to act on the recommendation."), example("low")]
-    confidence: Annotated[str, words("How sure the finding is: `exact` or `weak`."), example("exact")]
-    monthly_savings: Annotated[str, words("The savings per month."), example("8.128337")]
+    confidence: Annotated[str, words("How sure it is: `exact`, `strong` or `weak`."), example("exact")]
+    monthly_savings: Annotated[
+        str, words("Dollars saved per month, after larger savings on the same calls."), example("8.128337")
+    ]
     gross_savings: Annotated[
-        str, words("The savings per month, before overlaps with other recommendations."), example("8.128337")
+        str, words("Dollars saved per month if this were the only recommendation."), example("8.128337")
     ]
     spent: Annotated[
         str, words("The cost of the calls that the recommendation concerns."), example("16.256674")
@@ -112,8 +124,8 @@ class RecommendationItem(msgspec.Struct, kw_only=True):
         example({"model": "gpt-6.1-terra", "provider": "openai", "mode": ""}),
     ]
     dimensions: Annotated[
-        dict[str, Any],
-        words("The dimensions of the recommendation."),
+        dict[str, list[str]],
+        words("The values of the calls, by dimension."),
         example(
             {
                 "model": ["gpt-6.1-terra"],
@@ -127,18 +139,26 @@ class RecommendationItem(msgspec.Struct, kw_only=True):
             }
         ),
     ]
-    evidence: Annotated[EvidencePeriod, words("The calls that the recommendation is based on.")]
+    evidence: Annotated[EvidencePeriod, words("The days whose calls it is based on.")]
     promised_savings: Annotated[
         str | None,
         words("The savings per month when the recommendation was addressed, or null."),
         example(None),
     ]
     realized_savings: Annotated[
-        str | None, words("The savings since the recommendation was addressed, or null."), example(None)
+        SavingsSinceAddressed | None,
+        words("The savings after the recommendation was addressed, or null."),
+        example(None),
     ]
-    created: Annotated[str, words("When the recommendation was created."), example("1795742367.551")]
+    created: Annotated[
+        str,
+        words("When the recommendation was created, in epoch seconds as text."),
+        example("1795742367.551"),
+    ]
     last_updated: Annotated[
-        str, words("When the recommendation was last changed."), example("1795743934.628")
+        str,
+        words("When the recommendation was last changed, in epoch seconds as text."),
+        example("1795743934.628"),
     ]
 
 
@@ -169,7 +189,7 @@ class RecommendationAnswer(msgspec.Struct, kw_only=True):
 
 
 class CommentRecommendationAnswer(msgspec.Struct, kw_only=True):
-    comments: Annotated[list[OperatorComment], words("All comments on the recommendation.")]
+    comments: Annotated[list[OperatorComment], words("The added comments.")]
 
 
 class RecommendationCommentAnswer(msgspec.Struct, kw_only=True):
@@ -177,8 +197,8 @@ class RecommendationCommentAnswer(msgspec.Struct, kw_only=True):
 
 
 class SavingsThresholds(msgspec.Struct, kw_only=True):
-    least_savings: Annotated[str, words("The minimum savings per month."), example("5")]
-    least_share: Annotated[str, words("The minimum savings as a share of the cost."), example("1")]
+    least_savings: Annotated[str, words("The minimum savings in dollars per month."), example("5")]
+    least_share: Annotated[str, words("The minimum savings in percent of all costs."), example("1")]
 
 
 class RecommendationTypeItem(msgspec.Struct, kw_only=True):
@@ -194,13 +214,17 @@ class RecommendationTypeItem(msgspec.Struct, kw_only=True):
         words("The assumptions of the estimate."),
         example(["Nobody waits for the responses, so a batch may take up to a day."]),
     ]
-    confidence: Annotated[str, words("How sure the finding is: `exact` or `weak`."), example("weak")]
+    confidence: Annotated[str, words("How sure it is: `exact`, `strong` or `weak`."), example("weak")]
     effort: Annotated[str, words("The effort to act on a recommendation of the type."), example("medium")]
     enabled: Annotated[
         bool, words("Whether Tollhouse searches for recommendations of the type."), example(True)
     ]
     thresholds: Annotated[SavingsThresholds, words("The minimum savings.")]
-    last_updated: Annotated[str | None, words("When the type was last changed, or null."), example(None)]
+    last_updated: Annotated[
+        str | None,
+        words("When the type was last changed, in epoch seconds as text, or null."),
+        example(None),
+    ]
 
 
 class OneRecommendationType(msgspec.Struct, kw_only=True):
@@ -213,7 +237,7 @@ class RecommendationDimensionItem(msgspec.Struct, kw_only=True):
     id: Annotated[str, words("The id of the dimension."), example("api_key")]
     values: Annotated[
         list[str],
-        words("The values of the dimension."),
+        words("The values in open recommendations."),
         example(["audits-key", "catalogue-key", "checkout-key"]),
     ]
 
@@ -227,11 +251,9 @@ class TypeSavings(msgspec.Struct, kw_only=True):
 class RecommendationCheck(msgspec.Struct, kw_only=True):
     count: Annotated[int, words("The number of recommendations that were found."), example(1)]
     monthly_savings: Annotated[str, words("The savings per month."), example("8.128337")]
-    spent: Annotated[
-        str, words("The cost of the calls that the recommendations concern."), example("797.047936925")
-    ]
+    spent: Annotated[str, words("The cost of all calls that were examined."), example("797.047936925")]
     types: Annotated[list[TypeSavings], words("The number and the savings by type.")]
-    failed: Annotated[list[str], words("The detectors that failed."), example([])]
+    failed: Annotated[list[str], words("The types whose search failed."), example([])]
 
 
 class RecommendationCheckAnswer(msgspec.Struct, kw_only=True):

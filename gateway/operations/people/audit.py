@@ -158,12 +158,14 @@ class AuditItem(msgspec.Struct, kw_only=True):
     actor: Annotated[str, words("The person or key that made the change."), example("ada@example.com")]
     address: Annotated[str, words("The network address, or `operator socket`."), example("operator socket")]
     action: Annotated[str, words("The action, such as `view.delete`."), example("view.delete")]
-    target: Annotated[str, words("The id of the changed item."), example("93cb8e3f3fbec5f69aab677ca66e7b3e")]
-    target_name: Annotated[str | None, words("The name of the changed item."), example("Search")]
+    target: Annotated[
+        str, words("The id or name of the changed item."), example("93cb8e3f3fbec5f69aab677ca66e7b3e")
+    ]
+    target_name: Annotated[str | None, words("The name of the changed item, or null."), example("Search")]
     target_exists: Annotated[bool, words("Whether the changed item still exists."), example(False)]
     before: Annotated[
         dict[str, Any] | None,
-        words("The fields before the change, or null."),
+        words("The fields that differ, before the change, or null."),
         example(
             {
                 "name": "Search",
@@ -182,7 +184,9 @@ class AuditItem(msgspec.Struct, kw_only=True):
             }
         ),
     ]
-    after: Annotated[dict[str, Any] | None, words("The fields after the change, or null."), example(None)]
+    after: Annotated[
+        dict[str, Any] | None, words("The fields that differ, after the change, or null."), example(None)
+    ]
 
 
 @operator_call(

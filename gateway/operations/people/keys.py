@@ -133,17 +133,21 @@ class KeyItem(msgspec.Struct, kw_only=True):
     description: Annotated[
         str, words("The description of the key."), example("Calls of the checkout service")
     ]
-    status: Annotated[str, words("The status of the key."), example("Enabled")]
+    status: Annotated[str, words("`Enabled` or `Disabled`."), example("Enabled")]
     scopes: Annotated[list[str], words("The scopes of the key."), example([])]
     use_cases: Annotated[list[str], words("The use cases of the key."), example(["Send AI Telemetry"])]
-    scope_count: Annotated[int, words("The number of scopes of the key."), example(1)]
+    scope_count: Annotated[
+        int, words("The number of scopes of the key, those of its use cases included."), example(1)
+    ]
     labels: Annotated[dict[str, str], words("Labels as name and value."), example({"team": "search"})]
     created_by: Annotated[str, words("Who created the key."), example("ada@example.com")]
     updated_by: Annotated[str, words("Who changed the key last."), example("ada@example.com")]
     last_modified: Annotated[
         str, words("When the key was last changed."), example("2026-11-27T01:44:38.749Z")
     ]
-    last_accessed: Annotated[str, words("When the key was last used."), example("Not In Use")]
+    last_accessed: Annotated[
+        str, words("When the key was last used, or `Not In Use`."), example("Not In Use")
+    ]
     version: Annotated[
         str,
         words("The state of the key. A change with an older `version` is rejected."),
@@ -163,11 +167,20 @@ class KeyItem(msgspec.Struct, kw_only=True):
         list[str] | UnsetType,
         words("The networks from which the key may be used. Omitted if it may be used from everywhere."),
     ] = UNSET
+    refused_since_expiry: Annotated[
+        int | UnsetType, words("The number of requests since the key expired. Omitted if there are none.")
+    ] = UNSET
+    last_refused: Annotated[
+        str | UnsetType, words("When the newest of these requests arrived. Omitted if there are none.")
+    ] = UNSET
 
 
 class CreateKeyAnswer(msgspec.Struct, kw_only=True):
     key: Annotated[KeyItem, words("The created key.")]
     secret: Annotated[str, words("The secret, which is shown only once."), example("th_...")]
+    opens_nothing: Annotated[
+        list[str] | UnsetType, words("Scopes that no operation requires. Omitted if there are none.")
+    ] = UNSET
 
 
 class AdoptKeyAnswer(msgspec.Struct, kw_only=True):
@@ -191,19 +204,24 @@ class IdentifyKeyAnswer(msgspec.Struct, kw_only=True):
 class ShowKeyAnswer(msgspec.Struct, kw_only=True):
     key: Annotated[KeyItem, words("The key.")]
     previous_secret_until: Annotated[
-        str | None, words("Until when the previous secret is accepted."), example(None)
+        str | None, words("Until when the previous secret is accepted, or null."), example(None)
     ]
 
 
 class OneKey(msgspec.Struct, kw_only=True):
     key: Annotated[KeyItem, words("The changed key.")]
+    opens_nothing: Annotated[
+        list[str] | UnsetType, words("Scopes that no operation requires. Omitted if there are none.")
+    ] = UNSET
 
 
 class RotateKeyAnswer(msgspec.Struct, kw_only=True):
     key: Annotated[KeyItem, words("The key with its new secret.")]
     secret: Annotated[str, words("The secret, which is shown only once."), example("th_...")]
     previous_secret_until: Annotated[
-        str | None, words("Until when the previous secret is accepted."), example("2026-11-27T02:44:39.172Z")
+        str | None,
+        words("Until when the previous secret is accepted, or null."),
+        example("2026-11-27T02:44:39.172Z"),
     ]
 
 

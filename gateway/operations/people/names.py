@@ -84,15 +84,15 @@ class PersonItem(msgspec.Struct, kw_only=True):
         words("All names of the person in records."),
         example(["email:419600c11ba4cfdd", "ada-lovelace"]),
     ]
-    name: Annotated[str, words("The name of the person."), example("Ada Lovelace")]
+    name: Annotated[str, words("The name that the console shows, or empty."), example("Ada Lovelace")]
     origin: Annotated[
-        str, words("Where the person comes from: entered by hand, or an account."), example("given")
+        str, words("`given` if entered or linked by operators, or `account`."), example("given")
     ]
 
 
 class KeptPeople(msgspec.Struct, kw_only=True):
-    kept: Annotated[int, words("The number of stored people."), example(1)]
-    names: Annotated[int, words("The number of names of these people."), example(2)]
+    kept: Annotated[int, words("The number of people in the request."), example(1)]
+    names: Annotated[int, words("The number of names of all stored people."), example(2)]
 
 
 class KeepPeopleAnswer(msgspec.Struct, kw_only=True):

@@ -19,7 +19,6 @@ from typing import Annotated, Any
 
 import msgspec
 from aiohttp import web
-from msgspec import UNSET, UnsetType
 
 from gateway.bills.plans.declared import PlanTable
 from gateway.core.errors import Refusal
@@ -111,7 +110,7 @@ class ErasedPlace(msgspec.Struct, kw_only=True):
     ]
     count: Annotated[int | None, words("The number of items in the place, or null."), example(96)]
     until: Annotated[str | None, words("When the erasure in the place ends, or null."), example(None)]
-    listed: Annotated[list[str], words("The items that remain."), example([])]
+    listed: Annotated[list[str], words("Items of the place, erased or not."), example([])]
 
 
 class StoredErasure(msgspec.Struct, kw_only=True):
@@ -123,8 +122,8 @@ class StoredErasure(msgspec.Struct, kw_only=True):
         example({"9a2b6cf0d1e34875a6b7c8d9e0f1a2b3": "erased:5d3b0f7c1a9e2468"}),
     ]
     texts: Annotated[bool, words("Whether free texts with a name were replaced."), example(True)]
-    devices: Annotated[bool, words("Whether devices and labels with a name were replaced."), example(False)]
-    passes: Annotated[int, words("The number of times that this storage was renamed."), example(0)]
+    devices: Annotated[bool, words("Whether devices of the person were revoked and erased."), example(False)]
+    passes: Annotated[int, words("Always 0 in the file."), example(0)]
     below: Annotated[
         list[str], words("The agents and gateways that still have to erase the person."), example([])
     ]
@@ -132,21 +131,23 @@ class StoredErasure(msgspec.Struct, kw_only=True):
 
 
 class ErasureFile(msgspec.Struct, kw_only=True):
-    format: Annotated[int | UnsetType, words("The version of the file's format."), example(1)] = UNSET
-    erasures: Annotated[
-        list[StoredErasure] | UnsetType, words("The erasures, for gateways below and restored backups.")
-    ] = UNSET
+    format: Annotated[int, words("The version of the file's format."), example(1)]
+    erasures: Annotated[list[StoredErasure], words("The erasures, for restored backups.")]
 
 
 class ErasureReport(msgspec.Struct, kw_only=True):
-    id: Annotated[str | None, words("The id of the erasure."), example("0f4c7d1b52a84e36b0c9e1f3a7d25c48")]
+    id: Annotated[
+        str | None,
+        words("The id of the erasure; null in a dry run."),
+        example("0f4c7d1b52a84e36b0c9e1f3a7d25c48"),
+    ]
     at: Annotated[str, words("When the person was erased."), example("2026-11-29T10:00:00Z")]
-    dry_run: Annotated[bool, words("Whether to show the effect and change nothing."), example(False)]
-    names: Annotated[int, words("The number of names that were replaced."), example(3)]
+    dry_run: Annotated[bool, words("Whether nothing was changed."), example(False)]
+    names: Annotated[int, words("The number of names of the person in records."), example(3)]
     calls: Annotated[int, words("The number of calls of the person."), example(412)]
     places: Annotated[list[ErasedPlace], words("The places that may have the person, with their state.")]
     file: Annotated[
-        ErasureFile | None, words("The erasures as a file for other gateways; null in a dry run.")
+        ErasureFile | None, words("The erasure as a file for restored backups; null in a dry run.")
     ]
 
 
@@ -158,7 +159,7 @@ class PersonExport(msgspec.Struct, kw_only=True):
     directory: Annotated[
         str, words("The directory on the machine of the server."), example("/var/lib/tollhouse/export-1")
     ]
-    calls: Annotated[int, words("The number of calls."), example(96)]
+    calls: Annotated[int, words("The number of stored calls and usage events."), example(96)]
     months: Annotated[int, words("The number of months with calls."), example(4)]
 
 

@@ -7,7 +7,6 @@ from urllib.parse import parse_qs
 
 import msgspec
 from aiohttp import web
-from msgspec import UNSET, UnsetType
 
 from gateway.core.attempts import Buckets, address_network
 from gateway.core.errors import Refusal
@@ -31,14 +30,16 @@ _SIGN_IN_PAGE = "../"
 
 
 class SignInProvider(msgspec.Struct, kw_only=True):
-    name: Annotated[str | UnsetType, words("The name of the provider on the sign-in button.")] = UNSET
+    name: Annotated[str, words("The name of the provider on the sign-in button.")]
 
 
 class SignInWays(msgspec.Struct, kw_only=True):
-    provider: Annotated[SignInProvider | None, words("The provider, with the fields below."), example(None)]
+    provider: Annotated[
+        SignInProvider | None, words("The provider, with the fields below, or null."), example(None)
+    ]
     problems: Annotated[
         dict[str, str],
-        words("The problems that were found with the sign-in."),
+        words("The texts for failed sign-ins, by code."),
         example(
             {
                 "state": (

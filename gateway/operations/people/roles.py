@@ -210,7 +210,7 @@ class OpenedOperation(msgspec.Struct, kw_only=True):
 
 
 class DimensionValue(msgspec.Struct, kw_only=True):
-    value: Annotated[str, words("The value."), example("gpt-4.1")]
+    value: Annotated[str | None, words("The value; null if unknown."), example("gpt-4.1")]
     cost: Annotated[str, words("The cost of the calls."), example("319.119443")]
     calls: Annotated[int, words("The number of calls."), example(26453)]
 
@@ -230,7 +230,9 @@ class SeenTotal(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
 
 
 class RolePreview(msgspec.Struct, kw_only=True):
-    person: Annotated[str | None, words("The e-mail address of the person."), example("bob@example.com")]
+    person: Annotated[
+        str | None, words("The e-mail address of the person, or null."), example("bob@example.com")
+    ]
     groups: Annotated[list[str], words("Groups of the OpenID provider."), example([])]
     account_role: Annotated[str, words("The role of the account."), example("operator")]
     roles: Annotated[
@@ -242,12 +244,12 @@ class RolePreview(msgspec.Struct, kw_only=True):
     ]
     cost_types: Annotated[
         list[str],
-        words("Kinds of cost that the person sees; if empty, all."),
+        words("Kinds of cost that the person sees; if empty, none."),
         example(["real_cost", "reported_cost", "estimated_cost"]),
     ]
     filters: Annotated[
-        list[str],
-        words("Conditions that a call must all meet, limited by `roles.max_filters` and `roles.max_values`."),
+        list[list[FilterOfRole]],
+        words("Lists of conditions. A limited person sees a call that meets all conditions of one list."),
         example([]),
     ]
     calls: Annotated[list[OpenedOperation], words("The operations that the person may use.")]

@@ -71,7 +71,7 @@ async def empty_scopes(request: OperatorRequest[Any, Any], scopes: Iterable[str]
 class ScopeItem(msgspec.Struct, kw_only=True):
     scope: Annotated[str, words("The name of the scope."), example("ai-control-plane:enroll-device")]
     category: Annotated[str, words("The category of the scope."), example("AI Device Control Plane")]
-    use_case: Annotated[str | None, words("The use case that contains the scope."), example(None)]
+    use_case: Annotated[str | None, words("The use case that contains the scope, or null."), example(None)]
     opens: Annotated[
         list[str],
         words("The operations that require the scope."),

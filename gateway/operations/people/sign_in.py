@@ -50,13 +50,17 @@ class NewLink(RequestBody):
 
 class SignedInSession(msgspec.Struct, kw_only=True):
     actor: Annotated[str, words("The person who is signed in."), example("bob@example.com")]
-    role: Annotated[str, words("The role of the account."), example("operator")]
+    role: Annotated[str, words("The role of the account or link."), example("operator")]
     csrf_token: Annotated[
         str | None,
         words("Send it as `X-CSRF-Token` with each change. Null on the socket."),
         example("6GSEk9TMHdP5N-IRYtwb"),
     ]
-    ends: Annotated[str | None, words("When the session ends."), example("2026-11-27T13:45:43.578Z")]
+    ends: Annotated[
+        str | None,
+        words("When the session ends. Null on the socket."),
+        example("2026-11-27T13:45:43.578Z"),
+    ]
 
 
 class OneSession(msgspec.Struct, kw_only=True):
@@ -73,14 +77,14 @@ class SessionRights(msgspec.Struct, kw_only=True):
     is_limited: Annotated[bool, words("Whether the person sees only part of the calls."), example(False)]
     cost_types: Annotated[
         list[str],
-        words("Kinds of cost that the person sees; if empty, all."),
+        words("Kinds of cost that the person sees; if empty, none."),
         example(["real_cost", "reported_cost", "estimated_cost"]),
     ]
     min_group: Annotated[int | UnsetType, words("The setting `privacy.min_group`. Omitted if it is 0.")] = (
         UNSET
     )
     needs_reason: Annotated[
-        bool | UnsetType, words("Whether the person must state a reason to see a person's costs.")
+        bool | UnsetType, words("Whether costs of others need a reason. Omitted with `min_group`.")
     ] = UNSET
 
 
@@ -88,7 +92,9 @@ class SessionAnswer(msgspec.Struct, kw_only=True):
     session: Annotated[SignedInSession, words("The session, with the fields below.")]
     rights: Annotated[SessionRights, words("The access of the person.")]
     version: Annotated[str, words("The version of Tollhouse."), example("0.1.0")]
-    telemetry_url: Annotated[str | None, words("The address for senders."), example(None)]
+    telemetry_url: Annotated[
+        str | None, words("The address for senders; null if it is the console's."), example(None)
+    ]
 
 
 class SignOutAnswer(msgspec.Struct, kw_only=True):
@@ -98,16 +104,18 @@ class SignOutAnswer(msgspec.Struct, kw_only=True):
 class SessionItem(msgspec.Struct, kw_only=True):
     id: Annotated[str, words("The id of the session."), example("02d3a965e558692c")]
     actor: Annotated[str, words("The person who is signed in."), example("bob@example.com")]
-    role: Annotated[str, words("The role of the account."), example("operator")]
+    role: Annotated[str, words("The role of the account or link."), example("operator")]
     account: Annotated[
         str | None,
-        words("The account that signed in; null after a one-time link."),
+        words("The account that signed in or created the link; null for a link from the server."),
         example("bob@example.com"),
     ]
     began_with: Annotated[
-        str, words("How the person signed in, such as `password` or `link`."), example("password")
+        str, words("How the person signed in: `password`, `link` or `provider`."), example("password")
     ]
-    address: Annotated[str, words("The network address of the person."), example("operator socket")]
+    address: Annotated[
+        str | None, words("The network address at sign-in, or null."), example("operator socket")
+    ]
     created: Annotated[str, words("When the session began."), example("2026-11-27T01:45:43.578Z")]
     last_seen: Annotated[
         str, words("When the person last made a request."), example("2026-11-27T01:45:43.578Z")
@@ -121,7 +129,7 @@ class EndSessionAnswer(msgspec.Struct, kw_only=True):
 
 class MakeLinkAnswer(msgspec.Struct, kw_only=True):
     link: Annotated[str, words("The one-time link."), example("http://127.0.0.1:4318/console/#link=...")]
-    role: Annotated[str, words("The role of the account."), example("viewer")]
+    role: Annotated[str, words("The role that the link gives."), example("viewer")]
 
 
 @operator_call("POST", "/sessions", None, "Sign in", status=201, shows=NOTHING, answers=OneSession)

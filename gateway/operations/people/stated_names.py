@@ -80,7 +80,7 @@ class StatedNameItem(msgspec.Struct, kw_only=True):
 
 
 class LinkedStatedNames(msgspec.Struct, kw_only=True):
-    kept: Annotated[int, words("The number of stored people."), example(1)]
+    kept: Annotated[int, words("The number of linked pairs."), example(1)]
     conflicts: Annotated[int, words("The number of pairs that may be two people and stay apart."), example(0)]
 
 

@@ -42,7 +42,11 @@ VIEWINGS: List[Viewing] = List(
 class ViewingItem(msgspec.Struct, kw_only=True):
     day: Annotated[str, words("The day (UTC)."), example("2026-11-28")]
     viewer: Annotated[str, words("Who looked."), example("max@example.com")]
-    user: Annotated[str, words("The person whose costs were shown."), example("email:419600c11ba4cfdd")]
+    user: Annotated[
+        str,
+        words("The person whose costs were shown, or `(several people)`."),
+        example("email:419600c11ba4cfdd"),
+    ]
     face: Annotated[str, words("`command`, `console`, `api` or `mcp`."), example("console")]
     page: Annotated[str, words("The page, command or operation."), example("/report")]
     reason: Annotated[str | None, words("The reason that the viewer stated, or null."), example(None)]

@@ -219,7 +219,7 @@ ScheduledReportItem = item_struct(
     "A scheduled report in a response. Times are RFC 3339.",
     answered={
         "view_name": Annotated[
-            str | None, words("The name of the view; null if the view was deleted."), example("Search")
+            str | None, words("The name of the view; null if it was deleted or is hidden."), example("Search")
         ],
         "owner": Annotated[
             str,
@@ -227,7 +227,9 @@ ScheduledReportItem = item_struct(
             example(""),
         ],
         "next": Annotated[str, words("Time of the next scheduled run."), example("2026-11-30T07:00:00.000Z")],
-        "last": Annotated[str | None, words("Time of the last scheduled run."), example(None)],
+        "last": Annotated[
+            str | None, words("Time of the last scheduled run since the last edit, or null."), example(None)
+        ],
         "problem": Annotated[
             str | None,
             words("Recipients that the last report did not reach, and why. Null if it reached all of them."),
