@@ -39,7 +39,9 @@ class StoredRecord(msgspec.Struct, kw_only=True):
     response_model: Annotated[str | UnsetType | None, words("The model that answered."), example(None)] = (
         UNSET
     )
-    input_tokens: Annotated[int | UnsetType, words("The number of input tokens."), example(1200)] = UNSET
+    input_tokens: Annotated[int | UnsetType | None, words("The number of input tokens."), example(1200)] = (
+        UNSET
+    )
     output_tokens: Annotated[int | UnsetType | None, words("The number of output tokens."), example(300)] = (
         UNSET
     )
@@ -52,7 +54,11 @@ class StoredRecord(msgspec.Struct, kw_only=True):
     reasoning_tokens: Annotated[
         int | UnsetType | None, words("The number of output tokens for reasoning."), example(None)
     ] = UNSET
-    cost: Annotated[str | UnsetType | None, words("The cost of the call."), example("0.006")] = UNSET
+    cost: Annotated[
+        str | UnsetType | None,
+        words("The reported cost in US dollars, or null. In a correction, costs and tokens are changes."),
+        example("0.006"),
+    ] = UNSET
     estimated_cost: Annotated[
         str | UnsetType | None, words("The cost according to the price list."), example("0.006")
     ] = UNSET
@@ -62,7 +68,9 @@ class StoredRecord(msgspec.Struct, kw_only=True):
     price_book: Annotated[
         str | UnsetType | None, words("The name of the price list."), example("genai-prices-0.2.3-2026-11-27")
     ] = UNSET
-    status: Annotated[str | UnsetType, words("The status of the record."), example("ok")] = UNSET
+    status: Annotated[
+        str | UnsetType, words("The status of the call: `ok`, `error` or `cached`."), example("ok")
+    ] = UNSET
     error_type: Annotated[
         str | UnsetType | None, words("The type of error with which the call failed, or null."), example(None)
     ] = UNSET
@@ -86,16 +94,16 @@ class StoredRecord(msgspec.Struct, kw_only=True):
         example(False),
     ] = UNSET
     currency: Annotated[str | UnsetType, words("The currency of the amounts."), example("USD")] = UNSET
-    sender: Annotated[str | UnsetType | None, words("The sender of the reports.")] = UNSET
+    sender: Annotated[str | UnsetType | None, words("The name of the key that first sent the call.")] = UNSET
     cache_write_1h_tokens: Annotated[
         int | UnsetType, words("The number of input tokens written to a cache for an hour.")
     ] = UNSET
     region: Annotated[str | UnsetType, words("The region, such as `eu-central-1`.")] = UNSET
     run: Annotated[str | UnsetType, words("The run of the agent that made the call.")] = UNSET
     parent_run: Annotated[str | UnsetType, words("The run that started this run.")] = UNSET
-    ancestors: Annotated[list[str] | UnsetType, words("The runs above the parent, the nearest first.")] = (
-        UNSET
-    )
+    ancestors: Annotated[
+        str | UnsetType, words("The runs above the parent, separated by spaces, the nearest first.")
+    ] = UNSET
     meters: Annotated[dict[str, int | str] | UnsetType, words("Other quantities of the call, by meter.")] = (
         UNSET
     )
@@ -113,7 +121,9 @@ class StoredRecord(msgspec.Struct, kw_only=True):
     reason: Annotated[str | UnsetType, words("Why a correction was written.")] = UNSET
     known_at: Annotated[str | UnsetType, words("When a correction became known.")] = UNSET
     name: Annotated[str | UnsetType, words("The name of a counter.")] = UNSET
-    value: Annotated[str | int | UnsetType | None, words("The increase of a counter.")] = UNSET
+    value: Annotated[
+        str | int | UnsetType | None, words("The increase of a counter, or the amount of a unit-cost record.")
+    ] = UNSET
     unit: Annotated[str | UnsetType | None, words("The unit of a counter.")] = UNSET
     model: Annotated[str | UnsetType | None, words("The model of a counter.")] = UNSET
     token_type: Annotated[str | UnsetType | None, words("The kind of tokens of a counter.")] = UNSET
@@ -129,7 +139,7 @@ class DeliveryItem(msgspec.Struct, kw_only=True):
     replay: Annotated[bool, words("Whether records are sent again.")]
     attempts: Annotated[int, words("The number of attempts to send.")]
     not_before: Annotated[str | None, words("The earliest time of the next attempt, or null.")]
-    last_error: Annotated[str, words("The last error of the delivery.")]
+    last_error: Annotated[str | None, words("The last error of the delivery, or null.")]
 
 
 class DeadItem(msgspec.Struct, kw_only=True):
@@ -141,10 +151,12 @@ class DeadItem(msgspec.Struct, kw_only=True):
     record_id: Annotated[str, words("The id of the record."), example("4d352f4f22c3404e6b71ae9c60c456c8")]
     error: Annotated[
         str,
-        words("The reason for the rejection, or null."),
+        words("The reason for the rejection."),
         example("the record's model is not allowed here"),
     ]
-    status: Annotated[str, words("The status that the destination answered."), example("422")]
+    status: Annotated[
+        str, words("The HTTP status that the destination answered, or `unsendable`."), example("422")
+    ]
     at: Annotated[str, words("When the record was rejected."), example("2026-11-27T01:19:36.569Z")]
 
 

@@ -185,7 +185,7 @@ _ONE = _ALL + "/{id}"
 class CheckOfCluster(msgspec.Struct, kw_only=True):
     name: Annotated[str, words("The name of the check."), example("api_key_valid")]
     passing: Annotated[bool, words("Whether the check passed."), example(False)]
-    error: Annotated[str, words("The last error of the check, or null."), example("401")]
+    error: Annotated[str, words("The error of the check, or empty."), example("401")]
 
 
 class ClusterDetails(msgspec.Struct, kw_only=True):
@@ -204,16 +204,16 @@ class ClusterDetails(msgspec.Struct, kw_only=True):
     k8s_version: Annotated[str, words("The version of Kubernetes."), example("1.31")]
     provider_id: Annotated[str, words("The id of the cloud provider."), example("")]
     release_name: Annotated[str, words("The name of the Helm release."), example("")]
-    namespace: Annotated[
-        str, words("The id of the namespace; empty for the default definition."), example("")
-    ]
+    namespace: Annotated[str, words("The Kubernetes namespace of the agent, or empty."), example("")]
     checks: Annotated[list[CheckOfCluster], words("The results of the agent's checks.")]
     config: Annotated[dict[str, Any], words("The configuration of the agent."), example({})]
     config_version: Annotated[str | None, words("The version of the configuration."), example(None)]
     applied_version: Annotated[str | None, words("The version that the agent applied."), example(None)]
     config_state: Annotated[str, words("The state of the configuration."), example("none")]
     config_problem: Annotated[str, words("Why the agent could not apply the configuration."), example("")]
-    config_reported: Annotated[str | None, words("When the agent reported the configuration."), example(None)]
+    config_reported: Annotated[
+        str | None, words("Since when the agent has reported this configuration, or null."), example(None)
+    ]
     first_seen: Annotated[
         str, words("When the first report of the cluster arrived."), example("2026-11-27T01:44:42.617Z")
     ]
@@ -232,7 +232,9 @@ class ContainerFilesOfCluster(msgspec.Struct, kw_only=True):
     cluster: Annotated[str, words("The name of the cluster."), example("prod")]
     waiting: Annotated[int, words("The number of files that wait."), example(3)]
     bytes: Annotated[int, words("The size of the cluster's files in bytes."), example(9)]
-    newest: Annotated[str, words("When the newest file arrived."), example("2026-11-27T01:44:43.419Z")]
+    newest: Annotated[
+        str | None, words("When the newest file arrived, or null."), example("2026-11-27T01:44:43.419Z")
+    ]
 
 
 class ContainerFileCounts(msgspec.Struct, kw_only=True):
@@ -268,23 +270,27 @@ class ContainerFileItem(msgspec.Struct, kw_only=True):
     account: Annotated[str, words("The cloud account of the cluster."), example("123456789012")]
     region: Annotated[str, words("The region of the cluster."), example("us-east-1")]
     cluster: Annotated[str, words("The name of the cluster."), example("prod")]
-    api_key: Annotated[
-        str, words("The key, or its alias, with which the call was made."), example("automation")
-    ]
+    api_key: Annotated[str, words("The name of the key that sent the file."), example("automation")]
     shipper: Annotated[str, words("The agent that sends the file."), example("shipper-7")]
     agent_version: Annotated[str, words("The version of the agent."), example("")]
     size: Annotated[int, words("The size of the file in bytes."), example(8)]
     sha256: Annotated[
-        str,
-        words("The SHA-256 digest of the file."),
+        str | None,
+        words("The SHA-256 digest of the file; null before it arrives."),
         example("6aa351535fa146ea22f9dfd10a701011dec9315207626e789c96a062ac791055"),
     ]
     kept: Annotated[bool, words("Whether the bytes are still stored."), example(True)]
-    asked_again: Annotated[bool, words("Whether an address was requested again."), example(False)]
+    asked_again: Annotated[
+        bool,
+        words("Whether the file is requested again, by the cost service or after damage."),
+        example(False),
+    ]
     announced: Annotated[
         str, words("When the agent announced the file."), example("2026-11-27T01:44:42.886Z")
     ]
-    uploaded: Annotated[str, words("When the file arrived, or null."), example("2026-11-27T01:44:43.120Z")]
+    uploaded: Annotated[
+        str | None, words("When the file arrived, or null."), example("2026-11-27T01:44:43.120Z")
+    ]
     problem: Annotated[str | None, words("The problem with the file, or null."), example(None)]
 
 

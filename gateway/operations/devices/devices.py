@@ -167,8 +167,7 @@ class DeviceItem(msgspec.Struct, kw_only=True):
     link: Annotated[
         str,
         words(
-            "`online`, `offline` after three missed reports, or `unknown`; null if the "
-            "machine never reported."
+            "`online`, `offline` after three missed reports, or `unknown` without an agent or after a start."
         ),
         example("offline"),
     ]
@@ -185,18 +184,16 @@ class DeviceItem(msgspec.Struct, kw_only=True):
 
 class UnenrolledItem(msgspec.Struct, kw_only=True):
     name: Annotated[str, words("The name that the device sends."), example("laptop-eve")]
-    key: Annotated[str, words("The name of the sender's API key."), example("checkout")]
-    count: Annotated[int, words("The number of reports."), example(2)]
+    key: Annotated[str, words("The key that last sent the name."), example("checkout")]
+    count: Annotated[int, words("How often telemetry had the name."), example(2)]
     first_seen: Annotated[
-        str, words("When the first report of the device arrived."), example("2026-11-26T09:12:40.000Z")
+        str, words("When telemetry first had the name."), example("2026-11-26T09:12:40.000Z")
     ]
-    last_seen: Annotated[
-        str, words("When the last report of the device arrived."), example("2026-11-27T01:20:02.000Z")
-    ]
+    last_seen: Annotated[str, words("When telemetry last had the name."), example("2026-11-27T01:20:02.000Z")]
 
 
 class DeviceSpool(msgspec.Struct, kw_only=True):
-    records: Annotated[int | UnsetType, words("The number of waiting records."), example(0)] = UNSET
+    records: Annotated[int | UnsetType | None, words("The number of waiting records."), example(0)] = UNSET
     oldest_age_s: Annotated[
         float | UnsetType | None, words("The age of the oldest waiting record in seconds."), example(None)
     ] = UNSET
@@ -209,7 +206,9 @@ class DeviceStateChange(msgspec.Struct, kw_only=True):
 
 class DeviceUpstream(msgspec.Struct, kw_only=True):
     id: Annotated[str | None, words("The id of the device at your cost service."), example(None)]
-    sent: Annotated[bool, words("Whether the device was sent to your cost service."), example(False)]
+    sent: Annotated[
+        bool, words("Whether your cost service has the last change of the device."), example(False)
+    ]
     held: Annotated[
         str | None, words("The rejection of the device by your cost service, or null."), example(None)
     ]
@@ -228,14 +227,12 @@ class FleetAssistant(msgspec.Struct, kw_only=True):
     ]
     use: Annotated[
         str,
-        words(
-            "`none`, `heard`, `waiting`, `delayed` or `losing`. It is `unseen` if the machine has no agent."
-        ),
+        words("`none`, `heard`, `waiting`, `delayed` or `losing`. `unseen`: no agent and no recent call."),
         example("none"),
     ]
     version: Annotated[str | None, words("The version of the assistant."), example("0.169.0")]
     newest_call: Annotated[
-        str | None, words("When the newest call of the assistant arrived from this device."), example(None)
+        str | None, words("When the newest call of the assistant here ended, or null."), example(None)
     ]
 
 
@@ -277,22 +274,22 @@ class DeviceDetails(DeviceItem, kw_only=True):
     ]
     last_telemetry: Annotated[str | None, words("When the last telemetry arrived."), example(None)]
     clock_offset_s: Annotated[
-        float | None, words("The seconds by which the clock of the device differs."), example(None)
+        float | None,
+        words("The seconds by which the device's clock is ahead of the server's, or null."),
+        example(None),
     ]
     has_key: Annotated[bool, words("Whether the device has a key of its own."), example(True)]
     second_fingerprint: Annotated[
         str | None, words("When another machine reported under this id, or null."), example(None)
     ]
-    spool: Annotated[DeviceSpool | None, words("The number of records that wait on the device.")]
+    spool: Annotated[DeviceSpool | None, words("The records that wait on the device, or null.")]
     sources: Annotated[
-        dict[str, Any], words("The numbers of calls that the agent passed on, by source."), example({})
+        dict[str, Any],
+        words("By source, `records` that the agent passed on and when it `last_seen` one."),
+        example({}),
     ]
-    serial: Annotated[
-        str | None, words("The serial number in the inventory, or that the agent reported."), example(None)
-    ]
-    os: Annotated[
-        str | None, words("The operating system that the device reported, or the inventory."), example(None)
-    ]
+    serial: Annotated[str | None, words("The serial number that the agent reported, or null."), example(None)]
+    os: Annotated[str | None, words("The operating system that the agent reported, or null."), example(None)]
     agent: Annotated[AgentFacts | None, words("How the agent runs, or null."), example(None)]
     policy: Annotated[
         AppliedPolicy | None, words("The policy that the agent applied, or null."), example(None)

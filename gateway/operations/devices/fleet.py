@@ -195,7 +195,7 @@ class TeamCoverage(msgspec.Struct, kw_only=True):
     covered: Annotated[int, words("The number of these machines that report or are not in use."), example(0)]
     covered_percent: Annotated[
         float,
-        words("The covered part in percent, rounded down to a tenth; null without machines."),
+        words("The covered part in percent, rounded down to a tenth."),
         example(0.0),
     ]
 
@@ -208,7 +208,7 @@ class SystemCoverage(msgspec.Struct, kw_only=True):
     covered: Annotated[int, words("The number of these machines that report or are not in use."), example(0)]
     covered_percent: Annotated[
         float,
-        words("The covered part in percent, rounded down to a tenth; null without machines."),
+        words("The covered part in percent, rounded down to a tenth."),
         example(0.0),
     ]
 
@@ -246,7 +246,7 @@ class CoverageAnswer(msgspec.Struct, kw_only=True):
         int,
         words(
             "The number of machines of which nothing was heard for `devices.coverage_days`."
-            " No other figure has them."
+            " Otherwise only `enrolled_devices` and `unexpected` have them."
         ),
         example(0),
     ]
@@ -282,7 +282,9 @@ class CoverageAnswer(msgspec.Struct, kw_only=True):
         ),
     ]
     assistants: Annotated[
-        dict[str, Any], words("The assistants, with the fields below."), example({"codex": {"overridden": 1}})
+        dict[str, Any],
+        words("The number of devices by assistant and state."),
+        example({"codex": {"overridden": 1}}),
     ]
     teams: Annotated[list[TeamCoverage], words("The teams, each with the fields below.")]
     systems: Annotated[list[SystemCoverage], words("The systems, each with the fields below.")]
@@ -291,13 +293,16 @@ class CoverageAnswer(msgspec.Struct, kw_only=True):
 
 
 class FleetDeviceItem(msgspec.Struct, kw_only=True):
-    id: Annotated[str, words("The id of the device."), example("laptop-ada")]
+    id: Annotated[
+        str,
+        words("The id of the device, or the serial number or host name of a missing machine."),
+        example("laptop-ada"),
+    ]
     state: Annotated[str, words("The state of the device."), example("at_risk")]
     link: Annotated[
         str | None,
         words(
-            "`online`, `offline` after three missed reports, or `unknown`; null if the "
-            "machine never reported."
+            "`online`, `offline` after three missed reports, or `unknown`; null if the machine has no device."
         ),
         example("online"),
     ]
@@ -312,14 +317,12 @@ class FleetDeviceItem(msgspec.Struct, kw_only=True):
     ]
     device: Annotated[
         str | None,
-        words("The id of the device, or null if the machine never reported."),
+        words("The id of the device, or null if the machine has none."),
         example("laptop-ada"),
     ]
     expected: Annotated[bool, words("Whether the machine is in the inventory."), example(True)]
     hostname: Annotated[str, words("The host name."), example("ada-mac")]
-    serial: Annotated[
-        str, words("The serial number in the inventory, or that the agent reported."), example("C02XL0GYJGH5")
-    ]
+    serial: Annotated[str, words("The serial number in the inventory, or empty."), example("C02XL0GYJGH5")]
     user: Annotated[str, words("The person who uses the device."), example("ada")]
     assigned_to: Annotated[str, words("The user in the inventory, or empty."), example("ada")]
     team: Annotated[

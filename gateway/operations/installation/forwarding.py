@@ -24,8 +24,8 @@ class ForwardingTest(RequestBody):
 
 
 class ForwardingTestResult(msgspec.Struct, kw_only=True):
-    status: Annotated[str, words("Whether the receiver accepted the test."), example("ok")]
-    words: Annotated[str | None, words("The message of the receiver, or null."), example(None)]
+    status: Annotated[str, words("`ok`, `refused`, `unavailable` or `unverified`."), example("ok")]
+    words: Annotated[str | None, words("The message of the receiver or of the test, or null."), example(None)]
 
 
 class OneForwardingTest(msgspec.Struct, kw_only=True):

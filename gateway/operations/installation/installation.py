@@ -41,7 +41,7 @@ CONFIGURATION: List[SettingInEffect] = List(
 
 class ConfigurationItem(msgspec.Struct, kw_only=True):
     name: Annotated[str, words("The name of the setting."), example("agent.device_id")]
-    value: Annotated[Any, words("The value of the setting."), example("")]
+    value: Annotated[Any, words("The value of the setting; `set` in place of a secret."), example("")]
     source: Annotated[
         str, words("The origin of the value, such as the file or the default."), example("default")
     ]
@@ -53,9 +53,9 @@ class ConfigurationItem(msgspec.Struct, kw_only=True):
 
 
 class ReloadResult(msgspec.Struct, kw_only=True):
-    changed: Annotated[list[str], words("The changed settings."), example([])]
+    changed: Annotated[list[str], words("The changed settings that are now in effect."), example([])]
     needs_restart: Annotated[list[str], words("The changed settings that need a restart."), example([])]
-    problems: Annotated[list[str], words("The problems that were found with the configuration."), example([])]
+    problems: Annotated[list[str], words("The problems with secrets and channels."), example([])]
 
 
 class OneReload(msgspec.Struct, kw_only=True):
@@ -75,7 +75,11 @@ class OneBackup(msgspec.Struct, kw_only=True):
 
 
 class DemoState(msgspec.Struct, kw_only=True):
-    state: Annotated[str | None, words("The state of the demo month."), example("none")]
+    state: Annotated[
+        str | None,
+        words("The state of the demo month; null if this server can have none."),
+        example("none"),
+    ]
 
 
 class OneDemo(msgspec.Struct, kw_only=True):

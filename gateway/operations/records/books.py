@@ -40,9 +40,13 @@ def describe_books(books: Books) -> dict[str, object]:
 
 class ServerClock(msgspec.Struct, kw_only=True):
     now: Annotated[str, words("The time that the server uses."), example("2026-11-27T01:45:03.740Z")]
-    step_s: Annotated[float, words("The size of a step of the clock, in seconds."), example(0.0)]
+    step_s: Annotated[
+        float,
+        words("The seconds by which the machine's clock is ahead of `now`; 0 while it is accepted."),
+        example(0.0),
+    ]
     held_s: Annotated[
-        float, words("The seconds for which the server has kept its own time after a step."), example(0.0)
+        float, words("The seconds for which a step or a long stop still delays deletion."), example(0.0)
     ]
 
 
@@ -52,7 +56,9 @@ class OneClock(msgspec.Struct, kw_only=True):
 
 class AcceptedClockStep(msgspec.Struct, kw_only=True):
     moved_s: Annotated[float, words("The accepted step, in seconds."), example(0.0)]
-    was_held_s: Annotated[float, words("The seconds for which the server kept its own time."), example(0.0)]
+    was_held_s: Annotated[
+        float, words("The seconds for which deletion would still have been delayed."), example(0.0)
+    ]
 
 
 class AcceptClockAnswer(msgspec.Struct, kw_only=True):
@@ -64,7 +70,7 @@ class ReceiptItem(msgspec.Struct, kw_only=True):
         str, words("The id in the header `Tollhouse-Receipt`."), example("h4e3zduc4mn6qeazpcns6ycgou72ccse")
     ]
     topic: Annotated[str, words("The topic of the records."), example("ai-telemetry")]
-    at: Annotated[str, words("When the request arrived."), example("2026-11-27T01:44:40.120Z")]
+    at: Annotated[str, words("When the request was stored."), example("2026-11-27T01:44:40.120Z")]
     received: Annotated[int, words("The number of received items."), example(1)]
     records: Annotated[int, words("The number of records of the request."), example(1)]
     new: Annotated[int, words("The number of new records."), example(1)]
@@ -72,9 +78,13 @@ class ReceiptItem(msgspec.Struct, kw_only=True):
     amended: Annotated[int, words("The number of open records that the request completed."), example(0)]
     ignored: Annotated[dict[str, int], words("The items that are not AI calls, by reason."), example({})]
     rejected: Annotated[dict[str, int], words("The rejected items, by reason."), example({})]
-    first_number: Annotated[int, words("The number of the first record."), example(62573)]
-    last_number: Annotated[int, words("The number of the last record."), example(62573)]
-    state: Annotated[str, words("`stored`, or what happened to the records since then."), example("kept")]
+    first_number: Annotated[int | None, words("The number of the first new record, or null."), example(62573)]
+    last_number: Annotated[int | None, words("The number of the last new record, or null."), example(62573)]
+    state: Annotated[
+        str,
+        words("`open`, `kept`, `removed` if a record is deleted, or `known` if none is new."),
+        example("kept"),
+    ]
 
 
 class OneReceipt(msgspec.Struct, kw_only=True):
@@ -149,9 +159,9 @@ class IgnoredItem(msgspec.Struct, kw_only=True):
 
 
 class ConflictFigures(msgspec.Struct, kw_only=True):
-    input_tokens: Annotated[int, words("The number of input tokens in this report."), example(1200)]
-    output_tokens: Annotated[int, words("The number of output tokens in this report."), example(300)]
-    cost: Annotated[str | None, words("The cost of the call in this report."), example("0.006")]
+    input_tokens: Annotated[int | None, words("The input tokens in these reports, or null."), example(1200)]
+    output_tokens: Annotated[int | None, words("The output tokens in these reports, or null."), example(300)]
+    cost: Annotated[str | None, words("The cost in these reports, or null."), example("0.006")]
 
 
 class ConflictItem(msgspec.Struct, kw_only=True):
@@ -159,15 +169,15 @@ class ConflictItem(msgspec.Struct, kw_only=True):
     first_source: Annotated[str, words("The source of the first report, which counts."), example("litellm")]
     second_source: Annotated[str, words("The source of the second report."), example("otel")]
     count: Annotated[int, words("The number of calls with this conflict."), example(1)]
-    first: Annotated[ConflictFigures, words("The figures of the first report.")]
+    first: Annotated[ConflictFigures, words("The sums of the first reports.")]
     second: Annotated[
         ConflictFigures,
-        words("The figures of the second report."),
+        words("The sums of the second reports."),
         example({"input_tokens": 1180, "output_tokens": 300, "cost": None}),
     ]
     request_id: Annotated[
         str | None,
-        words("The id of the request at the provider or gateway."),
+        words("The id of a request with this conflict, or null."),
         example("chatcmpl-9J3uIL87gldCFtiIbyaOvTeYBR00"),
     ]
 

@@ -114,7 +114,7 @@ class EditedRecord(msgspec.Struct, kw_only=True):
         str, words("The route whose destination rejected the record."), example("archive/ai-telemetry")
     ]
     fields: Annotated[list[str], words("The fields that were changed."), example(["response_model"])]
-    record: Annotated[StoredRecord, words("The stored record.")]
+    record: Annotated[StoredRecord, words("The changed record that is sent.")]
 
 
 class OneEdited(msgspec.Struct, kw_only=True):
@@ -123,10 +123,12 @@ class OneEdited(msgspec.Struct, kw_only=True):
 
 class PartialRefusalItem(msgspec.Struct, kw_only=True):
     route: Annotated[str, words("The route that sends the records."), example("archive/ai-telemetry")]
-    first: Annotated[int, words("The number of the first record."), example(62573)]
-    last: Annotated[int, words("The number of the last record."), example(62573)]
+    first: Annotated[int, words("The number of the first record of the delivery."), example(62573)]
+    last: Annotated[int, words("The number of the last record of the delivery."), example(62573)]
     count: Annotated[int, words("The number of rejected records."), example(1)]
-    words: Annotated[str, words("The reason that the receiver gave."), example("the record is too old")]
+    words: Annotated[
+        str | None, words("The reason that the receiver gave, or null."), example("the record is too old")
+    ]
     at: Annotated[str, words("When the receiver refused the records."), example("2026-11-27T01:27:40.000Z")]
 
 

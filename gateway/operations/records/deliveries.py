@@ -95,17 +95,21 @@ class RouteItem(msgspec.Struct, kw_only=True):
     state: Annotated[str, words("The state of the route."), example("running")]
     reason: Annotated[str | None, words("The reason for the state of the route, or null."), example(None)]
     since: Annotated[str | None, words("When the state began."), example(None)]
-    progress: Annotated[int, words("The number of the next record to send."), example(62585)]
+    progress: Annotated[int, words("The number of the first record that is not settled."), example(62585)]
     queued: Annotated[int, words("The number of waiting records."), example(0)]
     oldest_age_s: Annotated[
         float | None, words("The age of the oldest waiting record in seconds."), example(None)
     ]
-    unknown: Annotated[int, words("The number of deliveries that were sent without an answer."), example(0)]
+    unknown: Annotated[
+        int, words("The number of records in deliveries that were sent without an answer."), example(0)
+    ]
     ambiguous: Annotated[
         int, words("The number of records in deliveries whose first request got no clear answer."), example(0)
     ]
     refused_24h: Annotated[
-        int, words("The number of records that were rejected in the last 24 hours."), example(0)
+        int,
+        words("The number of records rejected in the last 24 hours while others were accepted."),
+        example(0),
     ]
     refusal: Annotated[str | None, words("The last rejection of records."), example(None)]
     trouble: Annotated[str | None, words("Why the route delivers nothing, or null."), example(None)]
@@ -131,9 +135,9 @@ class CompiledModule(msgspec.Struct, kw_only=True):
         words("A sentence about the state of the compiled module."),
         example("off: No module named 'tollhouse_native'"),
     ]
-    spans: Annotated[str | None, words("The number of spans that were read, or null."), example(None)]
+    spans: Annotated[int | None, words("The number of spans that were read, or null."), example(None)]
     known_spans: Annotated[
-        str | None, words("The number of spans that the module read, or null."), example(None)
+        int | None, words("The number of spans that the module read, or null."), example(None)
     ]
 
 
@@ -153,7 +157,7 @@ class LakeComparison(msgspec.Struct, kw_only=True):
     files: Annotated[int, words("The number of compared files.")]
     rows: Annotated[int, words("The number of rows in these files.")]
     differences: Annotated[dict[str, int], words("The numbers of differences by kind; empty if all is well.")]
-    words: Annotated[str, words("Why the files could not be compared, or empty.")]
+    words: Annotated[str, words("The first difference, or empty.")]
 
 
 class LakeOfRoute(msgspec.Struct, kw_only=True):
@@ -204,7 +208,7 @@ class StatusAnswer(msgspec.Struct, kw_only=True):
 
 class DropRouteAnswer(msgspec.Struct, kw_only=True):
     route: Annotated[str, words("The route that sends the records."), example("old-archive/ai-telemetry")]
-    discarded: Annotated[int, words("The number of discarded items."), example(12)]
+    discarded: Annotated[int, words("The number of waiting records that were discarded."), example(12)]
 
 
 class TryRouteAnswer(msgspec.Struct, kw_only=True):

@@ -25,18 +25,18 @@ MOST_FIELDS = 50
 
 
 class PreviewedEvent(msgspec.Struct, kw_only=True):
-    at: Annotated[str, words("When the event happened."), example("2026-11-27T01:45:14.016Z")]
+    at: Annotated[str, words("When the event was stored."), example("2026-11-27T01:45:14.016Z")]
     element: Annotated[
         str | None, words("The element that the amount belongs to, or null."), example("customer-7")
     ]
-    amount: Annotated[str | None, words("The amount of money."), example("3")]
+    amount: Annotated[str | None, words("The amount that would be sent, or null."), example("3")]
 
 
 class MappingPreview(msgspec.Struct, kw_only=True):
-    events: Annotated[int, words("The number of stored events that were searched."), example(12)]
+    events: Annotated[int, words("The number of events of the type among the newest records."), example(12)]
     sent: Annotated[int, words("The number of events that have an amount and an element."), example(11)]
     amount: Annotated[str, words("The sum of the amounts."), example("37")]
-    rows: Annotated[list[PreviewedEvent], words("The newest events as they would be sent.")]
+    rows: Annotated[list[PreviewedEvent], words("The newest five events as they would be sent.")]
     fields: Annotated[
         list[dict[str, Any]],
         words("The fields of the events, those that are most often a number first."),

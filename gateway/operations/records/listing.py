@@ -60,11 +60,13 @@ LISTED: List[KeptRecord] = replace(
 
 class RecordItem(StoredRecord, kw_only=True):
     topic: Annotated[str, words("The topic of the records."), example("ai-telemetry")]
-    number: Annotated[int | None, words("The number of the record."), example(62580)]
+    number: Annotated[
+        int | None, words("The record number; null for people with restricted access."), example(62580)
+    ]
     committed_at: Annotated[
         str, words("When the record was flushed to disk."), example("2026-11-27T01:44:40.952Z")
     ]
-    state: Annotated[str, words("The state of the record."), example("closed")]
+    state: Annotated[str, words("The state of the record: `open` or `closed`."), example("closed")]
 
 
 @operator_call(

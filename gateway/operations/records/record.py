@@ -62,19 +62,23 @@ class FigureReasons(msgspec.Struct, kw_only=True):
     )
     estimated_cost: Annotated[
         str | UnsetType,
-        words("How the estimate was calculated."),
+        words("How the estimate was calculated, or why there is none."),
         example("calculated from its tokens with the price list genai-prices-0.2.3-2026-11-27"),
     ] = UNSET
     cost_source: Annotated[
         str | UnsetType, words("Which of the two costs counts."), example("the reported cost counts")
     ] = UNSET
     corrections: Annotated[str | UnsetType, words("Why the record is not counted.")] = UNSET
-    reason: Annotated[str | UnsetType, words("Why the correction was written.")] = UNSET
+    reason: Annotated[str | UnsetType, words("Why the corrected call is not counted.")] = UNSET
+    status: Annotated[str | UnsetType, words("How a call from a cache is counted.")] = UNSET
+    shadow: Annotated[str | UnsetType, words("Why the duplicate is not counted.")] = UNSET
+    charges: Annotated[str | UnsetType, words("Where costs in other currencies come from.")] = UNSET
+    value: Annotated[str | UnsetType, words("What the value of the counter is.")] = UNSET
 
 
 class PriceLineItem(msgspec.Struct, kw_only=True):
     of: Annotated[str, words("What the line prices."), example("input")]
-    quantity: Annotated[int, words("The quantity that was used."), example(1200)]
+    quantity: Annotated[int | str, words("The quantity that was used."), example(1200)]
     price: Annotated[str, words("The price of the unit."), example("2.5")]
     amount: Annotated[str, words("The product of quantity and price."), example("0.003")]
     per: Annotated[str, words("The quantity that the price is for."), example("million")]
@@ -82,8 +86,14 @@ class PriceLineItem(msgspec.Struct, kw_only=True):
 
 class RecordRoute(msgspec.Struct, kw_only=True):
     route: Annotated[str, words("The route that sends the records."), example("archive/ai-telemetry")]
-    state: Annotated[str, words("The state of the route."), example("passed")]
-    last_error: Annotated[str | None, words("The last error of the route."), example(None)]
+    state: Annotated[
+        str,
+        words("The record on the route: `waiting`, `open`, `unknown`, `dead` or `passed`."),
+        example("passed"),
+    ]
+    last_error: Annotated[
+        str | None, words("The last error of the record's delivery, or null."), example(None)
+    ]
 
 
 class UnitsOfRecord(msgspec.Struct, kw_only=True):
@@ -97,16 +107,19 @@ class UnitsOfRecord(msgspec.Struct, kw_only=True):
     commit: Annotated[str | UnsetType, words("The commit of the call.")] = UNSET
     run: Annotated[str | UnsetType, words("The run of the call.")] = UNSET
     repository: Annotated[str | UnsetType, words("The repository of the call.")] = UNSET
+    ticket: Annotated[str | UnsetType, words("The ticket of the call.")] = UNSET
 
 
 class RecordAnswer(msgspec.Struct, kw_only=True):
     record: Annotated[StoredRecord, words("The record, with the fields below.")]
     topic: Annotated[str, words("The topic of the records."), example("ai-telemetry")]
-    number: Annotated[int | None, words("The number of the record."), example(62580)]
+    number: Annotated[
+        int | None, words("The record number; null for people with restricted access."), example(62580)
+    ]
     committed_at: Annotated[
         str, words("When the record was flushed to disk."), example("2026-11-27T01:44:40.952Z")
     ]
-    state: Annotated[str, words("The state of the record: `open`, `closed` or `kept`."), example("closed")]
+    state: Annotated[str, words("The state of the record: `open` or `closed`."), example("closed")]
     why: Annotated[FigureReasons, words("The reason for each figure.")]
     price_lines: Annotated[list[PriceLineItem], words("The price lines of the estimate.")]
     deliveries: Annotated[

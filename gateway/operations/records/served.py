@@ -156,10 +156,10 @@ class TokensOfServers(msgspec.Struct, kw_only=True):
 
 
 class ModelOfServers(msgspec.Struct, kw_only=True):
-    model: Annotated[str | None, words("The model of the calls."), example("Qwen/Qwen3-32B")]
+    model: Annotated[str | None, words("The model, or null if none is named."), example("Qwen/Qwen3-32B")]
     servers: Annotated[list[str], words("The servers that run the model."), example(["vllm gpu-3"])]
     told_by: Annotated[list[str], words("The sources that reported calls of the model."), example(["vllm"])]
-    calls: Annotated[int, words("The number of calls."), example(1)]
+    calls: Annotated[int, words("The number of reported calls."), example(1)]
     served: Annotated[TokensOfServers, words("The tokens that the model servers processed.")]
     told: Annotated[
         TokensOfServers,
@@ -168,7 +168,7 @@ class ModelOfServers(msgspec.Struct, kw_only=True):
     ]
     untold: Annotated[
         TokensOfServers | None,
-        words("The tokens that no call reported, or null."),
+        words("Served minus reported tokens; null if `model` is null."),
         example({"input_tokens": 1200, "output_tokens": 300}),
     ]
 

@@ -64,8 +64,10 @@ UNKNOWN: List[_Unknown] = List(
 class StreamItem(msgspec.Struct, kw_only=True):
     name: Annotated[str, words("The name of the stream."), example("requests")]
     type: Annotated[str, words("The type of the stream."), example("allocation")]
-    granularity: Annotated[str, words("The length of a period."), example("DAILY")]
-    dimensions: Annotated[list[str], words("The dimensions of the stream."), example([])]
+    granularity: Annotated[str | None, words("The length of a period; null if unknown."), example("DAILY")]
+    dimensions: Annotated[
+        list[str] | None, words("The dimensions of the stream; null if unknown."), example([])
+    ]
 
 
 class EventItem(msgspec.Struct, kw_only=True):
@@ -75,10 +77,12 @@ class EventItem(msgspec.Struct, kw_only=True):
         str, words("When the record was flushed to disk."), example("2026-11-27T01:44:41.728Z")
     ]
     state: Annotated[str, words("The state of the event."), example("closed")]
-    kind: Annotated[str, words("The kind of the event."), example("usage_event")]
-    id: Annotated[str, words("The id of the event."), example("7664389fe4b4c862924b5022e89ddb6d")]
+    kind: Annotated[str, words("The kind of the record."), example("usage_event")]
+    id: Annotated[str, words("The id of the record."), example("7664389fe4b4c862924b5022e89ddb6d")]
     source: Annotated[str, words("The system that sent the event."), example("shop")]
-    event_id: Annotated[str | None, words("The id of the event."), example("order-1042")]
+    event_id: Annotated[
+        str | None, words("The id that the sender gave the event, or null."), example("order-1042")
+    ]
     event_type: Annotated[str, words("The type of the event."), example("order")]
     subject: Annotated[
         str | None, words("The customer or object that the event is about."), example("customer-7")
@@ -91,7 +95,7 @@ class EventItem(msgspec.Struct, kw_only=True):
         words("Whether the record is a duplicate kept for reference, which is not counted."),
         example(False),
     ]
-    amount: Annotated[str | None, words("The amount of money."), example(None)]
+    amount: Annotated[str | None, words("The amount by the mapping of the type, or null."), example(None)]
 
 
 class EventTypeItem(msgspec.Struct, kw_only=True):
@@ -102,9 +106,13 @@ class EventTypeItem(msgspec.Struct, kw_only=True):
         str, words("When the newest event of the type arrived."), example("2026-11-27T01:44:41.728Z")
     ]
     sent_as: Annotated[
-        str | None, words("The unit-cost stream that receives the events, or null."), example(None)
+        str | None,
+        words("`event`, `unit-cost stream NAME`, or null if the events are only stored."),
+        example(None),
     ]
-    unmapped: Annotated[bool, words("Whether no stream is set for the type."), example(True)]
+    unmapped: Annotated[
+        bool, words("Whether the events are not sent because the type has no stream."), example(True)
+    ]
 
 
 class UnknownRecord(msgspec.Struct, kw_only=True):
@@ -115,17 +123,19 @@ class UnknownRecord(msgspec.Struct, kw_only=True):
     stream_type: Annotated[str, words("The type of the stream."), example("allocation")]
     operation: Annotated[str, words("How the record changes the stream, such as `sum`."), example("sum")]
     start_time: Annotated[
-        str, words("The start of the period that the value is for."), example("2026-11-27T01:19:27Z")
+        str | None, words("The start of the period of the value, or null."), example("2026-11-27T01:19:27Z")
     ]
-    granularity: Annotated[str, words("The length of a period."), example("DAILY")]
+    granularity: Annotated[str | None, words("The length of a period, or null."), example("DAILY")]
     element_name: Annotated[
-        str, words("The element that the amount belongs to, such as a customer."), example("customer-1")
+        str | None,
+        words("The element that the amount belongs to, such as a customer, or null."),
+        example("customer-1"),
     ]
     dimensions: Annotated[dict[str, Any], words("The dimensions of the record."), example({})]
-    value: Annotated[str, words("The amount."), example("100")]
+    value: Annotated[str | None, words("The amount, or null."), example("100")]
     shadow: Annotated[
         bool,
-        words("Whether the record is a duplicate kept for reference, which is not counted."),
+        words("Whether the record is not sent, because the first sum creates the stream."),
         example(False),
     ]
 
@@ -139,11 +149,11 @@ class ResolvedDelivery(msgspec.Struct, kw_only=True):
 
 class UnknownDeliveryItem(ResolvedDelivery, kw_only=True):
     reason: Annotated[
-        str,
-        words("Why the result is unknown."),
+        str | None,
+        words("Why the result is unknown, or null."),
         example("no answer within 30 s; it may have been summed or not"),
     ]
-    records: Annotated[list[UnknownRecord], words("The records of the delivery.")]
+    records: Annotated[list[UnknownRecord], words("The records of the delivery, at most 100.")]
 
 
 class OneResolved(msgspec.Struct, kw_only=True):
