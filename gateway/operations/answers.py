@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -128,6 +128,20 @@ class StoredRecord(msgspec.Struct, kw_only=True):
     model: Annotated[str | UnsetType | None, words("The model of a counter.")] = UNSET
     token_type: Annotated[str | UnsetType | None, words("The kind of tokens of a counter.")] = UNSET
     meter: Annotated[str | UnsetType, words("The meter of a counter.")] = UNSET
+    event_id: Annotated[str | UnsetType | None, words("The id that the sender gave, or null.")] = UNSET
+    event_type: Annotated[str | UnsetType, words("The type of the event.")] = UNSET
+    subject: Annotated[str | UnsetType | None, words("What the event is about, or null.")] = UNSET
+    data: Annotated[dict[str, Any] | UnsetType, words("The fields of the event.")] = UNSET
+    stream: Annotated[str | UnsetType, words("The unit-cost stream.")] = UNSET
+    stream_type: Annotated[str | UnsetType, words("The type of the stream.")] = UNSET
+    granularity: Annotated[str | UnsetType | None, words("The length of a period, or null.")] = UNSET
+    element_name: Annotated[str | UnsetType | None, words("The element of the amount, or null.")] = UNSET
+    dimensions: Annotated[dict[str, list[str]] | UnsetType, words("The dimensions of the amount.")] = UNSET
+    connection_id: Annotated[str | UnsetType, words("The billing connection.")] = UNSET
+    upstream_id: Annotated[str | UnsetType | None, words("Its id upstream, if it differs.")] = UNSET
+    month: Annotated[str | UnsetType | None, words("The month of the billing file, or null.")] = UNSET
+    rows: Annotated[int | UnsetType, words("The number of rows of the billing file.")] = UNSET
+    body: Annotated[dict[str, Any] | UnsetType, words("The billing file. Lists leave it out.")] = UNSET
 
 
 class DeliveryItem(msgspec.Struct, kw_only=True):
