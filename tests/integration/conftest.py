@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import io
 import sys
@@ -22,6 +23,9 @@ from gateway.configuration.sections import Config, ServerSettings
 from gateway.http import answers
 from gateway.http.address import Address
 from gateway.http.answers import send_json
+from gateway.http.turns import Questions
+from gateway.operations.requests import admission
+from gateway.operations.requests.admission import answer_with_etag
 from gateway.people.authentication.bearer import Bearer
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from gateway.service.app import App
@@ -149,14 +153,35 @@ def declared_answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Compare each answer to an operator with the type that its operation declares."""
     found: list[str] = []
 
-    async def send(request: web.Request, value: object, **how: Any) -> web.StreamResponse:
+    def check(request: web.Request, value: object, status: int = 200) -> None:
         resource = request.match_info.route.resource
         row = _operator_rows().get((request.method, resource.canonical)) if resource else None
-        if row is not None and how.get("status", 200) == row.status:
+        is_json = not isinstance(value, (web.StreamResponse, answers.Pieces))
+        if row is not None and status == row.status and is_json:
             found.extend(answer_problems(row, orjson.loads(orjson.dumps(value))))
+
+    async def send(request: web.Request, value: object, **how: Any) -> web.StreamResponse:
+        check(request, value, how.get("status", 200))
         return await send_json(request, value, **how)
 
+    async def send_in_turn(
+        self: Questions, who: str, request: web.Request, work: Callable[[], Awaitable[Any]], **how: Any
+    ) -> web.StreamResponse:
+        async def checked_work() -> Any:
+            answer = await work()
+            await asyncio.to_thread(check, request, answer, how["status"])
+            return answer
+
+        return await in_turn(self, who, request, checked_work, **how)
+
+    async def with_etag(request: web.Request, answer: Mapping[str, object], **how: Any) -> Any:
+        await asyncio.to_thread(check, request, answer)
+        return await answer_with_etag(request, answer, **how)
+
+    in_turn = Questions.send_in_turn
     monkeypatch.setattr(answers, "send_json", send)
+    monkeypatch.setattr(Questions, "send_in_turn", send_in_turn)
+    monkeypatch.setattr(admission, "answer_with_etag", with_etag)
     yield
     assert not found
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gateway.core.errors import Refusal
 from gateway.http.lists import MemoryRows, PageQuery
@@ -91,18 +92,27 @@ class LedgerAnswer(msgspec.Struct, kw_only=True):
     frozen_rates: Annotated[dict[str, Any], words("The frozen exchange rates by month."), example({})]
 
 
-class FiguresOfMonth(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
-    from_: Annotated[str, words("The start of the month."), example("2026-11-01")]
-    cost: Annotated[str, words("The cost of the calls."), example("718.405895675")]
-    calls: Annotated[int, words("The number of calls."), example(53648)]
-    errors: Annotated[int, words("The number of failed calls."), example(4527)]
-    cost_per_call: Annotated[str | None, words("The average cost of a call."), example("0.013391103035")]
+class PreviousFigures(CostAndCalls, kw_only=True):
+    errors: Annotated[int | UnsetType, words("The number of failed calls; only of a month.")] = UNSET
+    unpriced: Annotated[int, words("Calls that used something without a known price."), example(0)]
+
+
+class OverviewFigures(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
+    from_: Annotated[str, words("The start of the period."), example("2026-11-27")]
+    cost: Annotated[str, words("The cost of the calls."), example("1.1763021")]
+    calls: Annotated[int, words("The number of calls."), example(90)]
+    unpriced: Annotated[int, words("Calls that used something without a known price."), example(0)]
+    cost_per_call: Annotated[str | None, words("The average cost of a call."), example("0.013070023333")]
     past: Annotated[ComparisonPast, words("How much of the time to compare with is counted.")]
     previous: Annotated[
-        CostAndCalls | None,
-        words("The same figures for the same part of the month before, or null."),
+        PreviousFigures | None,
+        words("The same figures for the same part of the day or month before, or null."),
         example(None),
     ]
+
+
+class FiguresOfMonth(OverviewFigures, kw_only=True, rename={"from_": "from"}):
+    errors: Annotated[int, words("The number of failed calls."), example(4527)]
     sentence: Annotated[
         str,
         words("What changed the costs since the last month, and why."),
@@ -110,21 +120,17 @@ class FiguresOfMonth(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
     ]
 
 
+class PaidFigures(msgspec.Struct, kw_only=True):
+    cost: Annotated[str, words("The paid cost of the month so far.")]
+    seat_fee: Annotated[str, words("The fees of seats.")]
+    overage: Annotated[str, words("The charges for extra usage of plans.")]
+    contracts: Annotated[str, words("The amounts of contracts.")]
+
+
 class MonthForecast(msgspec.Struct, kw_only=True):
     total: Annotated[str, words("The expected cost of the whole month."), example("833.71")]
     low: Annotated[str, words("The lower end of the likely range."), example("828.11")]
     high: Annotated[str, words("The upper end of the likely range."), example("843.81")]
-
-
-class TodayFigures(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
-    from_: Annotated[str, words("The start of the day."), example("2026-11-27")]
-    cost: Annotated[str, words("The cost of the calls."), example("1.1763021")]
-    calls: Annotated[int, words("The number of calls."), example(90)]
-    cost_per_call: Annotated[str | None, words("The average cost of a call."), example("0.013070023333")]
-    past: Annotated[ComparisonPast, words("How much of the time to compare with is counted.")]
-    previous: Annotated[
-        CostAndCalls | None, words("The cost and calls of the day before up to the same time.")
-    ]
 
 
 class ModelDay(msgspec.Struct, kw_only=True):
@@ -139,16 +145,22 @@ class TeamDay(msgspec.Struct, kw_only=True):
     period: Annotated[str, words("The first of `days`."), example("2026-10-29")]
     team: Annotated[str | None, words("The team, or null if it is unknown."), example(None)]
     cost: Annotated[str, words("The cost of the calls."), example("25.95079")]
+    unpriced: Annotated[int, words("Calls that used something without a known price."), example(0)]
 
 
 class UserDay(msgspec.Struct, kw_only=True):
     period: Annotated[str, words("The first of `days`."), example("2026-10-29")]
     user: Annotated[str | None, words("The person or service, or null if it is unknown."), example(None)]
     cost: Annotated[str, words("The cost of the calls."), example("602.63045265")]
+    unpriced: Annotated[int, words("Calls that used something without a known price."), example(0)]
+
+
+class ModelCosts(ModelDay, kw_only=True):
+    unpriced: Annotated[int, words("Calls that used something without a known price."), example(0)]
 
 
 class CostLists(msgspec.Struct, kw_only=True):
-    model_family: Annotated[list[ModelDay], words("The costs by model.")]
+    model_family: Annotated[list[ModelCosts], words("The costs by model.")]
     team: Annotated[list[TeamDay], words("The costs by team.")]
     user: Annotated[list[UserDay], words("The costs by person or service.")]
 
@@ -177,8 +189,11 @@ class Overview(msgspec.Struct, kw_only=True):
         example(None),
     ]
     month: Annotated[FiguresOfMonth, words("The figures of the month so far.")]
+    paid: Annotated[PaidFigures | UnsetType, words("The paid cost; omitted without plans and contracts.")] = (
+        UNSET
+    )
     forecast: Annotated[MonthForecast | None, words("The expected cost of the month, or null.")]
-    today: Annotated[TodayFigures, words("The figures of today so far.")]
+    today: Annotated[OverviewFigures, words("The figures of today so far.")]
     days: Annotated[list[ModelDay], words("Costs by day.")]
     reported: Annotated[
         str, words("The part of the cost of these days that sources reported."), example("139.02977095")

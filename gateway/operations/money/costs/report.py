@@ -11,6 +11,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gateway.core.first_use import import_in_thread
 from gateway.core.mounts import CUT_PERIODS, OTHER_UNITS, WHOLE_SINCE
@@ -93,11 +94,22 @@ class ReportQuery(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
     unit: Annotated[
         str | None, words("The dimension or `stream:NAME` whose units are counted, or null."), example(None)
     ]
+    other_units: Annotated[
+        dict[str, str | int] | None,
+        words("The calls and cost of units that are not listed, or null."),
+        example(None),
+    ]
+    scope: Annotated[
+        str,
+        words("Whether costs include the runs that a run started: `own` or `aggregated`."),
+        example("own"),
+    ]
     streams: Annotated[list[str], words("The unit-cost streams that may be units."), example([])]
     row_count: Annotated[
         int, words("The total number of rows, including rows that are left out."), example(3)
     ]
     truncated: Annotated[bool, words("Whether the smaller groups are joined as `(other)`."), example(False)]
+    has_plans: Annotated[bool | UnsetType, words("True if plans or contracts exist; else omitted.")] = UNSET
 
 
 class ReportLatency(msgspec.Struct, kw_only=True):
@@ -171,6 +183,13 @@ class ReportAnswer(msgspec.Struct, kw_only=True):
             }
         ),
     ]
+    colours: Annotated[
+        dict[str, int] | UnsetType, words("The number of the colour of each name, if requested.")
+    ] = UNSET
+    last_records: Annotated[
+        dict[str, str] | UnsetType,
+        words("When the newest record of each source or key arrived, if the report groups by it."),
+    ] = UNSET
 
 
 @operator_call(
