@@ -59,7 +59,7 @@ _ID = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
 class NewNamespace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A new namespace. If `name` is missing, the id is the name."""
+    """The fields of a namespace to create. If `name` is missing, the id is the name."""
 
     name: Annotated[
         str | None,
@@ -85,8 +85,8 @@ class Namespace(NewNamespace, frozen=True, kw_only=True, forbid_unknown_fields=F
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinitionVersion:
     """
-    A published definition. `number` counts from 1 within its namespace, and `bytes` is the length of its
-    text in bytes.
+    A published version of a namespace's definition, without its text. `number` counts from 1 within the
+    namespace. `bytes` is the length of the text.
     """
 
     namespace: str
@@ -103,7 +103,7 @@ class DefinitionVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFault:
-    """A stored form of gateway.core.faults.Fault."""
+    """A fault that made a publish job fail, as it is stored with the job. `path` leads to the faulty node."""
 
     error: str
     value: str
@@ -213,7 +213,10 @@ OneNamespace = single_item_struct(NewNamespace, NamespaceItem)
 
 @dataclass(frozen=True)
 class _Kept:
-    """All documents except the texts, by id."""
+    """
+    The copy of the stored documents in memory, each by its id. The texts of the definitions are not in
+    memory.
+    """
 
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
     versions: Mapping[str, DefinitionVersion] = field(default_factory=dict)
@@ -254,7 +257,7 @@ class AllocationTable(ManagedTable[Namespace]):
         self._news.clear()
 
     def signal_change_again(self) -> None:
-        """Make `changes` return once more, even without a change."""
+        """Make `wait_for_change` return once more, even without a change."""
         self._news.set()
 
     # -- namespaces ------------------------------------------------------------------------------------------
@@ -339,10 +342,11 @@ class AllocationTable(ManagedTable[Namespace]):
         """
         Add a publish job to the queue.
 
-        If `base` is None, it is the version in force. Raises NotAllowed for another base, or if `most` jobs
-        are waiting. Also raises NotAllowed if the submitter would have more waiting jobs than there are free
-        places. At most `most` jobs are stored, so finished jobs are deleted. The oldest job of the submitter
-        with the most jobs is deleted first.
+        `base` is the number of the version that the job replaces. None means the version in force. Raises
+        NotAllowed if another version is in force, or if `most` jobs are waiting. Also raises NotAllowed if
+        the submitter would have more waiting jobs than the queue has free places. At most `most` jobs are
+        stored, so finished jobs are deleted. The oldest job of the submitter with the most finished jobs is
+        deleted first.
         """
         now = self._changes.now()
         id = secrets.token_hex(16)

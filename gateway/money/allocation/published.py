@@ -1,7 +1,9 @@
 """
-The definition in force, as dimensions that the totals derive, and the date since when its sources have values.
+The definition in force, whose dimensions the totals compute from their own, and the time since when its
+source dimensions have values.
 
-The dimensions of the totals have values since the ledger exists. A tag has values since its setting exists.
+A built-in dimension of the totals has values since the ledger exists. A tag has values since its setting
+exists.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from spool.people import People
 
 class Published:
     """
-    The definition in force. A new one applies to the next query; running queries finish with the old one.
+    Holds the definition in force. A new definition applies to the next query. Running queries finish with the
+    old one.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -43,7 +46,7 @@ class Published:
 
 
 def derived_dimensions(definition: Definition, people: People | None) -> Sequence[Derived]:
-    """Return the dimensions of a definition in the form that the totals derive."""
+    """Return the dimensions of a definition as functions of the dimensions of the totals."""
     return [
         Derived(
             name=decision.dimension.id,

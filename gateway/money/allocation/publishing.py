@@ -141,7 +141,10 @@ class Publishing:
         return drafted
 
     def parse_and_check(self, text: bytes) -> Definition:
-        """Parse and check a text, apart from other namespaces. Raises InvalidDefinition with every fault."""
+        """
+        Parse and check a text without the definitions of other namespaces. Raises InvalidDefinition with
+        every fault.
+        """
         drafted = parse_definition(text, self._ledger.base_dimensions(), self._limits())
         try:
             self._table.people.reject_dropped_names(drafted.exact_match_values)

@@ -255,7 +255,8 @@ RULES = (
 
 class SpendBudget(NewBudget, frozen=True, kw_only=True, forbid_unknown_fields=False, dict=True):
     """
-    A stored budget. Times are epoch seconds. `rules_since` is the time of the last change of one of RULES.
+    A stored budget. Times are epoch seconds. `rules_since` is when a field of RULES, which decide about
+    alerts, last changed.
     """
 
     granularity: Granularity = "monthly"
@@ -291,7 +292,9 @@ class SpendBudget(NewBudget, frozen=True, kw_only=True, forbid_unknown_fields=Fa
 
     @property
     def arranged(self) -> int:
-        """Return the number of the arrangement of bills that the budget counts, 0 for counted costs."""
+        """
+        Return which kind of bills the budget counts, as a number of BILLED_TYPES. 0 means counted costs.
+        """
         return BILLED_TYPES.get(self.cost_type, 0)
 
     def amount_for_period(self, first_day: str) -> str:
@@ -513,7 +516,9 @@ class Judged:
 
 
 def problem_with_units(budget: SpendBudget, view: View) -> str | None:
-    """Return why the totals of units of work cannot answer a budget, or None if they can."""
+    """
+    Return why a budget cannot use its view's filter by a unit of work, such as a session, or None if it can.
+    """
     unit = view.unit_of_work
     if unit is None:
         return None
@@ -556,7 +561,10 @@ class BudgetTable(ManagedTable[SpendBudget]):
     def with_reset_progress(
         self, before: SpendBudget, after: SpendBudget, actor: Actor, now: float
     ) -> SpendBudget:
-        """Restart the evaluation of the running period if a rule changes."""
+        """
+        Return the budget after a change. If the change affects a rule, the running period is evaluated from
+        the start.
+        """
         is_judged_anew = any(getattr(before, name) != getattr(after, name) for name in RULES)
         return replace_fields(after, rules_since=now) if is_judged_anew else after
 

@@ -1,4 +1,4 @@
-"""The rows of the table of verdicts that concern one device and its person."""
+"""The budget verdicts for one device: rows of the verdict table that name the device or its person."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ _FIELDS = frozenset({"team", USER})
 
 
 class DeviceVerdicts:
-    """Finds the rows of devices. `interval_s` returns the time between two heartbeats."""
+    """
+    Selects the budget verdicts for each device. `interval_s` returns the seconds between two heartbeats.
+    """
 
     def __init__(self, board: VerdictBoard, people: People, interval_s: Callable[[], float]) -> None:
         self._board = board
@@ -39,7 +41,10 @@ class DeviceVerdicts:
         self._rows: Mapping[tuple[str, str], Sequence[BudgetVerdict]] = {}
 
     async def verdicts_for_device(self, device: Device, *, has_amounts: bool) -> OwnVerdicts | None:
-        """Return the rows of an enrolled device. Return None while the totals are counted again."""
+        """
+        Return the verdicts for an enrolled device, with amounts if `has_amounts`. Return None for a device
+        that is not enrolled, or while the totals are being counted again.
+        """
         if device.state != ENROLLED:
             return None
         try:
@@ -58,7 +63,10 @@ class DeviceVerdicts:
         )
 
     def _rows_by_owner(self, table: BudgetVerdicts) -> Mapping[tuple[str, str], Sequence[BudgetVerdict]]:
-        """Return the rows by their one device or person. The sum of several people is that of none of them."""
+        """
+        Index the rows by dimension (device or user) and value. A row that sums several devices or people is
+        left out.
+        """
         found = defaultdict[tuple[str, str], list[BudgetVerdict]](list)
         for row in table.rows:
             for dimension in _OWN & row.match.include.keys():
@@ -69,8 +77,8 @@ class DeviceVerdicts:
 
     def _common_dimensions(self, device: Device) -> Mapping[str, str]:
         """
-        Return what all calls of a device have in common. Only an operator names its person, because a device could
-        state anybody.
+        Return the values of dimensions that all calls of a device share. The person comes only from a label
+        that an operator set, because a device could claim to be anybody's.
         """
         labels = {
             name if name in _FIELDS else f"{TAG}{name}": value for name, value in device.all_labels.items()

@@ -172,7 +172,10 @@ def _median(values: Sequence[int]) -> int:
 
 
 class AnswersHours(Protocol):
-    """The totals, or the part of the totals that a person may see."""
+    """
+    Totals that `forecast_running_period` can query by hour: all of them, or those of the calls that a person
+    may see.
+    """
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]: ...
 

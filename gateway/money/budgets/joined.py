@@ -29,7 +29,10 @@ _Key = tuple[object, ...]
 
 @dataclass(slots=True)
 class JoinedBudgets:
-    """Budgets by their value of `dimension`. `example` is one of them."""
+    """
+    Budgets that one query can answer, by their value of `dimension`. `example` is one of the budgets. `rows`
+    is the expected size of the result.
+    """
 
     dimension: str
     example: BudgetOfView
@@ -45,8 +48,10 @@ def group_budgets_by_query(
     budgets: Sequence[BudgetOfView], sizes: Mapping[str, int], plain: Collection[str]
 ) -> Iterator[JoinedBudgets]:
     """
-    Yield budgets that one query answers. `sizes` are the rows that each budget had last. A budget without a size is
-    left out, so that the rows of a query are bounded. `plain` are the dimensions that are not derived from others.
+    Yield groups of budgets, each of which one query can answer.
+
+    `sizes` is the number of rows that each budget had last. A budget without a size is left out, because the
+    rows of a query must stay bounded. `plain` are the dimensions that are not derived from others.
     """
     keys = {
         budget.id: _grouping_keys(budget, view, plain)
@@ -71,7 +76,10 @@ def group_budgets_by_query(
 
 
 def _grouping_keys(budget: SpendBudget, view: View, plain: Collection[str]) -> dict[str, _Key]:
-    """Return, by each dimension in which a budget may differ from others, what it must have in common with them."""
+    """
+    Return a key for each dimension of the budget's filter. Budgets with an equal key differ only in the value
+    of that dimension.
+    """
     of_budget = (budget.measure, budget.currency, budget.time_zone, budget.granularity, budget.per)
     return {
         name: (name, *of_budget, _freeze_filter(view.include, without=name), _freeze_filter(view.exclude))

@@ -150,7 +150,10 @@ def notified_channels(budget: SpendBudget, view: View | None, configured: Collec
 def count_budgets_without_channel(
     budgets: Iterable[SpendBudget], views: Mapping[str, View], channels: Iterable[ChannelState]
 ) -> int:
-    """Return the number of budgets with alerts that no channel would send, because there is none or it is parked."""
+    """
+    Return the number of budgets whose alerts nobody receives, because no channel exists or all their channels
+    are paused.
+    """
     states = {channel.name: channel.state for channel in channels if channel.state != REMOVED}
     with_alerts = (
         budget

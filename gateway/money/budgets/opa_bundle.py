@@ -1,8 +1,9 @@
 """
 A table of verdicts as a bundle for Open Policy Agent (OPA).
 
-OPA accepts no Ed25519 signature of a bundle, so the bundle has its own key for ES256. All gateways of an installation
-return the same bytes, because the signature has no random part (RFC 6979) and the archive no times.
+OPA accepts no Ed25519 signature of a bundle, so the bundle has its own key for ES256. All gateways of an
+installation return the same bytes, because the signature has no random part (RFC 6979) and the archive
+contains no times.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ def build_bundle(table: bytes, version: int, key: TokenKey) -> bytes:
 
 
 def _escape_like_go(json: bytes) -> bytes:
-    """Escape the two characters that Go escapes, because OPA hashes what its encoder writes."""
+    """
+    Escape the two characters that Go's JSON encoder escapes. OPA decodes and encodes the table again before
+    it checks the hash.
+    """
     return json.replace("\u2028".encode(), rb"\u2028").replace("\u2029".encode(), rb"\u2029")
 
 

@@ -1,8 +1,9 @@
 """
-The spend that an enforcer lets through after a budget is over, because calls count only after they arrive.
+The spend that an enforcer may let through after a budget is used up, because calls count only after they
+arrive.
 
-The bound comes from the stored sums of hours, so it needs no records: a span of at most `n` hours touches at most
-`n + 1` hours.
+The bound comes from the stored sums of hours, so it needs no records: a span of at most `n` hours touches at
+most `n + 1` hours.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ LOOK_BACK = timedelta(days=7)
 async def highest_spend_in_span(
     books: BudgetLedger, budget: SpendBudget, view: View, span_s: float
 ) -> Mapping[str, int]:
-    """Return by owner an amount that no span of `span_s` seconds in the last seven days exceeds."""
+    """
+    Return, by owner, an upper bound of the spend in any span of `span_s` seconds within the last seven days.
+    """
     now = datetime.fromtimestamp(books.now, UTC)
     until = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
     since = await books.ledger.limit_to_hourly_sums(until - LOOK_BACK)

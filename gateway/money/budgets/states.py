@@ -12,8 +12,8 @@ OVER, OVER_THRESHOLD, WITHIN = "over", "over_threshold", "within"
 
 def state_of_budget(problem: str | None, figures: BudgetFigures | None) -> str:
     """
-    Return the state of a budget in its running period, that of the owner who spent most. `figures` are None until the
-    budget has been evaluated with its current rules.
+    Return the state of a budget in its running period. For a budget with owners, this is the state of the
+    owner who spent most. `figures` is None until the budget has been evaluated with its current rules.
     """
     if problem is not None:
         return NOT_EVALUATED

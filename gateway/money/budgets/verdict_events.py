@@ -1,7 +1,9 @@
 """
-The webhook event `budget.verdict`: it says that a budget or its owners changed between within, near and over.
+The webhook event `budget.verdict`, which reports that a budget or its owners changed between within, near and
+over.
 
-The states that were reported last are stored, so restarts and other gateways report no change twice.
+The states that were last reported are stored, so neither a restart nor another gateway reports a change
+twice.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ States = Mapping[str, str]  # owner -> state, without owners that are within the
 
 
 class VerdictEvents:
-    """Stores notices for the budgets whose states changed. `is_on` is the setting budgets.verdict_events."""
+    """
+    Stores a notice for each budget whose state changed. `is_on` returns the setting budgets.verdict_events.
+    """
 
     def __init__(
         self, registry: Registry, is_on: Callable[[], bool], link: Callable[[SpendBudget], str]
@@ -42,7 +46,10 @@ class VerdictEvents:
         return self._is_on() and bool(self._registry.notices.webhook_channels)
 
     async def report_changes(self, table: BudgetVerdicts, now: float) -> None:
-        """Report the changes since the last table. The table has the rows that are near and over."""
+        """
+        Store notices of the changes since the last reported table. `table` lists only budgets and owners that
+        are near or over their amounts.
+        """
         states = _states_by_budget(table)
         if not self.is_active or states == self._reported:
             return

@@ -1,8 +1,9 @@
 """
-The table of verdicts: which budgets are over or near their amounts now, for gateways that refuse calls themselves.
+The table of verdicts: which budgets are over or near their amounts now, for gateways that refuse calls
+themselves.
 
-Nothing here is in the path of a call. A table is made when a reader requests it and the stored one is too old, so it
-costs nothing without readers.
+No call waits for this module. A table is computed only when a reader requests it and the stored table is too
+old, so an installation without readers has no work.
 """
 
 from __future__ import annotations
@@ -139,7 +140,10 @@ _DELAYS = {"litellm": {"calls": 4096, "median_s": 2.1, "most_s": 5.3}}
 
 
 class BudgetVerdicts(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole table. Until `valid_until`, a missing row means `within`, unless `truncated`."""
+    """
+    The verdicts on all budgets. Until `valid_until`, a budget or owner without a row is `within`, unless
+    `truncated`.
+    """
 
     as_of: Annotated[str, words("When the sums were read."), example("2026-12-09T12:00:00.000Z")]
     valid_until: Annotated[
@@ -170,7 +174,7 @@ class SignedTable:
 
 @dataclass(slots=True)
 class _Kept:
-    """A table of budget verdicts in memory. Times are monotonic seconds."""
+    """A table in the memory of this process, with its signed form. Times are monotonic seconds."""
 
     table: BudgetVerdicts
     signed: SignedTable
@@ -180,7 +184,7 @@ class _Kept:
 
 
 class VerdictBoard:
-    """Makes, stores and signs the tables. `books` returns a view of the totals as of now."""
+    """Computes, stores and signs the tables of verdicts. `books` returns a view of the totals as of now."""
 
     def __init__(
         self,
@@ -221,8 +225,10 @@ class VerdictBoard:
 
     async def current_signed_table(self, name: str) -> SignedTable:
         """
-        Return a table whose rows are at most REFRESH_S behind the ledger. While totals are counted again, and if the
-        database fails, return the table of before. Raises Refusal 503 if there is none.
+        Return the signed table, whose rows are at most REFRESH_S behind the ledger.
+
+        If the database fails, or while the totals are being counted again, return the last table. Raises
+        Refusal 503 if there is none.
         """
         async with self._turns[name]:
             kept = self._kept.get(name)
@@ -249,8 +255,8 @@ class VerdictBoard:
         self, name: str, tag: str, wait_s: float, stopping: asyncio.Event
     ) -> SignedTable:
         """
-        Return a table with another tag as soon as there is one. Return the current table after `wait_s` seconds, and
-        when the server stops.
+        Wait until the table's tag differs from `tag`, and return the signed table. Return the current table
+        after `wait_s` seconds or when the server stops.
         """
         due = self._clock.monotonic() + wait_s
         while True:
@@ -278,7 +284,10 @@ class VerdictBoard:
         return build_bundle(msgspec.json.encode(table, order="sorted"), table.version, self.bundle_key)
 
     async def _refresh_table(self, name: str, kept: _Kept | None) -> _Kept | None:
-        """Read the stored table. If it was not compared with the ledger lately, renew it."""
+        """
+        Read the stored table. If its last comparison with the ledger is REFRESH_S old, compute the table
+        again.
+        """
         now = self._clock.monotonic()
         compared_at = kept.compared_at if kept else float("-inf")
         table = await self._read_stored_table(name, kept)
@@ -295,7 +304,10 @@ class VerdictBoard:
         return _Kept(table, await asyncio.to_thread(self._sign_table, table), now, compared_at)
 
     async def _read_stored_table(self, name: str, kept: _Kept | None) -> BudgetVerdicts | None:
-        """Return the stored table. It is read only if its version is not that of the table in memory."""
+        """
+        Return the stored table. If the table in memory has the stored version, return it without reading the
+        rows.
+        """
         version = await self._registry.verdicts.version(name)
         if kept is not None and kept.table.version == version:
             return kept.table
@@ -305,7 +317,12 @@ class VerdictBoard:
     async def _store_if_changed(
         self, name: str, new: BudgetVerdicts, old: BudgetVerdicts | None
     ) -> BudgetVerdicts:
-        """Store a table if its rows changed, or if the stored one is old. Return the table that is now stored."""
+        """
+        Store `new` if its rows differ from `old`, or if `old` is RENEW_S old. Return the table that is stored
+        afterwards.
+
+        If `name` is ACTING, changed states are reported to webhooks before.
+        """
         if old is not None:
             age_s = parse_time_s(new.as_of) - parse_time_s(old.as_of)
             if 0 <= age_s < RENEW_S and await asyncio.to_thread(_has_same_verdicts, new, old):
@@ -323,13 +340,16 @@ class VerdictBoard:
         return SignedTable(body=body, signature=self.signing_key.sign(body), tag=f'"{tag}"')
 
     async def _compute_in_background(self, name: str) -> BudgetVerdicts | None:
-        """Make a table in the background, because it is for all readers and no work of the one that requested it."""
+        """
+        Compute a table as background work, behind requests, because the result serves all readers and not
+        only the current request.
+        """
         work = current_work()
         making = self._compute_table(name)
         return await (making if work is None else run_in_background(work.turns, making))
 
     async def _compute_table(self, name: str) -> BudgetVerdicts | None:
-        """Make a table from the totals of now. Return None while the totals are counted again."""
+        """Compute a table from the current totals. Return None while the totals are being counted again."""
         await self._ledger.catch_up(self._log)
         if not await self._ledger.is_complete():
             return None
@@ -359,7 +379,10 @@ class VerdictBoard:
     async def _read_overshoot_bounds(
         self, books: BudgetLedger, figures: BudgetFigures, delays: Mapping[str, SourceDelay]
     ) -> tuple[int, Mapping[str, int]]:
-        """Return the delay of a budget's calls, and by owner what they spend at most in it. Both are read at times."""
+        """
+        Return the seconds in which a budget's calls arrive, and by owner the most that is spent in this time.
+        The bounds are computed again after MEASURE_S or a change of the rules.
+        """
         budget, view = figures.budget, figures.view
         assert view is not None, "a budget without a view has no rows"
         delay_s = self._longest_delay_s(view, delays)
@@ -380,7 +403,9 @@ class VerdictBoard:
         return math.ceil(longest_s + self._hold_s() + REFRESH_S + LOOK_S)
 
     async def measured_delays(self) -> dict[str, SourceDelay]:
-        """Return the delays of the newest calls, which are measured every ten minutes."""
+        """
+        Return, by source, how late the newest calls arrived. The delays are measured again after MEASURE_S.
+        """
         now = self._clock.monotonic()
         if now - self._measured_at >= MEASURE_S:
             last = self._log.closed_below(AI_TELEMETRY) - 1
@@ -445,7 +470,10 @@ def parse_time_s(text: str) -> float:
 
 
 def build_table(figures: Sequence[BudgetFigures], name: str, now: float) -> BudgetVerdicts:
-    """Return the table of budgets with their figures. It has no version yet."""
+    """
+    Build the table from the figures of budgets. Its version is 0 until it is stored. The table ALL also lists
+    budgets that are within.
+    """
     rows: list[tuple[int, int, BudgetVerdict]] = []
     problems = []
     budgets = []
@@ -476,7 +504,7 @@ def build_table(figures: Sequence[BudgetFigures], name: str, now: float) -> Budg
 
 
 def verdict_problem(figures: BudgetFigures) -> str | None:
-    """Return why a budget has no verdict, or None if it has."""
+    """Return why a budget has no verdict, or None if it has one."""
     budget, view = figures.budget, figures.view
     if figures.problem is not None or view is None:
         return figures.problem
@@ -493,8 +521,8 @@ def verdict_problem(figures: BudgetFigures) -> str | None:
 
 def _rank_verdicts(figures: BudgetFigures, *, is_whole: bool) -> Iterator[tuple[int, int, BudgetVerdict]]:
     """
-    Yield the verdicts of a budget with the sort keys of their states and amounts. Those within are left out unless
-    `is_whole`.
+    Yield the verdict of each owner of a budget, after two sort keys: one for its state and one for its spend.
+    Verdicts `within` are yielded only if `is_whole`.
     """
     running = figures.periods[0]
     limit = planned_limit(figures.budget, running)
@@ -517,7 +545,9 @@ def _verdict_state(budget: SpendBudget, actual: int, limit: int) -> str:
 
 
 def _verdict_builder(figures: BudgetFigures, limit: int) -> Callable[[str, Spent, str], BudgetVerdict]:
-    """Return a function for the verdict of an owner. What all owners have in common is made once."""
+    """
+    Return a function that builds the verdict of an owner. Fields that all owners share are computed once.
+    """
     budget, view = figures.budget, figures.view
     assert view is not None, "a budget without a view has no periods"
     include = {name: sorted(values) for name, values in view.include.items()}

@@ -29,7 +29,9 @@ _NAMED_OWNERS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossedOwner:
-    """An owner above a threshold in the running period. It has the highest alert that fired."""
+    """
+    An owner above a threshold in the running period. `alert` is that of the highest threshold that fired.
+    """
 
     owner: str
     spent: Spent | None

@@ -54,7 +54,10 @@ MOST_APART: Final = 500  # maximum groups that are read separately, by their val
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Drivers are by size, and the last one joins all groups that were not requested."""
+    """
+    The change of costs between two times. The driver with the largest change is first. The last driver joins
+    all groups that were not requested.
+    """
 
     drivers: Sequence[Driver]
     total: Driver
@@ -63,8 +66,10 @@ class Comparison:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedAnswer:
     """
-    Totals from before `whole_since` may lack records. Unless the past is whole, the comparison has nothing
-    before.
+    The result of a comparison.
+
+    Totals from before `whole_since` (epoch seconds) may lack records. Unless the earlier time is known
+    completely, the comparison has only the costs of the later time.
     """
 
     comparison: Comparison
@@ -92,7 +97,8 @@ async def compare_costs(
     prices: PriceBook | None = None,
 ) -> Comparison:
     """
-    Compare two times. `prices` are list prices, which are the weights for the kinds of tokens.
+    Compare the costs of `query` with those of `baseline`, an earlier time. `prices` weight the kinds of
+    tokens.
 
     For billed money, calls and tokens are still the counted ones. If the query groups by model, the kinds of
     tokens are read in the first query. Otherwise they are read only for the largest changes, and the other
@@ -119,7 +125,7 @@ async def compare_costs(
 async def rank_without_comparison(
     ledger: ComparedLedger, query: CostQuery, *, top: int = DEFAULT_TOP
 ) -> Comparison:
-    """Return a comparison without an earlier time. The most expensive group is first."""
+    """Return a comparison that has only the costs of the later time, with the most expensive group first."""
     side = replace(query, granularity=TOTAL)
     if query.arranged:
         usages = await _usages_with_billed_cost(ledger, replace(side, group_by=_group_by_with_kinds(query)))
@@ -132,7 +138,9 @@ async def rank_without_comparison(
 
 
 async def _usages_with_billed_cost(ledger: AnswersCosts, query: CostQuery) -> Usages:
-    """Return the usage with billed money in place of the cost. Money without calls follows."""
+    """
+    Return counted usage with billed money as its cost. Groups that have billed money but no calls are last.
+    """
     counted = await ledger.costs(replace(query, arranged=0, measures=MEASURES))
     billed = await ledger.costs(replace(query, measures=MEASURES))
     return await asyncio.to_thread(_replace_costs, counted, billed)
@@ -159,9 +167,11 @@ async def answer_comparison(
     prices: Callable[[], PriceBook],
 ) -> ComparedAnswer:
     """
-    Compare an answer with an earlier time. Billed money is compared by finished days.
+    Compare the costs of a question with those of an earlier time. Billed money is compared up to the last
+    finished day.
 
-    Raises Invalid if a time has no finished day. Raises Refusal 403 for money that the roles do not show.
+    Raises Invalid if one of the times has no finished day, and Refusal 403 for money that the roles do not
+    show.
     """
     full_question = replace(question, tells=COUNTED_TYPES)
     ledger = await ledger_for_question(full_question, reader, now, prices=prices)
@@ -200,7 +210,10 @@ class ComparedLedger(AnswersCosts, Protocol):
 
 
 class _Kinds(NamedTuple):
-    """Usage by kind of token. All groups without their own rows are summed."""
+    """
+    The usage of one of the two times, split by kind of token: by group for some groups, and summed over the
+    others.
+    """
 
     separate_rows: Mapping[Group, Sequence[SpentRow]]
     other_rows: Sequence[SpentRow]
@@ -208,11 +221,11 @@ class _Kinds(NamedTuple):
 
 class _Changes:
     """
-    The changes of all groups. The largest changes are separate from the rest. `kinds` are the smaller groups
-    whose change may be caused by other kinds of tokens. They are added up at once.
+    The changes of all groups between two times.
 
-    The totals may have a group OTHER for dimensions with too many values. It is treated as one of
-    the smaller groups.
+    The largest changes stay separate, and the smaller groups are summed. `kinds` are the smaller groups with
+    tokens in both times, because their change may come from other kinds of tokens. If a dimension has too
+    many values, the totals have a group OTHER, which counts as a smaller group.
     """
 
     def __init__(self, before: Mapping[Group, Spending], now: Mapping[Group, Spending], top: int) -> None:
@@ -284,10 +297,7 @@ async def _fetch_kinds(
 def _compare_fetched_usages(
     before: Usages, now: Usages, query: CostQuery, baseline: CostQuery, top: int, prices: PriceBook | None
 ) -> Comparison:
-    """
-    Compare in one query. Usage is already split by provider and model, which adds only few groups to a query
-    by model.
-    """
+    """Compare usages that are already split by provider and model, so no further query is needed."""
     width, by = len(query.group_by), _group_by_with_kinds(query)
     found = _Changes(_spending_by_group(before, width), _spending_by_group(now, width), top)
     old, new = [
@@ -303,13 +313,19 @@ def _compare_fetched_usages(
 
 
 def _group_by_with_kinds(query: CostQuery) -> Sequence[str]:
-    """Return the groups with kinds. Bills do not state whose costs were reported."""
+    """
+    Return the dimensions of the query and those on which prices depend. Bills do not state whether a cost was
+    reported, so billed money lacks this dimension.
+    """
     kinds = KINDS[:-1] if query.arranged else KINDS
     return (*query.group_by, *[name for name in kinds if name not in query.group_by])
 
 
 def _narrow_to_groups(query: CostQuery, groups: Collection[Group]) -> CostQuery:
-    """Return a query for some groups. Others may remain, because each dimension is limited separately."""
+    """
+    Return a query for some groups. Its result may contain other groups, because the filter limits each
+    dimension separately.
+    """
     values = {name: {group[index] or "" for group in groups} for index, name in enumerate(query.group_by)}
     return narrow_query(
         query,
@@ -328,7 +344,7 @@ def _find_changes(before: Usages, now: Usages, top: int) -> _Changes:
 
 
 def _compare_bills(before: Usages, now: Usages, query: CostQuery, top: int, prices: OldPrices) -> Comparison:
-    """Compare billed money. A group OTHER is treated as one of the smaller groups."""
+    """Compare billed money of two times. A group OTHER counts as one of the smaller groups."""
     by, width = _group_by_with_kinds(query), len(query.group_by)
     unassigned = [_costs_without_calls(usages, width) for usages in (before, now)]
     before, now = [
@@ -352,7 +368,7 @@ def _compare_bills(before: Usages, now: Usages, query: CostQuery, top: int, pric
 
 
 def _spending_by_group(usages: Usages, width: int) -> dict[Group, Spending]:
-    """Return the spending by group. `width` is the number of dimensions."""
+    """Sum the spending by the first `width` dimensions of each group."""
     spent: dict[Group, Spending] = {}
     for group, usage in usages.items():
         spending = _usage_spending(usage)

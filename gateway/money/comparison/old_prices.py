@@ -27,7 +27,7 @@ from spool.record import NS, decimal_text
 
 
 class Priced(NamedTuple):
-    """The levels at which a price is compared, from coarse to fine."""
+    """The dimensions on which the price of a call depends, the most important first."""
 
     provider: str | None
     model: str | None
@@ -50,7 +50,10 @@ _Kind = tuple[Any, ...]
 
 
 class SpentRow(NamedTuple):
-    """The spend of calls with the same values. The cost is in units."""
+    """
+    The spend of calls with the same provider, model and other price dimensions. The cost is in units of
+    money.
+    """
 
     of: Priced
     sums: AnyUsage
@@ -59,7 +62,10 @@ class SpentRow(NamedTuple):
 
 @dataclass(slots=True)
 class _Sum:
-    """A sum of calls. Its weight at list prices is None if a price is unknown."""
+    """
+    A sum of calls: cost in units of money, tokens, and weight. The weight is the cost at list prices, or None
+    if a price is unknown.
+    """
 
     cost: int = 0
     tokens: int = 0
@@ -72,7 +78,10 @@ class _Sum:
         self.weight = None if self.weight is None or weight is None else self.weight + weight
 
     def cost_at_prices_of(self, old: _Sum) -> int:
-        """Use the earlier cost per weighted token."""
+        """
+        Return the cost of these tokens at the cost per weight of `old`. If a weight is unknown, use the cost
+        per token. If `old` has no tokens, return the current cost.
+        """
         before, now = old.weight, self.weight
         if before is None or now is None or before <= 0:
             before, now = old.tokens, self.tokens
@@ -80,7 +89,7 @@ class _Sum:
 
 
 async def load_price_list(load: Callable[[], PriceBook]) -> PriceBook | None:
-    """Return None if the file cannot be read."""
+    """Load the price list in a thread. Return None if its file cannot be read."""
     try:
         return await asyncio.to_thread(load)
     except CardUnreadable:
@@ -90,11 +99,12 @@ async def load_price_list(load: Callable[[], PriceBook]) -> PriceBook | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldPrices:
     """
-    The costs of later tokens at the prices of an earlier time, and the reasons for the differences.
+    Computes the costs of later tokens at the prices of an earlier time, and the reasons for the differences.
 
-    List prices of the later time are the weights for the kinds of tokens of a model. The old price is the old cost
-    per weighted token. So a changed mix of tokens does not count as a price change, even if the paid prices differ
-    from list prices. Calls of a kind that is new have no old price, so their current cost is used.
+    The list prices of the later time weight the kinds of tokens of a model. The old price is the old cost per
+    weighted token. So a changed mix of tokens does not count as a price change, even if the paid prices
+    differ from list prices. Calls without earlier calls of their kind have no old price, so their current
+    cost is used.
     """
 
     book: PriceBook | None
@@ -107,7 +117,10 @@ class OldPrices:
         return cls(book=book, before=before, now=now)
 
     def costs_at_old_prices(self, before: Sequence[SpentRow], now: Sequence[SpentRow]) -> CostsAtOldPrices:
-        """Return the costs at old prices. MIXES lists the ever finer kinds."""
+        """
+        Return the cost of the tokens of `now` at the prices of `before`, one amount for each of MIXES. Each
+        amount compares prices by one more dimension than the amount before.
+        """
         costs: list[int] = []
         reasons: dict[str, str] = {}
         for depth, name in enumerate(MIXES, start=_LEAST_DEPTH):
@@ -129,14 +142,20 @@ class OldPrices:
         return sums
 
     def _price_kind(self, of: Priced) -> _Kind:
-        """Return the kind of usage. The size is that above which a list price applies, or -1."""
+        """
+        Return the values that decide the price. The size is the number of tokens from which a list price for
+        large inputs applies, or -1.
+        """
         beyond, _ = decode_token_size(int(of.size or 0))
         tiers = self.book.rates_at(of.provider, of.model, self.now) if self.book and beyond > 0 else ()
         size = next((above for above, _ in tiers if beyond >= above), _SMALL)
         return of.provider, of.model, size, of.mode or STANDARD, of.region, of.cost_source == "reported"
 
     def _rate_at(self, kind: _Kind, time: int) -> Rate | None:
-        """Return the price of a kind. If not stated, small inputs and the standard tier apply."""
+        """
+        Return the list price of a kind at a time (ns). A kind without a size or tier gets the price of small
+        inputs in the standard tier. Return None if the price is unknown.
+        """
         provider, model, size, mode = (
             (*kind, _SMALL, STANDARD)[:4] if len(kind) == 2 else (*kind, STANDARD)[:4]
         )
@@ -205,7 +224,10 @@ def _share_change_sentence(share: _Share, old: Mapping[_Kind, _Sum], new: Mappin
 
 
 class _Share(NamedTuple):
-    """A property of tokens, such as a tier, whose share is the reason of a part of a cost change."""
+    """
+    A property of calls, such as the tier. If the share of tokens with the property changed, `words` describes
+    it as a reason.
+    """
 
     value: Callable[[_Kind], Any]
     words: str
@@ -230,10 +252,11 @@ def _list_price_text(rate: Rate | None, kind: str) -> str:
 
 def cache_saving(provider: str | None, model: str | None, row: CostRow, prices: PriceBook) -> int | None:
     """
-    Return None if a price is unknown or nothing was cached.
+    Return the units of money that a provider's prompt cache saved, or None if a price is unknown or nothing
+    was cached.
 
-    The list prices of the row's day are used, for calls of the row's average size. Reads from a provider's
-    prompt cache may save less than writes cost.
+    The list prices of the row's day are used, for calls of the row's average size. The result is negative if
+    cache reads saved less than cache writes cost.
     """
     read = row.cache_read_tokens
     written = row.cache_write_tokens

@@ -23,7 +23,7 @@ _LITTLE = 20  # smaller drivers than 1/_LITTLE of the largest are omitted
 
 
 def comparison_sentence(comparison: Comparison, past: Past) -> str:
-    """Name the largest drivers first."""
+    """Describe a change of costs in one sentence, with the largest drivers first."""
     total = comparison.total
     if not past.is_whole and (total.now.calls or total.now.cost):
         return no_past_sentence(past)
@@ -62,13 +62,16 @@ def no_past_sentence(past: Past) -> str:
 
 
 def comparable_days_hint(past: Past) -> str:
-    """Return "" if nothing can be compared."""
+    """Describe how many days have an earlier time to compare with. Return "" if none has."""
     days = past.comparable_days
     return f"The last {days} days have an earlier time." if days > 1 else ""
 
 
 def named_drivers(comparison: Comparison) -> list[Driver]:
-    """Return the drivers that have a name. Nobody can act on unknown or joined groups."""
+    """
+    Return the changed groups that have a name. Unknown and joined groups are left out, because nobody can act
+    on them.
+    """
     return [driver for driver in comparison.drivers if driver.parts.change and _has_name(driver)]
 
 
@@ -91,7 +94,8 @@ def driver_words(driver: Driver) -> str:
 
 def _needs_amount(driver: Driver) -> bool:
     """
-    Return whether a sentence needs the amounts. A reason alone would mislead if one amount is very small.
+    Return whether a sentence needs both amounts. If one amount is very small or far larger than the other,
+    the reason without amounts would mislead.
     """
     before, now = driver.before.cost, driver.now.cost
     if not driver.before.calls or not driver.now.calls:
@@ -101,9 +105,9 @@ def _needs_amount(driver: Driver) -> bool:
 
 def reason_for_change(driver: Driver) -> str:
     """
-    Name the largest part in the same direction, with the two numbers behind it.
+    Describe the largest cause that has the direction of the change, with the two numbers that show it.
 
-    Prices are a reason only if an entry of the price list, or a reported unit cost, changed.
+    Changed prices are named only if an entry of the price list or a reported unit cost changed.
     """
     rose = driver.parts.change > 0
     parts = {name: getattr(driver.parts, name) for name in PARTS}
@@ -152,7 +156,10 @@ def _unit_cost_reason(driver: Driver) -> str:
 
 
 def _unit_costs(driver: Driver, cost: int) -> tuple[str, str]:
-    """Return both unit costs in words. `cost` is the later one. A common unit is stated once."""
+    """
+    Return the unit costs of the later and the earlier time in words. `cost` is the later cost. If both have
+    the same unit, only the first text states it.
+    """
     now, before = _unit_cost(cost, driver.now), _unit_cost(driver.before.cost, driver.before)
     unit = next((unit for unit in UNITS if now.endswith(unit) and before.endswith(unit)), "")
     return now, before.removesuffix(unit)

@@ -23,9 +23,10 @@ Group = tuple[str | None, ...]
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
-    The spending of a group. `estimated` is the part of the cost that no source reported.
+    The spending of a group. `cost` and `estimated` are units of money. `estimated` is the part of the cost
+    that no source reported.
 
-    Calls that are `unpriced` make the true cost higher.
+    `unpriced` counts calls without a known price. The true cost is higher if there are any.
     """
 
     cost: int = 0
@@ -62,8 +63,9 @@ class CostsAtOldPrices(msgspec.Struct, frozen=True, kw_only=True):
     """
     The cost that a group's later tokens would have had at earlier prices.
 
-    `costs` has an amount for each of MIXES. Each amount distinguishes the values of its part and of the parts before
-    it. `prices` is the part of the remainder that changed prices explain. `reasons` has words for some parts.
+    `costs` has an amount for each of MIXES. An amount compares prices by the dimension of its own cause and
+    of all causes before it. `prices` is the part of the remaining change that changed prices explain.
+    `reasons` maps causes to phrases.
     """
 
     costs: tuple[int, ...]
@@ -86,7 +88,10 @@ _Sum = TypeVar("_Sum", Spending, Parts)
 
 
 class Driver(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A group that changed. `reasons` are words of some parts."""
+    """
+    A group whose cost changed, with the amount of each cause (`parts`). `reasons` maps some causes to
+    phrases.
+    """
 
     group: Group
     before: Spending
@@ -96,7 +101,7 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def has_kinds(self) -> bool:
-        """Return whether kinds of tokens are a part of the change."""
+        """Return whether other kinds of tokens can be a cause, because the group has tokens in both times."""
         return self.before.tokens > 0 and self.now.tokens > 0
 
 
@@ -106,9 +111,9 @@ def split_changes(
     at_old_prices: Mapping[Group, CostsAtOldPrices] | None = None,
 ) -> list[Driver]:
     """
-    Return the drivers of a change, the largest first.
+    Return the changes of all groups, the largest first.
 
-    If `at_old_prices` lacks a group, all its tokens have one price.
+    A group that `at_old_prices` lacks is treated as if all its tokens had one price.
     """
     return sort_by_change(unsorted_drivers(before, now, at_old_prices or {}))
 
@@ -145,7 +150,9 @@ def largest_changes(pairs: Sequence[Pair], most: int) -> list[Driver]:
 
 
 def with_old_prices(driver: Driver, at_old_prices: Mapping[Group, CostsAtOldPrices]) -> Driver:
-    """Return a driver with the parts for prices. The sum of the parts does not change."""
+    """
+    Return the driver with the amounts that changed prices explain. The sum of its parts does not change.
+    """
     [result] = build_drivers([(driver.group, driver.before, driver.now)], at_old_prices)
     return result
 
@@ -155,7 +162,7 @@ def sort_by_change(drivers: Iterable[Driver]) -> list[Driver]:
 
 
 def largest_drivers(drivers: Iterable[Driver], most: int) -> list[Driver]:
-    """Return the largest drivers, which is faster than sorting all."""
+    """Return the `most` largest drivers. This is faster than sorting all of them."""
     return nsmallest(most, drivers, key=_change_rank)
 
 
@@ -167,7 +174,10 @@ def _change_rank(driver: Driver) -> tuple[int, list[str]]:
 def add_costs_without_calls(
     drivers: Iterable[Driver], before: Mapping[Group, int], now: Mapping[Group, int]
 ) -> list[Driver]:
-    """Add money without known calls as a change of the unit cost, unsorted."""
+    """
+    Add billed money that belongs to no calls. Its change counts as a change of the unit cost. The result is
+    unsorted.
+    """
     known = {driver.group: driver for driver in drivers}
     for group in dict.fromkeys((*before, *now)):
         old = before.get(group, 0)

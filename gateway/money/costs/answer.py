@@ -32,14 +32,16 @@ class CostAnswer:
     """
     The result of a cost query.
 
-    `query` is the query that was run. If it has a `top`, it names the separate groups. `past` is how much of the
-    earlier time is known, if one was requested. `before` are the rows of the query `previous` for the same groups.
-    `previous` is None unless the past is whole, and if its periods are shorter than the stored sums of that time.
-    `ledger` can run further queries about the same calls
-    and money. `billed` is None for counted costs. For billed money it states how final the days are, and
-    for people who see all calls it also has the money without calls. From `whole_since` on, the totals
-    contain all records. `unlisted` is the sum of the units of work that are no longer listed, if the query groups by
-    a unit and there are some. It is None for aggregated costs, which do not add up.
+    `query` is the query that was run. If it has a `top`, it names the separate groups. If an earlier time was
+    requested, `past` states how much of it is known, and `before` are its rows for the same groups, from the
+    query `previous`. `previous` is None if the earlier time is not known completely, or if only longer
+    periods are stored for it.
+
+    `ledger` can run further queries about the same calls and money. `billed` is None for counted costs. For
+    billed money, it states how final the days are. For people who see all calls, it also has the money
+    without calls. From `whole_since` on, the totals contain all records. If the query groups by a unit of
+    work, `unlisted` is the sum of units that are no longer listed. It is None for aggregated costs, which do
+    not add up.
     """
 
     question: CostQuestion
@@ -74,7 +76,7 @@ async def answer_costs(
     states_alone: bool = False,
 ) -> CostAnswer:
     """
-    Run a cost query. With `states_alone`, `billed` contains only how final the days are.
+    Run a cost query. If `states_alone`, `billed` states only how final the days are.
 
     Raises Refusal 403 for money that the roles hide, NotKept if the range begins or ends within a stored
     total, and AskedTooMuch if the query is too large.
@@ -148,11 +150,11 @@ async def ledger_for_question(
     question: CostQuestion, reader: CostReader, now: float, *, prices: Callable[[], PriceBook]
 ) -> Any:
     """
-    Return the totals for a query, limited to the calls that are visible in its kind of money.
+    Return the totals for a query, limited to the calls that are visible in its cost type.
 
-    PLAN_TYPES count either only the calls that plans of assistants cover, or only the other calls. PAID_COST
-    adds the fees of seats and the amounts of contracts up to `now`. If the query fills missing bills, counted money
-    replaces them. Raises Refusal 403 for money that the roles hide.
+    A cost type of PLAN_TYPES counts either only the calls that plans of assistants cover, or only the other
+    calls. PAID_COST adds the fees of seats and the amounts of contracts up to `now`. If the query fills
+    missing bills, counted money replaces them. Raises Refusal 403 for money that the roles hide.
     """
     ledger = reader.ledger_for_cost_types(question.cost_types)
     if question.fills:

@@ -44,11 +44,11 @@ Place = tuple[int, Group]  # place of an amount in a report: index of its period
 @dataclass(slots=True)
 class FoundMeasures:
     """
-    The measures of one row. `costs` are the costs of the distinct units. `amount` is the sum of a stream, or None
-    if it is unknown. Money is in units of money.
+    The measures of one row. `costs` maps each distinct unit, such as a user or session, to its cost. `amount`
+    is the sum of a unit-cost stream, or None if it is unknown. Money is in units of money.
 
-    `other_calls` belong to units that the totals no longer keep apart, with the cost `other_cost`. No other field
-    includes them.
+    `other_calls` and `other_cost` are those of units that the totals no longer list separately. No other
+    field includes them.
     """
 
     costs: Counter[str] = field(default_factory=Counter)
@@ -87,7 +87,7 @@ class FoundMeasures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """The measures of rows. `total` is over all rows."""
+    """The measures of each row of a report, by its period and group. `total` is over all rows."""
 
     rows: Mapping[Place, FoundMeasures]
     total: FoundMeasures
@@ -98,7 +98,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedMeasures:
-    """The requested measures. `merge_groups` joins groups as a report joins them."""
+    """The measures that a report requested. `merge_groups` joins them by the groups that the report shows."""
 
     by_place: Mapping[Place, FoundMeasures]
     whole: Decimal | None = None  # value of a stream for the whole time of the query
@@ -115,7 +115,10 @@ class AskedMeasures:
 
 
 def check_unit(unit: str, known: Sequence[str], show: Sequence[str]) -> None:
-    """Check a unit. Raises Invalid if it cannot be counted, or if a measure in `show` needs one."""
+    """
+    Check the unit by which costs are divided. Raises Invalid if `unit` cannot be counted, or if it is empty
+    and a measure in `show` needs a unit.
+    """
     if not unit and not set(OF_UNITS).isdisjoint(show):
         raise Invalid("unit is required; use a dimension such as user, or stream:NAME for a unit-cost stream")
     if unit.startswith(STREAM) and not RANKED_PER_UNIT.keys().isdisjoint(show):
@@ -188,7 +191,9 @@ def _add_costs(
 def _count_values(
     rows: Sequence[CostRow], starts: Sequence[datetime], measures: dict[Place, FoundMeasures]
 ) -> None:
-    """Count units. Calls without a known unit count neither as units nor in the cost."""
+    """
+    Add the distinct units and their costs to `measures`. Calls without a known unit are left out of both.
+    """
     for row in rows:
         *group, value = row.group
         if value is None:
@@ -225,9 +230,10 @@ async def _add_stream_values(
     measures: dict[Place, FoundMeasures],
 ) -> Decimal:
     """
-    Add values by period, and by a dimension that the query and the stream share.
+    Add the values of a unit-cost stream to `measures`, by period and by a dimension that the query and the
+    stream share.
 
-    Return the total.
+    Return the sum over the time of the query. Raises Invalid if the stream is unknown.
     """
     known = [] if streams is None else [stream.name for stream in await streams.streams()]
     if streams is None or name not in known:

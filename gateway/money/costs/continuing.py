@@ -16,9 +16,10 @@ async def units_with_calls_around(
     ledger: AnswersCosts, query: CostQuery, unit: str, names: Iterable[str | None]
 ) -> Collection[str]:
     """
-    Return the units that also have calls in the day before or after.
+    Return the units that also have calls in the day before the query's time or in the day after it.
 
-    The sums are ordered by time, so a search of the whole past would read all.
+    Only these days are read, because stored sums are ordered by time and a search of all past times would
+    read every sum.
     """
     wanted = tuple({name for name in names if name not in (None, OTHER)})
     if not wanted:

@@ -1,8 +1,9 @@
 """
-Stored cuts of `privacy.min_group`: each finished part of a month is cut once, when somebody first asks for it.
+Costs by groups of people for `privacy.min_group`. Each finished part of a month is divided into groups
+("cut") once, when somebody first requests it, and the result is stored.
 
-A cut never changes, because the difference of two cuts of the same calls could be the figures of one person. So
-a call that arrives later, a new price and a link of names change no cut.
+A stored cut never changes, because the difference of two cuts of the same calls could be the figures of one
+person. So late calls, new prices and new links of names do not appear in it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ _CUTTER = Actor("tollhouse", "privacy.min_group")
 
 
 class Figures(NamedTuple):
-    """Sums of cells. `cost` is in the units of `spool.ledger.money`, and `counts` are those of COUNTS."""
+    """
+    Summed figures of groups of people. `cost` is in units of money, and `counts` has a number for each of
+    COUNTS.
+    """
 
     cost: int = 0
     counts: tuple[int, ...] = (0,) * len(COUNTS)
@@ -52,9 +56,7 @@ class Figures(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """
-    The result of dividing a part of a month into groups of people: its cells. Each has at least `people` people.
-    """
+    """A part of a month, divided into cells. A cell is a group of at least `people` people."""
 
     since: datetime
     until: datetime
@@ -63,7 +65,7 @@ class Cut(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """The parts that a person may see, with the cells in them that lie in the person's roles."""
+    """The parts of months with the cells that a person's roles show."""
 
     parts: Sequence[tuple[Cut, Sequence[GroupCell]]]
 
@@ -71,7 +73,8 @@ class Groups(NamedTuple):
         self, by: Sequence[str], chosen: Mapping[str, Collection[str]]
     ) -> Iterator[tuple[Cut, tuple[str | None, ...], Figures]]:
         """
-        Add up whole cells by the dimensions `by`. `chosen` are the wanted values of dimensions, "" for unknown.
+        Sum whole cells by the dimensions `by`. `chosen` lists the wanted values of dimensions. "" is the
+        unknown value.
         """
         places = [SPLIT_BY.index(name) for name in by]
         for cut, visible in self.parts:
@@ -98,7 +101,10 @@ def sum_figures(figures: Iterable[Figures]) -> Figures:
 
 
 async def visible_groups(ledger: Ledger, registry: Registry, rights: Rights, now: float) -> Groups:
-    """Return no groups unless `privacy.min_group` is set."""
+    """
+    Return the groups that a person with these rights may see, and store missing cuts. Return none unless
+    `privacy.min_group` is set.
+    """
     if not registry.people.min_group:
         return Groups(())
     found = await store_finished_cuts(ledger, registry, datetime.fromtimestamp(now, UTC))
@@ -106,12 +112,18 @@ async def visible_groups(ledger: Ledger, registry: Registry, rights: Rights, now
 
 
 def least_people_of_group(min_group: int) -> int:
-    """Return the least people of a group for readers, who know their own figures and can subtract them."""
+    """
+    Return the minimum number of people in a group. It is one more than the setting, because a reader in the
+    group can subtract their own figures.
+    """
     return min_group + 1
 
 
 async def store_finished_cuts(ledger: Ledger, registry: Registry, now: datetime) -> Sequence[Cut]:
-    """Cut finished parts, and return all cuts that have enough people under the present setting."""
+    """
+    Divide all finished parts of months that are not yet stored. Return the cuts with enough people for the
+    present setting.
+    """
     people = least_people_of_group(registry.people.min_group)
     stored = _stored_cuts(registry)
     start = stored[-1].until if stored else month_part_start(now - FIRST_CUT)
@@ -143,7 +155,7 @@ async def _fetch_cells(
 
 
 def visible_cells(cut: Cut, slice: LedgerSlice) -> Iterator[GroupCell]:
-    """Yield the cells of which all calls certainly lie in the slice."""
+    """Yield the cells whose calls certainly all match the filters of a person's roles."""
     unknowable = (too_few_people_label(cut.people - 1), OTHER)
 
     def is_certainly_met(condition: RoleFilter, cell: GroupCell) -> bool:
@@ -162,7 +174,10 @@ def _stored_cuts(registry: Registry) -> Sequence[Cut]:
 
 
 def _cut_document(cut: Cut) -> Mapping[str, Any]:
-    """Return the stored form. An erasure finds names of people in `names`, because a team may be one."""
+    """
+    Return the stored form. If a person is erased, the erasure searches `names`, because a team may have a
+    person's name.
+    """
     return {
         "since": cut.since.isoformat(),
         "until": cut.until.isoformat(),

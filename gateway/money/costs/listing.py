@@ -17,10 +17,10 @@ async def repeat_while_listing_changes(
     ledger: Ledger, query: CostQuery, make: Callable[[], Awaitable[T]]
 ) -> T:
     """
-    Make an answer again if units of work were unlisted while it was made.
+    Call `make` again, a limited number of times, if units of work were removed from the totals meanwhile.
 
-    One part of it would have a unit, and another would have its calls in OTHER, or would refuse a filter by
-    it.
+    The calls of a removed unit move to OTHER. Without the repetition, one query of the answer could count a
+    unit that another query counts in OTHER or refuses as a filter.
     """
     if query.unit_of_work is None:
         return await make()

@@ -78,12 +78,14 @@ def distinguishing_columns(report_fields: Mapping[str, Any]) -> list[str]:
 
 
 def has_no_price(amount: str | None, unpriced: int) -> bool:
-    """Return whether a cost of 0 is unknown, because calls of it have no price."""
+    """Return whether an amount is 0 only because its calls have no price (`unpriced` is their number)."""
     return unpriced > 0 and not Decimal(amount or 0)
 
 
 def unknown_cost_phrase(row: CostRow) -> str:
-    """Return "" if all costs are known."""
+    """
+    Describe the calls of a row that count as 0 because their cost is unknown. Return "" if there are none.
+    """
     counts = {"have no price": row.unpriced, "report no usage": row.without_usage}
     words = [f"{count:,} calls {problem}" for problem, count in counts.items() if count]
     return f"{' and '.join(words)}, so they count as 0" if words else ""
@@ -95,14 +97,17 @@ def billed_tokens(row: CostRow | GroupUsage) -> int:
 
 
 def estimated_cost(row: CostRow) -> int:
-    """Return the part that no source reported, in units of money."""
+    """Return the part of the row's cost that no source reported, in units of money."""
     if row.cost == row.reported:
         return 0
     return max(0, money.text_to_units(row.cost) - money.text_to_units(row.reported))
 
 
 def row_amount(row: CostRow, cost_type: str, meter: str = "") -> str:
-    """Return decimal text in the unit of the cost type or of the meter."""
+    """
+    Return the row's cost, or its usage for USAGE_AMOUNT, as decimal text. With `meter`, the usage is in its
+    unit, otherwise in tokens.
+    """
     if cost_type == USAGE_AMOUNT:
         return str(quantity_from_millionths(row.metered) if meter else billed_tokens(row))
     text: str = getattr(row, _cost_field(cost_type))
@@ -111,9 +116,10 @@ def row_amount(row: CostRow, cost_type: str, meter: str = "") -> str:
 
 def metered_quantities(row: CostRow) -> Mapping[str, str]:
     """
-    Return decimal text, plain tokens first.
+    Return the quantities of a row by meter as decimal text, with plain input and output tokens first.
 
-    A part of another meter is included in both. Calls that a gateway answered from its cache are excluded.
+    A meter that is a part of another meter is counted in both. Calls that a gateway answered from its cache
+    are excluded.
     """
     tokens = {
         "input_tokens": row.input_tokens - row.cached_input_tokens,
@@ -130,7 +136,9 @@ def meter_unit(meter: str) -> str:
 
 
 def cost_per_count(cost: str, count: int, *, of: int = 1) -> str | None:
-    """Return decimal text with _DECIMALS places, multiplied by `of`, or None if the count is 0."""
+    """
+    Return the cost per `of` counted items as decimal text with _DECIMALS places, or None if the count is 0.
+    """
     if count <= 0:
         return None
     cut = 10 ** (money.DECIMALS - _DECIMALS)
@@ -142,7 +150,7 @@ def needed_measures(cost_type: str, measures: Sequence[str]) -> tuple[str, ...]:
 
 
 def extra_sums_for(show: Sequence[str]) -> Iterator[str]:
-    """Yield the additional sums from which measures are computed."""
+    """Yield the sums that a query needs in addition, because measures in `show` are computed from them."""
     if not set(show).isdisjoint(LATENCY):
         yield "latency"
     if "cost_per_million_tokens" in show:

@@ -29,7 +29,8 @@ PASTS = WHOLE, PART, NONE = ("whole", "part", "none")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
     """
-    How much of an earlier time is known, whatever the filters. Only a time that is known WHOLE is compared.
+    How much of an earlier time range the totals or bills cover, whatever the filters. Only a range in the
+    state WHOLE is compared.
 
     `known_from` is the first counted hour, or the first billed day. `comparable_days` is the largest number
     of days up to today that have an earlier time of the same length, or 0.

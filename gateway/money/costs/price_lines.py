@@ -69,7 +69,10 @@ async def read_charged_lines(
 
 
 def with_price_lines(show: Shown, charged: Charged) -> Shown:
-    """Return the rows with price lines. The lines of a row may be null."""
+    """
+    Wrap `show`, which returns the fields of a row, so that it adds `price_lines`. They are null for a row
+    without lines.
+    """
 
     def fields_with_lines(place: Place) -> dict[str, object]:
         lines = charged.get(place)

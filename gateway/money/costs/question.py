@@ -58,12 +58,12 @@ class CostQuestion:
 
     @property
     def arranged(self) -> int:
-        """Return the arrangement of bills, 0 for counted cost."""
+        """Return which kind of bills the query reads, as a number of BILLED_TYPES. 0 means counted costs."""
         return BILLED_TYPES.get(self.cost_type, 0)
 
     @property
     def cost_types(self) -> Sequence[str]:
-        """Return the cost types. The requester must be allowed to see each type."""
+        """Return all cost types that the answer needs. The requester must be allowed to see each of them."""
         base_type = REAL_COST if self.cost_type in PLAN_TYPES else self.cost_type
         filled = (REAL_COST,) if self.fills else ()
         first = () if base_type in self.tells else (base_type,)
@@ -99,8 +99,8 @@ class CostQuestion:
 
     def check_span(self, *, most: int = MAX_PERIODS) -> None:
         """
-        Raise Refusal 400 for an empty range or too many periods, and AskedTooMuch if the totals of units of
-        work cannot answer the query.
+        Check the time range and the units of work. Raises Refusal 400 for an empty range or too many periods,
+        and AskedTooMuch if the stored totals of units of work cannot answer the query.
         """
         check_span(self.query, most=most)
         check_units(self.query, self.cost_type)
@@ -111,7 +111,10 @@ class CostQuestion:
 
 
 def check_span(query: CostQuery, *, most: int = MAX_PERIODS) -> None:
-    """Check the time range. Raises Refusal 400, or AskedTooMuch for units of work over too long a time."""
+    """
+    Check the time range of a query. Raises Refusal 400 if it is empty or has more than `most` periods. Raises
+    AskedTooMuch if a query by a unit of work covers too many days.
+    """
     if query.since >= query.until:
         raise _invalid_parameter("the start must be earlier than the end")
     length = _PERIODS.get(query.granularity, timedelta(days=7))
@@ -125,7 +128,10 @@ def check_span(query: CostQuery, *, most: int = MAX_PERIODS) -> None:
 
 
 def check_units(query: CostQuery, cost_type: str = REAL_COST) -> None:
-    """Raises AskedTooMuch, which names another query."""
+    """
+    Check that the totals of units of work can answer the query. Raises AskedTooMuch, whose message suggests
+    another query.
+    """
     try:
         unit = query.unit_of_work
     except ValueError as error:

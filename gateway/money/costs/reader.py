@@ -45,14 +45,14 @@ class CostReader:
 
     @property
     def ledger(self) -> SlicedLedger:
-        """Return the ledger with the calls that are visible in every counted cost type."""
+        """Return the totals of the calls that the requester may see in every counted cost type."""
         return SlicedLedger(self.whole, self.rights.slice, person=self.rights.person)
 
     def ledger_for_cost_types(self, cost_types: Collection[str]) -> SlicedLedger:
         """
-        Return the ledger with the calls that are visible in all these cost types.
+        Return the totals of the calls that the requester may see in all these cost types.
 
-        Raises Refusal 403 if they are visible only in others.
+        Raises Refusal 403 if the requester sees no calls in all of them.
         """
         cost_slice = self.rights.slice_for_cost_types(cost_types)
         if self.rights.shown and not cost_slice.parts:
@@ -60,7 +60,7 @@ class CostReader:
         return SlicedLedger(self.whole, cost_slice, person=self.rights.person)
 
     async def read_visibility(self) -> Visible:
-        """Return the predicate that is true for visible views, budgets, insights and recommendations."""
+        """Return a test whether the requester may see a view, a budget, an insight or a recommendation."""
         if not self.is_limited:
             return EVERYTHING
         ledger = self.ledger
@@ -73,9 +73,9 @@ class CostReader:
 
     async def visible_derived_dimensions(self) -> Sequence[Derived]:
         """
-        Return built-in and defined dimensions.
+        Return the built-in dimensions and those defined by allocation rules that the requester may use.
 
-        People with limited data access get only definitions that their roles or visible views use.
+        People with limited data access get only defined dimensions that their roles or visible views use.
         """
         derived = self.whole.derived_dimensions()
         if not self.is_limited or not derived:
@@ -93,10 +93,11 @@ class CostReader:
         self, cost_type: str = "", *, within: SlicedLedger | None = None, units: bool = False
     ) -> Sequence[str]:
         """
-        Return the dimensions of a cost type. With `units`, counted costs also have units of work.
+        Return the dimensions by which the requester may group a cost type. With `units`, counted costs also
+        have units of work.
 
-        Billed money also has dimensions of bills and tags of rows that are visible in `within`, by default
-        the totals of every counted cost type. PAID_COST has its own dimensions.
+        Billed money also has dimensions of bills, and the tags of billing rows that are visible in `within`,
+        by default the totals of every counted cost type. PAID_COST has its own dimensions.
         """
         of_work = UNITS if units and cost_type not in BILLED_TYPES else ()
         derived = [dimension.name for dimension in await self.visible_derived_dimensions()]
@@ -114,7 +115,7 @@ class CostReader:
         return self.find_view_among(word, await self.read_visibility())
 
     def find_view_among(self, word: str, visible: Visible) -> View:
-        """Use an existing predicate of visibility."""
+        """Do the same as `find_view`, with a given test of visibility."""
         views = self.require_registry().views
         try:
             view = views.require_by_id_or_name(word, visible.can_see_view)

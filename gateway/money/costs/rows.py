@@ -23,11 +23,11 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 class AnswerRows:
     """
-    The rows of `places`, in order, and their sum `total`.
+    The rows of `places`, in order, and their sum `total`. A place is a period and a group.
 
     If there are more than `most` rows, the largest groups stay and the others are joined. Then `is_truncated`
-    is True, and `row_count` is the number of rows before joining. `show` are measures of rows. `asked` are
-    the measures on request, for the query and for the period before it.
+    is True, and `row_count` is the number of rows before joining. `show` lists the measures of each row.
+    `asked` has the measures on request: those of the query, and those of the period before it.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class AnswerRows:
 
 
 def place_sort_key(place: Place) -> str:
-    """Return a sort key. Unknown values are first, and the joined groups last."""
+    """Return a sort key for a row by its group. Unknown values are first, and the joined groups are last."""
     group = place[1]
     is_rest = bool(group) and set(group) == {OTHER}
     unknown = "".join("0" if value is None else "1" for value in group)
@@ -167,6 +167,8 @@ def _largest_groups(
 
 
 def _latency_fields(counts: Sequence[int]) -> dict[str, int | None]:
-    """Return percentiles. One above 5 minutes is null."""
+    """
+    Return the number of timed calls and latency percentiles in ms. A percentile above 5 minutes is None.
+    """
     percentiles = {name: percentile_ms(counts, percent) for name, percent in PERCENTILES.items()}
     return {"timed": sum(counts), **percentiles}

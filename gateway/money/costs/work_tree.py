@@ -33,16 +33,16 @@ class RunNode:
 
 def parents_by_run(lineage: Iterable[Lineage]) -> dict[str, str]:
     """
-    Return the run that started each run. If several did, the smallest counts, and in a circle the smallest
-    has none.
+    Map each run to the run that started it. If several runs started it, the one with the smallest name
+    counts. In a cycle, the smallest run has no parent.
 
-    Both rules do not depend on the order of the reports.
+    So the result does not depend on the order of the reports.
     """
     return break_cycles({each.run: each.parent for each in lineage if each.parent is not None})
 
 
 def ancestor_runs(runs: Iterable[str], parents: Mapping[str, str]) -> Collection[str]:
-    """Return the runs above some runs, the nearest first."""
+    """Return the ancestors of the runs, each of them once."""
     above: dict[str, None] = {}
     for run in runs:
         parent = parents.get(run)
@@ -55,7 +55,7 @@ def ancestor_runs(runs: Iterable[str], parents: Mapping[str, str]) -> Collection
 def nearest_listed_ancestors(
     runs: Iterable[str], among: Container[str], parents: Mapping[str, str]
 ) -> Mapping[str, str | None]:
-    """Return the nearest run above each run that is among some runs. Each step up is made once."""
+    """Map each run to its nearest ancestor in `among`, or to None."""
     nearest = dict[str, str | None]()
     for run in runs:
         passed, above = list[str](), run
@@ -77,9 +77,10 @@ def build_run_tree(
     sessions: Mapping[str, str | None],
 ) -> Sequence[RunNode]:
     """
-    Sort the most expensive first among those that one run started.
+    Return the nodes of the tree, each parent before its children. The most expensive of several siblings is
+    first.
 
-    A run whose parent is not among them belongs to the next run above.
+    If the parent of a run is not in `runs`, the nearest ancestor in `runs` is its parent.
     """
     nothing = combine_rows([], start=EPOCH, group=())
     nodes = dict[str, RunNode]()

@@ -24,7 +24,10 @@ _Providers = Mapping[str, set[str]]  # by day
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BilledFocus:
-    """Bills of providers. `billed` are the providers with a bill by day, and `final` those with a final bill."""
+    """
+    Bills of providers as FOCUS rows. `billed` maps each day to the providers with a bill, and `final` to
+    those with a final bill.
+    """
 
     reports: FocusReports
     span: FocusSpan
@@ -45,7 +48,10 @@ class BilledFocus:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Name the days that are left out. Consecutive days with the same providers share a sentence."""
+        """
+        Describe the days and providers that are left out. Consecutive days with the same providers share a
+        sentence.
+        """
         waiting: dict[str, str] = {}
         for day, providers in sorted(self.billed.items()):
             left_out = sorted(name for name in providers if not self._invoice_state(day, name))

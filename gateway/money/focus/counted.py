@@ -33,8 +33,10 @@ _Periods = AsyncIterator[tuple[Rows, timedelta]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedFocus:
     """
-    Counted costs. `plans` are the months whose covered calls have a share of the fees, and whose seats have rows of
-    their own, with the costs of plans in them.
+    Counted costs as FOCUS rows.
+
+    `plans` has the costs of assistant plans for each month in which they are requested. In these months,
+    covered calls have a share of the fees, and seats have their own rows.
     """
 
     reports: FocusReports
@@ -47,9 +49,7 @@ class CountedFocus:
     async def prepare(
         cls, reports: FocusReports, span: FocusSpan, *, has_lines: bool, has_plans: bool
     ) -> CountedFocus:
-        """
-        Return the counted part of a report. Raises Invalid if plans are requested for a part of a month.
-        """
+        """Create the rows of counted costs. Raises Invalid if plans are requested for a part of a month."""
         months = whole_months(span) if has_plans else ()
         plans = {month: await _plan_costs(reports, month) for month in months}
         invoices = Invoices.visible_to(reports.reader)
@@ -61,7 +61,10 @@ class CountedFocus:
         return [unconverted_amounts_sentence(amounts, CURRENCY) for amounts in lacking if amounts]
 
     async def csv_pieces(self) -> AsyncGenerator[bytes, None]:
-        """Yield the header, and the rows of one day or hour at a time."""
+        """
+        Yield the CSV in pieces: the header, the rows of each day or hour, and the rows of plans and
+        contracts.
+        """
         span = self.span
         columns = charges.EXPORTED[span.version]
         yield charges.csv_header(columns)
@@ -98,8 +101,10 @@ class CountedFocus:
 
     async def _report_day(self, day: datetime, cost_type: str, *, has_lines: bool) -> _Periods:
         """
-        Yield the hours of a day, or the day if its hours are no longer stored. Days have no price lines. If the day
-        is too large for one query, yield it hour by hour.
+        Yield the rows of each hour of a day, or those of the day if its hours are no longer stored.
+
+        Daily rows have no price lines. If the day is too large for one query, each hour is queried
+        separately.
         """
         by = tuple(dict.fromkeys((*charges.DIMENSIONS, *self.span.tags)))
         report = partial(self.reports.read_report_rows, cost_type=cost_type)

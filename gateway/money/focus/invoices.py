@@ -12,7 +12,10 @@ from spool import providers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invoices:
-    """Closed months, and the numbers of invoices, by provider and month. Only people who see all calls see numbers."""
+    """
+    Which months are closed, and the invoice numbers by provider and month. Only people who see all calls get
+    numbers.
+    """
 
     closed: frozenset[tuple[str, str]]
     numbers: Mapping[tuple[str, str], Sequence[str]]
@@ -27,11 +30,16 @@ class Invoices:
         return cls(closed=closed, numbers=numbers)
 
     def only_invoice_number(self, provider: str, month: str) -> str:
-        """Return the only invoice of a month, or ""."""
+        """
+        Return the invoice number of a provider's month. Return "" if the month has no invoice or several.
+        """
         known = self.numbers.get((provider, month), ())
         return known[0] if len(known) == 1 else ""
 
     def number_in_closed_month(self, provider: str, month: str) -> str:
-        """Return the only invoice of a closed month, or "". `provider` is a name as calls state it."""
+        """
+        Do the same as `only_invoice_number`, but return "" if the month is not closed. `provider` is a name
+        that calls report.
+        """
         canonical = providers.canonical_name(provider)
         return self.only_invoice_number(canonical, month) if (canonical, month) in self.closed else ""

@@ -54,7 +54,10 @@ def day_start(day: date) -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FocusReports:
-    """Reports of the costs that a person may see. Each report is one query, so other queries may run in between."""
+    """
+    Runs cost reports that are limited to what a person may see. Each report is one query, so other queries
+    may run in between.
+    """
 
     reader: CostReader
     prices: Callable[[], PriceBook]
@@ -72,8 +75,8 @@ class FocusReports:
         has_lines: bool = False,
     ) -> Rows:
         """
-        Return the rows of a report, with `price_lines` on request. Rows of bills that came with a billing connection
-        are left out, because the bill behind the connection already has them.
+        Return the rows of a report, with `price_lines` if `has_lines`. Billing rows from a billing connection
+        are left out of billed costs, because the imported bill of that connection already contains them.
         """
         is_billed = cost_type in BILLED_TYPES
         question = CostQuestion(

@@ -80,7 +80,9 @@ class ViewSpend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnrecognisedShape:
-    """The attribute names of telemetry that looks like AI calls but that no dialect reads."""
+    """
+    Telemetry that looks like AI calls but that no dialect reads, grouped by the names of its attributes.
+    """
 
     names: Sequence[str]
     count: int
@@ -183,7 +185,7 @@ _Detector = TypeVar("_Detector", bound=Detector)
 
 
 def mark_unplantable(reason: str) -> Callable[[_Detector], _Detector]:
-    """Mark a detector whose problem a demo month cannot plant, with the reason."""
+    """Mark a detector whose problem the generated demo data cannot contain, with the reason."""
 
     def set_reason(detector: _Detector) -> _Detector:
         vars(detector)[_NO_PLANT] = reason
@@ -193,5 +195,5 @@ def mark_unplantable(reason: str) -> Callable[[_Detector], _Detector]:
 
 
 def reason_without_plant(detector: Detector) -> str:
-    """Return the reason that a detector states, or "" if a demo month can plant its problem."""
+    """Return why the demo data cannot contain the detector's problem, or "" if it can."""
     return str(vars(detector).get(_NO_PLANT, ""))

@@ -1,6 +1,4 @@
-"""
-What people should know about keys that expire or have expired. Insights and the list of what needs attention ask here.
-"""
+"""Problems with keys that expire or have expired, for insights and for the list of what needs attention."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ CRITICAL_S = DAY_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyTrouble:
-    """One key and its trouble. With each severity, the detector reports a new finding, so that people are notified."""
+    """A problem with one key. Each new severity becomes a new finding, so that people are notified again."""
 
     key: Key
     detector: str
@@ -52,7 +50,9 @@ def is_recently_used(key: Key, now: float) -> bool:
 
 
 def key_gauges(keys: Sequence[Key], tries: Mapping[int, ExpiredTries], *, now: float, most: int) -> KeyGauges:
-    """Return what `/metrics` shows. Only `most` keys have a series of their own, those that expire first."""
+    """
+    Return the metrics of keys for `/metrics`. At most `most` keys that expire first have their own series.
+    """
     count = Counter(key.state(now) for key in keys)
     ending = [(key.expires_at, key) for key in keys if key.expires_at is not None]
     ending.sort(key=lambda end: (end[0], end[1].name))
@@ -66,7 +66,10 @@ def key_gauges(keys: Sequence[Key], tries: Mapping[int, ExpiredTries], *, now: f
 def key_troubles(
     keys: Iterable[Key], tries: Mapping[int, ExpiredTries], *, now: float
 ) -> Sequence[KeyTrouble]:
-    """Return the troubles, the key that expires first at the beginning. `tries` are those of expired keys, by id."""
+    """
+    Return the problems. The key that expires first is first. `tries` are requests made with expired keys, by
+    key id.
+    """
     found = [
         _expiring_key_trouble(key, now)
         if key.state(now) == ENABLED

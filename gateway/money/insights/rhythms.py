@@ -44,9 +44,9 @@ SETTLE_S = 300.0  # seconds after the end of an hour; by then, all gateways have
 @dataclass(frozen=True, slots=True)
 class Rhythm:
     """
-    The usual hours of a sender. `shares` has the share of weeks with records for each hour of the week,
-    ordered by age from the newest hour with records. `usual` is the longest usual silence, and `patience` the
-    silence at which the sender has stopped.
+    The usual hours of a sender. `shares` has, for each hour of the week, the share of weeks in which records
+    arrived. Its first element is the hour of the newest record, and each next one is an hour earlier. `usual`
+    is the longest usual silence. A sender whose silence reaches `patience` has stopped.
     """
 
     shares: Sequence[float]
@@ -87,7 +87,10 @@ def learn_rhythm(hours: int, ran: int) -> Rhythm | None:
         counted[age % WEEK_H] += could[age]
 
     def share_elsewhere(age: int) -> float:
-        """Return the share of the other weeks. Otherwise each silence would lower the share that measures it."""
+        """
+        Return the share in the other weeks. If it included this week, each silence would lower the share that
+        measures it.
+        """
         others = counted[age % WEEK_H] - 1
         return (with_records[age % WEEK_H] - had[age]) / others if others > 0 else overall
 
@@ -110,7 +113,9 @@ def learn_rhythm(hours: int, ran: int) -> Rhythm | None:
 
 
 def find_long_silence(sender: SenderHours, running: SenderHours, *, now: float) -> tuple[Rhythm, int] | None:
-    """Return the rhythm, and the hour in which the silence became too long. None if the silence is usual."""
+    """
+    Return the rhythm and the hour in which the silence became too long, or None if the silence is usual.
+    """
     until = int((now - SETTLE_S) // HOUR_S)
     if until - sender.end <= LEAST_MISSED:
         return None
@@ -193,8 +198,8 @@ def stopped_senders(hours: Iterable[SenderHours], keys: Iterable[Key], *, now: f
 
 def sender_gauges(hours: Sequence[SenderHours], keys: Sequence[Key], *, now: float) -> SenderGauges:
     """
-    Return what `/metrics` shows: MOST_SHOWN sources and enabled keys that sent last, and as many stops as the detector
-    reports. Further names would cost a series each.
+    Return the metrics of senders for `/metrics`: the MOST_SHOWN sources and enabled keys that sent last, and
+    the stops that the detector reports. The numbers are limited because each name is a series.
     """
     of_sources, of_keys = newest_record_times(hours)
     enabled = {key.name for key in keys if key.state(now) == ENABLED}

@@ -30,7 +30,9 @@ LEAST_DAYS = 14  # minimum whole days after a recommendation was addressed, befo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """The result of a run: the changes that it made, and the types that failed."""
+    """
+    The result of a search that stores savings: the changes, and the types of recommendations that failed.
+    """
 
     merged: Merged
     failed: Sequence[str]
@@ -38,7 +40,10 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """The savings that would be found now. `spent` is the cost of all examined tokens, as decimal text."""
+    """
+    The result of a search that stores nothing. `spent` is the cost of all examined tokens, as decimal text.
+    `failed` lists the types that failed.
+    """
 
     savings: Sequence[Saving]
     spent: str

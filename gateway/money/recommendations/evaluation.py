@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """The stored settings of types, and the stored recommendations by key."""
+    """Stored data that an evaluation needs: the settings of each type, and the recommendations by key."""
 
     settings: Mapping[str, TypeSettings] = field(default_factory=dict)
     recommendations: Mapping[str, Recommendation] = field(default_factory=dict)
@@ -116,8 +116,8 @@ def build_savings(
 
 def _count_for_month(facts: SavingFacts, opportunity: Opportunity, type: str, known: Known) -> Opportunity:
     """
-    Return the opportunity for the whole month. If it was addressed, exclude uses and seats from before GRACE_S after
-    that time.
+    Scale an opportunity to the whole month. If its recommendation was addressed, count only uses and seats
+    from GRACE_S after that time on.
     """
     recommendation = known.recommendations.get(opportunity_key(type, opportunity))
     if recommendation is None or recommendation.addressed_at is None:
@@ -139,8 +139,8 @@ def _count_for_month(facts: SavingFacts, opportunity: Opportunity, type: str, kn
 
 def _scale_to_month(facts: SavingFacts, opportunity: Opportunity, since: float = 0) -> Opportunity:
     """
-    Return an opportunity for a whole month. If only recent calls were compared, the share that they could
-    have saved applies to the other calls of their work from `since` on.
+    Scale an opportunity to the whole month. If only recent calls were compared, the share that they could
+    have saved is applied to the other calls of the same work from `since` on.
     """
     saved, compared = opportunity.gross_saving, sum(opportunity.compared.values())
     if opportunity.work is None or saved <= 0 or compared <= 0:

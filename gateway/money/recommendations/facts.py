@@ -47,7 +47,10 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Work(NamedTuple):
-    """The calls of one program with one model. "" is unknown."""
+    """
+    The identity of a piece of work: calls of one program (source, team and service) with one model. "" is
+    unknown.
+    """
 
     source: str
     provider: str
@@ -62,7 +65,7 @@ class Work(NamedTuple):
 
     @property
     def measured_by(self) -> dict[str, str]:
-        """Return the dimensions that stay the same when the model changes."""
+        """Return the dimensions by which the work is recognized after its model changes."""
         return {"source": self.source, "team": self.team, "tag:service": self.service}
 
     def processing(self, mode: str | None = None) -> Processing:
@@ -97,7 +100,7 @@ class UnusedSeat:
 
 @dataclass(frozen=True, kw_only=True)
 class SavingFacts:
-    """All facts as of `now`."""
+    """The facts about calls and seats of the last thirty days, as of `now`."""
 
     now: float
     uses: Sequence[Use] = ()

@@ -39,8 +39,8 @@ DAYS_OF_CHOSEN = 2  # days that are in memory at the same time if all sums of a 
 @dataclass(slots=True)
 class Instead:
     """
-    The costs with the other model, in units of money. `unchanged` is the cost of calls without a list price,
-    which stays the same.
+    The calls of a group and their costs in units of money. `saves` is the saving with the other model.
+    `unchanged` is the cost of calls without a list price, which stays the same.
     """
 
     calls: int = 0
@@ -124,7 +124,10 @@ async def what_if(
 
 
 class _Savings:
-    """Savings of sums if they had used another model at its price at one time (ns). The rates are cached."""
+    """
+    Computes the saving of sums of calls if they had used another model, at its price at one time (ns). Prices
+    are cached.
+    """
 
     def __init__(self, book: PriceBook, model: str, time: int) -> None:
         self._book = book
@@ -134,7 +137,8 @@ class _Savings:
 
     def saving_of_day(self, one: DaySum) -> int | None:
         """
-        Return the saving with the other model in the same processing mode, or None if a price is unknown.
+        Return the saving if one day's calls had used the other model in the same processing mode, or None if
+        a price is unknown.
         """
         tokens = one.tokens
         named = (tokens.provider, tokens.response_model, tokens.request_model, tokens.mode, tokens.time)

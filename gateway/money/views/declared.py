@@ -1,4 +1,4 @@
-"""Changes and responses of views: saved filters over costs."""
+"""The request and response types for views, which are saved filters of costs."""
 
 from __future__ import annotations
 

@@ -50,13 +50,15 @@ def _fault_finding(fault: EnforcerFault) -> Finding:
 
 @mark_unplantable(_NONE)
 def enforcer_counter(facts: Facts) -> Sequence[Finding]:
-    """Find counters of enforcers that are outside of what our calls cost."""
+    """Find spend counters of enforcers that lie outside of the range that the counted calls allow."""
     return _fault_findings(facts, faults.COUNTER)
 
 
 @mark_unplantable(_NONE)
 def enforcer_window(facts: Facts) -> Sequence[Finding]:
-    """Find counters that are reset at another time than stated, or in no calendar month."""
+    """
+    Find spend counters that are reset at another time than their enforcer states, or at no month boundary.
+    """
     return _fault_findings(facts, faults.WINDOW)
 
 

@@ -102,7 +102,9 @@ def _are_senders_comparable(old: FieldCounts, new: FieldCounts) -> bool:
 
 
 def _days_without_field(days: Version, field: str) -> FieldCounts | None:
-    """Return the counts of as many newest days as lack a field. Return None if the newest days have it."""
+    """
+    Sum the counts of the newest days, as many as lack the field. Return None if the newest days have it.
+    """
     lacking = None
     for number in range(_days_until_enough_calls(days), len(days) + 1):
         counts = sum_counts(days[:number])
