@@ -1,9 +1,9 @@
 """
-Storage of billing drops (hourly files of billing rows): the rows of each connection and month after all
-operations.
+Stored billing drops: files of billing rows that senders deliver for a connection and a month.
 
-Rows change with their record's transaction, in the order of the log. They are stored by the hour of
-`time/usage_start`, because `replace_hourly` replaces hours. A drop is listed while it has a row.
+A drop is applied in the transaction that stores its record, in log order. Its rows are stored by the hour of
+`time/usage_start`, because the operation `replace_hourly` replaces single hours. A drop is listed as long as
+at least one of its rows is stored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OVERHEAD = 256  # bytes on disk per hour of a drop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDrop:
-    """`rows` is the number of rows at arrival, `number` is the number of the drop's record in the log."""
+    """A billing drop. `rows`: its row count on arrival. `number`: the log number of its record."""
 
     number: int
     id: str
@@ -42,8 +42,8 @@ class StoredDrop:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HourRows:
     """
-    The rows of a drop that belong to one hour. `body`: compressed JSON objects, separated by commas. `size`:
-    bytes before compression. `drop`: the number of the drop's record, once stored.
+    The rows of a drop in one hour. `body`: zlib-compressed JSON objects, separated by commas. `size`: bytes
+    before compression. `drop`: the log number of the drop's record, 0 before it is stored.
     """
 
     hour: int  # epoch seconds
@@ -64,7 +64,8 @@ class HourRows:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthSize:
     """
-    `held` is the memory that a reader of the month needs: all stored rows and the largest hour decompressed.
+    The size of a connection's month. `held`: bytes of memory that reading it needs, namely all compressed
+    rows and the largest hour decompressed.
     """
 
     rows: int = 0
@@ -76,7 +77,7 @@ class DropRows(Protocol):
     def add_drop(self, drop: StoredDrop, hours: Sequence[HourRows]) -> None: ...
 
     def delete_hours(self, connection: str, month: str, hours: Collection[int] | None) -> None:
-        """Delete the rows of these hours or of the month, and drops without rows."""
+        """Delete the month's rows in these hours (None: all hours), then the drops that have no rows left."""
         ...
 
 
@@ -84,7 +85,7 @@ class BillingDrops(Protocol):
     async def page(self, connection: str, query: ListQuery) -> ListPage[StoredDrop]: ...
 
     async def month_hours(self, connection: str, month: str) -> Sequence[HourRows]:
-        """Return the rows by hour, then in order of arrival."""
+        """Return the month's rows by hour and, within an hour, by arrival."""
         ...
 
     async def last_drop_at_by_month(self, connection: str) -> Mapping[str, float]: ...
@@ -100,7 +101,7 @@ class BillingDrops(Protocol):
     async def delete_connection(self, connection: str) -> None: ...
 
     async def delete_old_months(self, before: str) -> int:
-        """Delete months before `before` (YYYY-MM). Return their number."""
+        """Delete all months before `before` (YYYY-MM). Return their number, counted per connection."""
         ...
 
 
@@ -120,7 +121,12 @@ _start = msgspec.json.Decoder(_Start)
 
 
 def apply_drops(rows: DropRows, first: int, records: Iterable[Record], *, at: float) -> None:
-    """Apply the drops in order. `first` is the number of the first record."""
+    """
+    Apply the billing drops among `records`, in order. `first`: the log number of the first record. `at`:
+    arrival time.
+
+    Other records are skipped. A drop with unreadable rows is skipped as well, but is still delivered.
+    """
     for number, record in enumerate(records, start=first):
         if not isinstance(record, BillingDrop) or record.month is None:
             continue
@@ -146,7 +152,9 @@ def apply_drops(rows: DropRows, first: int, records: Iterable[Record], *, at: fl
 
 
 def split_by_hour(body: bytes) -> list[HourRows]:
-    """Raises ValueError or MsgspecError if `body` is not a billing drop."""
+    """
+    Group the rows of a billing drop by hour. Raises ValueError or MsgspecError if `body` is no billing drop.
+    """
     rows_by_hour: dict[int, list[bytes]] = {}
     for row in _data.decode(body).data:
         rows_by_hour.setdefault(hour_start(_start.decode(row).usage_start), []).append(bytes(row))
@@ -158,7 +166,7 @@ def split_by_hour(body: bytes) -> list[HourRows]:
 
 
 def hour_start(time: str) -> int:
-    """Return the start of the hour. A time without a zone is read as UTC."""
+    """Return the start of the hour in epoch seconds. A time without a zone is read as UTC."""
     moment = datetime.fromisoformat(time.strip())
     seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return int(seconds // HOUR_S) * HOUR_S
@@ -179,7 +187,10 @@ def month_json(hours: Iterable[HourRows]) -> Iterator[bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentHour:
-    """An hour of AI cost as it was last sent. `start` is in epoch seconds."""
+    """
+    One hour of AI cost, as it was last sent to the receiver of billing drops. `start`: epoch seconds. `hash`:
+    of its rows.
+    """
 
     start: int
     hash: bytes
@@ -191,7 +202,7 @@ class SentHour:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillingPlan:
     """
-    A span of hours sent as billing drops. `cost` is exact decimal text, `sent` counts accepted hours.
+    A span of hours to send as billing drops. `cost`: exact decimal text. `sent`: the hours already accepted.
     """
 
     hours: int

@@ -1,4 +1,4 @@
-"""Memory limits for reading files of any content. The size of JSON objects is estimated before decoding."""
+"""Memory limits for reading files with untrusted content."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _WIDEST = re.compile(rb"[\xf0-\xf4]|\\u[dD][89a-fA-F]")
 
 def check_json(name: str, content: bytes | bytearray) -> None:
     """
-    Raise Invalid for JSON beyond MAX_DECODED.
+    Raise Invalid if decoding the JSON could need more than MAX_DECODED bytes, by an estimate from its text.
 
-    Short text can become large objects, such as a list of empty lists.
+    The length is not enough: a short text, such as a list of empty lists, can become large objects.
     """
     if len(content) < _SMALL:
         return
@@ -50,9 +50,10 @@ def too_large_error(name: str) -> Invalid:
 
 class BoundedLines:
     """
-    A CSV row may have several lines: call `reset_row_size` after each row.
+    The lines of a CSV text, with a limit on the characters of one row, which may have several lines.
 
-    Raises Invalid with the line number beyond MAX_ROW.
+    The reader calls `reset_row_size` after each row. Raises Invalid with the line number if a row exceeds
+    MAX_ROW.
     """
 
     def __init__(self, name: str, text: IO[str]) -> None:
@@ -80,9 +81,10 @@ class BoundedLines:
 
 def table_rows(name: str, content: bytes, separators: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     """
-    Yield the rows of a CSV table in UTF-8. The first line shows which separator the table uses.
+    Yield the rows of a CSV table in UTF-8 with their line numbers. The first line decides which of
+    `separators` is used.
 
-    Raises Invalid beyond MAX_TABLE_ROWS, UnicodeDecodeError, and csv.Error.
+    Raises Invalid beyond MAX_TABLE_ROWS rows, UnicodeDecodeError, or csv.Error.
     """
     lines = BoundedLines(name, io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline=""))
     first = next(lines, "")
@@ -96,9 +98,10 @@ def table_rows(name: str, content: bytes, separators: Sequence[str]) -> Iterator
 
 def column_places(head: Sequence[str], names: Mapping[str, Sequence[str]]) -> dict[str, int | None]:
     """
-    Return the column of each field. `names` lists the accepted headings of a field, the preferred one first.
+    Return the column index of each field, None if it has no column. `names`: the accepted headings of each
+    field, the preferred one first.
 
-    Only letters and digits count: "Created at", "created_at" and "createdAt" are equal.
+    Only letters and digits of headings count: "Created at", "created_at" and "createdAt" are equal.
     """
     columns = [comparable_column_name(cell) for cell in head]
     return {
@@ -115,9 +118,10 @@ def comparable_column_name(column: str) -> str:
 
 class KnownDigests:
     """
-    Digests of the rows that were read. They take 8 bytes each, a sixth of the memory of a set.
+    A set of row digests, to detect repeated rows. It uses 8 bytes per digest, a sixth of a Python set's
+    memory.
 
-    Raises Invalid beyond MAX_ROWS.
+    Raises Invalid if more than MAX_ROWS digests are added.
     """
 
     def __init__(self) -> None:
@@ -125,7 +129,7 @@ class KnownDigests:
         self._count = 0
 
     def check_and_add(self, digest: bytes) -> bool:
-        """Add a digest. Return whether it was known before."""
+        """Add a digest. Return whether the set already contained it."""
         if self._count * 3 >= len(self._slots) * 2:
             self._double_slots()
         # 0 marks a free slot, so a digest of 0 is stored as 1

@@ -25,13 +25,13 @@ def make_room(cache: dict[Any, Any]) -> None:
 
 class SeenKeys(set[int]):
     """
-    Hashes of keys seen once, so that a cache stores only keys that recur. Texts that a sender invents then
-    displace no other sender's texts.
+    Hashes of the keys requested so far. A cache stores a key only at its second request, so texts that a
+    sender invents do not displace other texts.
     """
 
     def check_and_add(self, key: Hashable) -> bool:
         """
-        Return whether the key was seen before. If another key has the same hash, this key counts as seen.
+        Add the key. Return whether it was already seen. Two keys with the same hash count as the same key.
         """
         number = hash(key)
         if number in self:
@@ -43,7 +43,7 @@ class SeenKeys(set[int]):
 
 
 class CachedResults(dict[str, V]):
-    """Results of a function by text, computed on first use. The results of long texts are not stored."""
+    """A cache of a function's results by its text argument. Results for long texts are not stored."""
 
     def __init__(self, function: Callable[[str], V], most: int = 8192) -> None:
         super().__init__()
@@ -60,5 +60,5 @@ class CachedResults(dict[str, V]):
 
 
 def cache_by_text(most: int) -> Callable[[Callable[[str], V]], Callable[[str], V]]:
-    """Cache the results of a pure function of a text."""
+    """Return a decorator that caches a pure function of one text, for at most `most` texts."""
     return lambda function: CachedResults(function, most).__getitem__

@@ -1,9 +1,10 @@
 """
-Clocks, as parameters for tests. A jump of the wall clock never affects a timer.
+Clocks, which are passed as parameters so that tests can replace them. A jump of the wall clock never affects
+a timer.
 
-A wrong time of day looks like a right one. So `SteadyClock` continues as before after a jump, until it has
-lasted for an hour, arriving calls confirm it, or an operator accepts it. Data that look old only because of
-the jump are deleted later.
+A wrong time of day looks like a right one. So if the wall clock jumps, `SteadyClock` continues from the time
+before the jump until the jump has lasted an hour, the start times of arriving calls confirm it, or an
+operator accepts it. Data that look old only because of the jump are deleted later.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ AHEAD_S = 300.0  # assumed difference of two machines' clocks
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Return seconds since the epoch, to store and show."""
+        """Return epoch seconds, for times that are stored or shown."""
         ...
 
     def monotonic(self) -> float:
-        """Return a time for timers, which never goes back."""
+        """Return seconds for timers, from an arbitrary start. They never go back."""
         ...
 
 
 def elapsed_s(since: float, now: float) -> float:
     """
-    Return the time that has passed, or infinity if `since` is far in the future.
+    Return the seconds from `since` to `now`, or infinity if `since` is far in the future.
 
-    Such a time was written while the clock was ahead, so a wait since then is long enough.
+    Such a `since` was written while the clock was ahead, so a wait that began at it counts as over.
     """
     return inf if since > now + AHEAD_S else now - since
 
@@ -65,11 +66,11 @@ else:
 
 class SteadyClock:
     """
-    Follows changes of the wall clock of up to `step_s` seconds. A larger one is a jump, which must be
-    accepted.
+    A clock that follows changes of the wall clock of up to `step_s` seconds. A larger change is a jump, which
+    is ignored until it is accepted.
 
-    `deletion_time` is the earlier of the two times until a jump is accepted or ends, and for
-    `hold_s` after a start or an accepted jump.
+    While a jump is not accepted, and for `hold_s` seconds after a start or an accepted jump, `deletion_time`
+    is the earlier of the times before and after the change.
     """
 
     def __init__(
@@ -102,7 +103,9 @@ class SteadyClock:
 
     def _update_offset(self, timer: float, wall: float) -> float:
         """
-        Return the offset of the reported time. Several threads may call this, each with its own readings.
+        Compare the wall clock with the reported time and detect a jump. Return the time to report.
+
+        Several threads may call this, each with its own readings.
         """
         offset = wall - timer
         before, self._wall_offset = self._wall_offset, offset
@@ -131,27 +134,33 @@ class SteadyClock:
         return timer + self._offset
 
     def deletion_time(self) -> float:
-        """Return the time by which data may be deleted."""
+        """Return the time to compare with when old data are deleted. It may be earlier than `now`."""
         now = min(self.now(), self._source.now())
         timer = self._timer()
         return min(now, timer + self._settled_offset) if timer < self._settled_until else now
 
     @property
     def wall_clock_ahead_s(self) -> float:
-        """Return how far the wall clock is ahead, 0 while it is accepted."""
+        """Return the seconds by which the wall clock is ahead of this clock, or 0 if it is accepted."""
         self.now()
         return 0.0 if self._stepped_at is None else self._step_s
 
     @property
     def deletion_delay_s(self) -> float:
-        """Return how long a jump or a long stop still delays the deletion of data that may only look old."""
+        """
+        Return for how many more seconds a jump or a long stop delays the deletion of data that may only look
+        old.
+        """
         self.now()
         timer = self._timer()
         until = self._settled_until if self._stepped_at is None else self._stepped_at + self._hold_s
         return max(0.0, until - timer)
 
     def begin_after_commit(self, last_commit_at: float) -> None:
-        """Do not accept a wall clock earlier than the last stored record."""
+        """
+        Report no time earlier than the last commit until the wall clock is accepted. After a long stop, delay
+        deletion.
+        """
         now = self.now()
         timer = self._timer()
         if last_commit_at > now + self._step_limit_s:
@@ -169,9 +178,10 @@ class SteadyClock:
 
     def observe_call_start(self, start_time_ns: int) -> float:
         """
-        Use a call's start as evidence. Several that agree confirm a jump or set the clock.
+        Use a call's start time as evidence of the true time. If several calls agree, they confirm a jump or
+        set the clock.
 
-        Returns the call's arrival by this clock.
+        Return the arrival time of the call by this clock.
         """
         timer = self._timer()
         wall = self._source.now()
@@ -200,7 +210,10 @@ class SteadyClock:
             self._offset = agreed_offset
 
     def accept_wall_clock(self) -> float:
-        """Accept the wall clock on an operator's request. Return the change of the reported time."""
+        """
+        Accept the wall clock, because an operator requests it. Return the change of the reported time in
+        seconds.
+        """
         before = self.now()
         wall = self._source.now()
         timer = self._timer()
@@ -210,7 +223,8 @@ class SteadyClock:
 
     def _delay_deletion(self, timer: float) -> None:
         """
-        Keep `deletion_time` from jumping ahead after the reported time changed. It must not go back either.
+        Delay `deletion_time` by `hold_s` after a change of the reported time, so that it neither jumps ahead
+        nor goes back.
         """
         if timer >= self._settled_until:
             self._settled_offset = self._offset
@@ -231,5 +245,5 @@ def clock_ahead_and_delay_s(clock: Clock) -> tuple[float, float]:
 
 
 def deletion_time(clock: Clock) -> float:
-    """Return the time by which data may be deleted, for any kind of clock."""
+    """Return the time to compare with when old data are deleted. Works with any kind of clock."""
     return clock.deletion_time() if isinstance(clock, SteadyClock) else clock.now()

@@ -1,6 +1,5 @@
 """
-The clusters that report container metrics, all in memory. A change is on disk before the caller gets the
-result.
+The Kubernetes clusters that report container metrics, all in memory. A change is on disk before it returns.
 
 The gateway decides who may report or change a cluster.
 """
@@ -43,10 +42,10 @@ class ClusterCheck:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedCluster:
     """
-    A cluster as an agent reports it. Account, region and name identify it.
+    One report about a cluster by its agent. Account, region and name identify the cluster.
 
-    Empty values and None do not change stored ones, so the identity alone updates `last_seen`. `device`: the
-    enrolled device that reports.
+    An empty or None field leaves the stored value, so a report of only the identity updates `last_seen`.
+    `device`: the id of the enrolled device that reports.
     """
 
     account: str
@@ -71,7 +70,9 @@ class ReportedCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """The last report of a cluster, and its settings from the registry. A change creates a new row."""
+    """
+    A cluster: its last report, and its settings from the registry. It is immutable, so a change replaces it.
+    """
 
     id: str
     account: str
@@ -121,10 +122,10 @@ class ClusterRows(Protocol):
         self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None
     ) -> None:
         """
-        Replace or add a row.
+        Add or replace the row of a cluster.
 
-        On shared rows, raises KeyEnded if `expects` fail, and TooManyClusters for a new cluster beyond
-        `most`.
+        If other processes write the rows as well, raises KeyEnded if `expects` fail, and TooManyClusters for
+        a new cluster beyond `most`.
         """
         ...
 
@@ -132,7 +133,7 @@ class ClusterRows(Protocol):
 
 
 class ClusterTable:
-    """Clusters that reported, at most `max`. `settings` is None while the registry is damaged."""
+    """The clusters that have reported, at most `max`. `settings` is None while the registry is damaged."""
 
     def __init__(self, rows: ClusterRows, clock: Clock) -> None:
         self._rows = rows
@@ -154,7 +155,7 @@ class ClusterTable:
 
     @property
     def version(self) -> int:
-        """A number that grows with every change of the table of clusters."""
+        """A number that grows with every change of a cluster or of its settings."""
         return self._version + (0 if self.settings is None else self.settings.version)
 
     def all(self) -> list[Cluster]:
@@ -180,11 +181,11 @@ class ClusterTable:
         self, cluster: ReportedCluster, *, expects: Collection[Expectation] = (), key: str | None = None
     ) -> None:
         """
-        Store an agent's report of its cluster. Long texts are cut, but `check_cluster_name` raises Invalid for a bad
-        name.
+        Store an agent's report of its cluster. Long texts are cut. Raises Invalid for an invalid account,
+        region or name.
 
-        Raises KeyEnded if the key has ended, and SpoolFull for a new cluster beyond `max` or beyond the share
-        of `key`.
+        Raises KeyEnded if the key has ended, and TooManyClusters for a new cluster beyond `max` or beyond the
+        part of `max` that `key` may use.
         """
         check_cluster_name((cluster.account, cluster.region, cluster.name))
         async with self._writing:
@@ -208,7 +209,10 @@ class ClusterTable:
             self._remember_cluster(reported)
 
     async def change(self, id: str, change: ClusterChange, actor: Actor) -> Cluster:
-        """Raises NotThere, Invalid, or SpoolUnavailable while the registry is damaged."""
+        """
+        Change the settings of a cluster. Raises NotThere, Invalid, or SpoolUnavailable while the registry is
+        damaged.
+        """
         async with self._writing:
             known = self._require_cluster(id)
             await self._require_settings().change(known.identity, change, actor=actor)
@@ -216,9 +220,9 @@ class ClusterTable:
 
     async def delete(self, id: str, actor: Actor) -> None:
         """
-        Delete a cluster. If it reports again, it is new.
+        Delete a cluster and its settings. If the cluster reports later, it is added as a new one.
 
-        Raises NotThere, Managed if a file states its settings, or SpoolUnavailable.
+        Raises NotThere, Managed if a file manages its settings, or SpoolUnavailable.
         """
         async with self._writing:
             known = self._require_cluster(id)
@@ -237,7 +241,7 @@ class ClusterTable:
                 self._version += 1
 
     def first_reporting_keys(self) -> Iterator[str]:
-        """Yield the first reporting key of each cluster that is new since the start."""
+        """Yield, for each cluster added since the start, the key that first reported it."""
         return (key for id, key in self._brought.items() if id in self._clusters)
 
     def _can_add_cluster(self, key: str | None) -> bool:

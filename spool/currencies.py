@@ -1,11 +1,12 @@
 """
-Currencies: codes, amounts in sums, and conversion. Pure.
+Currency codes, amounts in sums, and conversion. Pure.
 
-Amounts are stored in their currency, among the meters of a sum, and converted when read. An amount has three
-limbs of nine decimals, as in `spool.ledger.money`, so sums of limbs fit 64 bits.
+Amounts are summed in their own currency, as meters (named integers of a sum), and converted when they are
+read. An amount is three integers (limbs) of nine decimals each, as in `spool.ledger.money`, so that sums fit
+64 bits.
 
-The day of a charge decides its rate, an exact integer in units of 10 ** -12. Each result row is rounded once,
-to 27 decimals, so sums over hours and over days agree.
+The day of a charge decides its exchange rate, an integer in units of 10 ** -12. Each result row is rounded
+once, to 27 decimals, so sums over hours and over days agree.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ MAX_CHARGE = 10**12 * money.UNIT  # limit of an amount, high enough for the curr
 
 
 def charges_as_meters(charges: Mapping[str, str], *, sign: int = 1) -> dict[str, int]:
-    """Return the limbs of the amounts by name, without zeros."""
+    """
+    Convert amounts by currency to meters: the limbs of each amount by name, without zeros. `sign`: 1, or -1
+    to subtract.
+    """
     units_by_name: dict[str, int] = {}
     for currency, amount in charges.items():
         for limb, units in zip(
@@ -68,7 +72,7 @@ def is_charge(name: str) -> bool:
 
 
 def charges_in_meters(meters: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Return amounts by currency in units of `spool.ledger.money`, without zeros."""
+    """Return the amounts in these meters by currency, in units of `spool.ledger.money`, without zeros."""
     limbs_by_currency: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for name, units in meters:
         if is_charge(name):
@@ -96,7 +100,6 @@ Rates = Callable[[str, str, int], int | None]
 
 
 def find_no_rate(_from: str, _to: str, _day: int) -> int | None:
-    """Return None, for queries without exchange rates."""
     return None
 
 
@@ -117,14 +120,14 @@ def divide_by_scale(product: int) -> int:
 
 @dataclass(slots=True)
 class Converter:
-    """A cache of exchange rates to `currency`."""
+    """Exchange rates to `currency`, with a cache."""
 
     rates: Rates
     currency: str
     _known: dict[tuple[str, int], int | None] = field(default_factory=dict)
 
     def rate(self, currency: str, start: int) -> int | None:
-        """Return the rate of the day of a moment (epoch seconds), times SCALE, or None."""
+        """Return the rate of the day of `start` (epoch seconds), times SCALE, or None if it is unknown."""
         if currency == self.currency:
             return SCALE
         currency_day = (currency, start // DAY_S * DAY_S)

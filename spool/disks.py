@@ -1,4 +1,4 @@
-"""File systems, what a flush survives, full disks, and flushing."""
+"""File systems: what survives a power cut, detection of full disks, and flushing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
-    """`kind` is the kernel's name of the file system, such as `ext4` or `tmpfs`."""
+    """A mounted file system. `kind`: the kernel's name for it, such as `ext4` or `tmpfs`."""
 
     kind: str
     point: Path
@@ -59,7 +59,7 @@ class Mount:
 
     @property
     def warning(self) -> str:
-        """Return why this file system should not hold data, or ""."""
+        """Return why this file system is unsuitable for data, or ""."""
         if self.kind in _MEMORY:
             return (
                 f"{self.point} is in memory ({self.kind}), so a restart of the machine deletes everything "
@@ -131,8 +131,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 def is_full(directory: Path) -> bool:
     """
-    Return whether the disk is full, by its free space: a full disk may appear as an input or output error.
-    False if unknown.
+    Return whether almost no space is free. A full disk may be reported as an input or output error, so errors
+    do not suffice. Return False if the free space is unknown.
     """
     try:
         return shutil.disk_usage(directory).free < ALMOST_NOTHING
@@ -141,7 +141,6 @@ def is_full(directory: Path) -> bool:
 
 
 def is_caused_by_full_disk(error: BaseException) -> bool:
-    """Return whether an error or one of its causes says that the disk is full."""
     return any(
         (isinstance(cause, OSError) and cause.errno in FULL)
         or getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL"
@@ -151,7 +150,7 @@ def is_caused_by_full_disk(error: BaseException) -> bool:
 
 def is_disk_full_error(error: BaseException, directory: Path, *, was_full: bool = False) -> bool:
     """
-    Return whether a full disk caused the error, even if SQLite reports an input or output error.
+    Return whether a full disk caused the error, even if SQLite reports it as an input or output error.
 
     `was_full`: the disk was full before the operation, though it may have space now.
     """
@@ -170,7 +169,7 @@ def _error_chain(error: BaseException | None) -> Iterator[BaseException]:
 @contextmanager
 def create_flushed_file(path: Path) -> Iterator[BinaryIO]:
     """
-    Create a new file for its owner, flushed at the end.
+    Create a file that only its owner can read. It is flushed at the end of the block.
 
     The directory is not flushed: see `flush_directory`.
     """
@@ -187,8 +186,8 @@ def flush_file(path: Path) -> None:
 
 def flush_directory(directory: Path) -> None:
     """
-    Let created, renamed and deleted files survive a power cut. Windows cannot open directories, and logs
-    these changes itself.
+    Make created, renamed and deleted files of a directory survive a power cut. On Windows this does nothing,
+    because Windows cannot open directories, and logs such changes itself.
     """
     if sys.platform != "win32":
         _flush_path(directory, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,4 +1,6 @@
-"""The storage engines by the value of `[storage] engine`. An engine is a folder and a line here."""
+"""
+The storage engines by the value of `[storage] engine`. Each engine is a folder of `spool` and one entry here.
+"""
 
 from __future__ import annotations
 
@@ -76,8 +78,8 @@ def storage_problems(settings: StorageSettings) -> Iterator[str]:
 
 def certificate_files(settings: StorageSettings) -> Iterator[tuple[str, Path]]:
     """
-    Yield the certificate files, each with words that name it in messages; none if the configuration is
-    unusable (see `problems`).
+    Yield the certificate files of the storage, each with a description for messages. If the configuration is
+    unusable (see `problems`), yield nothing.
     """
     try:
         administration = load_engine(settings.engine).administration
@@ -91,8 +93,8 @@ async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Stor
     """
     Open the storage. The caller must await `close`.
 
-    Raises SpoolLocked, OtherSchema if another build wrote it, or SpoolUnavailable. `Storage` describes a
-    damaged registry.
+    Raises SpoolLocked, OtherSchema if another build wrote the data, or SpoolUnavailable. A damaged registry
+    does not raise: see `Storage`.
     """
     storage = await load_engine(engine).open(options)
     storage.ledger.digests = Digests(storage.secret)
@@ -102,12 +104,12 @@ async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Stor
 
 
 async def open_log_in_memory(settings: SpoolSettings, clock: Clock) -> Log:
-    """Open an empty log without the rest of a storage. The caller must await `close`."""
+    """Open an empty log in memory, without registry, totals and devices. The caller must await `close`."""
     from spool.sqlite.memory_log import open_log
 
     return await open_log(settings, clock)
 
 
 async def import_damaged_file(options: StorageOptions, file: Path, *, engine: str = SQLITE) -> Recovered:
-    """Import a damaged file's records. No server may have the directory open."""
+    """Import the readable records of a damaged file. No server may have the directory open."""
     return await load_engine(engine).recover(options, file)

@@ -1,8 +1,8 @@
 """
 Erasure of people in a whole storage: registry, log, totals and devices.
 
-The registry is changed first, so that the intake and a later start know of the erasure. The further steps can
-be repeated.
+The registry is changed first, so that new records and a later start apply the erasure. The later steps can be
+repeated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class ErasureResult:
-    """`remains`: why rows may be left on disk."""
+    """The result of an erasure. `remains`: reasons why rows may still be on disk."""
 
     rows: ErasedRows = field(default_factory=ErasedRows)
     records: RenamedRecords = NO_RECORDS
@@ -57,10 +57,11 @@ async def erase_from_storage(
     overwrites: bool = True,
 ) -> ErasureResult:
     """
-    `labels`: names that the console showed. `revoked` revokes a device.
+    Erase a person. Raises NotAllowed.
 
-    Raises NotAllowed. With `is_trial`, nothing changes and rows are only counted. Without `overwrites`, call
-    `overwrite` after the last erasure.
+    `labels`: names that the console showed for the person. `revoked`: returns a device as revoked. With
+    `is_trial`, nothing changes and rows are only counted. Without `overwrites`, the caller must call
+    `overwrite_deleted` after the last erasure.
     """
     registry = _require_registry(storage)
     devices = person_devices(storage, registry.people, erasure)
@@ -98,13 +99,16 @@ async def _finish_erasure(
 
 
 async def overwrite_deleted(storage: Storage) -> Sequence[str]:
-    """Overwrite the free space of the databases. Return the reasons why deleted rows may still be on disk."""
+    """
+    Overwrite the free space of the databases, which still has deleted rows. Return reasons why some may
+    remain on disk.
+    """
     remains = [await part.overwrite() for part in (_require_registry(storage), storage.ledger, storage)]
     return [*filter(None, remains)]
 
 
 async def run_erasures_forever(storage: Storage, clock: Clock, revoked: Callable[[Device], Device]) -> None:
-    """Finish interrupted erasures, and look again when no earlier report waits."""
+    """Repeat `continue_due_erasures` until cancelled. Storage errors are logged and the work is retried."""
     while True:
         try:
             await continue_due_erasures(storage, clock, revoked)
@@ -114,7 +118,12 @@ async def run_erasures_forever(storage: Storage, clock: Clock, revoked: Callable
 
 
 async def continue_due_erasures(storage: Storage, clock: Clock, revoked: Callable[[Device], Device]) -> int:
-    """Return the number of erasures whose records were renamed."""
+    """
+    Finish interrupted erasures. Rename once more in each erasure from AGAIN_AFTER_S ago, for reports that
+    arrived late.
+
+    Return the number of erasures that were due.
+    """
     registry = _require_registry(storage)
     due = [
         erasure
@@ -139,14 +148,17 @@ async def continue_due_erasures(storage: Storage, clock: Clock, revoked: Callabl
 
 
 async def _has_earlier_reports(storage: Storage, erasure: Erasure) -> bool:
-    """Return whether reports from before wait. A gateway that was off releases its reports later."""
+    """
+    Return whether the log still holds back reports from before the erasure. A gateway that was off releases
+    them later.
+    """
     reports = storage.partial_reports
     found = [await reports.oldest(kind, before=erasure.at, most=1) for kind in (PARTS, COUNTERS, COUNTED)]
     return any(found)
 
 
 async def erase_in_imported_records(storage: Storage) -> None:
-    """Rename again in records imported with the names of that time."""
+    """Apply all erasures again, because imported records may have the names from before."""
     registry = _require_registry(storage)
     if registry.persons.erasures:
         await storage.rename_records(registry.people.pseudonym)
@@ -165,10 +177,9 @@ async def lower_levels_that_must_erase(
     storage: Storage, registry: Registry, erasure: Erasure, own: Collection[str]
 ) -> Sequence[str]:
     """
-    Return the gateways, and the agents of devices with the person's calls, that must erase the person as
-    well.
+    Return the gateways below, and the agents of the person's devices, that must erase the person as well.
 
-    An order confirms a guessed name, so no others get it.
+    No other gateway or agent gets an order, because an order would confirm a guessed name.
     """
     below = registry.persons.below
     agents = {name for name in below if name.startswith(DEVICE)}
@@ -198,7 +209,9 @@ async def _erase_devices(
 
 
 async def _rename_labels(storage: Storage, named: Callable[[str], str], actor: Actor) -> None:
-    """Replace the person's names in labels of other devices, for example the owner of a server."""
+    """
+    Replace the person's names in labels of devices of other people, such as a server's label with its owner.
+    """
 
     def with_pseudonyms(device: Device) -> Device:
         reported, own = (

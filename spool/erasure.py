@@ -1,8 +1,8 @@
 """
-Erasure of people: from names to pseudonyms. Pure.
+Erasure of people: names are replaced by pseudonyms. Pure.
 
-An erasure has keyed digests of names, and applies to earlier calls. So a later call under the name is a new
-person's, and a late report or a restored backup does not bring the name back.
+An erasure stores keyed digests of names, and applies only to calls before it. So a late report or a restored
+backup does not restore the name, and a later call under the same name belongs to a new person.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ Renaming = Callable[[str, int], str]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
     """
-    `names`: pseudonyms by digest. `texts`: names in free texts are replaced. `devices`: the person's devices,
-    which are revoked and lose user, hostname and serial number. `passes`: how often this storage was renamed.
+    The erasure of one person. `at`: epoch seconds. `names`: pseudonyms by digest. `texts`: names in free
+    texts are replaced as well. `devices`: the person's devices are revoked and lose user, hostname and serial
+    number. `passes`: how often the records of this storage were renamed.
 
-    `below`: agents and gateways that have not confirmed the erasure. `key`: hex key of the digests of a
-    Tollhouse above, or "".
+    `below`: agents and gateways that have not confirmed the erasure. `key`: hex key of the digests if a
+    Tollhouse above ordered the erasure, else "".
     """
 
     id: str
@@ -58,8 +59,8 @@ def new_erasure(digests: Iterable[str], at: float, *, texts: bool = False, devic
 
 def pseudonyms_by_digest(erasures: Iterable[Erasure]) -> Pseudonyms:
     """
-    Return the pseudonyms of the erasures, the oldest first, with the time in nanoseconds before which a call
-    must have begun.
+    Return the pseudonyms of each digest, the oldest first. Each applies to calls that began before its time
+    (nanoseconds).
     """
     found: dict[str, tuple[tuple[int, str], ...]] = {}
     keys = dict[bytes, None]()
@@ -75,10 +76,11 @@ def pseudonyms_by_digest(erasures: Iterable[Erasure]) -> Pseudonyms:
 
 def rename_person(record: Record, renaming: Renaming, *, unknown: int) -> bool:
     """
-    Rename in place, also in the name of a contract. Return whether the record changed.
+    Replace erased names in a record, including the name of a contract. Changes the record. Return whether it
+    changed.
 
-    `unknown` is the time of a call without one. Names stay in sessions and runs, which identify work, and in
-    unit costs and billing files, which are sent as they arrived.
+    `unknown`: the time of a call that states none. Sessions and runs keep names, because they identify work.
+    Unit costs and billing files keep names, because they are sent as they arrived.
     """
     if isinstance(record, Correction):
         changes = [rename_person(call, renaming, unknown=unknown) for call in (record.before, record.after)]
@@ -99,7 +101,9 @@ def rename_person_in_fields(fields: dict[str, Any], renaming: Renaming, at: int)
 
 
 def rename_person_in_tags(tags: Mapping[str, str], renamed: Callable[[str], str]) -> dict[str, str]:
-    """Return the tags, with addresses of erased persons replaced."""
+    """
+    Return the tags with the addresses of erased persons replaced. `renamed`: returns the new name of a name.
+    """
     return {
         name: renamed(value) if name == USER_EMAIL or can_be_second_name(value) else value
         for name, value in tags.items()
@@ -129,13 +133,14 @@ def _renamed_fields(record: object, renamed: Callable[[str], str]) -> dict[str, 
 
 def erased_name(name: str, renamed: Callable[[str], str]) -> str:
     """
-    Return ERASED for a name that `renamed` changes. Free texts contain this word instead of a pseudonym.
+    Return ERASED if `renamed` changes the name, else the name. In free texts, this word stands for every
+    pseudonym.
     """
     return name if renamed(name) == name else ERASED
 
 
 def rename_words(text: str, renamed: Callable[[str], str]) -> str:
-    """Return a text in which each word that is a name is renamed, also before the end of a sentence."""
+    """Replace each word of a text that `renamed` changes, also if punctuation follows it."""
 
     def rename_word(match: re.Match[str]) -> str:
         word = match[0]
@@ -148,7 +153,10 @@ def rename_words(text: str, renamed: Callable[[str], str]) -> str:
 
 
 class RenamedRecords(NamedTuple):
-    """The renamed records, the deliveries that got a new key, and the entries that could not be read."""
+    """
+    The number of renamed records, of deliveries with new idempotency keys, and of entries that could not be
+    read.
+    """
 
     records: int = 0
     deliveries: int = 0
@@ -171,7 +179,7 @@ def erasures_to_json(erasures: Iterable[Erasure]) -> dict[str, Any]:
 
 
 def read_erasures(text: bytes) -> list[Erasure]:
-    """Raises Invalid for a file that is not from `erasures_to_json`."""
+    """Decode the result of `erasures_to_json`. Raises Invalid for any other text."""
     if len(text) > MAX_FILE_BYTES:
         raise Invalid(f"the file of erasures has more than {MAX_FILE_BYTES >> 20} MiB")
     try:
@@ -191,7 +199,8 @@ def erasure_from_json(*, below: Sequence[str], **fields: Any) -> Erasure:
 
 def order_for_lower_levels(erasure: Erasure, key: bytes) -> Erasure:
     """
-    Return the erasure as an order for agents and gateways of lower levels. `key` is this installation's.
+    Return the erasure as an order for agents and gateways of lower levels. `key`: the key of this
+    installation's digests.
     """
     return replace(erasure, below=(), key=erasure.key or key.hex())
 

@@ -8,7 +8,7 @@ class SpoolError(Exception):
 
 
 class SpoolFull(SpoolError):
-    """Raised if the storage is full. The sender repeats the request after `retry_after_s`."""
+    """Raised if the storage has no space. The sender repeats the request after `retry_after_s` seconds."""
 
     def __init__(self, message: str, *, retry_after_s: int) -> None:
         super().__init__(message)
@@ -17,8 +17,8 @@ class SpoolFull(SpoolError):
 
 class SpoolUnavailable(SpoolError):
     """
-    The commit failed, is unconfirmed, or the log is closing. The sender repeats the request, which is
-    recognized if it was stored.
+    Raised if a commit failed, is unconfirmed, or the log is closing. The sender repeats the request. If it
+    was stored, the repeat is recognized as a duplicate.
     """
 
 
@@ -27,11 +27,14 @@ class BeingMigrated(SpoolUnavailable):
 
 
 class Stale(SpoolUnavailable):
-    """Raised if the data of a submission have changed. Nothing was stored; read them again."""
+    """
+    Raised if data that the caller read before its submission have changed. Nothing was stored; the caller
+    reads them again.
+    """
 
 
 class KeyEnded(Stale):
-    """Raised if the key of a submission has ended. Nothing was stored, and a repeat cannot succeed."""
+    """Raised if the sender's key has ended. Nothing was stored, and a repeat cannot succeed."""
 
 
 class KeyReused(Stale):
@@ -39,7 +42,10 @@ class KeyReused(Stale):
 
 
 class NotClosed(SpoolUnavailable):
-    """The requested records are not closed, or the watermark fell. Read `closed_below`, then the records."""
+    """
+    Raised if the requested records may still change, or the watermark fell. Read `closed_below`, then lower
+    records.
+    """
 
 
 class SpoolDamaged(SpoolUnavailable):
@@ -49,7 +55,10 @@ class SpoolDamaged(SpoolUnavailable):
 
 
 class LedgerLost(SpoolUnavailable):
-    """The sums were damaged and are counted again. Repeat the operation, which shows partial sums."""
+    """
+    Raised if the sums were damaged, so that they are counted again from the log. Repeat the operation, which
+    then shows partial sums.
+    """
 
 
 class TakenOver(SpoolError):
@@ -61,7 +70,7 @@ class SpoolLocked(SpoolError):
 
 
 class NotCertain(SpoolUnavailable):
-    """Raised if a commit is stored, may be lost, or never happened. Read the rows to find out."""
+    """Raised if a commit may or may not be stored. Read the rows to find out."""
 
 
 class OtherSchema(SpoolError):

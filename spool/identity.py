@@ -1,11 +1,12 @@
 """
-Dedup keys: 128-bit hashes that are equal in every installation. Pure.
+Dedup keys: 128-bit hashes, equal in every installation, by which reports of the same call are recognized.
+Pure.
 
-The first of seven rules that applies makes the key: an id of another Tollhouse, the provider's long response
-id, a short or shared id with facts that distinguish calls, the span, the source's own id, the session with
-its start, and the point or event.
+The first of seven rules that applies makes the key: 1. an id of another Tollhouse, 2. the provider's long
+response id, 3. a short or shared id with facts that distinguish calls, 4. the span, 5. the source's own id,
+6. the session with its start, 7. the data point or event.
 
-Dialects and formats decide the parts of their ids; no source is named here.
+Dialects and formats decide which fields are such ids; this module names no source.
 """
 
 from __future__ import annotations
@@ -50,11 +51,12 @@ OF_SERVICE = "service "
 
 class Nesting(NamedTuple):
     """
-    One of two reports of a call by one process, without a common id.
+    One of two reports of a call from the same process (an SDK and the code that calls it) that have no common
+    id.
 
-    The inner one is the SDK's, the outer one its caller's. `keys` have process or trace, outcome and counts,
-    and several inputs if an inner one includes a cache, which the outer may leave out. The call's record may
-    have other times.
+    The inner report is the SDK's, the outer one its caller's. `keys`: by process or trace, outcome and token
+    counts. An inner report has several keys, because the outer report may leave cached tokens out of its
+    input. `start` and `end` (nanoseconds) are this report's times; the record of the call may have others.
     """
 
     is_inner: bool
@@ -65,10 +67,11 @@ class Nesting(NamedTuple):
 
 class Relay(NamedTuple):
     """
-    One of two reports by an assistant and its gateway, without a common id.
+    One of two reports of a call, by a coding assistant and by its gateway, that have no common id.
 
-    `keys` have the session that the assistant states to the gateway, outcome and counts. `start` may be
-    missing. `names_request`: it states the provider's request id. If both do, only equal ids join them.
+    `keys`: by the session that the assistant sends to the gateway, outcome and token counts. `start` may be
+    unknown. `names_request`: the report states the provider's request id. If both reports state one, only
+    equal ids match.
     """
 
     side: str
@@ -80,24 +83,26 @@ class Relay(NamedTuple):
 
 class Identity(NamedTuple):
     """
-    Dedup key of a record, with further names.
+    The dedup key of a record (`id`), with further names of the call.
 
-    Unless `certain`, it is never a duplicate. `lookups`: ids under which the call may be known. `also`: names
-    for reports without its id, looked up and remembered.
+    If not `certain`, the record is never a duplicate. `lookups`: other ids under which the call may be
+    recorded. `also`: names by which reports without the id find the call; they are looked up and remembered.
 
-    `links` connect two sides that report the call once each, such as caller and server: this side's name,
-    which is remembered, and the other's. The report belongs to the call under the other's name, unless this
-    side reported it. A name linked to several, such as times of two clocks, joins only one call.
+    `links` match reports from two sides, such as caller and server, that each report a call once. A link is
+    this side's name, which is remembered, and the other side's. The report belongs to the call recorded under
+    the other side's name, unless this side already reported that call. A name that has several links, such as
+    times of two clocks, matches only one call.
 
-    `joins`: names under which a report may have stated only the call's end. This report joins that open
-    record; later the call gets its own, with that one's facts.
+    `joins`: names of an open record that may contain only the end of this call. This report is merged into
+    that record; if the call is reported again later, its own record gets the facts of that one.
 
-    `is_final`: the seller's cost replaces one of the same key, and an assistant's guess. `is_guess`: computed
-    without the seller's price, so any other cost counts. `nesting`, `relay`: the other report has no common
-    id. `above`: span of the nearest agent, or the first missing one.
+    `is_final`: the seller's cost, which replaces another cost of the same key and an assistant's estimate.
+    `is_guess`: the cost was computed without the seller's price, so any other cost replaces it. `nesting` and
+    `relay`: match a report without a common id. `above`: span of the nearest agent, or the first missing
+    span.
 
-    `scope`: of a span whose own ids identify the call because its other id is short or shared, "" if unknown.
-    A record has one such span per scope.
+    `scope`: the instrumentation scope of a span whose own ids identify the call because its other id is short
+    or shared; "" if unknown. A record has at most one such span per scope.
     """
 
     id: bytes
@@ -115,12 +120,12 @@ class Identity(NamedTuple):
 
     @property
     def remembered_names(self) -> tuple[bytes, ...]:
-        """Return the remembered names besides the id."""
+        """Return all names to remember except `id`."""
         return tuple(dict.fromkeys((*self.also, *[own for own, _ in self.links], *self.joins)))
 
 
 class RequestNames(NamedTuple):
-    """The names of a request with an idempotency key: by the key alone, and with the body."""
+    """The names of a request with an idempotency key: of the key, and of the key with the body."""
 
     key: bytes
     body: bytes
@@ -136,7 +141,10 @@ def hash_parts(rule: int, *parts: object) -> bytes:
 
 
 def _hash_text(rule: int, text: str) -> bytes:
-    """Hash one text. Joining parts would take as long again, and most calls hash one text."""
+    """
+    Return the id for a rule and one text. It is separate because most calls hash one text, and joining parts
+    would double the time.
+    """
     hash = _HASHES[rule].copy()
     hash.update(text.encode("utf-8", "surrogatepass"))
     return hash.digest()
@@ -149,7 +157,10 @@ _TIMES = {is_inner: hash_parts(3, is_inner, "times")[:4] for is_inner in (False,
 
 
 def is_long_id(response_id: str) -> bool:
-    """Whether the id after its prefix (`chatcmpl-`, `msg_`, ...) is unique everywhere."""
+    """
+    Return whether the id, without its prefix (`chatcmpl-`, `msg_`, ...), is long enough to be unique
+    everywhere.
+    """
     before = response_id[:-LONG_ENOUGH]
     # a shortcut: nearly every long id has a separator before its last LONG_ENOUGH characters
     if "-" in before or "_" in before:
@@ -159,17 +170,22 @@ def is_long_id(response_id: str) -> bool:
 
 
 def is_unique_id(id: str) -> bool:
-    """Return whether the id of a session or run is unique, by its form."""
+    """Return whether the id of a session or run has a form that is unique everywhere, such as a UUID."""
     return _UNIQUE.fullmatch(id) is not None
 
 
 def is_sealed_id(response_id: str | None) -> bool:
-    """Return whether the gateway encrypted (sealed) the id. Each reader then gets another id."""
+    """
+    Return whether the gateway encrypted (sealed) the id. Each reader of the response then gets another id.
+    """
     return response_id is not None and len(response_id) > SEALED
 
 
 def long_id_prefix(record: Inference) -> str | None:
-    """Return the prefix of a long id, such as `msg_` or `req_`. A sealed id identifies no call."""
+    """
+    Return the prefix of the record's long id, such as `msg_` or `req_`. A sealed id does not count, because
+    it identifies no call.
+    """
     id = record.request_id
     prefix = None if id is None or is_sealed_id(id) or not is_long_id(id) else _PREFIX.match(id)
     return None if prefix is None else prefix[0]
@@ -185,12 +201,12 @@ def call_identity(
     sequence: object = None,
 ) -> Identity:
     """
-    Return the dedup key by the first rule that applies.
+    Return the identity of a call by the first rule of this module that applies.
 
     `response_id`: the provider's response or request id (rule 2 if long, else 3). `shared_id`: an id that
-    callers choose or attempts share (rule 3). `span`: trace_id and span_id are the call's (rule 4, before 3).
-    `own_id`: the source's own id (rule 5). `sequence` distinguishes calls with equal session and start (rule
-    6).
+    callers choose or that attempts share (rule 3). `span`: the record's trace_id and span_id are those of the
+    call (rule 4, before 3). `own_id`: the source's own id (rule 5). `sequence`: a number that distinguishes
+    calls with equal session and start (rule 6).
     """
     if record.status != "cached":
         if response_id and is_long_id(response_id):
@@ -211,7 +227,7 @@ def call_identity(
 
 
 def _identity_from_id(id: bytes) -> Identity:
-    """Return an identity. Passing the fields by name would take three times as long."""
+    """Return an identity with only an id. Passing the fields by name would take three times as long."""
     return tuple.__new__(Identity, (id, (), True, (), (), (), False, False, None, None, None, None))
 
 
@@ -231,7 +247,7 @@ def with_names(
 
 
 def with_span_above(identity: Identity, span: str) -> Identity:
-    """Return the identity with the span above. `_replace` would take three times as long."""
+    """Return the identity with `above` set to `span`. `_replace` would take three times as long."""
     return tuple.__new__(Identity, (*identity[:-2], span, identity[-1]))
 
 
@@ -241,16 +257,17 @@ def random_identity() -> Identity:
 
 
 def response_call_id(response_id: str) -> bytes:
-    """Apply rule 2."""
+    """Return the id by rule 2, of a long response id."""
     return _hash_text(2, response_id)
 
 
 def provider_request_names(record: Inference, request_id: str | None) -> tuple[bytes, ...]:
     """
-    Return a name from the provider's id of the HTTP request (`req_...`).
+    Return a name made from the provider's id of the HTTP request (`req_...`), by which other reports find the
+    call.
 
-    The name equals the id of a report that knows only the request (`response_call_id`). Return nothing for a
-    short id, or a cached response, which repeats an earlier id.
+    It equals the id of a report that knows only the request (`response_call_id`). Return nothing if the id is
+    short, or if the response is cached, because a cached response repeats an earlier id.
     """
     if request_id is None or record.status == "cached" or not is_long_id(request_id):
         return ()
@@ -258,7 +275,7 @@ def provider_request_names(record: Inference, request_id: str | None) -> tuple[b
 
 
 def describe_dedup_rule(record: Inference) -> str:
-    """Describe the rule that made the record's dedup key, as far as the record shows it."""
+    """Describe in words the rule that made the record's dedup key, as far as the record shows it."""
     known = record.id
     request_id = record.request_id
     if request_id:
@@ -277,7 +294,7 @@ def describe_dedup_rule(record: Inference) -> str:
 
 
 def identity_from_ids(record: Inference) -> Identity | None:
-    """Return None if the record's ids do not determine its identity."""
+    """Return the identity of a record by its ids alone, or None if they do not suffice."""
     candidates = []
     if record.request_id:
         if is_long_id(record.request_id):
@@ -294,9 +311,11 @@ def identity_from_ids(record: Inference) -> Identity | None:
 
 def exact_start_names(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, ...]:
     """
-    Name a call in each group that shares an id, by model, outcome, counts and exact start.
+    Return a name of the call for each id in `groups`, which calls share: by model, outcome, counts and exact
+    start.
 
-    Starts are compared to the microsecond: calls of a loop differ, and clocks in a process agree.
+    Starts are compared to the microsecond, because calls in a loop differ that little and reports of one
+    process agree.
     """
     if record.start_time is None:
         return ()
@@ -308,16 +327,19 @@ def exact_start_names(record: Inference, groups: Iterable[str | None]) -> tuple[
 
 
 def call_id_name(source: str, call_id: str) -> bytes:
-    """Return a name from a source's call id, for sources whose reports all have another id as well."""
+    """
+    Return a name from a source's call id. It is no dedup key, because every report of such a source has
+    another id as well.
+    """
     return hash_parts(5, source, "call", call_id)
 
 
 def end_report_identity(call: Identity, name: bytes) -> Identity:
     """
-    Return the identity of a report of only a call's end.
+    Return the identity of a report that describes only the end of a call.
 
-    The report joins a recorded call. If there is none, it becomes a record that a later report finds by
-    `name` (`joins`).
+    The report is merged into the recorded call. If there is none, it becomes a record that a later report
+    finds by `name` (its `joins`).
     """
     if not call.certain:
         return call
@@ -328,10 +350,10 @@ def response_links(
     record: Inference, chosen: str | None, *, own: str, other: str
 ) -> tuple[tuple[bytes, bytes], ...]:
     """
-    Link two kinds of reports of a response, one with the id as the provider's response id, one with it shared
-    by attempts.
+    Return links between two kinds of reports of a response: one has the id as the response id, the other has
+    it as an id that attempts share.
 
-    By id, model and counts, without times, which differ by source.
+    They match by id, model and counts. Times are left out, because they differ by source.
     """
     if chosen is None or record.status != "ok":
         return ()
@@ -343,9 +365,9 @@ def response_links(
 
 def end_time_links(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
     """
-    Link two kinds of reports without an id, by session, model, outcome, counts and end.
+    Return links between two kinds of reports without a common id: by session, model, outcome, counts and end.
 
-    Ends are rounded to a few seconds, because reports may differ.
+    Ends are rounded to a few seconds, because the reports may differ.
     """
     if record.session is None or record.end_time is None:
         return ()
@@ -364,13 +386,15 @@ def build_relay(
     sealed_id: str | None = None,
 ) -> Relay | None:
     """
-    Return None if a report states no end, or nothing that the other does.
+    Return how an assistant's report matches its gateway's, or None if it has no end, session or sealed id to
+    match by.
 
-    `sessions`: the assistant's, under each name. Only ids that are unique by form count. The model may
-    differ: the gateway may serve another. Failures match whatever counts, which assistants lack.
+    `sessions`: the assistant's session under each of its names. Only ids of a unique form count. The model
+    may differ, because the gateway may serve another. Failures match without counts, because assistants do
+    not report them.
 
-    `sealed_id`: of a response sealed for each reader. Assistants without a session have only such ids, so
-    model and counts match.
+    `sealed_id`: the id of a response that is sealed for each reader. If the assistant states no session,
+    model and counts must match instead.
     """
     if record.end_time is None:
         return None
@@ -389,16 +413,19 @@ def build_relay(
 
 
 def relayed_report_name(side: str, key: str, step: int, ordinal: int, *, names_request: bool) -> bytes:
-    """Name the report with this ordinal among those of a side and key in a step of STEP_NS."""
+    """
+    Return the name of one of the reports with the same side and key that ended in the same step (of STEP_NS).
+    `ordinal`: which of them.
+    """
     return hash_parts(3, side, key, step, ordinal, names_request)
 
 
 def stream_links(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
     """
-    Link the two reports of a stream.
+    Return links between the two reports of a streamed response.
 
-    One is sent at the end, in its own trace; the other is the span below the call that started it. They match
-    by service, model, counts and end.
+    One report is sent at the end, in a trace of its own. The other is the span below the call that started
+    the stream. They match by service, model, counts and end.
     """
     if record.end_time is None or record.input_tokens is None or record.output_tokens is None:
         return ()
@@ -413,9 +440,10 @@ def build_nesting(
     record: Inference, places: Sequence[str], start: int | None, end: int | None, *, is_inner: bool
 ) -> Nesting | None:
     """
-    Return None without both times, or without counts unless the call failed.
+    Return how a report matches the other report of its process. Return None if start, end or, unless the call
+    failed, token counts are missing.
 
-    `places`: the processes and traces that contain the other report.
+    `places`: the processes and traces that the other report may be in.
     """
     failed = record.status == "error"
     if start is None or end is None or end < start or record.status == "cached":
@@ -430,14 +458,18 @@ def build_nesting(
 
 def limit_to_sender(nesting: Nesting, sender_key: str | None) -> Nesting:
     """
-    Make the report match only reports of the same sender key, because a service may run on two machines.
+    Return the nesting so that it matches only reports by the same sender key, because a service may run on
+    two machines.
     """
     keys = [f"{sender_key}\0{key}" if key.startswith(OF_SERVICE) else key for key in nesting.keys]
     return nesting._replace(keys=tuple(keys))
 
 
 def possible_input_counts(record: Inference) -> list[int]:
-    """Return the possible input counts: with and without the cached parts."""
+    """
+    Return the possible input token counts of the other report: with and without tokens read from and written
+    to a cache.
+    """
     whole, read, written = (
         record.input_tokens or 0,
         record.cache_read_tokens or 0,
@@ -447,18 +479,23 @@ def possible_input_counts(record: Inference) -> list[int]:
 
 
 def nested_report_name(key: str, step: int, ordinal: int, *, is_inner: bool) -> bytes:
-    """Name the report with this ordinal among those of a key in a step of STEP_NS."""
+    """
+    Return the name of one of the reports with the same key in the same time step (of STEP_NS). `ordinal`:
+    which of them.
+    """
     return hash_parts(3, key, _INNER if is_inner else _OUTER, step, ordinal)
 
 
 def report_times_name(nesting: Nesting) -> bytes:
-    """Name a report by its start and end in microseconds."""
+    """Return a name made of the report's start and end in microseconds. `times_from_names` decodes it."""
     start, duration = nesting.start // 1000, (nesting.end - nesting.start) // 1000
     return _TIMES[nesting.is_inner] + start.to_bytes(7) + min(duration, 2**40 - 1).to_bytes(5)
 
 
 def times_from_names(names: Iterable[bytes], *, is_inner: bool) -> list[tuple[int, int]]:
-    """Return the start and end of each name in nanoseconds."""
+    """
+    Return the start and end in nanoseconds of each name made by `report_times_name` for this kind of report.
+    """
     filed = [name for name in names if name.startswith(_TIMES[is_inner])]
     starts = [int.from_bytes(name[4:11]) * 1000 for name in filed]
     return [
@@ -477,15 +514,16 @@ def _links_by_end(call: str, end_time: int, own: str, other: str) -> tuple[tuple
 
 
 def span_call_id(trace_id: str, span_id: str) -> bytes:
-    """Apply rule 4."""
+    """Return the id by rule 4, of a span."""
     return _hash_text(4, f"{trace_id}\0{span_id}")
 
 
 def link_names(trace_id: str, span_id: str, outcome: str) -> tuple[bytes, bytes]:
     """
-    Name the caller's and the server's report by the span that started the call.
+    Return two names, for the caller's and for the server's report of a call, made of the span that sent the
+    request.
 
-    The outcome is included: a failed attempt may come from the same span.
+    The outcome is part of them, because the same span may also have sent a failed attempt.
     """
     link_text = f"{trace_id}\0{span_id}\0{outcome}".encode("utf-8", "surrogatepass")
     both = blake2b(link_text, digest_size=32, person=b"tollhouse-link").digest()
@@ -501,16 +539,16 @@ def call_links(
     is_of_provider: bool,
 ) -> tuple[tuple[bytes, bytes], ...]:
     """
-    Link a call to its server's and its caller's report.
+    Return links of a call to its server's report and to its caller's report.
 
-    `made_from` sent the request, `above` is the caller's: trace and span id each.
+    `made_from`: trace and span id of the span that sent the request. `above`: those of the caller's span.
 
-    `names_request`: it states the provider's request id. If both reports of a failure do, only equal ids join
-    them, because a caller's attempts have the same links. So one without it has a further name, for those
-    with an id.
+    `names_request`: the report states the provider's request id. Attempts of a caller have equal links, so
+    two failures that both state a request id match only if the ids are equal. A report without a request id
+    has a further name for reports with one.
 
-    `is_of_provider`: the provider's counts. A caller may count cached input or not, or nothing, so the call
-    is linked under all.
+    `is_of_provider`: the counts are the provider's. A caller may count cached input differently or not at
+    all, so the call is linked under all possible counts.
     """
     if record.status == "error":
         sides, unnamed = [
@@ -530,7 +568,7 @@ _UNCOUNTED = "0\x000"
 def _links_by_outcome(
     made_from: tuple[str, str], above: tuple[str, str] | None, outcomes: tuple[str, ...]
 ) -> tuple[tuple[bytes, bytes], ...]:
-    """Let only the caller's report have another outcome than the first."""
+    """Return links for these outcomes. Only the caller's report may have another outcome than the first."""
     links = [link_names(*made_from, outcomes[0])]
     if above is not None:
         for outcome in outcomes:
@@ -549,26 +587,26 @@ def _token_count_texts(record: Inference, *, is_of_provider: bool) -> tuple[str,
 
 
 def point_id(series: bytes, start_time: int, time: int) -> bytes:
-    """Apply rule 7."""
+    """Return the id by rule 7, of a data point of a metric."""
     return hash_parts(7, series.hex(), start_time, time)
 
 
 def cloud_event_id(source: str, event_id: str) -> bytes:
-    """Apply rule 7."""
+    """Return the id by rule 7, of a CloudEvent."""
     return hash_parts(7, source, event_id)
 
 
 def derived_id(record_id: bytes, purpose: str) -> bytes:
-    """Return an id that is the same for the same arguments."""
+    """Return an id for a purpose, made from a record's id. Equal arguments give equal ids."""
     return hash_parts(8, record_id.hex(), purpose)
 
 
 def shadow_identity(identity: Identity) -> Identity:
     """
-    Return the identity for a source that does not count.
+    Return the identity of a report from a source whose calls are not counted.
 
-    It matches a recorded call or another such duplicate. Otherwise only such duplicates look it up, so the
-    first report that counts becomes a record, even after it.
+    It matches a recorded call, or another report that is not counted. Counted reports do not find it, so the
+    first counted report becomes a record even if it arrives later.
     """
     sides = [other for own, other in identity.links if is_span_side_name(own) or is_span_side_name(other)]
     call = (identity.id, *identity.lookups, *sides)
@@ -577,7 +615,7 @@ def shadow_identity(identity: Identity) -> Identity:
 
 
 def build_request_names(sender: str, path: str, idempotency_key: str, *body: bytes) -> RequestNames:
-    """`body` is the whole content, in parts."""
+    """Return the names of a sender's request. `body`: the whole content, in parts."""
     key = hash_parts(10, sender, path, idempotency_key)
     content_hash = blake2b(key, digest_size=32)
     for part in body:
@@ -591,16 +629,21 @@ def request_item_id(request: RequestNames, place: int) -> bytes:
 
 def stand_in_span_ids(record_id: bytes) -> tuple[bytes, bytes]:
     """
-    Return a trace id (16 bytes) and span id (8 bytes) for a record sent as a span.
+    Return the trace id (16 bytes) and span id (8 bytes) under which a record is exported if it has none of
+    its own.
 
-    A receiver that knows the record's id can tell them from the source's.
+    They derive from the record's id, so a receiver that knows that id can distinguish them from the source's
+    ids.
     """
     cut = blake2b(record_id, digest_size=24, person=STAND_IN).digest()
     return cut[:16], cut[16:]
 
 
 def with_trace_names(identity: Identity, record: Inference, chosen: str, scope: str) -> Identity:
-    """Join a span with a short or shared id to other scopes in its trace."""
+    """
+    Return the identity of a span with a short or shared id, so that spans of other scopes in its trace match
+    it.
+    """
     call = f"{record.trace_id}\0{_call_text(record, chosen)}"
     same, *near = [hash_parts(3, f"{call}{step}\0in trace") for step in _nearby_start_steps(record)]
     # equal names: remembered, but looks nothing up
@@ -614,21 +657,19 @@ def with_scope(identity: Identity, scope: str) -> Identity:
 
 def span_marks(record_id: bytes, *scopes: str) -> tuple[bytes, ...]:
     """
-    Mark spans whose own ids identify the call. Every such record also has the scope "", or ANY_SCOPE if
-    unknown.
+    Return the marks of a record for spans whose own ids identify the call, one for each scope. Every such
+    record also has the scope "", or ANY_SCOPE if the scope is unknown.
     """
     return tuple([derived_id(record_id, f"span {scope}") for scope in scopes])
 
 
 def is_span_side_name(name: bytes) -> bool:
-    """
-    Return whether the name is one by which logs find a span, because only a short or shared id connects them.
-    """
+    """Return whether logs use the name to find a span with which they share only a short or shared id."""
     return name.startswith(_SPAN)
 
 
 def _span_identity(id: bytes, record: Inference, chosen: str) -> Identity:
-    """Return the identity of a span. A short or shared id only links it to logs."""
+    """Return the identity of a span. A short or shared id is not its dedup key, but links it to logs."""
     logged, spans = _log_and_span_names(record, chosen)
     links = tuple([(spans[0], name) for name in logged]) + _links_without_counts(record, chosen, is_span=True)
     return Identity(id, links=links, scope="")
@@ -662,10 +703,10 @@ def _links_without_counts(
     record: Inference, chosen: str, *, is_span: bool
 ) -> tuple[tuple[bytes, bytes], ...]:
     """
-    Link reports with and without counts: two logs, or a log and a span.
+    Return links between a report with token counts and a report without: two logs, or a log and a span.
 
-    Counts are in the key (rule 3), so the keys differ. They match by id, model and exact start, never with
-    different counts.
+    Their keys by rule 3 differ, because the counts are part of the key. They match by id, model and exact
+    start, but never two different counts.
     """
     if record.start_time is None or record.status == "error":
         return ()

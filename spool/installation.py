@@ -1,8 +1,8 @@
 """
-The installation's secret: 32 random bytes next to the databases.
+The installation's secret: 32 random bytes in a file next to the databases.
 
-Key hashes, list cursors and receipts stay valid when a database is restored or deleted, and are useless
-elsewhere. Each purpose derives its own.
+Hashes of keys, list cursors and receipts depend on it. They stay valid if a database is restored or deleted,
+and are useless in another installation. Each purpose uses a key derived from the secret.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SIZE = 32
 
 
 def installation_secret(directory: Path) -> bytes:
-    """Return the secret, which is created on first use. The caller holds the directory's lock."""
+    """Return the secret. The first call creates it. The caller must hold the directory's lock."""
     path = directory / FILE
     try:
         secret = path.read_bytes()
@@ -37,7 +37,7 @@ def derive_secret(secret: bytes, use: str) -> bytes:
 
 
 def public_id(secret: bytes) -> str:
-    """Return the id of the installation in metrics and data lakes."""
+    """Return the id that names this installation in metrics and data lakes."""
     # this text must not change: every public id depends on it
     return derive_secret(secret, "own telemetry").hex()[:32]
 
@@ -52,7 +52,7 @@ def read_public_id(file: Path | None) -> str | None:
 
 
 def store_secret(path: Path, secret: bytes) -> None:
-    """Write the secret. A crash leaves a complete file or none."""
+    """Write the secret to a new file. A crash leaves either the complete file or none."""
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
     with create_flushed_file(draft) as file:

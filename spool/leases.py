@@ -1,7 +1,8 @@
 """
-Leases: when several gateways share a storage, the holder of a lease runs a task such as a route or retention.
+Leases: if several gateways share a storage, the one that holds a lease runs a task, such as sending a route.
 
-A lease does not protect data. Deliveries have fences, and readers of the log check how far they may read.
+A lease does not protect data, because two gateways may briefly both believe that they hold it. Deliveries
+have fences, and readers of the log check how far they may read.
 """
 
 from __future__ import annotations
@@ -26,13 +27,16 @@ _SHARED = {"upstream/billing-data": BILLING, "upstream/billing-hours": BILLING}
 
 
 def lease_name(route: str) -> str:
-    """Return the lease name of a route, or of a table sent upstream."""
+    """Return the lease name of a route, or of a table that is sent upstream."""
     return _SHARED.get(route, route)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """The state of a node for operators. After a few seconds without renewal, it counts as stopped."""
+    """
+    The state of a node (one gateway process) for operators. A node that has not renewed for a few seconds
+    counts as stopped.
+    """
 
     id: str
     name: str
@@ -46,7 +50,7 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """A digest of each setting, and since when the settings are in effect."""
+    """The settings of a node: a digest of each setting, and since when they apply."""
 
     node: str
     name: str
@@ -66,10 +70,11 @@ class Leases(Protocol):
         wake: Callable[[], None] | None = None,
     ) -> None:
         """
-        Run `work` while this gateway holds the lease, each time it gains it.
+        Run `work` whenever this gateway holds the lease `name`. Returns or raises when `work` does.
 
-        `work` is cancelled if the lease is lost. If it moves, `finish` lets `work` end by itself; without it,
-        `work` is cancelled. `wake`: an operator created work. Returns or raises what `work` does.
+        If the lease is lost, `work` is cancelled and runs again after the lease is regained. If the lease is
+        to move to another gateway, `finish` is called to let `work` end by itself; without `finish`, `work`
+        is cancelled. `wake` is called when an operator created work.
         """
         ...
 
@@ -83,12 +88,12 @@ class Leases(Protocol):
 
     async def node_settings(self) -> Sequence[NodeSettings]:
         """
-        Return the settings of the running gateways by name, or none if all gateways have equal settings.
+        Return the settings of each running gateway by name, or none if all gateways have equal settings.
         """
         ...
 
     async def wake_tasks(self, name: str) -> None:
-        """Wake the tasks with this name within a second, in whichever gateway they run."""
+        """Call `wake` of the tasks with this name within a second, in whichever gateway they run."""
         ...
 
 
@@ -138,7 +143,7 @@ class _Run:
 
 
 class HeldTasks:
-    """A process's tasks: started when a lease is gained, ended when it is lost."""
+    """The tasks of a process that need a lease. They start when it is gained, and end when it is lost."""
 
     def __init__(self) -> None:
         self.held: set[str] = set()
@@ -158,7 +163,10 @@ class HeldTasks:
         finish: Callable[[], None] | None = None,
         wake: Callable[[], None] | None = None,
     ) -> None:
-        """Start `work` again after the storage was unreachable or full."""
+        """
+        Run `work` as `Leases.run_while_leased` says. If it fails because the storage is unreachable or full,
+        start it again.
+        """
         run = _Run(finish, wake)
         self._runs.setdefault(name, []).append(run)
         try:
@@ -189,7 +197,7 @@ class HeldTasks:
         self._notify_lease_waiters()
 
     def fail_runs(self, error: Exception) -> None:
-        """Pass the error to the callers of `run_while_leased`."""
+        """Make every `run_while_leased` raise this error."""
         self._failure = error
         self._notify_lease_waiters()
 
@@ -203,13 +211,13 @@ class HeldTasks:
                 run.wake()
 
     def lose_lease(self, name: str) -> None:
-        """End the tasks at once, because another gateway may already hold the lease."""
+        """Cancel the tasks of a lost lease at once, because another gateway may already hold it."""
         self.held.discard(name)
         for run in self._running_tasks(name):
             self._cancel_run(run)
 
     async def finish_tasks(self, name: str) -> None:
-        """Let the tasks finish. Then another gateway may get the lease."""
+        """Let the tasks finish, so that another gateway can get the lease."""
         self.held.discard(name)
         runs = self._running_tasks(name)
         for run in runs:
@@ -239,7 +247,10 @@ class HeldTasks:
 
     @staticmethod
     async def _wait_for_end(task: asyncio.Task[None]) -> BaseException | None:
-        """Return a task's error. If the caller is cancelled, so is the task."""
+        """
+        Wait for a task and return its error, if any. If the caller is cancelled, the task is cancelled as
+        well.
+        """
         try:
             await asyncio.wait([task])
         finally:
@@ -250,7 +261,6 @@ class HeldTasks:
 
 
 def _is_temporary(error: BaseException) -> bool:
-    """Return whether the storage was only unreachable or full."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_temporary, error.exceptions))
     return isinstance(error, SpoolUnavailable | SpoolFull) and not isinstance(error, SpoolDamaged)

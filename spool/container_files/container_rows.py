@@ -1,4 +1,4 @@
-"""Storage protocols of container metrics: rows, files and usage."""
+"""Storage protocols of container metrics: rows of files, file contents, and usage per day."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ SELECTIONS = (DUE, UNTOLD, MISSING, OVERDUE, UNSENT, SPENT, FORGETTABLE, READABL
 
 
 class ContainerFileMoved(SpoolUnavailable):
-    """Another process changed the row, so nothing was written."""
+    """Raised if another process changed the row of the file meanwhile. Nothing was written."""
 
     def __init__(self) -> None:
         super().__init__("another gateway changed this file at the same time. Repeat the request")
 
 
 class TooManyFiles(SpoolUnavailable):
-    """Other processes used up the limit of files, so nothing was written."""
+    """Raised if the files of all processes reached the limit. Nothing was written."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -67,14 +67,18 @@ class ContainerRows(Protocol):
         identity: ClusterIdentity | None = None,
         key: str = "",
     ) -> Sequence[ContainerFile]:
-        """Return the files that meet a condition, the oldest first."""
+        """
+        Return at most `limit` files that meet the condition `which` (a constant of this module), the oldest
+        first.
+        """
         ...
 
     async def wait_until_durable(self) -> None:
         """
-        Wait until everything that was read is durable, before it is sent.
+        Wait until all rows that this process has read are durable, so that it sends no file of a commit that
+        may be lost.
 
-        Raises SpoolUnavailable if it may not become durable.
+        Raises SpoolUnavailable if durability cannot be confirmed.
         """
         ...
 
@@ -88,16 +92,16 @@ class ContainerRows(Protocol):
         most: int | None = None,
     ) -> None:
         """
-        Delete, replace and count rows in one transaction.
+        Write rows and running counts in one transaction.
 
-        A pair is a row before the change (None if it is new) and after it. On shared rows, raises
-        ContainerFileMoved if a row is not as it was before, KeyEnded if `expects` fail, TooManyFiles beyond
-        `most`.
+        `pairs`: each row before its change (None if it is new) and after it. `gone`: rows to delete.
+        `changes`: of the running counts. If other processes write the rows as well, raises ContainerFileMoved
+        if a row is not as stated in its pair, KeyEnded if `expects` fail, or TooManyFiles beyond `most` rows.
         """
         ...
 
     async def counts_by_term(self) -> Mapping[tuple[str, str], tuple[int, int]]:
-        """Return two counts by (kind, term): all files, and those with deleted rows."""
+        """Return the running counts by (kind, term): all files, and how many of them have deleted rows."""
         ...
 
     async def counts_by_state(self) -> Mapping[tuple[str, str], int]:
@@ -119,7 +123,7 @@ class ContentDraft(Protocol):
     async def write(self, data: bytes) -> None: ...
 
     async def flush(self) -> None:
-        """Flush the bytes. The upload stays a draft."""
+        """Flush the bytes to disk. The upload stays a draft."""
         ...
 
     async def store_draft(self) -> None:
@@ -131,9 +135,10 @@ class ContentDraft(Protocol):
 
 class ContainerContents(Protocol):
     """
-    The contents of files by id.
+    The contents of container files by file id.
 
-    A file begins with one line, its `head`, from which a lost row is restored.
+    Each stored content begins with one line, its head, which describes the row of the file and can restore
+    it.
     """
 
     async def begin_draft(self, id: str, head: bytes) -> ContentDraft: ...
@@ -158,7 +163,7 @@ OPEN = -1  # day number of a sum that is not finished
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageDay:
-    """A day of one cluster's usage: its start in epoch seconds, and its last change."""
+    """One cluster's usage on one day. `day`: its start in epoch seconds."""
 
     account: str
     region: str
@@ -184,7 +189,7 @@ class ContainerUsage(Protocol):
         ...
 
     async def store_documents(self, documents: Sequence[UsageDocument]) -> None:
-        """Store all documents or none. They replace stored days of the same clusters."""
+        """Store all documents or none. Each replaces the stored usage of its cluster and day."""
         ...
 
     async def delete_old_days(self, before: int) -> None: ...

@@ -1,8 +1,8 @@
 """
-Files and remote-write bodies of container metrics, stored and delivered once by id.
+Files and remote-write bodies of container metrics. Each is stored and delivered once, by its id.
 
-A file is announced, then uploaded and delivered, or abandoned. Its bytes are on disk before its row, and the
-row before the response. A start repairs what a crash left.
+A file is first announced, then either uploaded and delivered, or abandoned. Its bytes are stored before its
+row says so, and the row before the response to the sender. A start repairs the state that a crash left.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ from spool.settings import ContainerSettings
 
 
 class FileTooLarge(SpoolError):
-    """Larger than container.max_file_bytes."""
+    """Raised if a file exceeds container.max_file_bytes."""
 
 
 class Room(Protocol):
-    """Reserved space for arriving bytes."""
+    """A budget of disk space, from which uploads reserve space for arriving bytes."""
 
     @property
     def settings(self) -> ContainerSettings: ...
@@ -71,7 +71,9 @@ class Room(Protocol):
 
 
 class RepeatedUpload:
-    """An upload that is stored already. It has the interface of `ContainerUpload` and stores nothing."""
+    """
+    An upload of a file that is already stored. It has the interface of `ContainerUpload`, but stores nothing.
+    """
 
     def __init__(self, file: ContainerFile) -> None:
         self.size = 0
@@ -83,7 +85,7 @@ class RepeatedUpload:
         self._sum.update(data)
 
     async def finish(self) -> bool:
-        """Compare the upload with the stored file. Raises Invalid if the bytes differ."""
+        """Compare the upload with the stored file. Return False. Raises Invalid if the bytes differ."""
         check_same_content(self._file, self._sum.hexdigest())
         return False
 
@@ -127,8 +129,8 @@ class ContainerUpload:
 
     async def finish(self) -> bool:
         """
-        Complete the upload. Return False if the bytes were stored before. Raises Invalid if they differ from
-        the announcement.
+        Complete the upload. Return False if the file was already stored. Raises Invalid if size or checksum
+        are not as announced.
         """
         self.sha256 = self._sum.hexdigest()
         file = self.file
@@ -162,7 +164,10 @@ _log = logging.getLogger(__name__)
 
 
 async def reconcile_stored_files(kept: KeptFiles, clock: Clock) -> None:
-    """Queue files on disk without a row, and delete the bytes of finished files."""
+    """
+    Repair the rows after a crash: queue stored bytes without a row for delivery, and delete the bytes of
+    files that have ended or are stored twice.
+    """
     gone = []
     for id, head in (await kept.contents.stored_heads()).items():
         row, restored = await kept.rows.find(id), decode_head(head)
@@ -221,7 +226,7 @@ class ContainerFiles:
     async def open(
         cls, rows: ContainerRows, contents: ContainerContents, settings: ContainerSettings, clock: Clock
     ) -> ContainerFiles:
-        """Open the table. After a crash or a salvage, queue files that have no row."""
+        """Open the table and repair the rows as `reconcile_stored_files` does."""
         kept_files = KeptFiles(rows, contents, settings, clock, await ContainerSums.read(rows, settings))
         await reconcile_stored_files(kept_files, clock)
         return cls(kept_files, clock)
@@ -234,7 +239,9 @@ class ContainerFiles:
         *,
         expires_at: float,
     ) -> Sequence[ContainerFile]:
-        """Store rows for announced files. Return the rows in the order of `announced`. Raises SpoolFull."""
+        """
+        Store a row for each announced file. Return the rows in the order of `announced`. Raises SpoolFull.
+        """
         async with self._kept.lock:
             known_files = await self.rows.files_by_reference(
                 FILE, identity, [file.reference for file in announced]
@@ -272,10 +279,9 @@ class ContainerFiles:
         self, id: str, expects: Collection[Expectation] = ()
     ) -> ContainerUpload | RepeatedUpload:
         """
-        Raises NotThere if the file was not announced.
+        Begin the upload of an announced file. If the file is already stored, the upload stores nothing.
 
-        The file is stored only if `expects` hold at the end. If the file is already stored, the upload stores
-        nothing.
+        `expects` are checked when the upload is complete. Raises NotThere if the file was not announced.
         """
         file = await self.rows.find(id)
         if file is None or file.state == ABANDONED:
@@ -288,13 +294,17 @@ class ContainerFiles:
     async def begin_remote_write(
         self, identity: ClusterIdentity, by: ContainerSender, *, request: str
     ) -> ContainerUpload:
-        """Begin to store a remote-write body. Its checksum serves as its id."""
+        """Begin to store a remote-write body. Its checksum identifies it, so an equal body is stored once."""
         file = replace(self._new_file(REMOTE_WRITE, identity, "", by), request=request)
         draft = await self.contents.begin_draft(file.id, encode_head(file))
         return ContainerUpload(self._kept, self.store_upload, file, draft, by.expects)
 
     async def store_upload(self, upload: ContainerUpload) -> bool:
-        """Return False if the bytes were stored before."""
+        """
+        Store a complete upload: its bytes, then its row. Return False if the file was already stored.
+
+        Raises Invalid if other bytes are stored, KeyEnded, or TooManyFiles.
+        """
         now = self._clock.now()
         async with self._kept.lock:
             file = upload.file
@@ -353,8 +363,8 @@ class ContainerFiles:
         self, identity: ClusterIdentity, reasons: Mapping[str, str], by: ContainerSender
     ) -> int:
         """
-        Mark files as abandoned because the sender no longer has them. Uploaded and unknown files do not
-        change. Return the number of marked files.
+        Mark files as abandoned because the sender no longer has them. `reasons`: by reference. Return the
+        number of marked files. Uploaded and unknown files do not change.
         """
         async with self._kept.lock:
             known_files = await self.rows.files_by_reference(FILE, identity, list(reasons))
@@ -371,15 +381,18 @@ class ContainerFiles:
     async def missing_files(
         self, identity: ClusterIdentity, *, key: str, limit: int
     ) -> Sequence[ContainerFile]:
-        """Return the files of a key that were requested again and are not stored."""
+        """
+        Return files of a key that must be uploaded: the cost service requested them again, or their bytes
+        were damaged.
+        """
         return await self.rows.select_files(container_rows.MISSING, identity=identity, key=key, limit=limit)
 
     async def request_again(
         self, identity: ClusterIdentity, references: Iterable[str], by: ContainerSender
     ) -> None:
         """
-        Mark files that the cost service requests again. Unknown or deleted files will be reported as
-        abandoned.
+        Mark files that the cost service requests again. An unknown or deleted file is recorded as abandoned,
+        so that this is reported.
         """
         names = list(dict.fromkeys(references))
         now = self._clock.now()
@@ -401,8 +414,8 @@ class ContainerFiles:
 
     async def due_files(self, kind: str, *, limit: int, at: float = 0.0) -> Sequence[ContainerFile]:
         """
-        Return files that are to be sent now, or at the later time `at`. Raises SpoolUnavailable if their
-        states are not durable yet.
+        Return the files of this kind that are due for sending now, or at the later time `at`. Raises
+        SpoolUnavailable if their states are not durable yet.
         """
         return await self._wait_until_files_durable(
             await self.rows.select_files(
@@ -412,8 +425,8 @@ class ContainerFiles:
 
     async def unreported_files(self, *, limit: int) -> Sequence[ContainerFile]:
         """
-        Return files whose final state the cost service does not know. Raises SpoolUnavailable if the states
-        are not durable yet.
+        Return abandoned files that have not been reported to the cost service. Raises SpoolUnavailable if
+        their states are not durable yet.
         """
         return await self._wait_until_files_durable(
             await self.rows.select_files(container_rows.UNTOLD, limit=limit)
@@ -425,15 +438,15 @@ class ContainerFiles:
         return files
 
     async def mark_reported(self, files: Sequence[ContainerFile]) -> None:
-        """Note that the cost service knows that these files are abandoned."""
+        """Store that the cost service knows that these files are abandoned."""
         await self._kept.change(files, lambda file: replace(file, untold=False))
 
     async def mark_delivered(self, files: Sequence[ContainerFile]) -> None:
         """
-        Note that the cost service has received the files.
+        Store that the cost service has received the files.
 
-        The bytes of files stay for a replay. Those of remote-write bodies stay only if usage is read from
-        them.
+        The bytes of files stay for a replay. The bytes of remote-write bodies stay only if usage is computed
+        from them.
         """
         async with self._kept.lock:
             current = [await self.rows.find(file.id) for file in files]
@@ -460,13 +473,16 @@ class ContainerFiles:
         return replace(file, state=DELIVERED, kept=is_kept, **delivered_fields)
 
     async def postpone(self, file: ContainerFile, problem: str, *, not_before: float) -> None:
-        """Note why the file was not sent, and try again at `not_before`."""
+        """Store why the file was not sent. It is due again at `not_before`."""
         await self._kept.change(
             [file], lambda stored: replace(stored, problem=problem, not_before=not_before)
         )
 
     async def mark_damaged(self, file: ContainerFile, problem: str) -> None:
-        """Ask the sender to send the file again. A remote-write body is lost."""
+        """
+        Store that the bytes of a file are damaged. The sender is asked to upload it again; a remote-write
+        body is lost.
+        """
         extra = {
             "action": "container_file_damaged",
             "id": file.id,
@@ -484,14 +500,17 @@ class ContainerFiles:
         await self.contents.remove([file.id])
 
     async def find(self, id: str) -> ContainerFile:
-        """Raises NotThere."""
+        """Return the row with this id. Raises NotThere."""
         file = await self.rows.find(id)
         if file is None:
             raise NotThere(f"there is no file with the id {id!r}")
         return file
 
     async def discard(self, id: str) -> ContainerFile:
-        """Give up a file that waits for delivery. Raises NotThere, or NotAllowed if it does not wait."""
+        """
+        Give up a file that waits for delivery, and delete its bytes. Raises NotThere, or NotAllowed if it
+        does not wait.
+        """
         async with self._kept.lock:
             file = await self.find(id)
             if file.state != UPLOADED:
@@ -508,7 +527,7 @@ class ContainerFiles:
         await self._kept.delete_expired(has_upstream=has_upstream)
 
     async def read_foreign_changes(self) -> None:
-        """Update the sums in memory with the rows that other processes wrote."""
+        """Update the sums in memory if other processes changed rows."""
         await self._kept.read_foreign_changes()
 
     async def cluster_files(self) -> Sequence[ClusterFiles]:
@@ -518,7 +537,7 @@ class ContainerFiles:
         return await self.rows.waiting_files()
 
     async def verify(self) -> ContainerBooks:
-        """Count the rows again, and compare the result with the running counts."""
+        """Recount the rows and compare the result with the running counts."""
         async with self._kept.lock:
             books = await self.rows.counts_by_term()
             return recount_books(books, await self.rows.counts_by_state())

@@ -1,7 +1,7 @@
 """
-Container metrics within limits: rows and accounting are written together, and delivered files make space.
+Rows, bytes and accounting of container files, kept within size limits by deleting delivered files.
 
-Hold `lock` from reading a row until the new one is written.
+Hold `lock` from reading a row until its changed version is written.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Kept = Mapping[tuple[str, str], tuple[int, int]]
 def counter_changes(
     pairs: Sequence[tuple[ContainerFile | None, ContainerFile]], gone: Sequence[ContainerFile]
 ) -> list[BookChange]:
-    """Return the changes of the running counts. A deleted row stays counted under its last state."""
+    """Return how these writes change the running counts. A deleted row stays counted under its last state."""
     changes = []
     for before, after in pairs:
         if before is None:
@@ -75,7 +75,12 @@ def counts_by_kind(kept: Kept) -> Mapping[str, Mapping[str, int]]:
 
 
 def recount_books(kept: Kept, rows: Mapping[tuple[str, str], int]) -> ContainerBooks:
-    """Count stored and deleted rows again. Describe each running count that differs from the result."""
+    """
+    Compute what the running counts should be, and describe each that differs.
+
+    `kept`: the running counts with those of deleted rows, by (kind, term). `rows`: the stored rows by (kind,
+    state).
+    """
     terms: defaultdict[str, dict[str, int]] = defaultdict(dict)
     imbalances = []
     for kind in KINDS:
@@ -130,7 +135,10 @@ class ContainerSums:
             self._waiting[held_files.key] += held_files.waiting_bytes
 
     async def reread_if_changed(self, rows: ContainerRows) -> bool:
-        """Read the sums from the rows again. Return False if nothing has changed since."""
+        """
+        Compute the sums again from the rows. Return False if the rows have not changed since they were last
+        read.
+        """
         if self._books == await rows.counts_by_term():
             return False
         await self._read_sums(rows)
@@ -138,7 +146,7 @@ class ContainerSums:
 
     @property
     def total_bytes(self) -> int:
-        """Return the bytes stored or arriving."""
+        """Return the bytes of stored files and of uploads in progress."""
         return self._bytes.total() + self.arriving.total()
 
     @property
@@ -153,22 +161,22 @@ class ContainerSums:
 
     @property
     def waiting_bytes_by_key(self) -> Mapping[str, int]:
-        """Return the bytes that wait for delivery or are arriving, by key."""
+        """Return, by key, the bytes of files that wait for delivery or are being uploaded."""
         waiting_by_key = Counter(self._waiting)
         for (_, key), n in self.arriving.items():
             waiting_by_key[key] += n
         return waiting_by_key
 
     def exceeded_limit(self, place: Place) -> str:
-        """Return the name of the setting that the stored bytes exceed, or ""."""
+        """Return the name of the setting whose limit is exceeded, or "". `place`: cluster and key."""
         if self._bytes[place] + self.arriving[place] > self._settings.max_cluster_bytes:
             return MAX_CLUSTER_BYTES
         return MAX_BYTES if self.total_bytes > self._settings.max_bytes else ""
 
     def has_room_for_bytes(self, key: str, n: int) -> bool:
         """
-        Return whether `n` more bytes of a key may arrive. A key may use at most half of the space that other
-        keys leave free.
+        Return whether a key may store `n` more bytes. A key may use at most half of the space that other keys
+        leave free.
         """
         waiting = self.waiting_bytes_by_key
         return is_within_share(waiting[key] - n, sum(waiting.values()) - n, n, self._settings.max_bytes)
@@ -183,8 +191,8 @@ class ContainerSums:
 
     def has_room_for_rows(self, key: str, n: int) -> bool:
         """
-        Return whether `n` more rows of a key may wait. A key may use at most half of the rows that other keys
-        leave free.
+        Return whether a key may add `n` more waiting rows. A key may use at most half of the rows that other
+        keys leave free.
         """
         return is_within_share(self.open[key], self.open.total() + n, n, self._settings.max_files)
 
@@ -233,7 +241,10 @@ class KeptFiles:
         self._news = asyncio.Event()
 
     async def reserve_bytes(self, place: Place, n: int) -> None:
-        """Reserve space, and delete delivered files if necessary. Raises SpoolFull."""
+        """
+        Reserve space for `n` bytes, deleting delivered files if necessary. `place`: cluster and key. Raises
+        SpoolFull.
+        """
         self.sums.arriving[place] += n
         try:
             if not self.sums.has_room_for_bytes(place[1], n):
@@ -278,8 +289,8 @@ class KeptFiles:
 
     async def _remove_delivered_files(self, place: Place) -> None:
         """
-        Delete delivered files until there is space, the oldest first. If the total limit is exceeded, delete
-        those of the key with the most bytes.
+        Delete delivered files, the oldest first, until the limits hold. If the total limit is exceeded, the
+        files of the key with the most bytes are deleted.
         """
         async with self.lock:
             while over := self.sums.exceeded_limit(place):
@@ -304,8 +315,8 @@ class KeptFiles:
 
     async def _mark_and_remove(self, files: Sequence[ContainerFile], state: str) -> None:
         """
-        Delete the bytes of files. The rows are updated first, so after a crash in between, the next start
-        deletes the remaining bytes.
+        Set the state of files and delete their bytes. The rows are updated first, so after a crash in
+        between, the next start deletes the remaining bytes.
         """
         now = self._clock.now()
         facts: dict[str, Any] = {"state": state, "kept": False, "body": b""}
@@ -329,10 +340,10 @@ class KeptFiles:
         is_bounded: bool = False,
     ) -> None:
         """
-        Write rows with their accounting, as pairs of the row before the change (None if it is new) and after
-        it.
+        Write rows, running counts and sums. Each row is a pair of before (None if it is new) and after.
+        `gone`: rows to delete. `is_bounded`: `settings.max_files` applies.
 
-        Raises KeyEnded for the sender's key, and TooManyFiles.
+        Raises KeyEnded if the sender's key has ended, or TooManyFiles.
         """
         pairs = [(before, after) for before, after in files if before != after]
         all_changes = [*changes, *counter_changes(pairs, gone)]
@@ -344,7 +355,7 @@ class KeptFiles:
         self._news.set()
 
     async def read_foreign_changes(self) -> None:
-        """Read the sums again if other processes wrote rows."""
+        """Compute the sums again if other processes changed rows."""
         async with self.lock:
             if await self.sums.reread_if_changed(self.rows):
                 self._news.set()

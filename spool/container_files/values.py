@@ -1,4 +1,4 @@
-"""Container metrics: files of an agent, remote-write bodies, and newest statuses."""
+"""The values that describe files, remote-write bodies and statuses of container metrics."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class AnnouncedFile:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSender:
     """
-    The name of the sender's key, and what the agent reports about itself.
+    The sender of a file: the name of its key, and the agent's name and version as reported.
 
-    `expects` fail if another process has ended the key.
+    `expects` fail on writing if another process has ended the key.
     """
 
     key: str
@@ -62,8 +62,9 @@ class ContainerSender:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerFile:
     """
-    `kept`: bytes are stored. `asked`: requested again by the cost service or after damage. `untold`: the cost
-    service must learn that it is abandoned. `request`: path and headers of a remote-write body.
+    The row of one file, remote-write body or status. `kept`: its bytes are stored. `asked`: it must be
+    uploaded or delivered again. `untold`: the cost service must be informed that it is abandoned. `request`:
+    path and headers of a remote-write body.
     """
 
     id: str
@@ -108,7 +109,9 @@ class ContainerFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookChange:
-    """A change of one running count. `carried` is the part that belongs to deleted rows."""
+    """
+    A change of one running count by `n`. `carried`: the change of its part that belongs to deleted rows.
+    """
 
     kind: str
     term: str
@@ -119,8 +122,7 @@ class BookChange:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerBooks:
     """
-    The running counts of files by kind. `imbalances` has a sentence for each count that differs from the
-    rows.
+    The recounted accounting terms by kind. `imbalances`: a sentence for each running count that differs.
     """
 
     terms: Mapping[str, Mapping[str, int]]
@@ -139,9 +141,10 @@ class WaitingFiles:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldFiles:
     """
-    Sums of the files of one key and cluster.
+    Sums over the files of one key and cluster.
 
-    `open`: rows that wait for delivery. `waiting_bytes` are part of `bytes`.
+    `open`: the number of rows that wait for delivery. `waiting_bytes`: their bytes, which are part of
+    `bytes`.
     """
 
     identity: ClusterIdentity
@@ -180,15 +183,15 @@ MAX_HEAD_BYTES = 64 * 1024
 
 
 def encode_head(file: ContainerFile) -> bytes:
-    """Encode the row of a file as one line of JSON."""
+    """Encode the row of a file as one JSON line, without size and checksum."""
     known = asdict(file)
     return json.dumps({name: known[name] for name in _NAMES}, separators=(",", ":")).encode() + b"\n"
 
 
 def decode_head(head: bytes) -> ContainerFile | None:
     """
-    Return the file that the line describes, or None if the line is invalid. Size and checksum of the bytes
-    are not part of the line.
+    Return the file that the line describes, or None if the line is invalid. Size and checksum are not
+    included.
     """
     try:
         facts = json.loads(head)

@@ -1,8 +1,8 @@
 """
-Deliveries: numbered requests of each route, with its progress through the log.
+Storage protocols of deliveries: numbered requests of each route, with its progress through the log.
 
-Every engine passes one contract suite (tests/spool/contract). A method makes its changes in one transaction.
-Once it returns, they survive a power cut, except in SQLite in memory.
+Every engine passes the contract tests (tests/spool/contract). A method makes its changes in one transaction.
+When it returns, the changes survive a power cut, except in SQLite in memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Deliveries(Protocol):
     The deliveries of all routes.
 
     `take_due_delivery` and `take_probe_delivery` increase the fence (a counter) of the delivery that they
-    return. A result with an older fence changes nothing, and is counted in `fenced`.
+    return. A result reported with an older fence changes nothing, and is counted in `fenced`.
     """
 
     version: int  # version of the tables of routes and deliveries
@@ -41,11 +41,12 @@ class Deliveries(Protocol):
 
     async def set_routes(self, routes: Sequence[RouteSpec], *, at_start: bool = True) -> None:
         """
-        Set the configured routes. A new route begins where its `start` says. A stored route that is not
-        configured becomes orphaned.
+        Store the configured routes. A new route begins where its `start` says. A stored route that is no
+        longer configured becomes orphaned.
 
-        `at_start`: this process has just started, so all waiting deliveries are due. A delivery that was
-        being sent becomes ambiguous (perhaps accepted), unless it has a mark.
+        `at_start`: this process has just started, so all waiting deliveries become due. A delivery that was
+        being sent becomes ambiguous (perhaps accepted), unless it has a mark that lets the next attempt undo
+        it.
         """
         ...
 
@@ -53,29 +54,30 @@ class Deliveries(Protocol):
         self, route: str, *, now: float, max_records: int, below: int | None = None
     ) -> Delivery | None:
         """
-        Return the next delivery, marked as being sent.
+        Return the next delivery of a route, marked as being sent, or None.
 
-        The oldest waiting one comes first. If none is due, a new delivery is made of closed records with
-        numbers below `below`.
+        The oldest due delivery is returned. If none waits, a new delivery is made of at most `max_records`
+        closed records with numbers below `below`.
         """
         ...
 
     async def take_probe_delivery(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
         """
-        Return a single record as a test while the destination rejects everything, or None.
+        Return a delivery of one record, to test whether a destination that rejects everything accepts it, or
+        None.
 
-        While fewer than `max_suspects` records were rejected alone, the test is a record that was never
-        rejected alone, split off if needed. Otherwise it is the oldest rejected record that is due.
+        While fewer than `max_suspects` records were rejected in a delivery of their own, the test is another
+        record, split off if needed. Otherwise it is the oldest of the rejected records that are due.
         """
         ...
 
     async def next_due_at(self, route: str) -> float | None:
-        """Return when the earliest waiting delivery may be sent again."""
+        """Return when the earliest waiting delivery of the route is due, or None."""
         ...
 
     async def store_mark(self, delivery: Delivery, mark: str) -> None:
         """
-        Store what a file destination needs to undo a half-written delivery, before writing.
+        Store, before writing, what a file destination needs to undo a half-written delivery.
 
         Raises TakenOver if another worker has taken or settled the delivery. Then this worker must not send
         it.
@@ -84,7 +86,8 @@ class Deliveries(Protocol):
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         """
-        Count each record's outcome, and delete the delivery. Raises ValueError if the counts do not add up.
+        Count the outcome of each record, and delete the delivery. Raises ValueError if the counts do not add
+        up.
         """
         ...
 
@@ -92,14 +95,16 @@ class Deliveries(Protocol):
         self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False
     ) -> None:
         """
-        Split a delivery into two with new keys, in the middle or at `at`.
+        Replace a delivery by two with new idempotency keys, split in the middle or before the number `at`.
 
-        `refused`: each of its records was rejected for the first time.
+        `refused`: the destination rejected all its records for the first time.
         """
         ...
 
     async def set_aside(self, delivery: Delivery, *, error: str, status: str) -> None:
-        """Set the single record of a delivery aside as rejected, and settle the delivery."""
+        """
+        Store the single record of a delivery as a rejected record (dead letter), and settle the delivery.
+        """
         ...
 
     async def retry(
@@ -115,59 +120,70 @@ class Deliveries(Protocol):
         server_error: bool = False,
     ) -> None:
         """
-        Make a delivery due again. `retry_later` decides whether it keeps its key.
+        Make a delivery due again after a failure. `retry_later` decides whether it keeps its idempotency key.
 
         `answer`: the response. `ambiguous`: the delivery may have been accepted despite the failure.
         `definite`: the response proves that no attempt was accepted. `refused_at`: when its single record was
-        rejected. `server_error`: a 5xx.
+        rejected. `server_error`: the response was a 5xx.
         """
         ...
 
     async def requeue_as_ambiguous(self, delivery: Delivery, *, reason: str, not_before: float) -> None:
         """
-        Make a delivery with unknown outcome due again, as ambiguous.
+        Make a delivery due again whose outcome is unknown, and mark it as ambiguous.
 
-        Does nothing if the outcome was reported.
+        Does nothing if another call has already stored the outcome.
         """
         ...
 
     async def reopen_after_restore(self, *, hold_back: str | None) -> None:
         """
-        Reopen the deliveries of a restored backup, which may have been sent after it.
+        Reopen the deliveries of a restored backup. The destination may have received them after the backup
+        was made.
 
-        They become ambiguous, unless they have a mark, and keep their keys. With `hold_back`, a reason, every
-        waiting record gets an unknown outcome for an operator. Call this only while no route runs.
+        They keep their idempotency keys and become ambiguous, unless they have a mark. With `hold_back` (a
+        reason), every waiting record instead gets an unknown outcome for an operator to settle. Call this
+        only while no route runs.
         """
         ...
 
     async def mark_unknown(self, delivery: Delivery, *, reason: str) -> None:
-        """Mark a delivery that may have been accepted and must not be sent twice. An operator settles it."""
+        """
+        Mark a delivery that may have been accepted and must not be sent twice, so that an operator settles
+        it.
+        """
         ...
 
     async def unknown_deliveries(self) -> Sequence[UnknownDelivery]:
-        """Return the deliveries that wait for an operator, oldest first. Their records are retained."""
+        """
+        Return the deliveries that an operator must settle, the oldest first. Their records are retained.
+        """
         ...
 
     async def settle_unknown(self, id: int, *, sent: bool) -> UnknownDelivery:
         """
-        Settle the delivery as received, or make it due again. Raises NotThere if it does not wait for an
-        operator.
+        Settle a delivery with unknown outcome as received (`sent`), or make it due again. Raises NotThere if
+        it does not wait for an operator.
         """
         ...
 
     async def unsettled_deliveries(self) -> Sequence[UnsettledDelivery]:
-        """Return the deliveries by id, including replays and those with unknown outcome."""
+        """Return all stored deliveries by id, including replays and deliveries with unknown outcome."""
         ...
 
     async def set_route_state(self, route: str, state: str, reason: str | None) -> None:
-        """Set a route's state to one of ROUTE_STATES except ORPHANED, for operators and the next start."""
+        """
+        Set a route's state, with a reason, to one of ROUTE_STATES except ORPHANED. The state survives a
+        restart.
+        """
         ...
 
     async def routes(self) -> Sequence[RouteState]: ...
 
     async def delete_route(self, route: str) -> int:
         """
-        Delete an orphaned route, and discard its waiting records. Raises NotAllowed if it is configured.
+        Delete an orphaned route. Return the number of waiting records discarded. Raises NotAllowed if it is
+        configured.
         """
         ...
 
@@ -177,66 +193,68 @@ class Deliveries(Protocol):
 
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
         """
-        Return the items rejected while others of their delivery were accepted, newest first. A
-        route keeps only KEPT_REFUSALS of them.
+        Return the partial rejections (records rejected while others of their delivery were accepted), newest
+        first. A route keeps only the last KEPT_REFUSALS.
         """
         ...
 
     async def retry_dead_letters(self, ids: Sequence[int]) -> int:
         """
-        Send rejected records again in new deliveries. Return how many of the ids existed. Raises NotAllowed
-        if a route is deleted.
+        Send rejected records again in new deliveries. Return how many of the ids exist. Raises NotAllowed if
+        the route of a record is deleted.
         """
         ...
 
     async def edit_and_retry_dead_letter(self, id: int, record: Record) -> None:
         """
-        Deliver `record` in place of a rejected record. The log does not change.
+        Deliver `record` in place of a rejected record. The log keeps the original.
 
         Raises NotThere, or NotAllowed if the route is deleted.
         """
         ...
 
     async def discard_dead_letters(self, ids: Sequence[int]) -> int:
-        """Give up rejected records. Return how many of the ids existed."""
+        """Delete rejected records without sending them. Return how many of the ids exist."""
         ...
 
     async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
-        """Deliver settled records of [since, until) again, under new keys. Return their number."""
+        """
+        Deliver the records committed in [since, until) that the route has settled once more, under new
+        idempotency keys. Return their number. With `dry_run`, only count them.
+        """
         ...
 
 
 class Landings(Protocol):
-    """The files written to data lakes. `Deliveries.settle` adds a row for each."""
+    """The files written to data lakes (landings). `Deliveries.settle` adds a row for each."""
 
     async def find_or_begin_editions(self, route: str, first: int) -> Sequence[str]:
         """
-        Return the editions of a route (spans of numbers that one log assigned), from the edition of the
-        delivery at `first` back.
+        Return the editions of a route, from the edition of the delivery at `first` back. An edition is a span
+        of numbers that one log assigned.
 
-        The first call for a route assigns the newest edition of the log.
+        The first call for a route assigns the newest edition of the log to it.
         """
         ...
 
     async def begin_edition(self) -> str:
         """
-        Begin a new edition for all numbers that are in no delivery.
+        Begin and return a new edition for all numbers that are in no delivery.
 
-        A copy whose routes do not run needs this, because the original may have sent these numbers.
+        A copied storage needs this before its routes run, because the original may have sent the same
+        numbers.
         """
         ...
 
     async def landing_before(self, route: str, first: int) -> Landing | None:
-        """Return the landed delivery directly before the number `first`."""
+        """Return the delivery written to the lake directly before the number `first`."""
         ...
 
     async def landings_after(self, route: str, *, after: int, most: int) -> Sequence[Landing]:
-        """Return the landed deliveries of a route that begin after a number, in order."""
+        """Return at most `most` deliveries written to the lake that begin after a number, in order."""
         ...
 
-    async def landed_counts_by_route(self) -> Sequence[tuple[str, int]]:
-        """Return the routes by name, with the number of landed deliveries."""
-        ...
+    async def landed_counts_by_route(self) -> Sequence[tuple[str, int]]: ...
 
 
 LANDINGS = SmallTable[Landings]("lakes", kept_by=("lake", "SqlLandings"))
@@ -254,8 +272,8 @@ class PastRecord(NamedTuple):
 
 class PastDates(NamedTuple):
     """
-    UTC days such as 2026-11-20, both included. The day of a record is the day under which the totals count
-    it.
+    A span of UTC days such as 2026-11-20, both included. A record's day is the one under which the totals
+    count it.
     """
 
     first: str
@@ -264,22 +282,26 @@ class PastDates(NamedTuple):
 
 class PastRecords(Protocol):
     def has_unstored(self, dimensions: Collection[str]) -> bool:
-        """Return whether the lake lacks the values of a dimension, so that all appear as unknown."""
+        """
+        Return whether the lake does not store the values of one of these dimensions, so that all of them
+        appear as unknown.
+        """
         ...
 
     def read(
         self, dates: PastDates, *, below: int, most: int | None = None, oldest_first: bool = False
     ) -> AsyncGenerator[Sequence[PastRecord], None]:
         """
-        Yield calls and counters with numbers below `below`, one batch per delivery, the newest first.
+        Yield calls and counters with record numbers below `below`: one batch per delivery, the newest
+        delivery first.
 
-        Within a delivery, in number order. Beyond `most` records, the oldest are left out. Raises
+        Within a batch, records are in number order. Beyond `most` records, the oldest are left out. Raises
         SpoolUnavailable if the lake does not respond in time.
         """
         ...
 
     async def find(self, id: bytes, dates: PastDates, *, below: int) -> PastRecord | None:
-        """Find a record by its id. Raises what `read` raises."""
+        """Find a record by its id. Raises SpoolUnavailable if the lake does not respond in time."""
         ...
 
 
@@ -293,7 +315,10 @@ _LANDED_AS: Final = "landed of "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeVerdict:
-    """The result of the last verification. `differences` are counts by kind, `words` describes the first."""
+    """
+    The result of the last verification of a lake. `differences`: counts by kind. `words`: describes the first
+    difference.
+    """
 
     route: str
     at: float
@@ -304,7 +329,7 @@ class LakeVerdict:
 
 
 async def read_lake_verdict(table: Statements, route: str) -> LakeVerdict | None:
-    """Return the last result, or None if the lake was never verified."""
+    """Return the result of the last verification, or None if the lake was never verified."""
     stored = await table.read_pull_state(_KEPT_AS + route)
     return None if stored is None else LakeVerdict(route=route, **stored)
 
@@ -316,7 +341,7 @@ async def store_lake_verdict(table: Statements, verdict: LakeVerdict) -> None:
 
 
 async def read_landing_time(table: Statements, route: str) -> float | None:
-    """Return when a file was last written, to the minute."""
+    """Return when a file was last written to the lake (a time rounded to minutes), or None."""
     stored = await table.read_pull_state(_LANDED_AS + route)
     return None if stored is None else float(stored["at"])
 
@@ -327,7 +352,7 @@ async def store_landing_time(table: Statements, route: str, at: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeRepairs:
-    """The files that were uploaded again, and the reasons of failed uploads."""
+    """The result of repairing a lake: the files uploaded again, and why other uploads failed."""
 
     put: Sequence[str]
     lost: Mapping[str, str]
@@ -336,10 +361,10 @@ class LakeRepairs:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeRecount:
     """
-    The deliveries that differ, by manifest.
+    The result of comparing a lake with the log: the deliveries that differ, by manifest.
 
-    `compared`: number of deliveries whose records are in the log. `after`: where the next call continues,
-    None at the end. `editions` are all editions of the route.
+    `compared`: the number of deliveries compared, namely those with records in the log. `after`: where the
+    next call continues, None at the end. `editions`: all editions of the route.
     """
 
     differs: Mapping[str, str]

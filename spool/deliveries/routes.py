@@ -15,9 +15,9 @@ from spool.errors import NotAllowed, NotThere
 
 class Backlog(NamedTuple):
     """
-    The open deliveries of a route, except those of `unknown`.
+    Sums over the open deliveries of a route.
 
-    Replays count only in `stuck` and `unknown`.
+    Deliveries with unknown outcome count only in `unknown`; replays count only in `stuck` and `unknown`.
     """
 
     records: int
@@ -28,7 +28,10 @@ class Backlog(NamedTuple):
 
 
 def new_route(spec: RouteSpec, *, accepted: int, oldest: int) -> StoredRoute:
-    """`accepted`: the last number assigned for the topic. `oldest`: the lowest stored number."""
+    """
+    Return the row of a new route. `accepted`: the last number assigned for its topic. `oldest`: the lowest
+    stored number.
+    """
     first = accepted + 1 if spec.start == "now" else oldest
     counts = {**dict.fromkeys(COUNTS, 0), "next": first, "before_start": first - 1}
     return StoredRoute(name=spec.name, topic=spec.topic, required=spec.required, counts=counts)
@@ -62,7 +65,7 @@ def sum_backlog(deliveries: Iterable[StoredDelivery]) -> Backlog:
 
 
 def queued_count(route: StoredRoute, backlog: Backlog, *, accepted: int) -> int:
-    """Return the number of waiting records, including those in no delivery yet."""
+    """Return the number of records that wait to be sent, including records that are in no delivery yet."""
     return backlog.records + accepted + 1 - route.next_number
 
 
@@ -83,7 +86,7 @@ def route_state(
     committed_at: float | None,
     now: float,
 ) -> RouteState:
-    """`committed_at`: commit time of the lowest unsettled record."""
+    """Return a route as operators see it. `committed_at`: commit time of its lowest unsettled record."""
     waiting = queued_count(route, backlog, accepted=accepted)
     times = [at for at in (backlog.kept_at, committed_at) if at is not None]
     return RouteState(
@@ -114,9 +117,9 @@ RECENT_S: Final = 86_400.0
 
 async def routes_with_refusals(deliveries: Deliveries, now: float) -> list[RouteState]:
     """
-    Return the routes by name, with the records rejected within a day.
+    Return all routes by name, with the number of records rejected in the last day while others were accepted.
 
-    Beyond KEPT_REFUSALS rejections, a count is a lower bound.
+    A route stores only KEPT_REFUSALS rejections, so a larger count is a lower bound.
     """
     recent: dict[str, list[PartialRefusal]] = {}
     for refusal in await deliveries.partial_refusals():

@@ -24,5 +24,4 @@ NOBODY_NEEDS = 2**63 - 1  # the "lowest needed number" if all routes are optiona
 
 
 def new_idempotency_key() -> str:
-    """Return a new idempotency key, which reveals nothing about the delivery."""
     return secrets.token_hex(16)

@@ -1,6 +1,6 @@
 """
-The operations that end with one transition of a sent delivery. Engines share them and implement
-`_apply_transition`.
+The operations that settle, split or postpone a sent delivery by one transition. Engines share them and
+implement `_apply_transition`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class SentDeliveries(ABC):
     @abstractmethod
     async def _apply_transition(self, delivery: Delivery, transition: Transition) -> None:
         """
-        Apply a transition if the delivery is still open. It may have been skipped or deleted meanwhile.
+        Apply a transition if the delivery is still open: it may have been skipped or deleted meanwhile.
 
-        If another worker has taken the delivery, nothing changes, and `_report_taken_over` logs this. Even
-        after a failure, the delivery no longer counts as being sent, so an open one becomes due.
+        If another worker has taken the delivery, nothing changes, and `_report_taken_over` logs this. Even if
+        this fails, the process no longer treats the delivery as being sent, so an open one becomes due.
         """
 
     def _report_taken_over(self, delivery: Delivery) -> TakenOver:

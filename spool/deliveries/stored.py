@@ -18,7 +18,7 @@ COUNTS = ("next", "acceptances", "replayed", "ambiguous", *TERMS)
 
 
 class StoredDelivery(Delivery, frozen=True, kw_only=True):
-    """A delivery as it is stored, with the fields that only the rules use."""
+    """A row of an engine: a delivery with the fields that only the transition rules use."""
 
     id: int = NOT_STORED
     attempts: int = 0
@@ -41,18 +41,23 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
 
     @property
     def is_rejected_or_stuck(self) -> bool:
-        """Return whether this is a single rejected or stuck record, which does not hold up the backlog."""
+        """Whether this is a delivery of one rejected or stuck record, which does not count as backlog."""
         return self.count == 1 and (self.refusals > 0 or self.server_errors >= STUCK_AFTER)
 
 
 def has_later_acceptance(proof: int | None, acceptances: int) -> bool:
-    """Return whether the destination accepted another delivery since the first rejection."""
+    """
+    Return whether the destination has accepted another delivery since this record was first rejected.
+
+    `proof`: the route's count of accepted deliveries at the rejection, None without one. `acceptances`: the
+    count now.
+    """
     return proof is not None and acceptances > proof
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDeadLetter(DeadLetter):
-    """A rejected record (dead letter) with the fields that a retry needs."""
+    """A rejected record (dead letter) as engines store it, with the fields that a retry needs."""
 
     id: int = NOT_STORED
     committed_at: float
@@ -60,7 +65,7 @@ class StoredDeadLetter(DeadLetter):
 
 
 class StoredRoute(Struct, frozen=True, kw_only=True):
-    """A route as it is stored, without its deliveries. `counts` has all names of COUNTS."""
+    """A row of an engine: a route without its deliveries. `counts` has every name of COUNTS."""
 
     name: str
     topic: str
@@ -83,10 +88,10 @@ class StoredRoute(Struct, frozen=True, kw_only=True):
 
 class RouteChange(Struct, frozen=True, kw_only=True):
     """
-    The changes that a transition makes to one route, in one transaction.
+    The changes that a transition makes to one route. Engines write them in one transaction.
 
-    An engine without a lock must check while writing that the deliveries, and the route's count of accepted
-    deliveries, are as they were read.
+    An engine without a lock must check, in that transaction, that the deliveries and the route's count of
+    accepted deliveries have not changed since they were read.
     """
 
     route: str

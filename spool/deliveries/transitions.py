@@ -1,8 +1,8 @@
 """
-Transitions of a delivery, which return a `RouteChange`. Pure.
+Transitions of deliveries. Each returns its changes as a `RouteChange`. Pure.
 
-While a delivery is being sent, the delivery may be skipped, or its route deleted. The delivery is counted at
-that time, and no later transition changes it.
+A delivery can be skipped, or its route deleted, while it is being sent. It is counted then, and no later
+transition changes it.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ def make_next_delivery(
     route: StoredRoute, *, waiting: int, closed_below: int, max_records: int
 ) -> RouteChange | None:
     """
-    Make a delivery of the lowest numbers that are in no delivery, marked as being sent.
+    Make a delivery of at most `max_records` records that are in no delivery yet, the lowest numbers first,
+    and mark it as being sent.
 
-    Return None if there are no such numbers, or if too many deliveries wait. `waiting`: open deliveries that
-    are not being sent, without replays and those for which `is_rejected_or_stuck` is true.
+    Return None if there are no such records below `closed_below`, or if too many deliveries wait. `waiting`:
+    the number of open deliveries that are not being sent, without replays and those for which
+    `is_rejected_or_stuck` is true.
     """
     first = route.next_number
     end = min(route.next_number + max_records, closed_below)
@@ -50,7 +52,7 @@ def replay_route(
     route: StoredRoute, *, committed: Iterable[Range], unsettled: Iterable[Range], lands: bool = False
 ) -> RouteChange:
     """
-    Make deliveries that send again what the route has settled of `committed`.
+    Make deliveries that send records again: those in the ranges `committed` that the route has settled.
 
     Raises NotAllowed if the route writes to a data lake (`lands`).
     """
@@ -99,8 +101,8 @@ def _new_delivery(
 
 def mark_sending(delivery: StoredDelivery) -> RouteChange:
     """
-    Mark a delivery as being sent. If it is marked already, an attempt ended without an outcome, so the
-    delivery may have been accepted.
+    Mark a delivery as being sent, with the next fence. If it already has this mark, an earlier attempt ended
+    without an outcome, so the delivery also becomes ambiguous.
     """
     change = (
         reopen_interrupted(delivery)
@@ -150,7 +152,9 @@ def settle_delivery(delivery: StoredDelivery, settlement: Settlement, *, at: flo
 
 
 def first_of_second_half(delivery: Delivery, at: int | None) -> int:
-    """Return the first number of the second half. Raises ValueError if a half is empty."""
+    """
+    Return the number at which to split: `at`, or the middle. Raises ValueError if a half would be empty.
+    """
     second = delivery.first + delivery.count // 2 if at is None else at
     if not delivery.first < second <= delivery.last:
         raise ValueError(f"records {delivery.first} to {delivery.last} cannot be split at {second}")
@@ -160,7 +164,10 @@ def first_of_second_half(delivery: Delivery, at: int | None) -> int:
 def split_delivery(
     parent: StoredDelivery, second: int, *, reason: str | None, refused: bool = False
 ) -> RouteChange:
-    """Replace a delivery by two with new keys. `refused`: its records were rejected for the first time."""
+    """
+    Replace a delivery by two with new idempotency keys; the second begins at the number `second`. `refused`:
+    the destination rejected the records for the first time.
+    """
     proof = parent.acceptances if refused else parent.proof
     return RouteChange(
         route=parent.route,
@@ -191,14 +198,15 @@ def retry_later(
     server_error: bool = False,
 ) -> RouteChange:
     """
-    Make a delivery due again.
+    Make a delivery due again after a failed attempt.
 
-    A response normally uses up the key, because the destination may remember it, so the next attempt has a
-    new one. An ambiguous delivery keeps its key, because the response may be a proxy's, until a `definite`
-    response proves that nothing was accepted, or the same comes SAME_ANSWERS times in a row.
+    After a response (`answer`), the next attempt normally gets a new idempotency key, because the destination
+    may repeat its response to the old key. An ambiguous delivery keeps its key, because a proxy may have
+    responded, until a response is `definite` (proves that nothing was accepted) or equal responses arrive
+    SAME_ANSWERS times in a row.
 
-    A 5xx counts only if others were accepted since the last one. While the destination is down, no delivery
-    is to blame.
+    A 5xx counts against the delivery only if others were accepted since the last 5xx. While the destination
+    is down, no delivery is to blame.
     """
     may_be_taken = delivery.ambiguous or ambiguous
     same_answers = delivery.same_answers + 1 if answer == delivery.answer else 1
@@ -229,7 +237,10 @@ def retry_later(
 
 
 def requeue_as_ambiguous(delivery: StoredDelivery, *, reason: str, not_before: float) -> RouteChange:
-    """Make a delivery due again. Nothing changes if its outcome is stored."""
+    """
+    Make a delivery due again whose outcome is unknown, and mark it as ambiguous. Nothing changes if its
+    outcome is stored.
+    """
     if not delivery.sending:
         return RouteChange(route=delivery.route)
     return retry_later(delivery, reason=reason, not_before=not_before, ambiguous=True)
@@ -237,9 +248,9 @@ def requeue_as_ambiguous(delivery: StoredDelivery, *, reason: str, not_before: f
 
 def reopen_interrupted(delivery: StoredDelivery) -> RouteChange:
     """
-    Make a delivery due that was being sent when the process ended. It becomes ambiguous.
+    Make a delivery due that was being sent when the process ended, and mark it as ambiguous.
 
-    A delivery with a mark does not, because the next attempt undoes the first.
+    A delivery with a mark does not become ambiguous, because the next attempt undoes the interrupted one.
     """
     became_ambiguous = delivery.mark is None and not delivery.ambiguous
     changed = replace(delivery, sending=False, ambiguous=delivery.ambiguous or became_ambiguous)
@@ -251,13 +262,16 @@ def reopen_after_restore(delivery: StoredDelivery, *, hold_back: str | None) -> 
     """
     Reopen a delivery of a backup. The destination may have accepted it since the backup was made.
 
-    With `hold_back`, the delivery waits for an operator. Otherwise it is sent under its key.
+    With `hold_back` (a reason), an operator must settle it. Otherwise it is sent under its idempotency key.
     """
     return reopen_interrupted(delivery) if hold_back is None else mark_unknown(delivery, reason=hold_back)
 
 
 def hold_unassigned_records(route: StoredRoute, *, accepted: int, reason: str) -> RouteChange:
-    """Make deliveries with unknown outcome of the records that are in no delivery."""
+    """
+    Make deliveries of the records that are in no delivery, for an operator to settle, because they may have
+    been sent.
+    """
     rest = (route.next_number, accepted)
     held = [
         replace(
@@ -280,7 +294,7 @@ def mark_unknown(delivery: StoredDelivery, *, reason: str) -> RouteChange:
 
 
 def resolve_unknown(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
-    """Settle a delivery that arrived, or make it due as if the attempt had not happened."""
+    """Settle a delivery that arrived (`sent`), or make it due as if the attempt had not happened."""
     if not sent:
         changed = replace(
             delivery,
@@ -342,8 +356,8 @@ def set_aside(
 
 def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
     """
-    Make a delivery that carries the rejected record, because the log may have deleted it. Raises NotAllowed
-    if the route is deleted.
+    Make a delivery that contains the rejected record itself, because the log may have deleted it. Raises
+    NotAllowed if the route is deleted.
     """
     if route is None:
         raise NotAllowed(
@@ -359,14 +373,19 @@ def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChan
 
 
 def edit_dead(letters: Sequence[StoredDeadLetter], record: Record) -> StoredDeadLetter:
-    """Return the first letter with another record. Raises NotThere without letters."""
+    """
+    Return the first of `letters` with `record` in place of its own. Raises NotThere if `letters` is empty.
+    """
     if not letters:
         raise NotThere("there is no rejected record with this id")
     return dataclasses.replace(letters[0], record=record)
 
 
 def discard_dead(letter: StoredDeadLetter) -> RouteChange:
-    """Give up a rejected record. A deleted route has no count to change."""
+    """
+    Delete a rejected record without sending it, and count it as discarded. A deleted route has no count to
+    change.
+    """
     counts = _terms_unless_replay(letter, dead=-1, discarded=1)
     return RouteChange(route=letter.route, no_longer_dead=letter.id, counts=counts)
 
@@ -376,10 +395,10 @@ def discard_dead(letter: StoredDeadLetter) -> RouteChange:
 
 def skip_records(route: StoredRoute, below: Sequence[StoredDelivery], number: int) -> RouteChange:
     """
-    Give up the records of an optional route below a number, and count them as skipped.
+    Give up the records of an optional route below `number`, and count them as skipped.
 
-    `below`: the open deliveries that begin below the number and carry no record. If such a delivery extends
-    beyond the number, the rest becomes a new delivery.
+    `below`: the open deliveries that begin below `number` and contain no rejected record. If such a delivery
+    extends beyond `number`, the rest becomes a new delivery.
     """
     uncut = max(0, number - route.next_number)
     spans = [(delivery.first, min(delivery.last, number - 1)) for delivery in below if not delivery.replay]
@@ -398,5 +417,4 @@ def skip_records(route: StoredRoute, below: Sequence[StoredDelivery], number: in
 
 
 def _terms_unless_replay(of: StoredDelivery | StoredDeadLetter, **terms: int) -> Mapping[str, int]:
-    """Return changes of the route's terms. A replay changes no term."""
     return {} if of.replay else terms

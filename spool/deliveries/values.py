@@ -18,9 +18,9 @@ ROUTE_STATES = (RUNNING, PARKED, REFUSING, ORPHANED)
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """
-    A numbered request, stored before it is sent.
+    A numbered request of a route, stored before it is sent. It covers the records `first` to `last`.
 
-    A Struct, because dataclasses took a third of the time per delivery.
+    It is a Struct because dataclasses took a third of the time per delivery.
     """
 
     id: int
@@ -50,7 +50,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
-    """A delivery written to a data lake. `body` is its manifest, as stored in the lake."""
+    """A file written to a data lake for one delivery. `body`: its manifest, as stored in the lake."""
 
     route: str
     first: int
@@ -89,7 +89,7 @@ class RouteSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteState:
-    """A route as operators see it."""
+    """A route with its counters, as operators see it."""
 
     name: str
     topic: str
@@ -135,7 +135,9 @@ DELIVERY_STATES = (OPEN, UNKNOWN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsettledDelivery:
-    """A delivery as operators see it. `not_before` is 0 if it may be sent at once."""
+    """
+    A delivery that is not settled, as operators see it. `not_before`: epoch seconds, 0 if it is due at once.
+    """
 
     id: int
     route: str
@@ -163,7 +165,7 @@ class UnknownDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialRefusal:
-    """An accepted delivery with `count` rejected records, which are not sent again."""
+    """The records rejected from one accepted delivery: `count` of them. They are not sent again."""
 
     route: str
     first: int

@@ -1,4 +1,4 @@
-"""Devices, names that telemetry showed and that could not be enrolled, and the storage protocol of both."""
+"""Devices, device names that telemetry mentioned without an enrolment, and the storage protocol of both."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def is_device_id(text: str) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """
-    A device (a laptop or server) that reports. A change creates a new row. `version` grows with each change
-    that is sent upstream.
+    A device (a laptop or server) that reports. It is immutable: a change makes a new row. `version` grows
+    with each change that the Tollhouse above must receive.
 
     `facts_version`: the version of the last change of an enrolment field. `sent_version`: the version that
-    the upstream has.
+    the Tollhouse above has received.
     """
 
     id: str
@@ -83,14 +83,15 @@ class Device:
 
     @property
     def last_contact_at(self) -> float:
-        """Return the time of the last report, or of the admission."""
+        """Return the time of the last report or, if the device never reported, of its admission."""
         return self.last_seen or self.enrolled_at
 
     def with_changes(self, *, facts: bool = False, **changes: Any) -> Device:
         """
-        Return a device to send upstream. `facts`: enrolment fields change.
+        Return the device with these changes and the next version, so that it is sent upstream.
 
-        The upstream gets the heartbeat after the enrolment, so it has its own version.
+        `facts`: enrolment fields change. The heartbeat is sent after the enrolment, so it then gets a version
+        of its own.
         """
         version = self.version + 1
         if not facts:
@@ -101,7 +102,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unenrolled:
-    """A device name that was seen in telemetry under a key that may not enrol devices."""
+    """A device name in telemetry whose key may not enrol devices."""
 
     name: str
     first_seen: float
@@ -114,7 +115,7 @@ MAPPINGS = ("labels", "operator_labels", "newest_calls")  # columns with JSON
 
 
 def decode_interned_json(text: str) -> Mapping[str, Any]:
-    """Decode a JSON object. Devices share equal texts."""
+    """Decode a JSON object. Equal texts return one shared object, to save memory."""
     return {
         sys.intern(name): sys.intern(value) if isinstance(value, str) else value
         for name, value in json.loads(text).items()
@@ -125,7 +126,7 @@ DeviceChange = Callable[[Device | None], Device]
 
 
 def require_known(change: Callable[[Device], Device]) -> DeviceChange:
-    """Wrap a change, so that it raises NotThere for a deleted row."""
+    """Wrap `change` so that it raises NotThere if the device's row was deleted."""
 
     def require_and_change(known: Device | None) -> Device:
         if known is None:
@@ -155,10 +156,10 @@ class TooManyDevices(NotAllowed):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteConditions:
     """
-    Conditions on rows that other processes write.
+    Conditions that a write checks, for rows that other processes write as well.
 
-    `expects` hold while the keys are valid. New rows in `bounded` are written only while there are fewer than
-    `most` devices. `tokens`: how many devices each enrolment token allows.
+    `expects` hold while the keys of the changes are valid. New devices with ids in `bounded` are written only
+    while there are fewer than `most` devices. `tokens`: how many devices each enrolment token may enrol.
     """
 
     expects: Expectations = NO_EXPECTATIONS
@@ -170,7 +171,8 @@ class WriteConditions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceWrite:
     """
-    Rows and names of one transaction, replaced by id and name, or deleted (`gone`, `deleted`).
+    The rows and names that one transaction replaces, and the ids (`gone`) and names (`deleted`) that it
+    deletes.
 
     `is_answered`: a caller waits for the result.
     """
@@ -185,9 +187,9 @@ class DeviceWrite:
 
 class DevicesRefused(SpoolUnavailable):
     """
-    Nothing was written: expectations failed, too many devices, or a used up token.
+    Raised if a write was refused: a key had ended, too many devices, or a used up token. Nothing was written.
 
-    `over`: ids above the limit. `unpaid`: ids whose enrolment token is used up.
+    `over`: ids of devices beyond the limit. `unpaid`: ids of devices whose enrolment token is used up.
     """
 
     def __init__(
@@ -213,32 +215,32 @@ class DeviceRows(Protocol):
 
     async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
         """
-        Write rows. Return the devices that another process wrote since this process last read: rows by id,
-        None if deleted. Those rows stay as they are.
+        Write rows, except those that another process wrote since this process last read them. Return those
+        rows by id, None if deleted.
 
-        On shared rows, raises DevicesRefused.
+        If rows are shared with other processes, raises DevicesRefused.
         """
         ...
 
     async def wait_for_running_commits(self) -> None:
-        """Wait for running commits with keys that `write` ended."""
+        """Wait until running commits with keys that `write` ended have finished."""
         ...
 
     async def failed_expectations(self, wanted: DeviceWrite) -> Expectations:
         """
-        Return the expectations that fail, before changes are audited.
+        Return which expectations fail, before the changes are audited.
 
-        Empty if rows are not shared. Raises SpoolUnavailable.
+        Empty if no other process writes the rows. Raises SpoolUnavailable.
         """
         ...
 
     async def rows_changed_elsewhere(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
         """
-        Return the rows that other processes wrote, None if deleted. `ids` are the changed rows; None means
-        that any row may have changed.
+        Return the rows that other processes wrote, by id, None if deleted. `ids`: the rows to read; None if
+        any row may have changed.
         """
         ...
 
     async def unenrolled_names(self) -> Sequence[Unenrolled]:
-        """Return the device names that any process has seen in telemetry without enrolment."""
+        """Return the names without enrolment that any process has seen in telemetry."""
         ...

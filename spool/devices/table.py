@@ -1,8 +1,8 @@
 """
-Devices, all in memory; a change is durable before it is acknowledged.
+The table of devices, all in memory. A change is durable before it is acknowledged.
 
-The gateway decides who may enrol. Waiting changes are written together, after their audit rows. A change is a
-function of the row, applied again if another process has written it.
+The gateway decides who may enrol. Changes that wait are written together, after their audit rows. A change is
+a function of the row, so it can be applied again if another process has written the row.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from spool.turns.fair_turns import current_work
 
 @dataclass(eq=False, kw_only=True)
 class DeviceUpdate:
-    """A change of a device that is not durable yet. `device` is the row after the change."""
+    """One change of a device that is not durable yet. `device`: the row after the change."""
 
     change: DeviceChange
     device: Device
@@ -50,7 +50,10 @@ class DeviceUpdate:
     error: Exception | None = None
 
     def fail_if_refused(self, id: str, refused: DevicesRefused) -> bool:
-        """Set `error` if the change was refused, so that every caller that waits gets it."""
+        """
+        If `refused` applies to this change, set `error`, so that the waiting caller receives it. Return
+        whether it applies.
+        """
         if refused.ended & self.expects:
             self.error = KeyEnded("the key of this request has ended, so nothing was stored")
         elif self.most is not None and id in refused.over:
@@ -62,7 +65,9 @@ class DeviceUpdate:
         return True
 
     def apply_change(self, known: Device | None) -> Device | None:
-        """Return the changed row. If the change raises, the row stays as it is."""
+        """
+        Apply the change to `known`. Return the new row, or `known` if the change raises, and store its error.
+        """
         try:
             self.device = self.change(known)
         except Exception as error:  # noqa: BLE001 - whatever the change says, who asked for it must hear it
@@ -73,7 +78,7 @@ class DeviceUpdate:
 
 
 class DeviceBatch:
-    """The changes of devices that one transaction writes."""
+    """The changes that one transaction writes."""
 
     def __init__(self) -> None:
         self.updates: dict[str, list[DeviceUpdate]] = {}
@@ -109,7 +114,10 @@ class DeviceBatch:
         self.names[name] = self.names.get(name, NO_EXPECTATIONS) | expects
 
     def remove_refused(self, refused: DevicesRefused) -> tuple[Collection[str], Collection[str]]:
-        """Report the reason to callers that wait. Return the removed ids and names."""
+        """
+        Remove the changes that were refused, and set their errors. Return the ids and names of the removed
+        changes.
+        """
         ids = []
         for id, updates in list(self.updates.items()):
             may_stay = [not update.fail_if_refused(id, refused) for update in updates]
@@ -166,7 +174,10 @@ _log = logging.getLogger(__name__)
 
 
 class DeviceTable:
-    """`auditor` adds audit rows before changes are written. `watchers` get the id of each changed row."""
+    """
+    The devices in memory, and the changes that wait to be written. `auditor` adds audit rows before changes
+    are written. `watchers` are called with the id of each changed device.
+    """
 
     def __init__(self, rows: DeviceRows) -> None:
         self._rows = rows
@@ -238,13 +249,15 @@ class DeviceTable:
         token: tuple[str, int] | None = None,
     ) -> Device:
         """
-        Change a device. The change is visible at once and durable at the return. If SpoolUnavailable is
-        raised, it is undone.
+        Change a device. The change is visible at once, and durable when this returns. If this raises
+        SpoolUnavailable, the change is undone.
 
-        `change` gets the newest row or None, and again if another process has written it. It must not wait,
-        so that two first contacts create one device. If it raises, nothing changes, and this raises the same
-        error. Raises KeyEnded if `expects` fail, TooManyDevices for a new row beyond `most` devices of all
-        processes, and TokenUsedUp beyond the maximum in `token`.
+        `change` gets the newest row or None. It is called again if another process has written the row. It
+        must not wait, so that two first contacts create one device. If it raises, nothing changes, and this
+        raises the same error.
+
+        Raises KeyEnded if `expects` fail, TooManyDevices for a new device beyond `most` devices of all
+        processes, and TokenUsedUp beyond the maximum in `token` (a token and its maximum).
         """
         if self._closing:
             raise SpoolUnavailable("the storage is closing: try again")
@@ -262,13 +275,13 @@ class DeviceTable:
         return update.device
 
     async def replace_row(self, device: Device, change: AuditedChange | None = None) -> None:
-        """Replace a device's row, whatever its state. See `update`."""
+        """Replace the row of a device, whatever it is now. Waits and raises as `update` does."""
         await self.update(device.id, lambda known: device, change)
 
     async def delete(self, ids: Collection[str], changes: Sequence[AuditedChange]) -> None:
         """
-        Delete devices. They are invisible at once, and durably deleted at the return. If SpoolUnavailable is
-        raised, they are back.
+        Delete devices, with an audit row for each change. They disappear at once, and are durably deleted
+        when this returns. If this raises SpoolUnavailable, they reappear.
         """
         if self._closing:
             raise SpoolUnavailable("the storage is closing: try again")
@@ -284,7 +297,10 @@ class DeviceTable:
     def change_and_write_soon(
         self, id: str, change: Callable[[Device], Device], *, expects: Collection[Expectation] = ()
     ) -> None:
-        """Change data that may be lost, such as the last contact: it is written within seconds."""
+        """
+        Change a device without waiting. The change is written within seconds, and a crash may lose it, so it
+        must be data such as the last contact.
+        """
         if id in self._devices:
             self._queue_change(id, require_known(change), expects=frozenset(expects))
             self._start_flush_timer()
@@ -317,8 +333,8 @@ class DeviceTable:
         self, name: str, *, key: str, now: float, expects: Collection[Expectation] = ()
     ) -> None:
         """
-        Store a name that could not be enrolled. Above MAX_UNENROLLED, the oldest name of the key with the
-        most names is deleted.
+        Store a device name that could not be enrolled. Beyond MAX_UNENROLLED names, the oldest name of the
+        key with the most names is deleted.
         """
         known = self._unenrolled.pop(name, None)
         first, count = (known.first_seen, known.count) if known else (now, 0)
@@ -341,7 +357,7 @@ class DeviceTable:
 
     async def read_foreign_changes(self, ids: Collection[str] | None) -> None:
         """
-        Read what other processes wrote. `ids` are the changed rows; None means that any row may have changed.
+        Read the rows that other processes wrote. `ids`: the rows to read; None if any row may have changed.
         """
         async with self._turn:
             changed_rows = await self._rows.rows_changed_elsewhere(ids)
@@ -363,7 +379,7 @@ class DeviceTable:
         self._news.clear()
 
     async def flush(self) -> None:
-        """Write the waiting changes. If this fails, they are written later."""
+        """Write the waiting changes now. If this fails, they are written later."""
         if self._batch:
             self._start_write_task()
         if self._task is not None:
@@ -387,7 +403,6 @@ class DeviceTable:
             self._task = asyncio.create_task(self._write_all(), name="devices")
 
     def _start_flush_timer(self) -> None:
-        """Start the flush timer unless it runs. It runs only while there is something to write."""
         if not self._closing and (self._flusher is None or self._flusher.done()):
             self._flusher = asyncio.create_task(self._wait_and_flush(), name="devices seen")
 
@@ -477,7 +492,10 @@ class DeviceTable:
         gone: Collection[str] = (),
         deleted: Collection[str] = (),
     ) -> Mapping[str, Device | None]:
-        """Write the rows. Drop the changes that must not be written."""
+        """
+        Write the rows of a batch. Refused changes are removed from it, and the others written. Return the
+        rows that another process had written.
+        """
         while True:
             # Rows in memory have the next batch's changes, so its conditions apply.
             device_write = self._rows_to_write([batch, self._batch], ids, names, gone, deleted)

@@ -1,8 +1,9 @@
 """
 Billed costs, stored next to the counted sums: their values, and rules for queries. Pure.
 
-They are derived from bills and counted sums, and change no counted sum. A bill can be arranged in several
-ways: each billed cost type selects one arrangement, and a row belongs to one or more.
+They are computed from bills and counted sums, and change no counted sum. A bill can be arranged in several
+ways, such as by invoice or amortized. Each billed cost type selects one arrangement; a row belongs to one or
+more.
 """
 
 from __future__ import annotations
@@ -58,12 +59,13 @@ class BilledSum(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BilledDay:
     """
-    A day of one provider's billed costs. `mark` changes with its content; `revision` counts the changes.
+    A day of one provider's billed costs. `mark` changes with the content; `revision` counts the changes.
 
-    Corrections of closed months, and invoice amounts that belong to no day, are entries of their own.
+    Corrections of closed months, and invoice amounts that belong to no day, are stored as such days of their
+    own.
 
-    `reasons`: amounts without known calls, by reason. `accrued`: the part of these amounts in AMORTIZED
-    types. Both are in units of `spool.ledger.money`. `foreign`: number of rows in other currencies.
+    `reasons`: amounts without known calls, by reason. `accrued`: the part of them in AMORTIZED types. Both
+    are in units of `spool.ledger.money`. `foreign`: the number of rows in other currencies.
     """
 
     day: int  # epoch seconds
@@ -80,17 +82,20 @@ class BilledDay:
 
     @property
     def corrected_day(self) -> str:
-        """Return the corrected day, such as 2026-10-12, or empty."""
+        """Return the day that this correction corrects, such as 2026-10-12, or ""."""
         return self.provider.partition(CORRECTS)[2]
 
     @property
     def is_outside_bill(self) -> bool:
-        """Whether this is a correction, an invoice amount or a connection's rows, not a day of a bill."""
+        """
+        Return whether this is a correction, an invoice amount or a connection's rows, instead of a day of a
+        bill.
+        """
         return any(mark in self.provider for mark in (CORRECTS, INVOICE, CONNECTION))
 
     @property
     def connection(self) -> str:
-        """Return the billing connection of these rows, empty for a bill."""
+        """Return the billing connection that delivered these rows, or "" for a bill."""
         return self.provider.partition(CONNECTION)[2].rpartition(":")[0]
 
     @property
@@ -102,14 +107,17 @@ class BilledDay:
 
 
 def with_counted_dimensions(query: CostQuery) -> CostQuery:
-    """Return the query for counted sums, in which every call has the charge `usage` and the basis `exact`."""
+    """
+    Return the query as it applies to counted sums: every call has the charge `usage` and the basis `exact`.
+    """
     counted_dimensions = {name: _COUNTED[name] for name in query.used_dimensions if name in BILLED_DIMENSIONS}
     return replace(query, derived={**counted_dimensions, **query.derived})
 
 
 def extend_to_midnight(query: CostQuery, now: float) -> CostQuery:
     """
-    Move an end that is still to come to the next midnight UTC, to include the running day's billed costs.
+    Return the query with an end in the future moved to the next midnight UTC, to include today's billed
+    costs.
     """
     end = query.until.timestamp()
     if end < now:
@@ -132,8 +140,8 @@ def check_billed_days_not_split(days: Iterable[int], instants: Iterable[float]) 
 
 def whole_day_spans(start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
     """
-    Yield the whole days of a period. `check_billed_days_not_split` has checked that days at the ends that lie only
-    partly in the period have no sums.
+    Yield the whole days of a period. Days that lie only partly in it have no billed costs, as
+    `check_billed_days_not_split` has checked.
     """
     low, high = -(-start // DAY_S) * DAY_S, -(-end // DAY_S) * DAY_S
     if low < high:

@@ -1,7 +1,8 @@
 """
-The sums that a comparison reads: those of the stored rows, and those of records.
+The sums that a comparison of the totals with the log reads: the stored ones, and those counted again from
+records.
 
-Stored sums are read a day at a time, so that no read takes long. Counting continues between the reads, so
+Stored sums are read one day at a time, so that no read takes long. Counting continues between the reads, so
 each day has its own reach (the number below which records are counted).
 """
 
@@ -48,7 +49,7 @@ class SumsMoved(Exception):
 
 
 def comparison_state(rows: LedgerRows) -> Mapping[str, int]:
-    """Return the state that must stay the same during a comparison."""
+    """Return the state of the totals that must not change during a comparison."""
     state = rows.state_values()
     names = ("rebuilding", "hourly", TAGGED, RECALCULATED, UNLISTS, FORGOTTEN)
     return {name: state.get(name, 0) for name in names}
@@ -61,8 +62,9 @@ def _stored_hours_of_day(rows: LedgerRows, day: int) -> Sequence[Place]:
 @dataclass(slots=True, kw_only=True)
 class CheckedPeriod:
     """
-    A period's stored calls and checksums by view. Records with numbers below `reach` are counted in it. The
-    second view is for periods in which a recalculation priced only some calls of a sum.
+    A period's stored number of calls, and its checksums by view. Records with numbers below `reach` are
+    counted in it. The second view leaves out prices, for periods in which a recalculation priced only some
+    calls of a sum.
     """
 
     reach: int
@@ -92,7 +94,8 @@ class StoredSums:
         self, rows: LedgerRows, starts: Sequence[int], day: int
     ) -> tuple[dict[Place, CheckedPeriod], bool]:
         """
-        Return the periods that begin at `starts`, and whether the sums of the day are those of its hours.
+        Return the stored periods of a day that begin at `starts`, and whether the day's sums equal those of
+        its hours.
         """
         self.check_state_unchanged(rows)
         state = read_state(rows)
@@ -166,7 +169,7 @@ class StoredSums:
         )
 
     def sums_with_units(self, rows: LedgerRows, place: Place) -> Iterator[CheckedSum]:
-        """Yield the stored sums of a period, including those of units of work."""
+        """Yield the stored sums of a period, also those by unit of work."""
         yield from self._read_period_sums(rows, place)
         after = (-1, -1)
         while page := rows.unit_sums_page(place[1], after, PAGE):
@@ -209,7 +212,7 @@ class RecountedSums:
             self._sets |= await self._read(lambda rows: rows.numbers_of_listed_sets(unknown))
 
     def sums_by_period(self) -> Iterator[tuple[Place, CheckedSum]]:
-        """Yield the sums with their periods. Call `load_unit_sets` first."""
+        """Yield the recounted sums with their periods. Call `load_unit_sets` first."""
         sums = self.sums
         for hour, rows in sums.hours.items():
             place = smallest_period(hour, self._hourly)
@@ -227,7 +230,7 @@ class RecountedSums:
 
 
 class PartialPrices:
-    """The periods in which a recalculation priced only some calls of a sum."""
+    """The periods in which a recalculation priced some calls of a sum but not others."""
 
     def __init__(self, hourly: int) -> None:
         self.places: set[Place] = set()
@@ -242,7 +245,7 @@ class PartialPrices:
 
 @dataclass(frozen=True, kw_only=True)
 class SumDifference:
-    """A sum that differs. `measures` has the name, stored and right amount of each such measure."""
+    """A sum that differs. `measures`: name, stored amount and right amount of each measure that differs."""
 
     of: Mapping[str, str]
     measures: Sequence[tuple[str, str, str]]
@@ -259,7 +262,10 @@ class SumDifference:
 def sum_differences(
     rows: LedgerRows, view: ComparedParts, kept: Iterable[CheckedSum], counted: Iterable[CheckedSum]
 ) -> Sequence[SumDifference]:
-    """Return at most MOST_SUMS_TOLD sums that differ from the sums of the records, or of the hours."""
+    """
+    Return at most MOST_SUMS_TOLD stored sums (`kept`) that differ from the sums counted from records or from
+    hours (`counted`).
+    """
     of_kept, of_counted = _add_up_amounts(view, kept), _add_up_amounts(view, counted)
     places = sorted(of_kept.keys() | of_counted.keys(), key=repr)
     found = (

@@ -1,8 +1,8 @@
 """
-Checksums of the sums of a period: each measure, meter and set of units of work changes them. Pure.
+Checksums of the sums of a period, which every measure, meter and set of units of work changes. Pure.
 
-A checksum adds up all measures, each times a random number of its place. So records may be added in any order
-and grouping, and memory does not grow with their number.
+A checksum adds up all measures, each multiplied by a random number for its position. So records can be added
+in any order and grouping, and memory does not grow with their number.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _MEMO = 50_000  # maximum sets of dimensions in memory
 
 
 class CheckedSum(NamedTuple):
-    """The measures or meters of a set of dimensions, or its measures in a set of units of work."""
+    """
+    The measures or meters of one combination of dimension values, or the measures of its part in a set of
+    units of work.
+    """
 
     values: DimensionValues
     measures: Measures = _NO_MEASURES
@@ -46,8 +49,8 @@ class ComparedParts(NamedTuple):
     """
     The parts of a period's sums that every recount reproduces.
 
-    `level` is 1 if calls lost their owners because the period is full, and 2 if calls also lost their models.
-    Without `has_sets`, the sums of units are compared as one set.
+    `level`: 1 if the period is full, so that calls lost their owners, and 2 if calls also lost their models.
+    Without `has_sets`, the sums of all units are compared as one set.
     """
 
     level: int = 0

@@ -1,8 +1,8 @@
 """
-The colour of each name in charts, as a number from 1 to COLOURS that the console styles.
+The colour of each name in charts: a number from 1 to COLOURS that the console maps to a style.
 
-It is stored once per dimension and name, and never changes, so a name keeps it on every page, for every
-person and in every time range. Only a hash of the name is stored.
+A name's colour is stored once and never changes, so it is equal on every page, for every person and in every
+time range. Only a hash of the name is stored, per dimension.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Colours(Protocol):
 
     async def find_or_assign_colours(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
         """
-        Return the colours by name. A new name gets the colour that the fewest names of the dimension have.
+        Return a colour for each name. A new name gets the colour that the fewest names of its dimension have.
         """
         ...
 
@@ -39,5 +39,7 @@ def hash_name(dimension: str, name: str) -> str:
 
 
 def overflow_colour(hashed_name: str) -> int:
-    """Return the colour for a name of a dimension that already has MAX_NAMES stored names."""
+    """
+    Return the colour of a new name of a dimension that already has MAX_NAMES stored names. It is not stored.
+    """
     return 1 + int(hashed_name, 16) % COLOURS
