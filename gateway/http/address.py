@@ -1,5 +1,6 @@
 """
-The table of addresses. One row, `@Address(...)` above a handler, declares everything about one address.
+The table of addresses. `@Address(...)` above a handler declares everything about one address, as a row of the
+table.
 
 The rows produce the router, the 405 answer with `Allow`, admission, body reading, error answers, metric
 labels and `/openapi.json`. A row names the types that decode its bodies, so the documentation cannot differ
@@ -72,9 +73,10 @@ CSRF_HEADER = "X-CSRF-Token"
 
 class KeyCarriage(NamedTuple):
     """
-    How a request carries its key: in the Authorization header, or as clients of another product do.
+    How a request carries its key: in the Authorization header, or in the header that clients of another
+    product use.
 
-    `schemes` are those of OpenAPI.
+    `find` returns the key. `schemes` are the names of OpenAPI's security schemes.
     """
 
     find: Callable[[web.Request], str | None]
@@ -86,7 +88,10 @@ def authorization_header(request: web.Request) -> str | None:
 
 
 def basic_password(request: web.Request) -> str | None:
-    """Accept any user name. Return any other Authorization value unchanged."""
+    """
+    Return the password of Basic credentials as the key, with any user name. Return any other Authorization
+    value unchanged. Raises Refusal 401.
+    """
     value = authorization_header(request)
     if value is None or value[:6].lower() != "basic ":
         return value
@@ -101,13 +106,13 @@ def basic_password(request: web.Request) -> str | None:
 
 
 def bearer_token(request: web.Request) -> str | None:
-    """Return any other Authorization value unchanged."""
+    """Return the token of a Bearer Authorization. Return any other Authorization value unchanged."""
     value = authorization_header(request)
     return value[7:].strip() if value and value[:7].lower() == "bearer " else value
 
 
 def api_key(request: web.Request) -> str | None:
-    """Read Authorization if there is no X-Api-Key."""
+    """Return the key in X-Api-Key, otherwise in Authorization."""
     return request.headers.get(API_KEY_HEADER) or authorization_header(request)
 
 
@@ -139,12 +144,12 @@ WHOLE_BYTES: Final = 1024 * 1024
 @dataclass(frozen=True, kw_only=True)
 class Address:
     """
-    The row decorates its handler. It declares one path in aiohttp's syntax. Decorating sets `handler` and
-    `body`, and `name` and `takes` unless the row states them.
+    The declaration of one address, a row of the table. Used as a decorator of its handler, it sets `handler`
+    and `body`, and also `name` and `takes` if the row does not state them. `path` is in aiohttp's syntax.
 
     Checks run in this order: `guard`, method, key and `scope`, content coding, `check`, query, body size,
-    bytes in flight, body. If `scope` is None, no key is required. Rows of the same path share the `endpoint`
-    and `error_form` of the first row.
+    bytes in flight, body. If `scope` is None, no key is required. Rows with the same path share the
+    `endpoint` and `error_form` of the first row.
     """
 
     methods: tuple[str, ...]
@@ -192,9 +197,8 @@ class Address:
 
     def __call__(self, handler: Served) -> Served:
         """
-        Add rows to a handler. A struct is received as JSON unless the row states another media type.
-
-        A handler of several addresses has several rows.
+        Add this row to a handler, which may have several addresses. If its body is a struct, the body is
+        received as JSON unless the row states another media type.
         """
         body = body_type(handler)
         takes = {JSON: body} if body not in (None, bytes) and not self.takes else self.takes
@@ -208,12 +212,15 @@ class Address:
 
     @property
     def documented_path(self) -> str:
-        """Leave out the patterns of parameters."""
+        """Return the path as OpenAPI shows it, without the patterns of parameters."""
         return _PARAMETER.sub(r"{\1}", self.path)
 
     @property
     def path_parameters(self) -> Mapping[str, tuple[str, ...]]:
-        """Include fixed values, as in `{type:allocation|metric}`."""
+        """
+        Return the path's parameters with their allowed values, such as those of `{type:allocation|metric}`,
+        or () for any.
+        """
         parameters = {}
         for name, pattern in _PARAMETER.findall(self.path):
             fixed = tuple(pattern.split("|")) if re.fullmatch(r"\w+(\|\w+)+", pattern) else ()
@@ -237,7 +244,9 @@ class Address:
 
     @property
     def refusal_statuses(self) -> Sequence[int]:
-        """Add 422 and 429 if the request waits for a turn."""
+        """
+        Return the error statuses of the address. If its requests wait for a turn, 422 and 429 are added.
+        """
         return sorted({*self.refusals, 422, 429}) if self.in_turn else self.refusals
 
     def needs_turn(self, body: object) -> bool:
@@ -250,7 +259,7 @@ class Address:
 
     @property
     def security(self) -> list[dict[str, list[str]]]:
-        """Return the security schemes, empty if no key is required."""
+        """Return OpenAPI's security requirements, empty if no key is required."""
         return [{scheme: [self.scope]} for scheme in self.key.schemes] if self.scope else []
 
 
@@ -271,7 +280,9 @@ def key_call(
     in_turn: bool = False,
     refusals: tuple[int, ...] | None = None,
 ) -> Callable[[Served], Served]:
-    """Return the row of a call for key holders: JSON in both directions, and the usual error statuses."""
+    """
+    Return the row of an address for key holders, with JSON in both directions and the usual error statuses.
+    """
 
     def add_address(handler: Served) -> Served:
         has_body = body_type(handler) is not None
@@ -298,7 +309,7 @@ def key_call(
 
 
 def addresses_of_handler(handler: object) -> tuple[Any, ...]:
-    """Return the rows of a handler, empty for anything else."""
+    """Return the rows of a handler, or () for any other object."""
     rows: tuple[Any, ...] = getattr(handler, "__dict__", {}).get(_ROWS, ())
     return rows
 
@@ -306,7 +317,10 @@ def addresses_of_handler(handler: object) -> tuple[Any, ...]:
 def collect_addresses(
     module: ModuleType, more: Callable[[Any], Iterable[Any]] = lambda _: ()
 ) -> Iterator[Any]:
-    """Yield rows in the module's order: ROWS, handlers, and what `more` returns for other definitions."""
+    """
+    Yield the rows that a module defines, in its order: those in ROWS, of handlers, and those that `more`
+    returns for other definitions.
+    """
     for name, value in vars(module).items():
         if name == "ROWS" and isinstance(value, tuple):
             yield from value

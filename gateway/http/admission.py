@@ -1,4 +1,4 @@
-"""Admission by key, charging, and checks of headers before it."""
+"""Admission of requests: checks of headers, the key and its scope, and the charge to the key's limits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOBODY = Bearer("", frozenset())  # bearer of a request that needs no key
 
 async def admit_request(address: Address, request: web.Request, services: AdmissionServices) -> Bearer:
     """
-    Charge the key for one request.
+    Return the key holder of a request, after charging the request to the key's limits.
 
     Raises Refusal 401, 403 or 429, or 503 if the key cannot be checked now.
     """
@@ -53,7 +53,10 @@ def find_credential(address: Address, request: web.Request, services: AdmissionS
 
 
 def find_key_header(headers: Iterable[tuple[str, object]], names: Collection[str]) -> str | None:
-    """Return the key in headers. Raises Refusal 400 if two of them have one."""
+    """
+    Return the key in the header fields of `names`, or None. Raises Refusal 400 if two of the fields have a
+    key.
+    """
     found = [value for name, value in headers if name.lower() in names]
     if len(found) > 1:
         raise Refusal(400, "repeated_header", "Send the key in one header, and send that header once.")
@@ -68,12 +71,15 @@ def recheck_key(address: Address, request: web.Request, services: AdmissionServi
 
 
 def with_device_name(bearer: Bearer, device: str | None) -> Bearer:
-    """Return the bearer with a device's name. A malformed device id is ignored."""
+    """Return the bearer of a request that names a device. A malformed device id is ignored."""
     return replace(bearer, named=device) if device and is_device_id(device) else bearer
 
 
 def _refuse_browsers(request: web.Request) -> None:
-    """Raise Refusal 403 for a web page where no key is required, because it could send in its user's name."""
+    """
+    Raise Refusal 403 for a web page. Without a required key, any page could otherwise send records in the
+    name of the person who opens it.
+    """
     host = URL.build(scheme="http", authority=request.host).host
     if "Origin" in request.headers or host is None or not is_loopback(host):
         message = "Without a key, only programs on this machine may send, to a loopback address."
@@ -131,7 +137,7 @@ def hostname_without_port(host: str) -> str:
 
 
 def parse_authority(origin: str) -> str | None:
-    """Return None if the origin is malformed."""
+    """Return the host and port of an origin in lower case, or None if the origin is malformed."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:

@@ -75,13 +75,19 @@ def bytes_response(
 
 
 def json_response(value: Any, *, status: int = 200, receipt: Receipt | None = None) -> web.Response:
-    """Encode a small value; others need `send_json`."""
+    """
+    Return a JSON response for a small value. Large values need `send_json`, which does not block the event
+    loop.
+    """
     return bytes_response(orjson.dumps(value), status=status, receipt=receipt)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pieces:
-    """A piece has at most a few hundred KiB, because encoding it blocks the event loop."""
+    """
+    An answer that is sent in pieces. Each piece has at most a few hundred KiB, because encoding it blocks the
+    event loop.
+    """
 
     pieces: Iterable[bytes]
     content_type: str
@@ -92,7 +98,10 @@ class Pieces:
 async def send_json(
     request: web.Request, value: object, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.StreamResponse:
-    """Send one body with its length up to SLICE_BYTES. Otherwise, other tasks run between pieces."""
+    """
+    Send a value as JSON. Up to SLICE_BYTES it is one body with its length. A larger value is sent in pieces,
+    and other tasks run in between.
+    """
     pieces = iter(json_pieces(value))
     first: list[bytes] = []
     for piece in pieces:
@@ -113,9 +122,9 @@ async def send_pieces(
     request: web.Request, pieces: Iterable[bytes], *, content_type: str
 ) -> web.StreamResponse:
     """
-    Send the pieces; at the return, the caller may free the memory.
+    Send pieces as one answer. After the return, the caller may free the memory of the pieces.
 
-    If the reader stalls or a piece cannot be made, the connection is aborted, so the client sees a truncated
+    If the client stalls or a piece cannot be made, the connection is aborted, so the client sees a truncated
     answer.
     """
     return await _send_response(
@@ -146,7 +155,7 @@ async def encode_in_thread(
     headers: Mapping[str, str] | None = None,
 ) -> web.StreamResponse | Pieces:
     """
-    Encode a large answer in a thread.
+    Encode a large answer in a thread, so that the event loop is not blocked.
 
     The result does not refer to the original objects, so they are freed before it is sent.
     """
@@ -181,9 +190,9 @@ async def open_piece_sender(
     request: web.Request, response: web.StreamResponse
 ) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
     """
-    Yield a function that sends a piece. The answer ends with the block.
+    Yield a function that sends a piece of the answer. The answer ends when the block ends.
 
-    An error before the first piece is raised. Later, or if the reader stalls, the connection is aborted.
+    An error before the first piece is raised. After it, or if the client stalls, the connection is aborted.
     """
 
     async def send_piece(piece: bytes) -> None:
@@ -206,7 +215,10 @@ async def open_piece_sender(
 
 
 def uncached_json(payload: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    """Return a JSON response that clients do not cache. Only for small values."""
+    """
+    Return a JSON response that clients do not cache. Only for small values, because encoding blocks the event
+    loop.
+    """
     return web.Response(
         body=orjson.dumps(payload),
         status=status,
@@ -232,14 +244,16 @@ def otlp_refusal(error: Refusal, *, json: bool) -> web.Response:
 
 
 def add_retry_after(response: web.Response, error: Refusal) -> web.Response:
-    """Add whole seconds, at least 1, unless a retry cannot help."""
+    """
+    Add `Retry-After` to a response, in whole seconds and at least 1. It is omitted if a retry cannot help.
+    """
     if error.retry_after_s is not None:
         response.headers["Retry-After"] = str(max(1, error.retry_after_s))
     return response
 
 
 def otlp_success(rejects: Sequence[Reject], *, member: str, json: bool) -> bytes:
-    """Include the number of rejected items and the reasons."""
+    """Return the body of a successful OTLP answer, with the number of rejected items and the reasons."""
     if not rejects:
         return b"{}" if json else b""
     if json:
@@ -258,7 +272,7 @@ def summarize_rejects(rejects: Sequence[Reject]) -> str:
 
 
 def status_details(error: Refusal, code: int) -> bytes:
-    """Include RetryInfo if a retry can help."""
+    """Return the encoded `google.rpc.Status` of an error, with RetryInfo if a retry can help."""
     status = _encode_status(code, error.message)
     if error.retry_after_s is None:
         return status
@@ -286,7 +300,7 @@ def _encode_varint(number: int) -> bytes:
 
 
 def json_pieces(value: object) -> Iterator[bytes]:
-    """Encode as orjson does, in pieces of about SLICE_BYTES."""
+    """Encode a value as orjson does, in pieces of about SLICE_BYTES."""
     gathered = bytearray()
     for part in _json_parts(value):
         if gathered and len(gathered) + len(part) > _PIECE_BYTES:
@@ -339,7 +353,8 @@ def _group_by_weight(values: Iterable[Any]) -> Iterator[list[Any]]:
 
 def _estimate_weight(value: object) -> int:
     """
-    Estimate the size of a value. Each member counts at least _MEMBER. Above SLICE_BYTES, the estimate stops.
+    Estimate the JSON size of a value, in bytes. Each member counts at least _MEMBER. The estimate stops above
+    SLICE_BYTES.
     """
     weight = 0
     waiting: list[Any] = [value]

@@ -47,7 +47,10 @@ class Inflater(Protocol):
     """A decompressor for one content coding."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield pieces of at most PIECE. Raises BadPayload for another coding."""
+        """
+        Yield the decompressed data in pieces of at most PIECE. Raises BadPayload if `data` has another
+        coding.
+        """
         ...
 
     def finish(self) -> None: ...
@@ -93,7 +96,7 @@ class _Deflated:
 
 def _window_bits(start: bytes) -> int:
     """
-    Distinguish zlib from raw deflate, which has no header.
+    Return zlib's parameter for zlib data or for raw deflate, which has no header.
 
     The specification of `deflate` requires zlib, but many senders send raw deflate.
     """
@@ -161,7 +164,7 @@ _INFLATERS: dict[str, Callable[[], Inflater] | None] = {
 
 
 def inflater_for(coding: str) -> Callable[[], Inflater] | None:
-    """Return a decoder, or None if the body is not compressed."""
+    """Return a maker of inflaters for a content coding, or None if it means no compression."""
     return _INFLATERS[coding]
 
 
@@ -171,7 +174,7 @@ def _content_coding(request: web.Request) -> str:
 
 
 def check_content_encoding(request: web.Request, passed: Collection[str] = ()) -> None:
-    """Raise Refusal 415 unless the coding is supported or in `passed`."""
+    """Raise Refusal 415 unless the request's content coding is supported or in `passed`."""
     if "Content-Encoding" not in request.headers:
         return
     coding = _content_coding(request)
@@ -188,12 +191,12 @@ async def read_body(
     request: web.Request, share: Share, *, max_bytes: int, setting: str = MAX_BODY, min_rate: int = 0
 ) -> bytes:
     """
-    Read a body. Its bytes count in the share until the answer. `setting` defines `max_bytes`, or is
-    empty. `min_rate` is in bytes per second and applies to large bodies. `100 Continue` is sent here, after
-    all checks that need no body.
+    Read a request body and inflate it. Its bytes count in `share` until the answer. `setting` is the setting
+    that defines `max_bytes`, or "". `min_rate` is in bytes per second and applies to large bodies. `100
+    Continue` is sent here, after all checks that need no body.
 
-    Raises Refusal 400 if the body is incomplete and 413 if it is too large. Raises 503 if it is too slow or
-    too many bytes are in flight.
+    Raises Refusal 400 if the body is incomplete, 413 if it is too large, and 503 if it is too slow or too
+    many bytes are in flight.
     """
     try:
         return await _read_within_limit(request, share, max_bytes, min_rate)
@@ -246,9 +249,9 @@ async def forward_body(
     request: web.Request, share: Share, write: Callable[[bytes], Awaitable[None]], *, min_rate: int = 0
 ) -> None:
     """
-    Pass a body on unchanged while it arrives, with few pieces in memory.
+    Pass a body on to `write` unchanged while it arrives, with few pieces in memory.
 
-    `write` limits the total. Raises Refusal 400 if the body is incomplete, 503 if too slow.
+    `write` limits the total size. Raises Refusal 400 if the body is incomplete, 503 if it is too slow.
     """
     pending = bytearray()
 
@@ -299,7 +302,10 @@ class _Pace:
         self._slack_s = SLACK_S
 
     def deadline(self, now: float, n: int, *, is_large: bool) -> float:
-        """Return until when to wait after `n` bytes at `now`."""
+        """
+        Return until when to wait for more data, after `n` bytes arrived at `now`. Times are those of the
+        event loop's clock.
+        """
         wait_s = IDLE_S
         if is_large and self._min_rate:
             self._slack_s = min(SLACK_S, self._slack_s - (now - self._last) + n / self._min_rate)
@@ -365,10 +371,10 @@ async def _inflate_blocks(blocks: Iterable[bytes], inflater: Inflater, share: Sh
 
 async def inflate_message(message: bytes, share: Share, *, max_bytes: int) -> bytes:
     """
-    Return a gRPC message, inflated if its first bytes are those of gzip or zlib, with which no OTLP request
-    begins.
+    Return a gRPC message, inflated if its first bytes are those of gzip or zlib. No OTLP request begins with
+    them.
 
-    Both forms count in the share. Raises as `read_body` does.
+    Both the compressed and the inflated bytes count in `share`. Raises like `read_body`.
     """
     share.take_bytes(len(message))
     if message.startswith(b"\x1f\x8b"):
@@ -394,9 +400,9 @@ async def _send_continue(request: web.Request) -> None:
 
 async def delay_continue(request: web.Request) -> None:
     """
-    Delay `100 Continue`, so that no body is uploaded for a rejected request.
+    Delay `100 Continue` until the body is read, so that no body is uploaded for a rejected request.
 
-    The expect handler of every route. Raises 417 for other expectations.
+    This is the expect handler of every route. Raises HTTPExpectationFailed (417) for other expectations.
     """
     if request.headers.get("Expect", "").lower() != "100-continue":
         raise web.HTTPExpectationFailed

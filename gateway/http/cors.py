@@ -1,4 +1,6 @@
-"""CORS for browsers that report AI calls directly. Off unless `server.cors_origins` names their origins."""
+"""
+CORS for browsers that report AI calls directly. It is off unless `server.cors_origins` names their origins.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ MAX_AGE_S = 600
 
 
 class Cors:
-    """A pattern must match the whole origin, in the same letter case. `*` is any text."""
+    """
+    The allowed origins, as patterns. A pattern must match the whole origin, in the same letter case. `*`
+    matches any text.
+    """
 
     def __init__(self, origins: tuple[str, ...] = ()) -> None:
         self._origins = origins
@@ -20,7 +25,10 @@ class Cors:
         return bool(self._origins)
 
     def preflight_response(self, request: web.Request, methods: str) -> web.Response | None:
-        """Return None if the origin is not allowed."""
+        """
+        Return the answer to a preflight request. Return None for any other request, or if the origin is not
+        allowed.
+        """
         if request.method != "OPTIONS" or "Access-Control-Request-Method" not in request.headers:
             return None
         if not self._admits_origin(request):
@@ -33,7 +41,7 @@ class Cors:
         return web.Response(status=204, headers=headers)
 
     async def on_prepare(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Add the headers to a response. Registered only if origins are configured."""
+        """Add CORS headers to a response. The signal handler is registered only if origins are configured."""
         if self._admits_origin(request):
             response.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
             response.headers["Access-Control-Expose-Headers"] = "Tollhouse-Receipt, Retry-After"

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 def build_endpoint(rows: Sequence[Address], services: Served) -> Handler:
-    """Return a handler that answers, counts and logs every outcome."""
+    """Return the handler of one path. For every request, it answers, counts and logs the outcome."""
     name = rows[0].endpoint
     error_form = rows[0].error_form
     guard = rows[0].guard
@@ -84,8 +84,8 @@ def build_endpoint(rows: Sequence[Address], services: Served) -> Handler:
 
     def remember_accepted_head(row: Address, request: web.Request, bearer: Bearer) -> None:
         """
-        Remember the head of an accepted request. Further telemetry with this head skips checks while its key
-        is admitted.
+        Remember the head of an accepted request. Further telemetry requests with the same head skip the
+        checks, as long as their key is admitted.
         """
         if (
             row.scope not in KEPT_UNDER
@@ -126,7 +126,9 @@ def build_endpoint(rows: Sequence[Address], services: Served) -> Handler:
 
 
 def build_unguarded_endpoint(row: Address, services: Served) -> Handler:
-    """Handle an address without a key that also answers while Tollhouse stops, such as health."""
+    """
+    Return the handler of an address without a key. It also answers while Tollhouse stops, such as health.
+    """
 
     holder = services.services_of_type(holder_type(row.handler))
     receivers = services.receivers
@@ -146,7 +148,7 @@ def build_unguarded_endpoint(row: Address, services: Served) -> Handler:
 
 
 class _Known(NamedTuple):
-    """What is known about a request with a known head."""
+    """The results of the checks for a remembered request head, which are not repeated."""
 
     row: Address
     match: web.UrlMappingMatchInfo
@@ -241,7 +243,7 @@ def _body_limit(row: Address, services: Served) -> tuple[int, str]:
 
 
 def _decode_body(row: Address, body: bytes) -> object:
-    """Raises BadPayload."""
+    """Decode a JSON body into the type of the row. Raises BadPayload."""
     if row.may_be_empty and not body:
         body = b"{}"
     try:

@@ -1,7 +1,7 @@
 """
 Storage errors as refusals, for key holders and senders and for the operator API.
 
-A refusal that depends on stored rows is sent only after a standby has those rows.
+A refusal that depends on stored rows, such as 404, is sent only after a standby has those rows.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ OF_WHAT_IS_THERE = (404, 409)
 @dataclass(frozen=True)
 class _Row:
     """
-    A row of the table. `operator_type` replaces `type` for operators, who always get the error's own text.
+    The refusal for one storage error. `operator_type` replaces `type` for operators, who always get the
+    error's own text.
     """
 
     error: type[SpoolError]
@@ -72,7 +73,9 @@ _ROWS = (
 
 
 def refusal_for_error(error: Exception, *, endpoint: str) -> Refusal:
-    """Return a 500 only for a defect; its message reveals nothing of the request."""
+    """
+    Return the refusal for an error. A 500 is only for a defect; its message reveals nothing of the request.
+    """
     if isinstance(error, Refusal):
         return error
     if isinstance(error, KeyEnded):
@@ -111,10 +114,10 @@ def delay_refusal_until_durable(
     work: Awaitable[T], registry: Registry | None, *, statuses: Sequence[int]
 ) -> Awaitable[T]:
     """
-    Delay a refusal with one of these statuses until a standby has its rows.
+    Delay a refusal with one of `statuses` until a standby has the stored rows on which it depends.
 
-    Without that confirmation, raises NotCertain, because a takeover may undo them. Only for shared
-    registries.
+    Raises NotCertain without that confirmation, because a takeover may undo the rows. If the registry is not
+    shared, nothing is delayed.
     """
     if not statuses or registry is None or not registry.is_shared:
         return work

@@ -1,9 +1,9 @@
 """
-Server-sent events, limited in total and by person.
+Server-sent events. The number of open streams is limited in total and by person.
 
 At the limit, a new stream ends the oldest one of the person with the most. A stream also ends if its reader
-disconnects, reads nothing for SLOW_S or loses the permission, and when the server stops, which it never
-delays.
+disconnects, reads nothing for SLOW_S or loses the permission, and when the server stops. A stream never
+delays the stop.
 """
 
 from __future__ import annotations

@@ -17,7 +17,10 @@ from gateway.http.inflight_bytes import busy_refusal
 
 
 class RequestsInHand:
-    """Entering it after `close_and_wait` raises Refusal 503."""
+    """
+    The pending requests of a server, as a context manager around each. Entering after `close_and_wait` raises
+    Refusal 503.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -44,7 +47,10 @@ class RequestsInHand:
         self.stopping.set()
 
     async def close_and_wait(self, timeout_s: float) -> bool:
-        """Return False if requests are pending after `timeout_s`."""
+        """
+        Reject new requests, and wait for pending ones. Return False if some are still pending after
+        `timeout_s`.
+        """
         self.closed = True
         self.stopping.set()
         try:

@@ -1,12 +1,12 @@
 """
 Memory for request bodies, shared fairly between keys.
 
-While memory is free, one key may use all of `server.max_inflight_bytes`. Otherwise each key is entitled to an equal
-share, at most half. Uploads of keys above it are cut off, the largest excess first. A complete body is never cut
-off.
+While memory is free, one key may use all of `server.max_inflight_bytes`. Otherwise each key is entitled to an
+equal share, at most half. If memory is short, uploads of keys above their share are cut off, the largest
+excess first. A complete body is never cut off.
 
-Small bodies may use a reserve when the general pool is full. A key may use at most as much of it as is free, so
-others always find space.
+Small bodies may use a reserve when the general pool is full. A key may use at most as much of the reserve as
+is free, so that other keys always find space.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Pool:
         return self.by_key.get(key, 0)
 
     def add_bytes(self, key: str, n: int) -> None:
-        """Count bytes. A negative `n` releases bytes."""
+        """Count `n` bytes of a key. A negative `n` releases bytes."""
         self.held += n
         key_bytes = self.by_key.get(key, 0) + n
         if key_bytes:
@@ -40,7 +40,10 @@ class InflightBytes:
     """The bytes of request bodies in progress, in the general pool and in the reserve."""
 
     def __init__(self, limit: int, *, reserve: int = 0, small: int = 0) -> None:
-        """Let requests of up to `small` bytes use the reserve."""
+        """
+        Create the pools, with `limit` and `reserve` in bytes. Requests of up to `small` bytes may use the
+        reserve.
+        """
         self.general = Pool(limit)
         self.reserve = Pool(reserve)
         self.small = small
@@ -54,7 +57,10 @@ class InflightBytes:
         return Share(self, key)
 
     def find_or_free_pool(self, share: Share, n: int) -> Pool | None:
-        """Cut uploads if necessary. None if there is no space."""
+        """
+        Return the pool that has space for `n` more bytes of a request, or None. Cuts off other keys' uploads
+        if necessary.
+        """
         general = self.general
         reserve = self.reserve
         total = share.held + n
@@ -70,8 +76,8 @@ class InflightBytes:
 
     def _cut_uploads_for_room(self, key: str, n: int) -> bool:
         """
-        Cut uploads of keys above their share until `n` bytes are free. Return False, and cut none, if these are too
-        few.
+        Cut off uploads of keys above their fair share until `n` bytes are free. Return False, and cut none
+        off, if that would not be enough.
         """
         general = self.general
         entitled = general.limit // max(2, len(general.by_key.keys() | {key}))
@@ -103,7 +109,7 @@ class InflightBytes:
 
 
 class Share:
-    """Bytes of one request, released with the answer."""
+    """The bytes that one request holds in the pools. They are released with the answer."""
 
     def __init__(self, inflight: InflightBytes, key: str) -> None:
         self._inflight = inflight
@@ -118,7 +124,7 @@ class Share:
         return self.held > self._inflight.small
 
     def take_bytes(self, n: int) -> None:
-        """Take bytes. Raises Refusal 503 without space or after a cut."""
+        """Reserve `n` more bytes. Raises Refusal 503 if there is no space, or if the upload was cut off."""
         if self._cut:
             raise self._cut
         pool = self._inflight.find_or_free_pool(self, n)
@@ -137,7 +143,10 @@ class Share:
 
     @contextmanager
     def hold_during_upload(self, end: Callable[[], None]) -> Iterator[None]:
-        """Hold the bytes of a body that arrives during this block. A cut releases them and calls `end`."""
+        """
+        Let this request be cut off while its body arrives, during this block. Cutting it off releases its
+        bytes and calls `end`.
+        """
         self._end_upload = end
         self._inflight.uploads.add(self)
         try:
@@ -146,7 +155,7 @@ class Share:
             self._inflight.uploads.discard(self)
 
     def cut_off(self, reason: Refusal) -> None:
-        """Cut the share. `raise_if_cut` then raises the reason."""
+        """Release the bytes of an upload and end it. `raise_if_cut` then raises the reason."""
         self._cut = reason
         self.release_bytes(self.held)
         self._end_upload()

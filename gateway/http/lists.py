@@ -1,8 +1,8 @@
 """
 The envelope of lists (published interface, parts 2.3 and 4.2).
 
-Rows are in memory or in storage, which handles a `ListQuery` (spool.listing). A cursor has filters, order and
-limit of its request.
+Rows are in memory or in storage, which handles a `ListQuery` (spool.listing). A cursor contains the filters,
+order and limit of its request.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SORTED, _SORTED_BEFORE = b"list cursor 2", b"list cursor"
 
 @dataclass(frozen=True, kw_only=True)
 class Sort(Generic[Row]):
-    """A sort key, from a row in memory or a stored row's field."""
+    """A sort key: `value` reads it from a row in memory, and `field` is its field in stored rows."""
 
     value: Callable[[Row], SortValue] | None = None
     field: SortField | None = None
@@ -64,8 +64,9 @@ AGE = "age"
 @dataclass(frozen=True, kw_only=True)
 class Filter(Generic[Row]):
     """
-    A row passes if one of its values was requested. Without `valid_values`, the answer lists present values,
-    unless `is_open`. Then requests may name any text, because the values may change between two pages.
+    A filter of a list. A row passes if one of its values was requested. Without `valid_values`, the answer
+    lists the values that exist, unless `is_open`. Then requests may name any text, because the values may
+    change between two pages.
 
     `holds` tests a row that cannot list its values. With `excludes`, a row passes if none of its values was
     requested. With `names_people`, a value may be a person, and every form of the person's name matches
@@ -94,16 +95,16 @@ def yes_no_filter(is_so: Callable[[Row], object]) -> Filter[Row]:
 
 
 def age_filter(newest: Callable[[Row], float]) -> Filter[Row]:
-    """Return a filter by an age such as "3d": `newest` is at least that long ago."""
+    """Return a filter by an age such as "3d". A row passes if its time `newest` is at least that long ago."""
     return Filter(holds=lambda row, time: newest(row) <= float(time), type=AGE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class List(Generic[Row]):
     """
-    A list of rows. `identity` breaks ties, so it is unique and of one type. The handler adds the root keys
-    `beside` always, `at_times` sometimes. With `shows_people`, rows have figures of people, so viewers are
-    recorded.
+    The declaration of a list. `identity` breaks ties in the order, so its values are unique and of one type.
+    The handler always adds the root keys `beside`, and sometimes those in `at_times`. With `shows_people`,
+    rows have figures of people, so the viewer is recorded.
     """
 
     root: str
@@ -129,7 +130,7 @@ class PageQuery:
 
 
 class Rows(Protocol[Row]):
-    """The rows of a list of the operator API. A page is a snapshot."""
+    """The source of a list's rows. Each page is a consistent snapshot."""
 
     async def page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]: ...
 
@@ -144,7 +145,7 @@ async def list_envelope(
     now: float,
 ) -> dict[str, Any]:
     """
-    Return a page of a list. `secret` signs cursors; ages count from `now`.
+    Return a page of a list. `secret` signs cursors, and ages count from `now`.
 
     Raises Refusal 400 with the allowed values.
     """
@@ -160,7 +161,10 @@ async def list_envelope(
 
 
 async def _show_rows(listed: List[Row], rows: Sequence[Row]) -> list[Mapping[str, object]]:
-    """Show rows in steps, so that others get a turn, and on a thread above MAX_LIMIT rows."""
+    """
+    Convert rows to their JSON objects, with pauses for other requests. More than MAX_LIMIT rows are converted
+    on a thread.
+    """
     if len(rows) > MAX_LIMIT:
         return await asyncio.to_thread(lambda: list(map(listed.show, rows)))
     objects = []
@@ -171,7 +175,7 @@ async def _show_rows(listed: List[Row], rows: Sequence[Row]) -> list[Mapping[str
 
 
 def one_page_envelope(listed: List[Row], page: ListPage[Row], *, limit: int) -> dict[str, Any]:
-    """Describe a list of one page, without its rows."""
+    """Return the envelope of a list that has one page, without its rows."""
     key, order = listed.default_sort
     page_query = PageQuery(sort_key=key, sort_order=order, filters={}, limit=max(1, limit))
     beside = _envelope_fields(listed, page_query, page, _page_cursors(listed, page_query, page, b""))
@@ -210,7 +214,10 @@ def _envelope_fields(
 
 
 class MemoryRows(Generic[Row]):
-    """Many are filtered and sorted on a thread. `known` are filter values."""
+    """
+    Rows in memory. If there are many, they are filtered and sorted on a thread. `known` are the values of
+    filters.
+    """
 
     def __init__(self, rows: Sequence[Row], *, known: Mapping[str, Sequence[str]] | None = None) -> None:
         self._rows = rows
@@ -242,7 +249,7 @@ class MemoryRows(Generic[Row]):
 
 
 class StoredRows(Generic[Row]):
-    """Rows in the storage. `answer` is the storage's method."""
+    """Rows in storage. `answer` is the storage's method that runs a query."""
 
     def __init__(self, answer: Callable[[ListQuery], Awaitable[ListPage[Row]]]) -> None:
         self._answer = answer
@@ -275,9 +282,9 @@ def filter_values_by_field(
     listed: List[Row], rows_for: Callable[[str], Iterable[Row]]
 ) -> dict[str, list[str]]:
     """
-    Return values by field: none for a field with more than MOST_KNOWN.
+    Return the existing values of each filter, or none for a filter with more than MOST_KNOWN values.
 
-    `rows_for` returns enough rows to have every value of a field.
+    `rows_for` returns rows that together have every value of a filter.
     """
     known: dict[str, list[str]] = {}
     for name, filter_ in listed.filters.items():
@@ -294,7 +301,7 @@ def filter_values_by_field(
 
 def row_filter(listed: List[Row], query: Sequence[tuple[str, str]], people: People) -> Callable[[Row], bool]:
     """
-    Apply the filters of a query.
+    Return a function that tests rows against the filters of a query.
 
     Raises Refusal 400 for other parameters.
     """
@@ -351,7 +358,10 @@ def _parse_page_query(listed: List[Any], query: Sequence[tuple[str, str]], secre
 def _expand_people(
     listed: List[Any], filters: Mapping[str, tuple[str, ...]], people: People
 ) -> dict[str, tuple[str, ...]]:
-    """Add every form of named people. Raises Invalid for a form that matches no record."""
+    """
+    Return filters in which each named person has every form of the name. Raises Invalid for a name that
+    matches no record.
+    """
     people_filters = {name: values for name, values in filters.items() if listed.filters[name].names_people}
     return {**filters, **people.check_and_expand_filter(people_filters)}
 

@@ -34,7 +34,7 @@ _JSON_TYPES = ("string", "integer", "number", "boolean")
 
 
 def openapi_document(addresses: Sequence[Address], *, version: str) -> dict[str, Any]:
-    """Return the OpenAPI document. Equal tables give equal documents."""
+    """Return the OpenAPI document. Equal addresses give equal documents."""
     types = {kind: None for address in addresses for kind in _schema_types(address)}
     _, schemas = msgspec.json.schema_components(types, ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}

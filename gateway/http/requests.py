@@ -37,7 +37,10 @@ class ListServices(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class AdmittedRequest(Generic[Body]):
-    """A request of a key or a person. `body` has the row's type, or is None."""
+    """
+    An admitted request of a key or a person. `body` is decoded into the type that the handler declares, or is
+    None.
+    """
 
     http: web.Request
     body: Body
@@ -46,7 +49,7 @@ class AdmittedRequest(Generic[Body]):
         return self.http.match_info[name]
 
     def take_body(self) -> Body:
-        """Drop the reference, so that its memory is freed before the commit."""
+        """Return the body and drop the reference to it, so that its memory can be freed before the commit."""
         body = self.body
         del self.body
         return body
@@ -71,7 +74,10 @@ def holder_type(handler: Callable[..., object]) -> type[Any]:
 
 
 def body_type(handler: Callable[..., object]) -> type[Any] | None:
-    """Return the second type argument, None without a body."""
+    """
+    Return the body type that a handler's request annotation names as its second argument, or None without a
+    body.
+    """
     body = _request_type_arguments(handler)[1]
     return None if body is NoneType else body
 
@@ -91,7 +97,7 @@ def check_json_content_type(request: web.Request) -> None:
 
 
 def check_parameters(request: web.Request, once: tuple[str, ...], repeated: tuple[str, ...] = ()) -> None:
-    """Raise Refusal 400 for an unknown parameter, or a repeated one of `once`."""
+    """Raise Refusal 400 for an unknown query parameter, or if a parameter of `once` is repeated."""
     query = request.query
     if not query:
         return

@@ -1,4 +1,4 @@
-"""Services that the server uses, from the assembly."""
+"""The services that HTTP handlers use, as the assembly of Tollhouse provides them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AnswerServices(Protocol):
 
 
 class Served(Protocol):
-    """What a started Tollhouse serves."""
+    """The services of a started Tollhouse."""
 
     @property
     def receivers(self) -> AdmissionServices: ...
@@ -47,9 +47,9 @@ class Served(Protocol):
     def shared(self) -> AnswerServices: ...
 
     def services_of_type(self, kind: type[Any]) -> Any:
-        """Raises LookupError."""
+        """Return the service of a type. Raises LookupError."""
 
     def key_request(
         self, request: web.Request, holder: object, bearer: Bearer, share: Share
     ) -> AdmittedRequest[Any]:
-        """Make a request without a body."""
+        """Return an admitted request without a body."""

@@ -1,8 +1,8 @@
 """
 Fair turns for long work.
 
-Long jobs run in slices, those of large bodies on a thread. Queries that need much memory and time wait: one
-runs for each person or key, and a few in all.
+Long jobs run in slices, and those of large bodies on a thread. Queries that need much memory and time wait,
+so that each person or key runs one at a time, and all together a few.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ async def run_with_pauses(work: Generator[None, None, T]) -> T:
 
 class Together:
     """
-    Jobs of one pass of the event loop, run one after another.
+    Short jobs that arrive in one pass of the event loop, run directly one after another.
 
-    A job after one of its kind takes three quarters of the time, because the caches still have its code and
-    tables.
+    A job takes a quarter less time after a job of the same kind, because the CPU caches still have its code
+    and tables.
     """
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Generator[None, None, Any], asyncio.Future[Any], Party | None]] = deque()
 
     def run(self, job: Generator[None, None, T]) -> Awaitable[T]:
-        """Run a job in its party's turn while others are active."""
+        """Run a job. If several parties are active, it runs in the turn of its own party."""
         work = current_work()
         if work is not None and work.turns.are_shared:
             return run_with_pauses(job)
@@ -109,9 +109,9 @@ async def run_in_slices(
     size: int,
 ) -> T:
     """
-    Run a job in slices. It runs on the thread if the body is large or it takes long. If other parties are
-    active, the job moves to the thread after its first slice. The job reports the bytes that it holds through
-    the callback given to `make`. After each slice, `take` adds these bytes on the event loop.
+    Run a job in slices. It runs on the thread if the body is large or if the job takes long. If other parties
+    are active, the job moves to the thread after its first slice. The job reports the bytes that it holds
+    through the callback given to `make`. After each slice, `take` adds these bytes on the event loop.
     """
     reported_bytes: list[int] = []
     work = make(reported_bytes.append)
@@ -156,7 +156,9 @@ def _charge_thread_time(job: Callable[[Party | None], T], party: Party) -> T:
 def _run_stint(
     job: Generator[None, None, T], results: list[T], reported_bytes: list[int], party: Party | None
 ) -> None:
-    """Run slices until a lighter party waits for the thread, or for STINT_S."""
+    """
+    Run slices of a job until it ends, until a party that used less time waits for the thread, or for STINT_S.
+    """
     until = time.perf_counter() + STINT_S
     while not results and not reported_bytes:
         _run_step(job, results)
@@ -180,7 +182,7 @@ class _Asker:
 
 
 class Questions:
-    """The turns of queries. `settings` is called each time, so that a reload takes effect."""
+    """Gives turns to expensive queries. `settings` is called each time, so that a reload takes effect."""
 
     def __init__(self, settings: Callable[[], AnswerSettings]) -> None:
         self._settings = settings
@@ -198,9 +200,9 @@ class Questions:
         self, who: str, work: Callable[[], Awaitable[T]], send: Callable[[T], Awaitable[R]]
     ) -> R:
         """
-        Answer a query in turn. The turn lasts until the answer is sent, because it is in memory until then. A
-        slow reader delays only other queries of the same `who`. Raises Refusal 429 if too many queries wait,
-        and AskedTooMuch if this query takes too long.
+        Answer a query in turn. The turn lasts until the answer is sent, because the answer is in memory until
+        then. A slow client delays only other queries of the same `who`. Raises Refusal 429 if too many
+        queries wait, and AskedTooMuch if this query takes too long.
         """
         section = self._settings()
         async with self._hold_turn(who, section):
@@ -228,8 +230,8 @@ class Questions:
     @asynccontextmanager
     async def open_export(self, who: str) -> AsyncIterator[RunQuery]:
         """
-        Yield a function that runs a query of an export. `who` has one at a time, because a part of it is in
-        memory. Other queries of `who` run between its queries.
+        Yield a function that runs a query of an export. `who` can have one export at a time, because a part
+        of it is in memory. Other queries of `who` run between its queries.
         """
 
         async def run_query(work: Callable[[], Awaitable[T]]) -> T:
@@ -240,10 +242,10 @@ class Questions:
 
     async def run_recount(self, who: str, work: Callable[[], Awaitable[T]]) -> T:
         """
-        Run one at a time.
+        Run a recalculation. Only one runs at a time.
 
-        It may take minutes, so it does not use the query turn of `who` or a place, and answers.max_time
-        limits only its wait.
+        It may take minutes, so it uses neither the query turn of `who` nor one of the places for queries.
+        `answers.max_time` limits only its wait.
         """
         section = self._settings()
         async with self._hold_turn(f"{RECOUNT} of {who}", section), self._hold_turn(RECOUNT, section):

@@ -1,4 +1,6 @@
-"""Who looked: store the people whose figures an answer shows, before it is sent."""
+"""
+The record of who viewed whom. The people whose figures an answer shows are stored before the answer is sent.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewer:
-    """A viewer. `name` is a person's address or a key's name. `at` is in epoch seconds."""
+    """
+    The person or key that requests figures of people. `name` is a person's address or a key's name. `at` is
+    in epoch seconds.
+    """
 
     name: str
     face: str
@@ -47,7 +52,7 @@ class Viewer:
 
 
 def viewing_reason(request: web.Request) -> str:
-    """Raises Refusal 400."""
+    """Return the reason that the request states for viewing figures of people, or "". Raises Refusal 400."""
     reason = unquote(request.headers.get(REASON) or request.cookies.get(REASON_COOKIE, "")).strip()
     if len(reason) > MAX_REASON or not reason.isprintable():
         message = f"the header {REASON} must have at most {MAX_REASON} printable characters"
@@ -56,7 +61,7 @@ def viewing_reason(request: web.Request) -> str:
 
 
 async def record_viewings(answer: Awaitable[T], viewer: Viewer, registry: Registry | None) -> T:
-    """Return an answer, after the people whose figures it shows are stored."""
+    """Return an answer after storing which people's figures the viewer sees in it."""
 
     async def store_viewings(seen: Seen) -> None:
         if registry is None or not seen.people:
@@ -83,7 +88,7 @@ async def record_viewings(answer: Awaitable[T], viewer: Viewer, registry: Regist
 
 
 def _viewings_of_people(seen: Seen, viewer: Viewer, people: People) -> Iterator[Viewing]:
-    """Yield the viewings of an answer. The viewer's own figures need none."""
+    """Yield the viewings to store, one for each person whose figures an answer shows, except the viewer."""
     if viewer.is_own_only or seen.is_own_only:
         return
     own = people.person_identity(viewer.name)
@@ -115,7 +120,10 @@ def _no_reason_refusal() -> Refusal:
 
 
 def needs_reason(rights: Rights, name: str, registry: Registry | None) -> bool:
-    """Return whether a person must state why, to see figures of others while `privacy.min_group` is set."""
+    """
+    Return whether a person must state a reason to see figures of others. That applies only while
+    `privacy.min_group` is set.
+    """
     if registry is None or not registry.people.min_group:
         return False
     return rights.slice.has_every_call or not is_limited_to_self(rights, name, registry.people)

@@ -1,4 +1,4 @@
-"""The words for channels that are down: people who wait for notifications get none."""
+"""Messages about notification channels that are down. People who wait for their notifications get none."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 `/livez` and `/readyz`. Their answers come from the last real commit, not from a flag.
 
 Ready means only that Tollhouse can accept and store records. The reports also show routes, keys, clock and
-ledger, but these never change the result: a paused route is no reason to refuse senders.
+totals, but these never change the result: a paused route is no reason to refuse senders.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ CACHE_S = 1.0
 
 class Health:
     """
-    The health of a server. `keys_read`: whether the key table could be read; `closing`: whether the
-    process is stopping.
+    The health of a server. `keys_read` means that the key table could be read, and `closing` that the process
+    is stopping.
     """
 
     def __init__(
@@ -175,7 +175,8 @@ def describe_routes_keeping_records(stats: LogStats, routes: Sequence[RouteState
 
 def _describe_mount(stats: LogStats) -> dict[str, object]:
     """
-    Describe the file system of the data directory and its problem, if any. A database reports its delays instead.
+    Describe the file system of the data directory and its problem, if any. For a database, describe its
+    delays instead.
     """
     if stats.mount is None:
         return {"mount": None, "durability": stats.durability, "warning": None}
@@ -223,7 +224,7 @@ def describe_node(node: NodeState, now: float) -> dict[str, object]:
 
 
 async def describe_nodes(leases: Leases, now: float) -> Sequence[dict[str, object]]:
-    """Describe the gateways on this storage. Empty if there is only one, or if they cannot be read."""
+    """Describe the gateways on this storage. Return () if there is only one, or if they cannot be read."""
     try:
         return [describe_node(node, now) for node in await leases.node_states()]
     except SpoolError:

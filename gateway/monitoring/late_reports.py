@@ -28,8 +28,8 @@ class LateReports(NamedTuple):
 
 class LateReportCounter:
     """
-    The counts of this process since the last `take_counts`. Implements spool.log.protocols.Observer;
-    every method returns at once.
+    Counts of late reports in this process since the last `take_counts`. Implements
+    spool.log.protocols.Observer; every method returns at once.
     """
 
     def __init__(self, clock: Clock) -> None:

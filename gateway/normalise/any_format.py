@@ -26,7 +26,10 @@ def recognise_otlp_signal(body: bytes) -> str | None:
 
 
 def is_json_body(body: bytes) -> bool:
-    """Return whether a body is JSON. A protobuf body may also start with a line feed and a brace."""
+    """
+    Return whether a body is JSON. The first bytes do not decide, because a protobuf body may also start with
+    a line feed and a brace.
+    """
     text = payload.remove_byte_order_mark(body)
     if text[:1] != b"\n" and text.lstrip()[:1] in (b"{", b"["):
         return True
@@ -34,7 +37,10 @@ def is_json_body(body: bytes) -> bool:
 
 
 class Joined(NamedTuple):
-    """Requests joined into one. `other_places` are the positions of items that are not requests."""
+    """
+    One OTLP request that was joined from all requests of a body. `other_places` are the positions of the
+    body's items that are not requests.
+    """
 
     request: bytes
     other_places: list[int]
@@ -42,8 +48,9 @@ class Joined(NamedTuple):
 
 def join_otlp_requests(named: str, body: bytes, allowance: Allowance) -> Generator[None, None, Joined]:
     """
-    Join the requests of a body. Each `next` works through one slice. Raises BadPayload if a request has
-    another signal. A body that is not JSON is returned unchanged, so that the decoder refuses it.
+    Join the OTLP/JSON requests of a body (an array or lines) into one. `named` is the signal. Yields so that
+    the event loop can run. Raises BadPayload if a request has another signal. A body that is not JSON is
+    returned unchanged, so that the decoder refuses it.
     """
     text = payload.remove_byte_order_mark(body)
     try:

@@ -1,4 +1,4 @@
-"""Hourly billing files, validated by the rules of your cost service. Pure."""
+"""Hourly billing files, validated by the rules of your cost service, without I/O."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ _body = msgspec.json.Decoder(dict[str, Any])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drop:
-    """Errors name a row and a column, never a value."""
+    """
+    The month, operation and errors of a billing file. Each error names a row and a column, never a value.
+    """
 
     month: str | None
     operation: str | None

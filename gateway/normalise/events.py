@@ -68,7 +68,8 @@ class BadEvent(Exception):
 @dataclass(slots=True)
 class Events:
     """
-    The received number equals records plus rejects.
+    Usage events of one body, with their dedup keys. `received` equals records plus rejects, and `left_out`
+    counts dropped values.
 
     `takes_ids`: ids that another Tollhouse assigned are accepted.
     """
@@ -99,7 +100,10 @@ class Events:
 
 
 def is_binary_cloud_event(headers: Mapping[str, str]) -> bool:
-    """Return whether the body has only the event's data."""
+    """
+    Return whether a request is a CloudEvent in binary mode: its headers have the attributes, and its body has
+    only the event's data.
+    """
     return any(name.lower() == "ce-specversion" for name in headers)
 
 
@@ -123,7 +127,10 @@ def read_binary_cloud_event(
 def read_events(
     body: bytes, allowance: Allowance, *, takes_ids: bool, keep_tags: frozenset[str] = frozenset()
 ) -> Generator[None, None, Events]:
-    """Yield after each slice. Raises BadPayload if the body is not JSON."""
+    """
+    Read the usage events of a body. Yields so that the event loop can run. Raises BadPayload if the body is
+    not JSON.
+    """
     events = Events(takes_ids, keep_tags=keep_tags)
     yield from refuse_too_many_items(body, partial(payload.items_of_body, body), allowance)
     for item in payload.items_of_body(body):
@@ -224,7 +231,7 @@ def _event_data(attributes: Mapping[str, Any]) -> Any:
 
 
 def _decode_data_if_json(body: bytes, content_type: str) -> Any:
-    """Return JSON data. Other data are returned as bytes, which are never stored."""
+    """Return decoded data if they are JSON. Otherwise return the body's bytes, which are never stored."""
     media = content_type.partition(";")[0].strip().lower()
     if media and not media.endswith("json"):
         return body
@@ -246,7 +253,9 @@ class _Bounded:
         self.left_out += not tags.put_tag_if_brief(self.tags, name, value, self._keep)
 
     def add_data(self, data: Any) -> None:
-        """Use dotted names for nested objects, and `value` for a single number."""
+        """
+        Add event data. Members of nested objects get dotted names, and a single number the name `value`.
+        """
         if data is None:
             return
         if not isinstance(data, dict):

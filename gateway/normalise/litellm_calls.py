@@ -1,4 +1,4 @@
-"""Dedup keys of LiteLLM's calls, in its log, its spans and its integration for Langfuse."""
+"""Dedup keys of LiteLLM's calls, as its log, its spans and its Langfuse integration report them."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class LiteLLMHidden(msgspec.Struct):
 
 def litellm_call_identity(record: Inference, call_id: str | None = None) -> Identity:
     """
-    Identify a call by `id`, the provider's response id.
+    Return the dedup key of a call, by the provider's response id (`request_id`).
 
-    Failures and responses without an id are identified by LiteLLM's own call id. It is a UUID, and several
-    attempts may share it.
+    Failures and responses without an id are identified by LiteLLM's own call id. It is a UUID that several
+    attempts may share.
     """
     own = record.request_id
     if (
@@ -80,7 +80,8 @@ def links_to_openmeter_count(
     record: Inference, *, call_type: Any, call_id: str | None
 ) -> tuple[tuple[bytes, bytes], ...]:
     """
-    Return links to the event of a response in the integration for OpenMeter, which has the call id and no start.
+    Return links from a call to its count by LiteLLM's OpenMeter integration. That event has the call id, but
+    no start time.
     """
     return (
         response_links(record, call_id, own=AS_CALL, other=AS_COUNT)
@@ -100,7 +101,8 @@ def dedup_keys_from_provider_headers(record: Inference, hidden_params: Any) -> t
 
 def has_form_of_call_id(id: str) -> bool:
     """
-    Return True if an id has the form of LiteLLM's own call ids. Some providers' response ids have the same form.
+    Return True if an id is a UUID, like LiteLLM's own call ids. Some providers' response ids have the same
+    form.
     """
     return len(id) == _UUID_LENGTH and _UUID.fullmatch(id) is not None
 

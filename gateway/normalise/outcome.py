@@ -44,7 +44,7 @@ class Reject(NamedTuple):
 
 
 class _Part(msgspec.Struct, array_like=True, gc=False):
-    """Finished parts of a large payload, with the fields of an `Outcome`."""
+    """Finished records and points of a large payload, with the fields of an `Outcome` that belong to them."""
 
     records: list[AiRecord] = []
     identities: list[Identity] = []
@@ -68,7 +68,10 @@ STATED_FIELDS = ("model", "input", "output", "cache", "cost", "user", "session",
 
 
 def stated_fields(call: Inference, version: str) -> Stated:
-    """Return the fields that a call states, in one expression, because it runs for each call."""
+    """
+    Return which fields a call states, for counts of complete calls. It is one expression, because it runs for
+    each call.
+    """
     is_ok = call.status == "ok"
     return (
         call.source,
@@ -96,7 +99,7 @@ Window: TypeAlias = tuple[str, str | None, str]  # window of an application: sou
 
 
 def _new_counter() -> Counter[str]:
-    """Return a new counter by copying, because its constructor takes ten times as long."""
+    """Return a new counter without calling its constructor, which takes ten times as long."""
     return Counter.__new__(Counter)
 
 
@@ -104,9 +107,9 @@ class Outcome(msgspec.Struct):
     """
     Records, points, and an account of every item: received + split = records + points + ignored + rejected.
 
-    `split` is the number of further records that items became which have several. Reports of a part of a call are
-    counted with their batch, in addition to these numbers. One normaliser builds the
-    outcome for one payload. The intake reads it and discards it.
+    If an item becomes several records, `split` counts all records after the first. Items that wait as partial
+    reports are counted with their batch, in addition to these numbers. One normaliser builds the outcome for
+    one payload. The intake reads it and discards it.
     """
 
     topic: str = AI_TELEMETRY
@@ -146,8 +149,8 @@ class Outcome(msgspec.Struct):
         version: str | None = "",
     ) -> None:
         """
-        Add a record. `device` is the device of the resource. `version` is "" if the sender states none, and
-        None if another Tollhouse has counted the fields.
+        Add a record under its dedup key. `device` is the device that the resource names. `version` is "" if
+        the sender states none, and None if another Tollhouse has already counted the stated fields.
         """
         record.id = identity.id
         if device is not None:
@@ -172,7 +175,8 @@ class Outcome(msgspec.Struct):
         self, record: AiRecord, session: str | None, *, device: str | None = None
     ) -> None:
         """
-        Note the session and the device that a resource names, if its record names another session.
+        Note the session and the device that a resource names, if the record of its item names another
+        session.
 
         One Copilot Chat window has many conversations. Its calls name a conversation, but its counters name
         only the window.
@@ -189,7 +193,10 @@ class Outcome(msgspec.Struct):
             self.dropped.append(Dropped(item, f"dropped: {because}"))
 
     def note_unrecognised_names(self, names: Iterable[str], *, of: Iterable[str] = ()) -> None:
-        """Show the words of `of` before the names. Values are never noted."""
+        """
+        Note names of an unrecognized item to show to an operator: those in `of` first, then `names`. Values
+        are never noted.
+        """
         shown = (*of, *sorted(names)[:MOST_NAMES])
         self.unrecognised.append(tuple(name[:LONGEST_NAME] for name in shown))
 

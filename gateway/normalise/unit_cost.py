@@ -2,7 +2,7 @@
 Unit-cost records, validated by the rules of your cost service. One bad record refuses the whole request, as
 in your cost service.
 
-The module is pure. Callers pass in the known facts about a stream. Old and new field names are accepted
+The module does no I/O. Callers pass in the known facts about a stream. Old and new field names are accepted
 (`element-name` and `element_name`). Every refusal names the record, the field and the rule.
 """
 
@@ -134,7 +134,9 @@ def read_operations(
 def read_stream_creation(
     body: bytes, *, type: str, stream: str, find: Find
 ) -> tuple[UnitCostOperation, Stream]:
-    """Read the creation of a stream. Raises Refusal 409 if a different stream has that name."""
+    """
+    Read a request that creates a stream. Raises Refusal 409 if a different stream already has that name.
+    """
     fields = _decode_object(body) if body.strip() else {}
     for name in fields.keys() - {"granularity", "filter", "associated_cost"}:
         raise Refusal(
@@ -171,7 +173,9 @@ def read_stream_creation(
 
 
 def read_force_flag(body: bytes) -> bool:
-    """Return whether the flag is set: true, or an object with one member that is true."""
+    """
+    Return whether a request's body sets the flag: it is true, or an object with one member that is true.
+    """
     if not body.strip():
         return False
     try:
@@ -365,7 +369,7 @@ def _parse_value(value: Any) -> str:
 
 
 def _require_same_stream(known: Stream | None, operation: UnitCostOperation) -> None:
-    """Raise _Bad if type, granularity or dimensions differ from the stream's."""
+    """Raise _Bad if the operation's type, granularity or dimensions differ from those of the known stream."""
     if known is None:
         return
     if known.type != operation.stream_type:

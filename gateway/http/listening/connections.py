@@ -1,8 +1,9 @@
 """
 Open connections, shared fairly between owners. A flood only closes idle connections of its own sender.
 
-A connection belongs to its network address, then to the key admitted on it. At the limit, a new one closes
-the longest idle one of the owner with the most. If all of those have a pending request, it is refused.
+A connection belongs to its network address, then to the key admitted on it. At the limit, a new connection
+closes the longest idle one of the owner with the most. If all connections of that owner have a pending
+request, the new one is refused.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class OpenConnection(Protocol):
 
 
 class Connections:
-    """The open connections of a listener by owner, longest idle first."""
+    """The open connections of a listener by owner, the longest idle connection first."""
 
     def __init__(self, limit: int, setting: str = "server.max_connections") -> None:
         self.limit = limit
@@ -85,7 +86,7 @@ class Connections:
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the soft limit, which is usually 1,024, to DESCRIPTORS if possible."""
+    """Raise the process's soft limit for open files, usually 1,024, to DESCRIPTORS or to the hard limit."""
     if sys.platform != "win32":  # Windows has no such limit
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         new_limit = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
@@ -94,7 +95,10 @@ def raise_descriptor_limit() -> None:
 
 
 def connection_limit(server: ServerSettings) -> int:
-    """Return the limit for HTTP and for gRPC each, by `server.max_connections` and the descriptors."""
+    """
+    Return the limit of connections for HTTP, and equally for gRPC, by `server.max_connections` and the limit
+    for open files.
+    """
     descriptors = _descriptor_limit()
     room = max(LEAST, min(int(SHARE * descriptors), descriptors - OTHERS))
     return min(server.max_connections, room) // (2 if server.grpc_listen else 1)

@@ -1,8 +1,8 @@
 """
 The real address behind proxies. Only configured proxies are trusted.
 
-A proxy appends its client to `X-Forwarded-For` and the protocol to `X-Forwarded-Proto`. So the rightmost
-entries are reliable; the sender may forge all further left.
+A proxy appends its client to `X-Forwarded-For` and the protocol to `X-Forwarded-Proto`. So only the rightmost
+entries are reliable, because the sender may forge all entries further left.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _IS_REPORTED = web.RequestKey("IS_TOLD", bool)
 
 @dataclass(frozen=True)
 class Origin:
-    """The client's address and scheme as named proxies report them; None for what they do not report."""
+    """The client's address and scheme as trusted proxies report them. An unreported value is None."""
 
     address: str | None
     scheme: str | None
@@ -67,7 +67,10 @@ def _forwarded_scheme(forwarded_proto: str, hops: int) -> str | None:
 def with_forwarded_origin(
     make: Callable[..., web.BaseRequest], proxies: TrustedProxies
 ) -> Callable[..., web.BaseRequest]:
-    """Give requests the address and scheme that a named proxy reports."""
+    """
+    Wrap the request factory `make`, so that requests have the address and scheme that a trusted proxy
+    reports.
+    """
 
     def make_request(*parts: Any) -> web.BaseRequest:
         request = make(*parts)
@@ -91,9 +94,9 @@ def _joined_headers(request: web.BaseRequest, name: str) -> str:
 
 def may_be_shared_address(request: web.Request, *, is_behind_tls: bool) -> bool:
     """
-    Return whether several senders may share the address: true for this machine, an untrusted proxy and a
-    proxy that reports no client. A sender that forges a proxy header counts as a proxy. `is_behind_tls`:
-    plaintext comes through a proxy.
+    Return whether several senders may share the address: true for this machine, for an untrusted proxy, and
+    for a proxy that reports no client. A sender that forges a proxy header counts as a proxy.
+    `is_behind_tls`: senders use TLS, so a plaintext request comes through a proxy.
     """
     is_reported = request.get(_IS_REPORTED)
     if is_reported is not None:

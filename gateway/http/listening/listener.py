@@ -1,5 +1,5 @@
 """
-HTTP listeners, which know no routes.
+HTTP listeners: sockets, connections and TLS, without routes.
 
 Requests take turns by party: the network address until the key or person is known.
 """
@@ -58,7 +58,8 @@ _TOO_MANY = (
 
 class Connection(PlainRequests):
     """
-    A counted connection. It answers bytes that are not HTTP/1.1, because aiohttp's answer would quote them.
+    A connection that counts towards a limit. It answers bytes that are not HTTP/1.1 itself, because aiohttp's
+    answer would quote them.
     """
 
     _first = True
@@ -111,7 +112,9 @@ class Connection(PlainRequests):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Give the connection to the WebSocket of an accepted handshake."""
+        """
+        Finish a response. After an accepted WebSocket handshake, the connection belongs to the WebSocket.
+        """
         if not isinstance(resp, SwitchingProtocols):
             return await super().finish_response(request, resp, start_time)
         transport, connections = self.transport, self._connections
@@ -142,7 +145,7 @@ class Connection(PlainRequests):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer errors, also those outside an endpoint's boundary."""
+        """Log and answer an error, also if it occurred outside an endpoint's boundary."""
         name = type(exc).__name__ if exc else None
         extra = {"action": "bad_request", "status": status, "error": name, "address": request.remote}
         level = logging.ERROR if status >= 500 else logging.WARNING
@@ -161,7 +164,7 @@ class Connection(PlainRequests):
 
 
 class Listener:
-    """A listener. Call `start` and `stop` once each."""
+    """An HTTP server on one address. Call `start` and `stop` once each."""
 
     def __init__(
         self,
@@ -172,7 +175,10 @@ class Listener:
         proxies: TrustedProxies | None = None,
         turns: FairTurns | None = None,
     ) -> None:
-        """Do not limit connections without `connections`, nor let requests wait without `turns`."""
+        """
+        Create a listener. Without `connections`, their number is not limited. Without `turns`, requests do
+        not wait.
+        """
         self._turns = turns
         self._tls = None if certificate is None else certificate.context
         self._connections = connections
@@ -196,7 +202,10 @@ class Listener:
         return f"{'https' if self._tls else 'http'}://{self.address}"
 
     async def start(self, address: str, listening: socket.socket | None = None) -> None:
-        """Listen on `listening` if given. Raises OSError if the address is in use or not on this machine."""
+        """
+        Start to listen, on the socket `listening` if given. Raises OSError if the address is in use or not on
+        this machine.
+        """
         host, port = split_address(address)
         await self._runner.setup()
         loop = asyncio.get_running_loop()
@@ -234,20 +243,20 @@ class Listener:
         return self._server.sockets[0].fileno()
 
     async def close_listening_socket(self) -> None:
-        """Open connections continue."""
+        """Accept no new connections. Open connections continue."""
         if self._server is not None:
             await close_server(self._server)
 
     async def stop(self) -> None:
-        """Close idle connections at once, others after their request or STOP_S."""
+        """Close idle connections at once, and others after their request, or after STOP_S."""
         await self.close_listening_socket()
         await self._runner.cleanup()
 
 
 async def close_server(server: asyncio.Server) -> None:
     """
-    Close a server. asyncio loses a connection accepted in the turn before `close`: it stays open,
-    and nobody closes it. So nothing is accepted for two turns first.
+    Close a server. asyncio loses a connection that it accepts in the turn before `close`: the connection
+    stays open, and nothing closes it. So the server stops accepting two turns earlier.
     """
     # event loops on Windows have no readers of sockets, so accepting cannot be paused there
     if sys.platform == "win32":
@@ -278,7 +287,10 @@ def uses_tls(server: ServerSettings, address: str) -> bool:
 
 
 async def handle_in_turns(turns: FairTurns, handle: Handle, request: web.Request) -> web.StreamResponse:
-    """Handle a request. Each of its steps is charged to its party."""
+    """
+    Handle a request in fair turns. The time of each of its steps is charged to its party: its key, person or
+    address.
+    """
     connection = request.protocol
     assert isinstance(connection, PlainRequests)
     with turns.new_request(address_party(request.remote or "")) as work:
@@ -305,9 +317,10 @@ def key_party(name: str) -> str:
 
 async def wait_for_turn(party: str = "") -> None:
     """
-    Wait for a turn; an unknown party is known by its address.
+    Wait until it is the turn of the current request, for `party`. Without a party, the network address
+    counts.
 
-    Returns at once for a begun request and a listener without turns.
+    Returns at once if the request has already begun, or if the listener has no turns.
     """
     work = current_work()
     if work is not None:

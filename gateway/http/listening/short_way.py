@@ -41,9 +41,9 @@ LINES_A_TURN: Final = 64
 
 def handle_by_exact_path(application: web.Application, otherwise: Handle) -> Handle:
     """
-    Find exact paths of a frozen application in a dict.
+    Return a handler that finds the routes of a frozen application by their exact path in a dict.
 
-    `otherwise` handles other paths, `Expect`, and applications with middlewares.
+    `otherwise` handles other paths, requests with `Expect`, and applications with middlewares.
     """
     # matched routes, at most one per literal path
     matches: dict[str, web.UrlMappingMatchInfo] = {}
@@ -69,7 +69,7 @@ def handle_by_exact_path(application: web.Application, otherwise: Handle) -> Han
 
 
 def _is_exact(path: str, match: web.UrlMappingMatchInfo, application: web.Application) -> bool:
-    """Return whether only this path matches the route. Always False in a mounted application."""
+    """Return whether the route matches only this path. Always False in a mounted application."""
     route = match.route
     return (
         route.method == "*"
@@ -82,8 +82,8 @@ def _is_exact(path: str, match: web.UrlMappingMatchInfo, application: web.Applic
 
 class _Head:
     """
-    A head as the parser read it, split around Content-Length. While `is_valid`, `handle` handles requests
-    with this head.
+    A request head as the parser read it, split around the value of Content-Length. `handle` handles further
+    requests with this head as long as `is_valid` returns True.
     """
 
     __slots__ = ("before", "behind", "handle", "is_valid", "length", "message")
@@ -129,15 +129,15 @@ class WholeBody(EmptyStreamReader):
 
 class PlainRequests(web.RequestHandler):
     """
-    aiohttp's protocol with a fast path for a POST that arrives whole, with the head of the previous one
-    except for the length, and with turns for all else.
+    aiohttp's protocol with two changes. A POST that arrives in one piece, with the same head as the previous
+    request except for the length, takes a fast path. Everything else takes turns.
 
     The lengths of the bodies show where each request ends. If the end of a request is unknown, the parser
     reads the rest of the connection.
 
     Small chunks and pipelined requests are much work in few bytes. So the parser gets at most LINES_A_TURN
-    lines of what has arrived. The rest is held for the next turn of the event loop, or of a party that used
-    much.
+    lines of the received data. The rest waits for the next turn of the event loop, or, for a party that used
+    much time, for the next turn of that party.
     """
 
     def __init__(self, *args: Any, in_turn: Callable[[Handle], Handle], **settings: Any) -> None:
@@ -201,7 +201,7 @@ class PlainRequests(web.RequestHandler):
         return end + 1
 
     def _parse_held_if_possible(self) -> None:
-        """Continue, unless the parser can accept no bytes now."""
+        """Schedule the parsing of held data, unless the parser can accept no bytes now."""
         if not self._held or self._waits or self._short is not None:
             return
         if self._reading_paused or self._buffer_paused or self._upgraded:
@@ -261,7 +261,9 @@ class PlainRequests(web.RequestHandler):
             self.force_close()
 
     def _take_whole_request(self, data: bytes, head: _Head) -> bool:
-        """Return False if the parser must handle it."""
+        """
+        Handle `data` if it is one whole request with this head. Return False if the parser must handle it.
+        """
         if not data.startswith(head.before):
             return False
         begin = len(head.before)
@@ -293,7 +295,10 @@ class PlainRequests(web.RequestHandler):
         return True
 
     def remember_head(self, request: web.BaseRequest, is_valid: Callable[[], bool], handle: Handle) -> None:
-        """Remember a request's head. Ignored if another head has arrived."""
+        """
+        Let `handle` handle further requests with the head of `request`, as long as `is_valid` returns True.
+        Ignored if another head has arrived.
+        """
         if self._head is not None and self._head.message is request._message:
             self._head.is_valid, self._head.handle = is_valid, self._in_turn(handle)
 
@@ -336,8 +341,8 @@ class PlainRequests(web.RequestHandler):
 
     def _remaining_body_bytes(self, data: bytes, requests: int) -> int:
         """
-        Return the missing body bytes after the parser found `requests` in `data`. A head that may be repeated
-        is remembered.
+        Return the number of body bytes that are missing after the parser found `requests` requests in `data`.
+        Also remember the head if it may be repeated.
         """
         if not data:
             return _UNKNOWN if requests else self._left
@@ -369,7 +374,7 @@ class PlainRequests(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Write a response in one step, with the bytes that aiohttp would write."""
+        """Write a small response in one step, with the same bytes that aiohttp would write."""
         if type(resp) is not web.Response or not _can_write_at_once(request, resp) or self._upgraded:
             finished = await super().finish_response(request, resp, start_time)
             # aiohttp accepts no further bytes before it has declined an upgrade

@@ -17,7 +17,7 @@ _FIRST = 3  # number of the first file descriptor that a service manager passes
 
 class ListeningSockets:
     """
-    Empty if the process opens its own.
+    Inherited listening sockets by name. Empty if the process opens its own sockets.
 
     While no process accepts, new connections wait in the sockets.
     """
@@ -31,8 +31,9 @@ class ListeningSockets:
     @classmethod
     def from_service_manager(cls, environ: MutableMapping[str, str] = os.environ) -> ListeningSockets:
         """
-        Remove LISTEN_FDS from the environment. A single socket serves HTTP unless its name is `operator`.
-        Raises ConfigError for an unknown name or kind of socket.
+        Return the sockets that systemd passes in LISTEN_FDS, and remove that variable from the environment. A
+        single socket serves HTTP unless its name is `operator`. Raises ConfigError for an unknown name or
+        kind of socket.
         """
         count, pid, names = (environ.pop(f"LISTEN_{word}", "") for word in ("FDS", "PID", "FDNAMES"))
         if not count or pid != str(os.getpid()):
@@ -64,7 +65,7 @@ class ListeningSockets:
         return None if inherited is None else inherited.dup()
 
     def with_socket_addresses(self, server: ServerSettings) -> ServerSettings:
-        """Fill in the addresses of inherited sockets."""
+        """Return the settings with the addresses of the inherited sockets."""
         addresses: dict[str, str] = {
             _SETTINGS[name]: socket_address(listening) for name, listening in self._sockets.items()
         }

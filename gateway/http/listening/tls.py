@@ -24,7 +24,10 @@ class CertificateText:
 
 
 class Certificate:
-    """Raises OSError if a file cannot be read or the files do not match."""
+    """
+    The TLS certificate in use, with its key and the CA for clients. The constructor raises OSError if a file
+    cannot be read or the files do not match.
+    """
 
     def __init__(self, cert_file: Path, key_file: Path, client_ca_file: Path | None) -> None:
         self._cert, self._key, self._client_ca = cert_file, key_file, client_ca_file
@@ -47,7 +50,7 @@ class Certificate:
         return cls(server.tls_cert_file, server.tls_key_file, server.tls_client_ca_file)
 
     def configure(self, server: ServerSettings) -> bool:
-        """Return whether the certificate changed for new connections."""
+        """Use the files of changed settings. Return whether new connections get another certificate."""
         if server.tls_cert_file and server.tls_key_file:
             self._cert, self._key, self._client_ca = (
                 server.tls_cert_file,

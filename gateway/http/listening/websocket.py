@@ -1,6 +1,6 @@
 """
-WebSocket connections (RFC 6455) of the server, for binary messages without extensions. An idle one takes a
-few KiB. It reads no further message until the answer is sent.
+WebSocket connections (RFC 6455) of the server, for binary messages without extensions. An idle connection
+takes a few KiB. A connection reads no further message until the answer to the last one is sent.
 
 A connection ends if its peer answers no ping, takes too long to send a message or to read an answer, or
 breaks the protocol.
@@ -40,7 +40,10 @@ _HEADER_BYTES = 14
 
 
 class Conversation(Protocol):
-    """A protocol on a WebSocket. `recheck_and_find_close_code` returns a close code if the peer may no longer send."""
+    """
+    The application on one WebSocket. `recheck_and_find_close_code` returns a close code if the peer may no
+    longer send.
+    """
 
     async def answer(self, message: bytes) -> bytes: ...
 
@@ -51,7 +54,7 @@ class Conversation(Protocol):
 
 class SwitchingProtocols(web.Response):
     """
-    The answer with which a connection becomes a WebSocket: the listener then gives the connection to `socket`.
+    The answer that turns a connection into a WebSocket: the listener then gives the connection to `socket`.
     """
 
     def __init__(self, key: str, socket: WebSocket) -> None:
@@ -62,7 +65,7 @@ class SwitchingProtocols(web.Response):
 
 
 def handshake_key(request: web.Request) -> str:
-    """Raises Refusal 400."""
+    """Return the key of a valid WebSocket handshake. Raises Refusal 400."""
     headers = request.headers
     options = {option.strip().lower() for option in headers.get("Connection", "").split(",")}
     is_upgrade = headers.get("Upgrade", "").lower() == "websocket" and "upgrade" in options
@@ -78,7 +81,7 @@ def handshake_key(request: web.Request) -> str:
 
 
 class WebSockets:
-    """The open WebSockets. `close` also ends those that open later."""
+    """The open WebSockets. `close` also ends connections that open later."""
 
     def __init__(self) -> None:
         self._open: dict[WebSocket, None] = {}
@@ -90,7 +93,10 @@ class WebSockets:
         return len(self._open)
 
     def check_has_room(self, owner: str, limit: int, setting: str) -> None:
-        """Raises Refusal 503."""
+        """
+        Raise Refusal 503 if the owner may open no further WebSocket. `setting` names the limit in the
+        message.
+        """
         if self._is_closed or not is_within_share(self._by_owner[owner], len(self._open), 1, limit):
             message = f"Too many WebSocket connections are open ({setting}). Connect again later."
             raise Refusal(503, "too_many_connections", message, retry_after_s=30)
@@ -191,7 +197,7 @@ class WebSocket(asyncio.Protocol):
     def begin_reading(
         self, transport: asyncio.Transport, rest: bytes, connections: Connections | None
     ) -> None:
-        """Begin to read frames. `rest` are the bytes that arrived after the handshake."""
+        """Begin to read frames, starting with `rest`, the bytes that arrived right after the handshake."""
         self.transport = transport
         self._connections = connections
         self._heard_at = asyncio.get_running_loop().time()
@@ -378,7 +384,7 @@ class WebSocket(asyncio.Protocol):
         self.transport.close()
 
     def enforce_timeouts(self, now: float) -> None:
-        """Close if the peer is too slow or may no longer send."""
+        """Close the connection if the peer is too slow or may no longer send. Ping a silent peer."""
         if self._closed_at is not None:
             if now > self._closed_at + CLOSE_S:
                 self.end()

@@ -106,8 +106,8 @@ def read_calls(event: AisixEvent) -> Iterable[Call]:
 
 def _fill_token_counts(record: Inference, event: AisixEvent, *, is_cached: bool) -> None:
     """
-    Fill in the counts. Anthropic's prompt count excludes the cache counts, and OpenAI's includes them. A
-    cache hit states the tokens that it saved.
+    Fill in the token counts of an attempt. Anthropic's prompt count excludes the cache counts, and OpenAI's
+    includes them. An answer from AISIX's cache states the tokens that the cache saved, so these are used.
     """
     created = parse_count(event.cache_creation_tokens, "cache_creation_tokens")
     read = parse_count(event.cache_read_tokens, "cache_read_tokens")

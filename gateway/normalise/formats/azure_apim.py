@@ -73,7 +73,10 @@ def has_azure_apim_fields(members: Members) -> bool:
 
 
 def rows_in_message(raw: payload.Raw, _: Unfolding) -> Items:
-    """Return the rows of an Event Hub message, else the row itself."""
+    """
+    Return the rows of an Event Hub message. If the item is not such a message, return the item as the only
+    row.
+    """
     rows = payload.undecoded_members(raw).get("records")
     return payload.array_elements(raw if rows is None else rows)
 
@@ -105,8 +108,8 @@ def read_calls(event: AzureApimEvent) -> Iterable[Call | Count]:
 
 def _read_token_count(event: AzureApimEvent) -> Iterable[Count]:
     """
-    Read the token count of a minute. The count names no service, so that it matches the calls of the log,
-    which it repeats.
+    Read a metric row: the tokens of one minute. The log counts the same tokens by call. The count names no
+    service, so that it is recognized as their repeat.
     """
     name, dimensions = text_or_none(event.Name) or "", dict_or_empty(event.Properties)
     number = parse_count(event.Sum, "Sum")
@@ -137,8 +140,8 @@ def _read_token_count(event: AzureApimEvent) -> Iterable[Count]:
 
 def reason_row_is_ignored(event: AzureApimEvent) -> str:
     """
-    Return why a row is ignored. Message rows repeat the row with the counts, and a row of total tokens
-    repeats its two parts.
+    Return why a row without a call is ignored. A row with messages repeats the row with the counts, and a row
+    of total tokens repeats the rows of input and output.
     """
     if event.Name is not None:
         return MERGED if text_or_none(event.Name) == _TOTAL else NOT_AI

@@ -75,7 +75,10 @@ class BedrockOutput(msgspec.Struct):
 
 
 class _Streamed(msgspec.Struct):
-    """Claude has usage in the first event, Nova Sonic in every event."""
+    """
+    An event of a streamed response body. Claude states the usage in the first event, Nova Sonic in every
+    event.
+    """
 
     message: BedrockBody | Other = None
     event: _SonicEvent | Other = None
@@ -125,7 +128,8 @@ def has_bedrock_fields(members: Members) -> bool:
 
 def unwrap_log_records(raw: payload.Raw, unfolding: Unfolding) -> Items:
     """
-    Yield the log records in one item, without any wrappers. A bad wrapper affects only its own contents.
+    Yield the log records in one item, without any wrappers (lists, CloudWatch, Firehose). An unreadable
+    wrapper affects only its own contents.
     """
     return _unwrap_layers(raw, unfolding, _MAX_WRAPPERS)
 

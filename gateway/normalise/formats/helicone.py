@@ -107,7 +107,10 @@ def _is_truncated(body: Any) -> bool:
 def _tokens_of_figures_and_bodies(
     figures: HeliconeFigures, request_body: ProviderBody, response_body: ProviderBody
 ) -> Tokens:
-    """Read Anthropic's cache and Perplexity's reasoning from the body, because the totals omit them."""
+    """
+    Return the token counts of Helicone's totals. Anthropic's cache and Perplexity's reasoning are read from
+    the bodies, because the totals omit them.
+    """
     of_body = response_body.counted_tokens(request_body)
     input_tokens = parse_count(figures.promptTokens, "metadata.promptTokens")
     output_tokens = parse_count(figures.completionTokens, "metadata.completionTokens")

@@ -202,8 +202,8 @@ def _read_call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
 
 def _input_excludes_cache(record: Inference, usage: KongUsage) -> bool:
     """
-    Return whether the input excludes the cache. Usage with the provider's own cache names has the provider's
-    own input count, which does.
+    Return whether the input count excludes cached tokens. It does if the usage has the provider's own names
+    of cache counts, because the input count is then also the provider's own.
     """
     own_names = (usage.cache_read_input_tokens, usage.cache_creation_input_tokens)
     return record.provider in COUNT_CACHE_APART and any(name is not None for name in own_names)
@@ -215,7 +215,7 @@ def _text_if_specified(value: Any) -> str | None:
 
 
 def _operation_of_block(block: KongBlock) -> str | None:
-    """Return the operation of the last target's route, because the last target sent the response."""
+    """Return the operation by the route of the last tried target, because this target sent the response."""
     route = _last_tried_target(block).get("route_type")
     return CHAT if route == "llm/v1/chat" else operation_of_path(route)
 

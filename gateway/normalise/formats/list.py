@@ -1,5 +1,5 @@
 """
-The gateway formats, in the order in which their signs are checked. If an item shows the signs of two formats,
+The gateway formats, in the order in which they are recognized. If an item has members typical of two formats,
 the earlier format in the list is used.
 """
 
@@ -67,7 +67,8 @@ FORMAT_NAMES: tuple[str, ...] = (*BY_NAME, *OTLP_SIGNALS)
 
 def recognise_format(body: bytes) -> str | None:
     """
-    Return the format of a JSON body, or None. The first item that shows a sign decides for the whole body.
+    Return the format of a JSON body, or None. The first item with members typical of a format decides for the
+    whole body.
     """
     try:
         for item in islice(payload.items_of_body(body), MAX_LOOKED_AT):

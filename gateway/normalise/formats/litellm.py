@@ -84,7 +84,7 @@ class LiteLLMFailure(msgspec.Struct):
 
 
 class LiteLLMCosts(msgspec.Struct):
-    """The regions that LiteLLM used to find the prices for a cost."""
+    """The regions of a call by which LiteLLM found the prices for its cost."""
 
     data_residency: Any = None
     vertex_location: Any = None
@@ -340,8 +340,8 @@ def _tokens_of_event(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
 
 def _with_facts_of_response(tokens: Tokens, event: LiteLLMEvent) -> Tokens:
     """
-    Add facts that only the response has: searches among its steps, images, pages, and the searches of
-    a rerank call.
+    Add counts that only the response has: searches in its output, images, pages, and the searches of a rerank
+    call.
     """
     answer = struct_or_empty(event.response, LiteLLMResponse)
     extra_meters = count_searches_in_output(answer.output) if answer.output else None
@@ -371,8 +371,8 @@ def _is_image_without_data(event: LiteLLMEvent, tokens: Tokens) -> bool:
 
 def _tokens_of_usage_object(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     """
-    Read the usage object. Its place depends on the LiteLLM version, and the oldest versions have it only
-    in the response.
+    Return the counts of the usage object. Its position depends on the LiteLLM version, and the oldest
+    versions have it only in the response.
     """
     for usage in (meta.usage_object, meta.additional_usage_values, event.usage):
         if usage is None:
@@ -387,8 +387,8 @@ def _tokens_of_usage_object(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
 
 def _response_model(event: LiteLLMEvent, record: Inference) -> str | None:
     """
-    Return the response model. Return None for the caller's alias, because OpenAI's routes replace the name of
-    the actual model by it.
+    Return the model that the response names. Return None if that name is only the caller's alias, because
+    LiteLLM's OpenAI routes write the alias in place of the model.
     """
     stated = text_or_none(struct_or_empty(event.response, LiteLLMResponse).model)
     if stated == event.model_group and stated not in (record.request_model, event.model):

@@ -97,7 +97,10 @@ def read_calls(event: OpenMeterEvent) -> Iterable[Call | Count]:
 
 
 def _read_token_count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Count]:
-    """Read the count of a standard event. The service name keeps the counts of different sources apart."""
+    """
+    Read the token count of OpenMeter's standard event. Its service name becomes a tag, so that counts of
+    different sources stay apart.
+    """
     number = parse_count(data.tokens, "data.tokens")
     token_type = _TOKEN_TYPES.get(text_or_none(data.type) or "")
     if not number or token_type is None:  # a count without a token type cannot be added to any sum

@@ -109,9 +109,10 @@ def read_calls(event: VertexEvent) -> Iterable[Call]:
 
 def _call_identity_of_response(record: Inference, response_body: VertexAnswer) -> Identity:
     """
-    Return the identity: the response id that SDKs also report, or if there is none, the row's id.
+    Return the dedup key of a call. It uses the response id, which SDKs also report. Without one it uses the
+    row's id.
 
-    Some exports write the row's id as 9.87E+16 and lose digits, so several calls can share such an id.
+    Some exports write the row's id as 9.87E+16 and lose digits. Several calls can share such an id.
     """
     response_id = first_text(response_body.id, response_body.responseId)
     if response_id and is_long_id(response_id):

@@ -1,7 +1,8 @@
 """
-Calls without related spans in their request. Such a call is read and added to the outcome in one step.
+Calls whose spans have no related spans in their request. The memory adds such a call to the outcome in one
+step.
 
-The result must equal that of `SpanReader`. A form is used only if both give the same result.
+The result must equal that of `SpanReader`, so a form is used only if both give the same result.
 """
 
 from __future__ import annotations
@@ -57,10 +58,11 @@ _AT_ONCE: Final = 64  # number of spans that are counted between two checks of t
 
 class CallAlone(msgspec.Struct, frozen=True, eq=False):
     """
-    The record of a call, or the result of a span that is not a call (`record` is None).
+    A template for the result of a span without related spans. `record` is None if the span is not a call.
 
-    All places are indexes into a row of the compiled module. Those of the fields named `..._place` are 0 if the value
-    does not vary.
+    A row has the values of one span that the compiled module found. The fields named `..._place` are indexes
+    into a row, or 0 if the value does not vary. The tuples `fields`, `tags` and `counts` also have such
+    indexes.
     """
 
     record: Inference | None
@@ -85,7 +87,8 @@ class CallAlone(msgspec.Struct, frozen=True, eq=False):
 
     def add_to_outcome(self, outcome: Outcome, row: Sequence[Any], version: str) -> None:
         """
-        Add the result of one span to the outcome. The resource of the span must have been entered before.
+        Add the result of one span to the outcome, with the values of its row. The caller has already entered
+        the span's resource.
         """
         outcome.left_out += self.left_out
         if self.record is None:
@@ -136,8 +139,8 @@ def add_rows_to_outcome(
     kinds: Sequence[LearnedKind | None], rows: Sequence[Sequence[Any]], outcome: Outcome, version: str
 ) -> None:
     """
-    Add the results of spans to the outcome. The result is the same as calling `CallAlone.add_to_outcome` for each span,
-    but the module has hashed the response ids.
+    Add the results of spans to the outcome, faster than `CallAlone.add_to_outcome` for each span and with the
+    same result: the rows already have the hashes of the response ids.
     """
     records, identities, counted = outcome.records, outcome.identities, list[CallAlone]()
     for kind, row in zip(kinds, rows, strict=True):
@@ -162,8 +165,8 @@ def add_rows_to_outcome(
 
 class LearnedKind(NamedTuple):
     """
-    The learned result of one kind of span: its form. If the record of a span without related spans is known,
-    the result also has that record.
+    What the memory has learned about one kind of span: its form and, if it can be used for spans without
+    related spans, a template of their result.
     """
 
     form: SpanForm
@@ -172,10 +175,11 @@ class LearnedKind(NamedTuple):
 
 class LookedUp(NamedTuple):
     """
-    Consecutive spans of one context, with the rows and the kinds that the compiled module found.
+    Consecutive spans with one context, and the row and the kind that the compiled module found for each of
+    them.
 
-    Each span is encoded, or decoded if the rules must read it. The kind of a span that the rules must
-    read is None, and its row ends after its ids.
+    A span is encoded if its kind is known, otherwise decoded. Its kind is then None, and its row has only
+    ids.
     """
 
     context: Context
@@ -185,14 +189,17 @@ class LookedUp(NamedTuple):
 
 
 def row_of_unknown_span(span: Span) -> tuple[Any, ...]:
-    """Return the part of a row that `are_unrelated_rows` reads, for a span that the module did not find."""
+    """
+    Return the row for a span that the compiled module did not find. It has only the ids, which
+    `are_unrelated_rows` reads.
+    """
     return None, False, (), None, span.trace_id, span.span_id, span.parent_id
 
 
 def are_unrelated_rows(rows: Sequence[Sequence[Any]]) -> bool:
     """
-    Return True if no span appears twice and no span is below another of these spans. `rows` come from
-    the compiled module.
+    Return True if no span appears twice, and if no span is the parent of another of these spans. `rows` come
+    from the compiled module.
     """
     if len(rows) == 1:
         return rows[0][5] not in (None, rows[0][6])
@@ -202,8 +209,8 @@ def are_unrelated_rows(rows: Sequence[Sequence[Any]]) -> bool:
 
 def read_unknown_spans_if_independent(found: Sequence[LookedUp], options: Options) -> bool:
     """
-    Return True if each span can be booked independently. The span of an unknown kind is then replaced by the
-    result of reading it.
+    Return True if no result depends on another of these spans. Then also replace each span of an unknown kind
+    in `found` by the result of reading it with the rules.
     """
     if any(kind is not None and kind.alone is None for part in found for kind in part.kinds):
         return False
@@ -283,8 +290,9 @@ def build_call_alone(
     form: SpanForm, spans: Sequence[Span], varying: Sequence[Varying], options: Options
 ) -> CallAlone | None:
     """
-    Return how a form books a span without related spans, or None if the span cannot be booked in this way.
-    `spans` are the spans from which the form was learned, and `varying` their varying values.
+    Return a template for spans of this form without related spans. Return None if the template's results
+    differ from those of the rules. `spans` are the spans from which the form was learned, and `varying` their
+    varying values.
     """
     call = form.read.call
     found = (
@@ -360,7 +368,10 @@ def _learned_result_with_call(form: SpanForm, call: SpanCall, scope: str) -> Cal
 def gives_same_outcome(
     kind: LearnedKind, span: Span, slots: Varying, options: Options, id: bytes | None = None
 ) -> bool:
-    """Return True if the span reader would give the same outcome. `id` is the hash from the span's row."""
+    """
+    Return True if the learned kind and `SpanReader` give the same outcome for a span. `id` is the hash of the
+    response id from the span's row.
+    """
     resource, scope = span.resource, span.scope
     by_rules, found = Outcome(keep_tags=options.keep_tags), Outcome(keep_tags=options.keep_tags)
     reader = SpanReader(by_rules, options)

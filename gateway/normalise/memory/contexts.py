@@ -1,7 +1,7 @@
 """
-Contexts: resources and scopes of spans, distinguished by the values that rules read.
+Contexts of spans: the resource and the scope. Two contexts differ if the values that rules read differ.
 
-Known contexts are found by a hash of their bytes and not decoded again. Only the resource values that rules
+A known context is found by a hash of its bytes and is not decoded again. Only the resource values that rules
 read are stored.
 """
 
@@ -24,7 +24,7 @@ _LARGEST_CONTEXT: Final = 8192
 
 
 class EncodedResource:
-    """A resource of a request, decoded on first use."""
+    """A resource of a request, decoded when it is first needed."""
 
     __slots__ = ("_decoded", "encoded")
 
@@ -42,8 +42,8 @@ class EncodedResource:
 
 class _Known(NamedTuple):
     """
-    The number of a resource with a scope, the resource's texts that vary within this number, the number of tags that
-    were dropped from the resource, and the version of the sender.
+    What is stored about a resource with a scope: the number of their context, the resource's texts that vary
+    within this context, the number of tags dropped from the resource, and the sender version.
     """
 
     number: int
@@ -54,8 +54,8 @@ class _Known(NamedTuple):
 
 class Context:
     """
-    Resource and scope of consecutive spans. `number` is 0 if the spans are not looked up. `texts` are the
-    resource's texts that vary within the number.
+    Resource and scope of consecutive spans. `number` identifies the context, or is 0 if its spans are not
+    looked up. `texts` are the resource's texts that vary within the context.
     """
 
     __slots__ = ("_scope", "encoded_scope", "left_out", "number", "of", "texts", "version")
@@ -79,8 +79,8 @@ class Context:
 
 class Contexts:
     """
-    Numbers of contexts. A number is never used again: when all contexts are forgotten, a body that is half read may
-    still have numbers of earlier ones.
+    The table that numbers contexts. A number is never used again, because a body that is half read may still
+    use numbers of forgotten contexts.
     """
 
     def __init__(self, memory: ItemMemory, forget: Callable[[], None]) -> None:
@@ -97,7 +97,9 @@ class Contexts:
         self._known.clear()
 
     def find_or_add_context(self, resource: EncodedResource, scope: bytes, options: Options) -> Context:
-        """Return the context of spans. Raises DecodeError or UnicodeDecodeError."""
+        """
+        Return the context of spans, and number it if it is new. Raises DecodeError or UnicodeDecodeError.
+        """
         encoded = resource.encoded
         hash = blake2b(encoded, digest_size=16, salt=len(encoded).to_bytes(8))
         hash.update(scope)
@@ -146,8 +148,8 @@ class Contexts:
 
     def distinguish_by_attributes(self, names: set[str]) -> bool:
         """
-        Distinguish contexts by further resource attributes. Return False if contexts are already
-        distinguished by all of `names`.
+        Let further resource attributes distinguish contexts, and forget the contexts that have them. Return
+        False if all of `names` already did.
         """
         new = names - self._read
         self._read |= new

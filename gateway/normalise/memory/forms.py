@@ -1,5 +1,6 @@
 """
-Forms: the result of reading a span in terms of its varying values, as constants, copies and sums of counts.
+Forms. A form gives the result of reading a span from the span's varying values: each field of the result is a
+constant, a copy of a value, or a sum of counts.
 
 A form is derived from several spans of one kind, and is used only if it holds for all of them.
 """
@@ -39,7 +40,7 @@ Path = tuple[str, Any]
 
 
 class Varying(NamedTuple):
-    """The values of a span that vary within its kind. Missing times are None."""
+    """The values of a span that may differ from other spans of its kind. Missing times are None."""
 
     trace_id: str | None
     span_id: str | None
@@ -55,7 +56,7 @@ class Varying(NamedTuple):
 
 
 def values_by_path(read: ReadSpan) -> dict[Path, Any] | None:
-    """Return every value of a result by its path, or None if it has more than forms can express."""
+    """Return every field value of a result by its path. Return None if a form cannot express the result."""
     found: dict[Path, Any] = {
         ("read", name): getattr(read, name) for name in ("is_call", "ignored", "shown", "left_out")
     }
@@ -100,7 +101,10 @@ def _is_same_with_counts(record: Inference, tokens: Tokens) -> bool:
 
 
 class SpanForm(msgspec.Struct, frozen=True):
-    """The result for one kind of span. The fields named `..._place` are indexes into `Varying.all_values`."""
+    """
+    The form of one kind of span. The index in each pair of `record`, `call`, `node`, `tags` and `caller`
+    points into `Varying.all_values`.
+    """
 
     read: ReadSpan  # a sample result; its values are used for everything that does not vary
     record: tuple[tuple[str, int], ...]
@@ -113,7 +117,10 @@ class SpanForm(msgspec.Struct, frozen=True):
     tokens: tuple[tuple[int, int, tuple[int, ...]], ...]
 
     def read_span(self, varying: tuple[Any, ...], counts: Sequence[int]) -> ReadSpan:
-        """Return the result of reading a span with these `Varying.all_values` and counts."""
+        """
+        Return the result for a span with these varying values (`Varying.all_values`) and counts, without the
+        rules.
+        """
         trace_id, span_id, parent_id = varying[:3]
         sample = self.read
         template, sample_node = sample.call, sample.node
@@ -167,7 +174,7 @@ def weighted_sum(factors: Sequence[int], counts: Sequence[int]) -> int:
 
 
 def derive_common_form(reads: Sequence[ReadSpan], varying: Sequence[Varying]) -> SpanForm | None:
-    """Return the form that holds for all results, or None."""
+    """Return the form that gives each of `reads` from the varying values of the same span, or None."""
     found = [values_by_path(read) for read in reads]
     known = [one for one in found if one is not None]
     if len(known) < len(found) or any(one.keys() != known[0].keys() for one in known):

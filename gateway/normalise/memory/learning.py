@@ -57,8 +57,8 @@ def vary_span(
     chance: random.Random,
 ) -> Iterator[tuple[Span, Varying]]:
     """
-    Yield the span itself, then variations of it, each with its varying values. `outside` are the varying texts
-    of its resource, `tags` the names of attributes that are only tags.
+    Yield the span itself, then variations of it, each with its varying values. `texts` and `outside` are the
+    varying texts of the span and of its resource, and `tags` the names of attributes that only become tags.
     """
     yield span, _varying_values_of_span(span, (*texts, *outside), counts)
     for number in range(WANTED):
@@ -135,8 +135,8 @@ def _random_value(value: Any, chance: random.Random) -> Any:
 
 def _random_text_of_class(text: str, number: int, chance: random.Random) -> str:
     """
-    Return another text of the same class. The text keeps its letters up to the first `-` or `_`, and an e-mail
-    address becomes another one.
+    Return a random text of the same class, which the rules read in the same way. It keeps the beginning up to
+    the first `-` or `_`, and an e-mail address becomes another one.
     """
     if "@" in text:
         local, domain = ("".join(chance.choices(_LETTERS, k=1 + number)) for _ in range(2))
@@ -180,7 +180,9 @@ assert set(TEXTS.values()).isdisjoint(range(FIRST_TEXT))
 
 
 class NotObserved(Exception):
-    """A rule used attributes in a way that does not show which values it read."""
+    """
+    Raised if a rule uses attributes in a way that does not show which values it reads, such as listing them.
+    """
 
 
 def _refuse_unobserved(*_: object) -> NoReturn:
@@ -188,7 +190,10 @@ def _refuse_unobserved(*_: object) -> NoReturn:
 
 
 class SpanNotes(NamedTuple):
-    """Names of attributes that rules read, that they read more than once, and that they look for."""
+    """
+    Names of attributes: those that rules read, those that they read more than once, and those that they read
+    or test for presence.
+    """
 
     read: set[str]
     often: set[str]
@@ -197,11 +202,11 @@ class SpanNotes(NamedTuple):
 
 class ObservedAttributes(dict[str, Any]):
     """
-    Attributes that note which values are read, and which names are looked for.
+    Attributes that note which values rules read, and which names rules test for presence.
 
     Code that bypasses the methods of dict sees an empty dict, so its result differs from the result with
-    plain attributes. Then the kind is not learned. Nor is it if code lists the names, unless that code is `shapes`,
-    to which free names do not matter.
+    plain attributes. Then the kind is not learned. It is also not learned if code lists the names. The
+    exception is the module `shapes`, whose results do not depend on names that no rule reads.
     """
 
     def __init__(self, attributes: Attributes, notes: SpanNotes) -> None:
@@ -255,8 +260,8 @@ _FIGURE: Final = re.compile(r"\s*[-+]?[\d.]+(?:[eE][-+]?\d+)?\s*|\s*[\[{].*", re
 
 class Learned(NamedTuple):
     """
-    The result of learning: the names that were read, those that were looked for, the resource attribute names that
-    were read, and the kind if one was found.
+    The result of learning: the span attribute names that rules read (`reads`), those that they read or test
+    for presence (`asked`), the resource attribute names that they read, and the kind if one was found.
     """
 
     reads: set[str]
@@ -267,7 +272,8 @@ class Learned(NamedTuple):
 
 class ReadOtherwise(NamedTuple):
     """
-    A shape that the memory and the rules read differently, with its source, its scope, and the differing fields.
+    A shape (set of attribute names) that the memory and the rules read differently, with the differing
+    fields.
     """
 
     source: str
@@ -287,12 +293,11 @@ def learn_kind(
 ) -> Generator[None, None, Learned]:
     """
     Learn the kind of a span, in short steps. `reads` are the attribute names that the rules read for other
-    kinds of the same shape. `texts` and `outside` are the varying texts of the span and of its resource. `tags`
-    are the names of attributes that are only tags. A span for which a rule reads such an attribute for another
-    purpose as well is not learned.
+    kinds of the same shape. `texts` and `outside` are the varying texts of the span and of its resource.
+    `tags` are the names of attributes that only become tags.
 
-    If the rules read names that `reads` does not contain, no form is derived yet, because values under these
-    names were varied.
+    No kind is learned if a rule reads an attribute in `tags` for another purpose as well. If the rules read
+    names that `reads` does not contain, no form is derived yet, because values under these names were varied.
     """
     known, reads, asked, of_resource = len(reads), set(reads), set[str](), set[str]()
     found: list[ReadSpan] = []
@@ -329,8 +334,8 @@ def _read_span_observed(
     span: Span, notes: SpanNotes, of_resource: set[str], options: Options
 ) -> ReadSpan | None:
     """
-    Read a span and note its names. Return None if a rule does not show them, or if the span cannot be read without
-    other spans.
+    Read a span and note the attribute names that rules read. Return None if a rule hides which names it
+    reads, or if the span cannot be read without other spans.
     """
     observed = msgspec.structs.replace(
         span,

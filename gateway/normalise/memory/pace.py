@@ -1,6 +1,6 @@
 """
-Decisions when to look up requests and when to learn kinds, so that the memory costs little time where
-it saves none.
+Rules for when to look up requests and when to learn kinds, so that the memory costs little time where it
+saves none.
 
 The module also holds samples of spans, without their content, that wait to be learned.
 """
@@ -24,7 +24,7 @@ _UNRESTED, _RESTED = 16, 4
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPace:
-    """Settings of the memory's pace."""
+    """Settings that limit how often spans are looked up and learned."""
 
     # Share of a request's spans that must be known. With fewer known spans, the rules read the whole request.
     least_known: float = 0.8
@@ -51,8 +51,8 @@ AT_ONCE: Final = MemoryPace(
 
 class TriedSender:
     """
-    State of the requests with the same scopes: the number to skip now, the number to skip the next time, and
-    the number skipped so far.
+    Lookup state of all requests with the same scopes. Numbers of requests: `skips` will still skip the
+    memory, `next` is the next such number, and `skipped` have skipped it since the last lookup.
     """
 
     __slots__ = ("is_known", "next", "skipped", "skips")
@@ -64,10 +64,10 @@ class TriedSender:
 
 class Trials:
     """
-    Choice of the requests to look up.
+    Decides which requests to look up.
 
     Requests with the same scopes are of one kind. If their spans are not known, fewer and fewer of these
-    requests are looked up. The lookups of all kinds together are limited to a share of the spans.
+    requests are looked up. Unsuccessful lookups of all kinds together are limited to a fraction of the spans.
     """
 
     def __init__(self, pace: MemoryPace) -> None:
@@ -79,7 +79,7 @@ class Trials:
         self._rests = self._rested = 0
 
     def skip_request_if_resting(self) -> bool:
-        """Return True if the request skips the memory, even without a check of its sender."""
+        """Return True if the next request skips the memory, whatever its scopes are. Counts it as skipped."""
         if not self._rests:
             return False
         self._rests -= 1
@@ -87,14 +87,17 @@ class Trials:
         return True
 
     def note_request_for_rules(self) -> None:
-        """Note that the rules must read a request."""
+        """
+        Note that the rules read a request. After many such requests in a row, some of the next ones skip the
+        memory.
+        """
         self._refused += 1
         self._rests = min(max(0, self._refused - _UNRESTED) // _RESTED, self._pace.most_rested)
 
     def take_represented_requests(self) -> int:
         """
-        Return the number of requests that this request represents: itself, and the requests before it that
-        skipped the memory.
+        Return the number of requests that this request represents: itself, and the requests that skipped the
+        memory since the last call. Resets their number.
         """
         rested, self._rested = self._rested, 0
         return rested + 1
@@ -118,10 +121,11 @@ class Trials:
 
     def decide_lookup(self, sender: TriedSender, spans: int, rested: int = 1) -> int:
         """
-        Return the number of requests that this request represents if it is to be looked up. Otherwise return 0.
+        Return 0 if a request is not to be looked up. Otherwise return the number of requests that it
+        represents.
 
-        `spans` is the number of its spans. `rested` is the number of requests that skipped the memory, plus
-        this request. If the result is not 0, call `note_lookup_result` afterwards.
+        `spans` is the number of spans of the request. `rested` is the number of requests that skipped the
+        memory, plus this request. If the result is not 0, call `note_lookup_result` afterwards.
         """
         pace = self._pace
         self._free = min(self._free + spans * pace.look_share, pace.free_looks)
@@ -136,9 +140,8 @@ class Trials:
     def note_lookup_result(self, sender: TriedSender, *, in_vain: int, is_hopeless: bool = False) -> None:
         """
         Note the result of a lookup. `in_vain` is the number of spans looked up without success, or 0 if
-        enough spans were known.
-
-        `is_hopeless` means that requests of this kind can never be known well enough.
+        enough spans were known. `is_hopeless` means that requests of this kind can never be known well
+        enough.
         """
         sender.is_known = not in_vain
         if sender.is_known:
@@ -170,8 +173,8 @@ class Sample(NamedTuple):
 @dataclass
 class Sightings:
     """
-    Counts for one kind: all spans before its first span, its spans seen, and the spans that its
-    seen spans represent.
+    Counts for one kind: all spans that came before its first span (`came`), its spans that were seen, and the
+    number of spans that these represent (`stands_for`), because some requests skip the memory.
     """
 
     came: int
@@ -182,8 +185,8 @@ class Sightings:
 @dataclass
 class Samples:
     """
-    Samples that wait to be learned. A kind is only counted until it is frequent, because counting costs less
-    than a sample.
+    Sample spans that wait to be learned. A kind is only counted until it is frequent, because counting costs
+    less than storing a sample.
     """
 
     pace: MemoryPace
@@ -261,7 +264,10 @@ def span_attribute_names(encoded: bytes) -> set[str]:
 
 
 def without_content(encoded: bytes, is_free: Callable[[bytes], bool]) -> bytes:
-    """Return a span without content, free names, and the parts that learning does not examine."""
+    """
+    Return an encoded span without content, without attributes on which no reading depends (`is_free`), and
+    without the fields that learning does not examine.
+    """
     span = wire.Span.FromString(encoded)
     span.ClearField("trace_state")
     span.ClearField("links")

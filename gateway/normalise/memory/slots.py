@@ -1,9 +1,9 @@
 """
-The table of slots: attributes whose values vary from call to call. If a rule reads another attribute, its
-value is part of the span's kind.
+The table of slots. A slot is an attribute whose value varies from call to call. If a rule reads another
+attribute, that attribute's value is part of the span's kind.
 
-A line here promises that no rule examines the value beyond its class. If a product's rules search for a part
-of a value, that part must be in `PARTS`.
+Each entry promises that rules examine only the class of the value. If a product's rules search for a part of
+a value, that part must be in `PARTS`.
 """
 
 from __future__ import annotations
@@ -80,14 +80,15 @@ _NO_TAGS: Final = (*NO_METADATA, *QUOTED_METADATA)
 
 
 def slot_number_or_zero(name: str) -> int:
-    """Return the slot number of an attribute, or 0 if its value is part of the kind."""
+    """Return the slot number of an attribute, or 0 if its value is part of the span's kind."""
     return _SLOTS.get(name, 0)
 
 
 def may_be_tag(name: str, keep: frozenset[str]) -> bool:
     """
-    Return True if the text of an attribute becomes a tag without a closer look, unless a rule reads the
-    attribute for another purpose as well. `keep` are the attributes that the operator keeps as tags.
+    Return True if the text of an attribute may become a tag by its name, without examining the text, unless a
+    rule reads the attribute for another purpose as well. `keep` are the attributes that the operator keeps as
+    tags.
     """
     if name in _SLOTS or RULES[name] is not admission.SCALAR:
         return False
@@ -100,12 +101,12 @@ def may_be_tag(name: str, keep: frozenset[str]) -> bool:
 
 
 def rule_number_of_attribute(name: str) -> int:
-    """Return the rule for an attribute, as a number of the compiled module."""
+    """Return the number that the compiled module uses for the decoding rule of an attribute."""
     return _RULES[RULES[name]]
 
 
 def has_readable_figures(name: bytes, text: bytes) -> bool:
-    """Return True if a text of content contains figures that rules read."""
+    """Return True if the text of a content attribute contains numbers that rules read."""
     return reduced_content(name.decode(), text.decode()) is not None
 
 
@@ -136,7 +137,6 @@ def _is_plain_service_name(text: str) -> bool:
 
 
 def encode_texts(texts: Iterable[str]) -> list[bytes]:
-    """Return texts as the compiled module takes them."""
     return [text.encode() for text in texts]
 
 
@@ -162,13 +162,14 @@ _FACTORS: Final = (*[tuple([int(a == b) for b in range(len(COUNTS))]) for a in r
 
 def class_of_counts(counts: tuple[int, ...]) -> tuple[int, ...]:
     """
-    Return the class of counts: the signs of the counts and of their sums, as the compiled module compares them.
+    Return the class of token counts: the sign (-1, 0 or 1) of each count, and of each sum in `SUMS`. The
+    compiled module compares the same signs.
     """
     return tuple([_sign_of_sum(factors, counts) for factors in _FACTORS])
 
 
 def has_class_of_counts(counts: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Return True if the signs of the counts and of their sums equal `wanted`."""
+    """Return True if `class_of_counts` of these counts equals `wanted`."""
     return all(_sign_of_sum(factors, counts) == sign for factors, sign in zip(_FACTORS, wanted, strict=True))
 
 

@@ -1,7 +1,8 @@
 """
-The memory of spans. The compiled module finds the kind of a span.
+The memory of spans: it gives the result for a span of a learned kind without the rules. The compiled module
+finds the kind of a span.
 
-Spans that are not plain are read by the rules. The rules remain the only definition of how a span is read.
+All other spans are read by the rules. The rules remain the only definition of how a span is read.
 """
 
 from __future__ import annotations
@@ -75,7 +76,10 @@ _UNREADABLE: Final = (DecodeError, UnicodeDecodeError, Malformed)
 
 
 class SelectedBody(NamedTuple):
-    """A body to learn from. `times` is the number of similar requests that it represents."""
+    """
+    A body to look up. `spans` is the number of its spans, and `times` the number of similar requests that it
+    represents, because these skipped the memory.
+    """
 
     body: bytes
     sender: TriedSender
@@ -129,7 +133,7 @@ class SpanMemory:
         self._memory.ask(slots.encode_texts(self._options.keep_attributes))
 
     def normalise_if_known(self, body: bytes, options: Options) -> Generator[None, None, Outcome | None]:
-        """Return None if the rules must read the request."""
+        """Read a traces request from learned kinds. Return None if the rules must read the request."""
         selected = self.select_body_for_lookup(body, options)
         return None if selected is None else (yield from self.read_body_if_known(selected))
 
@@ -167,7 +171,10 @@ class SpanMemory:
         return SelectedBody(body, sender, count, times) if times else None
 
     def read_body_if_known(self, selected: SelectedBody) -> Generator[None, None, Outcome | None]:
-        """Return None if too few spans are known."""
+        """
+        Look up the spans of a body, and read them. Return None if too few spans are known. The rules read
+        single unknown spans. Yields so that the event loop can run.
+        """
         options, found = self._options, None
         clock = SliceClock()
         try:
@@ -291,9 +298,10 @@ class SpanMemory:
 
     def _compare_or_prepare_span(self, part: LookedUp, place: int, times: int) -> bool:
         """
-        Compare a known span with the rules.
+        Compare a known span with the result of the rules, or decode an unknown span in `part` for the rules.
 
-        Return False if the rules read it differently, because other spans of the request may differ as well.
+        Return False if the rules read a known span differently, because other spans of the request may differ
+        as well.
         """
         context, kind, row = part.context, part.kinds[place], part.rows[place]
         encoded = part.spans[place]
@@ -333,7 +341,10 @@ class SpanMemory:
         return False
 
     def _note_sample_of_kind(self, context: Context, span: Span, encoded: bytes, times: int) -> None:
-        """Do not learn a kind with counts inside content, because the text differs in each span."""
+        """
+        Count a span of an unknown kind, and store it as a sample if the kind is frequent. A kind with counts
+        inside content is never learned, because the text differs in each span.
+        """
         is_free = self._memory.is_free
         attributes = {name: value for name, value in span.attributes.items() if not is_free(name.encode())}
         kind = hash((context.number, span.name, tuple(attributes)))
@@ -347,7 +358,7 @@ class SpanMemory:
             pass
 
     def learn_one_kind(self) -> bool:
-        """Return False if no kind is due."""
+        """Learn the kind of the next sample, without pauses. Return False if no kind is due."""
         learning = self.begin_learning_next_kind()
         return learning is not None and all(True for _ in learning)
 
@@ -377,7 +388,10 @@ class SpanMemory:
             self._native.count_fault(error)
 
     def _add_attribute_names(self, names: Set[str], tags: Set[str]) -> None:
-        """Add names. `tags` are the names of which the texts are only tags."""
+        """
+        Tell the compiled module which attribute names rules read. `tags` are the names whose texts only
+        become tags.
+        """
         for name in names:
             self._names.add(name)
             slot = slots.slot_number_or_zero(name)

@@ -28,8 +28,8 @@ def normalise_otlp(
     signal: Signal, body: bytes, *, json: bool, options: Options, hold: Hold = reserve_nothing
 ) -> Generator[None, None, Outcome]:
     """
-    Normalise a request. Each `next` works through about one slice. Raises BadPayload if the body is not an
-    export request of the signal.
+    Normalise a request. Yields so that the event loop can run. Raises BadPayload if the body is not an export
+    request of the signal.
     """
     outcome = Outcome(why=[] if options.explain else None, keep_tags=options.keep_tags)
     reader = _READERS[signal](outcome, options)  # type: ignore[call-arg]

@@ -1,9 +1,9 @@
 """
-Rules for the attributes that are decoded. Content is dropped here, and e-mail addresses that are not
-stated as the user's.
+Rules for decoding attributes. Content is dropped here, as are e-mail addresses under names that do not mean
+the user's address.
 
-A few attributes contain content or request settings. They are reduced at once to the numbers or the model
-name in them.
+A few attributes with content or request settings are reduced at once to the numbers or the model name in
+them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ RULES = CachedResults(decoding_rule_of)
 
 
 def reduced_content(name: str, value: str) -> dict[str, Any] | None:
-    """Return None if nothing in the text is readable."""
+    """Reduce a text of content to the numbers and names that rules read. Return None if it has none."""
     if len(value) > LARGEST_VALUE:
         return None
     if (read := _TEXTS.get(name)) is not None:

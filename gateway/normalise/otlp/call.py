@@ -41,7 +41,10 @@ def merge_callers(caller: Caller, further: Caller) -> Caller:
 
 
 def fill_caller(record: AiRecord, caller: Caller) -> bool:
-    """Return False if the record has no room for the address."""
+    """
+    Write the caller to the record, the e-mail address as a tag. Return False if the tag exceeds the record's
+    limit.
+    """
     record.user, record.team, record.session = caller.user, caller.team, caller.session
     record.api_key = caller.api_key
     return caller.email is None or tag_rules.put_tag_on_record(record, USER_EMAIL, caller.email)
@@ -50,7 +53,10 @@ def fill_caller(record: AiRecord, caller: Caller) -> bool:
 # Garbage collection is off because it would cost more than creating the calls. Code that fills `inner` must
 # empty it again, to break reference cycles.
 class SpanCall(Struct, gc=False):
-    """Further spans of the payload may complete or drop the call before it becomes a record."""
+    """
+    A call that one span describes. Further spans of the payload may complete or drop the call before it
+    becomes a record.
+    """
 
     place: int
     record: Inference
@@ -116,7 +122,10 @@ class SpanCall(Struct, gc=False):
 
     @property
     def is_without_call_facts(self) -> bool:
-        """Return whether the span has no facts about a call. Such spans are events inside a call."""
+        """
+        Return whether the span states no fact about a call: no model, provider, id, usage, cost or failure.
+        Such a span is a step inside a call.
+        """
         record = self.record
         names_it = record.request_model or record.response_model or record.provider or record.request_id
         if record.charges:

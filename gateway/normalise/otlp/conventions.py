@@ -1,5 +1,6 @@
 """
-The semantic conventions as a product. Their rules read telemetry of unknown senders, and other products share them.
+OpenTelemetry's GenAI conventions as a product. Their rules read telemetry of unknown senders, and other
+products share them.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ def _mark_as_call_of_sdk(span: Span, call: SpanCall) -> None:
 
 def _add_compaction_tokens(span: Span, call: SpanCall) -> None:
     """
-    Add the tokens of compactions. Anthropic's SDKs and its API state them apart from the usage of the
-    message, and they are billed as well.
+    Add the tokens of context compactions to the call's counts. Anthropic states them apart from the message's
+    usage, and bills them as well.
     """
     attributes = span.attributes
     if _COMPACTION_IN in attributes or _COMPACTION_OUT in attributes:
@@ -110,7 +111,10 @@ def _add_compaction_tokens(span: Span, call: SpanCall) -> None:
 
 
 def _add_span_id_key(span: Span, call: SpanCall) -> None:
-    """Add a dedup key of the span ids, because events of the call carry them and may omit the response id."""
+    """
+    Add a dedup key of the span's trace and span id. The call's events carry these ids, but may omit the
+    response id.
+    """
     if call.response_id is not None and span.trace_id is not None and span.span_id is not None:
         call.also += (span_call_id(span.trace_id, span.span_id),)
 

@@ -61,7 +61,7 @@ _NO_CALLS = frozenset({name for product in PRODUCTS for name in product.no_calls
 
 
 def find_call_event(name: str, sender: Product) -> tuple[Product, LogEvent] | None:
-    """Return None if the event cannot be a call."""
+    """Return the product and the declaration of an event, or None if the event cannot be a call."""
     if name == DETAILS:
         return sender, _DETAILS.get(sender, _DETAILS[OTEL])
     return _EVENTS.get(name)
@@ -73,8 +73,8 @@ def is_known_as_no_call(name: str, attributes: Attributes) -> bool:
 
 def is_copy_of_counters(attributes: Attributes) -> bool:
     """
-    Return whether a log repeats counters. Rust's tracing library sends counter increments as metrics and also
-    logs them.
+    Return whether a log record repeats a counter. Rust's tracing library sends counter increments as metrics
+    and also logs them.
     """
     counted = [name for name in attributes if is_usage_name(name)]
     return bool(counted) and all(_is_counter_step(name) for name in counted)
@@ -99,10 +99,7 @@ def _is_positive(value: object) -> bool:
 
 
 def event_name(record: LogRecord, sender: Product) -> str:
-    """
-    Return the event's name. The attribute takes precedence over the record's own field, and that over the
-    body.
-    """
+    """Return the event's name: from the attribute, else from the record's own field, else from the body."""
     name = values.text_or_none(record.attributes.get("event.name")) or record.event_name or record.body
     for whole_name in _NAMING:
         name = whole_name(record, name, sender.source)
@@ -113,7 +110,10 @@ TURN = 2048  # calls added before the event loop gets a turn
 
 
 class LogReader:
-    """A record that waits for the second record of the same call is added in `add_remaining_items`."""
+    """
+    Reads log records into an outcome. If a product logs each call twice, the call is added in
+    `add_remaining_items`, when both records have been read.
+    """
 
     def __init__(self, outcome: Outcome, options: Options) -> None:
         self._outcome = outcome
@@ -123,7 +123,7 @@ class LogReader:
         }
 
     def read_item(self, place: int, record: LogRecord) -> None:
-        """Read a record, which is accounted for exactly once, here or in `add_remaining_items`."""
+        """Read a record. It is counted exactly once in the outcome, here or in `add_remaining_items`."""
         sender = product_of_sender(record.resource, record.scope)
         name = event_name(record, sender)
         event_of_product = find_call_event(name, sender)
@@ -150,7 +150,7 @@ class LogReader:
         return iter(())
 
     def add_remaining_items(self) -> Iterator[None]:
-        """Complete held calls from their second records."""
+        """Add the held calls, each completed from its second record."""
         for product, twins in self._twins.items():
             for number, (index, record, event) in enumerate(twins.complete_held_calls(), start=1):
                 self._add_call_or_reject(index, record, product, event)

@@ -85,19 +85,24 @@ def find_metric_family(name: str) -> tuple[Product, MetricFamily] | None:
 
 
 def declared_metric_name(point: Point) -> str:
-    """Return the declared name of a point. The sent name may have a prefix that the user chose."""
+    """
+    Return the name of a point's metric as products declare it. The sent name may have a prefix that the user
+    chose.
+    """
     naming = _NAMING.get(point.scope.name)
     return point.name if naming is None else naming(point.name)
 
 
 def non_dollar_currency(point: Point) -> str | None:
-    """Return the currency of a point. None for dollars, or if no currency is stated."""
+    """Return the currency of a point, or None if it is dollars or not stated."""
     stated = (values.text_or_none(point.attributes.get(semconv.CURRENCY)) or point.unit).upper()
     return stated if _CURRENCY.fullmatch(stated) and stated != MONEY_UNIT else None
 
 
 def unit_of_point(point: Point, family: MetricFamily) -> str:
-    """Return the unit. The currency of the point takes precedence over the family's unit."""
+    """
+    Return the unit of a point: the unit of its family. For money, the point's own currency takes precedence.
+    """
     return (non_dollar_currency(point) or family.unit) if family.unit == MONEY_UNIT else family.unit
 
 
@@ -106,7 +111,10 @@ def is_repeated_metric(name: str) -> bool:
 
 
 def is_probably_usage(name: str, unit: str, *, names_a_model: bool = False) -> bool:
-    """Return whether a metric may be usage, so that an operator should see it if no family declares it."""
+    """
+    Return whether a metric may count usage. If no family declares such a metric, it is shown to an operator
+    as unrecognized.
+    """
     if unit in _NO_USAGE_UNITS or _OTHER_UNIT.search(name) or not _USAGE_WORD.search(name):
         return False
     if names_a_model or name.startswith(_AI_BEGINNINGS):
@@ -146,7 +154,7 @@ class Countable:
 
     def set_kind(self, kind: str, temporality: int, monotonic: bool) -> None:
         """
-        Note the kind of the metric.
+        Note the kind of the metric. Sums are counted only if they are monotonic.
 
         There is one exception: if another Tollhouse sends a sum that may fall, it is counted, because a
         decrease corrects an earlier count. A metric that cannot be counted is still read and shown if its
@@ -173,9 +181,9 @@ class Countable:
         outside: Mapping[str, object],
     ) -> Point | None:
         """
-        Return a point. None without a value, which histogram buckets do not replace.
+        Return a point, or None if it states no finite value. Histogram buckets do not replace a value.
 
-        `outside` are attributes that are not in `attributes`.
+        `outside` are the attributes that were not decoded into `attributes`.
         """
         if value is None or flags & _NO_RECORDED_VALUE or not math.isfinite(value):
             return None
@@ -205,7 +213,9 @@ KEY_BYTES = 16
 
 
 class SeriesKeys:
-    """The keys of metric series. The metric's share of a key is hashed once for consecutive points."""
+    """
+    Computes the keys of metric series. The metric's part of a key is hashed once for consecutive points.
+    """
 
     def __init__(self) -> None:
         self._resource: Resource | None = None
@@ -231,7 +241,10 @@ class SeriesKeys:
 
 
 def hash_of_undecoded_attributes(outside: Mapping[str, object]) -> bytes:
-    """Return a hash that distinguishes two series without revealing the attributes."""
+    """
+    Return a hash that distinguishes two series by attributes that were not decoded, without revealing the
+    attributes.
+    """
     return blake2b(encode_canonically(outside), digest_size=KEY_BYTES).digest() if outside else b""
 
 
@@ -275,7 +288,7 @@ class PointReader:
         self._held: list[tuple[int, Point, Product, MetricFamily]] = []
 
     def read_item(self, place: int, point: Point) -> None:
-        """Read a point, which is accounted for exactly once."""
+        """Read a point. It is counted exactly once in the outcome."""
         for product in find_or_build_shape(point.attributes).taken_by:
             take = product.take_point
             if take is not None and take(place, point, self._outcome, tags={}, device=None, version=""):
@@ -360,7 +373,10 @@ class PointReader:
     def _note_family_and_check_repeat(
         self, point: Point, family: MetricFamily, token_type: str | None
     ) -> bool:
-        """Return whether another family has reported the same. Only the first family that arrives counts."""
+        """
+        Return whether a point repeats tokens that another metric family of the same sender counts. Of such
+        families, only the first to arrive counts.
+        """
         if token_type is None or family.one_of is None:
             return False
         meter = _resource_and_scope(point)
@@ -428,7 +444,10 @@ def _token_type_of_point(family: MetricFamily, point: Point) -> str | None:
 
 
 def _meter_of_point(point: Point, token_type: str | None) -> str | None:
-    """Return the meter of a point. Some series count only one modality or only tool responses."""
+    """
+    Return the meter of a point, or None. Series that count only one modality or only tool responses have a
+    meter.
+    """
     if token_type == metric_rules.TOOL_INPUT:
         return "input_tool_tokens"
     modality = point.attributes.get(MODALITY)

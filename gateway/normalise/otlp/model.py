@@ -19,7 +19,7 @@ END_OF_TIME = 1 << 63
 
 
 def time_or_zero(nanoseconds: int) -> int:
-    """Return a time. OTLP sends 0 for an unknown time, and impossible times become 0."""
+    """Return a time in nanoseconds. OTLP sends 0 for an unknown time, and impossible times become 0."""
     return nanoseconds if nanoseconds < END_OF_TIME else 0
 
 
@@ -40,7 +40,7 @@ READ_EVENTS = OF_CALL | {EXCEPTION}
 
 
 class SpanEvent(msgspec.Struct, gc=False):
-    """An event of a span. Spans keep only exceptions."""
+    """An event of a span. Spans keep only their exception events."""
 
     name: str
     attributes: Attributes
@@ -48,8 +48,8 @@ class SpanEvent(msgspec.Struct, gc=False):
 
 def merge_call_events(attributes: Attributes, events: list[SpanEvent]) -> list[SpanEvent]:
     """
-    Add the attributes of other events to `attributes`, unless the span states them itself. The last event
-    counts.
+    Add the attributes of the call's own events to `attributes`, the attributes of its span. The span's value
+    takes precedence, then that of the last event. Return the exception events.
     """
     stated: Attributes = {}
     for event in events:
@@ -87,7 +87,8 @@ class LogRecord(msgspec.Struct, gc=False):
 
 class Point(msgspec.Struct, gc=False):
     """
-    Other points than those of monotonic sums, histograms or another Tollhouse are only shown as unrecognized.
+    A data point of a metric. Only points of monotonic sums, of histograms or from another Tollhouse can be
+    counted. Others are shown as unrecognized.
     """
 
     resource: Resource

@@ -37,7 +37,7 @@ MONEY_UNIT = "USD"
 
 
 class AttributeShape(Struct, frozen=True, kw_only=True):
-    """The facts that the attribute names of an item show before any value is read. `shapes` builds it."""
+    """The names of an item's attributes by field, known before any value is read. `shapes` builds it."""
 
     # Names of attributes by field; the first name takes precedence.
     input: Names = ()
@@ -136,7 +136,7 @@ _STEPS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """An attribute that states the kind of a span, for any sender."""
+    """Declaration of an attribute that states the kind of a span, for any sender."""
 
     attribute: str
     # values in lower case that mark a span as one around calls
@@ -154,7 +154,7 @@ RefineCall = Callable[[Span, SpanCall], None]
 
 
 class SpanRole(NamedTuple):
-    """The role of a span that is not a call. It is used if no attribute states the role."""
+    """The role of a span that is not a call, for spans on which no attribute states the role."""
 
     is_agent: bool = False
     # True if the span starts a stream. The call is the sibling span that reports the result.
@@ -165,7 +165,7 @@ class SpanRole(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanDialect:
-    """Rules for a product's spans beyond attribute names."""
+    """A product's rules for spans that attribute names cannot express."""
 
     # Returns the operation of a call. Default: `span_rules.operation_by_span_name`.
     operation: Callable[[Span, AttributeShape], str | None] | None = None
@@ -188,7 +188,7 @@ class SpanDialect:
 
 
 def accept_everything(*_: object) -> bool:
-    """Return True. Used as a hook if its condition holds for everything that a product sends."""
+    """Return True. Used as a hook if a condition holds for everything that a product sends."""
     return True
 
 
@@ -198,7 +198,7 @@ def _provider_by_model(attributes: Attributes, model: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDialect:
-    """Rules for the calls in a product's log events."""
+    """A product's rules for reading the calls in its log events."""
 
     model: Names = ("model",)
     response_model: Names = ()
@@ -271,8 +271,8 @@ class LogEvent:
 
 class LogTwins(Protocol):
     """
-    Buffer for the records of a product that logs each call twice. It first holds the records of one payload,
-    and then pairs them.
+    Buffer for the log records of a product that logs each call twice: in its own event, and in the event of
+    the GenAI conventions. It holds the records of one payload, and then pairs them.
     """
 
     def hold_own_event(self, place: int, record: LogRecord, event: LogEvent) -> None:
@@ -280,7 +280,7 @@ class LogTwins(Protocol):
 
     def hold_event_of_conventions(self, record: LogRecord) -> bool:
         """
-        Hold a record of the conventions' event. Return False if no other record can describe the same call.
+        Hold a record of the GenAI conventions' event. Return False if the record cannot complete a call.
         """
 
     def complete_held_calls(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
@@ -317,8 +317,8 @@ class MetricFamily:
 
 class TakeItem(Protocol):
     """
-    A function that adds the record of an item. It returns False if the item is not a call. `tags` and
-    `device` come from the resource.
+    A function that adds the record of an item to an outcome. It returns False if the item is not a call.
+    `tags` and `device` come from the item's resource.
     """
 
     def __call__(
@@ -335,7 +335,7 @@ class TakeItem(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Product:
-    """How to recognize and read one product."""
+    """Declaration of one product: how to recognize and read its telemetry."""
 
     source: str
 

@@ -1,8 +1,9 @@
 """
-Attribute names by field: names of the semantic conventions, and names that several products share. In each
+Attribute names by field: names of the semantic conventions, and names that several products share. For each
 field, the name that takes precedence is first.
 
-A name that only one product writes belongs in the product's module. `gateway.normalise.reading` reads the values.
+A name that only one product writes belongs in the product's module. `gateway.normalise.reading` reads the
+values.
 """
 
 from __future__ import annotations
@@ -97,7 +98,10 @@ TOTAL = ("gen_ai.usage.total_tokens",)
 
 
 def _meter_by_attribute() -> dict[str, str]:
-    """Return the meter for each attribute name. Names that take precedence come first."""
+    """
+    Return the meter (such as `web_searches`) that each attribute counts. Attributes that take precedence come
+    first.
+    """
     meter_names: dict[str, str] = {}
     for kind in MODALITIES:
         meter_names |= {
@@ -127,7 +131,7 @@ _OF_TOLLHOUSE = re.compile(
 
 
 def is_meter_of_tollhouse(name: str) -> bool:
-    """Return True if another Tollhouse writes a meter under this name."""
+    """Return True if another Tollhouse writes a meter as an attribute with this name."""
     return _OF_TOLLHOUSE.fullmatch(name) is not None
 
 
@@ -365,9 +369,8 @@ def first_text(attributes: Attributes, names: Iterable[str]) -> str | None:
 
 def first_text_of_each(attributes: Attributes, fields: Iterable[tuple[str, ...]]) -> list[str | None]:
     """
-    Return `first_text` of each field. The names must be in the attributes, as those of a shape are.
-
-    One call takes half the time of several.
+    Return `first_text` for each field, in half the time of single calls. Each name in `fields` must be in the
+    attributes.
     """
     texts = []
     for names in fields:
@@ -382,9 +385,8 @@ def first_count_of_each(
     attributes: Attributes, fields: Iterable[tuple[int, tuple[str, ...]]], size: int
 ) -> list[Any]:
     """
-    Return a list in which `first_count` of each field is at the field's place. Raises BadValue.
-
-    The names must be in the attributes. One call takes half the time of several.
+    Return a list of `size` values, with `first_count` of each field at the field's index, in half the time of
+    single calls. Each name in `fields` must be in the attributes. Raises BadValue.
     """
     counts: list[Any] = [None] * size
     for place, names in fields:
@@ -396,7 +398,8 @@ def first_count_of_each(
 
 def model_in_plain_name(attributes: Attributes) -> str | None:
     """
-    Return the model under a name that means a model only on calls. Return None for a sentence or an object.
+    Return the model under a name such as `model`, which means a model only on calls. Return None for a
+    sentence or an object.
     """
     for name in PLAIN_MODEL:
         model = text_or_none(values.decode_if_json_text(attributes.get(name)))
@@ -409,8 +412,8 @@ def response_or_shared_id(
     attributes: Attributes, own: Iterable[str] = RESPONSE_ID, shared: Iterable[str] = SHARED_ID
 ) -> tuple[str | None, str | None]:
     """
-    Return the provider's id of a call. If there is none, return an id that several calls may share, as
-    the second value.
+    Return the provider's id of a call and None. Without such an id, return None and an id that several calls
+    may share.
     """
     response_id = first_text(attributes, own)
     return (None, first_text(attributes, shared)) if response_id is None else (response_id, None)
@@ -423,7 +426,7 @@ def first_provider_request_id(attributes: Attributes, names: Iterable[str]) -> s
 
 
 def name_of_first_value(attributes: Attributes, names: Iterable[str]) -> str | None:
-    """Return the name from which `first_value` reads its value."""
+    """Return the attribute name from which `first_value` reads its value."""
     return next((name for name in names if first_value(attributes, (name,)) is not None), None)
 
 
@@ -517,7 +520,7 @@ def processing_region(
     model: str | None,
     answered: str | None = None,
 ) -> str | None:
-    """Return the region in which the provider processed a call, or None if no attribute names it."""
+    """Return the region in which the provider processed a call, or None if no attribute states it."""
     region_attribute = name_of_region_attribute(attributes, names, addresses, provider=provider)
     if region_attribute is None:
         return regions.region_of_call(answered, model=model)
@@ -626,7 +629,8 @@ def provider_by_model_name(model: str) -> str | None:
 @lru_cache(maxsize=2048)
 def is_gemini(provider: str | None, model: str | None) -> bool:
     """
-    Return True if a Google model answered the call. Some reports about Google models omit reasoning tokens.
+    Return True if a Google model answered the call. The rules for Gemini then apply, because some reports on
+    Google models omit reasoning tokens.
     """
     if model is None:
         return provider in _GEMINI
@@ -634,5 +638,8 @@ def is_gemini(provider: str | None, model: str | None) -> bool:
 
 
 def is_email_attribute(name: str) -> bool:
-    """Return True if an attribute holds an e-mail address. Only those of the user (`EMAIL`) are read."""
+    """
+    Return True if an attribute may hold an e-mail address by its name. Of such attributes, only those in
+    `EMAIL` are read.
+    """
     return "email" in name.lower()

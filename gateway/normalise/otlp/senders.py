@@ -56,7 +56,10 @@ _LONGEST = 64  # maximum characters of a scope or service name; no name above is
 
 
 def product_of_sender(resource: Resource, scope: Scope) -> Product:
-    """Return the product by SDK, scope, language or service name. Return OTEL if none of these is known."""
+    """
+    Return the product by SDK, scope, language or service name. Return OTEL (unknown sender) if none of these
+    is known.
+    """
     sdk = resource.attributes.get("telemetry.sdk.name")
     if isinstance(sdk, str) and sdk in _SDKS:
         return _SDKS[sdk]
@@ -81,8 +84,8 @@ def version_of_sender(resource: Resource, scope: Scope) -> str:
 
 def process_identity(resource: Resource) -> str:
     """
-    Return a text that identifies the process of a resource as far as the resource does. Many SDKs state only
-    the service.
+    Return a text that identifies the process of a resource, as precisely as its attributes allow. Many SDKs
+    state only the service.
     """
     is_instance = "service.instance.id" in resource.attributes
     beginning, names = ("process ", _INSTANCE) if is_instance else (OF_SERVICE, _PROCESS)
@@ -103,8 +106,8 @@ def _product_by_scope_name(name: str) -> Product | None:
 
 class Senders:
     """
-    Reader for the caller, the tags and the device of the items of one payload. If consecutive items share a
-    resource, it is read once.
+    Reads the caller, the tags and the device of the items of one payload. A resource that consecutive items
+    share is read once.
     """
 
     def __init__(self, outcome: Outcome, options: Options) -> None:
@@ -124,9 +127,9 @@ class Senders:
 
     def sender_version(self, resource: Resource | None, scope: Scope | None) -> str:
         """
-        Return the version of a sender, which is read once for consecutive items.
+        Return the version of a sender. Consecutive items of one sender are read once.
 
-        This is no part of `enter_resource`, because spans of all versions are of one kind to the compiled module.
+        This is no part of `enter_resource`, because the memory of spans distinguishes no versions.
         """
         read_resource, read_scope = self._versioned
         if resource is not read_resource or scope is not read_scope:
@@ -242,7 +245,7 @@ def _add_tags_and_metadata(
 
 
 def text_of_named_tag(attributes: Attributes, tag: str, names: Names) -> str | None:
-    """Return the text of a named tag, or None if no attribute states it."""
+    """Return the text of the tag `tag` from the first attribute of `names` that states it, or None."""
     return (
         repository_in_attributes(attributes) if tag == "repository" else semconv.first_text(attributes, names)
     )
@@ -254,7 +257,10 @@ def run_and_parent_run(attributes: Attributes, shape: AttributeShape) -> tuple[s
 
 
 def work_tags_of_span(attributes: Attributes, shape: AttributeShape) -> Mapping[str, str]:
-    """Return the work tags of a span that is not a call: such as its repository."""
+    """
+    Return the work tags of a span, such as its repository. Calls below a span that is not a call inherit
+    them.
+    """
     stated = {
         tag: text_of_named_tag(attributes, tag, names)
         for tag, names in shape.named_tags
@@ -301,7 +307,7 @@ def stated_caller(attributes: Attributes, shape: AttributeShape) -> Caller:
 
 
 def _user_and_email(user: str | None, attributes: Attributes, names: Names) -> tuple[str | None, str | None]:
-    """Return the user and the address. Without another name, the address is the user."""
+    """Return the user and the user's e-mail address. If the item names no user, the address is the user."""
     names_principal = user is not None and semconv.PRINCIPAL_EMAIL in names
     if names_principal and user != values.text_or_none(attributes.get(semconv.PRINCIPAL)):
         names = tuple([name for name in names if name != semconv.PRINCIPAL_EMAIL])

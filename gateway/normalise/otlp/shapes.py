@@ -1,9 +1,9 @@
 """
-Shapes of items: all facts that the attribute names of an item show, by the names that products
-and conventions declare.
+Shapes of items: everything that the attribute names of an item show, by the names that products and
+conventions declare.
 
-Each name has its facts: the tables in which a product or a convention declares it. The facts of an item's names are
-the key of its shape, so names that nobody declares cost one look-up each. A cached token count has ten
+Each name has its facts: the tables in which a product or a convention declares it. The facts of an item's
+names are the key of its shape, so an undeclared name costs only one look-up. A cached token count has ten
 spellings, and a span uses one or two of them. Later code searches only the spellings in the shape.
 """
 
@@ -73,8 +73,8 @@ def _facts_by_field() -> Iterator[tuple[str, list[Entry]]]:
 
 class NameFacts:
     """
-    The facts about an attribute name. A declared name has its own facts. All other names with equal facts
-    share one object, which is compared by identity.
+    The facts about an attribute name, compared by identity. A declared name has an instance of its own. All
+    other names with equal facts share one instance.
     """
 
     __slots__ = ("entries", "is_ai", "is_metadata", "product")
@@ -217,7 +217,7 @@ def _build_shape(facts: Set[NameFacts]) -> AttributeShape:
 
 
 def shape_with_own_names(shape: AttributeShape, product: Product, attributes: Attributes) -> AttributeShape:
-    """Return the shape of an item for a product whose own names replace the shared names."""
+    """Return the shape of an item of `product`, in which the product's own names replace the shared names."""
     own_variant = shape.own.get(product)
     if own_variant is None:
         names = {
@@ -233,7 +233,7 @@ def _names_that_occur(table: Iterable[str], names: Set[str]) -> Names:
 
 def attributes_with_tags(attributes: Attributes) -> Iterator[tuple[str, str | None]]:
     """
-    Yield pairs of an attribute and its tag, in the order of the attributes. The tag is None for an attribute that
-    holds several tags.
+    Yield each attribute that becomes a tag, with the tag's name, in the order of the attributes. The name is
+    None for an attribute that holds several tags.
     """
     return filter(None, map(_metadata, attributes))

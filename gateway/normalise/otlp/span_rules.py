@@ -30,7 +30,7 @@ _NAMES_CALLS = "com.anthropic."
 
 
 def report_no_operation(span: Span, shape: AttributeShape) -> str | None:
-    """Return no operation, because logs of the same product report its calls in full."""
+    """Return None: spans of this product are not calls, because its logs report its calls in full."""
     return None
 
 
@@ -81,7 +81,10 @@ def _has_kind_of_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
 
 
 def has_named_calls(span: Span) -> bool:
-    """Return whether the instrumentation names the operation of each call, so that other spans are no calls."""
+    """
+    Return whether the span's instrumentation names the operation of each call. Its spans without one are not
+    calls.
+    """
     return span.scope.name.startswith(_NAMES_CALLS)
 
 
@@ -109,19 +112,19 @@ def operation_by_span_name(span: Span, shape: AttributeShape) -> str | None:
 
 def is_bedrock_scope(span: Span, provider: str | None, model: str | None) -> bool:
     """
-    Return True if input excludes the cache. For OpenLLMetry that is so if it copies Bedrock's counts. For
-    other senders the counts themselves decide.
+    Return True if the input count excludes the cache, because OpenLLMetry copies Bedrock's counts. For other
+    senders the counts themselves decide later.
     """
     return span.scope.name.endswith(".bedrock")
 
 
 def provider_filler(provider: str) -> Callable[[str | None, str | None], str | None]:
-    """Return a hook that fills in a missing provider."""
+    """Return a hook that returns the stated provider, or `provider` if none is stated."""
     return lambda stated, model: stated or provider
 
 
 def is_cache_apart_from_input(span: Span, provider: str | None, model: str | None) -> bool:
-    """Return whether the input excludes the cache, because the sender copies the provider's counts."""
+    """Return whether the input count excludes the cache, because the sender copies the provider's counts."""
     return provider in COUNT_CACHE_APART
 
 
@@ -156,11 +159,11 @@ _CREDITS = f"{COPILOT_BEGINNING}aiu"
 
 def set_cost_from_credits(span: Span, call: SpanCall) -> None:
     """
-    Set the cost of a call from its credits. The credits of an agent span are the sum of its calls, so
-    they are skipped.
+    Set the cost of a call from its credits. The credits of an agent span are the sum of its calls, so they
+    are skipped.
 
-    Some releases write credits as `.aiu`, and some write billionths. That figure becomes a charge, and the
-    intake finds its scale by the estimate.
+    Some releases write credits as `.aiu`, and some write billionths of a credit. A number of unknown scale
+    becomes a charge, and the intake finds its scale by the estimate.
     """
     record, attributes = call.record, span.attributes
     name = next((name for name in _NANO_CREDITS if name in attributes), _CREDITS)

@@ -50,7 +50,10 @@ _JSON = ("{", "[")
 
 
 class LangChainParts(CacheWrites):
-    """OpenAI's realtime responses use the same object names with other members."""
+    """
+    The parts of LangChain's token counts. OpenAI's realtime responses use the same object names with other
+    members.
+    """
 
     cache_read: Any = None
     cache_creation: Any = None
@@ -120,7 +123,7 @@ def parse_usage_counts(written: str) -> dict[str, Any]:
 
 
 def fields_of_usage_object(value: Any) -> Fields:
-    """Return the fields of a usage object. `usage` holds the counts as one set."""
+    """Return the fields of a usage object. The field `usage` holds all counts as one set."""
     if not isinstance(value, dict):
         return {}
     return {**value, "usage": _tokens_from_fields(value)}
@@ -132,7 +135,10 @@ def first_usage_with_counts(*usages: Any) -> dict[str, Any]:
 
 
 def provider_or_framework_counts(stated: dict[str, Any], answered: dict[str, Any]) -> dict[str, Any]:
-    """Prefer the provider's own usage object if it agrees with the framework's counts."""
+    """
+    Return the counts of the provider's own usage object (`answered`) if they agree with the framework's
+    counts (`stated`), otherwise `stated`.
+    """
     tokens = usage_if_consistent(_tokens_from_fields(answered), _tokens_from_fields(stated))
     if tokens is None:
         return stated
@@ -161,8 +167,8 @@ def _counts_of_usage(usage: UsageObject) -> dict[str, Any]:
 
 def _tier_as_field(*stated: Any) -> dict[str, Any]:
     """
-    Return the tier as a field. OpenAI states it next to the usage, and Anthropic inside it. Values such as
-    "auto" are not a tier.
+    Return the service tier as a field, from the first value that is a tier with its own prices, not "auto".
+    OpenAI states it next to the usage, and Anthropic inside it.
     """
     tier = next(
         (candidate for candidate in stated if isinstance(candidate, str) and candidate in MODES), None
@@ -323,7 +329,10 @@ def parse_response_fields(written: str) -> dict[str, Any]:
 
 
 def first_unique_id(*stated: Any) -> str | None:
-    """Use it only where the framework states that the ids belong to responses."""
+    """
+    Return the first id that is unique, or None. Use this only where the framework states that the ids belong
+    to responses.
+    """
     return next((id for id in stated if _is_unique_id(id)), None)
 
 
@@ -364,7 +373,10 @@ def _is_complete_response(answer: ProviderAnswer, stated_fields: dict[str, Any])
 
 
 def _fields_of_generations(answer: ProviderAnswer) -> dict[str, Any]:
-    """Read the generations of a response. The counts of several prompts do not belong to one message."""
+    """
+    Read LangChain's generations of a response. With several prompts, the counts are not read from a message,
+    because they do not belong to one.
+    """
     counts: dict[str, Any] = {}
     whole = struct_or_empty(answer.llm_output, AnswerMetadata)
     ids: list[Any] = []
@@ -452,7 +464,7 @@ def object_or_empty(tree: Any, name: str) -> dict[str, Any]:
 
 
 def token_counts_in_tree(tree: dict[str, Any], depth: int = _DEEPEST) -> dict[str, Any]:
-    """Drop texts, lists and all other names."""
+    """Return the token counts of a tree of objects, under their names. Everything else is dropped."""
     token_counts: dict[str, Any] = {}
     for name, value in tree.items():
         if isinstance(value, dict) and depth:

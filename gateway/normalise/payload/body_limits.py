@@ -1,4 +1,7 @@
-"""Limits for one body: its items, their memory, and the turns of the event loop in between."""
+"""
+Limits for one body: the number of its items and their memory, and how long it is read before the event loop
+runs.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def reserve_nothing(_: int) -> None: ...
 
 
 class SliceClock:
-    """A clock for work that has no bytes."""
+    """Measures when work must pause for the event loop, for work whose size in bytes is unknown."""
 
     def __init__(self) -> None:
         self.begin_slice()
@@ -44,7 +47,8 @@ class SliceClock:
 
 class Allowance:
     """
-    Limits for one pass over a body. Every decoder counts here, so the limits are the same for all decoders.
+    Limits for one pass over a body. Every decoder counts its items here, so the limits are the same for all
+    decoders.
 
     `hold` is called with the memory that items need beyond the bytes of the body.
     """
@@ -62,14 +66,17 @@ class Allowance:
         return Allowance(self.max_items)
 
     def allowance_for_counting(self) -> Allowance:
-        """Limit only the number of items, in a pass that counts the rest of the body before decoding."""
+        """
+        Return an allowance for a pass that only counts the rest of the body before decoding. It limits the
+        number of items and reserves no memory.
+        """
         walk = self.allowance_for_next_pass()
         walk._items = self._items
         return walk
 
     def count_items(self, items: int, size: int) -> None:
         """
-        Count items. `size` is the size of all. Raises Refusal 413 if there are too many, and 503 if
+        Count items that have `size` bytes together. Raises Refusal 413 if there are too many, and 503 if
         there is no memory.
         """
         self._items += items
@@ -85,7 +92,8 @@ class Allowance:
 
     def count_work_and_check_turn(self, size: int, parts: int = 0) -> bool:
         """
-        Return True if the event loop is due a turn.
+        Count work on `size` bytes and `parts`. Return True if the caller must now pause, so that the event
+        loop can run.
 
         Threads must pause as well. If a thread only releases the interpreter lock for a moment, it takes the
         lock back before the event loop wakes.
@@ -113,9 +121,8 @@ def refuse_too_many_items(
     Raise Refusal 413 if a body holds more items than allowed.
 
     Other errors in the body are ignored here, because the decoder reports them. `items` yields an empty item
-    when the event loop is due a turn. `is_packed` means that `items` may yield more items than the text of
-    the body shows. Return False if the body is too small to hold too many items. In that case, no items were
-    counted.
+    when the event loop may run. `is_packed` means that `items` may yield more items than the text of the body
+    shows. Return False if the body is too small to hold too many items. In that case, no items were counted.
     """
     if not is_packed and not (yield from may_exceed_items(body, allowance.max_items)):
         return False
@@ -134,7 +141,7 @@ def refuse_too_many_items(
 
 
 def has_any_sign(body: bytes, signs: Sequence[bytes]) -> Generator[None, None, bool]:
-    """Return whether a body has any of the signs. Yield after each step."""
+    """Return whether a body contains any of the byte strings `signs`. Yields after each step."""
     looked_through = 0
     for start in range(0, len(body), _WINDOW):
         for sign in signs:
@@ -164,7 +171,7 @@ AT_ONCE: Final = 2048  # entries encoded before the event loop gets a turn
 
 
 def encode_list_in_turns(entries: Iterable[Any]) -> Generator[None, None, bytes]:
-    """Take the entries one by one, and yield after each step."""
+    """Encode a list as JSON. Yields after each chunk of entries."""
     remaining, parts = iter(entries), []
     while chunk := list(islice(remaining, AT_ONCE)):
         parts.append(msgspec.json.encode(chunk)[1:-1])

@@ -53,7 +53,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class TooBig(Exception):
-    """Packed data expands to more than the limit."""
+    """Raised if packed data expand to more than the limit."""
 
 
 def refuse_too_many_containers(body: bytes, most: int) -> None:
@@ -75,8 +75,9 @@ def remove_byte_order_mark(body: bytes) -> bytes:
 
 def items_of_body(body: bytes) -> Iterator[Raw]:
     """
-    Yield the items of a body, with TURN now and then. Raises BadPayload, at once or while iterating, if the
-    body is not JSON or is incomplete.
+    Yield the items of a body: of an array, of lines, or of adjoining objects. Yields TURN (an empty item)
+    when the event loop may run. Raises BadPayload, at once or while iterating, if the body is not JSON or is
+    incomplete.
     """
     body = remove_byte_order_mark(body)
     if body.startswith(GZIP_MAGIC):
@@ -93,12 +94,14 @@ def items_of_body(body: bytes) -> Iterator[Raw]:
 
 
 def array_elements(raw: Raw) -> Iterator[Raw]:
-    """Yield the elements, with TURN now and then. Any other value is the only element."""
+    """Yield the elements of an array, or any other value itself. Yields TURN when the event loop may run."""
     return _split_elements(bytes(raw)) if first_byte(raw) == b"[" else iter((raw,))
 
 
 def array_elements_of_member(raw: Raw, name: str) -> Iterator[Raw]:
-    """Yield the elements of an array. A large object is split without copying the array."""
+    """
+    Yield the elements of the array `name` in an object. A large object is split without copying the array.
+    """
     if len(raw) < _AT_ONCE:
         return array_elements(undecoded_members(raw)[name])
     text = valid_object_text(raw)
@@ -113,12 +116,12 @@ def is_null(raw: Raw) -> bool:
 
 
 def is_equal_text(raw: Raw | None, text: bytes) -> bool:
-    """Compare without copying a large value."""
+    """Compare a value with a text, without copying a large value."""
     return raw is not None and len(raw) == len(text) and bytes(raw) == text
 
 
 def first_byte(raw: Raw) -> bytes:
-    """Return the byte that shows the type, without copying the rest."""
+    """Return the first byte of a value, which shows its type, without copying the rest."""
     return bytes(memoryview(raw)[:1])
 
 
@@ -134,8 +137,8 @@ def decode_or_clean(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:
 
 def undecoded_members(raw: Raw) -> dict[str, msgspec.Raw]:
     """
-    Return undecoded top-level members: of a large item only the first few thousand, of a value that is not an
-    object none.
+    Return the undecoded top-level members of an object, for a large one only the first few thousand. Return
+    none for another value.
     """
     try:
         return decode_or_clean(raw, _members) if len(raw) < _AT_ONCE else dict(iterate_undecoded_members(raw))
@@ -164,7 +167,10 @@ def member_positions(text: bytes, place: int) -> Iterator[tuple[str, int, int]]:
 
 
 def valid_object_text(raw: Raw) -> bytes:
-    """Clean the text if needed. Raises ValidationError if it is not an object."""
+    """
+    Return the text of an object, cleaned if it is not valid JSON. Raises ValidationError if it is not an
+    object.
+    """
     text = bytes(raw)
     if text.lstrip()[:1] != b"{":
         raise msgspec.ValidationError("Expected `object`")
@@ -172,7 +178,7 @@ def valid_object_text(raw: Raw) -> bytes:
 
 
 def describe_decoding_error(error: Exception) -> str:
-    """Name a field or an offset, never a value."""
+    """Describe an error by a field or an offset, never by a value."""
     if isinstance(error, RecursionError):
         return "nested too deeply"
     if isinstance(error, UnicodeDecodeError):
@@ -181,7 +187,10 @@ def describe_decoding_error(error: Exception) -> str:
 
 
 def inflate_in_turns(packed: bytes, max_bytes: int) -> Generator[bytes, None, bytes]:
-    """Yield TURN now and then. Raises TooBig above `max_bytes`, and ValueError if it is not gzip."""
+    """
+    Inflate gzip data. Yields TURN when the event loop may run. Raises TooBig above `max_bytes`, and
+    ValueError if the data are not gzip.
+    """
     parts: list[bytes] = []
     remaining_bytes, offset, members = max_bytes, 0, 0
     while offset < len(packed):
@@ -210,7 +219,7 @@ def inflate_in_turns(packed: bytes, max_bytes: int) -> Generator[bytes, None, by
 
 
 def decode_base64(text: str) -> Generator[bytes, None, bytes]:
-    """Yield TURN now and then. Raises ValueError if it is not base64."""
+    """Decode base64. Yields TURN when the event loop may run. Raises ValueError if the text is not base64."""
     parts: list[bytes] = []
     for start in range(0, len(text), _STEP):
         chunk = text[start : start + _STEP]
@@ -326,8 +335,8 @@ class Unfolding:
 
     def count_wrapper(self, wrapper: Raw) -> Iterator[bytes]:
         """
-        Count even an empty wrapper as an item, because it takes work. Yield TURN when the event loop is due a
-        turn.
+        Count a wrapper as an item, even if it is empty, because opening it takes work. Yields TURN when the
+        event loop may run.
         """
         self._allowance.count_items(1, len(wrapper))
         if self._allowance.count_work_and_check_turn(len(wrapper)):
@@ -335,7 +344,7 @@ class Unfolding:
 
     def decode_and_inflate(self, packed: str) -> Generator[bytes, None, bytes]:
         """
-        Decode base64 and inflate gzip inside it, with TURN now and then.
+        Decode base64, and inflate gzip inside it. Yields TURN when the event loop may run.
 
         Raises ValueError if the data is not base64 or not gzip, TooBig if the piece is too large, and Refusal
         if the pieces of the body together are too large.

@@ -1,7 +1,6 @@
 """
-Splitting of a large JSON value at the elements of its arrays, in one pass and without decoding the elements.
-
-Objects are read member by member.
+Splitting of a large JSON value at the elements of its arrays and the members of its objects, in one pass and
+without decoding the elements.
 """
 
 from __future__ import annotations
@@ -43,7 +42,10 @@ _OFFSET = re.compile(r"\(byte (\d+)\)")
 
 
 class Stretches(Sequence[JsonItem]):
-    """The elements of an array. Each iteration parses them again, one window at a time."""
+    """
+    The undecoded elements of a large array, stored as positions in the body. Each iteration parses them
+    again, one window at a time.
+    """
 
     def __init__(self, body: memoryview) -> None:
         self._body = body
@@ -58,7 +60,7 @@ class Stretches(Sequence[JsonItem]):
         return self._count
 
     def text_windows(self) -> Iterator[tuple[memoryview, int]]:
-        """Yield each window's text with separators, and its number of elements."""
+        """Yield each window: its text, in which commas separate the elements, and the number of elements."""
         windows = self._windows
         for begin, end, count in zip(windows[::3], windows[1::3], windows[2::3], strict=True):
             yield self._body[begin:end], count
@@ -76,7 +78,8 @@ class Stretches(Sequence[JsonItem]):
 
 class JsonCut:
     """
-    One JSON value. Its readers yield TURN now and then, and raise BadPayload for invalid JSON or a wrong type.
+    A large JSON value that is read piece by piece. Its readers yield TURN when the event loop may run, and
+    raise BadPayload for invalid JSON or a wrong type.
     """
 
     def __init__(self, body: bytes, allowance: Allowance) -> None:
@@ -221,7 +224,8 @@ class JsonCut:
 
     def _last_member_in_window(self, at: int, border: bytes) -> int:
         """
-        Return the start of the last member in a window, if all members before it are whole. Otherwise return `at`.
+        Return the start of the last member in the window at `at`, if the members before it are complete.
+        Otherwise return `at`.
         """
         end = at + WINDOW
         for _ in range(_TRIES):
@@ -292,7 +296,7 @@ class JsonCut:
 
 
 def skip_matching(what: re.Pattern[bytes], text: bytes, at: int) -> int:
-    """Skip what a repeating pattern matches, one window at a time."""
+    """Return the position after the text that a repeating pattern matches. Each match covers one window."""
     while True:
         match = what.match(text, at, at + WINDOW)
         assert match is not None
@@ -302,7 +306,7 @@ def skip_matching(what: re.Pattern[bytes], text: bytes, at: int) -> int:
 
 
 def find_bytes_in_windows(text: bytes, sign: bytes, begin: int = 0) -> int:
-    """Search at most one window per call of the parser."""
+    """Return the position of the first occurrence of `sign`, or -1. Each search covers at most one window."""
     while True:
         stop = begin + WINDOW
         offset = text.find(sign, begin, stop + len(sign) - 1)
@@ -312,7 +316,7 @@ def find_bytes_in_windows(text: bytes, sign: bytes, begin: int = 0) -> int:
 
 
 def end_of_json_text(text: bytes, begin: int) -> int | None:
-    """Return None if the string never ends."""
+    """Return the end of the JSON string that begins at `begin`, or None if the string never ends."""
     return run_generator_to_end(_find_end_of_text(text, begin))
 
 
@@ -344,7 +348,10 @@ def run_generator_to_end(work: Generator[bytes, None, T]) -> T:
 
 
 def error_offset(error: msgspec.DecodeError) -> int | None:
-    """Return the byte, counted from 1, or None if the text ends too early."""
+    """
+    Return the position that a decoding error names, in bytes from 1. Return None if it names none, because
+    the text ends too early.
+    """
     match = _OFFSET.search(str(error))
     return None if match is None else int(match[1])
 

@@ -1,4 +1,7 @@
-"""No single call of a parser reads more than one window, and large pieces are not copied."""
+"""
+Splitting and cleaning of JSON text that may be large or invalid. No call of a parser reads more than one
+window, and large pieces are not copied.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,10 @@ def clean_json(raw: bytes | msgspec.Raw) -> bytes:
 
 
 def _replace_invalid_utf8(text: bytes) -> bytes:
-    """Replace each byte that is not UTF-8 by U+FFFD, which takes three bytes, unless there are too many."""
+    """
+    Replace each byte that is not UTF-8 by U+FFFD. If there are so many that the text would grow too much,
+    return it unchanged.
+    """
     if text.isascii():
         return text
     decoder, view, decoded = codecs.getincrementaldecoder("utf-8")("replace"), memoryview(text), BytesIO()
@@ -102,7 +108,7 @@ def is_one_json_document(text: bytes | msgspec.Raw) -> bool:
 
 def split_array_elements(body: bytes, place: int) -> Generator[bytes | msgspec.Raw, None, bytes]:
     """
-    Split an array, even a large one or one that a strict parser rejects.
+    Yield the elements of the array at `place`, even of a large array or one that a strict parser rejects.
 
     Return the text after the array. Raises BadPayload if the array is incomplete; elements already yielded
     must then not be stored.
@@ -137,20 +143,23 @@ class ValueEnds:
         self._cut = JsonCut(text, Allowance(len(text) + 1))
 
     def end_of_value(self, place: int) -> int | None:
-        """Return None if the value is invalid."""
+        """Return the end of the value that starts at `place`, or None if the value is invalid."""
         try:
             return run_generator_to_end(self._cut.end_of_skipped_value(place))
         except BadPayload:
             return None
 
     def next_token_place(self, place: int) -> int | None:
-        """Return None at the end of the text, or if the value is invalid."""
+        """
+        Return the start of the token after a value. Return None at the end of the text, or if the value is
+        invalid.
+        """
         end = self.end_of_value(self.start_of_value(place))
         end = None if end is None else self.start_of_value(end)
         return None if end == len(self._text) else end
 
     def end_of_element(self, place: int) -> int | None:
-        """Return the comma or bracket after an element, or None if the element is invalid."""
+        """Return the position of the comma or bracket after an element, or None if the element is invalid."""
         end = self.next_token_place(place)
         return None if end is None or self._text[end : end + 1] not in (b",", b"]") else end
 
@@ -193,7 +202,10 @@ def _end_by_counting_brackets(offset: int, marks: _Marks) -> Generator[bytes, No
 
 
 def stripped_piece(text: bytes, begin: int, end: int) -> msgspec.Raw:
-    """Do not copy a large part, so it may have trailing whitespace."""
+    """
+    Return a part of a text without the blanks around it. A large part is not copied, so it may end with
+    blanks.
+    """
     if end - begin < _SMALL:
         return msgspec.Raw(text[begin:end].strip())
     return msgspec.Raw(memoryview(text)[skip_matching(_BLANK, text, begin) : end])

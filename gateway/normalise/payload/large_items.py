@@ -24,7 +24,10 @@ _anything = msgspec.json.Decoder()
 
 
 def without_large_values(raw: payload.Raw, type: type[msgspec.Struct]) -> msgspec.Raw:
-    """Leave out values that are too large for their field. Raises one of UNREADABLE."""
+    """
+    Return an object without the values that are too large for their field in `type`. Raises one of
+    UNREADABLE.
+    """
     text = payload.valid_object_text(raw)
     return _reduce_members(text, text.index(b"{"), type)
 
@@ -48,8 +51,8 @@ class SmallValues:
 
     def read_small_values(self, raw: payload.Raw, depth: int) -> Any:
         """
-        An object that is too large is reduced to its small members. Any other large value becomes an empty
-        list.
+        Decode a value. An object that is too large is reduced to its small members. Any other large value
+        becomes an empty list.
 
         `depth` is the number of nested levels to read. Raises one of UNREADABLE.
         """
@@ -107,7 +110,10 @@ DEEPEST: Final = 3  # levels to which members are inspected; large values below 
 
 
 def outline_item(raw: payload.Raw, most: int) -> payload.Raw:
-    """Keep small values, replace large ones by null, and cut lists to `most` elements."""
+    """
+    Return a small outline of a large item: small values stay, large values become null, and lists are cut to
+    `most` elements.
+    """
     if len(raw) < LARGE:
         return raw
     try:

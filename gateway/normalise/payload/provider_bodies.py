@@ -29,7 +29,7 @@ class SearchAction(msgspec.Struct):
 
 
 class OutputItem(msgspec.Struct):
-    """An item of the output in a provider's response. Of a search, only its kind is read."""
+    """An item of the output in a provider's response. For a search, only its kind is read."""
 
     type: Any = None
     action: SearchAction | Other = None
@@ -48,7 +48,10 @@ class PagesRead(msgspec.Struct):
     pages_processed_annotation: Any = None
 
     def tokens_with_pages(self) -> Tokens:
-        """Return the tokens. Some deployments count only annotated pages, but these were also read."""
+        """
+        Return the meters of pages. Some deployments count only annotated pages, which then also count as
+        read.
+        """
         found_meters = meters.keep_valid_meters(
             {
                 "input_document_pages": self.pages_processed,
@@ -62,7 +65,7 @@ class PagesRead(msgspec.Struct):
 
 
 class MadeImage(msgspec.Struct):
-    """Neither value of an image is read."""
+    """An image in a response. Its values are not decoded, only their presence matters."""
 
     url: msgspec.Raw = msgspec.Raw()
     b64_json: msgspec.Raw = msgspec.Raw()
@@ -98,7 +101,7 @@ class ProviderBody(msgspec.Struct):
 
     @property
     def processing_geography(self) -> Any:
-        """Return where Anthropic says that it processed the call."""
+        """Return the geography in which Anthropic says that it processed the call."""
         return struct_or_empty(self.usage, Usage).inference_geo
 
     @property
@@ -133,7 +136,9 @@ class ProviderBody(msgspec.Struct):
         return self.usage_info.tokens_with_pages() if isinstance(self.usage_info, PagesRead) else Tokens()
 
     def _with_search_meters(self, tokens: Tokens, found_meters: meters.Meters) -> Tokens:
-        """Add searches. The number that the usage states takes precedence."""
+        """
+        Return the tokens with meters of searches. A number that the usage already states takes precedence.
+        """
         return (
             tokens
             if found_meters is None
@@ -155,7 +160,7 @@ class ProviderBody(msgspec.Struct):
 
     def call_identity(self, record: Inference, *, own_id: str | None) -> Identity:
         """
-        Identify a call by the provider's response id if it is unique.
+        Return the dedup key of a call, by the provider's response id if it is unique.
 
         No key is made from the content, because such a key needs a time, and some logs have none.
         """
@@ -181,7 +186,7 @@ _TRAFFIC = {"ON_DEMAND_FLEX": "flex", "ON_DEMAND_PRIORITY": "priority", "PROVISI
 
 
 def tier_of_traffic_type(stated: Any) -> str | None:
-    """Read the form of JSON and of SDKs."""
+    """Return the service tier of Vertex's traffic type, in the form of its JSON or of its SDKs."""
     return _TRAFFIC.get(stated.rpartition(".")[2]) if isinstance(stated, str) else None
 
 
@@ -203,7 +208,7 @@ def image_meters(number: Any, size: Any, quality: Any) -> meters.Meters:
 
 
 def count_searches_in_output(output: Any) -> meters.Meters:
-    """Do not count a step that opens a found page."""
+    """Return the searches among the items of an output. Steps that open a found page are not counted."""
     counts: dict[str, int | str] = {}
     for raw in output if isinstance(output, list) else ():
         if b"_search_call" not in bytes(raw):
@@ -216,7 +221,7 @@ def count_searches_in_output(output: Any) -> meters.Meters:
 
 
 def _is_image(raw: msgspec.Raw) -> bool:
-    """Return whether an object is an image. Embeddings are listed under the same name."""
+    """Return whether an element of `data` is an image. Embeddings are listed under the same name."""
     item = struct_or_none(raw, MadeImage) or MadeImage()
     return bool(item.url or item.b64_json)
 

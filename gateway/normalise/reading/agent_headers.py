@@ -25,7 +25,10 @@ def _declare_header_field(name: str) -> Any:
 
 
 class CodexTurn(msgspec.Struct):
-    """The turn that Codex describes in a header. A conversation is a thread, and an agent has one of its own."""
+    """
+    The turn that Codex describes in a header. `thread_id` is the conversation. A sub-agent has a thread of
+    its own.
+    """
 
     thread_id: Any = None
     session_id: Any = None
@@ -33,8 +36,8 @@ class CodexTurn(msgspec.Struct):
 
 class AgentHeaders(RequestIdHeaders):
     """
-    Gateways log the headers of requests and responses in one form. Requests of Claude Code's main agent state
-    only the session.
+    The headers of a request and its response that identify an assistant's session and agent, as gateways log
+    them in one object. Requests of Claude Code's main agent state only the session.
     """
 
     of_claude_code: Any = _declare_header_field(CLAUDE_CODE_SESSION)

@@ -61,9 +61,10 @@ def is_usage_word_of_other_meaning(name: str) -> bool:
 
 def ai_names_with_values(members: Mapping[str, msgspec.Raw]) -> list[str]:
     """
-    Return at most MOST names.
+    Return at most MOST member names of a gateway log item that mean a model or a token count and have a
+    value.
 
-    A gateway's log has fewer names than a span, so `tokens` without other words is enough.
+    Such a log has fewer names than a span, so `tokens` without other words is enough.
     """
     return sorted(name for _, name in zip(range(MOST), _iterate_ai_names(members), strict=False))
 

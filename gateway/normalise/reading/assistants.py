@@ -15,11 +15,11 @@ from gateway.normalise.reading.values import text_or_none
 
 class AssistantSession(NamedTuple):
     """
-    An assistant. `session` is the attribute of its telemetry that has the session.
+    How an assistant states its session. `session` is the attribute of its telemetry that has the session.
 
-    `carriers` are the headers in which it states the session to a gateway. The first one that a gateway logs counts.
-    If there are none, only sealed ids of responses join its calls to those of a gateway. `knows_price`: the costs
-    that it reports are the seller's, and not computed from a list of prices.
+    `carriers` are the headers in which it states the session to a gateway. The first one that a gateway logs
+    counts. If there are none, only encrypted response ids join its calls to those of a gateway.
+    `knows_price`: the costs that it reports are the seller's, and not computed from a list of prices.
     """
 
     session: str

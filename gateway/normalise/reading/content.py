@@ -2,8 +2,8 @@
 Names that may hold content: prompts, responses, tool arguments and the like (promise 4).
 
 Attribute names of known products are listed. A free name, which a caller chose, is judged word by word.
-`userPrompt`, `prompt.0` and `page_content` are content; `prompt_version` and `message_count` are facts about it.
-Names such as `code` or `result` may be either, so they are dropped unless an operator lists them in
+`userPrompt`, `prompt.0` and `page_content` are content; `prompt_version` and `message_count` are facts about
+it. Names such as `code` or `result` may be either, so they are dropped unless an operator lists them in
 `privacy.keep_attributes`.
 """
 
@@ -123,7 +123,10 @@ is_content = cache_by_text(8192)(is_name_of_content)  # cached, because names re
 
 @cache_by_text(8192)
 def may_be_name_of_content(name: str) -> bool:
-    """Judge a name that a caller chose: it has a content word and does not end with a word for a fact."""
+    """
+    Return whether a name that a caller chose may hold content: it has a content word and does not end with a
+    word for a fact.
+    """
     if is_content(name):
         return True
     if name in UNIT_TAGS:  # these tags are permitted although "request" is a word for content
@@ -137,7 +140,10 @@ def may_be_name_of_content(name: str) -> bool:
 
 @cache_by_text(8192)
 def is_doubtful_name(name: str) -> bool:
-    """Judge a name that a caller chose: `code`, `tool_result` or `note` need the operator's permission."""
+    """
+    Return whether a name that a caller chose needs the operator's permission, such as `code`, `tool_result`
+    or `note`.
+    """
     words = [word.lower() for word in _WORD.findall(name)]
     if not any(word in _DOUBTFUL_WORDS for word in words):
         return False

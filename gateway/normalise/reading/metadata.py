@@ -2,7 +2,8 @@
 Free metadata of a call: its user, team and session, and the values that may become tags.
 
 Tags are limited in size and never content (`gateway.normalise.reading.tags`). Callers also put credentials
-and e-mail addresses into metadata. These never become tags. Only the address of a principal does.
+and e-mail addresses into metadata. These never become tags, except the address of the authenticated
+principal.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ _INSTALLATION = re.compile(
 
 
 class WorkFields(msgspec.Struct):
-    """Fields that operators may add to the log of a gateway, named as the units of work."""
+    """
+    Fields for units of work, such as a repository, which operators may add to a gateway's log under these
+    names.
+    """
 
     repository: Any = None
     branch: Any = None
@@ -54,7 +58,7 @@ class Metadata:
     left_out: int = 0
 
     def add_tag(self, name: str, value: Any) -> None:
-        """Count the value as dropped if it may not be a tag. Empty values are ignored."""
+        """Add a tag, or count the value as dropped if it may not be a tag. Empty values are ignored."""
         if value is None or value == "":
             return
         if (
@@ -65,7 +69,9 @@ class Metadata:
             self.left_out += 1
 
     def add_labels_as_tags(self, words: Iterable[Any]) -> None:
-        """Split a word such as `k:v` at the first colon. Other words get the value `true`."""
+        """
+        Add words as tags. A word such as `k:v` is split at the first colon. Other words get the value `true`.
+        """
         for word in words:
             if not isinstance(word, str):
                 self.left_out += 1
@@ -116,13 +122,15 @@ class Metadata:
 
 
 def fill_run_from_tags(record: Inference) -> None:
-    """Read the run of an agent, and the run that started it, from the caller's metadata."""
+    """Fill in the run of an agent, and the run that started it, from the record's tags."""
     if record.run is None:
         record.run, record.parent_run = _first_text(record.tags, _RUN), _first_text(record.tags, _PARENT_RUN)
 
 
 def first_key_name(*values: Any) -> str | None:
-    """Skip values that are the key itself or a part of it."""
+    """
+    Return the first value that is a key's name. Values that are the key itself or a part of it are skipped.
+    """
     for value in values:
         if (shown_name := text_or_none(value)) is not None and not is_credential(shown_name):
             return shown_name

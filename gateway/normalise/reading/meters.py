@@ -53,13 +53,15 @@ class MediaDetails(msgspec.Struct):
 
 
 class ServerTools(msgspec.Struct):
-    """Fetching pages is free, so only searches are read."""
+    """
+    Anthropic's use of tools that run on its servers. Only searches are read, because fetching pages is free.
+    """
 
     web_search_requests: Any = None
 
 
 class BilledUnits(msgspec.Struct):
-    """Cohere's other token counts are not charged."""
+    """The units that Cohere charges. Its other token counts are not charged."""
 
     input_tokens: Any = None
     output_tokens: Any = None
@@ -82,7 +84,7 @@ class SpokenSides(msgspec.Struct):
 
 
 class SonicDetails(msgspec.Struct):
-    """The counts of the session so far. `delta`, the counts of the last event, is not read."""
+    """Nova Sonic's counts of the session so far. `delta`, the counts of the last event, is not read."""
 
     total: SpokenSides | Other = None
 
@@ -94,7 +96,7 @@ class ModalityCount(msgspec.Struct):
 
 
 def parse_quantity(value: Any) -> Quantity | None:
-    """Accept a non-negative number with at most six decimals."""
+    """Parse a quantity: a non-negative number, with at most six decimals. Return None for any other value."""
     if type(value) is int:
         return value if value >= 0 else None
     try:
@@ -156,7 +158,10 @@ def one_hour_cache_tokens(details: CacheDetail | Other) -> int | None:
 
 
 def meters_of_speech(details: SonicDetails) -> Meters:
-    """Return the meters of speech. If one side has audio, a 0 on the other side means that it is text."""
+    """
+    Return the audio meters of a spoken session, or None without audio. If only input or output has audio, a 0
+    for the other is kept, because it means text.
+    """
     sides = struct_or_empty(details.total, SpokenSides)
     input_parts, spoken = (
         struct_or_empty(sides.input, SpokenParts),
@@ -176,7 +181,10 @@ def select_media_details(details: Mapping[str, Any]) -> MediaDetails:
 
 
 def first_reported_searches(*stated: Any) -> Any:
-    """Return the first stated number of searches. Some reports state the same searches in two places."""
+    """
+    Return the first stated number of searches above 0, because some reports state the same searches in two
+    places.
+    """
     for reported in stated:
         number = (
             struct_or_empty(reported, ServerTools).web_search_requests
@@ -198,7 +206,7 @@ def keep_valid_meters(stated: dict[str, Any]) -> Meters:
 def meters_of_modality_lists(
     prompt: Any, tools: Any = None, candidates: Any = None, cache: Any = None
 ) -> Meters:
-    """Return the meters of lists by modality. Tool results are part of the input."""
+    """Return the meters of Gemini's token lists by modality. Tokens of tool results count as input."""
     stated: dict[str, Quantity] = {}
     for pattern, listed in (("input_{}_tokens", prompt), ("input_{}_tokens", tools)):
         _add_modality_list(stated, pattern, listed)
@@ -272,7 +280,7 @@ def _read_modality(raw: Any) -> ModalityCount | None:
 
 
 def meters_of_buckets(buckets: Iterable[tuple[str, Any]]) -> Meters:
-    """Recognize Tollhouse's own names of meters and their aliases."""
+    """Return the meters of named buckets, under Tollhouse's own names of meters or their aliases."""
     numbers: dict[str, Any] = {}
     for written, value in buckets:
         name = _ALIASES.get(written, written)

@@ -40,7 +40,10 @@ _SOLD_BY_OTHERS = frozenset({"amazon", "mistralai", "moonshotai"})
 
 
 def stated_or_model_provider(written: Any, model: Any) -> str | None:
-    """Use the provider of the model if none is stated, or if the value is only a route's path."""
+    """
+    Return the stated provider. If none is stated, or if the value is only a route's path, return the model's
+    provider.
+    """
     stated = stated_provider(written)
     if stated is not None:
         return stated
@@ -49,14 +52,19 @@ def stated_or_model_provider(written: Any, model: Any) -> str | None:
 
 
 def stated_provider(written: Any) -> str | None:
-    """Return None if the provider is not stated, or if the value is a route's path."""
+    """
+    Return the canonical name of the stated provider. Return None if none is stated, or if the value is a
+    route's path.
+    """
     stated = text_or_none(written)
     return None if stated is None or "/" in stated else providers.canonical_name(stated)
 
 
 @cache_by_text(2048)
 def provider_of_model(model: str) -> str | None:
-    """Judge by the first segment of the name, the form of a Bedrock id, or the maker."""
+    """
+    Return the provider of a model by its name: the first segment, the form of a Bedrock id, or the maker.
+    """
     name = model.lower().removeprefix("models/")
     if name.startswith("arn:aws") and ":bedrock" in name:
         return "aws.bedrock"
@@ -67,12 +75,14 @@ def provider_of_model(model: str) -> str | None:
 
 
 def maker_of_model(model: str) -> str | None:
-    """Return the maker of a model, whose name is in lower case."""
+    """Return the maker of a model by the beginning of its name. `model` must be in lower case."""
     return next((provider for beginnings, provider in _MAKERS if model.startswith(beginnings)), None)
 
 
 def model_without_prefix(model: Any, written_provider: Any = None) -> str | None:
-    """Remove a provider prefix, and of an ARN all before the last slash."""
+    """
+    Return a model name without a provider prefix. From an ARN, only the text after the last slash stays.
+    """
     model_text = text_or_none(model)
     return (
         None

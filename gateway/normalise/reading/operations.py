@@ -1,5 +1,5 @@
 """
-Operations in OpenTelemetry's names. They are found by operation names, LiteLLM's functions or request paths.
+Operations under OpenTelemetry's names, recognized by operation names, LiteLLM's functions or request paths.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _BY_ENDING = (
 
 @cache_by_text(256)
 def operation_of_function_name(name: str) -> str | None:
-    """Read an operation or a LiteLLM function. Return None if it calls no model."""
+    """Return the operation of an operation name or a LiteLLM function. Return None if it calls no model."""
     last = name.rpartition(".")[2]
     named = BY_NAME.get(name) or BY_NAME.get(last)
     return named or next((operation for part, operation in _BY_PART if part in last), None)
 
 
 def operation_of_path(path: Any) -> str | None:
-    """Ignore the query of a URL."""
+    """Return the operation of a request path or URL, or None. The query is ignored."""
     written = text_or_none(path)
     if written is None:
         return None

@@ -72,7 +72,7 @@ def region_of_call(*stated: Any, address: Any = None, model: Any = None) -> str 
 
 
 def normal_region_name(value: Any) -> str | None:
-    """Normalize the name: `East US 2` is `eastus2`."""
+    """Return a region in one spelling: `East US 2` becomes `eastus2`. Return None if the value is no name."""
     written = text_or_none(value)
     return None if written is None or len(written) > MAX_NAME else _normalise_region_name(written)
 

@@ -1,5 +1,6 @@
 """
-Names of repositories, branches and pull requests. Reporters write them in several forms, of which Tollhouse stores one.
+Names of repositories, branches and pull requests. Senders write them in several forms, and Tollhouse stores
+one form.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ NAMED: Final = frozenset((_REPOSITORY, _PULL_REQUEST, _BRANCH))  # tags that `un
 
 def repository_in_attributes(attributes: Mapping[str, Any]) -> str | None:
     """
-    Return `owner/name`.
+    Return the repository that attributes state, as `owner/name`.
 
     The host and credentials of an address are left out. A local folder is reduced to its last part.
     """
@@ -64,8 +65,8 @@ def _repository_path(stated: str) -> str | None:
 
 def unify_work_tags(tags: Mapping[str, str]) -> dict[str, str]:
     """
-    Use the same names for every reporter: `owner/name`, a branch without `refs/heads/`, and
-    `owner/name#number`.
+    Return tags in which names of work have one form for every sender: `owner/name`, a branch without
+    `refs/heads/`, and `owner/name#number`.
 
     A repository whose text may hold credentials is left out.
     """

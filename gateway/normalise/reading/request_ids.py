@@ -1,6 +1,6 @@
 """
-Ids that a provider gives to an HTTP request, in the headers of its response. They join reports of one call, as
-response ids do, and failures have them as well.
+Ids that a provider gives to an HTTP request, in the headers of its response. They identify reports of one
+call, as response ids do. Failed calls have them as well.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RequestIdHeaders(msgspec.Struct):
 
 
 def dedup_keys_from_headers(record: Inference, headers: RequestIdHeaders) -> tuple[bytes, ...]:
-    """Read further names of a call from the headers of the provider's response."""
+    """Return further dedup keys of a call, from the headers of the provider's response."""
     names = dedup_keys_from_ids(record, headers.request_id, headers.x_request_id)
     for id in (headers.of_amazon, headers.of_azure):
         if id is not None:
@@ -40,12 +40,15 @@ def dedup_keys_from_headers(record: Inference, headers: RequestIdHeaders) -> tup
 
 
 def dedup_keys_from_field(record: Inference, id: Any) -> tuple[bytes, ...]:
-    """Read further names of a call from a log field that the operator fills with a header of the provider."""
+    """
+    Return further dedup keys of a call, from a log field that the operator fills with a header of the
+    provider.
+    """
     names = dedup_keys_from_ids(record, id)
     return names if names or record.provider != _BEDROCK else provider_request_names(record, text_or_none(id))
 
 
 def dedup_keys_from_ids(record: Inference, *ids: Any) -> tuple[bytes, ...]:
-    """Return the names of a call from ids that have a provider's form. Other ids are ignored."""
+    """Return further dedup keys of a call, from those ids that have a provider's form."""
     stated = dict.fromkeys(id for id in map(text_or_none, ids) if id is not None and id.startswith(_FORM))
     return tuple([name for id in stated for name in provider_request_names(record, id)])

@@ -76,7 +76,7 @@ def is_credential(value: Any) -> bool:
 
 
 def tag_text(value: Any) -> str | None:
-    """Return a number as its JSON text, `true` as "true", and None for other values."""
+    """Return a scalar as text: a number as its JSON text, `true` as "true". Return None for other values."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -89,7 +89,7 @@ def tag_text(value: Any) -> str | None:
 
 
 def put_tag_if_allowed(tags: dict[str, str], name: str, value: Any) -> bool:
-    """Return False for a value that was left out, so that the caller counts it."""
+    """Add a tag. Return False for a value that was left out, so that the caller counts it."""
     text = tag_text(value)
     if text is None or not name or len(name) > MAX_NAME:
         return False
@@ -102,7 +102,9 @@ def put_tag_if_allowed(tags: dict[str, str], name: str, value: Any) -> bool:
 
 
 def put_tag_on_record(record: Inference | UsageMetric, name: str, value: Any) -> bool:
-    """Add a tag in a copy of the tags, because several records may share one dict."""
+    """
+    Add a tag to a record. The record gets a copy of its tags, because several records may share one dict.
+    """
     tags = dict(record.tags)
     is_kept = put_tag_if_allowed(tags, name, value)
     record.tags = tags
@@ -115,7 +117,10 @@ def put_tag_if_brief(tags: dict[str, str], name: str, value: Any, keep: frozense
 
 
 def may_be_free_tag(name: str, text: str, keep: frozenset[str]) -> bool:
-    """Accept a name that a sender chose if it and the text are short and of few words."""
+    """
+    Return whether a tag is allowed: its name is known or in `keep`, or name and text are short and of few
+    words.
+    """
     if name in KNOWN or name in keep:
         return True
     if not _is_brief_name(name) or not is_brief_text(text):
@@ -125,8 +130,8 @@ def may_be_free_tag(name: str, text: str, keep: frozenset[str]) -> bool:
 
 def remove_free_tags(tags: dict[str, str], keep: frozenset[str]) -> int:
     """
-    Remove free texts from tags, for readers without access to the settings. Return the number of removed
-    tags.
+    Remove tags with unknown names and longer texts (`may_be_free_tag`), for callers that add tags without
+    access to the settings. Return their number.
     """
     gone = [name for name, text in tags.items() if not may_be_free_tag(name, text, keep)]
     for name in gone:
@@ -140,7 +145,7 @@ def _is_brief_name(name: str) -> bool:
 
 
 def is_brief_text(text: str) -> bool:
-    """Return True for a printable text as short as labels, names and ids."""
+    """Return True for a printable text that is as short as a label, a name or an id."""
     if len(text) <= MAX_FREE_VALUE and text.isascii() and text.isalnum():
         return True
     words = text.split()
@@ -152,7 +157,10 @@ def is_brief_text(text: str) -> bool:
 
 
 def put_label_unless_content(tags: dict[str, str], name: str, text: str) -> bool:
-    """Accept any name that an operator chose, except a content name."""
+    """
+    Add a tag whose name an operator chose. Any name is allowed except a content name. Return whether it was
+    added.
+    """
     return len(name) <= MAX_NAME and not is_content(name) and _add_tag_within_limits(tags, name, text)
 
 

@@ -33,7 +33,10 @@ _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": MS, "s": NS, "
 
 
 def parse_instant(value: Any) -> int | None:
-    """Parse a time. One without an offset is UTC. Return None if it is absent, 0 or malformed."""
+    """
+    Parse a time into nanoseconds. A time without an offset is UTC. Return None if it is absent, 0 or
+    malformed.
+    """
     if isinstance(value, str):
         match = _TEXT.fullmatch(value.strip())
         if match:
@@ -57,7 +60,7 @@ def end_after_milliseconds(start: int | None, milliseconds: Any) -> int | None:
 
 
 def milliseconds_to_ns(milliseconds: Any) -> int | None:
-    """Return None for a duration that is impossible for a call."""
+    """Convert a duration. Return None if it is impossible for a call."""
     try:
         number = parse_number(milliseconds, "")
     except BadValue:
@@ -66,7 +69,9 @@ def milliseconds_to_ns(milliseconds: Any) -> int | None:
 
 
 def parse_duration(written: Any) -> int | None:
-    """Parse `804ms`, `1.5s`, `350us` or `1m2s`. A number without a unit is in milliseconds."""
+    """
+    Parse `804ms`, `1.5s`, `350us` or `1m2s` into nanoseconds. A number without a unit is in milliseconds.
+    """
     if not isinstance(written, str) or len(written) > _MAX_DURATION:
         return milliseconds_to_ns(written)
     parts = _DURATION.findall(written)

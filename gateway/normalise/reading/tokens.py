@@ -30,7 +30,7 @@ COUNT_CACHE_APART: Final = frozenset({"anthropic", "aws.bedrock"})
 
 
 class Tokens(NamedTuple):
-    """Counts as reported or after `normalise_counts`. None means unknown."""
+    """The token counts of one call, as reported or after `normalise_counts`. None means unknown."""
 
     input: int | None = None
     output: int | None = None
@@ -42,11 +42,16 @@ class Tokens(NamedTuple):
     meters: dict[str, int | str] | None = None
 
     def __bool__(self) -> bool:
-        """Return whether any count is known. A call without a model counts as a call only then."""
+        """
+        Return whether the input or output count is above 0. A call without a model counts as a call only
+        then.
+        """
         return bool(self.input or self.output)
 
     def number_of_known_counts(self) -> int:
-        """Return the number of known counts. Of two reports of a call, the one with more of them is used."""
+        """
+        Return the number of known counts. Of two reports of a call, the one with more known counts is used.
+        """
         return sum(number is not None for number in self)
 
 
@@ -187,7 +192,10 @@ def normalise_counts(
 def choose_pair_with_total(
     tokens: Tokens, total: int, inputs: Sequence[Any], outputs: Sequence[Any], *, without_cache: bool
 ) -> Tokens:
-    """Choose the stated pair that adds up to the total, or leave `tokens` unchanged."""
+    """
+    Return `tokens` with the first pair of `inputs` and `outputs` that adds up to the total, or `tokens`
+    unchanged.
+    """
     cache, reasoning = (tokens.cache_read or 0) + (tokens.cache_write or 0), tokens.reasoning or 0
     rest = total - cache if without_cache else total
     if rest < 0:
@@ -222,7 +230,9 @@ def usage_if_consistent(whole: Tokens, stated: Tokens) -> Tokens | None:
 
 
 def with_missing_reasoning(tokens: Tokens, total: int | None) -> Tokens:
-    """Return tokens with reasoning that a report includes only in the total."""
+    """
+    Return tokens with the reasoning that a report counts only in the total: the total minus input and output.
+    """
     if total is None or tokens.input is None or tokens.output is None or tokens.reasoning:
         return tokens
     thoughts = total - tokens.input - tokens.output
@@ -287,7 +297,7 @@ def cache_write_count(usage: Usage) -> int | None:
 
 
 def plausible_total(stated: Any) -> int | None:
-    """Ignore an impossible total, because totals are never billed."""
+    """Return a total, or None if it is impossible. It raises no error, because totals are never billed."""
     if type(stated) is int:  # the most frequent type first
         return stated if 0 <= stated <= MAX_TOKENS else None
     try:
@@ -428,12 +438,15 @@ _ONE_HOUR = re.compile("_1h(?:_|$)")
 
 
 def is_token_bucket(name: str) -> bool:
-    """Return whether a bucket counts tokens. Other buckets may count seconds or images."""
+    """
+    Return whether a bucket of Langfuse's usage counts tokens, by its name. Other buckets may count seconds or
+    images.
+    """
     return _is_input_bucket(name) or "output" in name or name in _TOTAL
 
 
 def tokens_of_buckets(buckets: Mapping[str, int]) -> Tokens:
-    """Return the sums of buckets. A sum to which no bucket belongs is None."""
+    """Return the counts of Langfuse's usage buckets, summed by kind. A count without any bucket is None."""
     inputs = {name: number for name, number in buckets.items() if _is_input_bucket(name)}
     outputs = {name: number for name, number in buckets.items() if "output" in name}
     cache_writes = {name: number for name, number in inputs.items() if _WRITTEN.search(name)}

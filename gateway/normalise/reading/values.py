@@ -43,7 +43,7 @@ Other = str | int | float | bool | list[msgspec.Raw] | None
 
 
 class BadValue(Exception):
-    """Raised for an item that cannot be counted. `message` names a field, never a value."""
+    """Raised for an item with a value that cannot be counted. `message` names a field, never a value."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -61,7 +61,7 @@ def decimal_or_text(written: str) -> Decimal | str:
 
 @cache
 def decimal_json_decoder(type: type[Struct]) -> msgspec.json.Decoder[Struct]:
-    """Decode untyped numbers with a fraction as Decimal."""
+    """Return a decoder that decodes untyped numbers with a fraction as Decimal."""
     return msgspec.json.Decoder(type, float_hook=decimal_or_text)
 
 
@@ -74,7 +74,7 @@ def decode_object(raw: Raw, type: type[Struct]) -> Struct:
 
 
 def struct_or_empty(value: Any, type: type[Struct]) -> Struct:
-    """Decode JSON text. Anything else than an object is an empty one."""
+    """Decode JSON text into a struct. Return an empty struct for anything but an object."""
     if isinstance(value, type):
         return value
     if isinstance(value, str) and value.lstrip()[:1] == "{":
@@ -83,7 +83,10 @@ def struct_or_empty(value: Any, type: type[Struct]) -> Struct:
 
 
 def struct_or_none(text: str | Raw, type: type[Struct]) -> Struct | None:
-    """Return a decoded object, or None for another form or a truncated object, as in many bodies."""
+    """
+    Return a decoded object. Return None for another form, or for a truncated object, which logs of bodies
+    often have.
+    """
     packed = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     try:
         return decode_object(packed, type)
@@ -92,7 +95,7 @@ def struct_or_none(text: str | Raw, type: type[Struct]) -> Struct | None:
 
 
 def dict_or_empty(value: Any) -> dict[str, Any]:
-    """Decode JSON text. Anything else than a map is an empty dict."""
+    """Return a dict, decoded if it is JSON text. Return an empty dict for anything else."""
     if isinstance(value, dict):
         return value
     if not isinstance(value, str) or value.lstrip()[:1] != "{":
@@ -117,7 +120,7 @@ def decode_if_json_text(value: Any) -> Any:
 
 
 def text_or_none(value: Any) -> str | None:
-    """Return the digits of a number, and None for placeholders and overlong text."""
+    """Return a text, or a number as text. Return None for placeholders, other values and overlong text."""
     if value is None:  # the most frequent value first
         return None
     if type(value) is not str:
@@ -144,7 +147,10 @@ def is_false(value: Any) -> bool:
 
 
 def parse_count(value: Any, field: str) -> int | None:
-    """Return None if absent. Raises BadValue for other text and for impossible numbers."""
+    """
+    Parse a token count. Return None if it is absent. Raises BadValue for other text and for impossible
+    numbers.
+    """
     if type(value) is int and 0 <= value <= MAX_TOKENS:
         return value
     if value is None:
@@ -162,7 +168,10 @@ def parse_count(value: Any, field: str) -> int | None:
 
 
 def parse_amount(value: Any, field: str) -> str | None:
-    """Keep the source's digits, without an exponent. Raises BadValue."""
+    """
+    Parse an amount. Return it with the source's digits and without an exponent, or None if it is absent.
+    Raises BadValue.
+    """
     if value is None:
         return None
     number = parse_number(value, field)
@@ -189,7 +198,7 @@ def status_code(value: Any) -> int | None:
 
 
 def parse_number(value: Any, field: str) -> Decimal | None:
-    """Return None if absent. Raises BadValue if it is not a number."""
+    """Parse a number. Return None if it is absent. Raises BadValue if it is not a number."""
     kind = type(value)
     if kind is Decimal:
         number: Decimal = value
@@ -230,7 +239,7 @@ _READABLE = re.compile(r"[\w.:/,$+-]{1,128}")
 
 
 def first_machine_readable(types: Iterable[str | None]) -> str:
-    """Return `_OTHER` if no type has the form of a name or a code."""
+    """Return the first error type that has the form of a name or a code, otherwise `_OTHER`."""
     return next(
         (type_name for type_name in types if type_name is not None and _READABLE.fullmatch(type_name)), OTHER
     )

@@ -1,4 +1,4 @@
-"""Each format is declared completely in its own file."""
+"""Classes with which each format declares itself completely in its own file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ class Call(NamedTuple):
 
 
 class Count(NamedTuple):
-    """Tokens that belong to no call."""
+    """
+    A number of tokens that belong to no known call, as a record with its dedup key. `left_out` counts dropped
+    tags.
+    """
 
     record: UsageMetric
     identity: Identity
@@ -67,9 +70,7 @@ class Unreadable(NamedTuple):
 class CallReport(NamedTuple):
     """
     A report on an incomplete call, or on a call that later batches may add to. Only the format that created
-    the report reads `facts`.
-
-    The report is packed bytes, so that it passes between processes and is stored unchanged.
+    the report reads `facts`, which are packed bytes, so that they can be stored and passed between processes.
     """
 
     kind: str
@@ -79,7 +80,8 @@ class CallReport(NamedTuple):
 
 class Normalised(NamedTuple):
     """
-    The result of reading a body. The outcome counts items of waiting reports as received, but in no other count.
+    The result of reading a body: its outcome, and reports on incomplete calls. The outcome includes the items
+    of these reports only in the number of received items.
     """
 
     outcome: Outcome
@@ -99,11 +101,12 @@ Answering: TypeAlias = Generator[None, None, FormatAnswer]
 @dataclass(frozen=True, kw_only=True)
 class Format:
     """
-    Recognition, example and responses of a format. The subclasses ItemFormat and BatchFormat add how it is read.
+    Recognition, example and responses of a format. The subclasses ItemFormat and BatchFormat add how it is
+    read.
 
-    `has_sign` gets the top-level members of one item. `answer` builds the response to a body that is on disk.
-    `refuse` builds the response to a refused request from its headers and body. Both return None if
-    Tollhouse's standard response is right.
+    `has_sign` returns whether an item's top-level members are typical of the format. `answer` builds the
+    response to a body that has been stored. `refuse` builds the response to a refused request from its
+    headers and body. Both return None if Tollhouse's standard response is right.
     """
 
     name: str
@@ -143,7 +146,7 @@ class ItemFormat(Format):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchFormat(Format):
-    """A format whose items only make records together, so it reads a body as a whole."""
+    """A format that reads a body as a whole, because several of its items together make one record."""
 
     read: Callable[[bytes, Options, Allowance], Generator[None, None, Normalised]]
 
@@ -189,7 +192,10 @@ def has_object_with(members: Members, name: str, *inner: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleCall:
-    """A call for examples. All its ids are new."""
+    """
+    The invented values of a call, from which each format builds its example payload. Every instance has new
+    ids.
+    """
 
     end_ns: int = field(default_factory=time_ns)
     uuid: str = field(default_factory=lambda: str(uuid4()))
@@ -248,7 +254,10 @@ def set_normalised_counts(record: Inference, reported: Tokens, *, without_cache:
 
 
 def input_excludes_cache(path: Any, *models: Any) -> bool:
-    """Return True for Anthropic's protocol and Bedrock Converse."""
+    """
+    Return whether the reported input tokens exclude cached tokens. That is the case for Anthropic's messages
+    API and Bedrock Converse, recognized by the request path.
+    """
     bare = "/" + (text_or_none(path) or "").partition("?")[0].rstrip("/")
     if bare.endswith("/converse"):
         return True
@@ -259,7 +268,9 @@ def input_excludes_cache(path: Any, *models: Any) -> bool:
 
 
 def add_tier_tag(metadata: Metadata, *stated: Any) -> None:
-    """Add the tier as a tag, but only tiers with prices of their own."""
+    """
+    Add the first stated service tier that has prices of its own as a tag. Add none if there is no such tier.
+    """
     for value in stated:
         if value is not None and value in _TIERS:
             metadata.add_tag("service_tier", value)

@@ -45,7 +45,7 @@ MAX_SHAPES: Final = 1000  # maximum names of unrecognized items that an operator
 def read_body_items(
     format: ItemFormat, body: bytes, *, options: Options, allowance: Allowance
 ) -> Generator[None, None, Outcome]:
-    """Read the items of a body. Yield after each slice."""
+    """Read the items of a body into an outcome. Yields so that the event loop can run."""
     outcome = Outcome(why=[] if options.explain else None, keep_tags=options.keep_tags)
     unfolding = Unfolding(allowance)
     counted = partial(_unwrapped_items, format, body, unfolding)
@@ -104,7 +104,10 @@ def _read_item_into_outcome(outcome: Outcome, format: ItemFormat, item: payload.
 
 
 def _identity_with_relay(call: Call | Count) -> Identity:
-    """Return the dedup key of a gateway's call with its relay, because an assistant may report the call as well."""
+    """
+    Return the dedup key of a call. If the call names a session, the key also identifies the session's
+    request, because the assistant that sent the call through the gateway may report it as well.
+    """
     identity = call.identity
     if isinstance(call, Count) or call.record.session is None or identity.relay is not None:
         return identity
@@ -116,8 +119,8 @@ def _identity_with_relay(call: Call | Count) -> Identity:
 
 def read_event_calls(format: ItemFormat, event: Any) -> list[Call | Count | BadValue]:
     """
-    Return the calls of one item, and its values that cannot be counted. An item without model and tokens is
-    not a call.
+    Return the calls of one item, its token counts without a call, and the errors of its values that cannot be
+    counted. An item without model and tokens is not a call.
     """
     try:
         return [
@@ -131,10 +134,11 @@ def read_event_calls(format: ItemFormat, event: Any) -> list[Call | Count | BadV
 
 def _ignore_item(outcome: Outcome, format: ItemFormat, item: payload.Raw, event: Any) -> None:
     """
-    Show its names to an operator if it is unrecognized.
+    Count an item as ignored. If the item is unrecognized, also note its member names, so that an operator
+    sees them.
 
-    An item is unrecognized if it has another format's sign, or has names of models or tokens that nothing
-    read.
+    An item is unrecognized if it has members typical of another format, or names of models or tokens that no
+    rule reads.
     """
     members = payload.undecoded_members(item)
     names: list[str] = []
@@ -157,9 +161,9 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 def answer_to_payload(name: str, body: bytes, outcome: Outcome, *, now: float) -> Answering:
     """
-    Build the response to a payload that is on disk. `body` is inflated.
+    Build the response to a payload that has been stored. `body` is decompressed.
 
-    A payload in which every item is malformed is refused with 400.
+    A payload in which every item is malformed is refused with 400, unless its format answers each item.
     """
     format = BY_NAME.get(name)  # format of this name, or None for OTLP
     if _is_every_item_malformed(outcome) and not (format and format.answers_each_item):

@@ -108,12 +108,14 @@ def tokens_of_named_usage(usage: NamedUsage) -> Tokens | None:
 
 
 def cost_of_details(details: Mapping[str, Any]) -> str | None:
-    """Return `total`, or the sum of the parts if there is no total."""
+    """Return the cost by `costDetails`: its `total`, or the sum of the parts if there is no total."""
     return _stated_total_or_sum(details.get("total"), details.values(), "costDetails")
 
 
 def cost_of_named_usage(usage: NamedUsage) -> str | None:
-    """Return `totalCost`, or the sum of the two parts if there is no total."""
+    """
+    Return the cost by the older `usage`: its `totalCost`, or the sum of the two parts if there is no total.
+    """
     return _stated_total_or_sum(usage.totalCost, (usage.inputCost, usage.outputCost), "usage.totalCost")
 
 
@@ -175,7 +177,10 @@ class _TraceBody(msgspec.Struct):
 
 
 class LangfuseEvent(msgspec.Struct):
-    """The members that decide how the body is read. A large event should not be copied for others."""
+    """
+    The members of an event that decide how its body is read. The body is not decoded here, so that a large
+    event is not copied.
+    """
 
     id: Any = None
     type: Any = None
@@ -254,7 +259,10 @@ class _BatchReader:
         return True
 
     def _merge_event(self, raw: payload.Raw) -> bool:
-        """Note the facts of an event. Return whether it is about a generation."""
+        """
+        Merge the facts of an event with earlier events on the same id. Return whether the event is about a
+        generation.
+        """
         event = decode_object(raw, LangfuseEvent)
         kind, _, verb = (text_or_none(event.type) or "").rpartition("-")
         if kind == TRACE:

@@ -57,7 +57,8 @@ _BY_LITELLM = re.compile(r"time-\d\d-\d\d-\d\d-\d+_(.+)")
 
 class Generation(msgspec.Struct, omit_defaults=True):
     """
-    The facts about a generation so far. A later value replaces an earlier value unless the later value is null.
+    The facts about a generation so far. A later value replaces an earlier value unless the later value is
+    null.
     """
 
     id: str
@@ -78,7 +79,10 @@ class Generation(msgspec.Struct, omit_defaults=True):
 
     @property
     def tokens(self) -> Tokens:
-        """Return the tokens. A 0 in `details` takes precedence over the older `usage`."""
+        """
+        Return the counts of `details`, even if they are 0. Without `details`, return those of the older
+        `usage`.
+        """
         if self.details is not None:
             return self.details
         return Tokens() if self.usage is None else self.usage
@@ -118,7 +122,9 @@ def merge_by_time(known: Generation, later: Generation) -> Generation:
 
 
 def merge_traces(known: Trace, later: Trace) -> tuple[Trace, int]:
-    """Return also the number of tags dropped above the limit."""
+    """
+    Merge two reports on one trace. Also return the number of tags that were dropped because of the limit.
+    """
     tags = dict(known.tags)
     left_out = sum(not put_tag_if_allowed(tags, name, value) for name, value in later.tags.items())
     return Trace(
@@ -159,8 +165,8 @@ def build_call_of_generation(
     generation: Generation, trace: Trace | None, identity: Identity | None = None
 ) -> Call | None:
     """
-    Return the call of a generation, or None if it has no model and no tokens. `identity` is the dedup key of
-    its record, if it has a record.
+    Return the call of a generation, or None if it has no model and no tokens. If the generation already has a
+    record, `identity` is that record's dedup key, which the call keeps.
     """
     record = Inference(
         id=b"",
@@ -196,7 +202,10 @@ def fill_caller_from_trace(record: Inference, trace: Trace) -> None:
 
 
 def _call_identity(record: Inference) -> Identity:
-    """Return the identity. LiteLLM's ids contain the provider's response id, which is used instead."""
+    """
+    Return the dedup key of a generation. If LiteLLM chose the generation's id, the key uses the provider's
+    response id that this id contains.
+    """
     written = _BY_LITELLM.fullmatch(record.request_id or "")
     if written is None:
         return call_identity(record, own_id=record.request_id)

@@ -52,7 +52,7 @@ from spool.shares import HeldByKey, Holdings, entries_to_remove
 
 
 class RecordedGeneration(NamedTuple):
-    """A Langfuse generation that has a record. Later reports never change its dedup key."""
+    """A Langfuse generation that has a record. Later reports never change the record's dedup key."""
 
     generation: Generation
     identity: Identity
@@ -68,10 +68,11 @@ class _Stored(msgspec.Struct, array_like=True):
 
 class RecordedGenerations:
     """
-    Recorded generations by key, oldest first, with the same limits as the merger.
+    Recorded generations by key, oldest first, within the merger's limits on time and number.
 
-    A restart closes all records, so nothing is loaded again. If several processes share a log, each process
-    stores its recorded generations (`reports_to_store`), so that the other processes can read them.
+    After a restart this table starts empty, because the restart closes all records. If several processes
+    share a log, each process stores its recorded generations (`reports_to_store`), so that the other
+    processes can read them.
     """
 
     def __init__(self, *, window_s: float, hold_s: float, max_generations: int) -> None:
@@ -85,7 +86,7 @@ class RecordedGenerations:
         self, key: bytes, trace_key: bytes | None, record: Inference, identity: Identity, now: float
     ) -> None:
         """
-        Note that a record was stored or changed. The time for which the record stays open starts when it
+        Note that a generation's record was stored or changed. The waiting time of the record starts when it
         is first stored.
         """
         known = self._by_key.get(key)
@@ -109,10 +110,10 @@ class RecordedGenerations:
 
     def reports_to_store(self, key: bytes) -> list[PartialReport]:
         """
-        Return the reports to store for other processes: the generation, and the references from its trace.
+        Return the reports to store for other processes: the generation, and two references from its trace.
 
-        The value under the trace key changes with each generation. So a process that reports on the trace at
-        the same time has to read it again.
+        One reference has the trace's own key, and its value changes with each generation. So a process that
+        merges a report on the trace at the same time notices the change and reads again.
         """
         generation, identity, at, trace_key = self._by_key[key]
         reports = [PartialReport(TOLD + key, at, _encode(_Stored(generation, identity, trace_key)))]
@@ -155,8 +156,8 @@ STEPS = 4  # the last use of a trace is stored at most this number of times per 
 
 class Sender(msgspec.Struct, frozen=True, omit_defaults=True):
     """
-    The key that sent a report, and the values that the key adds to each of its reports, even if the report
-    is released later.
+    The key that sent a report, and the values that this key adds to each of its reports. They are stored with
+    a waiting report, so that its record gets them as well.
     """
 
     name: str
@@ -184,7 +185,8 @@ class Merge:
     """
     The partial reports of one batch while they are merged.
 
-    Accounting: each item that the outcome received is counted either by the outcome's own counts or by `pending`.
+    Accounting: each item that the outcome received is counted exactly once, either in another count of the
+    outcome or in `pending`.
     """
 
     outcome: Outcome
@@ -211,10 +213,10 @@ class Released:
 
 class Merger:
     """
-    Waiting reports by sender, kind and id, oldest first.
+    The waiting reports of all senders, oldest first, by a key of sender, kind and id.
 
-    If `is_shared` is True, the merger is loaded for one batch only, and it stores recorded generations for
-    the next batch.
+    If `is_shared` is True, several processes share a log. Each batch then gets a merger into which only the
+    reports that the batch needs are loaded, and its recorded generations are stored for the next batch.
     """
 
     def __init__(
@@ -328,10 +330,10 @@ class Merger:
     def _due_keys(self, now: float, busy: Container[bytes]) -> list[bytes]:
         """
         Return the keys of the reports to release: first reports whose waiting time has ended, then reports
-        that exceed the limits.
+        that exceed the limits. Reports under the keys in `busy` stay.
 
-        Above the limits, traces are released before generations, because a generation released early
-        loses its usage.
+        Above the limits, traces are released before generations, because a generation released early loses
+        its usage.
         """
         ended = takewhile(lambda entry: elapsed_s(entry[1].at, now) >= self._window_s, self._waiting.items())
         due = dict.fromkeys(islice((key for key, _ in ended if key not in busy), TURN))
@@ -350,8 +352,8 @@ class Merger:
         self, due: Iterable[bytes], busy: Container[bytes], *, by_bytes: bool
     ) -> Iterator[bytes]:
         """
-        Yield the oldest reports of the sender key that has the most waiting reports, so that no sender key
-        displaces reports of another.
+        Yield the keys of reports to release, one by one, each from the sender key that then has the most
+        waiting reports (or bytes, `by_bytes`). So no sender key displaces reports of another.
         """
         held = self._held_bytes if by_bytes else self._held_items
         gone: dict[str, set[bytes]] = {}
@@ -385,10 +387,10 @@ class Merger:
 
     def _note_recorded_call(self, call: Call, sender: Sender, now: float, pending: PendingChange) -> None:
         """
-        Note a recorded call, so that later reports on it are merged into its record.
+        Note a call that becomes a record, so that later reports on the call are merged into its record.
 
-        The record is not on disk yet. Until it is, each later report carries the whole call, so it does not
-        matter which is stored first.
+        The record is not stored yet. Until then, each later report carries the whole call, so the order in
+        which they are stored does not matter.
         """
         trace_id = call.record.trace_id
         trace_key = report_key(sender, TRACE, trace_id) if trace_id else None
@@ -539,7 +541,10 @@ def complete_without_waiting(normalised: Normalised) -> Outcome:
 def protect_people_in_reports(
     reports: Iterable[CallReport], protect: Callable[[AiRecord], None]
 ) -> list[CallReport]:
-    """Return reports whose traces name people as records do, because they may wait on disk."""
+    """
+    Return reports in which people on traces are protected as on records (`protect`), because traces may wait
+    on disk.
+    """
     return [
         report._replace(facts=_protect_people_in_trace(report.facts, protect))
         if report.kind == TRACE

@@ -63,7 +63,7 @@ _KINDS = {
 
 
 class _Place(msgspec.Struct, gc=False):
-    """The place of a value. Its text form is a path, built only for errors."""
+    """The position of an item in a body. Its text form is a path for error messages."""
 
     names: Names
     entry: int
@@ -122,7 +122,7 @@ def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[LogR
 
 
 def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Point]]:
-    """Yield the points of metrics. Points that cannot count are in `ignored`."""
+    """Yield the metric points of a body. `ignored` of each piece counts the points that cannot be counted."""
     names = ("resourceMetrics", "scopeMetrics", "metrics")
     return _decode_pieces(
         body, schema.METRICS, names, _read_points_of_metric, allowance or Allowance(), count=_count_points
@@ -174,7 +174,7 @@ def _refuse_too_many_items(
     allowance: Allowance,
     count: Callable[[JsonItem, Allowance], Generator[None, None, int]],
 ) -> Iterator[None]:
-    """Raise Refusal 413 before any item is read."""
+    """Count the items of a body, and raise Refusal 413 above the limit, before any item is read."""
     if not (yield from may_exceed_items(body, allowance.max_items)):
         return
     counted = allowance.allowance_for_counting()
@@ -187,7 +187,7 @@ def _refuse_too_many_items(
 def _count_spans_of_traces(
     ends: TraceEnds, entries: Iterable[tuple[int, JsonResource | None, JsonScopes]], allowance: Allowance
 ) -> Iterator[None]:
-    """Count the spans of each trace in a first pass that reads only trace ids."""
+    """Count the spans of each trace into `ends`, in a first pass that reads only trace ids."""
     for _, _, scopes in entries:
         for _, _, items in scopes:
             windows = items.text_windows() if isinstance(items, Stretches) else ((raw, 1) for raw in items)
@@ -200,7 +200,10 @@ def _count_spans_of_traces(
 
 
 def _trace_ids_of_spans(text: JsonItem, count: int) -> Iterable[str]:
-    """Skip spans without a trace id, because the full decoder reports bad spans."""
+    """
+    Return the trace ids of spans. Spans without a readable trace id are skipped, because the decoder rejects
+    them later.
+    """
     if count == 1 and memoryview(text).nbytes > WINDOW:
         return _trace_id_of_large_span(text)
     spans: Iterable[JsonItem] = [text]
@@ -226,7 +229,7 @@ def _trace_id_of_large_span(span: JsonItem) -> list[str]:
 
 
 def _decode_resource(resource: JsonResource | None, where: str) -> Resource:
-    """Decode a resource. A bad resource refuses the whole payload."""
+    """Decode a resource. Raises BadPayload if it is invalid, which refuses the whole payload."""
     try:
         return Resource(attributes_from_pairs(resource.attributes if resource else None))
     except Malformed as error:
@@ -238,7 +241,9 @@ def _parse_time_ns(value: schema.Whole, field: str) -> int:
 
 
 def _require_hex_id(value: str | None, size: int, field: str) -> str | None:
-    """Return None for an empty or all-zero id. `size` is in bytes. Raises Malformed."""
+    """
+    Return an id of `size` bytes as hexadecimal text, or None if it is empty or all zeros. Raises Malformed.
+    """
     if not value:
         return None
     try:
@@ -348,7 +353,9 @@ def _read_points_of_metric(
     where: _Place,
     allowance: Allowance,
 ) -> Iterator[None]:
-    """Read a metric. One that cannot be read counts as one rejected item."""
+    """
+    Read the points of a metric into `filling`. A metric that cannot be read counts as one rejected item.
+    """
     try:
         metric = yield from _decode_metric(raw, allowance)
     except (Malformed, BadPayload) as error:
@@ -374,7 +381,9 @@ def _read_points_of_metric(
 
 
 def _count_points(raw: JsonItem, allowance: Allowance) -> Generator[None, None, int]:
-    """Count the points of a metric. An unreadable one counts 0 here, and the reader rejects it."""
+    """
+    Count the points of a metric. An unreadable metric counts 0 here, because the reader rejects it later.
+    """
     try:
         metric = yield from _decode_metric(raw, allowance)
     except (Malformed, BadPayload):

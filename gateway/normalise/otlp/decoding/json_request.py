@@ -1,6 +1,6 @@
 """
-A small body is parsed at once. In a large body or a large item, the positions of the parts are found first,
-and unused parts are never decoded.
+Decoding of OTLP/JSON requests in steps. A small body is parsed at once. In a large body or a large item, the
+positions of the parts are found first, and unused parts are never decoded.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def collect_entries(
     into: list[tuple[int, schema.JsonResource | None, JsonScopes]],
 ) -> Iterator[None]:
     """
-    Append to `into`, and yield after each step.
+    Append each resource of a body with its scopes to `into`. Yields after each step.
 
-    Raises BadPayload if the body is not a request, and Refusal if it holds too much.
+    Raises BadPayload if the body is not a request, and Refusal if it has too many items.
     """
     yield from _require_utf8(body)
     body = rewrite_snake_case_names(body)
@@ -83,7 +83,7 @@ def collect_entries(
 
 
 def decode_large_item(raw: JsonItem, allowance: Allowance) -> Generator[None, None, LargeItem]:
-    """Decode a large item. Raises Malformed or BadPayload if a large member is invalid."""
+    """Decode a large item, member by member. Raises Malformed or BadPayload if a large member is invalid."""
     cut = JsonCut(bytes(raw), allowance.allowance_for_next_pass())
     read = {
         name: partial(cut.locate_elements, where=f".{name.decode()}") for name in (b"attributes", b"events")
@@ -111,13 +111,13 @@ def decode_large_item(raw: JsonItem, allowance: Allowance) -> Generator[None, No
 
 
 def encode_small_members(members: Mapping[bytes, memoryview]) -> bytes:
-    """Leave out members that are too large for any field."""
+    """Encode members as a JSON object, without those that are larger than any field that is read."""
     encoded = [b'"%b":%b' % (name, bytes(value)) for name, value in members.items() if len(value) <= LARGE]
     return b"{" + b",".join(encoded) + b"}"
 
 
 def decode_item(raw: JsonItem | bytes, decoder: msgspec.json.Decoder[T], field: str = "") -> T:
-    """Raises Malformed."""
+    """Decode an item of JSON. Raises Malformed, with `field` in the message."""
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
@@ -127,7 +127,10 @@ def decode_item(raw: JsonItem | bytes, decoder: msgspec.json.Decoder[T], field: 
 
 
 def run_in_turns(work: Generator[bytes, None, T]) -> Generator[None, None, T]:
-    """Yield after each step, so that the event loop can do other work."""
+    """
+    Run work to its end and return its result. Yields after each step, so that the event loop can do other
+    work.
+    """
     while True:
         try:
             next(work)
@@ -138,7 +141,7 @@ def run_in_turns(work: Generator[bytes, None, T]) -> Generator[None, None, T]:
 
 
 def _decode_attribute_if_small(element: JsonItem) -> schema.KeyValue | None:
-    """Return None for a large attribute, unless a rule reduces it to something small."""
+    """Decode an attribute. Return None for a large attribute, unless a rule reduces it to a few values."""
     size = memoryview(element).nbytes
     if size > LARGE:
         named_pair = decode_item(element, schema.NAMED, ".attributes")

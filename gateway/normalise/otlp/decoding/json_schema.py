@@ -186,7 +186,8 @@ NAMED = Decoder(NamedAttribute)
 
 def attributes_from_pairs(pairs: Iterable[KeyValue | None] | Attributes | None) -> Attributes:
     """
-    Return attributes as a mapping. The last value of a repeated key counts. A dict is returned unchanged.
+    Return attributes as a mapping, without content. The last value of a repeated key counts. A dict is
+    returned unchanged.
     """
     if isinstance(pairs, dict):
         return pairs
@@ -214,7 +215,7 @@ def attributes_from_pairs(pairs: Iterable[KeyValue | None] | Attributes | None) 
 def undecoded_attributes(
     pairs: Iterable[KeyValue | None] | None, attributes: Attributes
 ) -> dict[str, object]:
-    """Return what was not decoded into `attributes`."""
+    """Return the attributes that are not in `attributes`, because the decoding rules dropped them."""
     outside: dict[str, object] = {}
     for pair in pairs or ():
         if pair is not None and pair.key and pair.value is not None and pair.key not in attributes:
@@ -252,7 +253,9 @@ def _value_by_rule(value: Value, rule: str, name: str) -> Any:
 
 
 def _texts_of_array(encoded: Raw, name: str) -> list[str] | None:
-    """Decode arrays only here, because most of them are never read."""
+    """
+    Return the texts of an encoded array. Arrays are decoded only when they are read, because most never are.
+    """
     if not 0 < memoryview(encoded).nbytes <= LARGE:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Pieces of a payload, the units in which decoders yield items and the event loop gets its turns."""
+"""Pieces of a payload. Decoders yield items in pieces, and the event loop can run after each piece."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Malformed(ValueError):
 
 
 class Piece(msgspec.Struct, Generic[T], kw_only=True):
-    """A piece of a payload. `received` is the sum of `items`, `rejects` and `ignored`."""
+    """A part of a payload's items. `received` is the sum of `items`, `rejects` and `ignored`."""
 
     received: int = 0
     items: list[tuple[int, T]] = []  # items of the payload with their positions, from 0
@@ -34,9 +34,9 @@ class Piece(msgspec.Struct, Generic[T], kw_only=True):
 
 class ItemReader(Protocol[T_contra]):
     """
-    Reads one signal: `SpanReader`, `LogReader` or `PointReader`.
+    Reads the items of one signal into an outcome: `SpanReader`, `LogReader` or `PointReader`.
 
-    Every item is accounted for in the outcome, at once or in `add_remaining_items`.
+    Every item is counted in the outcome, either when it is read or in `add_remaining_items`.
     """
 
     def read_item(self, place: int, item: T_contra) -> None: ...
@@ -45,11 +45,13 @@ class ItemReader(Protocol[T_contra]):
         """Add the calls of traces that have no spans in later pieces."""
 
     def add_remaining_items(self) -> Iterable[None] | None:
-        """Add the remaining items. A reader with many items yields, so that the event loop gets its turn."""
+        """
+        Add the items that waited for others. A reader with many items yields, so that the event loop can run.
+        """
 
 
 class TraceEnds:
-    """Counts the spans still to come for each trace, which a first pass over the payload has counted."""
+    """The number of spans of each trace in later pieces. A first pass over the payload has counted them."""
 
     def __init__(self) -> None:
         self._to_come: Counter[bytes] = Counter()

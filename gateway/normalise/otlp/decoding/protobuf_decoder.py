@@ -1,9 +1,9 @@
 """
 Decoder for OTLP/protobuf.
 
-A request is never parsed whole. It is cut between its fields into requests of at most 512 KiB that together hold
-the same items. A piece ends when the event loop is due a turn. A span with a bad id is rejected, and the other
-spans still count. A log record with a bad id is accepted without it.
+A request is never parsed whole. It is cut between its fields into requests of at most 512 KiB that together
+hold the same items. A piece ends when it is time for the event loop to run. A span with a bad id is rejected,
+and the other spans still count. A log record with a bad id is accepted without the id.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ _Head = tuple[str, bool, bool, bool]
 
 class _Known(dict[bytes, Pair]):
     """
-    Cache of decoded KeyValues by their bytes. It never holds content.
+    Cache of decoded attributes by the bytes of their KeyValue. It never holds content.
 
-    A missing KeyValue is decoded here if its name comes first, followed by a text or a number.
+    `__missing__` decodes a KeyValue directly if its name comes first, followed by a text or a number.
     """
 
     def __missing__(self, raw: bytes) -> Pair:
@@ -138,8 +138,8 @@ _LONGEST_OPENING = 4096  # maximum bytes of values of which the first bytes are 
 
 class _Openings(dict[int, bytes]):
     """
-    By the size of a value in bytes: its beginning if it is one text, <length> 0a <length>. The text itself
-    follows.
+    For each size of an encoded value in bytes, the bytes before the text if the value is one text: <length>
+    0a <length>.
     """
 
     def __missing__(self, size: int) -> bytes:
@@ -168,7 +168,10 @@ def _is_known_dropped_pair(raw: bytes) -> bool:
 
 
 def _remove_dropped(pairs: Iterable[bytes]) -> list[bytes]:
-    """Return KeyValues without the texts that are dropped. Raises UnicodeDecodeError if one of these is no text."""
+    """
+    Return KeyValues without those whose rule drops their text. Raises UnicodeDecodeError if such a text is
+    invalid.
+    """
     heads, openings, dropped = _heads.get, _openings, _DROPPED
     kept: list[bytes] = []
     for raw in pairs:
@@ -206,7 +209,8 @@ def _pair_with_reduced_text(name: str, value: Any) -> Pair:
 
 def _small_varint_at_end(raw: bytes, length: int) -> int | None:
     """
-    Read a varint of up to three bytes at the end, in a value of `length` bytes. Return None for other values.
+    Read the varint of up to three bytes that ends `raw`, an encoded value of `length` bytes. Return None for
+    other values.
     """
     last = raw[-1]
     if last >= 0x80:
@@ -242,7 +246,7 @@ def _position_after_length(raw: bytes, at: int) -> int | None:
 
 
 def _decode_any_layout(raw: bytes) -> Pair:
-    """Decode a pair of any layout. Its name is remembered for `_Known`."""
+    """Decode a pair of any layout. If its value seldom varies, the pair is remembered for `_Known`."""
     message = _parse_pair(raw)
     name = message.key
     rule = RULES[name]
@@ -254,7 +258,7 @@ def _decode_any_layout(raw: bytes) -> Pair:
 
 
 def _parse_pair(raw: bytes) -> Any:
-    """Parse a pair. Of a large attribute that is no text, only the key is parsed."""
+    """Parse a pair. If it is large and its value is not a text, parse only the key."""
     if len(raw) > LARGE:
         encoded = wire.EncodedKeyValue.FromString(raw)
         # a value that is not a text may need more memory than its bytes
@@ -264,7 +268,10 @@ def _parse_pair(raw: bytes) -> Any:
 
 
 def _find_or_decode_head(encoded: bytes) -> _Head | None:
-    """Decode a head. One that recurs is remembered. Return None for no head, or that of a list."""
+    """
+    Decode the head of a pair, the bytes up to its value. Heads that recur are remembered. Return None if the
+    bytes are no head, or if the attribute may be a list of words.
+    """
     if encoded[0] != _STRING or encoded[1] >= 0x80 or encoded[-1] != 0x12:
         return None
     name = encoded[2:-1].decode()
@@ -526,7 +533,9 @@ def _decode_data_points(
 
 
 def _count_entries(groups: Sequence[Sequence[Any]]) -> int:
-    """Return the number of items. Resources and scopes count as well."""
+    """
+    Return the number of entries in resources, their scopes and items, which all count towards the item limit.
+    """
     return len(groups) + sum(map(len, groups))
 
 

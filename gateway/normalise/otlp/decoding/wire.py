@@ -1,8 +1,9 @@
 """
-OTLP message classes in which the messages inside an item stay encoded as bytes.
+OTLP message classes in which the messages inside an item stay encoded as bytes, because protobuf's own
+objects are expensive.
 
-Protobuf's own objects are expensive. For a span with fifteen attributes, keys and values take 10 of the 12 us
-of parsing, and a message of two bytes takes a hundred bytes of memory.
+For a span with fifteen attributes, keys and values take 10 of the 12 us of parsing, and a message of two
+bytes takes a hundred bytes of memory.
 """
 
 from __future__ import annotations
@@ -162,11 +163,11 @@ def _split_fields(
     message: memoryview, numbers: int | tuple[int, ...], allowance: Allowance, most_beside: int
 ) -> Generator[bytes, None, tuple[bytes, array[int] | None]]:
     """
-    Split a message. Return the bytes of the fields to repeat in every piece, and the positions of
-    the wanted fields.
+    Split a message. Return the bytes of the fields to repeat in every piece, and the positions of the wanted
+    fields.
 
-    For each wanted field, the positions hold its tag and the start and end of its payload. The positions are
-    None if the other fields are too large to repeat.
+    Each wanted field has three positions: its tag, and the start and end of its payload. The positions are
+    None if the other fields exceed `most_beside` bytes.
     """
     beside = bytearray()
     # an array, because hundreds of thousands of positions are held while the body is read
@@ -201,7 +202,10 @@ def _split_fields(
 
 
 def _remove_largest_fields(message: memoryview, allowance: Allowance) -> Generator[bytes, None, bytes]:
-    """Return a message without its largest fields. Each remaining field counts as an item."""
+    """
+    Return a message without fields that are larger than any value that is read. Each field counts as an item.
+    Yields TURN whenever the event loop may run.
+    """
     pieces: list[memoryview] = []
     at = begin = walked = 0
     while at < len(message):

@@ -1,6 +1,6 @@
 """
-Every product, in order of precedence. If a span has the marks of several products, the first product in the
-list reads it.
+Every product, in order of precedence. If a span has marks (attributes that identify a product) of several
+products, the first of them in the list reads the span.
 
 Each product is one module, and no other product imports it. To add a product, add its module, its line here
 and its cases.

@@ -1,4 +1,4 @@
-"""AG2: spans of the conventions. Next to each call, a second span repeats its usage."""
+"""AG2: spans of the GenAI conventions. Next to each call, a second span repeats its usage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""agentgateway: spans of the conventions."""
+"""agentgateway: spans of the GenAI conventions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Azure AI: the Inference SDK, and agent runs. Each poll of a run repeats the usage of the run."""
+"""Azure AI: spans of the Inference SDK and of agent runs. Each poll of a run repeats the usage of the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bifrost: one span per attempt, with older names of the conventions."""
+"""Bifrost: one span per attempt, with older names of the GenAI conventions."""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ def _adjust_call(span: Span, call: SpanCall) -> None:
 
 def _event_name_with_prefix(record: LogRecord, name: str, source: str) -> str:
     """
-    Return the event name with its prefix. The attribute lacks the prefix, but body and scope have it unless a
-    collector removed them.
+    Return the event name with Claude Code's prefix. The attribute lacks the prefix. The body and the scope
+    show that the event is Claude Code's, unless a collector removed them.
     """
     whole = _PREFIX + name.removeprefix(_PREFIX)
     is_own = record.body == whole or record.scope.name.startswith(_SCOPE)
@@ -83,7 +83,7 @@ def _response_or_shared_id(attributes: Attributes) -> tuple[str | None, str | No
 
 
 def _device_tag_unless_user(attributes: Attributes, user: str | None) -> dict[str, str]:
-    """Return the installation as the device, unless it already identifies the user."""
+    """Return the installation id as a device tag, unless the same id already identifies the user."""
     installation = values.text_or_none(attributes.get(_INSTALLATION))
     return {} if installation is None or installation == user else {"device": installation}
 
@@ -101,7 +101,9 @@ def _links_to_span_unless_named(attributes: Attributes, call: Inference) -> Link
 
 
 def _links_of_error(attributes: Attributes, call: Inference) -> Links:
-    """Link the error to the event that ends the prompt's retries, so that both count as one failure."""
+    """
+    Return links from an error to the event that ends the prompt's retries, so that both count as one failure.
+    """
     return _links_of_prompt_failure(attributes) + _links_to_span_unless_named(attributes, call)
 
 
@@ -111,8 +113,8 @@ def _links_of_exhaustion(attributes: Attributes, call: Inference) -> Links:
 
 def _links_of_prompt_failure(attributes: Attributes) -> Links:
     """
-    Return two dedup keys for a prompt's failure: one for its errors, one for the end of its retries. Return
-    none if an id is missing.
+    Return a link of two dedup keys for a prompt's failure: one for its errors, one for the end of its
+    retries. Return none if an id is missing.
     """
     session, prompt = (values.text_or_none(attributes.get(name)) for name in ("session.id", "prompt.id"))
     if session is None or prompt is None:

@@ -25,7 +25,9 @@ def _span_role(span: Span, shape: AttributeShape) -> SpanRole:
 
 
 def _mark_as_part_of_request(span: Span, call: SpanCall) -> None:
-    """Mark each model run inside a request or a turn. Below a request, it is a part of the request's call."""
+    """
+    Mark model runs inside a request or a turn as parts. Below a request, such a run is not a call of its own.
+    """
     call.is_part = span.name != _REQUEST
     call.is_of_provider = True
 

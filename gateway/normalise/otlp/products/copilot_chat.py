@@ -1,5 +1,6 @@
 """
-Copilot Chat in VS Code: spans and events of the conventions. If no provider is stated, the provider is GitHub.
+Copilot Chat in VS Code: spans and events of the GenAI conventions. If no provider is stated, the provider is
+GitHub.
 """
 
 from __future__ import annotations

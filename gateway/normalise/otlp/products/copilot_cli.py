@@ -1,4 +1,6 @@
-"""Copilot CLI: spans and events of the conventions. If no provider is stated, the provider is GitHub."""
+"""
+Copilot CLI: spans and events of the GenAI conventions. If no provider is stated, the provider is GitHub.
+"""
 
 from __future__ import annotations
 

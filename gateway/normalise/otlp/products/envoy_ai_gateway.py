@@ -1,4 +1,6 @@
-"""Envoy AI Gateway: OpenInference's spans, metrics of the conventions, and its access log as log records."""
+"""
+Envoy AI Gateway: OpenInference's spans, metrics of the GenAI conventions, and its access log as log records.
+"""
 
 from __future__ import annotations
 

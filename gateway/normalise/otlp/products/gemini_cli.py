@@ -36,7 +36,9 @@ _ENDED = ("gen_ai.response.id", "gen_ai.response.model", *semconv.INPUT, *semcon
 
 
 class GeminiTwins:
-    """Buffer for the records of one payload."""
+    """
+    The twins of one payload's calls: records of Gemini CLI's own event, and of the GenAI conventions' event.
+    """
 
     def __init__(self) -> None:
         self._calls: list[tuple[int, LogRecord, LogEvent]] = []
@@ -48,7 +50,8 @@ class GeminiTwins:
 
     def hold_event_of_conventions(self, record: LogRecord) -> bool:
         """
-        Hold a record of the conventions' event. Return False if the record only reports the start of a request.
+        Hold a record of the GenAI conventions' event. Return False if the record only reports the start of a
+        request.
         """
         if semconv.name_of_first_value(record.attributes, _ENDED) is None:
             return False
@@ -71,8 +74,8 @@ class GeminiTwins:
 
     def _pop_waiting_twin(self, record: LogRecord) -> LogRecord | None:
         """
-        Return the first record that waits for its pair. If both records name a session, it must be
-        the same session.
+        Remove and return the first held record with the timestamp and model of `record`. If both name a
+        session, it must be the same session.
         """
         waiting = self._twins.get(_twin_key(record, semconv.first_text(record.attributes, ("model",))), {})
         session = _session_id(record)
@@ -107,7 +110,9 @@ def _google_provider(attributes: Attributes, model: str | None) -> str:
 
 
 def _with_tool_prompt_tokens(attributes: Attributes, stated: Tokens) -> Tokens:
-    """Add the tokens of tool prompts, because the stated input excludes them."""
+    """
+    Return the stated tokens with the tokens of tool prompts added, because the stated input excludes them.
+    """
     tool_input = semconv.first_count(attributes, ("tool_token_count",))
     if not tool_input or stated.input is None:
         return stated

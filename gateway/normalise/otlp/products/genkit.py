@@ -35,7 +35,7 @@ _PROVIDERS = {"googleai": "gcp.gemini", "vertexai": "gcp.vertex_ai", "vertexMode
 
 
 class GenkitUsage(msgspec.Struct):
-    """Genkit's own usage object, for every provider."""
+    """The usage object that Genkit itself writes, with the same names for every provider."""
 
     inputTokens: Any = None
     outputTokens: Any = None
@@ -66,7 +66,7 @@ def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
 
 
 def _counts_and_id_of_output(written: str) -> dict[str, Any]:
-    """Return the counts and the id of a response. Content is skipped."""
+    """Return the token counts and the response id of a model's output, and skip its content."""
     try:
         output = decimal_json_decoder(GenkitOutput).decode(written)
         usage_counts = _counts_of_usage(struct_or_empty(output.usage, GenkitUsage))

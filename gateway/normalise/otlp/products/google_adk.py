@@ -1,6 +1,7 @@
 """
-Google's Agent Development Kit: spans of the conventions, with the model's response as an object. The kit for
-Python writes the members of that object in snake case, and the kits for JavaScript and Java in camel case.
+Google's Agent Development Kit (ADK): spans of the GenAI conventions, with the model's response as an object.
+The kit for Python writes the members of that object in snake case, and the kits for JavaScript and Java in
+camel case.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
 
 def _is_unanswered(span: Span) -> bool:
     """
-    Return True if a call raised an exception. Its span then has no model, and in the kit for JavaScript no
-    status. In the kit for Python, a span below it reports the failure.
+    Return True if a span is a call without a response, because it raised an exception. Such a span has no
+    model. In the kit for Python this returns False, because a span below reports the failure.
     """
     if span.name != _CALL or any(name in span.attributes for name in _ANSWERED):
         return False
@@ -90,7 +91,9 @@ def _adjust_call(span: Span, call: SpanCall) -> None:
 
 
 def _has_reasoning_apart(span: Span) -> bool:
-    """Return True if output excludes reasoning. That is the case only with this attribute name."""
+    """
+    Return True if the output count excludes reasoning tokens, as it does only if this attribute counts them.
+    """
     return _THOUGHTS_APART in span.attributes
 
 

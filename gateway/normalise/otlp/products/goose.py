@@ -1,5 +1,5 @@
 """
-goose: spans of the conventions. Its token counter is the size of the last context, so it repeats tokens
+goose: spans of the GenAI conventions. Its token counter is the size of the last context, so it repeats tokens
 of the calls.
 """
 

@@ -1,4 +1,4 @@
-"""Kong: spans and metrics of the conventions, and a counter of cost."""
+"""Kong: spans and metrics of the GenAI conventions, and a counter of cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""LangSmith's OTel exporter: runs of every kind with the conventions' names, and details as Python text."""
+"""
+LangSmith's OTel exporter: runs of every kind with names of the GenAI conventions, and details as Python text.
+"""
 
 from __future__ import annotations
 

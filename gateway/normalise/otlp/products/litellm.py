@@ -1,4 +1,7 @@
-"""LiteLLM's proxy. Operations are its call types, and the response model may be the caller's alias."""
+"""
+LiteLLM's proxy: spans whose operations are LiteLLM's call types, and whose response model may be the caller's
+alias.
+"""
 
 from __future__ import annotations
 

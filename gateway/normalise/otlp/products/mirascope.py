@@ -1,4 +1,4 @@
-"""Mirascope: spans of the conventions, with the parts of the counts in an object."""
+"""Mirascope: spans of the GenAI conventions, with the parts of the counts in an object."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def _remove_api_suffix(name: str) -> str:
 
 def _use_provider_model_name(span: Span, call: SpanCall) -> None:
     """
-    Set the model as the provider names it. Mirascope adds its name of the provider and the API, and repeats
-    the requested model as the response's.
+    Set the model to the provider's name for it. Mirascope adds its own names of provider and API, and states
+    the requested model as the response model as well.
     """
     record = call.record
     record.response_model = None

@@ -1,4 +1,4 @@
-"""NVIDIA NIM: vLLM's counters of all calls that a server processed, without vLLM's prefix."""
+"""NVIDIA NIM: the counters of vLLM for all calls that a server processed, without vLLM's name prefix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ollama. Ollama itself has no metrics, so an exporter in front of it counts its calls."""
+"""Ollama: counters of an exporter in front of it, because Ollama itself has no metrics."""
 
 from __future__ import annotations
 

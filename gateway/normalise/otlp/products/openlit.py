@@ -1,4 +1,6 @@
-"""OpenLIT: spans and events of the conventions. Their input count is the provider's own count."""
+"""
+OpenLIT: spans and events of the GenAI conventions. Their input count is the one that the provider reports.
+"""
 
 from __future__ import annotations
 

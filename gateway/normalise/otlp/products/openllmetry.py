@@ -1,4 +1,4 @@
-"""OpenLLMetry (Traceloop): spans with older names of the conventions."""
+"""OpenLLMetry (Traceloop): spans with older names of the GenAI conventions."""
 
 from __future__ import annotations
 

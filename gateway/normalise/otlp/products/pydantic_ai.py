@@ -47,7 +47,7 @@ def _is_agent_run(span: Span) -> bool:
 
 def _is_start_of_stream(span: Span, shape: AttributeShape) -> bool:
     """
-    Return True if a span starts a stream.
+    Return True if a span is the start of a stream, whose result a later span reports.
 
     Logfire up to version 4 marks such spans. From version 5 on, such a span holds only a request, without
     usage, id or exception.

@@ -34,7 +34,9 @@ _PROMPT_OF_AGENT = re.compile(r"[^#]+#([^#]+)#\d+")
 
 
 def _fill_run_of_sub_agent(attributes: Attributes, call: Inference) -> None:
-    """Fill in the run of a sub-agent, which is a part of its prompt's id. A sub-agent starts no others."""
+    """
+    Fill in the run of a sub-agent, which is a part of its prompt's id. A sub-agent starts no sub-agents.
+    """
     prompt = values.text_or_none(attributes.get("prompt_id"))
     if prompt is not None and (found := _PROMPT_OF_AGENT.fullmatch(prompt)) is not None:
         call.run = found[1]

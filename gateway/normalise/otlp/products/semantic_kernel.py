@@ -1,4 +1,4 @@
-"""Semantic Kernel: spans of the conventions, and token counters for each connector."""
+"""Semantic Kernel: spans of the GenAI conventions, and token counters for each connector."""
 
 from __future__ import annotations
 

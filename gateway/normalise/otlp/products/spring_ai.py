@@ -1,4 +1,4 @@
-"""Spring AI: spans of the conventions through Micrometer, whose exporter names no scope."""
+"""Spring AI: spans of the GenAI conventions through Micrometer, whose exporter names no scope."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-Strands Agents: spans of the conventions. Their counts are the ones that the model's provider reports.
+Strands Agents: spans of the GenAI conventions. Their counts are the ones that the model's provider reports.
 
-Strands for TypeScript names its scope and its provider after the service (`OTEL_SERVICE_NAME`). The service of the
-resource may have another name, if the program sets it.
+Strands for TypeScript names its scope and its provider after the service (`OTEL_SERVICE_NAME`). The service
+of the resource may have another name, if the program sets it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _has_scope_as_provider(span: Span) -> bool:
 
 
 def _ignore_stated_provider(stated: str | None, model: str | None) -> str | None:
-    """Return no provider, so that the model name decides."""
+    """Return None, because Strands may state its service as the provider. The model name then decides."""
     return None
 
 

@@ -108,7 +108,10 @@ def _read_and_add_or_reject(
 
 
 def _field_origins(record: AiRecord) -> dict[str, str]:
-    """Return the attribute from which each field was read. The other Tollhouse computed the values."""
+    """
+    Return the attribute from which each record field was read. The values themselves were computed by the
+    other Tollhouse.
+    """
     tables: Mapping[str, str] = _POINT_TEXTS | {"value": f"the value of the point ({_VALUE})"}
     if isinstance(record, Inference):
         tables = _SPAN_TEXTS | _COUNTS | _COSTS | {"region": _REGION}
@@ -117,7 +120,7 @@ def _field_origins(record: AiRecord) -> dict[str, str]:
 
 
 def _stated_record_id(attributes: Attributes) -> bytes:
-    """Return the record's id in the sending Tollhouse. Raises BadValue."""
+    """Return the id that the sending Tollhouse gave the record. Raises BadValue."""
     stated = attributes[_MARK]
     if isinstance(stated, str) and _ID.fullmatch(stated):
         return bytes.fromhex(stated)
@@ -157,7 +160,10 @@ def _read_inference(span: Span, record_id: bytes) -> Inference:
 
 
 def _set_charge_if_foreign(record: Inference, name: str, value: Any) -> None:
-    """Read an amount in a currency other than dollars. The reported cost in dollars takes precedence."""
+    """
+    Set the reported cost to an amount in a currency other than dollars, unless the record has a cost in
+    dollars.
+    """
     from spool.currencies import read_currency_code  # imported late, because few payloads state a currency
 
     currency = read_currency_code(name.removeprefix(_CHARGE))
@@ -203,8 +209,8 @@ def _amount_of_point(point: Point, value: object) -> int | str:
 
 def _trace_and_span_id_of_source(span: Span, record_id: bytes) -> tuple[str | None, str | None]:
     """
-    Return trace and span id as the source gave them. The other Tollhouse derives missing ids from the record
-    id, so such ids become None.
+    Return the trace and span id that the original source stated. The other Tollhouse derives missing ids from
+    the record id, so derived ids become None.
     """
     trace_id, span_id = span.trace_id, span.span_id
     stand_in_trace, stand_in_span = stand_in_span_ids(record_id)

@@ -54,8 +54,8 @@ def _fields_of_provider_metadata(value: Any) -> Fields:
 
 def _reduce_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     """
-    Return the token counts, the region and the cost. If the service tier has its own prices, also
-    return the tier.
+    Reduce the SDK's provider metadata to token counts, region, cost, and the service tier if it has its own
+    prices.
     """
     reduced = token_counts_in_tree(metadata)
     usage = object_or_empty(object_or_empty(metadata, "anthropic"), "usage")
@@ -89,8 +89,8 @@ def _charged_dollars(metadata: dict[str, Any]) -> str | None:
 
 def _find_in_tree(tree: dict[str, Any], name: str) -> Any:
     """
-    Return the first value under a name in a tree of objects. `token_counts_in` has already limited the depth
-    of the tree.
+    Return the first value under a name in a tree of objects. The recursion is safe, because
+    `token_counts_in_tree` has already limited the depth of the tree.
     """
     if name in tree:
         return tree[name]

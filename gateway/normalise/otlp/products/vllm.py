@@ -1,5 +1,6 @@
 """
-vLLM: spans of the conventions, and counters of all calls that the server processed. vLLM is its own provider.
+vLLM: spans of the GenAI conventions, and counters of all calls that the server processed. vLLM is its own
+provider.
 """
 
 from __future__ import annotations

@@ -35,7 +35,10 @@ _FIGURES: Final = len(Tokens._fields)
 def read_token_counts(
     span: Span, reading: SpanReading, provider: str | None, model: str | None, contained: Fields
 ) -> Tokens:
-    """Read the span alone. `contained` holds the fields of its containers. Raises BadValue."""
+    """
+    Return the token counts of a span, without looking at other spans. `contained` holds the fields of the
+    objects in its attributes. Raises BadValue.
+    """
     attributes, shape, dialect = span.attributes, reading.shape, reading.product.spans
     # tuple.__new__, because the constructor with names takes three times as long
     stated = tuple.__new__(Tokens, semconv.first_count_of_each(attributes, reading.counted, _FIGURES))
@@ -94,13 +97,15 @@ def _with_counts_of_container(stated: Tokens, contained: Fields) -> Tokens:
 
 
 def read_meters(attributes: Attributes, shape: AttributeShape) -> dict[str, int | str] | None:
-    """Return the meters, or None if all are 0."""
+    """Return the meters of a span, or None if all are 0 or invalid."""
     numbers = keep_valid_meters({meter: attributes[name] for meter, name in reversed(shape.meters)})
     return numbers if numbers and any(numbers.values()) else None
 
 
 def _reported_total_or_none(attributes: Attributes, shape: AttributeShape, contained: Fields) -> int | None:
-    """Ignore an impossible total, because totals are never billed."""
+    """
+    Return the reported total of tokens. Return None for an impossible total, because totals are never billed.
+    """
     try:
         total = semconv.first_count(attributes, shape.total)
         return semconv.parse_count_if_number(contained.get("total"), "total") if total is None else total
@@ -110,7 +115,7 @@ def _reported_total_or_none(attributes: Attributes, shape: AttributeShape, conta
 
 def merge_token_counts(kept: Tokens, twin: Tokens) -> Tokens:
     """
-    Return the fuller of two sets of counts.
+    Merge the counts of two reports of one call. The fuller set of counts is used.
 
     If both sets agree on input and output, parts that the fuller set omits or states as 0 come from the other
     set.
@@ -127,7 +132,7 @@ def merge_token_counts(kept: Tokens, twin: Tokens) -> Tokens:
 
 
 def sum_token_counts(parts: Sequence[Tokens]) -> Tokens:
-    """Return the sum of parts, none of which states meters."""
+    """Return the sums of the counts. No element of `parts` may state meters."""
     sums = {field: sum_of_known(*(getattr(tokens, field) for tokens in parts)) for field in NUMBERS}
     return Tokens(meters=None, **sums)
 
@@ -139,7 +144,10 @@ def _is_more_complete(tokens: Tokens, other: Tokens) -> bool:
 
 
 def _completeness(tokens: Tokens) -> tuple[int, int]:
-    """Return how complete counts are. A 0 may mean that the sender does not know the count."""
+    """
+    Return a sort key for how complete counts are: the number of counts above 0, then of known counts. A 0 may
+    mean that the sender does not know the count.
+    """
     return sum(map(bool, tokens)), tokens.number_of_known_counts()
 
 
@@ -162,8 +170,8 @@ def read_call_of_span(
     place: int, span: Span, reading: SpanReading, operation: str, named: CallNames | None
 ) -> SpanCall:
     """
-    Read a call. `named` has remembered models and provider. Raises BadValue if figures of the span are
-    impossible.
+    Read a span that is a call. `named` has the models and the provider if they are known from an equal span.
+    Raises BadValue if numbers of the span are impossible.
     """
     attributes, shape, dialect = span.attributes, reading.shape, reading.product.spans
     contained = _fields_of_containers(attributes, shape, dialect) if reading.contains else _NOTHING
@@ -220,8 +228,8 @@ def read_call_of_span(
 
 def _has_raised_exception(span: Span, shape: AttributeShape, tokens: Tokens) -> bool:
     """
-    Return whether the call failed with an exception. The status does not show this, because LangSmith reports
-    "ok".
+    Return whether a call failed with an exception: it has no tokens, response model or id. LangSmith reports
+    the status "ok" for such calls.
     """
     return (
         tokens == NO_TOKENS

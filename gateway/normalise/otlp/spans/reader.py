@@ -100,7 +100,7 @@ _NO_ORIGIN = SpanOrigin(OTEL, (), is_own_scope=False)
 
 
 class SpanReader:
-    """Fills the outcome, with most calls only in `add_remaining_items`."""
+    """Reads the spans of one payload into an outcome. Most calls are added only in `add_remaining_items`."""
 
     def __init__(self, outcome: Outcome, options: Options) -> None:
         self._outcome = outcome
@@ -126,7 +126,7 @@ class SpanReader:
         self._origin = _NO_ORIGIN
 
     def read_item(self, place: int, span: Span) -> None:
-        """Read a span, which is accounted for exactly once, here or in `add_remaining_items`."""
+        """Read a span. It is counted exactly once in the outcome, here or in `add_remaining_items`."""
         if span.scope is not self._scope or span.resource is not self._resource:
             self.enter_resource_and_scope(span.resource, span.scope)
         attributes = span.attributes
@@ -189,7 +189,10 @@ class SpanReader:
         self._senders.enter_resource(resource)
 
     def add_read_span(self, place: int, read: ReadSpan) -> None:
-        """Call `enter_resource_and_scope` with its resource and scope before."""
+        """
+        Add a span that was read alone. The caller first calls `enter_resource_and_scope` with the span's
+        resource and scope.
+        """
         key, parent = read.key, read.parent
         if read.is_call and key is not None and (known := self._nodes.get(key)) is not None and known.call:
             self._outcome.ignored[DUPLICATE] += 1
@@ -216,7 +219,9 @@ class SpanReader:
             self._nodes[key] = ROOT
 
     def add_calls_of_ended_traces(self, ended: frozenset[str]) -> Iterator[None]:
-        """Add the calls of finished traces and forget their spans, if there are enough calls."""
+        """
+        Add the calls of finished traces and forget their spans. Nothing happens while too few calls wait.
+        """
         self._ended |= ended
         if len(self._calls) < self._enough or self._has_runs or self._has_loose_streams or self._usage_spans:
             return
@@ -464,7 +469,7 @@ class SpanReader:
 
 
 class ReadSpan(Struct, gc=False):
-    """A span that was read without the other spans of its payload."""
+    """The result of reading a span without the other spans of its payload."""
 
     key: Key | None
     parent: Key | None
@@ -526,7 +531,10 @@ def _links_of_report(call: SpanCall, parent: Key | None, tree: TraceTree) -> tup
 
 
 def _links_of_stream(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
-    """Return links of a stream. The call in another request is below the span that started it."""
+    """
+    Return links between the report of a stream and the call of another request below the span that started
+    the stream, so that both count once.
+    """
     if not call.has_usage:
         return ()
     if call.reports_stream:
@@ -613,7 +621,9 @@ def _mark_repeated_siblings(calls: Sequence[tuple[SpanCall, Key | None]]) -> set
 
 
 def _mark_repeated_runs(calls: Iterable[SpanCall]) -> set[int]:
-    """Keep only the span of a run that ends last."""
+    """
+    Return the positions of spans that repeat a run. Of the spans of one run, the one that ends last is kept.
+    """
     last: dict[str, SpanCall] = {}
     repeated: set[int] = set()
     for call in calls:

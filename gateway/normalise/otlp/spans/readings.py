@@ -1,9 +1,9 @@
 """
-Readings: how the spans with certain attribute names from one origin are read.
+Readings: the rules for spans with certain attribute names from one origin.
 
 All decisions that depend only on names, sender and scope are made once per shape and origin. The models, the
-provider, the operation and the region of a call depend on a few texts that vary little. They are read once per
-combination of these texts.
+provider, the operation and the region of a call depend on a few texts that vary little. They are read once
+per combination of these texts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LONGEST_NAMED: Final = 512  # maximum characters of all texts of one cached com
 
 
 class SpanOrigin:
-    """The sender and the scope of spans, as far as rules distinguish them. Each origin exists once."""
+    """The sender and the scope of spans, as far as rules distinguish them. Equal origins are one object."""
 
     __slots__ = ("is_own_scope", "product", "refine")
 
@@ -66,12 +66,12 @@ def _find_or_add_origin(sender: Product, scope: str) -> SpanOrigin:
 
 @lru_cache(maxsize=_MOST_NAMED)
 def _shared_object_for_facts(*facts: Any) -> object:
-    """Return one object for equal facts, which is hashed faster than the facts."""
+    """Return one object for equal facts. As a key, the object is hashed faster than the facts."""
     return object()
 
 
 class SpanReading:
-    """How the spans of one shape, origin and product are read."""
+    """The decisions on how to read the spans of one shape, origin and product."""
 
     __slots__ = (
         "contains",
@@ -181,7 +181,10 @@ _named: dict[tuple[object, tuple[Any, ...]], CallNames] = {}
 def names_of_call(
     reading: SpanReading, attributes: Attributes, operation: str, contained: Fields
 ) -> CallNames:
-    """Read the names of a call. They are remembered if they can be found again."""
+    """
+    Read the models, provider, operation and region of a call. They are stored in `reading` for calls with the
+    same texts.
+    """
     shape = reading.shape
     request_model = semconv.first_text(attributes, shape.request_model) or contained.get("model")
     response_model = semconv.first_text(attributes, shape.response_model) if shape.response_model else None

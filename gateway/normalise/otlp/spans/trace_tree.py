@@ -33,7 +33,7 @@ NO_WORK: Mapping[str, str] = MappingProxyType({})
 
 
 class Above(NamedTuple):
-    """What a span inherits from the nearest spans above it that have it."""
+    """The values that a span inherits, each from the nearest enclosing span that has it."""
 
     caller: Caller = NO_CALLER
     agent: str | None = None
@@ -44,7 +44,9 @@ class Above(NamedTuple):
 
     @property
     def link_to_runs(self) -> str | None:
-        """Return the nearest run, or the first missing span, which links a span to its runs."""
+        """
+        Return the id that links a span to its runs: of the nearest run, or else of the first missing span.
+        """
         return self.runs[0] if self.runs else self.missing
 
 
@@ -71,7 +73,9 @@ ROOT = Node(None, NO_CALLER, None, False, None)
 
 
 class TraceTree:
-    """Add all spans to `nodes` before a query."""
+    """
+    The spans of one payload by their trace and span ids. All spans must be in `nodes` before the first query.
+    """
 
     def __init__(self) -> None:
         self.nodes: dict[Key, Node] = {}
@@ -130,7 +134,10 @@ class TraceTree:
         return _values_given_below(above)
 
     def parent_in_other_payload(self, parent: Key | None) -> Key | None:
-        """Return None if there is no span of another payload above, or if a tool or agent is in between."""
+        """
+        Return the nearest enclosing span that is in another payload. Return None if there is none, or if a
+        tool or agent is in between.
+        """
         chain: list[Key] = []
         top = parent
         while top is not None and (node := self.nodes.get(top, ROOT)) is not ROOT:
@@ -146,8 +153,8 @@ class TraceTree:
 
     def note_last_attempts(self) -> Iterator[None]:
         """
-        Find the last attempt of each request: the innermost span close below its call that ends last and is
-        not a call.
+        Find the last attempt of each call, for `sending_span`: of the innermost spans close below the call
+        that are not calls, the one that ends last. Yields so that the event loop can run.
         """
         parents = {node.parent for node in self.nodes.values()}
         for number, (key, node) in enumerate(self.nodes.items(), start=1):
@@ -166,7 +173,10 @@ class TraceTree:
                 above = outer.parent
 
     def sending_span(self, call: SpanCall, own: Key) -> Key:
-        """Return the last attempt below the call, or the call's own span."""
+        """
+        Return the span that sent the request: the last attempt below the call, or the call's own span
+        (`own`).
+        """
         last_below = self._last_below.get(call.place)
         return own if last_below is None else last_below[1]
 
@@ -178,7 +188,10 @@ class TraceTree:
         return None if node is None else node.parent
 
     def merge_dropped_twins(self) -> Generator[None, None, set[int]]:
-        """Return the positions of the calls that another call describes better."""
+        """
+        Choose between calls that describe the same call, and merge their values. Return the positions of the
+        dropped calls. Yields so that the event loop can run.
+        """
         enclosing: list[SpanCall] = []
         enclosed: set[int] = set()
         for number, node in enumerate(self.nodes.values(), start=1):
@@ -235,14 +248,14 @@ def _values_given_below(source: Node | Above) -> GivenValues | None:
 
 @cache_by_text(1024)
 def _tag_of_agent_name(agent: str) -> tuple[tuple[str, str], ...]:
-    """Return the tag with an agent's name, unless the name may not be a tag."""
+    """Return a tag with the agent's name. Return no tag if the name is not allowed as one."""
     given_tags: dict[str, str] = {}
     tags.put_tag_if_allowed(given_tags, "agent", agent)
     return tuple(given_tags.items())
 
 
 class KeptCalls(NamedTuple):
-    """`counted` have usage."""
+    """The kept calls below one span. `counted` are those of them with usage."""
 
     kept: list[SpanCall]
     counted: list[SpanCall]
@@ -402,7 +415,8 @@ def _merge_twin_into_kept(kept_call: SpanCall, twin: SpanCall) -> None:
 
 def _take_ids_of_twin(kept_call: SpanCall, twin: SpanCall) -> None:
     """
-    Take the id of a duplicate span. If only one of the two spans failed, the ids may belong to another call.
+    Copy missing ids from a duplicate span to the kept call. If only one of the two spans failed, nothing is
+    copied, because the ids may belong to another call.
     """
     if kept_call.record.status != twin.record.status:
         return
@@ -447,8 +461,8 @@ class UsageSpan(NamedTuple):
 
 def find_repeated_guesses(calls: Sequence[tuple[SpanCall, Key | None]]) -> dict[int, SpanCall]:
     """
-    Return repeated calls. A guessed call names neither an operation nor a kind, its sibling at least one of
-    them.
+    Return the calls that guessed calls repeat, by the position of the guess. A guessed call names neither an
+    operation nor a kind. Its sibling with the same usage names at least one of them.
     """
     siblings = _calls_by_place(calls)
     repeated_by_place: dict[int, SpanCall] = {}
@@ -536,7 +550,10 @@ def assign_reports_to_streams(
 def _assign_reports_by_counts(
     nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key | None]], joined: set[int]
 ) -> Iterator[None]:
-    """Match by the same counts, unless several streams have them."""
+    """
+    Match reports that are traces of their own with streams that have the same counts. If several streams have
+    these counts, none is matched.
+    """
     repeated: dict[Key, SpanCall] = {}
     loose: dict[_Counts, list[SpanCall]] = {}
     for number, (call, parent) in enumerate(calls, start=1):
