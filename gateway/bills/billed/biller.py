@@ -64,7 +64,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Month:
-    """The inputs from which the billed costs of a month are divided."""
+    """The inputs for dividing the bills of a month among its calls."""
 
     month: CalendarMonth
     infos: Sequence[StatementInfo]
@@ -174,7 +174,10 @@ class Biller:
         return hour, tuple(within), owners, tuple(sorted(closed)), self.layers()
 
     def _layer_rules(self, provider: str, month: CalendarMonth) -> LayerRules:
-        """Return the layer rules of a bill. A closed month keeps the rules with which it was closed."""
+        """
+        Return the rules that divide discounts and taxes of a bill. A closed month keeps the rules with which
+        it was closed.
+        """
         closed = self._sources.closed_months().get(closed_month_id(provider, month.name))
         return self.layers() if closed is None else LayerRules(**closed.get("layers", {}))
 
@@ -403,7 +406,10 @@ class Biller:
         return await asyncio.to_thread(build_bill, sides)
 
     async def _usage_money_by_provider(self, read: _Month, bills: Sequence[Bill]) -> dict[str, Base]:
-        """Return the month's usage money by provider. Each day's calls are read once for all providers."""
+        """
+        Return the usage amounts of the month by provider, without discounts, taxes and fees. Each day's calls
+        are read once for all providers.
+        """
         bases = {bill.provider: Counter[tuple[Dimensions, str]]() for bill in bills}
         for day in sorted({day for bill in bills for day in bill.states}):
             uses = await self._calls_by_seller(read, day)

@@ -1,6 +1,6 @@
 """
-The calls that a billed cell pays for: those that match on every level that the bill states, or else on
-fewer levels. Pure.
+The calls that a billed amount of tokens pays for: those that match on every level that the bill states, or
+else on fewer levels. Pure.
 
 If no call matches, the region is ignored first, then the tier, then the kind of token. Seller, key, model and
 day must always match, so nobody pays for calls of others.
@@ -40,8 +40,8 @@ ELSEWHERE = "(elsewhere)"  # region that stands for all regions that the bill do
 
 class BilledCell(NamedTuple):
     """
-    The levels that a bill states for an amount of tokens. A level that the bill does not state is "", or
-    None for `tier`.
+    The key, model, tier, region and kind of token for which a bill states an amount. A level that the bill
+    does not state is "", or None for `tier`.
     """
 
     key: str
@@ -54,8 +54,9 @@ class BilledCell(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class PlacedCell:
     """
-    A cell and the weights of its calls. If no call matches, `reason` says why. `quantity` is the billed
-    quantity in the unit of the weights, or None if the bill does not state it.
+    A billed cell with the calls that pay for it. `weights` has the share of each group of calls. If no call
+    matches, `reason` says why. `quantity` is the billed quantity in the unit of the weights, or None if the
+    bill does not state it.
     """
 
     cell: BilledCell
@@ -68,8 +69,8 @@ class PlacedCell:
 @dataclass(frozen=True, slots=True)
 class CellCalls:
     """
-    The calls of a cell: `weights` of the calls, `matched_cell` with only the levels that matched, and the
-    number of `tokens`. If no call matches, `reason` says why.
+    The calls that match a billed cell. `weights` has the share of each group of calls. `matched_cell` has
+    only the levels that matched. If no call matches, `reason` says why.
     """
 
     weights: Mapping[Dimensions, int]
@@ -91,7 +92,10 @@ class DayCalls:
         self._known: dict[BilledCell, CellCalls] = {}
 
     def cell_of(self, row: BilledMoney | BilledTokens) -> BilledCell:
-        """Return the cell of a row. Keys are ignored if the two sides share no key."""
+        """
+        Return the cell of a billed row in the ledger's names. If the bill and the ledger share no key, the
+        cell has no key.
+        """
         bill = self._bill
         model = bill.families.get(row.model, row.model)
         region = row.region
@@ -238,8 +242,9 @@ def match_calls_to_parts(calls: DayCalls, parts: Sequence[tuple[BilledCell, int 
     """
     Return the calls of each part, in order.
 
-    Several parts may have ignored levels and so match the same calls. Their quantities are added before they
-    are compared with the calls. The tokens of cells that ignored fewer levels are subtracted first.
+    If parts match calls only without some of their levels, several of them may match the same calls. Their
+    quantities are added before they are compared with the calls. Tokens that cells with more levels already
+    bill are subtracted first.
     """
     exact_quantities: dict[BilledCell, int] = defaultdict(int)
     # billed quantities by cell, only where a level such as the key or the region was ignored
@@ -273,9 +278,9 @@ def _subtract_billed_tokens(
     pool: CellCalls, quantity: int, quantities: Iterable[tuple[BilledCell, int]]
 ) -> tuple[Mapping[Dimensions, int], int]:
     """
-    Return weights and quantity of a pool after subtracting the tokens that the bill has in finer cells of the
-    pool. Both are scaled up to stay integers. If the kind of token was ignored, the remaining tokens may be
-    of any kind.
+    Subtract the tokens that the bill has in more detailed cells from the calls of a pool. Return the weights
+    and the quantity that remain, both scaled up to stay integers. If the kind of token was ignored, the
+    remaining tokens may be of any kind.
     """
     matched_cell = pool.matched_cell
     billed_tokens = sum(units for cell, units in quantities if _includes_cell(matched_cell, cell))

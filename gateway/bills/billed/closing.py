@@ -48,8 +48,8 @@ _SHARED = "shared"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invoice:
     """
-    A provider's invoice for a month. Amounts are money units of `currency`. `lines` is the number of lines that
-    the provider rounded to cents, and `half_cent` is the largest rounding of a line.
+    A provider's invoice for a month. Amounts are money units of `currency`. `lines` is the number of lines
+    that the provider rounded to cents, and `half_cent` is the largest rounding error of a line.
     """
 
     provider: str

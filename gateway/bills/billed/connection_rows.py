@@ -100,7 +100,7 @@ class RowRules:
     nodes: Collection[str] = frozenset()
 
     def owners(self, tags: Mapping[str, str]) -> dict[str, str]:
-        """Return the team, user, device and key that tags name; "" if a tag is missing."""
+        """Return the team, user, device and key that the tags name. If a tag is missing, the value is ""."""
         owner_tags = self.owner_tags.items()
         return {
             name: self.people.recorded_form(tags.get(tag, "")) or ""
@@ -126,7 +126,7 @@ def add_json_rows(sums_by_day: Sums, text: bytes, rules: RowRules) -> None:
 
 
 def mask_of_all_cost_types(*, is_closed: bool) -> int:
-    """Return the bit mask of an amount that is the same in all cost types."""
+    """Return the bit mask of an amount that counts in every billed cost type."""
     return _with_invoiced_if_closed(sum(_CHAINS), is_closed=is_closed)
 
 
@@ -136,9 +136,9 @@ def _with_invoiced_if_closed(mask: int, *, is_closed: bool) -> int:
 
 def build_day_sums(totals: Mapping[Place, int], divided: Collection[Dimensions] = ()) -> list[BilledSum]:
     """
-    Return the sums of a day. Beyond MAX_SETS, the smallest are merged by provider, region and service, or
-    only by provider if that is still too many. `divided` are dimensions whose amounts are a proportional part
-    of a row.
+    Return the sums of a day. If there are more than MAX_SETS sets of dimensions, those with the smallest
+    amounts are merged by provider, region and service, or only by provider. `divided` are sets whose amount
+    is a proportional part of a row.
     """
     sums = []
     for (dimensions, charge, mask), amount in _merge_small_dimension_sets(totals, MAX_SETS).items():
@@ -151,8 +151,8 @@ def build_day_sums(totals: Mapping[Place, int], divided: Collection[Dimensions] 
 
 def _add_to_day(sums_by_day: Sums, day: int, row_key: Place, part: int, nodes: Collection[str]) -> None:
     """
-    Add an amount to a day. Merge the day's smallest sets when there are many, because a month may have
-    a million rows.
+    Add an amount to a day. If the day has many sets of dimensions, merge those with the smallest amounts,
+    because a month may have a million rows.
     """
     sums = sums_by_day.setdefault(day, Counter())
     is_new = row_key not in sums
@@ -165,7 +165,7 @@ def _merge_small_dimension_sets(
     sums: Mapping[Place, int], limit: int, nodes: Collection[str] = ()
 ) -> Counter[Place]:
     """
-    Keep the sums of the largest sets and merge the others.
+    Keep the sets of dimensions with the largest amounts and merge the others.
 
     The others lose only their tags if that is enough, because a tag may distinguish every row. Otherwise they
     are merged by their main columns. Rows about a node are merged by that node, because they are divided
@@ -191,8 +191,8 @@ def _merge_small_dimension_sets(
 
 def amounts_by_reason(sums: Iterable[BilledSum]) -> tuple[dict[str, int], dict[str, int]]:
     """
-    Return the amounts without an owner by reason, and the amounts that the amortized cost types add by
-    reason. The unused part of a node has the reason `idle`.
+    Return, by reason, the amounts without an owner, and the amounts that the amortized cost types add to
+    them. The unused part of a node has the reason `idle`.
     """
     as_billed, accrued = Counter(no_owner=0), Counter(no_owner=0)
     for billed_sum in sums:
@@ -255,7 +255,7 @@ def _dimensions_to_merge_into(
     dimensions: Dimensions, nodes: Collection[str], *, is_last: bool = False
 ) -> Dimensions:
     """
-    Return the dimensions under which small sets are merged. With `is_last`, they have no region and no service.
+    Return the coarser dimensions that merged rows get. If `is_last`, they have neither region nor service.
     """
     columns = columns_from_tags(dimensions)
     is_of_node = _is_about_known_node(columns, nodes)
@@ -273,7 +273,7 @@ def _dimensions_to_merge_into(
 
 
 def columns_from_tags(dimensions: Dimensions) -> Mapping[str, str]:
-    """Return the row's own columns, which are stored as tags with a prefix."""
+    """Return the columns of a billing row, which its dimensions store as tags with a prefix."""
     tags = json.loads(dimensions.tags or "{}")
     return {name.removeprefix(ROW_TAG): value for name, value in tags.items() if name.startswith(ROW_TAG)}
 

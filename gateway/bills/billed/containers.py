@@ -48,8 +48,8 @@ Node = tuple[ClusterIdentity, str]  # cluster and node name; "" means all nodes 
 )
 class ClusterDay:
     """
-    A cluster on one day. `used` is the value of usage by node and workload, and `had` the value of each
-    node's capacity. `nodes` maps the last part of the provider's node id to the node's name.
+    The priced usage of a cluster on one day. `used` is the value of usage by node and workload, and `had` the
+    value of each node's capacity. `nodes` maps the last part of the provider's node id to the node's name.
     """
 
     identity: ClusterIdentity
@@ -58,7 +58,7 @@ class ClusterDay:
     nodes: Mapping[str, str]
 
     def usage_value_by_workload(self, node: str) -> Mapping[str, int]:
-        """Return the value of usage by workload, on a node or on all nodes."""
+        """Return the value of usage by workload on a node. If `node` is "", return it for all nodes."""
         if node:
             return self.used.get(node, {})
         return {key: worth for places in self.used.values() for key, worth in places.items()}
@@ -86,7 +86,8 @@ class ClusterDay:
 @dataclass(slots=True)
 class DividedRows:
     """
-    Divided rows. `places` are dimensions that have a part of a row; `covered` are the nodes that rows are about.
+    Rows after their division among workloads. `places` are the dimensions that got a part of a row. `covered`
+    are the nodes that rows are about.
     """
 
     amounts: Counter[Place] = field(default_factory=Counter)
@@ -157,7 +158,7 @@ def divide_among_workloads(
 def price_unbilled_usage(
     clusters: Sequence[ClusterDay], covered: Collection[Node], rules: RowRules
 ) -> Counter[Place]:
-    """Return usage on nodes that no billed row is about, at the prices from the settings."""
+    """Return the cost of usage on nodes that no billed row is about, at the prices from the settings."""
     totals: Counter[Place] = Counter()
     masks = mask_of_all_cost_types(is_closed=rules.is_closed)
     for cluster in clusters:
@@ -301,7 +302,7 @@ def _workload_dimensions(
     key: str,
     rules: RowRules,
 ) -> Dimensions:
-    """Return a row's dimensions for the part of one workload. Idle capacity has no owner."""
+    """Return the dimensions of the part of a row that one workload gets. Idle capacity has no owner."""
     where = UsagePlace.from_key(key)
     row_tags = {"cluster": cluster.name, "namespace": where.namespace, "workload": where.workload}
     tags: dict[str, Any] = json.loads(row.tags or "{}")

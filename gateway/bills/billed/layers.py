@@ -66,7 +66,7 @@ _Part = tuple[BilledMoney, int, int | None]  # part of an amount: billed row, am
 
 
 class RefundShare(NamedTuple):
-    """A call's share of a refund or correction."""
+    """The part of a refund or correction that calls with these dimensions get."""
 
     dimensions: Dimensions
     charge: str
@@ -77,8 +77,8 @@ class RefundShare(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRules:
     """
-    Layers that may be divided by the usage of the whole month. If a field is false, amounts of its layer
-    belong to nobody.
+    Whether credits and taxes may be divided by the usage of the whole month. If a field is false, such
+    amounts belong to nobody.
     """
 
     credits: bool = False
@@ -106,8 +106,8 @@ def classify_charge(row: BilledMoney) -> str:
 @dataclass(frozen=True, slots=True)
 class DividedDay:
     """
-    A divided day. `sums` are all amounts, sorted. `reasons` are amounts without known calls, by reason;
-    `accrued` are the amounts that the amortized cost types add, by reason.
+    A day of a bill after its division. `sums` are all amounts, sorted. `reasons` are amounts without known
+    calls, by reason. `accrued` are the amounts that the amortized cost types add, by reason.
     """
 
     sums: list[BilledSum]
@@ -131,8 +131,8 @@ def divide_day(
     rules: LayerRules = _RULES,
 ) -> DividedDay:
     """
-    Divide a day. Taxes are divided by `month`, the usage money of the month. `refunds` are the shares of this
-    day's refunds and corrections.
+    Divide a day of a bill among its calls. Taxes are divided in proportion to `month`, the usage amounts of
+    the month. `refunds` are the parts of this day's refunds and corrections.
     """
     day_sums = _Day(bill, day, DayCalls(bill, uses), rules)
     day_sums.add_refunds(refunds)
@@ -141,7 +141,8 @@ def divide_day(
 
 def bill_dimensions(provider: str, row: BilledMoney | None = None) -> Dimensions:
     """
-    Return the bill's own dimensions for an amount without calls. Without a row, only the provider is set.
+    Return the dimensions of a billed amount without calls, as the bill names them. Without a row, only the
+    provider is set.
     """
     row_values = {} if row is None else {"model": row.model, "api_key": row.key, "region": row.region}
     known = dict.fromkeys(Dimensions._fields, "") | row_values
@@ -250,8 +251,8 @@ class _Day:
 
     def _usage_money_of_model(self, base: Base, row: BilledMoney) -> dict[Dimensions, int]:
         """
-        Return the usage money that a line applies to: that of its model, or of all models. Nonpositive
-        amounts are omitted.
+        Return the usage amounts of calls to which a line applies: those of its model, or of all models.
+        Nonpositive amounts are omitted.
         """
         model = self._bill.families.get(row.model, row.model)
         weights: dict[Dimensions, int] = defaultdict(int)
@@ -288,7 +289,7 @@ def dated_refunds(rows: Iterable[BilledMoney]) -> list[BilledMoney]:
 
 
 def refunds_billed_later(rows: Iterable[BilledMoney]) -> list[BilledLater]:
-    """Return refunds and corrections as `BilledLater`."""
+    """Return the refunds and corrections that state the time of their calls."""
     return [
         BilledLater(row.corrects_until - row.corrects, row.corrects, row.amount)
         for row in dated_refunds(rows)
@@ -303,7 +304,8 @@ def split_by_corrected_day(
     rows: Iterable[BilledMoney], worth: Mapping[int, int]
 ) -> Iterator[tuple[int, BilledMoney]]:
     """
-    Yield rows by the day that they are about. A row about several days is divided by the value of their calls.
+    Yield refunds and corrections with the day of their calls. A row about several days is divided by the
+    value of their calls.
     """
     for row in rows:
         days = corrected_days(row)

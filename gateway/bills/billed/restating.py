@@ -53,8 +53,8 @@ Made = list[tuple[BilledDay, Sequence[BilledSum]]]
 
 def subtract_known_sums(new_sums: Sequence[BilledSum], known: Iterable[BilledSum]) -> list[BilledSum]:
     """
-    Return the recalculated amounts of a closed day minus the known ones, which are the closed day and its
-    entries. The result belongs to no invoice.
+    Return the recalculated amounts of a closed day minus the stored ones, which are those of the closed day
+    and of its correction entries. The result belongs to no invoice.
     """
     differences: Counter[Place] = Counter()
     for sign, sums in ((1, new_sums), (-1, known)):
@@ -71,8 +71,8 @@ def subtract_known_sums(new_sums: Sequence[BilledSum], known: Iterable[BilledSum
 @dataclass(frozen=True, slots=True)
 class Restated:
     """
-    The difference between a recalculated day and its closed state. `total` is in the cost type `billed_cost`.
-    `reasons` and `accrued` are differences as well.
+    The amounts of a recalculated day minus those of its closed state. `total` is in the cost type
+    `billed_cost`. `reasons` and `accrued` are differences as well.
     """
 
     day: BilledDay
@@ -128,9 +128,7 @@ def _sum_with_mask(sums: Iterable[BilledSum], bit: int) -> int:
 
 @dataclass(frozen=True, slots=True, order=True)
 class BilledLater:
-    """
-    A refund or correction in a later bill: length of the time that it is about, start of that time, and amount.
-    """
+    """A refund or correction in a later bill. `start` and `length` are the time of its calls, in seconds."""
 
     length: int
     start: int
@@ -189,7 +187,10 @@ def _subtract_amounts(now: Mapping[str, int], known: Mapping[str, int]) -> dict[
 
 
 class FrozenMonths:
-    """The stored bills of a month, in which some providers may be closed. Call `load_stored_days` first."""
+    """
+    The stored billed days of a month, in which the bills of some providers may be closed. Call
+    `load_stored_days` first.
+    """
 
     def __init__(
         self, ledger: Ledger, month: CalendarMonth, closed: Mapping[str, Mapping[str, Any]], now: float
@@ -214,8 +215,8 @@ class FrozenMonths:
 
     async def withhold_day_if_frozen(self, day: BilledDay, sums: Sequence[BilledSum]) -> Made:
         """
-        Return the day to store. For a closed month, return nothing and note the difference for
-        `build_correction_entries`.
+        Return the day to store. If the provider's month is closed, return nothing and record the difference
+        for `build_correction_entries`.
         """
         if not self._is_frozen(day.provider):
             is_kept = self._is_month_closed(day.provider) and self._is_stored_as_frozen(
@@ -229,13 +230,12 @@ class FrozenMonths:
 
     @property
     def restated_providers(self) -> set[str]:
-        """Return the providers with changed amounts on closed days."""
         return {provider for (_, provider), restatement in self._found.items() if restatement.sums}
 
     async def build_correction_entries(self, later: Mapping[str, Sequence[BilledLater]]) -> Made:
         """
-        Return entries for the changes of closed days, without the part in `later`, which the provider billed
-        itself. Entries that already had that part are reduced.
+        Return correction entries for the changes of closed days. Changes that the provider bills itself
+        (`later`) get no entry, and existing entries for them are reduced.
         """
         new_entries: Made = []
         for provider in sorted({provider for _, provider in self._found}):
@@ -268,7 +268,10 @@ class FrozenMonths:
         return [(build_correction_entry(restatement, self._today, known, mark=day_digest(sums)), sums)]
 
     async def note_day_without_bill(self, day: int, present: Collection[str]) -> None:
-        """Note a closed day that no bill covers any more, so that its entries are reversed."""
+        """
+        Record a closed day that no bill covers any more with its closed amounts, so that its correction
+        entries are reversed.
+        """
         for (at, name), stored in self.days.items():
             is_there = name in present or INVOICE in name
             if at == day and not is_there and self._is_frozen(name):

@@ -30,7 +30,7 @@ from spool.statements import DAY_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """A prepaid term in a month. `by_day` is its cost in units of the contract's currency."""
+    """A prepaid term of a contract in a month. `by_day` is its cost in units of the contract's currency."""
 
     contract: Contract
     term: Term
@@ -77,7 +77,10 @@ def divide_by_days(contract: Contract, term: Term, amount: Fraction, days: Seque
 
 @dataclass(slots=True)
 class TeamUse:
-    """Calls of a team on a day: their value, which is at list prices if they are prepaid, and their number."""
+    """
+    The calls of a team on a day. `value` is at list prices if the calls are prepaid. `unpriced` counts calls
+    without a known price.
+    """
 
     value: int = 0
     calls: int = 0
@@ -86,14 +89,17 @@ class TeamUse:
 
 @dataclass(slots=True)
 class CapacityUse:
-    """The covered calls of a term by day and team. `hours` are those with such a call, or None if they are unknown."""
+    """
+    The calls that a term covers, by day and team. `hours` are the hours with such a call, or None if they are
+    unknown.
+    """
 
     by_day: dict[int, dict[str, TeamUse]] = field(default_factory=lambda: defaultdict(dict))
     hours: set[int] | None = None
 
 
 class CalledModel(NamedTuple):
-    """What decides which term covers a call."""
+    """The properties of a call that decide which term covers it."""
 
     provider: str
     model: str
@@ -102,7 +108,7 @@ class CalledModel(NamedTuple):
 
 
 class CalledSum(NamedTuple):
-    """Calls of a team on a day."""
+    """The tokens of a team's calls of one model on a day."""
 
     day: int
     team: str
@@ -111,7 +117,7 @@ class CalledSum(NamedTuple):
 
 
 class Covered:
-    """The rule that decides which prepaid term covers a call: the rule of the prices of calls."""
+    """Decides which prepaid term covers a call, by the same rule that decides which term sets its price."""
 
     def __init__(self, terms: Sequence[Capacity]) -> None:
         self._prices = [term.price for term in terms]
@@ -133,7 +139,10 @@ class Covered:
 def add_calls_to_uses(
     uses: Sequence[CapacityUse], sums: Iterable[CalledSum], covered: Covered, listed: PriceBook
 ) -> None:
-    """Add sums of calls to the uses of the terms that cover them. `listed` has the prices without contracts."""
+    """
+    Add the calls to the use of the term that covers them; `uses` is changed. `listed` has the prices without
+    contracts.
+    """
     for day, team, called, tokens in sums:
         index = covered.covering_term_index(called, day)
         if index is None:

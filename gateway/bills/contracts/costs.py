@@ -58,7 +58,10 @@ class ContractTotal(msgspec.Struct, kw_only=True):
 
 
 class WorkloadOfMonth(msgspec.Struct, kw_only=True):
-    """A workload on own hardware. A model's list prices, as multiples of input, are the weights of its tokens."""
+    """
+    A workload on own hardware in a month. The list prices of a model, as multiples of its input price, weight
+    the tokens.
+    """
 
     name: Annotated[str, words("Cluster, namespace and workload.")]
     state: Annotated[str, words("`ok`, or `no_cost` (no container cost in the month).")]
@@ -103,7 +106,7 @@ class CapacityOfMonth(msgspec.Struct, kw_only=True):
 
 
 class ContractRow(msgspec.Struct, kw_only=True):
-    """A team's part of an amount of a contract. Allowances and credits are negative."""
+    """A team's part of a contract's amount in a month. Allowances and credits are negative."""
 
     contract: Annotated[str, words("The name of the contract.")]
     charge: Annotated[
@@ -193,7 +196,10 @@ async def contract_costs(asking: ContractQuestion) -> ContractCosts:
 async def _read_workloads(
     asking: ContractQuestion,
 ) -> list[tuple[WorkloadMonth, WorkloadOfMonth, list[WorkloadDay]]]:
-    """Return the workloads in the month. They have the tokens of model servers, if all of the month are known."""
+    """
+    Return the workloads of the month with their costs by day. If the counters of model servers are incomplete
+    for the month, only reported tokens count.
+    """
     reader, month = asking.reader, asking.month
     workloads = await reader.workloads(month)
     if not workloads:
@@ -225,7 +231,10 @@ async def _read_workloads(
 def _add_workload(
     parts: Counter[SourcedPlace], contract: str, days: Iterable[WorkloadDay], converter: Converter
 ) -> int:
-    """Add the parts of a workload. Return the amount of days without an exchange rate, which is not added."""
+    """
+    Add the costs of a workload to `parts`. Return the amount of days without an exchange rate, which is not
+    added.
+    """
     unconverted = 0
     for day in days:
         rate = converter.rate(CURRENCY, day.day)
@@ -270,7 +279,10 @@ async def _add_hours_with_calls(
 def _sum_cost_parts(
     asking: ContractQuestion, charges: Iterable[DayCharge], lacking: Counter[tuple[Charged, str]]
 ) -> dict[Place, int]:
-    """Return the parts of amounts. Amounts without an exchange rate are added to `lacking`, by currency."""
+    """
+    Divide the amounts of contracts among teams, in the requested currency. Amounts without an exchange rate
+    are added to `lacking`, by currency.
+    """
     converter = asking.converter
     parts: dict[Place, int] = defaultdict(int)
     for each in charges:

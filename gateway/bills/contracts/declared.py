@@ -113,7 +113,7 @@ class StatedTerm(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, 
 
     @property
     def is_workload(self) -> bool:
-        """Whether container costs are the cost of this capacity."""
+        """Return whether this term is a workload on own hardware, whose cost is its container cost."""
         return any(self.workload_key)
 
     @property
@@ -184,7 +184,7 @@ class Contract(NewContract, frozen=True, kw_only=True, forbid_unknown_fields=Fal
 
 
 def contract_charge_of_line(kind: str, *, is_negative: bool = False) -> str:
-    """Return the charge of contracts that a line of a bill states, by the words of its kind, or ""."""
+    """Return which charge of a contract a bill's line is, by words in its kind, or "" for other lines."""
     if kind == CREDIT or (is_negative and _has_any_phrase(kind, _WORDS_OF_CREDITS)):
         return CREDIT
     charges = (charge for charge, phrases in _WORDS_OF_LINES.items() if _has_any_phrase(kind, phrases))
@@ -196,7 +196,7 @@ def _has_any_phrase(kind: str, phrases: Sequence[str]) -> bool:
 
 
 def price_term(contract: NewContract, term: StatedTerm) -> PriceTerm:
-    """Return a term of a checked contract, as prices of calls use it."""
+    """Return a term in the form in which the price book applies it."""
     factor: Decimal | None = Decimal(term.factor) if term.factor else None
     if term.kind == DISCOUNT:
         factor = 1 - Decimal(term.percent) / 100
@@ -220,7 +220,7 @@ def first_day_and_end(contract: NewContract) -> tuple[int, int]:
 
 
 def has_amounts(contract: NewContract) -> bool:
-    """Return whether a contract has amounts besides the prices of calls and container costs."""
+    """Return whether a contract has amounts that belong to no single call, other than container costs."""
     return any(term.kind in (*PREPAID, *SUMS) and not term.is_workload for term in contract.terms)
 
 

@@ -38,8 +38,8 @@ from spool.registry.registry import Registry
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractCharges:
     """
-    Amounts of contracts. `ledger` decides which parts of teams a person sees. The amounts are computed from the calls
-    in `whole`.
+    Adds the amounts of contracts to a cost query. The amounts are computed from all calls (`whole`). `ledger`
+    decides which teams' parts a person sees.
     """
 
     ledger: SlicedLedger

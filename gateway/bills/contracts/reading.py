@@ -62,8 +62,8 @@ _OF_MODELS = (*_OF_TEAMS, "model", "request_model", *PRICED_BY)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChargeReader:
     """
-    A reader of the amounts of contracts. `ledger` has all calls, and `metered` those that no plan covers. Their cost is
-    what allowances, fees, minimums and credits are about.
+    Reads the amounts of contracts. `ledger` has all calls. `metered` has the calls that no assistant plan
+    covers, whose cost allowances, fees, minimums and credits are about.
     """
 
     ledger: Ledger

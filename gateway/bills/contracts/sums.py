@@ -38,7 +38,9 @@ UsesByDay = Mapping[int, Mapping[str, TeamUse]]  # use of the calls by day and t
 
 
 class DayCharge(NamedTuple):
-    """An amount of a contract on a day. `use` are the calls by team among which it is divided."""
+    """
+    An amount of a contract on a day. `use` has the calls of each team among which the amount is divided.
+    """
 
     contract: Contract
     charge: str
@@ -48,7 +50,10 @@ class DayCharge(NamedTuple):
 
 
 class ModelUse(NamedTuple):
-    """Calls of a team and model on a day. `tokens` and `values` are by kind, without prices of 0."""
+    """
+    Calls of a team and model on a day. `tokens` and `values` are by kind of token, without kinds that cost
+    nothing.
+    """
 
     day: int
     team: str
@@ -62,7 +67,10 @@ class ModelUse(NamedTuple):
         return sum(count for kind, count in self.tokens.items() if not kinds or kind in kinds)
 
     def cost_of(self, kinds: Sequence[str]) -> int:
-        """Return the part of the cost for some kinds of tokens, by their values, or else by their number."""
+        """
+        Return the part of the cost that some kinds of tokens have, in proportion to their values, or else to
+        their number.
+        """
         if not kinds:
             return self.cost
         weights = self.values if any(self.values.values()) else self.tokens
@@ -72,7 +80,10 @@ class ModelUse(NamedTuple):
 
 @dataclass(slots=True)
 class ContractSums:
-    """The amounts of one contract in adjacent months. `uses` are the metered calls of its provider and days."""
+    """
+    Computes the amounts of one contract in adjacent months. `uses` are the calls of its provider that no plan
+    covers.
+    """
 
     contract: Contract
     months: Sequence[CalendarMonth]
@@ -124,8 +135,8 @@ class ContractSums:
 
     def _begun_periods_with_quantity(self, term: Term) -> Iterator[tuple[list[int], int]]:
         """
-        Yield the days of each period of a term which have begun, with the quantity of the period. A month of which the
-        contract has only some days has only their share.
+        Yield the begun days of each period of a term, with the allowed or minimum quantity of the period. If
+        the contract covers only some days of a month, the quantity is reduced in proportion.
         """
         first, end = first_day_and_end(self.contract)
         quantity = Fraction(term.tokens) if term.tokens else Fraction(term.amount) * money.UNIT
@@ -141,8 +152,8 @@ class ContractSums:
 
     def _allowance_charges(self, term: Term) -> Iterator[DayCharge]:
         """
-        Yield what covered calls cost less: an amount, or the share of the free tokens in all their tokens. Each call
-        has the same share, so it does not matter which calls are first.
+        Yield the reductions by an allowance: its amount, or the share of the calls' cost that its free tokens
+        have in all tokens. Each call has the same share, so the order of calls does not matter.
         """
         price = price_term(self.contract, term)
         covered = [use for use in self.uses if _price_covers(price, use.called)]
@@ -169,7 +180,10 @@ class ContractSums:
         return {day: amounts[day] + int(max(0, lines.get(day, 0)) * share) for day in self._begun_days()}
 
     def _minimum_charges(self, term: Term, lines: Mapping[int, int]) -> Iterator[DayCharge]:
-        """Yield what the costs of a period lack to the minimum. It counts on the last day of the period."""
+        """
+        Yield the amount by which the costs of a period are below the minimum. It counts on the last day of
+        the period.
+        """
         _, end = first_day_and_end(self.contract)
         for days, least in self._begun_periods_with_quantity(term):
             last = days[-1]

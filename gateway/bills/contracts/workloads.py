@@ -37,7 +37,7 @@ _MILLION = 1_000_000
 
 
 class ModelTokens(NamedTuple):
-    """Tokens, or their weights. `input` is without the tokens from a cache."""
+    """Numbers of tokens, or their weights. `input` excludes tokens from a cache."""
 
     input: int = 0
     cache_read: int = 0
@@ -64,7 +64,7 @@ class ServedTokens(NamedTuple):
 
 
 class ServedSpan(NamedTuple):
-    """Tokens of model servers in a time span, or why they are missing."""
+    """The tokens that model servers counted in a time span, or the reason why they are missing."""
 
     tokens: Sequence[ServedTokens] = ()
     missing: str = ""
@@ -73,8 +73,8 @@ class ServedSpan(NamedTuple):
 @dataclass(slots=True)
 class WorkloadUse:
     """
-    Tokens of a workload: reported ones by day and team, served ones by day. `hours` are those with a served token.
-    `models` are the tokens of each model.
+    The tokens of a workload: those that calls reported, by day and team, and those that servers counted, by
+    day. `hours` are the hours with a counted token. `models` has the tokens by model.
     """
 
     reported: dict[int, dict[str, ModelTokens]] = field(default_factory=lambda: defaultdict(dict))
@@ -96,8 +96,8 @@ class WorkloadMonth(NamedTuple):
 
 class WorkloadDay(NamedTuple):
     """
-    The cost of a day and its parts by charge and team, in money units. `price` is the cost of a million weighted tokens
-    in the hours with tokens, or None if there are no tokens.
+    The cost of a workload on a day, and its parts by charge and team, in money units. `price` is the cost per
+    million weighted tokens in the hours with tokens, or None if there are no tokens.
     """
 
     day: int
@@ -137,8 +137,8 @@ def add_reported_calls(uses: Sequence[WorkloadUse], sums: Iterable[CalledSum], c
 
 def add_served_tokens(workloads: Sequence[WorkloadMonth], served: Iterable[ServedTokens]) -> None:
     """
-    Add the tokens of model servers, each to one term that names the model. Of several, the term of the server's own
-    provider is first. A term without models has only the tokens of this provider.
+    Add the tokens that model servers counted to the workloads. If several terms name the model, the term of
+    the server's provider gets the tokens. A term without models gets only tokens of its own provider.
     """
     for counted in served:
         name = providers.canonical_name(counted.source)
@@ -159,8 +159,8 @@ def add_served_tokens(workloads: Sequence[WorkloadMonth], served: Iterable[Serve
 
 def token_weights(found: WorkloadMonth, prices: TokenPrices, day: int) -> tuple[str | None, ModelTokens]:
     """
-    Return the list prices of the term's model with the most tokens, and its name. If they are unknown, return None and
-    the default weights.
+    Return the model with the most tokens in the term, and its list prices as weights. If the prices are
+    unknown, return None and the default weights.
     """
     models = found.tokens.models
     model = min(models, key=lambda name: (-sum(models[name]), name), default=None)
@@ -172,7 +172,10 @@ def token_weights(found: WorkloadMonth, prices: TokenPrices, day: int) -> tuple[
 
 
 def divide_daily_costs(found: WorkloadMonth, weights: ModelTokens, now: float) -> Iterator[WorkloadDay]:
-    """Divide the cost of each day. If the hours with calls are unknown, a day with tokens has no unused part."""
+    """
+    Divide the cost of each day among its teams. If the hours with calls are unknown, a day with tokens has no
+    unused part.
+    """
     term, (used_hours, use) = found.term, (found.calls.hours, found.tokens)
     for day, cost in term.by_day.items():
         reported = {team: tokens.weighted_sum(weights) for team, tokens in sorted(use.reported[day].items())}

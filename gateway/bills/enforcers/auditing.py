@@ -42,7 +42,10 @@ Amounts = Mapping[str, Decimal]  # cost by value of the dimension that an enforc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitAudit:
-    """A limit as of the last reading, with our sums. `reason` says why it is not compared, or "" if it is."""
+    """
+    The result of comparing one limit with the counted calls. `reason` says why the limit is not compared, or
+    "" if it is.
+    """
 
     enforcer: str
     type: str
@@ -114,7 +117,9 @@ def _delay_s(of_type: EnforcerType, delays: Mapping[str, float]) -> float:
 
 @dataclass(slots=True)
 class _Sums:
-    """Our sums for one enforcer. Results are remembered, because many limits have the same window."""
+    """
+    Queries of the totals for one enforcer. Results are cached, because many limits have the same window.
+    """
 
     ledger: Ledger
     of_type: EnforcerType
@@ -128,7 +133,10 @@ class _Sums:
     async def cost_by_values(
         self, names: tuple[str, ...], since: float, until: float, status: tuple[str, ...] = ()
     ) -> Mapping[tuple[str, ...], Decimal]:
-        """Return cost by values of dimensions. Raises NotKept if a stored sum would be split."""
+        """
+        Return the cost of each combination of the dimensions' values. Raises NotKept if the time splits a
+        stored sum.
+        """
         key = names, since, until, status
         if key not in self._known:
             query = CostQuery(
@@ -143,12 +151,12 @@ class _Sums:
         return self._known[key]
 
     def forget_window(self) -> None:
-        """Forget the results of a window, so that memory has one window at a time."""
+        """Clear the cache, so that memory has the results of only one window."""
         self._known.clear()
         self._unpriced.clear()
 
     async def unpriced_calls_by_model(self, dimension: str, since: float) -> Mapping[str, Mapping[str, int]]:
-        """Return the number of calls without a price by model, by value."""
+        """Return, by value of the dimension and by model, the number of calls without a price."""
         key = dimension, since
         if key not in self._unpriced:
             query = CostQuery(
@@ -167,7 +175,7 @@ class _Sums:
         return self._unpriced[key]
 
     async def has_succeeded(self, dimension: str, value: str, since: float) -> bool:
-        """Return whether a value has a successful call, from sums that many limits share."""
+        """Return whether a call with this value of the dimension succeeded."""
         names = (dimension,) if dimension else ()
         known = await self.cost_by_values(names, since, _next_hour(self.now), ("ok",))
         return ((value,) if dimension else ()) in known
@@ -208,7 +216,10 @@ class _Sums:
         return self._newest
 
     def is_complete_until(self, at: float, newest: float) -> bool:
-        """Return whether the calls until a time have arrived: it is old enough, and later calls have arrived."""
+        """
+        Return whether all calls until a time have arrived: the time is long past, and a later call has
+        arrived.
+        """
         return at <= self.now - max(SETTLE_S, 2 * self.delay_s) and at < newest
 
 
@@ -234,7 +245,10 @@ class _EnforcerAudit:
                 self._series.setdefault(limit.key, []).append((reading.at, limit))
 
     async def audit_limits(self, limits: Sequence[EnforcerLimit]) -> Sequence[LimitAudit]:
-        """Compare limits, window by window. Those of the rarest windows above MAX_WINDOWS are not compared."""
+        """
+        Compare limits with the counted calls, one window after the other. Windows beyond the MAX_WINDOWS most
+        frequent ones are not compared.
+        """
         windows: dict[float | None, list[EnforcerLimit]] = defaultdict(list)
         for limit in limits:
             windows[limit.starts_at].append(limit)
@@ -404,8 +418,8 @@ class _EnforcerAudit:
         value: str,
     ) -> str:
         """
-        Return the calls that a counter lacks, or "". A quiet reading must prove it to the cent, and no other may
-        contradict it.
+        Describe the calls that a counter lacks, or return "". A reading without calls under way must prove it
+        to the cent, and no other reading may contradict it.
         """
         assert limit.starts_at is not None
         same = [
@@ -465,8 +479,10 @@ class _EnforcerAudit:
 
     def _budget_dimension_and_value(self, budget: OurBudget) -> tuple[str, str | None] | None:
         """
-        Return the dimension of a budget and its value, or None for all values. Return None if no limit can have its
-        calls. The scope of the enforcer may be named or not.
+        Return the dimension by which a limit may have the same calls as the budget, and its value (None for
+        every value). Return None if no limit can have the budget's calls.
+
+        The budget may also filter by the dimensions that all calls of the enforcer share.
         """
         scope = self._sums.of_type.scope
         rest = [

@@ -1,4 +1,4 @@
-"""Faults of enforcers: when one is claimed, its proven cause, and its words. Pure."""
+"""Faults of enforcers: when a fault is reported, its proven cause, and its texts. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OurBudget:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """The lower and the upper bound of our own spend for an enforcer's limit at a moment."""
+    """The lowest and the highest amount that the counted calls allow for a limit's counter at a moment."""
 
     low: Decimal
     high: Decimal
@@ -51,7 +51,7 @@ class JudgedReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnforcerFault:
-    """A claim about a limit. `detector` names the insight, and `newest` is the time of the reading."""
+    """A fault of a limit. `detector` names the insight, and `newest` is the time of the reading."""
 
     detector: str
     limit: EnforcerLimit
@@ -66,7 +66,10 @@ class EnforcerFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """A reset between two readings that does not agree with the window that was stated before it."""
+    """
+    A counter reset between the readings at `before` and `after`, although the enforcer stated `stated` as the
+    reset time.
+    """
 
     before: float
     after: float
@@ -93,7 +96,7 @@ def is_at_least(spent: Decimal, low: Decimal) -> bool:
 
 
 def are_outside_bands(judged: Sequence[JudgedReading]) -> bool:
-    """Return whether all counters are too low, or all too high."""
+    """Return whether the counters of all judged readings are below their bands, or all are above."""
     known = [(each.spent, each.band) for each in judged if each.spent is not None]
     too_low = [not is_at_least(spent, band.low) for spent, band in known]
     too_high = [not is_at_most(spent, band.high) for spent, band in known]
@@ -101,7 +104,7 @@ def are_outside_bands(judged: Sequence[JudgedReading]) -> bool:
 
 
 def proven_cause(judged: Sequence[JudgedReading], series: Sequence[EnforcerLimit]) -> str:
-    """Return the cause that all readings prove without a look at single calls, or ""."""
+    """Return the cause that the readings prove without a query for single calls, or ""."""
     spent = [each.spent for each in judged if each.spent is not None]
     times = [
         number
@@ -116,7 +119,10 @@ def proven_cause(judged: Sequence[JudgedReading], series: Sequence[EnforcerLimit
 
 
 def standstill_cause(first: JudgedReading, last: JudgedReading) -> str:
-    """Return the cause of a counter that had the same amount in all readings between two, or ""."""
+    """
+    Describe that the counter did not rise between two readings while the counted spend rose. Return "" if the
+    spend did not rise.
+    """
     before, after = first.band.high, last.band.low
     if after <= before * (1 + SHARE) + CENT:
         return ""
@@ -128,18 +134,18 @@ def _is_within(spent: Decimal, band: Band) -> bool:
 
 
 def is_sum_without_group(each: JudgedReading, group: Band) -> bool:
-    """Return whether a counter may be our sum without the calls of a group."""
+    """Return whether the counter equals the counted spend without the spend of a group of calls."""
     low, high = each.band.low - group.low, each.band.high - group.high
     return each.spent is not None and group.low > CENT and low - CENT <= each.spent <= high + CENT
 
 
 def is_sum_exact(each: JudgedReading) -> bool:
-    """Return whether no call was under way at a reading, so that our sum is known to the cent."""
+    """Return whether the counted spend at a reading is known to the cent, because no call was under way."""
     return each.band.low == each.band.high
 
 
 def _has_two_mixed_counters(series: Sequence[EnforcerLimit]) -> bool:
-    """Return whether the counters of one window fall more than once, but are two counters that only rise."""
+    """Return whether the readings of one window alternate between two counters, each of which only rises."""
     last = series[-1]
     spent = [
         Decimal(each.spent)
@@ -161,7 +167,8 @@ def _has_two_mixed_counters(series: Sequence[EnforcerLimit]) -> bool:
 
 def find_wrong_reset(series: Sequence[tuple[float, EnforcerLimit]]) -> Reset | None:
     """
-    Return the newest suspected reset: the counter fell and stays low, although the stated window had not ended.
+    Return the newest reset that the stated window does not explain: the counter fell and stayed low before
+    the window ended.
     """
     for (before_at, before), (after_at, after) in reversed([*pairwise(series)]):
         if before.spent is None or after.spent is None or before.limit != after.limit:
@@ -175,7 +182,7 @@ def find_wrong_reset(series: Sequence[tuple[float, EnforcerLimit]]) -> Reset | N
 
 
 def late_reset_faults(series: Sequence[tuple[float, EnforcerLimit]]) -> list[EnforcerFault]:
-    """Claim that a counter was not reset although its window ended long before the last three readings."""
+    """Report a counter that was not reset, although its window ended long before the last three readings."""
     newest = series[-IN_A_ROW:]
     ended = {each.ends_at for _, each in newest}
     [end, *others] = ended
@@ -218,7 +225,7 @@ def counter_fault(limit: EnforcerLimit, judged: JudgedReading, cause: str) -> En
 def missing_refusal_faults(
     limit: EnforcerLimit, crossed_at: float, hours: Sequence[tuple[float, int, Decimal]], read_at: float
 ) -> list[EnforcerFault]:
-    """Claim calls that succeeded after the limit was reached."""
+    """Report calls that succeeded after the limit was reached."""
     calls = sum(count for _, count, _ in hours)
     if not calls:
         return []
@@ -240,7 +247,7 @@ def missing_refusal_faults(
 def differing_limit_faults(
     limit: EnforcerLimit, budgets: Sequence[OurBudget], read_at: float
 ) -> list[EnforcerFault]:
-    """Claim budgets of the same calls and period with another amount."""
+    """Report a budget of the same calls and period that has another amount than the limit."""
     if limit.limit is None:
         return []
     theirs = Decimal(limit.limit)
@@ -261,7 +268,9 @@ def differing_limit_faults(
 def fixed_days_faults(
     limit: EnforcerLimit, budgets: Sequence[OurBudget], read_at: float
 ) -> list[EnforcerFault]:
-    """Claim a window of 28 to 31 days that is no calendar month, if a budget of the same calls is monthly."""
+    """
+    Report a window of 28 to 31 days that is not a calendar month, if a budget of the same calls is monthly.
+    """
     days = limit.window.removesuffix("d")
     is_fixed = days.isdecimal() and 28 <= int(days) <= 31
     if not is_fixed or limit.ends_at is None:
@@ -283,7 +292,7 @@ def fixed_days_faults(
 def unpriced_faults(
     limit: EnforcerLimit, calls_by_model: Mapping[str, int], read_at: float
 ) -> list[EnforcerFault]:
-    """Claim models behind a limit whose calls have no price, so that no counter of money can limit them."""
+    """Report models whose calls have no price, because a limit in money cannot count them."""
     if not calls_by_model:
         return []
     most_first = sorted(calls_by_model, key=lambda model: (-calls_by_model[model], model))

@@ -44,7 +44,7 @@ class EnforcerStatus:
 
 
 class EnforcerReader:
-    """`settings` is called before each check, so a reload takes effect."""
+    """Reads the limits of enforcers. `settings` is called before each check, so a reload takes effect."""
 
     def __init__(
         self,
@@ -83,7 +83,10 @@ class EnforcerReader:
                 await self._read_and_store(enforcer)
 
     async def _delete_readings_of_removed(self) -> None:
-        """Delete the readings of removed enforcers. This changes the registry, so it is done only for new names."""
+        """
+        Delete the readings of removed enforcers. The registry is written only if the configured names have
+        changed.
+        """
         names = self.names
         if names != self._stored_names:
             await self._table.delete_unconfigured(names)

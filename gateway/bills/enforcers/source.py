@@ -1,4 +1,4 @@
-"""What a type of enforcers defines, and readers of values that several types need. Pure."""
+"""The declaration of a type of enforcers, and readers of values that several types need. Pure."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ WINDOWS = {"day": "daily", "week": "weekly", "month": "monthly"}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnforcerType:
     """
-    A type of enforcers. `scope` are the dimensions of its calls. `read` sends its requests; its last argument is the
-    time of the reading.
+    A type of enforcers. `scope` has the values of dimensions that its calls have. `read` requests the limits.
+    Its last argument is the time of the reading.
     """
 
     base_url: str  # default address of the enforcer's API, or "" if each installation has its own

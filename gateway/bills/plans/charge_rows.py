@@ -29,8 +29,8 @@ Values = Mapping[str, str]  # the values of an amount's dimensions, by dimension
 
 class Amount(NamedTuple):
     """
-    An amount of a day: in its own currency, in the query's currency, and the part of the former that has
-    no exchange rate.
+    An amount of a day in its own currency (`own`) and in the query's currency (`cost`). `lacking` is the part
+    of `own` that has no exchange rate.
     """
 
     own: int = 0
@@ -39,7 +39,7 @@ class Amount(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run of consecutive days, from `first` to before `end`, as indexes, that are in one period."""
+    """Consecutive days of one period. `first` and `end` are indexes of days; `end` is excluded."""
 
     period: int
     first: int
@@ -108,7 +108,7 @@ def group_if_included(query: CostQuery, derived: DerivedDimensions, values: Valu
 
 
 def running_sums(amounts: Iterable[Amount]) -> list[Amount]:
-    """Return the sums of the first amounts: of none, of one, of two, and so on."""
+    """Return the cumulative sums of the amounts, beginning with the sum of none."""
     return [*accumulate(amounts, _add_amounts, initial=Amount())]
 
 

@@ -72,7 +72,7 @@ class PlanTotal(msgspec.Struct, kw_only=True):
 
 
 class PlanOfMonth(msgspec.Struct, kw_only=True):
-    """A plan in a month, or the part that the person may see. Quantities are in the plan's unit."""
+    """A plan's costs in a month, as far as the person may see them. Quantities are in the plan's unit."""
 
     id: str
     name: str
@@ -171,7 +171,7 @@ class PlanQuestion:
 
 
 class SeatNames:
-    """The people who hold seats, by seat mark, with the names that operators entered."""
+    """The names of the people who hold seats, as operators entered them, by seat id (`seat_mark`)."""
 
     def __init__(self, registry: Registry) -> None:
         self._people = registry.people
@@ -182,7 +182,10 @@ class SeatNames:
         return self._plans[plan_id].seats[seat_index].user
 
     def is_dropped(self, mark: str) -> bool:
-        """Return whether records never name this person. Then the usage of the seat is unknown."""
+        """
+        Return whether records never contain the seat's user, because the name is dropped. The seat's usage is
+        then unknown.
+        """
         return self._people.is_dropped(self.user_of_seat(mark))
 
 
@@ -223,7 +226,7 @@ async def read_plan_costs(asking: PlanQuestion) -> PlanCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """Inputs of an answer, except usage."""
+    """The inputs for the costs of plans, except usage."""
 
     plans: Sequence[AssistantPlan]
     unmet: Mapping[str, str]  # plan id -> why no cost is known
@@ -239,8 +242,8 @@ class _Asked:
 
 def _build_plan_costs(inputs: _Asked, used: Uses, shown: Uses) -> PlanCosts:
     """
-    Build the answer. Run this in a thread, because thousands of seats are slow. `shown` is the part of `used`
-    that the person sees.
+    Build the costs of plans. `shown` is the part of `used` that the person sees. This is slow with thousands
+    of seats, so call it in a thread.
     """
     month, limit = inputs.month, inputs.limit
     by_plans = list(chain.from_iterable(months_of_seats(plan, inputs.days, used) for plan in inputs.plans))

@@ -55,12 +55,12 @@ def is_seat_held(seat: Seat, day: str) -> bool:
 
 
 def seat_mark(plan: AssistantPlan, seat_index: int) -> str:
-    """Return the name of a seat: the plan id and the seat's position. It is the value of the dimension."""
+    """Return the id of a seat: the plan id and the seat's position. It is the value of the seat dimension."""
     return f"{plan.id}:{seat_index}"
 
 
 def parse_seat_mark(mark: str) -> tuple[str, int]:
-    """Return the plan id and the position of a seat."""
+    """Return the plan id and the position from a seat id."""
     plan_id, _, index_text = mark.rpartition(":")
     return plan_id, int(index_text)
 
@@ -105,7 +105,8 @@ class Coverage:
 
     def split_into_spans(self, edges: Sequence[int]) -> Iterator[tuple[int, int]]:
         """
-        Split the time between the first and the last edge into spans with the same seats, and also at each edge.
+        Split the time between the first and the last edge into spans, at each edge and whenever a seat begins
+        or ends.
         """
         days: set[str] = set()
         for plan, _ in self._plans:
@@ -120,8 +121,8 @@ class Coverage:
 
     def seat_dimension(self, at: int) -> Derived:
         """
-        Return the dimension for a span that begins at `at`. Its value is the seat mark, or "" if no plan
-        covers the call.
+        Return the dimension for a span that begins at `at`. Its value is the seat id, or "" if no plan covers
+        the call.
         """
         day = day_text(at)
         marks = [
@@ -172,7 +173,7 @@ class Coverage:
 
 
 class AskedLedger(Protocol):
-    """The ledger, or the part that a person may see."""
+    """A ledger that answers cost queries, for all calls or for those that a person may see."""
 
     async def costs_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]: ...
 
@@ -184,7 +185,7 @@ class AskedLedger(Protocol):
 
 
 class Charges(Protocol):
-    """Amounts that belong to no call, as rows of a query."""
+    """A source of amounts that belong to no call. It returns them as rows of a query."""
 
     async def charge_rows(self, query: CostQuery) -> Sequence[CostRow]: ...
 

@@ -53,7 +53,7 @@ from spool.statements import parse_day
 def seat_dimension_values(plan: AssistantPlan, view: View, seat: Seat, user: str) -> dict[str, str]:
     """
     Return the dimension values of a seat's charges: its user and team, the provider that bills the plan, and
-    each dimension of which the view of the plan includes only one value.
+    each dimension for which the plan's view includes only one value.
     """
     only = {name: values[0] for name, values in view.include.items() if len(values) == 1}
     known = {"provider": plan.billed_by} if plan.billed_by else {}
@@ -64,10 +64,10 @@ def seat_dimension_values(plan: AssistantPlan, view: View, seat: Seat, user: str
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatFees:
     """
-    Fees and overage of seats. `ledger` decides which seats a person sees. Overage is computed from the calls
-    in `whole`, because the seats of a pool share their included usage.
+    Adds the fees and overage of seats to a cost query. `ledger` decides which seats a person sees. Overage is
+    computed from all calls (`whole`), because the seats of a pool share their included usage.
 
-    `names` are the users of seats as records name them, by seat mark.
+    `names` maps seat ids to users as records name them.
     """
 
     plans: Sequence[tuple[AssistantPlan, View]]

@@ -423,7 +423,7 @@ def _updated_seat(seat: Seat, listed: ListedSeat) -> Seat:
 
 
 class SeatPull(Protocol):
-    """The settings of a seat pull that this module needs."""
+    """The settings of a configured pull of a seat list."""
 
     @property
     def name(self) -> str: ...

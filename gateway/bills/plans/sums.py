@@ -69,8 +69,8 @@ def _cycle_start(month: int, day: int) -> int:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatUse:
     """
-    Calls that a seat covers: their value at list prices in dollars, the same in the requested currency
-    (`worth`), and the number of successful calls.
+    Calls that a seat covers. `value` is their value at list prices in dollars, and `worth` the same in the
+    requested currency. `calls` counts successful calls.
     """
 
     value: int = 0
@@ -98,11 +98,11 @@ def _empty_spans() -> dict[str, dict[int, SeatUse]]:
 @dataclass(slots=True)
 class Uses:
     """
-    Usage of seats, by seat mark and start of the span. A span never crosses the start or end of a month, a
+    Usage of seats, by seat id and start of the span. A span never crosses the start or end of a month, a
     billing cycle or a seat.
 
-    `metered` is the cost of the month's calls that no plan covers. Amounts without an exchange rate are kept
-    by currency: `unpaid` for metered calls, `unvalued` for covered calls.
+    `metered` is the cost of the month's calls that no plan covers. Amounts without an exchange rate are
+    listed by currency: `unpaid` for these calls, and `unvalued` for covered calls.
     """
 
     spans: dict[str, dict[int, SeatUse]] = field(default_factory=_empty_spans)
@@ -161,8 +161,8 @@ class AskedDays:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatMonth:
     """
-    A seat on the requested days. `fee` and `overage` are in the requested currency, without the amounts in
-    `lacking` (by currency), which have no exchange rate. `used` and `beyond` are in the plan's unit.
+    The usage and cost of a seat on the requested days. `fee` and `overage` are in the requested currency.
+    `lacking` has amounts without an exchange rate, by currency. `used` and `beyond` are in the plan's unit.
 
     `included_value` is the value of covered calls at list prices in dollars, without the overage.
     """
@@ -183,7 +183,7 @@ class SeatMonth:
     lacking: Mapping[str, int] = field(default_factory=dict)
 
     def included_part(self, worth: int) -> int:
-        """Return how much of `worth` the plan includes. `worth` is a part of the seat's value."""
+        """Return the included part of `worth`, which is the value of some of the seat's calls."""
         return worth * self.included_value // self.use.value if self.use.value else 0
 
 

@@ -1,4 +1,7 @@
-"""Plans without any call of a seat, although calls of their view have no seat: the names of people differ."""
+"""
+Plans whose seats cover no call, although calls of the plan's view belong to nobody with a seat. Probably the
+seats and the calls name people differently.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ async def name_mismatch_sentences(
     people: People,
 ) -> Mapping[str, str]:
     """
-    Return a sentence by plan id for each plan without a call of a seat in the month, if calls of its view have no seat.
+    Describe, by plan id, each plan whose seats cover no call of the month although calls of its view have no
+    seat.
 
     A plan is left out if one of its people made a call under another plan.
     """

@@ -22,7 +22,7 @@ _MEASURES = ("cost", "estimated", "errors", "cached", "unpriced")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UseReader:
     """
-    A reader of the usage of seats in a month and since their billing cycles began, and of calls that no plan
+    Reads the usage of seats in a month and since their billing cycles began, and the calls that no plan
     covers. Corrections are included.
     """
 
@@ -83,8 +83,8 @@ class UseReader:
 
 def _value_at_list_prices(row: CostRow) -> int:
     """
-    Return the value at list prices. If a model has no list price, return the reported cost. For models that a
-    subscription pays, sources report list prices.
+    Return the row's value at list prices. For a model without a list price, this is the reported cost,
+    because sources report list prices for models that a subscription pays.
     """
     return money.text_to_units(row.estimated) or money.text_to_units(row.cost)
 

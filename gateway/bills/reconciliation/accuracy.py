@@ -1,4 +1,4 @@
-"""How exactly a month is counted: the error next to its counted cost, the coverage, and the calls in doubt. Pure."""
+"""How accurate the counted cost of a month is: its error, the coverage, and the calls in doubt. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spool.ledger import money
 
 
 def month_accuracy(month: str, result: Reconciliation | None) -> dict[str, Any]:
-    """Return the figures of a month. All of them are null without a compared bill that states money."""
+    """Return the figures of a month. They are None unless a bill that states money was compared."""
     names = ("counted", "error", "error_percent", "token_coverage", "money_coverage", "sentence")
     if result is None or not result.has_final_day or not result.has_money:
         return dict.fromkeys((*names, *(f"{name}_calls" for name in DOUBTS)))

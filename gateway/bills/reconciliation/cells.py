@@ -56,8 +56,9 @@ Regional = dict[Place, dict[str, int]]  # by region
 @dataclass(slots=True)
 class _Worth:
     """
-    Values of tokens: at our prices, at list prices, and at our prices without discounts of tiers. `premium`
-    is the part for large inputs. The regions of each side are separate.
+    Values of billed tokens: at our prices (`worth`), at list prices (`listed`), and at our prices without
+    discounts of tiers (`full`). `premium` is the part that large inputs cost more. Regions are separate for
+    the ledger and for the bill.
     """
 
     tokens: int = 0
@@ -75,7 +76,8 @@ _AtOurPrices = dict[Cell, dict[str, _Worth]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
     """
-    Dimensions that both sides distinguish, for tokens and for money. Money never has a dimension that tokens lack.
+    The dimensions by which both the bill and the ledger distinguish tokens, and those by which the bill also
+    distinguishes money. Money never has a dimension that tokens lack.
     """
 
     key: bool = False
@@ -100,7 +102,7 @@ class Levels:
         )
 
     def coarse_cell(self, cell: Cell) -> Cell:
-        """Keep only the dimensions that the bill's amounts state."""
+        """Return the cell with only the dimensions that the bill's amounts state."""
         return Cell(
             cell.day,
             cell.key if self.money_key else "",
@@ -129,15 +131,16 @@ class Levels:
 @dataclass(slots=True, kw_only=True)
 class Split:
     """
-    Both sides of all cells, and the parts of the difference.
+    The billed and the counted sums of all cells, and the parts of the difference between them.
 
-    By money cell and meter: `sold` are billed tokens, `worth` is their value at our prices, `full` is this value
-    without the discounts of tiers, `premium` the part of it that large inputs cost more, `paid` is the billed amount,
-    and `lines` the number of billed lines. WHOLE stands for amounts that name no meter. Without a line, 0 was billed.
-    `counted_in` and `billed_in` divide `worth` by region, according to the ledger and the bill.
+    By money cell and meter: `sold` are billed tokens, `worth` is their value at our prices, `full` is this
+    value without the discounts of tiers, `premium` the part of it that large inputs cost more, `paid` is the
+    billed amount, and `lines` the number of billed lines. WHOLE stands for amounts that name no meter.
+    Without a line, 0 was billed. `counted_in` and `billed_in` divide `worth` by region, according to the
+    ledger and the bill.
 
-    By cell and meter: `values` is the value of counted tokens at our prices, and `listed` the list
-    price per token.
+    By cell and meter: `values` is the value of counted tokens at our prices, and `listed` the list price per
+    token.
     """
 
     levels: Levels
@@ -310,7 +313,8 @@ def _add_premium(sums: CountedSums, row: CountedUse, prices: Prices) -> None:
 
 def _common_kind(kind: str, kinds: Collection[str]) -> str:
     """
-    Return the bill's word for a kind. Calls report images, for example, for which bills use several words.
+    Return the name in `kinds` under which the bill has a kind of line. Calls may use another word, for
+    example for images.
     """
     unit = non_token_meter(kind)
     return unit if kind not in kinds and unit in kinds else kind
@@ -337,7 +341,10 @@ def _billed_or_counted_tokens(split_sides: Split, cell: Cell) -> dict[str, int]:
 
 
 def _divide_pooled_meters(billed: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, int]:
-    """Return billed meters. Those that the bill joins are divided in proportion to our tokens."""
+    """
+    Return the billed tokens by meter. Tokens that the bill states for several meters together are divided in
+    proportion to ours.
+    """
     by_meter = {meter: billed.get(meter, 0) for meter in METERS}
     for pooled, meters in POOLED.items():
         if billed.get(pooled):
@@ -365,7 +372,6 @@ def _add_worth_by_region(
 
 
 def _correct_move_values(split_sides: Split, at_our_prices: _AtOurPrices, matched_moves: list[Move]) -> None:
-    """Correct the values, so that both places of a move are billed at the same ratio to our prices."""
     coarse = split_sides.levels.coarse_cell
     for move, less, gain in move_value_corrections(
         matched_moves,
@@ -380,7 +386,6 @@ def _correct_move_values(split_sides: Split, at_our_prices: _AtOurPrices, matche
 
 
 def _move_regions(sums: _Worth, move: Move, ours: CountedSums) -> None:
-    """Move values by region. Tokens keep the regions of their source."""
     for (region, regional_meter), value in ours.regional.items():
         if regional_meter == move.source[1]:
             sums.counted_in[region] += int(
@@ -414,8 +419,8 @@ def _add_rate_parts(split_sides: Split, at_our_prices: _AtOurPrices, *, imputed:
 
 def _count_unbilled_as_free(split_sides: Split) -> None:
     """
-    Count tokens without a line as billed at 0, except on days with amounts that belong to no tokens. Such
-    amounts may be for them.
+    Count tokens without a billed line as billed at 0. The exception is days with amounts that belong to no
+    tokens, because such amounts may be for them.
     """
     worth = split_sides.worth
     unplaced = {place[0].day for place, amount in split_sides.paid.items() if amount and not worth.get(place)}
@@ -440,7 +445,10 @@ def normalize_tier(stated: str | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A move of tokens from one cell of the comparison to another. Prices are per token."""
+    """
+    Tokens that the ledger has in one cell (`source`) and the bill in another (`target`). Prices are per
+    token.
+    """
 
     source: Place
     target: Place
@@ -528,11 +536,11 @@ def move_value_corrections(
     paid: Callable[[Place], int | None],
 ) -> Iterator[tuple[Move, int, int]]:
     """
-    Yield how much more each move is worth at both ends than its prices say, because of large inputs
-    among its tokens.
+    Yield, for each move, by how much its value at both ends exceeds that at its prices, because of large
+    inputs.
 
-    This applies if no other move touches the two places and both are billed separately. The correction makes
-    both places billed at the same ratio to our prices, but no token gets cheaper than its list price. `worth`
+    This applies if no other move touches the two cells and both are billed separately. The correction makes
+    both cells billed at the same ratio to our prices, but no token gets cheaper than its list price. `worth`
     returns the value of a money cell's billed tokens at our prices, and `listed` their value at list prices.
     """
     between: dict[tuple[Place, Place], list[Move]] = defaultdict(list)

@@ -1,5 +1,6 @@
 """
-Claims about the causes of a difference. Each claim takes its exact share; the next check sees only the rest. Pure.
+Claims about the causes of a difference. Each claim takes its exact part of the difference, and the next check
+sees only the remainder. Pure.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ class Portion(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """
-    A cause and its share of the difference. `amount` and `tokens` are billed minus counted.
+    A cause and its part of the difference. `amount` and `tokens` are billed minus counted.
 
-    `moved` is the size of the cause: the sum of the absolute amounts per day. It is halved if days only
-    exchange amounts. `is_of_tokens` means that the cause is about tokens or their prices, not about other
-    lines of a bill.
+    `moved` is the size of the cause: the sum of the absolute amounts per day, halved if days only exchange
+    amounts. `is_of_tokens` means that the cause is about tokens or their prices, not about other lines of a
+    bill.
     """
 
     cause: str
@@ -143,9 +144,9 @@ class Case:
 
     def is_within_rounding(self, entry: Entry, worth: int | None = None) -> bool:
         """
-        Return whether the rate is within half of the last digit per line.
+        Return whether the price difference of an entry is at most half of the last digit per billed line.
 
-        `worth` is the value of the tokens if it is not at our prices.
+        `worth` is the value of the tokens if it differs from that at our prices.
         """
         _, cell, meter = entry
         digit = self.precision.get(cell.day, 0)
@@ -156,7 +157,10 @@ class Case:
         return 2 * abs(left) <= digit * max(1, self.split.lines.get((cell, meter), 0))
 
     def possible_rounding(self, place: Place) -> int:
-        """Return the possible rounding of a place. Lines may be rounded before a factor is applied."""
+        """
+        Return the largest rounding error of a billed amount, if lines may be rounded before a factor is
+        applied.
+        """
         digit: int = max(self.precision.get(place[0].day, 0), MICRO)
         return digit * max(1, self.split.lines.get(place, 0))
 
@@ -165,8 +169,9 @@ class Case:
 
     def are_amounts_as_expected(self, rest: Mapping[Place, int], expected: Mapping[Place, int]) -> bool:
         """
-        Return whether the amounts `rest` of places are as expected, within their rounding or a share NOTHING of their
-        value. Rounding must be small next to the amounts, because it fits any amount otherwise.
+        Return whether the unclaimed amounts `rest` are as expected. Differences within the rounding, or
+        within the share NOTHING of the value, are ignored. The rounding must be small compared with the
+        amounts, because otherwise it fits any amount.
         """
         are_near = all(
             self.is_negligible(place, amount - expected.get(place, 0)) for place, amount in rest.items()
@@ -179,7 +184,7 @@ class Case:
         return len(days) < min(LEAST_DAYS, len(self.days))
 
     def priced_entries(self, model: str) -> list[Entry]:
-        """Return the entries with a rate, including rates of 0."""
+        """Return the entries of price differences of a model, including differences of 0."""
         return [
             (RATE, cell, meter)
             for (cell, meter), worth in self.split.worth.items()
@@ -196,7 +201,7 @@ class Case:
         portions: Mapping[Entry, Portion] | None = None,
         beside: Sequence[str] = (),
     ) -> Iterator[Claim]:
-        """Claim portions of entries, or whole entries with the rates of their cells."""
+        """Claim portions of entries, or whole entries together with the price differences in their cells."""
         entries = entries if portions else self.remainder.with_unexplained_rates(entries)
         claim = self.remainder.claim_entries(
             cause, entries, sure=sure, evidence=evidence, advice=advice, portions=portions, beside=beside
@@ -234,10 +239,8 @@ class Left:
 
     def remaining_billed_amount(self, cell: Cell, meter: str) -> int | None:
         """
-        Return the billed amount without claimed portions.
-
-        Return None for a rate that was claimed as a whole, and for tokens of only one side, because their
-        price may differ.
+        Return the billed amount without portions that claims explain. Return None if its price is claimed as
+        a whole, or if only one side has its tokens, because their price may differ.
         """
         entry = (RATE, cell, meter)
         if (cell, meter) in self._priced or (
@@ -254,17 +257,18 @@ class Left:
         return bool(cells) and all(related_cell in self.explained for related_cell in cells)
 
     def volume_entries(self) -> list[Entry]:
-        """Return the entries of volume, including those without a price."""
+        """Return the entries of tokens that only one side has, including those without a price."""
         return [(VOLUME, cell, meter) for cell, meter in self.extra]
 
     def with_unexplained_rates(self, volume: Iterable[Entry]) -> list[Entry]:
         """
-        Return entries of volume, and the rates in their cells that no price difference explains.
+        Return the entries of one-sided tokens, and the price differences in their cells that belong to these
+        tokens.
 
-        Calls that only one side has may be larger than others, or of an unstated tier. Their price then
-        shows as a rate that appears only on their days, while a real price difference is the same every
-        day. If all calls of a model have the list price, a rate belongs to these calls only if it is a
-        constant share of their value.
+        Calls that only one side has may be larger than others, or of an unstated tier. Then a price
+        difference appears only on their days, while a real price difference is the same every day. If all
+        calls of a model have the list price, a difference belongs to these calls only if it is a constant
+        share of their value.
         """
         entries = list(volume)
         coarse = {self._split.levels.coarse_cell(cell) for _, cell, _ in entries}
@@ -285,8 +289,8 @@ class Left:
 
     def divide_rates(self, entries: Sequence[Entry]) -> dict[Entry, Portion]:
         """
-        Divide rates of money cells that also have one-sided tokens outside of `entries`, in proportion to the
-        value of tokens.
+        Return the portions of price differences that belong to `entries`, if their money cells also have
+        other one-sided tokens. The portions are in proportion to the value of the tokens.
         """
         chosen = set(entries)
         own_worth: dict[Place, int] = defaultdict(int)
@@ -337,12 +341,12 @@ class Left:
         are_prices_known: bool = False,
     ) -> Claim | None:
         """
-        Claim whole entries, or `portions` of some. Return None if nothing of them is left.
+        Claim whole entries, or `portions` of some. Return None if nothing of them is left to claim.
 
         Portions may include entries that are 0 because two causes cancel out. `explains_calls`: only one side
         has calls in these cells, so later checks do not compare the number of calls there. `beside`: other
         causes that would explain the same amounts; OTHERS, PRICES and KINDS stand for what other checks claim
-        in the same place. `are_prices_known`: the cause itself explains the rates.
+        in the same cells. `are_prices_known`: the cause itself explains the price differences.
         """
         amount = tokens = priced = prices = 0
         by_cell: dict[Cell, int] = defaultdict(int)
@@ -414,7 +418,7 @@ class Left:
         return Portion(amount - portion.amount, tokens - portion.tokens)
 
     def billed_portion(self, entry: Entry) -> Portion:
-        """Return the value at our prices, and tokens."""
+        """Return the value of an entry's billed tokens at our prices, and their number."""
         _, cell, meter = entry
         split = self._split
         return Portion(

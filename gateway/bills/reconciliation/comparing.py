@@ -81,8 +81,8 @@ Naming = Callable[[Cell], str]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
     """
-    Allowed differences of a day, as percentages of the billed amounts. A cent, plus the rounding of the bill,
-    is always allowed.
+    The differences of a day that are allowed, as percentages of the billed amounts. A cent, plus the rounding
+    of the bill, is always allowed.
     """
 
     money: Decimal = Decimal("0.5")
@@ -90,8 +90,8 @@ class Tolerance:
 
     def is_line_within(self, line: Line, claimed: int) -> bool:
         """
-        Return whether the line agrees. `claimed` is the largest amount of a cause about tokens or prices; the
-        cent does not apply to it.
+        Return whether the difference of the line is within the tolerance. `claimed` is the largest amount of
+        a cause about tokens or prices, for which a cent is not tolerated.
         """
         share = abs(line.billed) * self.money / 100
         difference = abs(line.difference - line.causes.get("rounding", 0))
@@ -147,7 +147,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciliation:
-    """The result for one provider. Open days and days without a bill are in no sum."""
+    """
+    The result of comparing one provider's bills with the ledger. Open days and days without a bill are in no
+    sum.
+    """
 
     provider: str
     total: Line
@@ -177,7 +180,6 @@ class Reconciliation:
 
     @property
     def has_final_day(self) -> bool:
-        """Return whether any day is final."""
         return any(line.state in FINAL for line in self.days)
 
     def cost_filter(self, claim: Claim) -> dict[str, list[str]]:
@@ -193,10 +195,12 @@ class Reconciliation:
 @dataclass(frozen=True, kw_only=True)
 class BothSides:
     """
-    The input of a comparison. `days` begin at midnight UTC. Days from `open_from` are not over.
+    The bills and the counted usage of one provider. `days` begin at midnight UTC. Days from `open_from` on
+    are not over.
 
     `covered` are the days that each source's bills cover, including days without rows. `unsettled` are those
-    that may still change. `hours` are counted tokens by hour, and `failed_hours` those of them that failed calls used.
+    that may still change. `hours` are counted tokens by hour, and `failed_hours` those of them that failed
+    calls used.
     """
 
     provider: str
@@ -457,7 +461,7 @@ def _subtract_hours(hours: Mapping[int, int], less: Mapping[int, int]) -> Mappin
 
 
 def merge_lines(lines: Sequence[Line], *, name: str) -> Line:
-    """Merge lines into one without state and filter."""
+    """Sum lines into one line, without their states and cost filters."""
     total = Line(name=name)
     for line in lines:
         total.billed += line.billed
@@ -483,7 +487,10 @@ def _day_states(
     unsettled: Mapping[str, frozenset[int]],
     wide: Mapping[int, int],
 ) -> dict[int, str]:
-    """Return the state of each day. If a bucket has several days, only its first day has a state."""
+    """
+    Return the state of each compared day. If a billing period has several days, only its first day has a
+    state.
+    """
     last: dict[int, int] = defaultdict(int)
     for day in facts.days:
         shown_day = wide.get(day, day)

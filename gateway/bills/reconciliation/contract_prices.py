@@ -1,6 +1,6 @@
 """
-Prices of contracts that a bill does not charge. The calls are restated at the billed prices, with which other checks
-then compare. Pure.
+Prices of contracts that a bill does not charge. The counted calls get the billed prices, so that other checks
+then compare equal prices. Pure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ Group = tuple[str, str]  # a model and its tier, as far as the billed amounts di
 @dataclass(frozen=True, slots=True)
 class _Priced:
     """
-    The amounts of a place: billed, at the prices of the contract, and without it. Rounding may change them by `digit`.
+    The amounts of a cell and meter: billed (`paid`), at the prices of the contract (`stated`), and without it
+    (`listed`). Rounding may change them by `digit`.
     """
 
     day: int
@@ -65,10 +66,10 @@ class _Priced:
 @dataclass(frozen=True, kw_only=True)
 class BilledPrices:
     """
-    Models and tiers billed at a factor of the prices without their contract, on all days or on those in
-    `days`. `every` is the factor of all models. Groups in `unclear` are billed neither so nor at the prices of the
-    contract, so that no other cause of their price is a fact. `stated` are the days, models and tiers of tokens whose
-    price a contract states.
+    The models and tiers that are billed at a factor of the prices without their contract, on all days or on
+    those in `days`. `every` is the factor of all models. Groups in `unclear` are billed neither so nor at the
+    prices of the contract, so every cause of their price is only likely. `stated` are the days, models and
+    tiers whose price a contract states.
     """
 
     levels: Levels
@@ -83,7 +84,10 @@ class BilledPrices:
         return bool(self.factors) or self.every is not None
 
     def list_price_factor(self, model: str, tier: str, day: int) -> Fraction | None:
-        """Return the factor of the prices without a contract, or None if the contract's prices apply."""
+        """
+        Return the factor of the prices without a contract that the bill charges, or None if it charges the
+        contract's prices.
+        """
         group = self._price_group(model, tier)
         return self.factors.get(group, self.every) if day in self.days.get(group, (day,)) else None
 
@@ -91,11 +95,15 @@ class BilledPrices:
         return _cell_group(self.levels.coarse_cell(Cell(0, model=model, tier=normalize_tier(tier))))
 
     def billed_factor(self, use: CountedUse) -> Fraction | None:
-        """Return the factor at which a use under a contract is billed, or None."""
+        """
+        Return the factor at which a use under a contract is billed, or None if the contract's prices apply.
+        """
         return self.list_price_factor(use.model, use.tier, use.day) if use.contract else None
 
     def model_and_tier(self, use: CountedUse) -> str:
-        """Return the model of a use, with its tier if the tiers of the model have prices of their own."""
+        """
+        Return the model of a use. Add its tier if the tiers of the model are billed at different factors.
+        """
         _, tier = self._price_group(use.model, use.tier)
         return f"{use.model} in tier {tier}" if tier and self.every is None else use.model
 
@@ -119,8 +127,8 @@ class BilledPrices:
 
     def is_about_moved_tokens(self, claim: Claim) -> bool:
         """
-        Return whether a claim has tokens under another model or tier on the bill, while the bill follows contracts on a
-        part of the days or tiers only. The amount of either cause then depends on the other.
+        Return whether a claim moves tokens to another model or tier, while the bill follows contracts only
+        for some models, tiers or days. The amount of either cause then depends on the other.
         """
         models = {model for model, _ in self.factors}
         is_of_contract = bool(models) and (not self.levels.money_model or not models.isdisjoint(claim.models))
@@ -144,7 +152,8 @@ class BilledPrices:
 
     def as_hint_if_unclear(self, claim: Claim) -> Claim:
         """
-        Return a claim about prices as a hint if the contract may be their cause, or if a fee on every line may be.
+        Return a claim about prices. If the contract or a fee on every line may be the cause, the claim
+        becomes only likely.
         """
         is_lasting = claim.cause in _LASTING and not claim.since and bool(self.unclear)
         is_unclear = claim.cause not in _PROVEN and any(
@@ -255,11 +264,11 @@ def _is_difference_rounding(places: Sequence[_Priced]) -> bool:
 
 def _find_common_factor(places: Sequence[_Priced]) -> Fraction | None:
     """
-    Return the factor f < 1 with paid = f * listed at all places of two models or more, or None. The price of a single
-    model may have changed.
+    Return the factor f < 1 with paid = f * listed for all amounts of two models or more, or None. The price
+    of a single model may have changed.
 
-    f must be a whole percentage, as a contract states it, and not that of a tier. The billed amounts must not be a
-    round share of those of the contract, because a fee or a further discount would give the same.
+    f must be a whole percentage, as a contract states it, and not that of a tier. The billed amounts must not
+    be a round share of those of the contract, because a fee or a further discount would give the same.
     """
     paid, listed = _sum_fields(places, "paid", "listed")
     if len({model for (model, _) in (each.group for each in places)}) < 2 or not 0 < paid < listed:
@@ -288,7 +297,10 @@ def _is_round_share(amount: Fraction, whole: Fraction) -> bool:
 def _contract_priced_places(
     of_contracts: Split, without: Split, precision: Mapping[int, int]
 ) -> Iterator[_Priced]:
-    """Yield the places in which a contract decides prices. Rounding must be small next to the difference."""
+    """
+    Yield the amounts whose price a contract decides. Rounding must be small compared with the contract's
+    effect.
+    """
     for place, paid in of_contracts.paid.items():
         cell, _ = place
         stated, listed = (Fraction(split.worth.get(place, 0)) for split in (of_contracts, without))

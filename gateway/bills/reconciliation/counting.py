@@ -92,8 +92,8 @@ _KIND_OF_TOKENS = {"cache_read": CACHE_READ, "cache_write": WRITE_5M}
 
 def _meter_for_unit(name: str) -> str:
     """
-    Return the kind of token that a unit belongs to. For other units, return the name that bills use, or
-    the unit itself.
+    Return the kind of token to which a priced unit belongs. For other units, return the name that bills use,
+    or the unit itself.
     """
     unit = UNITS[name]
     if not unit.is_tokens:
@@ -166,8 +166,8 @@ class TokenPrices:
 
     def meter_costs_of_sum(self, total: TokenSum) -> Mapping[str, int] | None:
         """
-        Return the cost of a sum with meters, by kind of token or fee, with each unit at its own price. Return
-        None if a price is unknown.
+        Return the cost of the tokens and fees by kind, if the sum has meters. Return None if a price is
+        unknown.
         """
         rate = self._book.part_rate(total)
         charged = None if rate is None else charged_leaves(rate, quantities_of_sum(total))
@@ -303,8 +303,8 @@ def values_by_kind(
 
 def _non_token_quantities(meters: Mapping[str, int]) -> Mapping[str, int]:
     """
-    Return quantities other than tokens, by the names that bills use and by unit. A meter that is part of
-    another one is not added to the unit.
+    Return quantities other than tokens, both by the names that bills use and by unit. A meter that is part of
+    another meter is not added to its unit.
     """
     quantities = Counter[str]()
     for name, quantity in meters.items():

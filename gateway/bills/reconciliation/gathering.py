@@ -47,7 +47,7 @@ _TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_outpu
 
 @dataclass(frozen=True, kw_only=True)
 class StatementSources:
-    """Storage of both sides, and the operator's settings."""
+    """The storages of bills and of counted usage, and the operator's settings for the comparison."""
 
     ledger: Ledger
     log: Log
@@ -65,9 +65,10 @@ class StatementSources:
 @dataclass(frozen=True, kw_only=True)
 class Gathered:
     """
-    Both sides of each provider with a bill, and the counted costs of providers without one.
+    The bills and counted usage of each provider with a bill, and the counted costs of providers without one
+    (`without`).
 
-    `is_foreign` means that a bill has money in another currency, so the sides depend on exchange rates.
+    `is_foreign` means that a bill has money in another currency, so the result depends on exchange rates.
     """
 
     sides: Sequence[BothSides]
@@ -78,11 +79,11 @@ class Gathered:
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
     """
-    The small inputs of a month's comparison, with marks of the large ones. If two are equal, so are the results,
-    except for bills in other currencies.
+    The small inputs of a month's comparison, and values that change when a large input changes. Equal inputs
+    have equal results, except for bills in other currencies.
 
-    `marks` change with the counted sums, and `infos` with the bills, whichever process changes them. `until` is
-    the current hour, or 0 if the month and the hours compared with it are over.
+    `marks` change with the counted sums, and `infos` with the bills, whichever process changes them. `until`
+    is the current hour, or 0 if the month and the hours compared with it are over.
     """
 
     month: CalendarMonth
@@ -179,7 +180,7 @@ async def counted_cost_by_seller(ledger: Ledger, month: CalendarMonth, now: floa
 def find_conversion(
     rows: Sequence[StatementRow], rates: Rates | None, month: CalendarMonth
 ) -> Conversion | None:
-    """Return how the money of rows is converted, or None unless one currency is converted."""
+    """Return the conversion of the rows to dollars, or None unless they have exactly one foreign currency."""
     codes = foreign_currencies(rows)
     if rates is None or len(codes) != 1:
         return None

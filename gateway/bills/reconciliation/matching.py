@@ -78,8 +78,8 @@ class Owner:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Billed:
     """
-    Rows of bills by type. For cost types that move fees to the usage that they cover, `accrued` is added to
-    `money`. `foreign` counts the rows in each other currency.
+    The rows of bills by type. For cost types that move fees to the usage that they cover, `accrued` is added
+    to `money`. `foreign` counts the rows in each currency except dollars.
     """
 
     tokens: Sequence[BilledTokens]
@@ -189,7 +189,7 @@ def _as_credit_if_given_back(row: BilledMoney) -> BilledMoney:
 
 def day_of_middle(row: StatementRow) -> int:
     """
-    Return the UTC day that contains the middle of a bucket. So a day in another time zone keeps its date.
+    Return the UTC day that contains the middle of a row's time. So a day in another time zone keeps its date.
     """
     return (row.start + row.end) // 2 // DAY_S * DAY_S
 
@@ -270,8 +270,8 @@ def shared_levels(
 
 def _are_regions_alike(tokens: Sequence[BilledTokens], counted: Sequence[CountedUse]) -> bool:
     """
-    Return whether both sides use the same names of regions. They do not if one side has a model's tokens in
-    one region, and the other side has them in another region.
+    Return whether the bill and the ledger use the same names of regions. They do not if the tokens of a model
+    are in different regions.
     """
     extra: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     theirs = {row.region for row in tokens}
@@ -309,7 +309,6 @@ class Keys:
 
     @property
     def unmatched_billed_keys(self) -> set[str]:
-        """Return the provider's keys without a known counterpart."""
         return self._theirs
 
     def billed_key(self, row: BilledTokens | BilledMoney) -> str:
@@ -381,7 +380,8 @@ def _split_families_by_price(
     family_of: Mapping[str, str], counted: Iterable[CountedUse], price_of: PriceOf
 ) -> dict[str, str]:
     """
-    Return the families, in which names with another price than the most used counted name have a family of their own.
+    Return the family of each model name. Names with another price than the most used counted name of their
+    family get a family of their own.
 
     Names without a known price keep their family. So do names of a family that the ledger does not have.
     """

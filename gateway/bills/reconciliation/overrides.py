@@ -44,7 +44,10 @@ _Kind = tuple[str, str]  # kind of usage: tier and meter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Override:
-    """Billed prices as a `[[prices.override]]` entry, in dollars per million tokens. An empty tier is no field."""
+    """
+    Billed prices as a `[[prices.override]]` entry, in dollars per million tokens. If `tier` is "", the entry
+    names no tier.
+    """
 
     provider: str
     model: str
@@ -114,8 +117,8 @@ def _billed_prices(
     case: Case, model: str, uses: Sequence[CountedUse], since: int, tiers: Collection[str], prices: Prices
 ) -> dict[str, dict[str, tuple[str, str]]]:
     """
-    Return the billed and the listed price by tier and meter. The difference of a place belongs to its tokens of the
-    chosen tiers, in proportion to their value.
+    Return the billed and the listed price by tier and meter. A price difference is divided among the tokens
+    of the chosen tiers in proportion to their value.
     """
     split = case.split
     worth: dict[tuple[Place, _Kind], int] = defaultdict(int)
@@ -158,7 +161,7 @@ def _model_agrees(
     prices: Prices,
 ) -> bool:
     """
-    Return whether each amount of a model agrees if its uses have the prices of the entries. An entry replaces the
+    Return whether all billed amounts of a model agree with the prices of the entries. An entry replaces the
     prices for large inputs as well.
     """
     split = case.split

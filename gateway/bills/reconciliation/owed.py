@@ -44,10 +44,10 @@ COLUMNS = ("provider", "accounts", *(item.name for item in fields(OwedLine)), "o
 
 def owed_lines(claims: Iterable[Claim], split: Split) -> list[OwedLine]:
     """
-    Return the lines of the claims for tiers that were not given. The sum of `owed` is the sum of the claims.
+    Return the lines behind the claims that a tier was not given. The sum of `owed` is the sum of the claims.
 
-    The tokens of a line were moved from the reported tier to the billed one, or were billed in the reported tier at
-    a higher price.
+    The tokens of a line were moved from the reported tier to the billed one, or were billed in the reported
+    tier at a higher price.
     """
     lines: dict[tuple[Cell, str], OwedLine] = {}
     for claim in claims:
@@ -103,7 +103,7 @@ def owed_rows(
 def owed_text(
     provider: str, accounts: Sequence[str], period: tuple[str, str], lines: Sequence[OwedLine]
 ) -> str:
-    """Return a claim that can be sent to the provider."""
+    """Return a text for the provider that demands the owed discounts."""
     first, last = period
     heading = [f"Provider: {provider}", f"Account: {', '.join(accounts) or 'not stated in the bill'}"]
     heading.append(f"Period: {first} to {last} (UTC)")

@@ -15,7 +15,10 @@ from gateway.bills.reconciliation.sides import Cell
 
 @dataclass(frozen=True, slots=True)
 class RateSeries:
-    """One meter of a model by day, over all keys and tiers. Days without a value are omitted."""
+    """
+    By day, the billed amount (`paid`), the value at our prices (`worth`) and the billed tokens (`sold`) of
+    one meter of a model, over all keys and tiers. Days without a value are omitted.
+    """
 
     paid: Mapping[int, int]
     worth: Mapping[int, int]
@@ -63,8 +66,8 @@ def cell_rate_series(
     split: Split, cells: Collection[Cell], meters: Collection[str], paid_of: Paid | None = None
 ) -> dict[str, RateSeries]:
     """
-    Return the series of billed meters over some cells. `paid_of` gives the billed amount; by default, all
-    of it counts.
+    Return a series for each billed meter of some cells. `paid_of` returns the billed amount to use, by
+    default the whole.
     """
     sums: dict[str, tuple[dict[int, int], dict[int, int], dict[int, int]]] = {}
     for (cell, meter), worth in split.worth.items():
@@ -86,10 +89,11 @@ def days_with_rates(meters: Mapping[str, RateSeries]) -> set[int]:
 
 def group_days_by_ratio(meters: Mapping[str, RateSeries]) -> list[tuple[list[int], dict[str, Decimal]]]:
     """
-    Return sets of days with equal ratios in any order, and the ratios that differ from our prices.
+    Group the days, which need not be adjacent, by equal ratios of billed amount to value. Each group has only
+    the ratios that differ from 1.
 
-    Return nothing if there are more than MOST_SETS sets, if only one meter distinguishes a single day, or if
-    several single days differ. In these cases the calls merely have another price.
+    Return nothing if there are more than MOST_SETS groups, if only one meter distinguishes a single day, or
+    if several single days differ. In these cases the calls merely have another price.
     """
     day_sets: list[tuple[list[int], dict[str, Decimal]]] = []
     for day in sorted(days_with_rates(meters)):
@@ -121,9 +125,10 @@ def usual_ratios(
     split: Split, model: str, paid_of: Paid, is_usual: Callable[[Cell, str], bool]
 ) -> Callable[[Cell, str], tuple[list[Fraction], bool]]:
     """
-    Return a function that returns possible values of paid / worth of the usual places of a model, most likely first:
-    that of a cell and kind of token, of its day and kind, and of its day. Without such places on its day, it returns
-    those of the kind on the nearest days, and False.
+    Return a function that returns possible ratios of billed amount to value for a cell and kind of token. The
+    most likely ratio is first: that of the same cell and kind, then of its day and kind, then of its day.
+    Without usual amounts on the day, the function returns the ratios of the kind on the nearest days, and
+    False.
     """
     paid: dict[tuple[object, str], int] = defaultdict(int)
     worth: dict[tuple[object, str], int] = defaultdict(int)

@@ -30,7 +30,8 @@ MOST_MONTHS = 12  # maximum comparison results in memory
 @dataclass(frozen=True, kw_only=True)
 class ReconciledMonth:
     """
-    A month of every provider with a bill. `without` has counted costs of the other providers, in money units.
+    The result for each provider with a bill in a month. `without` has counted costs of the other providers,
+    in money units.
     """
 
     month: CalendarMonth
@@ -38,7 +39,7 @@ class ReconciledMonth:
     without: Mapping[str, int]
 
     def narrow_to_provider(self, provider: str | None) -> ReconciledMonth:
-        """Return the month of one provider, or of all if `provider` is None."""
+        """Return only one provider's result, or everything if `provider` is None."""
         if provider is None:
             return self
         return replace(
@@ -49,7 +50,10 @@ class ReconciledMonth:
 
 
 class Reconciler:
-    """Searches the causes of one month at a time, because each search reads a month of the ledger."""
+    """
+    Compares bills with counted usage. It searches the causes of only one month at a time, because each search
+    reads a month of the ledger.
+    """
 
     def __init__(self, sources: StatementSources, clock: Clock) -> None:
         self._sources = sources

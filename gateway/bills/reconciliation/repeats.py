@@ -24,15 +24,15 @@ _Sums = dict[Owner, dict[int, list[int]]]  # input and output tokens by owner an
 @dataclass(frozen=True, kw_only=True)
 class Repeats:
     """
-    Repeats on both sides. `billed`: by day, how many times the bill has its tokens. `counted`: keys and
-    models that the ledger has twice, with the two sources.
+    Tokens that the bill or the ledger has more than once. `billed` maps days to how many times the bill has
+    their tokens. `counted` maps keys and models that the ledger has twice to the two sources.
     """
 
     billed: Mapping[int, int] = field(default_factory=dict)
     counted: Mapping[Owner, tuple[str, ...]] = field(default_factory=dict)
 
     def billed_times(self, cell: Cell) -> Fraction:
-        """Return how many times the bill has the counted tokens."""
+        """Return the factor by which billed tokens exceed counted tokens because of repeats."""
         return Fraction(self.billed.get(cell.day, 1), 2 if (cell.key, cell.model) in self.counted else 1)
 
 

@@ -1,8 +1,8 @@
 """
-Restatement of one side before the comparison, if its keys are exchanged, its rows are late or it was converted at a
-fixed rate. Pure.
+Changes to one side before the comparison, if its keys are exchanged, its rows are late or it was converted at
+a fixed rate. Pure.
 
-The other checks then compare equal things. Afterwards, each restatement is a claim of its own, and both sides
+The other checks then compare equal things. Afterwards, each change becomes a claim of its own, and both sides
 are as they were.
 """
 
@@ -50,9 +50,9 @@ def find_exchanged_keys(
     """
     Find pairs of keys that the bill and the ledger name the other way round.
 
-    P_a = L_b and P_b = L_a, where P are the billed and L the counted tokens of a day, by model and by input and
-    output. One equation is enough on a day on which neither key agrees with itself. If such days outnumber the
-    other days on which neither key agrees, the keys are exchanged on all.
+    On a day, the billed tokens of each key equal the counted tokens of the other key, by model, and by input
+    or output. One equation is enough on a day on which neither key agrees with itself. If such days outnumber
+    the other days on which neither key agrees, the keys are exchanged on all days.
     """
     theirs, ours = _tokens_by_key_and_day(tokens, counted)
     keys = sorted((theirs.keys() | ours.keys()) - {"", UNMATCHED})
@@ -101,7 +101,8 @@ def swap_exchanged_keys(counted: Iterable[CountedUse], names: ExchangedKeys) -> 
 
 def claim_exchanged_keys(split: Split, counted: Iterable[CountedUse], names: ExchangedKeys) -> Claim:
     """
-    Claim M_b - M_a for the key a and M_a - M_b for the key b, where M is the ledger's cost. The sum is 0.
+    Claim the exchange of keys. Each key gets the counted cost of the other key minus its own, so the sum is
+    0.
 
     Afterwards, the split has the counted sums under the ledger's own keys.
     """
@@ -123,8 +124,8 @@ def claim_exchanged_keys(split: Split, counted: Iterable[CountedUse], names: Exc
 
 def undo_restating(split: Split, counted: Iterable[CountedUse]) -> dict[Cell, int]:
     """
-    Give the split the counted sums of `counted` again. Return the cost of the restated sums minus the cost of these, by
-    cell, which becomes a part of the difference.
+    Replace the counted sums of the split by those of `counted`. Return the cost of the replaced sums minus
+    the cost of the new ones, by cell, and add it to the difference.
     """
     own: dict[Cell, CountedSums] = defaultdict(CountedSums)
     for use in counted:
@@ -142,8 +143,8 @@ def undo_restating(split: Split, counted: Iterable[CountedUse]) -> dict[Cell, in
 @dataclass(frozen=True, kw_only=True)
 class LateRows:
     """
-    Days whose rows the bill has on a later day. `posted` maps a day with its key and model to the later day. `is_exact`
-    means that the tokens of each key and model show it.
+    Days whose rows the bill has on a later day. `posted` maps a day with its key and model to the later day.
+    `is_exact` means that the tokens of each key and model prove it.
     """
 
     posted: Mapping[tuple[int, _KeyAndModel], int]
@@ -168,10 +169,10 @@ def find_late_rows(
     """
     Find days whose rows the bill has on the next day on which it has a row of the same key and model.
 
-    P_a = 0, and P_b = L_a + L_b for input or output, where P are the billed and L the counted tokens of a day. There
-    may be several days a. If the bill has no row of any key and model on the days a, one of them is enough for all.
-    The amounts of the day must be late as well, and most other days of keys and models must agree, because a clock may
-    differ.
+    The bill has no tokens on the late days. On the next day, it has the counted tokens of all these days
+    together, as input or output. If the bill has no row at all on the late days, one key and model is enough
+    for all. The amounts must be late as well, and most other days of keys and models must agree, because a
+    clock may differ.
     """
     theirs: _ByKeyAndModel = defaultdict(dict)
     ours: _ByKeyAndModel = defaultdict(dict)
@@ -238,8 +239,9 @@ def _places_paid_in_time(
     posted: Collection[tuple[int, _KeyAndModel]],
 ) -> set[tuple[int, _KeyAndModel]]:
     """
-    Return the places whose day is billed at more than the value of its other calls and a quarter of that of its late
-    ones. They may be billed at half their price.
+    Return the late days whose amounts were in time: the day itself is billed at more than the value of its
+    other calls plus a quarter of the value of its late calls. The limit is a quarter, because late calls may
+    be billed at half their price.
     """
     paid: dict[Cell, int] = defaultdict(int)
     worth: dict[Cell, int] = defaultdict(int)
@@ -267,7 +269,8 @@ def _places_paid_in_time(
 
 def claim_late_rows(split: Split, counted: Iterable[CountedUse], late: LateRows) -> Claim:
     """
-    Claim -M for each late day and M for the day on which its rows are, where M is the ledger's cost. The sum is 0.
+    Claim the move of late rows: minus the counted cost on each late day, and the same cost on the day with
+    the rows. The sum is 0.
 
     Afterwards, the split has the counted sums on the ledger's own days.
     """
@@ -295,8 +298,8 @@ def claim_late_rows(split: Split, counted: Iterable[CountedUse], late: LateRows)
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
     """
-    The conversion of a bill to dollars. `rates` are dollars per unit of the currency, times SCALE, by day; they
-    include days before the month.
+    The conversion of a bill to dollars. `rates` are dollars per unit of the currency, times SCALE, by day,
+    including days before the month.
     """
 
     currency: str
@@ -351,7 +354,10 @@ def find_fixed_rate(split: Split, conversion: Conversion, precision: Mapping[int
 def find_market_rates(
     splits: Iterable[Split], conversion: Conversion, precision: Mapping[int, int]
 ) -> Sequence[FixedRate]:
-    """Return the fixed rates that the market had, by different prices of the same tokens. Equal rates appear once."""
+    """
+    Return the fixed rates that are also market rates, each once. Each of `splits` has other prices of the
+    same tokens.
+    """
     rates: list[FixedRate] = []
     for split in splits:
         found = find_fixed_rate(split, conversion, precision)
@@ -362,7 +368,7 @@ def find_market_rates(
 
 @dataclass(frozen=True, kw_only=True)
 class _Paid:
-    """The amount of a place in the bill's currency, and the value of its tokens in dollars."""
+    """A billed amount in the bill's currency, and the value of its tokens in dollars."""
 
     day: int
     lines: int
@@ -370,7 +376,10 @@ class _Paid:
     worth: int
 
     def allowed_factors(self, precision: Mapping[int, int], rate: Fraction) -> tuple[Fraction, Fraction, int]:
-        """Return the lowest and highest factor of a rate that explain the amount within its rounding, and the value."""
+        """
+        Return the lowest and highest factor of `rate` that explain the amount within its rounding, and the
+        value of the tokens.
+        """
         slack = Fraction(max(precision.get(self.day, 0), FINEST) * self.lines, 2)
         high = self.worth / (self.paid - slack) if self.paid > slack else Fraction(0)
         return self.worth / (self.paid + slack) / rate, high / rate, self.worth
@@ -398,7 +407,7 @@ def _most_allowed_factor(allowed: Sequence[tuple[Fraction, Fraction, int]]) -> t
 
 
 def last_digit_in_currency(amounts: Iterable[BilledMoney], conversion: Conversion) -> int:
-    """Return the last digit of converted amounts in the currency of the bill."""
+    """Return the unit of the last decimal of the amounts before their conversion, in the bill's currency."""
     in_currency = (
         round(row.amount / conversion.rate(row.day) / NOISE) * NOISE
         for row in amounts

@@ -19,7 +19,10 @@ _Place = tuple[int, str, str]  # day, model and key
 
 
 class _Failed(NamedTuple):
-    """Failed calls of a place, with or without a cost. A dimension that is not distinguished is None."""
+    """
+    Identifies failed calls, either those with or those without a cost. A dimension that is not distinguished
+    is None.
+    """
 
     has_cost: bool
     model: str | None = None
@@ -32,7 +35,10 @@ class _Failed(NamedTuple):
         return cls(bool(use.cost), cell.model, cell.key, cell.day)
 
     def self_and_coarser(self) -> Iterator[_Failed]:
-        """Yield the place and those that contain it, from the finest to the coarsest."""
+        """
+        Yield this group of failed calls and the larger groups that contain it, from the smallest to the
+        largest.
+        """
         yield self
         yield self._replace(day=None)
         yield self._replace(day=None, key=None)
@@ -42,9 +48,10 @@ class _Failed(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class SetAside:
     """
-    `counted` are the uses without the failed calls that the bill leaves out, of which only the cost remains.
-    `left_out` states for each use whether it was set aside, and `are_all` whether all failed calls were. `is_exact`
-    means that the tokens of each place prove it.
+    The counted uses, without the failed calls that the bill leaves out. Only the cost of these calls remains.
+
+    `left_out` states for each use whether its calls were set aside, and `are_all` whether all failed calls
+    were. `is_exact` means that the tokens of each key, model and day prove it.
     """
 
     counted: Sequence[CountedUse]
@@ -64,10 +71,10 @@ def set_aside_failed_calls(
     """
     Set aside the failed calls that the bill leaves out.
 
-    P = L - F for input or output, where P are the billed, L the counted and F the failed calls' tokens of a key, model
-    and day. If P = L, the bill has them. Where neither holds, the other days of the key decide if they agree with
-    each other, or else those of the model, or else all. Without such days, calls without a cost are set aside, and
-    calls with a cost are compared.
+    For each key, model and day, the bill leaves them out if its input or output is that of the ledger without
+    failed calls. If it equals the ledger's, the bill has them. Otherwise, the other days of the key decide if
+    they agree with each other, or else those of the model, or else all days. Without such days, calls without
+    a cost are set aside, and calls with a cost are compared.
     """
     if not any(map(has_failed, counted)):
         return SetAside(counted=counted, left_out=[False] * len(counted))
@@ -148,7 +155,10 @@ def _decisions_by_key(
 
 
 def _matching_failed_calls(surplus: _Vector, failed: Mapping[bool, _Vector]) -> Sequence[bool] | None:
-    """Return which of the failed calls, without or with a cost, have exactly the surplus tokens. None if none do."""
+    """
+    Return which failed calls, those without or with a cost, together have exactly the surplus tokens. Return
+    None if no combination has.
+    """
     kinds = [kind for kind in (0, 1) if any(tokens[kind] for tokens in failed.values())]
     for size in range(len(failed), -1, -1):
         for classes in combinations(sorted(failed), size):

@@ -45,8 +45,9 @@ Prices = Callable[[str, str, int, int], Mapping[str, int]]
 
 class Cell(NamedTuple):
     """
-    The unit of comparison. `day` is in epoch seconds. A dimension that one side does not state is "". `context` is
-    the lower limit of the context window, in tokens; 0 is the smallest window.
+    A combination of dimensions for which a bill and the ledger are compared. `day` is in epoch seconds. A
+    dimension that one of them does not state is "". `context` is the lower limit of the context window, in
+    tokens; 0 is the smallest window.
     """
 
     day: int
@@ -117,11 +118,12 @@ class CountedUse:
     """
     Counted calls of one day with the same price.
 
-    `values` are the tokens of each meter at the price of the time; meters without a known price are omitted.
-    `unsized` is the number of calls with incomplete token counts. `cost` is the total cost. `context` is an input size
-    that each call exceeds, or -1 if the sizes are unknown. `failed` is what the bill has more than the ledger because
-    calls failed (see `set_aside`). `contract` is the contract that decides the price, and `listed` are then the values
-    without it. `is_estimated` means that `cost` follows from the prices.
+    `values` are the values of each meter's tokens at the price of the time. Meters without a known price are
+    omitted. `unsized` is the number of calls with incomplete token counts. `cost` is the total cost.
+    `context` is an input size that each call exceeds, or -1 if the sizes are unknown. `failed` is the amount
+    by which the bill exceeds the ledger because calls failed (see `set_aside`). If a contract decides the
+    price, `contract` names it, and `listed` are the values without it. `is_estimated` means that `cost`
+    follows from the prices.
     """
 
     day: int
@@ -192,8 +194,7 @@ class ContractSum:
 @dataclass(slots=True)
 class BilledSums:
     """
-    The billed sums of one row of a reconciliation. `regional` are tokens by region and meter. The output tokens include
-    those of `reasoning`.
+    The billed sums of one cell. `regional` are tokens by region and meter. Output tokens include `reasoning`.
     """
 
     tokens: dict[str, int] = field(default_factory=new_counts)
@@ -265,7 +266,8 @@ def count_doubtful_calls(uses: Iterable[CountedUse]) -> Mapping[str, int]:
 
 def divide_whole_number(whole: int, shares: Mapping[str, int], meters: tuple[str, ...]) -> dict[str, int]:
     """
-    Divide a whole number in proportion to shares, without remainder. Without shares, the first meter gets all.
+    Divide a whole number in proportion to shares, without remainder. If all shares are 0, the first meter
+    gets everything.
     """
     total = sum(shares.get(meter, 0) for meter in meters)
     if total <= 0:
@@ -277,7 +279,10 @@ def divide_whole_number(whole: int, shares: Mapping[str, int], meters: tuple[str
 
 
 def are_series_alike(first: Mapping[int, int], second: Mapping[int, int], tolerance: float = ALIKE) -> bool:
-    """Return whether two series by day differ by at most a share of the larger one."""
+    """
+    Return whether the daily differences of two series sum up to at most the share `tolerance` of the larger
+    series.
+    """
     size = max(sum(first.values()), sum(second.values()))
     difference = sum(abs(first.get(day, 0) - second.get(day, 0)) for day in {*first, *second})
     return size > 0 and difference <= tolerance * size

@@ -15,11 +15,12 @@ from spool.statements import DAY_S, StatementInfo, parse_day
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
     """
-    One report source of one account. `until` is the end of the newest covered day, or None if no day is covered.
+    How far the reports of one source and account have arrived. `until` is the end of the newest covered day,
+    or None.
 
-    `pull` names the pull and `every` is its interval in seconds. Imported reports have no pull, so `pull`
-    is "". `months` (such as 2026-10) lists the months with imported days. `failure` is the reason if the
-    last pull failed.
+    `pull` names the pull and `every` is its interval in seconds. Imported reports have no pull, so `pull` is
+    "". `months` (such as 2026-10) lists the months with imported days. `failure` is the reason if the last
+    pull failed.
     """
 
     source: str

@@ -24,7 +24,8 @@ _KEY = os.urandom(16)  # secret key of the digests, so that nobody can craft a r
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
     """
-    Fields that the cells of one row share. `open`: the report itself says that the figures may still be restated.
+    Fields that the cells of one row share. `open` means that the report itself says that the figures may
+    still change.
     """
 
     provider: str
@@ -52,11 +53,11 @@ _Cell = tuple[Bucket, str, str, str | None]  # key of a sum of bill rows: bucket
 @dataclass(kw_only=True)
 class Cells:
     """
-    The cells of one report. `start` and `end` are the span that the report covers. `accounts` and
-    `refreshed_at` are filled if the report states them.
+    The sums of one report by its dimensions. `start` and `end` are the span that the report covers.
+    `accounts` and `refreshed_at` are filled if the report states them.
 
-    More than `most` different cells raise Invalid. `asked` is the span requested from the provider.
-    Rows outside it are ignored, so an answer never replaces days that were not requested.
+    More than `most` different cells raise Invalid. `asked` is the span requested from the provider. Rows
+    outside it are ignored, so an answer never replaces days that were not requested.
 
     `repeated` counts repeated rows, which are summed only once. `equal` counts identical rows without an id.
     They are all summed, because the report does not say whether they are repeats.
@@ -81,11 +82,12 @@ class Cells:
     @contextmanager
     def collect_row(self, position: str, content: object = None, *, once: bool = False) -> Iterator[None]:
         """
-        Collect the cells of one row. They are kept only if the body raises no Damaged.
+        Collect the cells of one row in a `with` block. If the block raises Damaged, the row is counted as
+        damaged.
 
-        `content` is the row's content, used to recognize repeats, or None if the row has no amounts. Set `once`
-        if the row has an id or is the only row of its bucket and group. Then an identical row is a repeat and
-        is not summed again.
+        `content` is the row's content, used to recognize repeats, or None if the row has no amounts. Set
+        `once` if the row has an id or is the only row of its bucket and group. Then an identical row is a
+        repeat and is not summed again.
         """
         self._row = []
         try:
@@ -204,5 +206,5 @@ def _rounded_or_none(amount: Decimal | None) -> Decimal | None:
 
 
 def adjustment_kind(amount: Decimal) -> str:
-    """Return the kind. An adjustment that raises the cost is no credit."""
+    """Return the kind of an adjustment: "credit", or "adjustment" if it raises the cost."""
     return "adjustment" if amount > 0 else "credit"

@@ -110,7 +110,7 @@ class ReadReport:
 
 class ReportReader:
     """
-    A reader that combines the parts of one report into one statement.
+    Reads the parts of one report and combines them into one statement.
 
     With `asked`, rows outside that span are ignored. Raises Invalid if a part is not a report of the source,
     or exceeds a limit.
@@ -182,7 +182,10 @@ class ReportReader:
 
 
 def report_file_at(path: Path, *, most: int, now: float) -> ReportFile:
-    """Return a file read later. Raises Invalid if it does not exist or cannot be accessed."""
+    """
+    Return a report file whose content is read later. Raises Invalid if it does not exist or cannot be
+    accessed.
+    """
     try:
         status = path.stat()
     except OSError as error:

@@ -174,8 +174,8 @@ def _github_day(start: int, end: int) -> Query:
 
 def _litellm_day(start: int, end: int) -> Query:
     """
-    Query up to midnight, because LiteLLM includes the end. Rows are sorted by time, so late rows shift few
-    others between pages.
+    Return the query for a span of days. It ends at midnight, because LiteLLM includes the end. Rows are
+    sorted by time, so late rows shift few others between pages.
     """
     span = [
         (name, f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}")

@@ -44,8 +44,8 @@ _log = logging.getLogger(__name__)
 
 class PullFailed(Exception):
     """
-    A failure to get a page. `retry_after_s` is the wait before a retry may help; None means that a retry
-    would fail the same way.
+    Raised if a page cannot be fetched. `retry_after_s` is the wait before a retry may help; None means that a
+    retry would fail the same way.
 
     `is_absent`: this address does not exist at the provider.
     """
@@ -83,7 +83,7 @@ class _Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullState:
-    """A pull's state for operators; times in epoch seconds."""
+    """The state of a pull, as operators see it. Times are epoch seconds."""
 
     name: str
     source: str
@@ -142,8 +142,8 @@ class StatementPuller:
 
     async def pull_due(self) -> None:
         """
-        Run the due pulls in turn. Each is checked again at its turn, because a command may have pulled it or
-        a reload removed it.
+        Run the due pulls one after the other. Each pull is checked again before it starts, because a command
+        may have run it or a reload removed it.
         """
         for name in self.names:
             async with self._turn:
@@ -155,7 +155,7 @@ class StatementPuller:
         return [_pull_state(pull, await self._stored_progress(pull)) for pull in self._settings().pull]
 
     async def pull(self, name: str) -> None:
-        """Pull now. A failure is stored in the pull's state, and the next pull continues from there."""
+        """Run a pull now. A failure is stored in the pull's state, and the next pull continues from there."""
         async with self._turn:
             await self._run_pull(self._require_pull(name))
 
@@ -191,7 +191,9 @@ class StatementPuller:
         return progress if progress.get("asks") == _request_digest(pull) else {}
 
     async def _pull_spans(self, pull: StatementPullSettings, progress: dict[str, Any]) -> None:
-        """Request all spans in turn. `progress` is updated in place, also if this raises."""
+        """
+        Request all spans, one after the other. `progress` is updated in place, even if an error is raised.
+        """
         if pull.source in SEAT_SOURCES:
             await self._pull_seats(pull, progress)
             return
@@ -361,7 +363,9 @@ def _is_due(progress: Mapping[str, Any], pull: StatementPullSettings, now: float
 
 
 def _request_digest(pull: StatementPullSettings) -> str:
-    """Return a digest of the source, account and address. If one of them changes, the pull starts over."""
+    """
+    Return a digest of the source, account and address. If it changes, the pull starts from the beginning.
+    """
     return sha256(json.dumps([pull.source, pull.account, pull.base_url]).encode()).hexdigest()
 
 

@@ -55,7 +55,7 @@ def _page_query(number: int) -> Query:
 
 
 def _next_github_query(page: Page, number: int) -> Query | None:
-    """Return the query of the next page. A page with fewer rows than requested is the last one."""
+    """Return the query of the next page, or None after a page with fewer rows than requested."""
     return _page_query(number + 1) if len(page["seats"]) >= GITHUB_ROWS else None
 
 

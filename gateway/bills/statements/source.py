@@ -93,8 +93,8 @@ def buckets_with_results(document: Document) -> Iterator[tuple[Row, Row]]:
 
 def read_results(document: Document, edges: Edges, cells: Cells, add: Add) -> None:
     """
-    Add every result. A bucket without results still counts as covered. A damaged bucket or result does not
-    affect the others.
+    Add every result in the document to the cells. A bucket without results still counts as covered. A damaged
+    bucket or result does not affect the others.
     """
     for number, page in enumerate(document.pages(), start=1):
         for bucket_number, bucket in enumerate(object_list(page.get("data"), "data"), start=1):

@@ -1,4 +1,7 @@
-"""Readers of single report values: exact numbers, times with zones, and texts. Pure."""
+"""
+Readers of single report values: exact numbers, times with zones, and texts. Each raises Damaged for an
+invalid value. Pure.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,16 @@ _SLASHED = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})", re.ASCII)
 
 
 class Damaged(Exception):
-    """A row that cannot be read. The message names a field, never a value, which could be a secret."""
+    """
+    Raised for a row that cannot be read. The message names a field, never a value, which could be a secret.
+    """
 
 
 def number(row: Row, name: str) -> Decimal | None:
-    """Return the exact number, rounded to 27 decimals, or None if it is absent or empty."""
+    """
+    Return the exact number in a field, rounded to 27 decimals. Return None if it is absent or empty. Raises
+    Damaged.
+    """
     value = row.get(name)
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
@@ -53,7 +61,10 @@ def storable_amount(value: Decimal) -> Decimal:
 
 
 def count(row: Row, name: str) -> Decimal | None:
-    """Return a whole number of at least 0, or None if it is absent or empty. Accepts 10.0."""
+    """
+    Return the whole number of at least 0 in a field, such as 10 or 10.0, or None if it is absent or empty.
+    Raises Damaged.
+    """
     parsed = number(row, name)
     if parsed is not None and (parsed < 0 or parsed != parsed.to_integral_value()):
         raise Damaged(f"{name} is not a whole number of at least 0")
@@ -67,12 +78,12 @@ def require_value(value: Decimal | None, name: str) -> Decimal:
 
 
 def text(row: Row, name: str) -> str | None:
-    """Return a text cut to the storable length, or None if it is absent or empty."""
+    """Return the text of a field, cut to the storable length, or None if it is absent or empty."""
     return (full_text(row, name) or "")[:MAX_TEXT] or None
 
 
 def full_text(row: Row, name: str) -> str | None:
-    """Return a text of any length, or None if it is absent or empty."""
+    """Return the whole text of a field, or None if it is absent or empty."""
     value = row.get(name)
     if value is None:
         return None
@@ -82,7 +93,9 @@ def full_text(row: Row, name: str) -> str | None:
 
 
 def flag(row: Row, name: str) -> bool | None:
-    """Return a boolean, or None if it is absent or empty. Accepts TRUE and FALSE as text."""
+    """
+    Return the boolean in a field, or None if it is absent or empty. The texts TRUE and FALSE are accepted.
+    """
     value = row.get(name)
     if isinstance(value, str):
         value = {"true": True, "false": False, "": None}.get(value.strip().lower(), value)
@@ -93,7 +106,8 @@ def flag(row: Row, name: str) -> bool | None:
 
 def epoch_seconds(row: Row, name: str) -> int:
     """
-    Return the epoch seconds of a number, an RFC 3339 time, a day, or month/day/year. The default zone is UTC.
+    Return the time in a field as epoch seconds. Numbers, RFC 3339 times, days and month/day/year are
+    accepted. The default zone is UTC. Raises Damaged.
     """
     value = row.get(name)
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
@@ -123,7 +137,7 @@ def _parse_epoch_seconds(written: str, name: str) -> int:
 
 
 def object_list(value: Any, name: str) -> Sequence[Row]:
-    """Return a list of JSON objects; empty if it is absent."""
+    """Return a value that is a list of JSON objects, or an empty list if it is absent. Raises Damaged."""
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):

@@ -53,7 +53,10 @@ class BilledInvoice(RequestBody):
 
 
 class MonthClosing(RequestBody):
-    """`accept` closes the month in spite of an unexplained difference or days that are not final."""
+    """
+    The month of a provider to close. `accept` closes it in spite of an unexplained difference or days that
+    are not final.
+    """
 
     provider: str
     month: str

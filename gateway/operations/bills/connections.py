@@ -139,7 +139,7 @@ def drop_rows(connections: BillingConnections, id: str) -> StoredRows[StoredDrop
 
 
 class MonthRequest(Protocol):
-    """The parts of a request that `send_month` needs. It may come from a key or from a person."""
+    """The parts of a request that `send_month` needs, whether a key or a person sent it."""
 
     http: web.Request
 
@@ -341,11 +341,11 @@ async def send_month(
     share: Share,
 ) -> Result:
     """
-    Return a month's rows as the operations left them. Raises NotThere if there are none.
+    Return a month's rows as they are after all its hourly files. Raises NotThere if there are none.
 
-    Requests with page parameters get one page. Other requests get all rows, decompressed while they are sent,
-    because a client that does not know pages must not miss rows. The memory counts toward the request's
-    share. If no memory is free, the request is refused with 503.
+    A request with page parameters gets one page. Any other request gets all rows, because a client that does
+    not know pages must not miss rows. The rows are decompressed while they are sent, and their memory counts
+    toward `share`, the request's share of the memory. If no memory is free, the request is refused with 503.
     """
     if not _MONTH.fullmatch(month):
         raise Refusal(400, "invalid_month", "The month must be written YYYY-MM.")
@@ -366,7 +366,7 @@ async def send_month(
 
 
 def _require_connections(asking: Asker[MoneyServices]) -> BillingConnections:
-    """Return the connections. While the registry cannot be read, people get a refusal 503 with the reason."""
+    """Return the connections. While the registry cannot be read, people get Refusal 503 with the reason."""
     if asking.is_person:
         asking.services.require_registry()
     return asking.services.billing_connections

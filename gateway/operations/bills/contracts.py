@@ -91,10 +91,11 @@ CONTRACT = ContractResource()
 )
 async def costs_of_contracts(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Return what contracts cost in a calendar month (UTC), up to today, and the parts of teams. Each day's cost of
-    capacity is divided by the list value of the calls that it covers, and that of own hardware by weighted tokens. A
-    day without such a call is `unused`. Other amounts are divided by the cost of the provider's calls that no plan
-    covers.
+    Return the costs of contracts in a calendar month (UTC), up to today, and the parts of teams.
+
+    Each day's cost of capacity is divided by the list value of the calls that it covers, and that of own
+    hardware by weighted tokens. A day without such a call is `unused`. Other amounts are divided by the cost
+    of the provider's calls that no plan covers.
     """
     query = request.http.query
     currency = query.get("currency", CURRENCY)

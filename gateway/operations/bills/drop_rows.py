@@ -30,7 +30,7 @@ FILTERS = ("resource/account", "resource/service", "lineitem/type")
 
 @dataclass(frozen=True, slots=True)
 class DropRow:
-    """A row as it was sent. `position` also names the state of the month to which the pages belong."""
+    """A row as it was sent. `position` is its place, with the state of the month that its page shows."""
 
     text: bytes
     position: str
@@ -89,8 +89,8 @@ class MonthRows:
         self, position: Position | None
     ) -> tuple[Sequence[HourRows], str, tuple[int, Position] | None]:
         """
-        Return the hours and the name of the state that the pages show, and the current position. Refuses with
-        410 if rows of that state were replaced.
+        Return the hours of the month in the state that the first page showed, the name of this state, and the
+        position. Raises Refusal 410 if rows of that state were replaced.
         """
         if position is None:
             last = max(hour.drop for hour in self._hours)
@@ -104,7 +104,7 @@ class MonthRows:
 
 
 def month_answer_end(rows: int) -> bytes:
-    """Return the end of an answer that has all rows of a month."""
+    """Return the closing JSON of an answer with all rows of a month."""
     return b"," + orjson.dumps(one_page_envelope(MONTH_ROWS, empty_page(total=rows), limit=rows))[1:]
 
 
@@ -142,7 +142,7 @@ def _matching_indexes(hours: Sequence[HourRows], page_query: PageQuery) -> Itera
 
 
 def _rows_by_index(hours: Sequence[HourRows], places: set[int]) -> dict[int, bytes]:
-    """Return the rows at these places by index. Hours without a requested row stay compressed."""
+    """Return the JSON of these rows by their index in the month. Hours without such a row stay compressed."""
     text_by_index: dict[int, bytes] = {}
     first = 0
     for hour in hours:

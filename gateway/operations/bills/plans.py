@@ -215,9 +215,7 @@ class PlanCostsAnswer(msgspec.Struct, kw_only=True):
 async def plan_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     Return the costs of plans in a calendar month (UTC), up to the last closed record. Fees of the current
-    month are those of its days until today. `paid` is fees, `overage`, and calls that no plan covers
-    (`metered`). `included_value` is the value of covered calls at list prices. It is not part of `paid`.
-    `idle_seats` had no call in billing cycles that ended in the month.
+    month are those of its days until today.
 
     People with restricted access get only the seats and calls that their filters match.
     """

@@ -265,11 +265,11 @@ class ReconciliationAnswer(msgspec.Struct, kw_only=True):
 )
 async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Compare a month of every provider that has a bill. In every row, billed is counted + explained + unexplained,
-    where explained is the sum of the causes. It is also counted + volume + rate + other + own.
+    Compare the bills of a month with the counted costs. In every row, billed is counted + explained +
+    unexplained. It is also counted + volume + rate + other + own.
 
-    Open days and days without a bill are listed, but are in no sum. With `causes=false`, the answer has only the
-    totals of each provider, which need no search for causes.
+    Open days and days without a bill are listed, but are in no sum. With `causes=false`, the answer has only
+    the totals of each provider, which need no search for causes.
     """
     query = request.http.query
     by = query.get("by", DAY)
@@ -327,9 +327,8 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
 )
 async def claim(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Write a claim for the calls that a provider billed without the discount of their tier, as text or CSV.
-
-    Every line has the exact billed, due and owed amount. If nothing is owed, the text says so and the CSV has no row.
+    Write a claim for the calls that a provider billed without the discount of their tier, as text or CSV. If
+    nothing is owed, the text says so and the CSV has no row.
     """
     form = request.http.query.get("format", "text")
     check_one_of("format", form, owed.FORMATS)

@@ -36,8 +36,8 @@ class ClusterInFile(RequestBody):
 
 class ClusterKind(FileKind):
     """
-    The settings of clusters. A cluster without a name to show, a label and a configuration is no object. Whether a
-    cluster may report is in no file, so a disabled one stays disabled.
+    The settings of clusters in a file: names, labels and configurations. A cluster without any of them is in
+    no file. Files do not state whether a cluster may report, so a disabled cluster stays disabled.
     """
 
     files = InFiles(name="clusters", key=("name", "account", "region"), ignores_case=False)

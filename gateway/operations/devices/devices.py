@@ -375,7 +375,7 @@ async def delete_device(request: OperatorRequest[SenderServices, None]) -> Resul
     "POST", "/devices/{id}/approve", OPERATE_SPOOL, "Enrol a pending or revoked device", answers=OneDevice
 )
 async def approve_device(request: OperatorRequest[SenderServices, Approval]) -> Result:
-    """With `key`, the key of this name reports for an OpAMP agent from now on, and no other key does."""
+    """Approve a device. If the body names a key, only this key reports for the OpAMP agent from now on."""
     lifecycle, key = _require_lifecycle(request), request.body.key
     names = [known.name for known in request.services.access.keys()]  # noqa: SIM118 - no mapping
     if key and key not in names:

@@ -56,7 +56,8 @@ def _check_opamp_enabled(_: web.Request, services: Services) -> None:
 
 async def _admit_token(request: web.Request, services: Services) -> Bearer | None:
     """
-    Admit an enrolment token where it can be exchanged for the device's own key. It has no scope for heartbeats.
+    Admit an enrolment token, which has no scope for heartbeats, if the device can exchange it here for its
+    own key. Return None otherwise, and for other keys.
     """
     is_token = (bearer_token(request) or "").startswith(PREFIX)
     if not is_token or not services.topics.devices.settings.opamp_keys:
@@ -146,7 +147,7 @@ def _client_url(request: web.Request, scheme: str) -> str:
 
 
 class OpampConversation:
-    """The instances of one WebSocket, and the key that they send under."""
+    """The OpAMP agents behind one WebSocket, and the key under which they send."""
 
     __slots__ = (
         "_address", "_bearer", "_code", "_credential", "_instances", "_known", "_look_at", "_opened_at", "_receivers",

@@ -212,7 +212,7 @@ def _parse_sent_at(sent_at: str | float | None) -> float | None:
 
 
 def _heartbeat_json(report: Report) -> bytes:
-    """Return the fields that only a heartbeat has, as JSON in the form that is sent upstream."""
+    """Return the fields that only a heartbeat has, as JSON for the upstream."""
     fields: dict[str, object] = {}
     if report.sent_at is not None:
         fields["sent_at"] = report.sent_at

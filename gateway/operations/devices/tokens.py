@@ -54,7 +54,7 @@ class NewToken(RequestBody):
 
 
 class Revocation(RequestBody):
-    """With `devices`, the devices that the tokens enrolled are revoked as well."""
+    """The options of revoking tokens. `devices` also revokes the devices that enrolled with them."""
 
     devices: bool = False
 
@@ -200,7 +200,7 @@ def _with_use_count(request: OperatorRequest[SenderServices, Any], token: Enrolm
 
 
 class TokenInFile(RequestBody):
-    """An enrolment token in a file. With a `serial`, it is for this machine only."""
+    """An enrolment token as a file states it. With a `serial`, it is for this machine only."""
 
     name: str
     expires_at: str
@@ -211,9 +211,9 @@ class TokenInFile(RequestBody):
 
 class TokenKind(FileKind):
     """
-    Enrolment tokens in files. A file never has the secret of a token.
+    The enrolment tokens in files, without their secrets.
 
-    A token that has ended is an object only while a file states it. If it leaves the files, it is revoked.
+    A token that has ended appears only if a file states it. A token that leaves the files is revoked.
     """
 
     files = InFiles(name="enrolment-tokens", key=("name", "serial"))

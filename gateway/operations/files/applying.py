@@ -37,7 +37,7 @@ _REFUSED = (NotAllowed, NotThere, Refusal, ValidationError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDifference:
-    """One difference between the files and the registry. `words` say what changes."""
+    """A difference between the files and the registry, with a text (`words`) about the change."""
 
     action: str
     kind: str
@@ -53,8 +53,8 @@ class FileDifference:
 @dataclass(kw_only=True)
 class ApplyOutcome:
     """
-    The result of applying a set. `conflicts` are objects that the set may not change, and `new_secrets` the
-    files in which a new secret is expected.
+    The result of applying a set. `conflicts` are objects that the set may not change. `new_secrets` are the
+    files to which new secrets are to be written.
     """
 
     set: str
@@ -74,10 +74,7 @@ class ApplyOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class How:
-    """
-    The options of applying a set. `secrets` are the contents of files with secrets, by the path that the
-    files name.
-    """
+    """The options of applying a set. `secrets` maps the secret files that objects name to their contents."""
 
     dry_run: bool = False
     adopt: bool = False
@@ -142,8 +139,8 @@ class _Applying:
 
     async def run(self) -> ApplyOutcome:
         """
-        Delete first, because a deleted object makes room for others, and frees its secret and its terms. An object
-        that others name is deleted when they name it no longer.
+        Apply the set. Objects are deleted first, because this makes room for others and frees what no second
+        object may have, such as its secret. An object that others refer to is deleted last.
         """
         named = [each for each in await self._objects_without_file() if await self._delete_object(*each)]
         deleted, self._outcome.differences = self._outcome.differences, []
@@ -156,7 +153,7 @@ class _Applying:
         return self._outcome
 
     async def _objects_without_file(self) -> Sequence[tuple[FileKind, str, FileOwner]]:
-        """Return the objects of this set that no file states any more. Those that name others come first."""
+        """Return the objects of this set that no file states any more, those that refer to others first."""
         owners = self._draft.file_owners.all()
         found = []
         for name, kind in reversed(tuple(file_kinds().items())):
@@ -171,8 +168,8 @@ class _Applying:
 
     async def _apply_kind(self, name: str, kind: FileKind) -> None:
         """
-        Give all objects of a kind the fields of their files. A refused object is tried again after the others,
-        because one of them may have what it needs.
+        Make all objects of a kind equal to their files. A refused object is tried again after the others,
+        because it may need one of them.
         """
         rows = await kind.rows_by_id(self._draft)
         written = {id: await kind.file_fields(self._draft, row) for id, row in rows.items()}
@@ -240,7 +237,7 @@ class _Applying:
         self._add_difference(CREATED, kind, one.key)
 
     async def _change_object(self, one: Stated, id: str, were: Fields) -> None:
-        """Give an object the fields of its file. `were` are all of its fields now."""
+        """Make an object equal to its file. `were` are all of its fields now."""
         kind, key = one.kind, one.key
         owner = self._draft.file_owners.all().get(owner_id(kind.action, id))
         is_own = owner is not None and owner.set == self._files.name
@@ -302,7 +299,10 @@ class _Applying:
         return self._ids[file].get(file_kinds()[file].comparable_key((name,)), "")
 
     def _find_secret(self, one: Stated, *, is_new: bool) -> str | None:
-        """Return the secret of an object, or None if it has none or keeps it. Raises NotAllowed if it is missing."""
+        """
+        Return the secret to set, or None if the object has none or keeps it. Raises NotAllowed if the secret
+        is missing.
+        """
         secrets, kind = self._how.secrets, one.kind
         if one.secret_file:
             if one.secret_file in secrets:

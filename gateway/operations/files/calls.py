@@ -174,7 +174,7 @@ async def apply_files(request: OperatorRequest[OperatorServices, FilesToApply]) 
 async def apply_and_activate(
     services: OperatorServices, files: Mapping[str, str], how: How, *, actor: Actor
 ) -> ApplyOutcome:
-    """Apply a set of files, and let the services that depend on the changed objects use them."""
+    """Apply a set of files, and make the services that depend on the changed objects use them."""
     digest = sha256(msgspec.json.encode(files, order="deterministic")).hexdigest()
     outcome = await apply_file_set(services, read_file_set(files), how, actor=actor, digest=digest)
     if outcome.changes and outcome.is_valid and not how.dry_run:

@@ -61,8 +61,8 @@ def object_label(key: Key) -> str:
 
 class FileKind(ABC):
     """
-    A kind of objects in files. `new` has the fields of an object, except those in `without`, and `action` is the
-    part of its audit actions before the dot.
+    A kind of objects in files, such as budgets. `new` has the fields of an object, except those in `without`.
+    `action` is the part of its audit actions before the dot.
 
     `makes_secrets`: a new object without `secret_file` gets a new secret, which is written to a file.
     """
@@ -96,14 +96,14 @@ class FileKind(ABC):
         raise NotThere(f"there is no {self.noun} with this id or name")
 
     def known_names(self, registry: Registry) -> Collection[str]:
-        """Return names that objects may state without an object of this kind in files or in `rows_by_id`."""
+        """Return names to which objects may refer although no file and no stored object has them."""
         return ()
 
     def new_secret(self) -> str:
         return new_secret()
 
     async def check_objects_together(self, asking: Asking) -> None:
-        """Raise InvalidDefinition if the objects, after all changes, do not fit together."""
+        """Raise InvalidDefinition if the objects contradict each other after all changes."""
         return
 
     def id_of(self, row: Any) -> str:
@@ -115,12 +115,13 @@ class FileKind(ABC):
 
     def creation_body(self, fields: Mapping[str, Any], id_of: IdOf) -> msgspec.Struct:
         """
-        Return the body of a creation with these fields. `id_of` returns the id of the object in a file with a name.
+        Return the body that creates an object with these fields. `id_of` returns the id of an object by its
+        file and name.
         """
         return msgspec.convert(fields, self.new)
 
     def are_defaults(self, registry: Registry, row: Any, values: Mapping[str, Any]) -> bool:
-        """Return whether an object without these fields, which have these values, would be the same."""
+        """Return whether the given values equal the defaults, so that a file need not state these fields."""
         return all(self.defaults.get(name, NODEFAULT) == value for name, value in values.items())
 
     @abstractmethod
@@ -129,7 +130,7 @@ class FileKind(ABC):
 
     @abstractmethod
     async def change(self, asking: Asking, row: Any, given: Any, secret: str | None) -> None:
-        """Give an object these fields, and this secret. None means that its secret stays."""
+        """Change an object to these fields and this secret. None means that its secret stays."""
 
     @abstractmethod
     async def delete(self, asking: Asking, row: Any) -> None: ...
@@ -139,7 +140,7 @@ class FileKind(ABC):
         return ""
 
     def secret_mark(self, row: Any) -> object:
-        """Return a value that differs if the secret of an object differs."""
+        """Return a value that changes whenever the secret of the object changes."""
         return None
 
     def needs_secret(self, row: Any) -> bool:
@@ -152,7 +153,7 @@ class FileKind(ABC):
 
     @cached_property
     def file_struct(self) -> type[msgspec.Struct]:
-        """Return the class of an object in a file. Fields that name another object are texts."""
+        """Return the class of an object as a file states it. References to other objects are names."""
         return self._struct_without_ids(())
 
     def _struct_without_ids(self, named: Collection[str]) -> type[msgspec.Struct]:
@@ -165,7 +166,7 @@ class FileKind(ABC):
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
-        """Return the defaults of the fields that have one, in the form of JSON."""
+        """Return the defaults of fields in JSON form."""
         return {name: value for name, value in json_defaults(self.new).items() if name in self.field_names}
 
     @cached_property
@@ -173,7 +174,7 @@ class FileKind(ABC):
         return {field.name: field.type for field in struct_type(self.file_struct).fields}
 
     def comparable_value(self, name: str, value: Any) -> Any:
-        """Return the form of a field in which equal values are equal."""
+        """Return the value in a form in which equal settings are equal."""
         form = without_defaults(value, self.types[name])
         return (
             sorted(form, key=msgspec.json.Encoder(order="sorted").encode)
@@ -185,13 +186,13 @@ class FileKind(ABC):
         return tuple(str(fields.get(name, self.defaults.get(name, ""))) for name in self.files.key)
 
     def comparable_key(self, key: Key) -> Key:
-        """Return the form of a key in which equal keys are equal."""
+        """Return the key in a form in which equal keys are equal."""
         texts = tuple(normalize("NFC", part.strip()) for part in key)
         return tuple(text.casefold() for text in texts) if self.files.ignores_case else texts
 
 
 class ResourceKind(FileKind):
-    """The kind of a resource, which follows from the declaration of the resource."""
+    """The kind of objects that a resource declares."""
 
     def __init__(self, resource: ManagedResource[Any], files: InFiles) -> None:
         self.resource = resource
@@ -264,7 +265,6 @@ class ResourceKind(FileKind):
 
     @cached_property
     def _default_values(self) -> Mapping[str, Any]:
-        """Return the default of each field, as a Python value."""
         return {field.name: field_default(field) for field in msgspec.structs.fields(self.new)}
 
     async def create(self, asking: Asking, given: Any, secret: str | None) -> str:
@@ -284,7 +284,8 @@ class ResourceKind(FileKind):
 @cache
 def file_kinds() -> Mapping[str, FileKind]:
     """
-    Return the kinds by file. A kind follows the kinds that it refers to, and the one that defines dimensions.
+    Return the kinds by file. A kind comes after the kinds that it refers to, and after the kind that defines
+    dimensions.
     """
     found: dict[str, FileKind] = {}
     for module in map(import_module, MODULES):

@@ -1,5 +1,5 @@
 """
-A set of files: objects with the place of each, before anything is compared with what is stored.
+A set of files: its objects, each with its place, before they are compared with the stored ones.
 
 All faults are collected, so that they are reported together.
 """
@@ -53,7 +53,10 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stated:
-    """An object of a file. `places` has the place of each field, by its path within the object."""
+    """
+    An object as a file states it. `places` has the line and column of each field, by its path within the
+    object.
+    """
 
     kind: FileKind
     key: Key
@@ -191,7 +194,9 @@ def _problem_at(file: str, places: Mapping[Path, tuple[int, int]], path: Path, m
 
 
 def secret_path(kind: FileKind, key: Key) -> str:
-    """Return the file of an object's secret below the directory of secrets, if the object names no other."""
+    """
+    Return the path below the directory of secrets for the secret of an object that names no secret file.
+    """
     name = quote(object_label(key), safe=" @")
     return f"{kind.files.name}/{'%2E' + name[1:] if name.startswith('.') else name}"
 
@@ -220,7 +225,7 @@ async def files_from_registry(registry: Registry) -> Mapping[str, str]:
 
 
 async def object_text(registry: Registry, kind: FileKind, row: Any) -> str:
-    """Write one object as its file has it."""
+    """Write one object in the form of its file."""
     fields = await kind.file_fields(registry, row)
     if kind.files.is_folder:
         return _last_field_text(kind, fields)

@@ -242,12 +242,10 @@ class InstallationServices(WithRegistry):
         self.cursor_secret = derive_secret(self.secret, "list cursors")
 
     async def read_certificate_ends(self) -> Sequence[CertificateEnd]:
-        """Read the ends of all certificates on a thread."""
         return await asyncio.to_thread(read_certificate_ends, self.config(), self.in_use())
 
     @property
     def people(self) -> People:
-        """Return the rules that match names to people, with the current `privacy.emails`."""
         persons = None if self.registry is None else self.registry.people.persons
         return People.for_installation(self.secret, self.privacy().emails, persons)
 

@@ -32,7 +32,10 @@ _OF_CALLS = "/work/{unit}/{id}"  # address whose readers may search the names in
 
 
 class SearchedList(NamedTuple):
-    """A list whose rows are found by `fields`. The first of these is shown, and `id` opens the row."""
+    """
+    A list that the search reads. A row is found by `fields`, of which the first is shown. `id` is the field
+    that opens it.
+    """
 
     path: str
     root: str
@@ -61,7 +64,7 @@ LISTS: Mapping[str, SearchedList] = {
 
 
 class Named(NamedTuple):
-    """A result: its id, the name that is shown, and all its names."""
+    """A found object: its id, the name to show, and all its names."""
 
     id: str
     name: str
@@ -104,11 +107,10 @@ class SearchAnswer(msgspec.Struct, kw_only=True):
 )
 async def search(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
-    Search values of dimensions, units of work, and the rows of lists by a part of their names. Upper and lower case are
-    equal.
+    Search values of dimensions, units of work, and the rows of lists by a part of their names, ignoring case.
 
-    Only what the person may see is found. `kinds` are the kinds that were searched. `found` has at most eight of each
-    kind: first equal names, then names that begin with the text, then other names that contain it.
+    Only what the person may see is found. At most eight of each kind are returned: first equal names, then
+    names that begin with the text, then names that contain it.
     """
     text = request.http.query.get("q", "").strip()
     if not 0 < len(text) <= MAX_TEXT or not text.isprintable():

@@ -184,7 +184,7 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
     Compare a draft with the definition in force, over all records that are closed by now. Nothing is stored.
 
     The elements of a dimension add up to `total`, both before and after. If there are too many elements, the
-    last one is OTHER, the sum of the cheapest elements. `border` states since when the sources have values.
+    cheapest ones are joined as OTHER.
     """
     services = request.services
     draft = request.body

@@ -1,7 +1,8 @@
 """
 Operator API of everything that needs attention: open critical insights, and problems of the operation.
 
-The overview's line of status, the badge in the console's menu and the list of critical insights show this number.
+The number of causes is also shown in the overview's status line, in the console's menu and in the list of
+insights.
 """
 
 from __future__ import annotations
@@ -72,9 +73,9 @@ MAX_CAUSES = 200  # maximum causes in one response; `count` has the number of al
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
     """
-    One cause. `kind` and `subject` say where people can see it.
+    Something that needs attention. `kind` and `subject` say where people can see it.
 
-    `finding` is the key of the detector's finding with the same cause, and `insight` the id of the open critical
+    `finding` is the key of the detector's finding about it, and `insight` the id of the open critical
     insight.
     """
 
@@ -125,13 +126,12 @@ class OneAttention(msgspec.Struct, kw_only=True):
 )
 async def show_attention(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
-    Return the causes of trouble, and the number of those that are critical. An open critical insight and the
-    problem that it describes are one cause, and so are routes of one destination that stopped for the same reason.
-    A problem does not count while its insight is on hold or ignored. At most 200 causes are listed.
+    Return the causes that need attention, and the number of critical ones. An open critical insight and the
+    problem that it describes are one cause. Stopped routes of one destination with the same reason are also
+    one cause. A problem does not count while its insight is on hold or ignored.
 
-    `operation` is false for people who have limited data access or may not see the operation. They get only the
-    insights that they may see. A damaged registry, which stores the insights, is a cause itself. `planted` are the
-    problems that `tollhouse demo` planted, in words. It is null for real data.
+    People who have limited data access, or may not see the operation, get only the insights that they may
+    see. A damaged registry, which stores the insights, is a cause itself.
     """
     sees_operation = not request.is_limited and VIEW_OPERATION in request.rights.permission_sets
     problems = await _find_problems(request) if sees_operation else []
@@ -168,8 +168,8 @@ async def visible_insights(
     categories: Collection[str] | None = None,
 ) -> Sequence[Insight]:
     """
-    Return the insights with these statuses that the person may see, of these categories or of all. Raises Refusal 503
-    while the registry is damaged.
+    Return the visible insights with these statuses, of these categories or of all. Raises Refusal 503 while
+    the registry is damaged.
     """
     filters = {"status": tuple(statuses)}
     if categories is not None:
@@ -184,7 +184,10 @@ async def visible_insights(
 
 
 def merge_causes(problems: Sequence[Cause], insights: Sequence[Insight]) -> Sequence[Cause]:
-    """Return one entry per cause: the problems that nobody put off, then the other open critical insights."""
+    """
+    Return one entry per cause: the problems whose insight nobody put on hold or ignored, then the other open
+    critical insights.
+    """
     put_off = {insight.finding for insight in insights if insight.status in _PUT_OFF}
     critical = [
         insight
@@ -286,7 +289,7 @@ async def _certificate_causes(services: OperatorServices) -> list[Cause]:
 
 async def _channel_causes(request: OperatorRequest[OperatorServices, None]) -> list[Cause]:
     """
-    Return the channels that cannot send, and the scheduled reports that reach nobody or not everybody. If there is no
+    Return the channels that cannot send, and the scheduled reports that do not reach everybody. Without any
     channel, return one warning with the number of budgets and reports that wait for it.
     """
     services = request.services.installation

@@ -72,10 +72,8 @@ _NO_PERCENT = -1  # sort value for a missing percentage; it is below every perce
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownBudget:
     """
-    A budget in a list.
-
-    `percent` is the highest percentage of its owners as of the last evaluation. It is None if there is no
-    amount, and until the budget has been evaluated with its current rules and view.
+    A budget in a list. `percent` is the highest percentage of its owners as of the last evaluation. It is
+    None without an amount, and until the budget has been evaluated with its current rules and view.
     """
 
     budget: SpendBudget
@@ -88,9 +86,7 @@ class ShownBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerRow:
-    """
-    An owner in the running period. The owner "" is unknown, or it is the only row of a budget without owners.
-    """
+    """An owner in the running period. The owner is "" if it is unknown, and for a budget without owners."""
 
     budget: SpendBudget
     owner: str
@@ -283,9 +279,7 @@ def alert_rows(budget_alerts: Sequence[PeriodAlerts]) -> MemoryRows[AlertRow]:
 
 
 async def current_alerts(money: MoneyServices, budget: SpendBudget) -> Sequence[PeriodAlerts]:
-    """
-    Return the alerts that were judged by the current rules and view. Older alerts are about other calls.
-    """
+    """Return the alerts under the budget's current rules and view. Older alerts are about other calls."""
     registry = money.require_registry()
     rules = rules_digest(budget, registry.views.find(budget.view_id))
     return [
@@ -394,7 +388,6 @@ class BudgetResource(ManagedResource[SpendBudget]):
         return budget.id
 
     async def add_requested_data(self, asking: Asker[Any], page: Mapping[str, Any]) -> Answer:
-        """Add the requested sections to each budget on the page."""
         expansions = frozenset(page["filtering"]["current"].get("expand", ()))
         if expansions:
             books = asking.services.require_budgets().budget_ledger()
@@ -414,8 +407,8 @@ async def _check_view(asking: Asker[Any], id: str) -> None:
 
 async def _check_cost_type(asking: Asker[Any], cost_type: str | UnsetType) -> None:
     """
-    Raise Refusal 403 for billed money if the person has limited data access. The reason is that some billed
-    money belongs to no call.
+    Raise Refusal 403 for billed money if the person has limited data access, because some billed money
+    belongs to no call.
     """
     if cost_type in BILLED_TYPES and not (await asking.sees()).is_whole:
         raise Refusal(
@@ -514,8 +507,8 @@ class EvaluatedBudgets(msgspec.Struct, kw_only=True):
 )
 async def evaluate(request: OperatorRequest[MoneyServices, BudgetEvaluation]) -> Result:
     """
-    Evaluate all budgets and answer when that is done. Otherwise a command without a server would exit before
-    the evaluation finishes.
+    Evaluate all budgets before answering. Otherwise a command without a server would exit before the
+    evaluation finishes.
     """
     async with request.audited_change("budgets.evaluate", "budgets", {}):
         done = await request.services.require_budgets().evaluate_all()

@@ -157,8 +157,7 @@ async def list_insights(request: OperatorRequest[InstallationServices, None]) ->
 @operator_call("POST", "/insights/run", WORK_ON_INSIGHTS, "Run all detectors now", answers=OneInspection)
 async def inspect(request: OperatorRequest[OperatorServices, Inspection]) -> Result:
     """
-    Run all detectors and answer when they have finished. Otherwise a command without a server would exit
-    before they finish.
+    Run all detectors before answering. Otherwise a command without a server would exit before they finish.
     """
     try:
         async with request.audited_change("insights.run", "insights", {}):

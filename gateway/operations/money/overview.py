@@ -267,12 +267,10 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
     Return all figures of the first page. The totals are first updated with all closed records.
 
-    All totals are read in one transaction, and the notes of the chart and the reasons of the month's change
-    afterwards. The chart, the lists and the notes cover the requested days, by default the last 30. `operation` is
-    null for people who have limited data access or may not see the operation. `insights` is null while the registry
-    is damaged. `reported` is the part of the cost of these days that sources reported. `kinds` are the numbers of
-    their calls by what is known of the cost. `previous` is null unless its time is counted as a whole. `paid` is
-    included if there are plans: the paid costs of the month, and the fees and the overage of seats in them.
+    All totals are read in one transaction. The notes of the chart and the reasons of the month's change are
+    read afterwards. The chart, the lists and the notes cover the requested days, by default the last 30.
+    People who have limited data access do not get the state of the installation. `previous` is null unless
+    its time is counted completely.
     """
     services = request.services
     await request.ledger.catch_up(services.money.log)

@@ -87,8 +87,7 @@ class PricePreviewAnswer(msgspec.Struct, kw_only=True):
 async def preview_price(request: OperatorRequest[MoneyServices, NewPrice]) -> Result:
     """
     Show the calls of the last 30 days that a price fits, and their cost before and after. Nothing is changed.
-
-    A cost that the source reports stays. `unpriced_calls` are the calls without a price after the change.
+    A cost that the source reports stays.
     """
     services = request.services
     price = check_price(request.body)

@@ -227,8 +227,8 @@ def version_rows(
     money: MoneyServices, namespace: str | None = DEFAULT, *, parent_path: str | None = None
 ) -> MemoryRows[ShownVersion]:
     """
-    Return the versions of a namespace. If `namespace` is None, return the versions of all namespaces.
-    `parent_path` is the base path of their addresses.
+    Return the versions of a namespace, or of all namespaces if it is None. `parent_path` begins the addresses
+    of their texts.
     """
     versions = money.require_registry().declared_table(AllocationTable).versions(namespace)
     return MemoryRows(
@@ -347,7 +347,7 @@ def check_definition(request: web.Request) -> None:
 def _publish_call(
     path: str, summary: str, status: int, gives: type, *optional: str
 ) -> Callable[[Served], Served]:
-    """Register a handler that publishes a definition. The scope is the handler's name."""
+    """Register a handler that publishes a definition. Its scope has the handler's name."""
 
     def add_address(handler: Served) -> Served:
         row = Address(
@@ -528,10 +528,10 @@ class DefinitionInFile(RequestBody):
 
 class DefinitionKind(FileKind):
     """
-    The definition in force of each namespace, as one file each. A definition without dimensions is an object only
+    The definition in force of each namespace, as one file each. A definition without dimensions appears only
     if a file states it.
 
-    It is published in the transaction of the set, so it needs no job.
+    Applying a set of files publishes it directly, so it needs no job.
     """
 
     files = InFiles(

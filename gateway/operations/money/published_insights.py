@@ -174,7 +174,10 @@ COMMENTS: List[Comment] = List(
 
 
 class InsightRows:
-    """Stored insights. The storage can filter only by status, so the other filter is translated to it."""
+    """
+    Stored insights as rows of a list. The storage filters only by status, so the filter that hides resolved
+    insights is translated to it.
+    """
 
     def __init__(self, registry: Registry) -> None:
         self._stored = StoredRows(registry.insights.page)

@@ -27,7 +27,10 @@ class TypeInFile(RequestBody):
 
 
 class RecommendationTypeKind(FileKind):
-    """A type whose settings all have their defaults is an object only if a file states it."""
+    """
+    The settings of recommendation types in a file. A type with only default settings appears only if a file
+    states it.
+    """
 
     files = InFiles(name="recommendation-types", key=("type",), ignores_case=False)
     noun = "recommendation type"

@@ -306,8 +306,8 @@ async def change_recommendations(request: OperatorRequest[MoneyServices, Recomme
 )
 async def look_for_savings(request: OperatorRequest[MoneyServices, SavingsLook]) -> Result:
     """
-    Look for savings and answer when the search has finished. Otherwise a command without a server would exit
-    before it finishes.
+    Look for savings before answering. Otherwise a command without a server would exit before the search
+    finishes.
     """
     try:
         async with request.audited_change("recommendations.run", "recommendations", {}):

@@ -57,10 +57,10 @@ class VerdictKey(msgspec.Struct, kw_only=True):
 )
 async def show_verdicts(request: KeyRequest[MoneyServices, None]) -> web.Response:
     """
-    Return the table as one signed document, or 304 if the reader has it.
+    Return the table of verdicts as one signed document, or 304 if the reader has it.
 
-    `state=all` adds the rows `within`. With `Prefer: wait=N` and an ETag, the answer waits up to N seconds for another
-    table, at most 60. A waiting reader holds no turn.
+    `state=all` adds the rows `within`. With `Prefer: wait=N` and an ETag, the answer waits up to N seconds
+    for another table, at most 60. Waiting requests do not delay others.
     """
     _, signed, is_known = await _wait_for_newer(request)
     signature = b64encode(signed.signature).decode()
@@ -93,7 +93,10 @@ async def show_bundle(request: KeyRequest[MoneyServices, None]) -> web.Response:
 
 
 async def _wait_for_newer(request: KeyRequest[MoneyServices, None]) -> tuple[VerdictBoard, SignedTable, bool]:
-    """Wait as the reader prefers. Return the board, its table, and whether the reader has this table."""
+    """
+    Wait for a newer table as `Prefer: wait` requests. Return the board, its table, and whether the reader has
+    this table.
+    """
     name = _table_name(request.http)
     board: VerdictBoard = request.services.require_budgets().verdicts
     known = request.http.headers.get("If-None-Match", "").strip().removeprefix("W/")

@@ -96,7 +96,7 @@ class ViewResource(ManagedResource[View]):
 
     async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         """
-        Return the given fields.
+        Return the given fields in stored form.
 
         Raises Refusal 403 for calls that the person may not see, and Invalid for unknown people or channels.
         """

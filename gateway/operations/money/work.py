@@ -152,12 +152,12 @@ class UnitAnswer(msgspec.Struct, kw_only=True):
 )
 async def show_status(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Show the units of work of this month, by kind. The totals are first updated with all closed records.
+    Show how many units of work of this month are listed, by kind. The totals are first updated with all
+    closed records.
 
-    `listed` are the units with calls since the first day of the month (UTC), and may reach `ids_per_month`.
-    `unlisted` are the units of any time whose calls are in `(other)`. `links` may reach `max_links`.
-    `pending_spans` are the spans of the last day that may link a call to its agent's run, and may reach
-    `max_pending_spans`.
+    `listed` are the units with calls since the first day of the month (UTC). `unlisted` are the units of any
+    time whose calls are in `(other)`. `pending_spans` are the spans of the last day that may link a call to
+    its agent's run.
     """
     services, most = request.services, request.shared.most
     await services.ledger.catch_up(services.log)
@@ -192,14 +192,11 @@ async def show_status(request: OperatorRequest[MoneyServices, None]) -> Result:
 )
 async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Show one unit of work, by default of the last 90 days. The totals are first updated with all closed records.
+    Show one unit of work, by default of the last 90 days. The totals are first updated with all closed
+    records.
 
-    `own` are the calls of the unit. `aggregated` is null except for sessions and runs, and includes the runs that
-    they started. `runs` are the most expensive runs of both in the order of their tree, and `without_run` are the
-    calls that name no run. `delegations` is the number of runs in the tree that a run started. `started_by` are the
-    runs above a run, or the sessions above a session. `started_sessions` are the sessions that are linked to a session
-    as started by it. With `continues`, the unit also has calls in the day before or after the period. Sessions and runs
-    are shown as digests.
+    `runs` are the most expensive ones. `delegations` is the number of runs in the tree that another run
+    started. Sessions and runs are shown as digests.
     """
     unit, name = request.path_parameter("unit"), request.path_parameter("id")
     if unit not in UNITS:
@@ -304,8 +301,8 @@ async def _read_lineage(
     has_below: bool,
 ) -> tuple[Sequence[Lineage], Sequence[Lineage]]:
     """
-    Return the runs of some units with their trees, also with those that links join to them. Then return the parents
-    by links of runs that state none.
+    Return the runs of the named units and the runs above and below them, also by links. Then return, for runs
+    that state no parent, the parents by links.
     """
     most = 10 * MOST_RUNS
     new = [*(names if unit == RUN else ())]

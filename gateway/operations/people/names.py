@@ -52,13 +52,13 @@ class StatedPeople(RequestBody):
 
 
 class SplitName(RequestBody):
-    """The name to take out of its person."""
+    """The name in records to separate from its person."""
 
     user: str
 
 
 class ForgottenPeople(RequestBody):
-    """The people to delete: those with these names or addresses, or all people who were entered."""
+    """The people whose entered names to delete: those with these names or addresses, or all."""
 
     users: list[str] | None = None
     all: bool = False

@@ -84,7 +84,10 @@ class KnownPerson:
 
 @dataclass(frozen=True, kw_only=True)
 class ReceiptPlace:
-    """A place that may have a name. `until` is a time in epoch seconds, for a pending place."""
+    """
+    A place that may contain a name of the person. `until` is the epoch second until which it is pending, or
+    None.
+    """
 
     place: str
     state: str

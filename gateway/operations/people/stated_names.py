@@ -35,8 +35,8 @@ STATES = (FREE, LINKED, CONFLICT)
 @dataclass(frozen=True, slots=True)
 class StatedNames:
     """
-    An account, and an address that its calls state. `reason` says why they are not linked, or is "". `of_user` and
-    `of_address` count all calls whose user is the account, or the address.
+    An account, and an address that its calls state. `reason` says why they are not linked, or is "".
+    `of_user` and `of_address` count all calls with the account, and with the address, as user.
     """
 
     user: str

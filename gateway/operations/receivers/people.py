@@ -1,7 +1,8 @@
 """
-Receivers for agents and gateways below: addresses of people, so that one person is one line, and erasures.
+Receivers for agents and gateways below: e-mail addresses of people, so that each person has one row, and
+erasures.
 
-Nothing of an address is stored but the link between its hashes, and no answer has one.
+Of an address, only the link between its hashes is stored, and no answer contains an address.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ Id = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
 
 
 class StatedAddresses(msgspec.Struct, kw_only=True):
-    """Addresses, each with the time of its newest call, and the keys of the hashes that stand for them."""
+    """
+    E-mail addresses, each with the time of its newest call, and ids of the keys of the hashes that stand for
+    them.
+    """
 
     keys: Annotated[list[Key], Meta(min_length=1, max_length=MAX_KEYS, description="Keys of hashes.")]
     addresses: Annotated[

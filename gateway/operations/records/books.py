@@ -235,9 +235,9 @@ async def show_running_books(request: OperatorRequest[SpoolServices, None]) -> R
 @operator_call("GET", "/verify", VIEW_OPERATION, "Recount the accounting", answers=VerifyAnswer)
 async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
-    Count commit rows and entries again, without the running counters. Compare all sums of the totals with the stored
-    records, and those of days and rollups with the sums from which they were made. `imbalances` names the sums that
-    differ, or says that the totals are being counted again, so that they could not be compared.
+    Count commit rows and entries again, without the running counters. Compare the stored sums with the
+    records, and the coarser sums with those from which they were made. `imbalances` names the sums that
+    differ, or says that the totals are being counted again and cannot be compared.
 
     `accepted_twice` lists, by topic, records that were accepted although their ids were already known, with
     the first record numbers.

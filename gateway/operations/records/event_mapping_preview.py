@@ -61,12 +61,7 @@ class MappingPreviewAnswer(msgspec.Struct, kw_only=True):
     answers=MappingPreviewAnswer,
 )
 async def preview_event_mapping(request: OperatorRequest[SpoolServices, NewEventMapping]) -> Result:
-    """
-    Show what the newest stored events of a type would send to the cost service. Nothing is changed.
-
-    `sent` counts the events that have an amount and an element, and `amount` is their sum. `fields` are the names in
-    the data of these events, each with the number of events in which it is a number.
-    """
+    """Show what the newest stored events of a type would send to the cost service. Nothing is changed."""
     mapping = check_mapping(request.body)
     stored = await newest_records_of_topics(request.services.log, (USAGE_EVENTS,))
     return {"preview": await asyncio.to_thread(_build_preview, request.services, mapping, stored)}

@@ -50,8 +50,8 @@ class KeptRecord:
     @property
     def place(self) -> str:
         """
-        Return a text that rises in commit order. It is part of cursors, so it must not reveal anything that
-        the list does not show.
+        Return a text that sorts in commit order. Cursors contain it, so it must not reveal anything that the
+        list does not show.
         """
         last = f"{self.number:020}" if self.is_number_shown else self.record.id.hex()
         return f"{self.committed_at:017.6f} {self.topic} {last}"
@@ -77,8 +77,8 @@ class KeptRecord:
 
     def unit_values(self, name: str, digests: Digests, links: UnitLinks = NO_LINKS) -> tuple[str, ...]:
         """
-        Return the values of a unit of work for filters: its name, or the unit to which the call is linked. Return also
-        its digest if costs show one.
+        Return the values that a filter by a unit of work matches: its name, the unit to which the call is
+        linked, or the id and its digest.
         """
         record = self.record.after if isinstance(self.record, Correction) else self.record
         if UNITS[name].is_named:
@@ -101,7 +101,7 @@ class KeptRecord:
         return links.find_target(target, name_of, hour) or ""
 
     def counted_value(self, name: str) -> str:
-        """Return the value under which totals count the record."""
+        """Return the record's value of a dimension, as the totals count it."""
         if isinstance(self.record, UsageMetric) and name in ("status", "cost_source"):
             return metric_status_and_source(self.record)[name == "cost_source"]
         return countable_name(str(stored_value(self.filter_value(name))))

@@ -297,8 +297,8 @@ def _route_progress(
     route: RouteState, stored: KeptRecord, held: Sequence[UnsettledDelivery], dead: Sequence[DeadLetter]
 ) -> dict[str, object]:
     """
-    Return the progress of a record on a route. `passed` means that the record was delivered, was rejected in
-    part, or is older than the route.
+    Return whether a route has delivered a record. `passed` means that it was delivered, was rejected in part,
+    or is older than the route.
     """
     delivery = next((delivery for delivery in held if delivery.route == route.name), None)
     if delivery is not None:

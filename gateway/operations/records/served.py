@@ -40,8 +40,8 @@ KINDS = {INPUT: "input_tokens", OUTPUT: "output_tokens"}
 @dataclass(slots=True)
 class ServedModel:
     """
-    The figures of one model on a day. `calls` counts the reported calls, and `told_by` has the sources
-    that reported them.
+    The served and the reported tokens of one model on a day. `calls` counts the reported calls, and `told_by`
+    counts them by source.
     """
 
     name: str | None = None
@@ -72,7 +72,10 @@ class ServedModel:
 
 
 class ServedDay:
-    """The sums of one day's records. A counter has one kind of token; cached tokens are part of the input."""
+    """
+    Sums the served and the reported tokens of one day. A counter record has one kind of token. Cached tokens
+    are part of the input.
+    """
 
     def __init__(self, day: str) -> None:
         self._day = day

@@ -45,8 +45,8 @@ class KeyRequest(AdmittedRequest[Body], Generic[Held, Body]):
     @property
     def actor(self) -> Actor:
         """
-        Return the actor for the audit list. If the actor's key expires before the change is committed, the
-        change is rejected.
+        Return the actor for the audit list. If the key expires before the change is committed, the change is
+        rejected.
 
         For a person, the actor also has the network address and the client program.
         """
@@ -62,7 +62,8 @@ class KeyRequest(AdmittedRequest[Body], Generic[Held, Body]):
 
 def request_names(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames | None:
     """
-    Return the names under which a request is deduplicated, from its Idempotency-Key. None without the header.
+    Return the names for recognizing a repeated request, from its Idempotency-Key. Return None without the
+    header.
 
     `more` is compared together with the body.
     """
@@ -75,6 +76,7 @@ def request_names(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames
 def item_identity(names: RequestNames | None, place: int, given: bytes | None) -> Identity:
     """
     Return the dedup key of an item: the id that another Tollhouse gave it, or its position in the request.
+    Without an Idempotency-Key, the key is random.
     """
     if given is not None:
         return Identity(given)

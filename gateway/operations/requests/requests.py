@@ -78,7 +78,6 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
 
     @property
     def cost_reader(self) -> CostReader:
-        """Return the costs that the person may see."""
         return CostReader(
             whole=self.whole_ledger, require_registry=self.shared.require_registry, rights=self.rights
         )
@@ -90,7 +89,7 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
 
     @property
     def ledger(self) -> SlicedLedger:
-        """Return the ledger, limited to what the person may see."""
+        """Return the totals, limited to the calls that the person may see."""
         return self.cost_reader.ledger
 
     @property

@@ -68,7 +68,10 @@ def _parse_limit(kind: str, row: Mapping[str, Any], id: str, name: str) -> Enfor
 
 
 def _parse_window(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the window of a counter. Without a duration, it runs since the creation."""
+    """
+    Return the window of a counter: its name, start and end. A counter without a duration runs since its
+    creation.
+    """
     found = _DURATION.fullmatch(scalar_text(row, "budget_duration"))
     if found is None:
         return {"window": "never", "starts_at": parse_seconds(row.get("created_at"))}
@@ -85,8 +88,8 @@ def _parse_window(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _calendar_window_name(number: int, unit: str, ends_at: float | None) -> str:
     """
-    Return the window of a duration. LiteLLM resets windows of 1d, 7d and 30d at the start of a day, a week
-    and a month.
+    Return the name of the window with this duration. LiteLLM resets windows of 1d, 7d and 30d at the start of
+    a day, a week and a month.
     """
     end = None if ends_at is None else datetime.fromtimestamp(ends_at, UTC)
     is_midnight = end is not None and end.time() == datetime.min.time()

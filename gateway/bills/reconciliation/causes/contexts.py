@@ -17,8 +17,8 @@ from gateway.bills.reconciliation.wording import join_names
 
 def claim_context_window_moves(case: Case) -> Iterator[Claim]:
     """
-    Claim tokens that the bill has under another context window: for each kind of token of a day, key, model, tier
-    and region, the sum of P - L over the windows is 0. Moved tokens are valued at the ratio of list prices.
+    Claim tokens that the bill has under another context window. For each kind of token of a day, key, model,
+    tier and region, the sums over all windows agree. Moved tokens are valued at the ratio of list prices.
     """
     extra = case.remainder.extra
     groups: dict[Place, list[Cell]] = defaultdict(list)
@@ -43,10 +43,12 @@ def claim_context_window_moves(case: Case) -> Iterator[Claim]:
 
 def claim_large_input_price(case: Case) -> Iterator[Claim]:
     """
-    Claim another price of large inputs: paid = worth * s * f. The factor f is constant for each kind of token, and s
-    is paid / worth of the smallest window at the same place, or else of the same day.
+    Claim another price of large inputs: paid = worth * s * f. `worth` is the value at our prices. The factor
+    f is constant for each kind of token, and s is paid / worth of the smallest window in the same cell, or
+    else on the same day.
 
-    The amount is paid - worth * s. The factor must exceed every surcharge for a region, because both may apply.
+    The amount is paid - worth * s. The factor must exceed every surcharge for a region, because both may
+    apply.
     """
     split, remainder = case.split, case.remainder
     for model in case.models() if split.levels.money_context else ():
@@ -89,7 +91,7 @@ def claim_missing_premium(case: Case) -> Iterator[Claim]:
     Claim large inputs billed at the base price: paid = worth - premium, where the premium is the part of our
     value that the list adds for large inputs. The amount is -premium.
 
-    It must be so at all places of a model with a premium, on at least LEAST_DAYS days, and not where paid = worth.
+    This must hold for all large inputs of a model, on at least LEAST_DAYS days.
     """
     split, remainder = case.split, case.remainder
     for model in case.models():

@@ -1,4 +1,4 @@
-"""Amounts that contracts state, next to the lines of the bill that have them."""
+"""Amounts that contracts state, compared with the bill's lines for them."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _ADVICE = "Correct the contract with `tollhouse contracts edit`, or ask the prov
 
 def claim_capacity(case: Case) -> Iterator[Claim]:
     """
-    Claim the lines F of capacity that contracts state: F. The tokens of this capacity cost nothing, so those that the
-    bill leaves out are claimed without an amount.
+    Claim the bill's lines for capacity that contracts state. The bill charges no tokens of this capacity, so
+    tokens that it leaves out are claimed without an amount.
 
-    The evidence names the amount C of the contracts, for the compared days, if F differs from C by more than a cent. A
-    minimum is a part of C.
+    The evidence names the contracts' amount for the compared days, minimums included, if it differs from the
+    lines by more than a cent.
     """
     terms = _stated_sums(case, COMMITMENT)
     is_minimum = any(each.charge == MINIMUM for each in terms)
@@ -61,8 +61,8 @@ def claim_capacity(case: Case) -> Iterator[Claim]:
 
 def claim_credits_and_fees(case: Case) -> Iterator[Claim]:
     """
-    Claim the lines L of credits and of fees that contracts state: L. The evidence names the amount C of the contracts,
-    for the counted calls of the month, if L differs from C by more than a cent.
+    Claim the bill's lines for credits and fees that contracts state. The evidence names the contracts' amount
+    for the counted calls of the month if it differs by more than a cent.
     """
     for charge in (CREDIT, FEE):
         terms, lines = _stated_sums(case, charge), _lines_of_charge(case, charge)
@@ -72,10 +72,11 @@ def claim_credits_and_fees(case: Case) -> Iterator[Claim]:
 
 def claim_unbilled_contract_amounts(case: Case) -> Iterator[Claim]:
     """
-    Claim nothing for an amount C that contracts state and that the bill does not have, so that the evidence names C.
+    Yield a claim without an amount for what contracts state and the bill lacks, so that the evidence names
+    it.
 
-    If another line of the bill may contain the amount, nothing is claimed. Fees and free tokens may also be contained
-    in the bill's prices.
+    If another line of the bill may contain the amount, nothing is claimed. Fees and free tokens may also be
+    contained in the bill's prices.
     """
     if not case.precision:
         return  # a bill without amounts of money proves no contract charge
@@ -100,7 +101,8 @@ def claim_unbilled_contract_amounts(case: Case) -> Iterator[Claim]:
 
 def doubt_price_if_contract_fee(claim: Claim, case: Case) -> Claim:
     """
-    Doubt a price whose amount may be the fee or the allowance that a contract states, or a part of it.
+    Make a claim about a price only likely if its amount may be a contract's fee or allowance, or a part of
+    it.
     """
     causes = []
     for charge, sign in ((FEE, 1), (ALLOWANCE, -1)) if claim.cause in OF_PRICES else ():
@@ -111,7 +113,7 @@ def doubt_price_if_contract_fee(claim: Claim, case: Case) -> Claim:
 
 
 def contract_statement_phrase(case: Case, charge: str, amount: int) -> str:
-    """Return what contracts state about a charge, as the end of a sentence."""
+    """Return the amount that contracts state for a charge, as the end of a sentence."""
     terms = _stated_sums(case, charge)
     if not terms:
         return ""
@@ -122,7 +124,7 @@ def contract_statement_phrase(case: Case, charge: str, amount: int) -> str:
 
 
 def _stated_sums(case: Case, charge: str) -> list[ContractSum]:
-    """Return the amounts that contracts state. Capacity is that of the compared days."""
+    """Return the amounts of a charge that contracts state. Capacity is limited to the compared days."""
     if charge != COMMITMENT:
         return [each for each in case.sums if each.charge == charge]
     capacity_terms = [

@@ -23,9 +23,9 @@ SHIFTS = sorted((hours for hours in range(-14, 15) if hours), key=abs)
 @dataclass(frozen=True, slots=True)
 class Shift:
     """
-    The ledger's times are `hours` ahead of the bill's days.
+    An assumption that the ledger's times are `hours` ahead of the bill's days.
 
-    Tokens are by day: those that the shift moves, and the differences that remain.
+    Its tokens are by day: those that the shift moves, and the differences that remain.
     """
 
     hours: int
@@ -34,7 +34,7 @@ class Shift:
 
     @property
     def is_exact(self) -> bool:
-        """Return whether most days agree to the token."""
+        """Return whether the shift makes most days agree to the token."""
         tokens = self.unexplained_by_day.values()
         return sum(not left for left in tokens) * 2 > len(tokens)
 
@@ -42,7 +42,10 @@ class Shift:
         return day + (DAY_S if self.hours > 0 else -DAY_S)
 
     def days_with_other_differences(self, billed: Mapping[int, int]) -> list[int]:
-        """Return the days that differ otherwise, nothing if many days have a large difference."""
+        """
+        Return the days that still differ after the shift. Return none if many days still have a large
+        difference.
+        """
         usual = median(map(abs, self.unexplained_by_day.values()))
         days = [
             day
@@ -130,8 +133,9 @@ def claim_shifted_times(case: Case) -> Iterator[Claim]:
 
 def _has_difference_beyond_edges(case: Case) -> bool:
     """
-    Return whether a key, model, tier or kind of token differs over the whole month by more than its tokens on the
-    first and last day. Shifted times only move tokens over the edges of the month.
+    Return whether some tokens differ over the whole month by more than their number on its first and last
+    day. Tokens are grouped by key, model, tier and kind. A shift only moves tokens over the edges of the
+    month.
     """
     net: dict[Place, int] = defaultdict(int)
     edges: dict[Place, int] = defaultdict(int)
@@ -147,8 +151,8 @@ def _has_difference_beyond_edges(case: Case) -> bool:
 
 def _is_carried_over(by_day: Mapping[int, int], counted: Mapping[int, int]) -> bool:
     """
-    Return whether each day's surplus is missing on its neighbor. Otherwise calls are missing on some days and
-    surplus on others.
+    Return whether tokens that one day has too many are missing on the day before or after. Otherwise, some
+    days lack calls and others have too many.
     """
     sums = list(accumulate(tokens for _, tokens in sorted(by_day.items())))
     highest = max(*sums, 0)
@@ -158,7 +162,7 @@ def _is_carried_over(by_day: Mapping[int, int], counted: Mapping[int, int]) -> b
 
 
 def shift_portions(case: Case, shift: Shift, days: Collection[int]) -> dict[Entry, Portion]:
-    """Return what the shift explains. The tokens have the mean billed price."""
+    """Return the tokens that the shift moves, valued at the mean billed price."""
     remainder = case.remainder
     entries = [entry for entry in remainder.volume_entries() if entry[1].day in days]
     billed_tokens: dict[int, int] = defaultdict(int)

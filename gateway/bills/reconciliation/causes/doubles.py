@@ -39,8 +39,9 @@ def claim_keys_counted_twice(case: Case) -> Iterator[Claim]:
 
 def claim_double_reports(case: Case) -> Iterator[Claim]:
     """
-    Claim what a source reports in addition to another one: L - P = S in each cell, where S are the tokens of
-    the source. If only most of their excess is like this, the cause is only likely.
+    Claim calls that a source reports in addition to another source. In each cell, the counted tokens exceed
+    the billed ones by exactly this source's tokens. If that holds only for most of the excess, the cause is
+    only likely.
     """
     yield from _claim_doubled_sources(case)
     remainder = case.remainder

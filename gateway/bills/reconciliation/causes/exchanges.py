@@ -1,5 +1,5 @@
 """
-Tokens that both sides have to the token, but under another model, and output that the source does not report.
+Tokens that the bill has under another model than the ledger, and output that the source does not report.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ _ASK_FOR_MODEL = "Let the source report the model that answered (`gen_ai.respons
 
 def claim_exchanged_models(case: Case) -> Iterator[Claim]:
     """
-    Claim tokens that the ledger has under another model: P_x - L_x = -(P_y - L_y) for each kind of token of a
-    day, key, tier, region and context window. The amount is the sum of both volumes.
+    Claim tokens that the ledger has under another model: one model lacks exactly the tokens that another has
+    too many. This must hold for each kind of token of a day, key, tier, region and context window. The amount
+    is the sum of both volumes.
 
     At least LEAST_DAYS days must agree in this way, or all days of both models.
     """
@@ -68,10 +69,11 @@ def _distinct_days(extras: Mapping[Cell, _Extra]) -> set[int]:
 
 def claim_missing_output(case: Case) -> Iterator[Claim]:
     """
-    Claim output that the source does not report: for each kind of input of a cell, P - L = 0, and for output P - L > 0.
-    If P - L < 0 in another such cell of the model, calls of equal input only have another place.
+    Claim output that the source does not report: in a cell, each kind of input agrees and the bill has more
+    output. If another such cell of the model has less output, calls of equal input are only assigned
+    differently.
 
-    The amount is (P - L) * p over the output of these cells.
+    The amount is the missing output of these cells at its price.
     """
     remainder, split = case.remainder, case.split
     entries: list[Entry] = [

@@ -49,10 +49,10 @@ _LARGE = (
 @dataclass(frozen=True, slots=True)
 class _Exchange:
     """
-    Places of one day that exchange tokens: some have too many, others too few.
+    Cells of one day that exchange tokens: some have too many, others too few.
 
-    `net_share` is the net difference as a share of the billed tokens. `is_one_way`: each kind of token is
-    exchanged by itself, in the same direction as the others.
+    `net_share` is the net difference as a share of the billed tokens. `is_one_way` means that each kind of
+    token is exchanged by itself, in the same direction as the others.
     """
 
     places: list[Place]
@@ -71,11 +71,12 @@ class _Exchange:
 
 def claim_exchanged_tiers(case: Case) -> Iterator[Claim]:
     """
-    Claim tokens whose tiers differ while their sum agrees: the sum of P - L over the tiers of a day, key and
-    model is 0. Moved tokens are valued at the ratio of list prices.
+    Claim tokens whose tiers differ while their sum over the tiers of a day, key and model agrees. Moved
+    tokens are valued at the ratio of list prices.
 
-    If the ledger has a named tier where the bill has the standard tier at a higher price, the provider did not
-    give the tier. If it has a named tier and the bill another one, either may be so. Otherwise, reports lack the tier.
+    If the ledger has a named tier and the bill the standard tier at a higher price, the provider did not give
+    the tier. If the bill has another named tier, either side may be wrong. Otherwise, the reports lack the
+    tier.
     """
     exchanges = _tier_exchanges(case)
     not_given = {
@@ -204,8 +205,8 @@ def _drop_chance_exchanges(
     exchanges: Mapping[Cell, _Exchange], days: int, *, is_enough: bool = True
 ) -> dict[Cell, _Exchange]:
     """
-    Drop inexact exchanges that change direction or occur on few days, because these are chance. With
-    `is_enough`, exact exchanges always stay.
+    Drop exchanges with inexact sums that change direction or occur on few days, because these are chance.
+    With `is_enough`, exact exchanges always stay.
     """
     gains: dict[tuple[str, str], list[frozenset[str]]] = defaultdict(list)
     for group, exchange in exchanges.items():
@@ -246,7 +247,7 @@ def _exchange_portions(case: Case, places: list[Place]) -> dict[Entry, Portion]:
 
 def _tier_portions(case: Case, places: list[Place]) -> dict[Entry, Portion]:
     """
-    Separate the exchange of tiers from differences of kinds.
+    Separate the exchange of tiers from differences in the kinds of input.
 
     The net difference of each kind is subtracted first, in proportion to the ledger's excess per tier. Return
     nothing if the kinds agree.

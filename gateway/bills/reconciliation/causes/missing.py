@@ -32,8 +32,8 @@ _Said = tuple[Cell, str, int, int]
 @dataclass(frozen=True, kw_only=True)
 class Doubts:
     """
-    Reasons to doubt a claim: `beside` has further causes of the same tokens, `note` the words about them for
-    the evidence.
+    Reasons to doubt a claim. `beside` lists other causes that may explain the same tokens. `note` describes
+    them for the evidence.
     """
 
     note: str = ""
@@ -45,7 +45,9 @@ class Doubts:
 
 @dataclass(frozen=True, kw_only=True)
 class _Group:
-    """Cells that differ only in their context window. `lacking` has their missing input and output."""
+    """
+    Cells that differ only in their context window. `lacking` has the input and output that the ledger lacks.
+    """
 
     lacking: Mapping[str, int]
     tokens: int
@@ -62,7 +64,8 @@ class _Group:
 
 def _model_groups(case: Case, model: str) -> list[_Group] | None:
     """
-    Return the groups, without what claims explain. Return None if the model has surplus tokens anywhere.
+    Return the groups of a model's cells, without tokens that claims explain. Return None if the ledger has
+    surplus tokens of the model anywhere.
     """
     remainder, split = case.remainder, case.split
     lacking: dict[Cell, dict[str, int]] = defaultdict(lambda: defaultdict(int))
@@ -122,9 +125,9 @@ def claim_missing_usage(case: Case) -> Iterator[Claim]:
     """
     Claim missing tokens of calls that reached the ledger without token counts.
 
-    P - L >= 0 everywhere, and P - L = 0 in each cell without such calls, of which there is at least one. If the
-    bill states the number of calls, it is the ledger's, and mean-sized calls may show the cause instead. Otherwise,
-    the cause is only likely.
+    No cell has surplus tokens, and every cell without such calls agrees; there must be at least one. If the
+    bill states the number of calls, it must equal the ledger's, or calls of the mean size may show the cause
+    instead. Otherwise, the cause is only likely.
     """
     for model in case.models():
         groups = _model_groups(case, model)
@@ -193,13 +196,13 @@ def claim_unreported_batches(case: Case) -> Iterator[Claim]:
 
 def claim_unreported_calls(case: Case) -> Iterator[Claim]:
     """
-    Claim tokens of calls that the ledger lacks. Typical causes are retries within an SDK, evaluations, and a second
-    gateway.
+    Claim tokens of calls that the ledger lacks. Typical causes are retries within an SDK, evaluations, and a
+    second gateway.
 
-    P - L >= 0 everywhere, each cell lacks either nothing or input and output, and at least one cell lacks nothing.
-    If the bill states the number of calls, it is larger exactly where tokens are missing, or the missing calls have
-    the mean size of the others in input and output. Otherwise, the cause is only likely. If the number is not larger
-    at all, no call is missing.
+    No cell has surplus tokens, each cell lacks either nothing or both input and output, and at least one cell
+    lacks nothing. If the bill states the number of calls, it is larger exactly where tokens are missing, or
+    the missing calls have the mean size of the others. Otherwise, the cause is only likely. If the number is
+    not larger at all, no call is missing.
     """
     may_be_twice = bool(days_lacking_half(case))
     for model in case.models():
@@ -277,15 +280,16 @@ def _has_constant_daily_ratio(case: Case, model: str) -> bool:
 
 def _input_or_output_meter(meter: str) -> str:
     """
-    Return the meter to compare. The shares of kinds of input vary from call to call but even out in total.
+    Return the meter to compare: all input or all output. The shares of kinds of input vary from call to call
+    but even out in total.
     """
     return meter if meter == OUTPUT else INPUT
 
 
 def _missing_entries(case: Case, model: str) -> list[Entry]:
     """
-    Return the missing tokens, or nothing if about as many are surplus, because missing calls do not explain
-    that.
+    Return the missing tokens of a model. Return nothing if about as many tokens are surplus, because missing
+    calls do not explain these.
     """
     extras = {
         (cell, meter): extra for (cell, meter), extra in case.remainder.extra.items() if cell.model == model
@@ -347,7 +351,10 @@ def _days_lacking_half(case: Case, places: Sequence[_Said]) -> set[int]:
 
 
 def _silent_hour_doubts(case: Case) -> Doubts:
-    """Return the doubts because of hours without a call, which may also explain missing tokens."""
+    """
+    Return the doubts about missing calls because of hours without a call, which may also explain missing
+    tokens.
+    """
     if not case.remainder.may_be_silent:
         return Doubts()
     days = join_names([day_text(day) for day in case.remainder.may_be_silent])
@@ -358,7 +365,8 @@ def _unexplained_model_sums(
     case: Case, model: str, without: Collection[int] = ()
 ) -> tuple[CountedSums, int | None]:
     """
-    Return sums of a model without explained cells. The number of billed calls is None if it is not stated.
+    Return the model's counted sums and billed calls in cells that no claim explains. The number of billed
+    calls is None if the bill does not state it.
     """
     ours, theirs = CountedSums(), None
     for cell, sums in case.split.counted.items():

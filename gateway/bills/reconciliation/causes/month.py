@@ -263,7 +263,7 @@ def _unexplained_rates_by_model(case: Case) -> _Rest:
 
 def _has_large_rates_left(claim: Claim, rest: _Rest) -> bool:
     """
-    Return whether a model has other rates that are large next to the claimed ones.
+    Return whether the model has unclaimed price differences that are large compared with the claimed ones.
 
     Regions may be known on some days only.
     """
@@ -279,8 +279,8 @@ def _has_large_rates_left(claim: Claim, rest: _Rest) -> bool:
 
 def _may_lack_output(claim: Claim, case: Case) -> bool:
     """
-    Return whether output may be missing, because no bill states tokens for the days of a price of output
-    alone.
+    Return whether a claimed price of output may be output that the ledger lacks, because no bill states
+    tokens for its days.
     """
     places = [(cell.day, meter) for part, cell, meter in claim.parts if part == RATE]
     return {meter for _, meter in places} == {OUTPUT} and case.split.metered.isdisjoint(
@@ -290,8 +290,8 @@ def _may_lack_output(claim: Claim, case: Case) -> bool:
 
 def _may_be_repeated_rows(claim: Claim, case: Case) -> bool:
     """
-    Return whether rows may be repeated, because days without tokens on the bill have a multiple of their
-    value.
+    Return whether the bill may repeat rows, because its amounts are a multiple of the value on days without
+    billed tokens.
     """
     if not case.split.metered.isdisjoint(claim.days):
         return False
@@ -338,7 +338,7 @@ def _has_few_days(claim: Claim, case: Case) -> bool:
 
 
 def _last_days(case: Case) -> set[int]:
-    """Return the days after which days are missing. A bill may state them together with the missing days."""
+    """Return the days before a gap in the bill. The bill may state the calls of the missing days on them."""
     return {day for day, after in pairwise(case.days) if after - day > DAY_S}
 
 
@@ -365,7 +365,8 @@ def _is_same_price_daily(claim: Claim, case: Case) -> bool:
 
 def _days_after_empty_day(case: Case) -> set[int]:
     """
-    Return the days before which neither side has a call, so that the bill may have added an earlier day.
+    Return the days after a day on which neither side has a call, so that the bill may have added an earlier
+    day.
     """
     known = {cell.day for cell, _ in case.split.values}
     return (
@@ -391,9 +392,10 @@ def _unexplained_tokens(
 
 def _days_with_opposite_neighbor(claim: Claim, case: Case, by_day: Counter[int]) -> set[int]:
     """
-    Return runs of claimed days next to a day with about the opposite difference, and these days.
+    Return runs of claimed days next to a day with about the opposite difference, and the days of that
+    difference.
 
-    The usual difference of a day does not count.
+    The difference that a day usually has does not count.
     """
     usual = median(by_day[day] for day in case.days)
     found = set[int]()

@@ -87,7 +87,7 @@ def _claim_keys_matching_gap(case: Case) -> Iterator[Claim]:
 
 
 def claim_other_account(case: Case) -> Iterator[Claim]:
-    """Claim calls that another account pays for, or nobody."""
+    """Claim calls that another account pays for, or that nobody pays for."""
     for name in ("key", "model"):
         for value in _names_on_one_side(case, name, billed=False):
             claim = case.remainder.claim_entries(

@@ -98,10 +98,11 @@ def claim_reported_costs(case: Case) -> Iterator[Claim]:
 
 def claim_missing_discount(case: Case) -> Iterator[Claim]:
     """
-    Claim the discount of a tier that the bill does not give: paid = F * s, where F > worth are the tokens at the prices
-    of the standard tier, and s is paid / worth of tokens without a discount at the same place, or else of the same day.
+    Claim the discount of a tier that the bill does not give: paid = F * s. F is the value at the prices of
+    the standard tier, which exceeds our value `worth`. s is paid / worth of tokens without a discount in the
+    same cell or on the same day.
 
-    The amount is paid - worth * s. It must be so for most amounts of a model, on at least LEAST_DAYS days.
+    The amount is paid - worth * s. This must hold for most amounts of a model, on at least LEAST_DAYS days.
     """
     split, remainder = case.split, case.remainder
     for model in case.models():
@@ -159,9 +160,9 @@ def claim_price_differences(case: Case) -> Iterator[Claim]:
     Claim price differences: one factor for everything, surcharges for large inputs, expensive cache writes, a
     changed price, or prices of certain days.
 
-    Each model is checked as a whole first, unless its keys, tiers and regions have a factor each. If that shows no
-    clear price, these are checked, as far as the bill's amounts state them. Only places with equal tokens and more than
-    a rounding difference count.
+    Each model is first checked as a whole, unless its keys, tiers and regions have different factors. If that
+    shows no clear price, they are checked separately, as far as the bill's amounts distinguish them. Only
+    cells with equal tokens and more than a rounding difference count.
     """
     differing_cells = {case.split.levels.coarse_cell(cell) for cell, _ in case.split.extra}
     for model in case.models():
@@ -411,7 +412,7 @@ def _factor_before_change(
 def _claim_free_kinds(
     case: Case, model: str, entries: Iterable[Entry], kinds: Collection[str]
 ) -> Claim | None:
-    """Claim kinds of tokens that cost nothing. Other kinds may have another price as well."""
+    """Claim kinds of tokens that the bill does not charge. Other kinds may have another price as well."""
     return case.remainder.claim_entries(
         "price_change",
         [entry for entry in entries if entry[2] in kinds],
@@ -433,7 +434,7 @@ def _are_rates_claimed(case: Case, cells: Collection[Cell], but: Collection[str]
 def _claim_days_price(
     case: Case, name: str, entries: list[Entry], meters: Mapping[str, RateSeries]
 ) -> Iterator[Claim]:
-    """Yield claims about certain days. A price that lasts to the end is a price change."""
+    """Yield claims about certain days with another price. A price that lasts to the end is a price change."""
     every = sorted(days_with_rates(meters))
     differing_cells = {case.split.levels.coarse_cell(cell) for cell, _ in case.split.extra}
     sets = group_days_by_ratio(meters)
@@ -657,7 +658,10 @@ def alternatives_to_factor(cause: str, factor: Decimal) -> tuple[str, ...]:
 
 
 def find_long_context_surcharge(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
-    """Large inputs cost 2 times as much for input and 1.5 times for output."""
+    """
+    Return cause, certainty and evidence if large inputs cost 2 times as much for input and 1.5 times for
+    output, or None.
+    """
     if INPUT not in ratios or OUTPUT not in ratios:
         return None
     input_surcharge = ratios[INPUT] - 1
@@ -674,7 +678,9 @@ def find_long_context_surcharge(ratios: Mapping[str, Decimal]) -> tuple[str, str
 
 
 def find_one_hour_cache_writes(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
-    """Return a claim if only cache writes cost more, as if stored for an hour."""
+    """
+    Return cause, certainty and evidence if only cache writes cost more, as if stored for an hour, or None.
+    """
     raised_meters = {meter for meter, ratio in ratios.items() if abs(ratio - 1) > SAME}
     if (
         not raised_meters

@@ -29,7 +29,10 @@ _ADVICE_UNKNOWN = "Let the source report the region that processed each call, so
 
 @dataclass(frozen=True, slots=True)
 class _Rates:
-    """Rates by region. The values are those of the billed tokens, at our prices."""
+    """
+    A price difference in a cell (`amount`), with the value of its billed tokens at our prices, also by
+    region.
+    """
 
     cell: Cell
     meter: str
@@ -46,7 +49,7 @@ class _Rates:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """Factors of regions that fit. They are surcharges as a share of our price."""
+    """Surcharges of regions that explain the billed amounts, as shares of our price."""
 
     factors: Mapping[str, Decimal]
     is_published: bool
@@ -115,9 +118,9 @@ def claim_regional_price(case: Case) -> Iterator[Claim]:
 
 def _claim_surcharge_on_price(case: Case, model: str, rates: list[_Rates], side_name: str) -> Claim | None:
     """
-    Claim published surcharges in addition to another price.
+    Claim published surcharges of regions in addition to another price.
 
-    Only if they are subtracted, each kind of token must have one or few prices over all days.
+    After the surcharges are subtracted, each kind of token must have one or few prices over all days.
     """
     worth: dict[str, int] = defaultdict(int)
     for rate in rates:

@@ -16,8 +16,9 @@ from gateway.bills.reconciliation.wording import format_dollars, join_names
 
 def claim_failed_calls(case: Case) -> Iterator[Claim]:
     """
-    Claim the cost M of failed calls with tokens that the bill leaves out: -M. Claim the value V of those that the
-    bill has, although the ledger counts them as 0: V. `set_aside_failed_calls` has both equations.
+    Claim failed calls with tokens. Calls that the bill leaves out are claimed with minus their counted cost.
+    Calls that the bill charges, although the ledger counts them as 0, are claimed with their value.
+    `set_aside_failed_calls` finds both.
     """
     by_cell = {cell: sums.failed for cell, sums in case.split.counted.items() if sums.failed}
     for sign, evidence, advice in (
@@ -79,7 +80,7 @@ def claim_other_lines(case: Case) -> Iterator[Claim]:
 
 
 def claim_calls_without_cost(case: Case) -> Iterator[Claim]:
-    """Claim the value V of calls without an estimate, of which only some token counts were reported: V."""
+    """Claim the value of calls without an estimate, for which sources reported only some token counts."""
     remainder = case.remainder
     portions: dict[Entry, Portion] = {
         (OWN, cell, ""): Portion(sums.unsized_value)
@@ -120,10 +121,11 @@ def claim_own_prices(case: Case) -> Iterator[Claim]:
 
 def claim_rounding(case: Case) -> Iterator[Claim]:
     """
-    Claim rates as small as the last digit of the billed amounts, where tokens agree.
+    Claim billed amounts that differ from the value of equal tokens by no more than the rounding of the bill.
 
-    Each rate is at most half of that digit per line. Rounding goes both ways, so its sum grows only with the
-    square root of the number of lines. A larger sum has another cause, unless it is a tiny share of the bill.
+    Each difference is at most half of the last digit per line. Rounding goes both ways, so the sum grows only
+    with the square root of the number of lines. A larger sum has another cause, unless it is a tiny share of
+    the bill.
     """
     remainder = case.remainder
     split = case.split
@@ -156,7 +158,7 @@ def claim_rounding(case: Case) -> Iterator[Claim]:
 
 
 def claim_amounts_rounded_up(case: Case) -> Iterator[Claim]:
-    """Claim rounding if each amount exceeds the value of its tokens by at most the last digit."""
+    """Claim amounts that are rounded up: each exceeds the value of its tokens by at most the last digit."""
     entries = [entry for entry in case.remainder.entries_of_part(RATE) if entry[1:] in case.split.worth]
     amounts = [case.remainder.amounts[entry] for entry in entries]
     if not any(
@@ -179,7 +181,7 @@ def claim_amounts_rounded_up(case: Case) -> Iterator[Claim]:
 
 
 def last_digit(amounts: Iterable[int]) -> int:
-    """Return the last digit of amounts in money units, at most a cent."""
+    """Return the unit of the last decimal that the amounts use, in money units. It is at most a cent."""
     digit: int = COARSEST
     for amount in amounts:
         while digit > FINEST and amount % digit:

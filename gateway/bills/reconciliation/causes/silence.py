@@ -126,8 +126,8 @@ def claim_days_billed_repeatedly(case: Case) -> Iterator[Claim]:
 
 def _billed_times_by_calls(case: Case) -> dict[int, int]:
     """
-    Return by day how many times it was billed, by the calls of each key and model, some without tokens.
-    Return nothing if most days are like this.
+    Return, for each day billed more than once, how many times it was billed, by the number of calls of each
+    key and model. Some calls may have no tokens. Return nothing if most days are like this.
     """
     theirs: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
     ours: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
@@ -149,8 +149,8 @@ def _billed_times_by_calls(case: Case) -> dict[int, int]:
 
 def _billed_times_by_hours(case: Case) -> dict[int, int]:
     """
-    Return by day how many times it was billed. Days with silent hours are left out, because these may explain
-    the difference.
+    Return, for each day billed more than once, how many times it was billed. Days with hours without a call
+    are left out, because such hours may explain the difference.
     """
     shift = find_shift(case)
     if shift is None:
@@ -282,8 +282,8 @@ def claim_silent_hours(case: Case) -> Iterator[Claim]:
 
 def _longest_silence(case: Case, day: int, shift: int) -> tuple[int, int]:
     """
-    Return start and length of the longest silence in hours. `shift` is by how many hours the ledger's times
-    are ahead.
+    Return start and length of the longest time without a call, in hours. `shift` is the number of hours by
+    which the ledger's times are ahead.
     """
     best = (0, 0)
     begun = 0
@@ -310,7 +310,10 @@ def _days_with_open_volume(case: Case) -> set[int]:
 
 
 def _entries_on_days(case: Case, days: Collection[int]) -> list[Entry]:
-    """Return the entries of days, with rates unless the model has the same rate on other days."""
+    """
+    Return the differences of these days. Price differences are left out if the model has them on other days
+    as well.
+    """
     remainder = case.remainder
     chosen = set(days)
     volume = [entry for entry in remainder.volume_entries() if entry[1].day in chosen]

@@ -14,7 +14,10 @@ from gateway.bills.reconciliation.wording import join_names
 
 
 def claim_unlisted_tier_price(case: Case) -> Iterator[Claim]:
-    """Claim what `fit_unlisted_tier` finds, if both sides have the tier."""
+    """
+    Claim the price of a tier that both sides have and that the price list lacks, by the factor of
+    `fit_unlisted_tier`.
+    """
     for model, tier in sorted(case.split.unlisted):
         fit = fit_unlisted_tier(case, model, tier)
         if fit is None:
@@ -34,11 +37,11 @@ def claim_unlisted_tier_price(case: Case) -> Iterator[Claim]:
 
 def fit_unlisted_tier(case: Case, model: str, tier: str) -> tuple[Fraction, dict[Entry, Portion]] | None:
     """
-    Return the factor of a tier and its amounts: paid = worth + (f - 1) * w, where w is the value of the tier's tokens
-    within the value `worth` of a place.
+    Return the factor f of a tier and its amounts: paid = worth + (f - 1) * w. Here `worth` is the value of a
+    cell's tokens at our prices, and w the part of it that the tier's tokens have.
 
-    One factor f must fit all places of the model, input and output, on at least LEAST_DAYS days, and must fit better
-    than one factor for all tokens of the model.
+    One factor must fit all cells of the model, input and output, on at least LEAST_DAYS days, and must fit
+    better than one factor for all tokens of the model.
     """
     split, remainder = case.split, case.remainder
     inside = _tier_worth_by_place(case, model, tier)

@@ -1,4 +1,4 @@
-"""Tokens without an amount on the bill: capacity that a line pays, and tokens that are free on each day."""
+"""Tokens without an amount on the bill: those of paid capacity, and tokens that are free on each day."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _Served = tuple[str, str]  # a served model and its tier
 
 def claim_commitment(case: Case) -> Iterator[Claim]:
     """
-    Claim paid capacity: lines of throughput, and the tokens that it served. The amount is F - V, where F are the lines
-    and V is the value of the tokens.
+    Claim paid capacity: the bill's lines for throughput, and the tokens that it served. The amount is that of
+    the lines minus the value of the tokens.
 
-    The bill must have such a line on each of these days, and no money for any token of the model and tier. If only
-    some of the days are like this, or several models may be served, the cause is only likely.
+    The bill must have such a line on each of these days, and no money for any token of the model and tier. If
+    only some of the days are like this, or several models may be served, the cause is only likely.
     """
     lines = [entry for entry in case.remainder.entries_of_part(OTHER) if entry[2] in _CAPACITY]
     for name in sorted({cell.model for _, cell, _ in lines}):
@@ -74,11 +74,12 @@ def _is_all_unpaid(case: Case, pair: _Served, days: set[int]) -> bool:
 
 def claim_free_tokens(case: Case) -> Iterator[Claim]:
     """
-    Claim free tokens: worth - paid = N * p for a kind of token of a model, where p is its list price and N is the same
-    on each day. On days with fewer than N tokens, nothing is paid.
+    Claim free tokens: worth - paid = N * p for a kind of token of a model. `worth` is the value at our
+    prices, p the list price, and N the same number on each day. On days with fewer than N tokens, nothing is
+    paid.
 
-    At least LEAST_DAYS days with more tokens must show the same N. The number of tokens must vary, because a discount
-    has the same amounts otherwise.
+    At least LEAST_DAYS days with more tokens must show the same N. The number of tokens must vary, because a
+    discount has the same amounts otherwise.
     """
     split, remainder, prices = case.split, case.remainder, _standard_prices(case)
     for model in case.models():

@@ -23,10 +23,11 @@ _ADVICE = (
 
 def claim_key_price(case: Case) -> Iterator[Claim]:
     """
-    Claim another price of one key on a bill without keys: paid - worth = s * w at each place, where w is the value of
-    the key's calls there and s is one number.
+    Claim another price of one key on a bill without keys: in each cell, paid - worth = s * w. Here w is the
+    value of the key's calls, and s is one number.
 
-    This must hold on at least OWNER_DAYS days and for all models. If it holds for a second key, nothing is claimed.
+    This must hold on at least OWNER_DAYS days and for all models. If it holds for a second key, nothing is
+    claimed.
     """
     split, remainder = case.split, case.remainder
     if split.levels.money_key or split.extra:
@@ -79,8 +80,8 @@ def _constant_share(case: Case, rest: Mapping[Place, int], worth: Mapping[Place,
 
 def claim_fee(case: Case) -> Iterator[Claim]:
     """
-    Claim a fee on every line: paid = worth * f for all kinds of tokens of at least two models, with one f above 1 that
-    no tier or region has.
+    Claim a fee on every line: paid is the value at our prices times one factor above 1, for all kinds of
+    tokens of at least two models. No tier or region may have this factor.
     """
     split, remainder = case.split, case.remainder
     places: list[Place] = [entry[1:] for model in case.models() for entry in case.priced_entries(model)]

@@ -239,7 +239,7 @@ def _with_model_only(bucket: Bucket) -> Bucket:
 
 def _add_fee(row: Row, kind: str, bucket: Bucket, cells: Cells) -> None:
     """
-    Add a line that is not usage. The effective cost of a fee is on the usage that it covers; its unused part
+    Add a line that is not usage. The effective cost of a fee counts where its usage counts. Its unused part
     is a separate cell.
     """
     (cost, discount), currency = _cost_and_discount(row), text(row, "line_item_currency_code")
@@ -269,7 +269,7 @@ def _unused_fee(row: Row, bucket: Bucket) -> Decimal | None:
 
 
 def _add_refund(row: Row, bucket: Bucket, usage_type: str, cells: Cells) -> None:
-    """Add a refund under the kind that it refunds. Token counts are not reduced."""
+    """Add a refund under the kind of usage that it refunds. Token counts are not reduced."""
     cost, discount = _cost_and_discount(row)
     kind = _token_kind(usage_type) or REFUND
     refund = replace(bucket, line_type=REFUND, line_id=text(row, "identity_line_item_id"))

@@ -80,7 +80,7 @@ def _cents_by_kind(event: Row, usage: Row) -> Mapping[str, Decimal]:
 
 
 def _is_charged(event: Row) -> bool:
-    """Return whether the event was charged. Older events state it only by their kind."""
+    """Return whether the event was charged. Older events state this only by their kind."""
     is_chargeable = flag(event, "isChargeable")
     if is_chargeable is not None:
         return is_chargeable

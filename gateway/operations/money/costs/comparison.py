@@ -242,10 +242,8 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     Compare the costs of two time ranges. The totals are first updated with all closed records.
 
-    `past` states how much of the earlier time is counted. Unless it is whole, nothing is compared: `against`, the
-    change and its parts are null. `rows` add up exactly to `total`, and the parts of each row add up exactly to its
-    change. `whole_since` is included if totals may lack records deleted before they were counted. `billed`
-    is null for counted costs. For billed money it states how final the bills are.
+    `rows` add up exactly to `total`, and the parts of each row add up exactly to its change. Unless the
+    earlier time is counted completely, `against`, the change and its parts are null.
     """
     services, reads, parameters = request.services, request.cost_reader, request.http.query
     cost_type = parameters.get("cost_type", REAL_COST)

@@ -48,8 +48,8 @@ _WARNINGS_BYTES = 2000  # maximum bytes of the header, because proxies reject lo
 )
 async def focus(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Export the days `from` to `to` (UTC) as `tollhouse export focus` does. Each row has only calls that the person may
-    see. A sentence in the header Tollhouse-Warnings names what is left out.
+    Export the days `from` to `to` (UTC) as `tollhouse export focus` does, with only the calls that the person
+    may see. The header Tollhouse-Warnings names what is left out.
     """
     await request.ledger.catch_up(request.services.log)
     span = await _parse_span(request)
@@ -129,7 +129,7 @@ async def _response_headers(request: OperatorRequest[MoneyServices, None], span:
 
 
 def _warnings_header(warnings: Sequence[str]) -> dict[str, str]:
-    """Return the header with the first warnings. Other characters than ASCII are escaped."""
+    """Return the header with as many warnings as fit. Characters other than ASCII are escaped."""
     if not warnings:
         return {}
     text = json.dumps(warnings)

@@ -62,8 +62,7 @@ async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     Forecast the running week, month, quarter or year. The totals are first updated with all closed records.
 
-    `total` is null with a `reason` if there is too little history. The first of the remaining `days` is today
-    and includes the spend so far.
+    The first of the remaining `days` is today and includes the spend so far.
     """
     parameters = request.http.query
     ledger = request.ledger

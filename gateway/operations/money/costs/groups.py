@@ -61,7 +61,7 @@ GROUP_COSTS: List[GroupRow] = List(
 
 
 class _GroupRows:
-    """The rows of a list, as its filters choose and its `by` adds up the cells."""
+    """The rows of a list of group costs: cells that pass its filters, summed by its parameter `by`."""
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
@@ -94,11 +94,11 @@ class _GroupRows:
 async def group_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     List costs by parts of a month, and by team, provider, model or source, in groups of more than
-    `privacy.min_group` people. Groups that are too small are one row, such as `(fewer than 5 people)`. `total` is over
-    all rows. Without the setting, the list is empty.
+    `privacy.min_group` people. Groups that are too small are one row, such as `(fewer than 5 people)`.
+    `total` is over all rows. Without the setting, the list is empty.
 
-    Days 1 to 7, 8 to 14, 15 to 21 and 22 to the end of a month (UTC) are listed from the second day after them, and
-    never change. A part with too few people is in the rows of the next.
+    Days 1 to 7, 8 to 14, 15 to 21 and 22 to the end of a month (UTC) are listed from the second day after
+    them, and never change. A part with too few people is joined with the next part.
     """
     services, registry = request.services, request.registry
     await services.ledger.catch_up(services.log)

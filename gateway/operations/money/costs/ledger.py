@@ -95,8 +95,8 @@ class OneReprice(msgspec.Struct, kw_only=True):
 )
 async def rebuild(request: OperatorRequest[MoneyServices, Rebuild]) -> Result:
     """
-    Rebuild the totals and answer when that is done. Otherwise a command without a server would exit before
-    the rebuild finishes.
+    Rebuild the totals before answering. Otherwise a command without a server would exit before the rebuild
+    finishes.
     """
     services = request.services
     ledger = request.services.ledger

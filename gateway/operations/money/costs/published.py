@@ -206,12 +206,11 @@ async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
     """
     List costs.
 
-    `whole_since` is included if earlier totals may lack records deleted before they were counted.
-    `units` is included if the rows have values other than money. With a meter, each row has its unit.
-    `cut_periods` lists periods that the query covers only in part. `billed` is included for billed money. It
-    states how final the days are, and the money without known calls. `paid_cost` and the dimension `plan` exist
-    only with plans, or contracts with amounts. A query by a unit of work, such as `pull_request`, covers at most 92
-    days. It has the most expensive units, and `(other)` for the others.
+    `whole_since` is included if earlier totals may lack records deleted before they were counted, and `units`
+    if the rows have values other than money. With a meter, each row has its unit. `cut_periods` lists periods
+    that the query covers only in part. `billed` states how final billed money is, and the money without known
+    calls. A query by a unit of work, such as `pull_request`, covers at most 92 days. It has the most
+    expensive units, and `(other)` for the others.
     """
     rows = _Rows(request.services, request.shared.people)
     known = (*request.services.ledger.dimensions(), *UNITS, *await rows.read_row_tags())
@@ -255,8 +254,7 @@ async def read_resource_tags(request: KeyRequest[MoneyServices, None]) -> Result
     List tags. `sources` states whether calls or rows of billing connections have the tag. `values` contains
     the values of both.
 
-    `more_values` is the number of values that are not listed. `more_tags` is included if rows have more tags
-    than the list may contain.
+    `more_values` counts values that are not listed, and `more_tags` tags of rows beyond the limit.
     """
     tags = await request.services.ledger.tag_values()
     limit = request.services.billing_connections.max_tags

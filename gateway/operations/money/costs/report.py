@@ -209,20 +209,16 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     Report costs. The totals are first updated with all closed records.
 
-    `past` states how much of the time of `compare` is counted. Unless it is whole, `previous` is null, and rows have
-    no earlier figures. `total` is over all rows. With scope=aggregated it is null, because the cost of a run or
-    session then includes the runs that it started. `total` includes periods of the time before that have no
-    counterpart. `whole_since` is included if totals may lack records deleted before they were counted.
-    `cut_periods` lists periods that the query covers only in part. `other_units` are the calls of units that are no
-    longer listed, which lists and measures of units leave out. None of these units costs more than all of them
-    together. JSON has at most answers.max_rows rows. If there are more, `truncated` is true and the smaller groups are
-    added up as OTHER. CSV has all rows. `billed` is null for counted costs. For billed money it states how final the
-    days are. With lines=meters, a row has `price_lines`, which may be null: the lines that add up to its estimated
-    cost, with the counts and the cost of those calls. With colours=names, `colours` has a number from 1 to 8 per name
-    of the first dimension. It is stored once, so a name has it in every report. Grouped by source or by sender,
-    `last_records` has the arrival time of the newest record per name, for people who see all costs. `has_plans` is
-    included if there are plans or contracts with amounts, so that cost_type=paid_cost adds these. Grouped by session
-    or run, a row has `continues`: True if it also has calls in the day before or after the period.
+    Unless the earlier time of `compare` is counted completely, `previous` is null, and rows have no earlier
+    figures. `total` also includes earlier periods without a counterpart. With scope=aggregated it is null,
+    because the cost of a run then includes the runs that it started. JSON has at most answers.max_rows rows,
+    so the smaller groups may be added up as OTHER. CSV has all rows. None of the units in `other_units` costs
+    more than all of them together.
+
+    With lines=meters, a row has `price_lines`, which add up to its estimated cost, or null. With
+    colours=names, a name has the same number from 1 to 8 in every report. Grouped by session or run,
+    `continues` states whether a row also has calls in the day before or after the period. `last_records` is
+    only for people who see all costs.
     """
     services, reads = request.services, request.cost_reader
     await reads.ledger.catch_up(services.log)

@@ -123,7 +123,7 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     Estimate the costs with another model. The totals are first updated with all closed records.
 
     All days (UTC) that the time range touches are included. The largest change is first. On days with very
-    many sums, small sums are not recalculated. They are in no row, and `left_out` is their cost.
+    many sums, small sums are not recalculated.
     """
     services = request.services
     ledger = request.ledger

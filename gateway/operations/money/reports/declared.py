@@ -203,7 +203,6 @@ REPORT_STATES = (SENT, NO_CHANNEL, INCOMPLETE)
 
 
 def existing_channels(report: ScheduledReport, channels: Iterable[ChannelState]) -> list[ChannelState]:
-    """Return the channels of a report that still exist."""
     return [channel for channel in channels if channel.name in report.channels and channel.state != REMOVED]
 
 
@@ -257,13 +256,13 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
         return check_scheduled_report(draft)
 
     def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
-        """Start with the next scheduled time."""
+        """Return the fields with which a new report waits for its next scheduled time."""
         return {"done": now}
 
     def with_reset_progress(
         self, before: ScheduledReport, after: ScheduledReport, actor: Actor, now: float
     ) -> ScheduledReport:
-        """Continue with the next scheduled time of the changed schedule."""
+        """Return the changed report, which waits for the next time of its new schedule."""
         return replace_fields(after, done=now, problem="")
 
     def check_conflicts(

@@ -97,9 +97,7 @@ class ReportSender:
     async def build_notices(
         self, report: ScheduledReport, due: float, *, id: str
     ) -> tuple[AddressedNotices, str]:
-        """
-        Return the notices of a report with their channels. Also return why some recipients get no report.
-        """
+        """Return the notices of a report with their channels, and why some recipients get no report."""
         table = self.services.require_registry().notices
         mails = [name for name in report.channels if report.people and name in table.mail_channels]
         other_channels = [name for name in report.channels if name not in mails]
@@ -127,8 +125,8 @@ class ReportSender:
 
     async def build_notice(self, report: ScheduledReport, rights: Rights, due: float, *, id: str) -> Notice:
         """
-        Return the report with the figures that a person with these rights may see. Raises NotReadable if its
-        view cannot be used.
+        Build the notice of a report with the figures that a person with these rights may see. Raises
+        NotReadable if its view cannot be used.
         """
         registry = self.services.require_registry()
         view = registry.views.find(report.view_id)
@@ -242,8 +240,8 @@ def _cost_by_group(rows: Sequence[CostRow]) -> tuple[list[tuple[str | None, int]
 
 def _main_dimension(view: View) -> str:
     """
-    Return the main dimension of the view. If the view has only one value of that dimension, return
-    the model dimension.
+    Return the dimension by which the report shows costs: the view's main dimension, or the model if the view
+    has only one value of it.
     """
     name = view.principal_dimension
     return _MODEL if len(view.include.get(name, ())) == 1 else name

@@ -240,7 +240,6 @@ class WorkLinkTable(ManagedTable[WorkLink]):
 
     @property
     def unit_links(self) -> UnitLinks:
-        """Return the links as the totals use them."""
         return self._unit_links
 
     def _set_rows(self, rows: dict[str, WorkLink]) -> None:
@@ -272,7 +271,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
             raise Invalid(f"this {link.unit} would then be above itself")
 
     async def note_event(self, id: str, event: str) -> None:
-        """Remember with a link that an event stated it."""
+        """Store with a link that an event stated it."""
 
         def add_event_to_row(rows: RegistryRows) -> WorkLink:
             before = self._require_row(self.kind.all(rows), id)
@@ -285,7 +284,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
         await self._changes.change_rows(add_event_to_row, self._remember_row)
 
     async def is_deleted(self, event: str) -> bool:
-        """Return whether an operator deleted the link that an event stated."""
+        """Return whether an operator deleted the link that this event stated."""
         return await self._changes.read(lambda rows: rows.document(_DELETED, event) is not None)
 
     async def delete(self, id: str, *, actor: Actor) -> None:
@@ -311,7 +310,10 @@ class WorkLinkTable(ManagedTable[WorkLink]):
 
 
 def links_in_use(registry: Registry) -> UnitLinks:
-    """Return the links with the units that views name. These units stay listed, so a budget has all their calls."""
+    """
+    Return the links, and the units of work that views name. These units stay listed, so a budget has all
+    their calls.
+    """
     links = registry.declared_table(WorkLinkTable).unit_links
     kept = {
         (unit, number)
@@ -364,7 +366,7 @@ class WorkLinkResource(ManagedResource[WorkLink]):
         return row
 
     async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
-        """Return the fields in stored form: names as records contain them, and sessions and runs as digests."""
+        """Return the fields in stored form, with sessions and runs as digests."""
         digests, carried = asking.services.ledger.digests, self.recorded_fields(asking, given)
         return {
             name: _unit_digest(digests, name, text) if text and name in DIGESTS else text
@@ -372,7 +374,10 @@ class WorkLinkResource(ManagedResource[WorkLink]):
         }
 
     def recorded_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
-        """Return the fields with e-mail addresses and branches as records contain them."""
+        """
+        Return the fields with e-mail addresses and branches in the form that records contain. Raises Invalid
+        if records do not contain them.
+        """
         people, texts = asking.shared.people, given_fields(given)
         carried = {name: people.recorded_form(text) for name, text in texts.items()}
         if None in carried.values():
@@ -436,8 +441,9 @@ WORK_LINK = WorkLinkResource()
 
 async def follow_links(ledger: Ledger, registry: Registry) -> None:
     """
-    Use the stored links in the totals, also those that another gateway stores, and all of them after the totals were
-    lost. The same applies to the units that views name. Once a day, delete the links that have expired.
+    Apply the stored links, and the units that views name, to the totals. Repeat this after each change, by
+    any gateway, and regularly, because the totals may be lost. Once a day, delete expired links. Runs until
+    cancelled.
     """
     table, expired_at = registry.declared_table(WorkLinkTable), -EXPIRE_EVERY_S
     while True:
@@ -455,8 +461,8 @@ async def follow_links(ledger: Ledger, registry: Registry) -> None:
 
 async def expire_links(ledger: Ledger, table: WorkLinkTable) -> None:
     """
-    Delete the links to pull requests and tickets, and the links of sessions and runs to those that started them, that
-    had no calls for `work.retention_units`.
+    Delete the links to pull requests and tickets whose target had no calls for `work.retention_units`, and
+    the links of sessions and runs that had none themselves.
     """
     known = await ledger.linked_targets() if table.count() else None
     if known is None:

@@ -53,8 +53,8 @@ async def add_stated_links(request: KeyRequest[TopicServices, Any], events: Even
 
 async def _add_link(asking: Asker[Any], item: int, event: UsageEvent, event_id: str | None) -> Reject | None:
     """
-    Add the link of an event. Return why it was rejected, or None. The event then has the ids of sessions and runs as
-    calls contain them.
+    Add the link of an event. Return why it was rejected, or None. The event is changed: its sessions and runs
+    get the ids that calls contain.
 
     A repeat of an event whose link was deleted adds no link.
     """
