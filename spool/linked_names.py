@@ -1,7 +1,8 @@
 """
-Linked names of people in memory, in about 20 bytes a name, and a change costs as much with a million names as with few.
+Linked names of people in memory, in about 20 bytes per name. A change costs the same with a million names as
+with few.
 
-All names are in one array of bytes, and tables of hashes have the place of the person for each name.
+All names are in one byte array, and hash tables map each name to its person's position.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ _TEXT_TAG = 2  # the first byte of a packed text is this plus the high byte of i
 
 
 class _Table(NamedTuple):
-    """A hash table with open addressing. `marks` has a byte of the hash of each name, and `places` its person."""
+    """
+    A hash table with open addressing. `marks`: one byte of each name's hash. `places`: the position of each
+    name's person.
+    """
 
     marks: bytearray
     places: array[int]
@@ -31,9 +35,9 @@ class _Table(NamedTuple):
 
 class LinkedNames:
     """
-    People, each with all of its names. `identity` returns the same text for every form of a name.
+    People, each with all of their names. `identity` returns the same text for every name of a person.
 
-    One thread makes changes, while others may read.
+    One thread may make changes while others read.
     """
 
     def __init__(
@@ -59,7 +63,7 @@ class LinkedNames:
             place = end
 
     def all_names_of_person(self, identity: str) -> tuple[str, ...]:
-        """Return all names of the person to whom a name belongs, or () if it is linked with no other."""
+        """Return all names of the person who has this name, or () if the name is linked with no other."""
         if not self._people:
             return ()
         number = hash(identity)
@@ -74,7 +78,9 @@ class LinkedNames:
         return ()
 
     def with_changes(self, removed: Iterable[Sequence[str]], added: Iterable[Sequence[str]]) -> LinkedNames:
-        """Change the people, and return them. It is another object if most of the memory was unused."""
+        """
+        Return the people after a change. It is this object, or a new one if most of its memory was unused.
+        """
         gone = {place for names in removed for place in self._find_places(names)}
         for names in added:
             self._add_person(names)

@@ -1,8 +1,8 @@
 """
 Pages of sorted and filtered rows.
 
-A page begins after the last row before, not at an offset. So a reader sees each row once, even if rows come
-and go, unless a sort value changes.
+A page begins after the last row of the page before, not at an offset. So a reader sees each row once, even if
+rows are added and deleted, unless a row's sort value changes.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _FIRST_CASED, _PAST_CASED = ord("A"), 0x1E944
 @cache
 def small_letters() -> Mapping[str, str]:
     """
-    Capital to small letters, where both are one character.
+    Return a mapping from capital to small letters, for letters that stay one character.
 
-    Unicode's simple case folding, for every engine: SQL has no rule, and a database's depends on release and
-    locale.
+    It is Unicode's simple case folding, for every engine: SQL has no rule, and a database's rule depends on
+    its release and locale.
     """
     letters = {}
     for code in range(_FIRST_CASED, _PAST_CASED):
@@ -52,12 +52,12 @@ def _small_letters_table() -> dict[int, str]:
 
 
 def text_rank(text: str) -> tuple[str, str]:
-    """Return the text's place in an order that ignores case first, then follows code points."""
+    """Return a sort key that ignores case first, then compares code points."""
     return fold_case(text), text
 
 
 def sort_rank(value: SortValue) -> tuple[Any, ...]:
-    """Order null before numbers, and numbers before text."""
+    """Return a sort key that orders null before numbers, and numbers before text."""
     if value is None:
         return 0, value
     return (2, *text_rank(value)) if isinstance(value, str) else (1, value)
@@ -65,7 +65,7 @@ def sort_rank(value: SortValue) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """A place in a sorted list: after a row, before it if `backward`, or at it."""
+    """A position in a sorted list: after a row, before it if `backward`, or at it if `inclusive`."""
 
     value: SortValue
     identity: SortValue
@@ -76,9 +76,9 @@ class Position:
 @dataclass(frozen=True, slots=True)
 class SortField:
     """
-    A sort by the value, its position in `words`, or the number in its text.
+    A field to sort by: its value, the value's index in `words`, or the number in its text.
 
-    `is_text` ignores case.
+    `is_text`: sort as text, ignoring case.
     """
 
     name: str
@@ -87,7 +87,7 @@ class SortField:
     is_text: bool = False
 
     def sort_value(self, row: object) -> SortValue:
-        """Return None if the value is not in `words`."""
+        """Return the row's sort value, None if it is not in `words`."""
         value: Any = getattr(row, self.name)
         if self.words:
             return self.words.index(value) if value in self.words else None
@@ -97,10 +97,10 @@ class SortField:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuery:
     """
-    A page by names of fields.
+    A query for one page of a list. Fields are given by name.
 
-    The unique `identity` orders equal sort values. A filter passes rows whose field, as text, is a value.
-    `known` fields return distinct values.
+    `identity`: a unique field, which orders rows with equal sort values. `filters`: accepted values by field;
+    fields are compared as text. `known`: fields whose distinct values the page lists.
     """
 
     sort: SortField
@@ -119,10 +119,10 @@ class ListQuery:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListPage(Generic[Row]):
     """
-    A page of rows, each with its sort value and identity.
+    A page of rows, with `keys`: each row's sort value and identity.
 
-    `before`, `after`: there are more rows on that side. `total`: number of rows on all pages. `known`:
-    distinct values over the whole list, sorted, empty if too many.
+    `before` and `after`: whether there are more rows on that side. `total`: the number of rows on all pages.
+    `known`: the sorted distinct values over the whole list, by field, empty if too many.
     """
 
     rows: Sequence[Row]
@@ -134,12 +134,11 @@ class ListPage(Generic[Row]):
 
 
 def empty_page(*, total: int) -> ListPage[Any]:
-    """Return a page without rows, for a list stored elsewhere."""
+    """Return a page without rows, for lists that store their rows elsewhere."""
     return ListPage(rows=[], keys=[], before=False, after=False, total=total)
 
 
 def limited_choices(values: Collection[str]) -> list[str]:
-    """Return the sorted values, or none if there are too many."""
     return sorted(values, key=text_rank) if len(values) <= MOST_KNOWN else []
 
 
@@ -152,7 +151,7 @@ def cut_page(
     limit: int,
     position: Position | None,
 ) -> ListPage[Row]:
-    """Cut a page out of the rows that passed the filters."""
+    """Return one page of the rows, which have already been filtered."""
     if value_of is identity_of:
         keyed_rows = [
             (sort_rank(identity), identity, row) for row in rows for identity in (identity_of(row),)
@@ -194,9 +193,10 @@ def page_bounds(
     from_end: bool,
 ) -> tuple[int, int]:
     """
-    Find a page in ascending rows. `from_end`: before the position, else after it.
+    Return the start and end index of a page in rows in ascending order. `from_end`: the page ends at the
+    position, instead of beginning there.
 
-    `key`: rank of the sort value, with the identity.
+    `key`: returns a row's sort key and identity.
     """
     start, end = 0, len(rows)
     if position is not None:

@@ -1,7 +1,7 @@
 """
-Meters of what a call uses besides plain text tokens, with units and the totals that include them.
+Meters: what a call uses besides plain text tokens, with units and the totals that include them.
 
-A meter is either a part of a token count, such as audio, and not added to its total, or separate, such as
+A meter either is a part of a token count, such as audio, and not added to its total, or is separate, such as
 searches. Names follow the rate cards, so price, quantity and estimate share one name.
 """
 
@@ -26,7 +26,10 @@ _MOST_UNITS: Final = 10**9  # so that a day's millionths fit 64 bits
 
 
 class Meter(NamedTuple):
-    """`wholes`: fields and meters that include this meter. `limit`: largest quantity per call."""
+    """
+    A meter. `wholes`: fields and meters whose counts include this meter. `limit`: largest plausible quantity
+    per call.
+    """
 
     unit: str
     wholes: tuple[str, ...] = ()
@@ -34,7 +37,6 @@ class Meter(NamedTuple):
 
     @property
     def is_part(self) -> bool:
-        """Return whether token counts include this meter."""
         return self.unit == TOKENS
 
 
@@ -110,7 +112,10 @@ _COVERS: Final = (*APART, "cache_write_tokens")
 
 
 def modality_meter(kind: str, modality: object) -> str | None:
-    """Return the meter of a kind (`input`, `output`, `cache_read`), or None for text and unknown kinds."""
+    """
+    Return the meter of a modality such as audio, for a kind of tokens (`input`, `output`, `cache_read`). None
+    for text and unknown kinds.
+    """
     if modality not in MODALITIES:
         return None
     return {
@@ -121,7 +126,7 @@ def modality_meter(kind: str, modality: object) -> str | None:
 
 
 def image_meter(size: object, quality: object) -> str | None:
-    """Return the meter of an image, or None if no price list distinguishes size and quality."""
+    """Return the meter of generated images, or None if no price list distinguishes this size and quality."""
     if not isinstance(size, str):
         return None
     quality_name = None if quality in (None, "auto") else str(quality)
@@ -137,15 +142,15 @@ def quantity_in_millionths(quantity: Quantity) -> int:
 
 
 def quantity_from_millionths(units: int) -> Quantity:
-    """Return an integer, or decimal text if there is a remainder."""
+    """Return the quantity as an integer, or as decimal text if it has a fraction."""
     whole, rest = divmod(units, SCALE)
     return whole if not rest else decimal_text(Decimal(units).scaleb(-DECIMALS))
 
 
 def fitting_meters(record: Inference, meters: Mapping[str, Quantity]) -> dict[str, Quantity]:
     """
-    Return the meters that fit. Parts must not exceed their total. If exclusive parts together exceed it, all
-    of them are dropped.
+    Return the plausible meters. Parts must not exceed their total: if parts that exclude each other together
+    exceed it, all of them are left out.
     """
     fitted = {
         name: meters[name] for name in METERS if name in meters and _is_within_limit(name, meters[name])
@@ -173,7 +178,7 @@ def fitting_meters(record: Inference, meters: Mapping[str, Quantity]) -> dict[st
 
 
 def _total_in_millionths(record: Inference, meters: Mapping[str, Quantity], name: str) -> int:
-    """Return a total in millionths. No part exceeds the result for an unreported total."""
+    """Return a total in millionths. An unreported total is so large that no part exceeds it."""
     count = meters.get(name) if name in METERS else getattr(record, name)
     return 2**63 if count is None else quantity_in_millionths(count)
 
@@ -183,7 +188,9 @@ def _is_within_limit(name: str, quantity: Quantity) -> bool:
 
 
 def remove_unfitting_meters(record: Inference) -> int:
-    """Remove meters that do not fit. Return how many of them were not 0."""
+    """
+    Remove implausible meters from the record (see `fitting_meters`). Return how many of them were not 0.
+    """
     before, record.meters = record.meters, fitting_meters(record, record.meters)
     return sum(
         1

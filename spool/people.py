@@ -1,12 +1,12 @@
 """
-Names of people: the form in which records contain an e-mail address, by `privacy.emails`.
+Names of people: how records contain an e-mail address, according to `privacy.emails`.
 
-Records, filters, seats and roles use this, so an address is found in any case and with spaces, and by its
+Records, filters, seats and roles use this module, so an address is found in any case, with spaces, and by its
 hash.
 
-A record names its person by the user, and by USER_EMAIL if an address is stated beside it. Operators link
-names (`Persons`). Records keep stated names until an erasure (`spool.erasure`). Afterwards they contain
-pseudonyms, and reports show ERASED.
+A record names its person by the user, and by USER_EMAIL if an address is also stated. Operators link names of
+a person (`Persons`). Records keep the stated names until an erasure (`spool.erasure`). Afterwards they
+contain pseudonyms, and reports show ERASED.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def is_address(text: str) -> bool:
 
 
 def fold_address(text: str) -> str:
-    """Return an address in one spelling for all spellings. Other text is unchanged."""
+    """Return an address in the one spelling used for all its spellings. Other text is unchanged."""
     return _parse_if_address(text) or text
 
 
@@ -68,7 +68,7 @@ def can_be_second_name(name: str) -> bool:
 
 
 def values_for_filter(dimension: str, value_of: Callable[[str], str]) -> tuple[str, ...]:
-    """Return the values of a dimension for a filter. A person may have two names."""
+    """Return the values of a dimension that a filter compares. A person may have two names."""
     value = value_of(dimension)
     second = value_of(SECOND_NAME) if dimension == USER else ""
     return (value, second) if second else (value,)
@@ -79,8 +79,8 @@ LATEST = sys.maxsize  # a call without a time counts as later than all erasures 
 
 class Pseudonyms(NamedTuple):
     """
-    The pseudonyms by digest (see spool.erasure.pseudonyms_by_digest). `keys` are the keys of the digests, b""
-    for this installation's key.
+    The pseudonyms by digest of a name (see spool.erasure.pseudonyms_by_digest). `keys`: the keys of the
+    digests, b"" for this installation's key.
     """
 
     by_digest: Mapping[str, Sequence[tuple[int, str]]] = {}
@@ -89,8 +89,8 @@ class Pseudonyms(NamedTuple):
 
 class Persons:
     """
-    Linked names, one object for all parts, so links apply from the next query on. `meets` is called with
-    stated addresses, hashes and times.
+    The linked names of people. All parts of a process share one object, so links apply from the next query
+    on. `meets` is called with stated addresses, their hashes and times.
     """
 
     def __init__(self) -> None:
@@ -104,7 +104,6 @@ class Persons:
         self._watchers: list[Callable[[], None]] = []
 
     def __bool__(self) -> bool:
-        """Return whether reports show another name for some name in records."""
         return bool(self.links or self.names_of_erased)
 
     def set_links(self, links: LinkedNames, names_of_erased: Mapping[str, tuple[str, ...]]) -> None:
@@ -124,13 +123,16 @@ class Persons:
             self.notify_watchers()
 
     def add_watcher(self, changed: Callable[[], None]) -> None:
-        """Call a function after each change, for values that depend on links."""
+        """Call a function after each change of the links."""
         self._watchers.append(changed)
 
 
 @dataclass(slots=True, kw_only=True)
 class People:
-    """Forms of names. Gateways with the same secret compute the same hash."""
+    """
+    How names appear in records under the setting `policy`. Gateways with the same secret compute the same
+    hashes.
+    """
 
     policy: str
     secret: bytes = field(repr=False)
@@ -147,31 +149,31 @@ class People:
         self, people: Iterable[tuple[str, ...]], erased: Collection[tuple[str, ...]] = ()
     ) -> None:
         """
-        Replace all links, see LinkedNames. Each person is a list of names, with the name that reports show first.
-        `erased` are the pseudonyms of each erased person. Reports show ERASED for all of them, but each stays a person
-        of its own.
+        Replace all links (see LinkedNames). Each person is a list of names; reports show the first. `erased`:
+        the pseudonyms of each erased person. Reports show ERASED for all of these people, but count each one
+        separately.
         """
         self.persons.set_links(LinkedNames(self.identity_of_name, people), names_of_erased(erased))
 
     @property
     def erasure_key(self) -> bytes:
         """
-        Return the key that gateways of lower levels get with an erasure, so that digests have another key
-        than hashes.
+        Return the key for digests in an erasure, which gateways of lower levels also get. So it differs from
+        the key of hashes.
         """
         return _erasure_key(self.secret)
 
     def erasure_digest(self, name: str, key: bytes = b"") -> str:
         """
-        Return the digest by which an erasure knows a name. It is the same for all spellings of an address. `key` is
-        that of an erasure which another Tollhouse ordered.
+        Return the digest of a name in an erasure. It is equal for all spellings of an address. `key`: that of
+        an erasure which another Tollhouse ordered.
         """
         return _erasure_digest(fold_address(name), key or self.erasure_key)
 
     def pseudonym(self, name: str, at: int, erased: Pseudonyms | None = None) -> str:
         """
-        Return the pseudonym if the person was erased after a call at `at` (nanoseconds), else the name.
-        `erased` is all by default.
+        Return the person's pseudonym if the person was erased after a call at `at` (nanoseconds), else the
+        name. `erased`: default all erasures.
         """
         erased = self.persons.erased if erased is None else erased
         for key in erased.keys:
@@ -182,10 +184,10 @@ class People:
 
     def recorded_form(self, text: str, at: int | None = None) -> str | None:
         """
-        Return the form in which a record contains the text: an address in lower case, its hash, or None if it
-        is dropped.
+        Return the text as a record contains it: for an address, the address in lower case, its hash, or None
+        if addresses are dropped. Other text is unchanged.
 
-        Other text is unchanged. Hashes may be linked only with a call's time `at`, in nanoseconds.
+        Hashes are offered for linking only with a call's time `at` (nanoseconds).
         """
         hashed = self._hash_if_address(text)
         if hashed is None:
@@ -200,11 +202,11 @@ class People:
         return hashed
 
     def linked_form(self, name: str) -> str:
-        """Return the form in records, or the hash if addresses are dropped."""
+        """Return the name as records contain it, or its hash if addresses are dropped."""
         return self.recorded_form(name) or self.hash_address(name)
 
     def recorded_values(self, texts: Mapping[str, str], at: int | None = None) -> dict[str, str]:
-        """Return texts with the forms that new records contain."""
+        """Return the texts in the forms that new records contain."""
         carried_texts = {name: self.recorded_form(value, at) for name, value in texts.items()}
         return {name: value for name, value in carried_texts.items() if value is not None}
 
@@ -216,7 +218,10 @@ class People:
         return _address_hash_cache(self.secret)[text] if "@" in text else None
 
     def recorded_forms(self, name: str) -> tuple[str, ...]:
-        """Return every form of a name under any setting: address, hash, and linked names."""
+        """
+        Return every form in which records may contain a name, under any setting: address, hash, and linked
+        names.
+        """
         linked = chain.from_iterable(map(self._own_forms, self.linked_names(name)))
         return tuple(dict.fromkeys((*self._own_forms(name), *linked)))
 
@@ -235,18 +240,21 @@ class People:
         return (lower,) if is_hash(lower) else (name,)
 
     def person_identity(self, name: str) -> str:
-        """Return a text that is the same for every form of a person, and for all linked names."""
+        """Return a text that is equal for every form of every linked name of a person."""
         identity = self.identity_of_name(name)
         persons = self.persons
         names = persons.links.all_names_of_person(identity) or persons.names_of_erased.get(identity)
         return self.identity_of_name(names[0]) if names else identity
 
     def identity_of_name(self, name: str) -> str:
-        """Return a text that is the same for every form of one name, in any case."""
+        """Return a text that is equal for every form of one name, in any case."""
         return self.hash_address(name).strip().casefold()
 
     def shown_name(self, name: str) -> str:
-        """Return the name that reports show for a name in a record. Upper and lower case matter in a login."""
+        """
+        Return the name that reports show for a name in a record. For a login name, upper and lower case
+        differ.
+        """
         persons = self.persons
         if name in persons.names_of_erased:
             return ERASED
@@ -257,7 +265,7 @@ class People:
         return self.linked_form(names[0]) if is_linked else name
 
     def expand_filter(self, filter: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
-        """Add every form of people and branches."""
+        """Return the filter with every form of the named people and branches."""
         return {name: self._expand_values(name, values) for name, values in filter.items()}
 
     def _expand_values(self, dimension: str, values: Iterable[str]) -> tuple[str, ...]:
@@ -266,7 +274,7 @@ class People:
         return _all_forms(self.recorded_forms if dimension in _OF_PEOPLE else self._own_forms, values)
 
     def recorded_branch(self, name: str, policy: str) -> str | None:
-        """Return the form in which a record contains a branch name, or None if names are dropped."""
+        """Return a branch name as a record contains it under `policy`, or None if names are dropped."""
         if policy == KEEP or _BRANCH_HASH.fullmatch(name):
             return name
         return None if policy == DROP else self._hashed_branch(name)
@@ -303,7 +311,7 @@ class People:
 
 
 def names_of_erased(erased: Collection[tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
-    """Return all pseudonyms of an erased person by each of them, and the pseudonyms of all by ERASED."""
+    """Return all pseudonyms of an erased person by each of them, and all people's pseudonyms by ERASED."""
     names = {pseudonym: own for own in erased for pseudonym in own}
     return {**names, ERASED: (ERASED, *names)} if names else {}
 
@@ -318,7 +326,7 @@ def _all_forms(forms_of: Callable[[str], Iterable[str]], names: Iterable[str]) -
 
 @lru_cache(maxsize=8)
 def _address_hash_cache(secret: bytes) -> CachedResults[str | None]:
-    """Return the hash of each address by the text that states it. A person makes many calls."""
+    """Return a cache of the hash of each text that is an address, because a person makes many calls."""
 
     def hash_of(text: str) -> str | None:
         address = _parse_address(text)  # parsed again, because this result is cached

@@ -1,8 +1,9 @@
 """
 Comparison of the totals with the log: stored records are counted again by hour or day.
 
-Only periods are compared whose counted records are all stored. A checksum finds the periods that differ, and
-a second pass the sums in them. Days whose hours are stored are compared with these hours.
+Only periods with all their counted records still stored are compared. A checksum finds the periods that
+differ, and a second pass finds the sums in them. A day that still has hourly sums is compared with these
+sums.
 """
 
 from __future__ import annotations
@@ -71,8 +72,9 @@ def max_records_at_once() -> int:
 @dataclass(frozen=True, kw_only=True)
 class PeriodDifference:
     """
-    A period with different sums in the log and in the totals. `kept` and `counted` are its calls, which may
-    agree. `sums` are the first that differ, if found. `is_of_hours`: a day differs from its hours.
+    A period (hour or day) for which log and totals have different sums. `kept`: number of calls in the log.
+    `counted`: in the totals; both may be equal. `sums`: the first differing sums, if found. `is_of_hours`: a
+    day's sums differ from those of its hours.
     """
 
     place: Place
@@ -103,13 +105,13 @@ class PeriodDifference:
 @dataclass(frozen=True, kw_only=True)
 class LedgerComparison:
     """
-    Result of a comparison of the totals with the log.
+    The result of a comparison of the totals with the log.
 
-    `missed`: record numbers that the totals left out; at most `gone` of them cannot be counted any more.
-    `damaged`: unreadable records, all of them below `damaged_below`. Numbers below `end` were compared, or
-    below those of `ends` in these periods. `numbers`: lowest and highest stored number by period. `suspects`:
-    periods to which left-out numbers belong. `unsure`: periods to which damaged or deleted records may
-    belong. `damaged_names`: damaged names and sets of units and dimensions.
+    `missed`: how many record numbers the totals left out; at most `gone` of them can no longer be counted.
+    `damaged`: unreadable records, all below the number `damaged_below`. Records below `end` were compared, or
+    below the number in `ends` for a period listed there. `numbers`: lowest and highest stored number by
+    period. `suspects`: periods that left-out numbers belong to. `unsure`: periods that damaged or deleted
+    records may belong to. `damaged_names`: damaged names, and damaged sets of units and dimensions.
     """
 
     differences: Sequence[PeriodDifference] = ()
@@ -181,7 +183,10 @@ class LedgerComparison:
 
 @dataclass(kw_only=True)
 class _StoredCounts:
-    """Counts of the stored records. `span`: range with the left-out numbers, its end excluded."""
+    """
+    Counts of stored records by period. `span`: the range, end excluded, that contains the numbers the totals
+    left out.
+    """
 
     span: tuple[int, int]
     hourly: int
@@ -236,7 +241,10 @@ async def compare_log_with_totals(
     digests: Digests,
     at_ease: bool = False,
 ) -> LedgerComparison:
-    """Compare all stored records with the totals, a few hundred at a time."""
+    """
+    Compare all stored records with the totals, a few hundred at a time. `at_ease`: pause between reads for
+    other work.
+    """
     for _ in range(TRIES):
         state, moment = await read(lambda rows: (read_state(rows), comparison_state(rows)))
         if state["rebuilding"]:
@@ -430,8 +438,8 @@ class _Comparison:
         self, places: Sequence[Place], numbers: Mapping[Place, tuple[int, int]]
     ) -> Mapping[Place, Sequence[SumDifference]]:
         """
-        Read the records of some periods again to find the sums that differ. If they do not fit into memory,
-        return those of the first period, or none.
+        Read the records of these periods again and return their differing sums. If the records do not fit
+        into memory, return the sums of the first period, or none.
         """
         if not places:
             return {}
@@ -510,8 +518,8 @@ def _has_all_records(
     period_key: Place, firsts: Mapping[Place, int], lowest: Mapping[Place, int], removed_below: int
 ) -> bool:
     """
-    Return True if all counted records of a period are still stored. A period that the totals never counted
-    has a number only in the log.
+    Return whether all counted records of the period are stored: its lowest number, as the totals (`firsts`)
+    or the log (`lowest`) have it, is not below `removed_below`.
     """
     known = [numbers[period_key] for numbers in (firsts, lowest) if period_key in numbers]
     return bool(known) and min(known) >= removed_below
@@ -529,7 +537,10 @@ _log = logging.getLogger(__name__)
 
 
 class PeriodRecount:
-    """The records of the comparison are read first, then the records that the totals have counted since."""
+    """
+    The records of one period, counted again: first those of a comparison, then those that the totals counted
+    later.
+    """
 
     def __init__(
         self,
@@ -559,14 +570,19 @@ class PeriodRecount:
         return self._ranges[-1][1]
 
     async def read_compared_records(self, log: ReadableLog) -> bool:
-        """Return False if compared records are deleted, or if they make too many sums."""
+        """
+        Count the compared records. Return False if some of them are deleted, or if they make too many sums.
+        """
         first, end = self._ranges[0]
         await self._add_records(log, first, end)
         calls = sum(row[0] for rows in self.sums.hours.values() for row in rows.values())
         return self._is_whole and calls == self._kept
 
     async def read_records_until(self, log: ReadableLog, reach: int) -> bool:
-        """Read what the totals have counted, also since the comparison."""
+        """
+        Count the records that the totals have counted since the comparison. Return False if records are
+        missing.
+        """
         await self._add_records(log, self.end_number, reach)
         self._ranges[-1] = (self._ranges[-1][0], max(self.end_number, reach))
         return self._is_whole
@@ -587,7 +603,10 @@ class PeriodRecount:
 
 
 def replace_period(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> bool:
-    """Change nothing and return False if more records were counted in between."""
+    """
+    Replace a period's sums by the recount. Change nothing and return False if the totals counted more records
+    meanwhile.
+    """
     state = read_state(rows)
     seen = recount.end_number, 0, recount.hourly, *recount.marks
     if tuple(map(state.get, ("reach", "rebuilding", "hourly", TAGGED, RECALCULATED))) != seen:
@@ -623,7 +642,9 @@ def replace_period(rows: LedgerRows, placement: Placement, recount: PeriodRecoun
 
 
 def sum_day_again(rows: LedgerRows, day: int) -> bool:
-    """Return False if the hours of the day are deleted, or if it has no sum."""
+    """
+    Make a day's sums from its hours again. Return False if the hours are deleted, or if the day has no sum.
+    """
     state = read_state(rows)
     if state["rebuilding"] or not state["hourly"] <= day < state["daily"]:
         return False
@@ -639,7 +660,8 @@ def store_comparison_result(
     """
     Store the result of a comparison. Return the new number of missed records.
 
-    `gained`: calls that the repair added. Numbers missed since the comparison are searched the next time.
+    `gained`: calls that the repair added. Numbers missed since the comparison are searched for in the next
+    one.
     """
     state = read_state(rows)
     since = state["missed"] - compared.missed
@@ -675,7 +697,8 @@ class MendableLedger(Protocol):
 @dataclass(kw_only=True)
 class LedgerMender:
     """
-    Task that keeps the totals right, in the process that counts. Calls `changed` after it replaced sums.
+    A task that compares and repairs the totals, in the process that counts. It calls `changed` after
+    replacing sums.
     """
 
     ledger: MendableLedger
@@ -685,7 +708,7 @@ class LedgerMender:
     _logged_places: frozenset[Place] = field(default_factory=frozenset)
 
     async def run(self) -> None:
-        """Compare and repair whenever it is due, until cancelled."""
+        """Compare and repair whenever a comparison is due, until cancelled."""
         while True:
             try:
                 if await self.ledger.is_comparison_due(self.clock.now()):
@@ -699,7 +722,10 @@ class LedgerMender:
             await asyncio.sleep(LOOK_S)
 
     async def compare_and_repair(self) -> None:
-        """Count those periods again that lack calls or have left-out numbers."""
+        """
+        Compare, then count again the periods that lack calls, differ from their hours, or have left-out
+        numbers.
+        """
         compared = await self.ledger.compare_and_note_differences(self.log, at_ease=True)
         if not compared.is_done:
             return

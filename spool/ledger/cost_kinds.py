@@ -1,7 +1,7 @@
 """
-The kinds of calls by what is known of their cost: each call has exactly one. Pure.
+The kinds of calls by how their cost is known. Each call has exactly one kind. Pure.
 
-Totals keep the kind in the dimension `cost_source`, so every sum is of one kind.
+The totals store the kind in the dimension `cost_source`, so every sum has one kind.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ KIND_OF_SOURCE: Final[Mapping[str, str]] = {
 
 def cost_kind(call: Inference) -> str:
     """
-    `priced`: the cost is known. `free`: a gateway's cache answered, or the call failed without usage.
-    `unpriced`: it used something without a known price. `without_usage`: it succeeded, and no usage was
-    reported.
+    Return the kind. `priced`: the cost is known. `free`: a gateway's cache answered, or the call failed
+    without usage. `unpriced`: the usage has no known price. `without_usage`: the call succeeded, but no usage
+    was reported.
     """
     return KIND_OF_SOURCE[call_cost_source(call)]
 

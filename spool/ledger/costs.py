@@ -1,8 +1,8 @@
 """
-Costs by period and dimensions, added up from the sums of hours and days.
+Costs by period and dimensions, added up from the stored sums of hours and days.
 
-A query may name groups to keep, or ask for the largest; all others become one group. That group is the total
-minus the kept groups, so its sums are never read, no matter how many there are.
+A query may select groups to show, or request the largest; all other groups become one. Its cost is the total
+minus the shown groups, so the other groups' sums are never read.
 """
 
 from __future__ import annotations
@@ -109,8 +109,9 @@ def query_costs(
 
 def check_and_simplify_query(rows: LedgerRows, query: CostQuery) -> CostQuery:
     """
-    Drop filters that every call passes, because rollups without their dimensions can answer then. Raises
-    ValueError for an unknown dimension, and NotKept for a unit of work whose calls cannot be found.
+    Return the query without filters that every call passes, because a rollup without their dimensions can
+    then be used. Raises ValueError for an unknown dimension, and NotKept for a unit of work whose calls
+    cannot be found.
     """
     for name in query.used_dimensions:
         if name not in query.derived and name not in PRICED_BY:
@@ -230,7 +231,10 @@ def _read_totals(
 def _group_sums(
     rows: LedgerRows, spans: Sequence[Span], query: CostQuery, *, by_start: bool, by_day: bool
 ) -> Iterable[GroupSum]:
-    """Return the sums of the groups. With `aggregated`, the spans of a unit form one group."""
+    """
+    Return the sums by group. If `query.aggregated`, a unit of work includes the runs below it; `spans` must
+    then be one.
+    """
     if not query.aggregated or query.unit_of_work is None:
         return rows.totals_by_group(spans, query, by_start=by_start)
     from spool.ledger.run_trees import aggregate_sums, query_by_tree_place
@@ -248,8 +252,8 @@ def _totals_by_period(
     """
     Return totals by period and group.
 
-    Sums of units of work contain only calls with a unit. The totals of calls without any are all calls minus
-    these sums.
+    Sums of units of work contain only calls with a unit. The total of calls without a unit is the total of
+    all calls minus these sums.
     """
     ask = partial(_read_totals, rows, limit=limit, rates=rates)
     totals = ask(query)
@@ -312,7 +316,7 @@ def partial_period_starts(query: CostQuery) -> Sequence[datetime]:
 
 
 def combine_rows(rows: Iterable[CostRow], *, start: datetime, group: tuple[str | None, ...]) -> CostRow:
-    """If there are no rows, the result has zero calls."""
+    """Add up the rows. Without rows, the result has zero calls."""
     rows = list(rows)
     if len(rows) == 1:
         return msgspec.structs.replace(rows[0], start=start, group=group)
@@ -333,7 +337,10 @@ def combine_rows(rows: Iterable[CostRow], *, start: datetime, group: tuple[str |
 
 
 class _Total:
-    """Sums of one group. The status and cost source of a row decide to which its money is added."""
+    """
+    The sums of one group. The status and cost source of an added row decide which of the amounts its money is
+    added to.
+    """
 
     # Class attributes as defaults save memory: there may be as many groups as sums, most with few fields set.
     _sums: Sequence[int] = ()
@@ -372,7 +379,7 @@ class _Total:
             self._cost += estimated
 
     def add_totals(self, parts: Collection[_Total], sign: int = 1) -> None:
-        """Add totals whose other currencies are converted, or subtract them if `sign` is -1."""
+        """Add totals in which other currencies are already converted, or subtract them if `sign` is -1."""
         for name in _ADDED_UP:
             setattr(self, name, getattr(self, name) + sign * sum([getattr(part, name) for part in parts]))
         sums = column_sums([part._sums for part in parts], len(self._sums))
@@ -394,7 +401,7 @@ class _Total:
         return not any(amounts) and not any(map(_has_some, counted))
 
     def measure(self, name: str) -> int:
-        """Return a measure by its name in CostRow. Money is in units."""
+        """Return a measure by its field name in CostRow. Money is in units of `spool.ledger.money`."""
         if name == "cost":
             return self._rounded_units(self._cost)
         value = getattr(self.cost_row(_EPOCH, ()), name)
@@ -407,7 +414,10 @@ class _Total:
             self._meters[metered.meter] += metered.quantity
 
     def multiply_dollars(self, converter: Converter, each: GroupSum) -> Measures:
-        """Return the measures with dollars multiplied by an exchange rate, not yet rounded."""
+        """
+        Return the measures with dollars multiplied by the exchange rate, not yet rounded. Dollars without a
+        rate are added to the unconverted amounts.
+        """
         self._is_multiplied = True
         measures = list(each.measures)
         for index, name in enumerate(MONEY, len(COUNTS)):
@@ -520,10 +530,10 @@ def largest_groups(
     limit: QuestionLimit | None,
 ) -> set[Group]:
     """
-    Return the largest groups over the whole time, with those that may be among them.
+    Return the groups that may be among the largest over all periods together.
 
-    Empty if finding them requires reading all groups, or if the result would contain all anyway. Raises the
-    errors of `costs`.
+    Return none if finding them requires reading all groups, or if the result would contain all anyway. Raises
+    the errors of `costs`.
     """
     periods = list(time_ranges)
     if not periods or not _can_read_largest_first(query) or (state := read_state(rows))["charged"]:
@@ -580,10 +590,10 @@ def has_no_billed_costs(query: CostQuery) -> bool:
 
 def has_many_groups(query: CostQuery) -> bool:
     """
-    Return whether a query may have so many groups that finding a few is faster than reading all.
+    Return whether a query may have so many groups that selecting a few is faster than reading all.
 
-    A derived dimension never has many groups, and finding one of them computes the value of every stored set
-    of dimensions.
+    A derived dimension has few groups, and selecting one computes its value for every stored set of
+    dimensions.
     """
     return bool(query.group_by) and not query.derived.keys() >= {*query.group_by}
 
@@ -630,9 +640,11 @@ def kept_group_totals(query: CostQuery, ask: Ask[T]) -> Totals[T]:
 
 def _totals_of_trees(query: CostQuery, kept_groups: frozenset[Group], ask: Ask[T]) -> Totals[T]:
     """
-    Return the totals of some groups with the runs below them. They overlap, so all others have no sum.
+    Return the totals of these groups, each with the runs below it. They overlap, so there is no total of the
+    other groups.
 
-    Calls without a unit have no runs below. They are read apart, so that the sums of few runs are looked up.
+    Calls without a unit of work have no runs below them. They are read separately, so that only a few runs
+    are looked up.
     """
     place = query.unit_position
     unknown = frozenset(group for group in kept_groups if place is not None and group[place] is None)
@@ -677,9 +689,10 @@ def largest_group_totals(
     ask: Ask[T],
 ) -> Totals[T]:
     """
-    Return the totals of the groups that are largest over `time_ranges` together, and of all others as one.
+    Return the totals of the groups that are largest over `time_ranges` together, and of all other groups as
+    one.
 
-    For the others, at most the measure that decides the order is read.
+    For the other groups, only the measure that decides the order is read.
     """
     whole = replace(query, granularity=TOTAL)
     is_decided = query.granularity == TOTAL and {query.top_by} == {*query.measures}

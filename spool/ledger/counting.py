@@ -1,8 +1,8 @@
 """
 Changes of sums: add records, sum up days, delete old hours, and empty periods to count them again.
 
-A finished day is summed up next to its hours, so that a query for a year does not read each hour. Later its
-hours are deleted.
+A finished day also gets daily sums, so that a query for a year does not read each hour. Its hourly sums are
+deleted later.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _NO_WORK: Mapping[DimensionValues, Mapping[Units, Measures]] = {}
 
 
 def read_state(rows: LedgerRows) -> dict[str, int]:
-    """Return the state without the marks of changes. Missing values have their defaults."""
+    """Return the stored state without the change marks. Missing values have their defaults."""
     values = {
         "reach": 1,
         "rebuilding": 0,
@@ -79,7 +79,10 @@ def read_state(rows: LedgerRows) -> dict[str, int]:
 
 
 def new_change_marks(starts: Iterable[int] | None = None, *, every: str = EVERY) -> dict[str, int]:
-    """Return marks for the months of `starts`, or without them the mark of a change in any month."""
+    """
+    Return new marks, which invalidate cached results, for the months of `starts`, or without `starts` for
+    every month.
+    """
     if starts is None:
         return {every: new_change_mark()}
     names = {change_mark_name(datetime.fromtimestamp(start, UTC), every) for start in starts}
@@ -88,30 +91,30 @@ def new_change_marks(starts: Iterable[int] | None = None, *, every: str = EVERY)
 
 def change_mark_name(at: datetime, every: str = EVERY) -> str:
     """
-    Return the name of the mark for a moment in UTC.
+    Return the name of the change mark for a moment in UTC.
 
-    The first day of a month has its own, because it belongs partly to the month before in time zones behind
-    UTC.
+    The first day of a month has a mark of its own, because in time zones behind UTC it partly belongs to the
+    month before.
     """
     return f"{every} {at:%Y-%m-01}" if at.day == 1 else f"{every} {at:%Y-%m}"
 
 
 def first_complete_hour(arrival: float) -> int:
     """
-    Return the first hour without records that arrived before `arrival`. Records from clocks that are 2 hours
-    or more ahead of this clock are not believed.
+    Return the first hour that has no records that arrived before `arrival`. A sender's clock may be less than
+    2 hours ahead; later start times are replaced by the arrival.
     """
     return int(arrival) // HOUR_S * HOUR_S + AHEAD_S
 
 
 class Placement:
     """
-    Numbers of sets of dimensions, and the limit of how many a period has.
+    The numbers of stored sets of dimensions, and a limit on the sets per period.
 
-    Beyond `max_rows`, a new combination first loses its owner, then the model and similar dimensions. It is
-    added to a row of `(other)`, so every total stays right.
+    In a period with `max_rows` sets, a new set first loses its owner, then the model and similar dimensions,
+    and its calls are added to a set with `(other)`. So every total stays right.
 
-    Numbers are kept in memory. After a failed transaction, call `forget_numbers`.
+    Numbers are cached in memory. After a failed transaction, call `forget_numbers`.
     """
 
     def __init__(self, max_rows: int) -> None:
@@ -128,9 +131,8 @@ class Placement:
 
     def begin_transaction(self, rows: LedgerRows) -> None:
         """
-        Forget the numbers in memory unless this object stored the last change.
-
-        Otherwise another process changed the rows, or the database lost this object's change.
+        Forget the cached numbers if another process changed the rows, or if the database lost this object's
+        last change.
         """
         if rows.state_values().get(CHANGED_BY) != self._mark:
             self.forget_numbers()
@@ -177,7 +179,9 @@ class Placement:
         return [numbers[values] for values in dimensions]
 
     def _present_hashes(self, rows: LedgerRows, span: tuple[int, int], count: int) -> set[int] | None:
-        """Return None if `count` more stay below the limit."""
+        """
+        Return the hashes of the sets in a period, or None if even `count` more sets stay below the limit.
+        """
         present = self._present.get(span)
         if present is not None:
             self._present.move_to_end(span)
@@ -207,7 +211,7 @@ class Placement:
 
 
 def stored_dimensions(dimensions: DimensionValues) -> DimensionValues:
-    """Cut texts to the maximum length and replace lone surrogates."""
+    """Return the dimensions with texts cut to the maximum length, and lone surrogates replaced."""
     *texts, _, region, sender = dimensions
     text = "".join(texts) + region + sender
     if len(text) <= MAX_TEXT and text.isascii():
@@ -243,7 +247,10 @@ def replace_work_with_other(values: DimensionValues) -> DimensionValues:
 
 @dataclass(frozen=True, slots=True)
 class MissedNumbers:
-    """Record numbers without a record. Hours before `whole` may lack calls because of them."""
+    """
+    Record numbers that had no record when they were counted. Hours before `whole` may lack calls because of
+    them.
+    """
 
     count: int = 0
     first: int = 0
@@ -252,7 +259,7 @@ class MissedNumbers:
 
 
 def note_foreign_charges(rows: LedgerRows, meters: Iterable[MeterSums]) -> None:
-    """Note that amounts in other currencies exist. Until then, queries do not read them."""
+    """Store that amounts in other currencies exist. Until then, queries do not read such amounts."""
     if any(name.startswith("charge.") for amounts in meters for name in amounts):
         rows.set_state(charged=1)
 
@@ -268,11 +275,11 @@ def add_counted_sums(
     tags: TagList | None,
 ) -> int:
     """
-    Add the sums of the numbers from `first` until before `reach` in one transaction. Return the stored reach.
-    `tags` is the list of tags by which the records were counted, if it is new.
+    Add the sums of the records from `first` until before `reach` in one transaction. Return the stored reach
+    (the next number to count). `tags`: the list of tags by which the records were counted, if it is new.
 
-    Does nothing unless the stored reach is `first`: the rows may have been lost and restarted since the read,
-    and numbers below `reach` that were never added would be left out forever.
+    Do nothing unless the stored reach is `first`. Rows may have been lost and restarted since they were read;
+    then the numbers below `first` would never be counted.
     """
     state = read_state(rows)
     if state["reach"] != first:
@@ -383,7 +390,7 @@ def restart_at_replaced_log(rows: LedgerRows, *, seen: int, reach: int) -> int:
 
 
 def lower_missed_count(rows: LedgerRows, *, to: int) -> None:
-    """Note that some missed numbers have been counted after all."""
+    """Lower the number of missed records to `to`, because some have been counted after all."""
     state = read_state(rows)
     missed = max(0, min(state["missed"], to))
     rows.set_state(missed=missed, settled=min(state["settled"], missed))
@@ -393,10 +400,10 @@ def lower_missed_count(rows: LedgerRows, *, to: int) -> None:
 
 def begin_rebuild(rows: LedgerRows, oldest: int, tags: tuple[str, ...]) -> tuple[int, int, int]:
     """
-    Empty every period whose records are all stored (from `oldest` on), and freeze all others. Hours after the
-    last frozen period are counted by `tags`.
+    Empty every period with all records stored (from number `oldest` on), and freeze all others. Hours after
+    the last frozen period are counted by `tags`.
 
-    Return the numbers of emptied and of frozen periods, and the end of the last frozen one or 0.
+    Return the numbers of emptied and of frozen periods, and the end of the last frozen period or 0.
     """
     state = read_state(rows)
     drop_days_with_hours(rows)
@@ -416,14 +423,14 @@ def begin_rebuild(rows: LedgerRows, oldest: int, tags: tuple[str, ...]) -> tuple
 
 
 def drop_days_with_hours(rows: LedgerRows) -> None:
-    """Delete daily sums whose stored hours are about to change."""
+    """Delete daily sums of days that still have hourly sums, because these are about to change."""
     hourly = read_state(rows)["hourly"]
     rows.drop_days(hourly)
     rows.set_state(daily=hourly)
 
 
 def sum_up_next_day(rows: LedgerRows, before: int) -> bool:
-    """Sum up the next day that ended at or before `before`. Return False if there is none."""
+    """Make the sums of the next day that ended at or before `before`. Return False if there is none."""
     oldest = rows.first_start_since(HOUR_S, read_state(rows)["daily"])
     if oldest is None:
         return False
@@ -437,10 +444,10 @@ def sum_up_next_day(rows: LedgerRows, before: int) -> bool:
 
 def delete_hours_of_next_day(rows: LedgerRows, before: int) -> int | None:
     """
-    Delete the hours of the next day before `before`, a midnight. Return the number of deleted sums, or None
-    without such a day.
+    Delete the hourly sums of the next day before `before` (a midnight). Return the number of deleted sums, or
+    None if there is no such day.
 
-    One day a call, so that a ledger that was idle for weeks needs no long transaction.
+    Each call deletes one day, so that a ledger that was idle for weeks needs no long transaction.
     """
     state = read_state(rows)
     before = min(before, state["daily"])
@@ -464,7 +471,7 @@ IDLE_S = 48 * HOUR_S  # units without calls for this time are unlisted first
 
 
 def months_to_check(now: int) -> Sequence[tuple[int, int]]:
-    """Return start and end of last month and of this month, in epoch seconds."""
+    """Return start and end, in epoch seconds, of last month and of this month."""
     this_month = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     last_month = (this_month - timedelta(days=1)).replace(day=1)
     next_month = (this_month + timedelta(days=40)).replace(day=1)
@@ -476,12 +483,11 @@ def units_beyond_limit(
     rows: LedgerRows, most: int, now: int, month: tuple[int, int]
 ) -> Sequence[tuple[str, Sequence[int]]]:
     """
-    Return the units of work to unlist, by kind. Beyond `most` in a month of `months_to_check`, nine tenths of
-    the limit stay.
+    Return the units of work to unlist, by kind, if a month of `months_to_check` has more than `most` of a
+    kind. Afterwards, nine tenths of the limit stay listed.
 
-    Idle units are unlisted first, the cheapest of them before the others. The most expensive half of the
-    limit always stays, so a sender of many names cannot hide what costs most. The costs of both months
-    decide.
+    Idle units are unlisted first, and cheap ones before expensive ones, by the costs of both months. The most
+    expensive units, half of the limit, always stay, so a sender of many names cannot hide the highest costs.
     """
     [(begin, _), (_, end)] = months_to_check(now)
     chosen = []
@@ -494,7 +500,7 @@ def units_beyond_limit(
 
 
 def expire_units(rows: LedgerRows, limits: WorkLimits, now: int) -> None:
-    """Unlist units after their retention, and forget those unlisted long ago."""
+    """Unlist units after their retention, and delete units that were unlisted long ago."""
     for name, unit in UNITS.items():
         before = int(now - limits.listing_duration_s(unit))
         rows.unlist_idle_units(name, before)

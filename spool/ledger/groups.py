@@ -1,8 +1,9 @@
 """
-Costs of groups of at least so many people, for people who may not see persons (`privacy.min_group`).
+Costs of groups of a minimum number of people, for readers who may not see individual people
+(`privacy.min_group`).
 
-A finished part of a month is cut once into cells with enough people each. Every answer is a sum of whole
-cells. So no filter, group, range or difference of answers shows the figures of fewer people. Pure.
+A finished part of a month is divided once into cells with enough people each. Every result is a sum of whole
+cells. So no filter, group, time range or difference of results shows the figures of fewer people. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ GRACE = timedelta(days=2)  # time for late reports; calls that arrive later are 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCell:
-    """Figures of enough people. `names`: values of SPLIT_BY, None for unknown, `too_few_people_label` if joined."""
+    """
+    The figures of a cell with enough people. `names`: the cell's value of each dimension in SPLIT_BY; None if
+    unknown, `too_few_people_label` if values were joined.
+    """
 
     names: tuple[str | None, ...]
     cost: str
@@ -30,7 +34,7 @@ class GroupCell:
 
 
 def too_few_people_label(people: int) -> str:
-    """Name the joined values that have too few people each."""
+    """Return the name for joined values that have too few people each."""
     return f"(fewer than {people} people)"
 
 
@@ -40,7 +44,7 @@ def month_part_start(when: datetime) -> datetime:
 
 
 def finished_month_part_ends(start: datetime, now: datetime) -> Iterator[datetime]:
-    """Yield the ends of the parts that were over GRACE ago."""
+    """Yield the ends of the parts of a month that ended at least GRACE ago."""
     end = _next_month_part(start)
     while end + GRACE <= now:
         yield end
@@ -58,9 +62,9 @@ def cut_into_cells(
     rows: Sequence[CostRow], people: int, label: str, first: Sequence[str] = ()
 ) -> Sequence[GroupCell]:
     """
-    Cut rows into cells of at least `people` people, or none if all together have fewer. The rows are split
-    by the dimensions `first`, then by the others of SPLIT_BY. An unknown user counts as one person, and so do
-    the users of a joint sum.
+    Divide rows into cells of at least `people` people, or none if all rows together have fewer. They are
+    split by the dimensions `first`, then by the others of SPLIT_BY. An unknown user counts as one person, and
+    so does a joint sum of several users.
     """
     if len(_distinct_people(rows)) < people:
         return ()
@@ -86,7 +90,10 @@ def _split_cells(
 def _join_small_values(
     values: Mapping[str | None, list[CostRow]], people: int, label: str
 ) -> Mapping[str | None, list[CostRow]]:
-    """Join values with too few people. If even these are too few, the smallest other value joins."""
+    """
+    Join the rows of values with too few people under `label`. If these are still too few, also join the
+    smallest other value.
+    """
     people_of = {name: _distinct_people(rows) for name, rows in values.items()}
     joined: list[CostRow] = []
     joined_people: set[str | None] = set()

@@ -94,7 +94,8 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerState:
     """
-    How far the sums reach, and how many records were not counted: deleted, damaged, or implausibly large.
+    How far the log is counted, and how many records are not counted: missed (deleted), damaged, or absurd
+    (implausibly large).
     """
 
     reach: int  # next record to count
@@ -126,10 +127,10 @@ class TagValues:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Soundness:
     """
-    State of the comparison with the log.
+    The state of the comparison with the log.
 
-    The log has no record for `looked_for` of the `missed` numbers. `differing`: hours and days that did not
-    match in the last comparison.
+    `looked_for`: how many of the `missed` numbers were searched in the log without finding a record.
+    `differing`: hours and days that differed in the last comparison.
     """
 
     missed: int
@@ -139,15 +140,15 @@ class Soundness:
 
     @property
     def is_sound(self) -> bool:
-        """Return True if nothing is in doubt. Deleted records stay missed, and are no doubt."""
+        """Return whether nothing is in doubt. Missed records that are deleted from the log are no doubt."""
         return self.missed == self.looked_for and not self.differing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
     """
-    Result of starting a rebuild. `kept` periods, the last of them until `border`, stay because some of their
-    records are deleted.
+    The result of starting a rebuild. `kept`: number of periods that stay, the last of them until `border`,
+    because some of their records are deleted.
     """
 
     periods: int
@@ -158,7 +159,8 @@ class Rebuilt:
 
 class Ledger:
     """
-    The totals. Call `load`, run `count_until_cancelled`, then query. `tags` are the tags by which costs can be grouped.
+    The totals. Call `load`, run `count_until_cancelled`, then query. `tags`: the tags that costs can be
+    grouped by.
     """
 
     def __init__(
@@ -202,7 +204,7 @@ class Ledger:
         self._row_tags: tuple[int | None, Sequence[str]] = (None, ())
 
     async def load(self) -> Ledger:
-        """Read the stored reach. If that fails, close the store."""
+        """Load how far the log is counted. If that fails, close the store."""
         try:
             self._reach = (await self._read_state())["reach"]
         except BaseException:
@@ -212,15 +214,20 @@ class Ledger:
 
     @property
     def is_shared(self) -> bool:
-        """Whether several processes share the totals. Only one of them counts at a time."""
+        """Return whether several processes share the totals. Only one of them counts at a time."""
         return self._store.shares_log
 
     def lowest_needed_number(self, topic: str) -> int | None:
-        """Return the lowest number that the ledger still needs (see spool.log.retention)."""
+        """
+        Return the lowest record number that the ledger still needs, so that retention (spool.log.retention)
+        keeps it.
+        """
         return self._reach if topic == AI_TELEMETRY else None
 
     async def count_until_cancelled(self, log: ReadableLog) -> None:
-        """Count closed records until cancelled, also after a full disk."""
+        """
+        Count closed records as they appear, until cancelled. After an error such as a full disk, try again.
+        """
         async for _ in log.watermark_changes(AI_TELEMETRY):
             # failed attempts are repeated even without a further commit
             while not await self._try_to_count(log):
@@ -262,10 +269,11 @@ class Ledger:
 
     async def catch_up(self, log: ReadableLog) -> int:
         """
-        Count every record closed when this call gets its turn. Return the reach.
+        Count all records that are closed when this call gets its turn. Return the reach (the next number to
+        count).
 
-        Records that close later wait, because under constant load the turn would never end. A caller that
-        used far more than another active one pauses before its next call.
+        Later records wait, because under constant load the turn would never end. A caller that used far more
+        processor time than another active caller pauses first.
         """
         await self._yield_to_lighter_work()
         async with self._turn:
@@ -413,7 +421,10 @@ class Ledger:
         return read.committed_at if read else self._clock.now()
 
     async def make_rollups_until_cancelled(self) -> None:
-        """Make missing rollups until cancelled, also after a full disk, with at most a fifth of one core."""
+        """
+        Make missing rollups until cancelled, with at most a fifth of one core. After an error such as a full
+        disk, try again.
+        """
         has_made, took = False, 0.0
         while True:
             await asyncio.sleep(ROLL_REST * took if has_made else ROLL_WAIT_S)
@@ -446,7 +457,8 @@ class Ledger:
 
     async def unmark_differing_rollups(self, *, at_ease: bool = False) -> int:
         """
-        Unmark the rollups that differ from their days, so that they are made again. Return their number.
+        Remove the marks of rollups that differ from their days, so that they are made again. Return their
+        number.
         """
         if not (places := await self._read_rows(lambda rows: rows.marked_rollups(0, END_OF_TIME))):
             return 0
@@ -464,7 +476,9 @@ class Ledger:
             return await self._change_rows(lambda rows: rollups.unmark_differing_rollups(rows, wrong))
 
     async def sum_up_and_delete_hours(self) -> int:
-        """Sum up finished days. Return the number of deleted hourly sums."""
+        """
+        Make the daily sums of finished days, and delete old hourly sums. Return the number of deleted sums.
+        """
         async with self._turn:
             if (await self._read_state())["rebuilding"]:
                 return 0
@@ -490,8 +504,8 @@ class Ledger:
 
     async def _unlist_beyond_limit(self, now: int) -> None:
         """
-        Unlist units of work beyond the limit. Counting and queries go on in between, because one transaction
-        could take seconds.
+        Unlist units of work beyond the limit, in several transactions, because one could block counting and
+        queries for seconds.
         """
         if (unchecked := self._unchecked_work) <= self._work.ids_per_month // 10:
             return
@@ -508,8 +522,8 @@ class Ledger:
         self, renamed: Callable[[str], str], records: Callable[[], Awaitable[T]]
     ) -> tuple[int, T]:
         """
-        Rename people in all sums, and in the log by `records`. Nothing is counted meanwhile under an old
-        name. Return the number of changed dimensions and the result of `records`.
+        Rename people in all sums and, by `records`, in the log. Meanwhile nothing is counted, so no old name
+        is added. Return the number of changed sets of dimensions and the result of `records`.
         """
         async with self._turn:
             result = await records()
@@ -538,10 +552,10 @@ class Ledger:
 
     async def rebuild(self, log: ReadableLog) -> Rebuilt:
         """
-        Start to count again every hour whose records are all stored; others stay.
+        Start to count again every hour with all records stored. Other hours stay.
 
-        Returns at once: `catch_up` counts, even after restarts. Until then, these hours show only
-        what is counted. Raises NotAllowed while another rebuild runs.
+        This returns at once: `catch_up` counts, also after a restart. Until then, these hours show only what
+        is counted again. Raises NotAllowed while another rebuild runs.
         """
         async with self._turn:
             if (await self._read_state())["rebuilding"]:
@@ -555,15 +569,17 @@ class Ledger:
         return Rebuilt(periods=periods, kept=spans, border=_datetime_or_none(border), first=first)
 
     async def apply_links(self, links: UnitLinks) -> None:
-        """Count all calls under these links between units of work, unless they are in use."""
+        """
+        Make all queries use these links between units of work. Does nothing if these links are already used.
+        """
         if (await self._read_rows(lambda rows: rows.state_values())).get(LINKS_MARK, 0) != links.change_mark:
             async with self._turn:
                 await self._change_rows(lambda rows: rows.replace_links(links))
 
     async def linked_targets(self) -> tuple[int, Collection[tuple[str, int]]] | None:
         """
-        Return when pull requests and tickets expire, and those with calls since: kind and number. None if the
-        sums do not reach back so far or are incomplete.
+        Return the time (epoch seconds) before which pull requests and tickets expire, and kind and number of
+        each with calls since. None if the sums do not reach back to that time or are incomplete.
         """
         since = int(deletion_time(self._clock) - self._work.retention_units_s)
         span = await self.stored_span()
@@ -575,11 +591,14 @@ class Ledger:
         return bool(await self.count_unlistings())
 
     async def count_unlistings(self) -> int:
-        """Return a number that rises whenever units of work are unlisted."""
+        """Return a number that increases whenever units of work are unlisted."""
         return (await self._read_rows(lambda rows: rows.state_values())).get(UNLISTS, 0)
 
     async def count_listed_and_unlisted_units(self, since: datetime) -> dict[str, tuple[int, int]]:
-        """Return for each kind the number of units of work that costs list since a time, and of all others."""
+        """
+        Return by kind how many units of work with calls since a time are listed, and how many other units
+        exist.
+        """
         start = int(since.timestamp())
 
         def count_units(rows: LedgerRows) -> dict[str, tuple[int, int]]:
@@ -592,13 +611,15 @@ class Ledger:
         return await self._read_rows(count_units)
 
     async def is_unlisted(self, unit: str, id: int) -> bool:
-        """Return whether a unit is unlisted, so that its calls cannot be found."""
         return bool(await self._read_rows(lambda rows: rows.unlisted_ids(unit, [id])))
 
     async def compare_and_note_differences(
         self, log: ReadableLog, *, at_ease: bool = False
     ) -> LedgerComparison:
-        """Compare the sums with the log, for all periods that both have. Reads the whole log."""
+        """
+        Compare the sums with the log in all periods that both have, and store the result. Reads the whole
+        log.
+        """
         comparison = await compare_log_with_totals(
             log,
             self._read_rows,
@@ -615,7 +636,9 @@ class Ledger:
         return replace(comparison, rollups=await self.unmark_differing_rollups(at_ease=at_ease))
 
     async def is_comparison_due(self, now: float) -> bool:
-        """Return whether the last comparison is old, or a record was missed or a difference found since."""
+        """
+        Return whether the last comparison is old, or a record was missed or a difference found since then.
+        """
         state = await self._read_state()
         if not self._is_caught_up or state["rebuilding"]:
             return False
@@ -624,7 +647,8 @@ class Ledger:
 
     async def replace_period(self, log: ReadableLog, compared: LedgerComparison, place: Place) -> bool:
         """
-        Replace the sums of a period by a recount. Return False if the log has changed since the comparison.
+        Replace a period's sums by a recount. Return False if records were deleted or others counted
+        meanwhile.
         """
         state = await self._read_state()
         recalculated, lists = await self._read_recalculations(state), await self._stored_tag_lists(state)
@@ -646,7 +670,7 @@ class Ledger:
         return False
 
     async def sum_day_again(self, day: int) -> bool:
-        """Make the sum of a day from its hours again. Return False if the hours are deleted."""
+        """Make a day's sums from its hours again. Return False if the hours are deleted."""
         async with self._turn:
             return await self._change_rows(lambda rows: comparing.sum_day_again(rows, day))
 
@@ -661,7 +685,6 @@ class Ledger:
             )
 
     async def count_differing_periods(self) -> int:
-        """Return how many hours and days differed in the last comparison."""
         return (await self._read_state())["differing"]
 
     async def soundness(self) -> Soundness:
@@ -674,7 +697,10 @@ class Ledger:
         )
 
     async def reprice(self, pricer: Pricer, *, since: datetime) -> Repriced:
-        """Estimate all calls since a time again, all or none. Raises NotKept if `since` splits a sum."""
+        """
+        Compute the estimates of all calls since a time again, all or none. Raises NotKept if `since` splits a
+        sum.
+        """
         start = since.timestamp()
 
         def reprice_and_store(rows: LedgerRows) -> Repriced:
@@ -715,7 +741,7 @@ class Ledger:
         return await self._read_rows(lambda rows: rows.lineage(unit, asked, most, has_below=has_below, of=of))
 
     async def usages_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
-        """Return the groups of queries that differ only in their times (see spool.ledger.usages)."""
+        """Return the groups' sums of queries that differ only in their times (see spool.ledger.usages)."""
         from spool.ledger.usages import usages_by_group
 
         limit, now = running_limit(), self._clock.now()
@@ -729,15 +755,18 @@ class Ledger:
         )
 
     def _has_own_dimensions(self, query: CostQuery) -> bool:
-        """Return False if the query defines a dimension that may have other values later. It is not cached."""
+        """
+        Return whether every derived dimension of the query is the ledger's own or a lasting one. Results by
+        other dimensions are not cached, because their values may change.
+        """
         own = {**self._derived, _PERSON: self.person_dimension}
         is_lasting = self._remembered_costs.has_dimension
         return all(each is own.get(name) or is_lasting(each) for name, each in query.derived.items())
 
     def lasting_dimension(self, depends_on: object, define: Callable[[], Derived]) -> Derived:
         """
-        Return the same dimension while `depends_on` is equal, and no link or name of a person changes. Its
-        values may depend on nothing else. Results by it are remembered.
+        Return the same dimension object until `depends_on`, a link or a person's name changes, so that
+        results by it can be cached. The dimension's values may depend on nothing else.
         """
         version = None if self.people is None else self.people.persons.version
         return self._remembered_costs.dimension((version, depends_on), define)
@@ -784,8 +813,8 @@ class Ledger:
 
     def check_people_allowed(self, named: Collection[str]) -> None:
         """
-        Raise Invalid if a query combines sessions or runs with people and the settings forbid that. The
-        device of a call says who made it.
+        Raise Invalid if the named dimensions combine sessions or runs with people or devices, and the
+        settings forbid this.
         """
         if self._work.people or not any(name in TREES for name in named):
             return
@@ -802,7 +831,7 @@ class Ledger:
         return RememberedCosts()
 
     async def change_marks(self, since: datetime, until: datetime) -> Marks:
-        """Return marks that differ after any process has changed a sum of the period."""
+        """Return marks for a period. If any process changes a sum of the period, it gets other marks."""
         from spool.ledger.days.remembered import change_marks
 
         return await self._read_rows(lambda rows: change_marks(rows.state_values(), since, until))
@@ -810,17 +839,19 @@ class Ledger:
     async def sums_of_day(
         self, day: int, *, most: int, chosen: Callable[[Dimensions], bool] | None = None
     ) -> Sequence[DaySum]:
-        """Return the priceable sums of a day (epoch seconds), most expensive first."""
+        """
+        Return the most expensive sums of a day (epoch seconds), at most `most`, as `priceable_day_sums` does.
+        """
         return await self._read_rows(lambda rows: priceable_day_sums(rows, day, most, chosen))
 
     async def sums_of_days(
         self, days: Sequence[int], *, most: int, chosen: Callable[[Dimensions], bool] | None = None
     ) -> Sequence[Sequence[DaySum]]:
-        """Return the sums of several days at one moment, by dimensions, in no order."""
+        """Return the sums of several days as `day_sums_by_dimensions` does, all read at one moment."""
         return await self._read_rows(lambda rows: day_sums_by_dimensions(rows, days, most, chosen))
 
     async def usage_of_day(self, day: int) -> Sequence[UsageSum]:
-        """Return what a provider may have billed for a day (epoch seconds)."""
+        """Return the calls of a day (epoch seconds) that a provider may have billed."""
         return await self._read_rows(lambda rows: day_usage(rows, day))
 
     async def detailed_usage_of_day(self, day: int) -> Sequence[UsageSum]:
@@ -829,7 +860,7 @@ class Ledger:
 
     async def store_billed_days(self, made: Sequence[tuple[BilledDay, Sequence[BilledSum]]]) -> int:
         """
-        Replace the billed costs of days in one transaction, except those with the same mark. Return the
+        Replace the billed costs of days in one transaction. A day with an unchanged mark stays. Return the
         number of replaced days.
         """
 
@@ -848,7 +879,7 @@ class Ledger:
         return await self._read_rows(lambda rows: rows.billed_days(since, until))
 
     async def billed_corrections(self) -> Sequence[BilledDay]:
-        """Return corrections of closed months, by the day on which they count."""
+        """Return the corrections of closed months, by the day they are added to."""
         days = await self._read_rows(lambda rows: rows.billed_days(0, END_OF_TIME))
         return [day for day in days if day.corrected_day]
 
@@ -858,23 +889,20 @@ class Ledger:
 
     async def is_complete(self) -> bool:
         """
-        Return False while the sums lack counted records: during a rebuild, and after a start or loss until
-        the ledger has caught up.
-
-        Then files exported from the sums must not be replaced.
+        Return False while counted records are missing from the sums: during a rebuild, and after a start or a
+        loss until the log is counted again. Meanwhile, files exported from the sums must not be replaced.
         """
         return self._is_caught_up and not (await self._read_state())["rebuilding"]
 
     async def count_records_lost_before_counting(self) -> int:
-        """Return how many records were deleted before they were counted."""
         return (await self._read_state())["missed"]
 
     async def complete_since(self) -> int:
-        """Return the time (epoch seconds) before which hours may lack missed records."""
+        """Return the time (epoch seconds) from which on no hour lacks missed records."""
         return (await self._read_state())["whole"]
 
     async def limit_to_hourly_sums(self, since: datetime) -> datetime:
-        """Return the later of `since` and the start of hourly sums."""
+        """Return the later of `since` and the time from which on hourly sums are stored."""
         hourly = _datetime_or_none((await self._read_state())["hourly"])
         return since if hourly is None else max(since, hourly)
 
@@ -897,7 +925,7 @@ class Ledger:
         return datetime.fromtimestamp(min(starts), UTC), datetime.fromtimestamp(max(starts), UTC)
 
     async def known_since(self, dimension: str) -> datetime | None:
-        """Return the start of the first hour or day with a known value, or None."""
+        """Return the start of the first hour or day in which the dimension has a value, or None."""
         check_dimension(dimension)
 
         def read_first_known(rows: LedgerRows) -> int | None:
@@ -922,15 +950,18 @@ class Ledger:
         self, dimensions: Sequence[str], read: Callable[[Iterator[Sequence[tuple[str, ...]]]], T]
     ) -> T:
         """
-        Return what `read` makes of the combinations of values in calls. It gets many at a time, some
-        repeatedly, and may run in any thread.
+        Return the result of `read`, which gets the combinations of these dimensions' values: many at a time,
+        some repeatedly. `read` may run in any thread.
         """
         for dimension in dimensions:
             check_dimension(dimension)
         return await self._read_rows(lambda rows: read(rows.combinations(dimensions)))
 
     async def unit_names_containing(self, text: str, most: int) -> Mapping[str, Sequence[str]]:
-        """Return at most `most` names that contain a text, by kind. Sessions and runs have none."""
+        """
+        Return by kind at most `most` names of units of work that contain a text. Sessions and runs have no
+        stored names.
+        """
         names = await self._read_rows(lambda rows: rows.unit_names_containing(text, most))
         named = [unit for unit in UNITS if UNITS[unit].is_named]
         return {unit: [name for id, name in names if id == unit_number(unit, name)] for unit in named}
@@ -945,7 +976,7 @@ class Ledger:
         return [values_by_tag[name] for name in (*self.tags, *sorted(values_by_tag.keys() - {*self.tags}))]
 
     async def billing_row_tags(self) -> Sequence[str]:
-        """Return, as dimensions, the tags that only billing rows have."""
+        """Return the tags, as dimensions, that billing rows have but calls do not."""
 
         def read_row_tags(rows: LedgerRows) -> tuple[int | None, Sequence[str]]:
             mark = rows.state_values().get(counting.ROW_TAGS)
@@ -958,7 +989,7 @@ class Ledger:
         return self._row_tags[1]
 
     async def has_joint_sums(self) -> bool:
-        """Return True if some sums merge values that were too many to keep apart."""
+        """Return whether some sums join values that were too many to keep apart."""
         is_joint = Derived(
             name=OTHER,
             label=OTHER,
@@ -968,7 +999,7 @@ class Ledger:
         return bool(await self.values(is_joint))
 
     def set_derived_dimensions(self, dimensions: Sequence[Derived]) -> None:
-        """Replace the derived dimensions to group and filter by."""
+        """Replace the derived dimensions that costs can be grouped and filtered by."""
         self._derived = {dimension.name: dimension for dimension in dimensions}
 
     def derived_dimensions(self) -> Sequence[Derived]:
@@ -986,8 +1017,8 @@ class Ledger:
 
     async def state(self, *, counts_rows: bool = True) -> LedgerState:
         """
-        Return the state. Pass False if the row count is not needed, because counting millions of rows takes a
-        second.
+        Return the state. `counts_rows`: also count the stored sums, which takes a second for millions of
+        sums.
         """
         state, rows = await self._read_rows(
             lambda rows: (read_state(rows), rows.count_rows() if counts_rows else 0)
@@ -1043,8 +1074,8 @@ class Ledger:
 
 def _filter_by_both_names(query: CostQuery, shown: Callable[[str], str]) -> CostQuery:
     """
-    Filter by the second name of a call as well. Filters by names that cannot be second stay, because these
-    need no tags.
+    Return the query with filters by user that also match a call's second user name. Filters by names that are
+    never a second name stay, because the others must read tags.
     """
     derived = dict(query.derived)
     filters: dict[str, Any] = {"include": query.include, "exclude": query.exclude}
@@ -1097,7 +1128,9 @@ def _put_billed_if_changed(rows: LedgerRows, day: BilledDay, sums: Sequence[Bill
 
 
 async def _find_lowest_number(log: ReadableLog) -> int:
-    """Return the lowest stored number, by binary search, because records are deleted from the low end."""
+    """
+    Return the lowest stored record number. Binary search works because records are deleted from the low end.
+    """
     low, high = 1, log.closed_below(AI_TELEMETRY)
     while low < high:
         middle = (low + high) // 2

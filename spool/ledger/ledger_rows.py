@@ -1,8 +1,8 @@
 """
-Protocols of a storage engine for the totals: sums in transactions, without counting and pricing.
+Protocols of a storage engine for the totals: it stores sums in transactions, but neither counts nor prices.
 
-`width` of a sum is HOUR_S or DAY_S, `start` its begin in epoch seconds. Each set of dimensions has a number,
-so that its texts are stored once.
+A sum has a `width` (HOUR_S or DAY_S) and a `start` in epoch seconds. Each set of dimensions has a number, so
+that its texts are stored once. A unit of work has a number as well, and so has each set of units.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ WRONG, WRONG_OF = 1000.0, 1e-9
 
 
 class GroupSum(NamedTuple):
-    """Measures of a group's calls with one status and cost source. `start` is set for sums by start."""
+    """
+    The measures of a group's calls with one status and cost source. `start`: the sum's start, if the query is
+    by start.
+    """
 
     group: tuple[str | None, ...]
     status: str
@@ -42,8 +45,8 @@ class GroupSum(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class MeterSum:
     """
-    Quantity of a meter in a group's calls with one status, in millionths. `meter` is set if the query is for
-    several meters.
+    The quantity, in millionths, of a meter in a group's calls with one status. `meter`: its name, if the
+    query is for several meters.
     """
 
     group: tuple[str | None, ...]
@@ -55,10 +58,10 @@ class MeterSum:
 
 class Recalculation(NamedTuple):
     """
-    A recalculation of sums from `since` on, and of records below `reach`.
+    A recalculation of the estimates in sums from `since` on (epoch seconds), and of records below `reach`.
 
-    Sums before `hourly` were those of days. Times are epoch seconds. `list` is the digest of a price list,
-    and `own` are the prices on top of it.
+    Before `hourly` (epoch seconds), daily sums were recalculated. `list`: digest of the price list. `own`:
+    the prices that override it.
     """
 
     since: int
@@ -70,7 +73,8 @@ class Recalculation(NamedTuple):
 
 class TagList(NamedTuple):
     """
-    The tags by which record numbers from `first` on are counted, in hours from `since` on (epoch seconds).
+    The tags by which records with numbers from `first` on are counted, in hours from `since` on (epoch
+    seconds).
     """
 
     first: int
@@ -79,13 +83,15 @@ class TagList(NamedTuple):
 
 
 def new_change_mark() -> int:
-    """Return a random number that shows other processes that rows have changed."""
+    """
+    Return a random number to store. If it differs from the one another process read, the rows have changed.
+    """
     return randbits(62)
 
 
 class LedgerRows(Protocol):
     def state_values(self) -> Mapping[str, int]:
-        """Return what `set_state` stored. `spool.ledger.counting.read_state` lists the names."""
+        """Return all values stored by `set_state`. `spool.ledger.counting.read_state` lists the names."""
         ...
 
     def set_state(self, **values: int) -> None: ...
@@ -93,22 +99,25 @@ class LedgerRows(Protocol):
     def find_or_assign_numbers(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]: ...
 
     def drop_unused_numbers(self) -> int:
-        """Delete sets of dimensions without sums, whose numbers may be reused. Return how many."""
+        """Delete sets of dimensions that no sum uses. Return their number. Their numbers may be reused."""
         ...
 
     def rename_dimensions(self, renamed: Callable[[Dimensions], Dimensions]) -> int:
-        """Replace sets under their numbers. Return how many changed. No two may become equal."""
+        """
+        Replace sets of dimensions under their numbers. Return how many changed. No two sets may become equal.
+        """
         ...
 
     def numbers_in_period(self, width: int, start: int) -> set[int]: ...
 
     def add_sums(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
-        """Add measures to sums, by start and number of the dimensions."""
+        """Add measures to sums. Each tuple: start, number of the set of dimensions, measures."""
         ...
 
     def add_meters(self, width: int, sums: Iterable[tuple[int, int, MeterSums]]) -> None:
         """
-        Add meters to existing sums, by start and number of the dimensions. Deleting a sum deletes its meters.
+        Add meters to existing sums. Each tuple: start, number of the set of dimensions, meters. Deleting a
+        sum deletes its meters.
         """
         ...
 
@@ -116,17 +125,17 @@ class LedgerRows(Protocol):
         self, sums: Iterable[WorkSum], names: Mapping[int, str], edges: Collection[Units] = ()
     ) -> None:
         """
-        Add sums of units of work (see `spool.ledger.work`) and the names of units. `edges`: sets without
-        sums, of runs above the runs of the sums.
+        Add sums of units of work (see `spool.ledger.work`) and the units' names by number. `edges`: sets
+        without sums, of the runs above those of the sums.
 
-        An unlisted unit is counted as REST.
+        Calls of an unlisted unit are added to REST.
         """
         ...
 
     def priceable_unit_sums(self, start: int) -> Sequence[tuple[int, int, Dimensions, Measures]]:
         """
-        Return the sums of a period that may be priced: number of the set of units, number and set of
-        dimensions, measures.
+        Return a period's sums of units of work that may be priced: number of the set of units, number of the
+        set of dimensions, dimensions, measures.
         """
         ...
 
@@ -134,29 +143,38 @@ class LedgerRows(Protocol):
         self, start: int, after: tuple[int, int], most: int
     ) -> Sequence[tuple[int, int, Measures]]:
         """
-        Return at most `most` sums of a period after a place: numbers of the set of units and of the
-        dimensions, measures. They are ordered by these numbers.
+        Return at most `most` sums of a period, ordered by number of the set of units and number of the
+        dimensions, which are greater than `after`. Each tuple: these numbers and the measures.
         """
         ...
 
     def numbers_of_listed_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
-        """Return the numbers of the sets under which calls with these units are counted."""
+        """
+        Return the number of the set that each set of units is counted under, now that some units are
+        unlisted.
+        """
         ...
 
     def units_of_set(self, number: int) -> Mapping[str, str]:
-        """Return the units of a set by kind, for people. Empty if the set is not stored."""
+        """Return the units of a set by kind, as names to show. Empty if the set is not stored."""
         ...
 
     def wrong_sets(self, after: int, most: int) -> Found:
-        """Return the stored sets that do not match their units, among the first `most` above a number."""
+        """
+        Read at most `most` sets of units with numbers above `after`. Return those whose stored number does
+        not match their units.
+        """
         ...
 
     def wrong_names(self, after: int, most: int) -> Found:
-        """Return the names of units that do not match their numbers, in the way of `wrong_sets`."""
+        """Return the names of units that do not match their numbers. Reads as `wrong_sets` does."""
         ...
 
     def wrong_dimensions(self, after: int, most: int) -> Found:
-        """Return the damaged dimensions, as far as an engine can tell, in the way of `wrong_sets`."""
+        """
+        Return the damaged sets of dimensions, as far as the engine can detect damage. Reads as `wrong_sets`
+        does.
+        """
         ...
 
     def delete_damaged(self) -> None:
@@ -166,14 +184,18 @@ class LedgerRows(Protocol):
     def replace_unit_sums(
         self, start: int, gone: Iterable[tuple[int, int]], new: Iterable[tuple[int, int, Measures]]
     ) -> None:
-        """Delete and add sums of a period, by numbers of set of units and dimensions."""
+        """
+        Delete (`gone`) and add (`new`) a period's sums of units, by numbers of the set of units and of the
+        set of dimensions.
+        """
         ...
 
     def delete_unit_sums(self, start: int) -> None: ...
 
     def unit_names_containing(self, text: str, most: int) -> Sequence[tuple[int, str]]:
         """
-        Return numbers and names: first those that end with "#" and the text, then those that begin with it.
+        Return numbers and names of units: first names that end with "#" and the text, then names that begin
+        with the text.
         """
         ...
 
@@ -185,57 +207,58 @@ class LedgerRows(Protocol):
         self, unit: str, listed: tuple[int, int], counted: tuple[int, int], most: int
     ) -> Sequence[tuple[int, int]]:
         """
-        Return at most `most` units of a kind in `listed`, each with the start of its last period, cheapest in
-        `counted` first.
+        Return at most `most` units of a kind that had calls in the period `listed`, each with the start of
+        its last period. The cheapest in the period `counted` are first.
         """
         ...
 
     def unlist_units(self, unit: str, ids: Collection[int]) -> None:
-        """Count these units as REST, with their further calls."""
+        """Count these units as REST (not found by name), including their future calls."""
         ...
 
     def unlist_idle_units(self, unit: str, before: int) -> None:
-        """Count units without calls since `before` as REST, with their further calls."""
+        """Count units without calls since `before` as REST, including their future calls."""
         ...
 
     def relist_idle_units(self, unit: str, before: int) -> None:
-        """List units again that had no calls since a time."""
+        """Forget that units without calls since `before` were unlisted, so that new calls list them again."""
         ...
 
     def unlisted_ids(self, unit: str, ids: Collection[int]) -> Collection[int]:
-        """Return those of some units counted as REST."""
+        """Return the ids that are unlisted (counted as REST)."""
         ...
 
     def count_unlisted_units(self) -> Mapping[str, int]: ...
 
     def linked_targets(self, since: int) -> Collection[tuple[str, int]]:
         """
-        Return kind and number of pull requests and tickets with calls since a time, linked calls included.
+        Return kind and number of pull requests and tickets with calls since a time. Calls of linked units
+        count as well.
         """
         ...
 
     def replace_links(self, links: UnitLinks) -> None:
         """
-        Count all calls, past ones too, under these links, and store their mark. A linked unit stays listed
-        without calls, because its link would not find them otherwise.
+        Make all queries use these links, also for past calls, and store the links' mark. A linked unit stays
+        listed even without calls, because otherwise its link could not find them.
         """
         ...
 
     def run_tree(self, query: CostQuery, since: int, until: int) -> RunTree:
-        """Return the runs above those with calls in a time range, for `aggregated`."""
+        """Return the runs above the runs with calls in a time range, for queries with `aggregated`."""
         ...
 
     def lineage(
         self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: CostQuery | None = None
     ) -> Sequence[Lineage]:
         """
-        Return at most `most` of the runs and all runs above them, or with `has_below` also those they
-        started. If `of` has `trees_of`, the runs are as the calls of this query state them.
+        Return at most `most` of the named runs and all runs above them; with `has_below`, also the runs that
+        they started. If `of` has `trees_of`, only calls that match this query decide which run started which.
         """
         ...
 
     def drop_unused_units(self) -> None:
-        """Delete sets and names of units without sums."""
+        """Delete sets and names of units that no sum uses."""
         ...
 
     def read_meters(self, width: int, start: int) -> Mapping[int, MeterSums]: ...
@@ -247,15 +270,17 @@ class LedgerRows(Protocol):
     def meter_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
     ) -> Iterable[MeterSum]:
-        """Add up the query's meter, or every meter, in the way of `totals_by_group`."""
+        """
+        Add up the quantity of the query's meter, or of every meter, with the groups of `totals_by_group`.
+        """
         ...
 
     def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterable[MeterSum]:
-        """Return the limbs of amounts in other currencies, by period and group."""
+        """Return the amounts in other currencies, in limbs, by period and group."""
         ...
 
     def delete_sums(self, width: int, places: Iterable[tuple[int, int]]) -> None:
-        """Delete sums, by start and number of the dimensions."""
+        """Delete sums with their meters. Each place: start and number of the set of dimensions."""
         ...
 
     def first_and_last_start(self, width: int) -> Sequence[int]: ...
@@ -266,9 +291,10 @@ class LedgerRows(Protocol):
 
     def token_sums(self, width: int, start: int, *, dearest: int = 0) -> Sequence[tuple[int, Measures]]:
         """
-        Return COUNTS and cost by number of the dimensions, of calls with a known input.
+        Return COUNTS and cost, by number of the set of dimensions, of calls with known input tokens.
 
-        If `dearest` is not 0, return only that many most expensive sums, and others that may be among them.
+        If `dearest` is not 0, return only that number of most expensive sums, and others that may be among
+        them.
         """
         ...
 
@@ -279,34 +305,40 @@ class LedgerRows(Protocol):
     def measures_by_number(self, width: int, start: int) -> Sequence[tuple[int, Measures]]: ...
 
     def joint_dimensions(self) -> Mapping[int, Dimensions]:
-        """Return the sets, by number, of calls that were too many to keep apart."""
+        """
+        Return by number the sets of dimensions in which values are joined, because they were too many to keep
+        apart.
+        """
         ...
 
     def first_start_since(self, width: int, since: int) -> int | None: ...
 
     def sum_up_day(self, day: int) -> None:
-        """Add up the hours of a day without sums."""
+        """Make the daily sums of a day from its hours. The day must have no daily sums."""
         ...
 
     def drop_days(self, since: int) -> None: ...
 
     def drop_hours(self, before: int) -> int:
         """
-        Delete hourly sums before a midnight, and merge their stored periods into those of their days. Return
-        the number of deleted sums.
+        Delete hourly sums before a midnight. Period rows of the hours are merged into those of their days.
+        Return the number of deleted sums.
         """
         ...
 
     def store_first_numbers(self, firsts: Iterable[tuple[int, int, int]]) -> None:
-        """Store the lowest counted record number of each (width, start)."""
+        """Store the lowest counted record number of each period. Each tuple: width, start, number."""
         ...
 
     def reset_first_numbers(self) -> None:
-        """Set the lowest record number of every period to 0, and unfreeze all."""
+        """Set the lowest record number of every period to 0, and mark no period as frozen."""
         ...
 
     def freeze_periods(self, below: int) -> None:
-        """Freeze the periods whose lowest record number is below `below`, and unfreeze all others."""
+        """
+        Freeze the periods with a lowest record number below `below`, so that a rebuild does not empty them.
+        Unfreeze all others.
+        """
         ...
 
     def frozen_periods(self) -> set[tuple[int, int]]: ...
@@ -314,7 +346,7 @@ class LedgerRows(Protocol):
     def lowest_number_by_period(self) -> Mapping[tuple[int, int], int]: ...
 
     def drop_open_periods(self) -> int:
-        """Delete every period that is not frozen. Return their number."""
+        """Delete the sums of every period that is not frozen. Return the number of periods."""
         ...
 
     def recalculations(self) -> Sequence[Recalculation]: ...  # oldest first
@@ -322,7 +354,7 @@ class LedgerRows(Protocol):
     def add_recalculation(self, made: Recalculation) -> None: ...
 
     def limit_recalculations(self, reach: int) -> None:
-        """Apply the recalculations only to records below `reach`."""
+        """Limit all stored recalculations to records below `reach`."""
         ...
 
     def price_lists(self) -> Mapping[str, bytes]: ...  # price lists, compressed, by digest
@@ -332,7 +364,7 @@ class LedgerRows(Protocol):
     def tag_lists(self) -> Sequence[TagList]: ...  # oldest first
 
     def replace_tag_lists(self, lists: Sequence[TagList]) -> None:
-        """Replace all stored tag lists by `lists`, which are in order from the oldest on."""
+        """Replace all stored tag lists. `lists` begins with the oldest."""
         ...
 
     def count_rows(self) -> int: ...
@@ -341,16 +373,16 @@ class LedgerRows(Protocol):
         self, spans: Sequence[Span], query: CostQuery, *, by_start: bool = False
     ) -> Iterable[GroupSum]:
         """
-        Add up the sums that pass the query's filters, by group. With `by_start`, also by period of the one
-        span. With `aggregated`, the unit of a group is a place in the trees of runs (see
-        `spool.ledger.run_trees`), and filters by it do not apply.
+        Add up the sums that pass the query's filters, by group. With `by_start`, also by period; there must
+        be one span. With `aggregated`, the unit of a group is a place in the trees of runs (see
+        `spool.ledger.run_trees`), and filters by unit are not applied.
         """
         ...
 
     def sums_by_number(self, spans: Sequence[Span], query: CostQuery) -> Iterable[Sequence[int]]:
         """
-        Add up the sums that pass the filters: number of the dimensions, the first five of COUNTS, reported
-        and estimated cost.
+        Add up the sums that pass the filters. Each row: number of the set of dimensions, the first five of
+        COUNTS, reported and estimated cost.
         """
         ...
 
@@ -364,7 +396,7 @@ class LedgerRows(Protocol):
         self, spans: Sequence[Span], query: CostQuery, most: int | None
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
         """
-        Return the number of groups, and the `most` largest with their approximate cost, or all.
+        Return the number of groups, and the `most` largest groups (None: all) with their approximate cost.
 
         Costs are in billionths of a dollar, without other currencies. The error is at most WRONG plus
         WRONG_OF of the cost.
@@ -372,7 +404,10 @@ class LedgerRows(Protocol):
         ...
 
     def has_more_groups(self, query: CostQuery, most: int) -> bool:
-        """Return True if all stored sets form more than `most` groups, without the query's filters."""
+        """
+        Return whether all stored sets of dimensions, without the query's filters, form more than `most`
+        groups.
+        """
         ...
 
     def has_needless_filters(self, query: CostQuery) -> bool: ...
@@ -386,14 +421,14 @@ class LedgerRows(Protocol):
 
     def make_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> None:
         """
-        Make and mark a rollup of its days, by these dimensions or by all.
+        Make a rollup of its days by these dimensions (empty: all), and mark it as valid.
 
-        From BILLED_ROLLUPS on, they are rollups of billed costs, which also keep charge and basis.
+        From the number BILLED_ROLLUPS on, the rollup is of billed costs, and also keeps charge and basis.
         """
         ...
 
     def is_rollup_different(self, number: int, dimensions: Sequence[str], width: int, start: int) -> bool:
-        """Return True if `make_rollup` would store other sums."""
+        """Return whether `make_rollup` would store other sums than those stored."""
         ...
 
     def drop_rollups(self, number: int, width: int, before: int) -> None:
@@ -401,11 +436,14 @@ class LedgerRows(Protocol):
         ...
 
     def unmark_rollups(self, days: Collection[int] | None = None, *, billed: bool = False) -> None:
-        """Unmark all rollups, or those with these days, of calls or of billed costs."""
+        """
+        Remove the marks of all rollups, or of those that contain one of these days. `billed`: rollups of
+        billed costs.
+        """
         ...
 
     def store_billed_day(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:
-        """Replace a provider's day and its sums."""
+        """Replace the billed costs of one provider's day."""
         ...
 
     def delete_billed_day(self, day: int, provider: str) -> None: ...
@@ -420,13 +458,16 @@ class LedgerRows(Protocol):
     def billed_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterable[GroupSum]:
-        """Add up billed costs, as `totals_by_group` does. The amount is in `reported`; other measures are 0."""
+        """
+        Add up billed costs with the groups of `totals_by_group`. The amount is in `reported`; other measures
+        are 0.
+        """
         ...
 
     def first_known_start(self, width: int, dimension: str) -> int | None: ...
 
     def tag_uses(self) -> Sequence[tuple[str, str, bool, bool]]:
-        """Return name and value of each tag, and whether calls and billing rows have it."""
+        """Return, for each tag: name, value, whether calls have it, and whether billing rows have it."""
         ...
 
     # sorted values of a dimension of calls
@@ -439,25 +480,25 @@ class LedgerRows(Protocol):
 
 class LedgerStore(Protocol):
     """
-    Storage of the rows.
+    Access to the rows of the totals in transactions.
 
     `shares_log`: rows and log are in one database, so neither is lost or restored without the other, but
-    other processes may have counted records that this one does not see yet.
+    other processes may have counted records that this process does not see yet.
     """
 
     shares_log: bool
 
     async def change(self, work: Callable[[LedgerRows], T]) -> T:
         """
-        Run `work` in one transaction: all is stored, or nothing if it raises.
+        Run `work` in one transaction. If it raises, nothing is changed.
 
         Raises SpoolUnavailable if the rows cannot be written now, and LedgerLost if the sums were damaged and
-        start empty again.
+        are empty again.
         """
         ...
 
     async def read(self, work: Callable[[LedgerRows], T]) -> T:
-        """Run `work`, which must change nothing, on the rows at one moment."""
+        """Run `work`, which must not change the rows, on one consistent snapshot."""
         ...
 
     async def overwrite(self) -> str: ...

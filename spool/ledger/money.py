@@ -1,8 +1,8 @@
 """
-Exact money for sums: an int in units of 10 ** -27 dollars in memory, three SQLite integers on disk.
+Exact money for sums: an int in units of 10 ** -27 dollars in memory, three 64-bit integers (limbs) on disk.
 
-One 64-bit integer could hold less than a cent. Three limbs of nine decimals hold billions of dollars and
-every decimal digit of a float, and SQL can add them column by column.
+One 64-bit integer in these units could hold less than a cent. Three limbs of nine decimals hold billions of
+dollars and every decimal digit of a float, and SQL can add them up column by column.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ def text_to_units(text: str) -> int:
 
 
 def digits_to_units(amount: int, digits: int) -> int:
-    """Convert 10 ** -digits dollars to units, rounded down after 27 decimals."""
+    """Convert `amount` times 10 ** -digits dollars to units, rounded down after 27 decimals."""
     whole: int = amount * UNIT // 10**digits
     return whole
 
 
 def units_to_text(units: int) -> str:
-    """Return plain decimal text without trailing zeros."""
     digits = str(abs(units)).zfill(DECIMALS + 1)
     whole, fraction = digits[:-DECIMALS], digits[-DECIMALS:].rstrip("0")
     sign = "-" if units < 0 else ""
@@ -50,12 +49,12 @@ def unconverted_amounts_sentence(amounts: Mapping[str, str], currency: str) -> s
 
 
 def split_into_limbs(units: int) -> tuple[int, int, int]:
-    """Return billionths of a dollar, which may be negative, and two further limbs of nine decimals."""
+    """Return three limbs: billionths of a dollar (may be negative), then nine further decimals each."""
     upper, low = divmod(units, _LIMB)
     high, middle = divmod(upper, _LIMB)
     return high, middle, low
 
 
 def join_limbs(high: int, middle: int, low: int) -> int:
-    """Join three limbs, which may be sums of limbs."""
+    """Return the units of three limbs, each of which may be a sum of limbs."""
     return (high * _LIMB + middle) * _LIMB + low

@@ -1,9 +1,9 @@
 """
-The newest calls of a slice, which is the set of calls that a person with restricted access may see.
+The newest calls of a slice (the set of calls that a person with restricted access may see).
 
-The list is limited by the number of own calls and a fixed period, never by other people's calls, because that
-would reveal their number. Each slice's search position is remembered, so that a call is checked only once per
-slice.
+The list is limited by the number of calls in the slice and a fixed period, never by other people's calls,
+because that would reveal their number. Each slice's search position is cached, so that each call is checked
+once per slice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class OwnRecord(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Remembered:
-    """Newest calls below `below`, newest first."""
+    """The cached search of one slice. `rows`: its newest calls with numbers below `below`, newest first."""
 
     dimensions: Hashable  # the organization's dimensions that the search used
     below: int = 1
@@ -54,9 +54,10 @@ class OwnRecords:
         self, slice: Hashable, is_own: IsOwn, *, dimensions: Hashable, most: int
     ) -> Sequence[OwnRecord]:
         """
-        Return the newest closed calls, newest first: at most `most`, from the last LOOK_BACK_S seconds.
+        Return at most `most` closed calls of the slice from the last LOOK_BACK_S seconds, newest first.
 
-        If `dimensions`, which `is_own` may use, change, the search starts again.
+        `is_own` returns whether a call is in the slice; if the `dimensions` that it uses change, the search
+        starts again.
         """
         remembered = self._slices.get(slice)
         if remembered is None or remembered.dimensions != dimensions:

@@ -1,4 +1,6 @@
-"""Periods from hours to years by a time zone's wall clock. A day with a clock change has 23 or 25 hours."""
+"""
+Periods from hours to years by the wall clock of a time zone. A day with a clock change has 23 or 25 hours.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,10 @@ Span = tuple[datetime, datetime]
 
 
 def named_span(name: str, now: float, zone: tzinfo = UTC) -> Span:
-    """Return a range of RANGES by the zone's calendar. An unfinished one ends with the running hour."""
+    """
+    Return the named range of RANGES by the zone's calendar. A range that has not ended ends with the running
+    hour.
+    """
     since, until = _SPANS[name](period_beginning(datetime.fromtimestamp(now, zone), "daily"))
     return since, until or next_full_hour(now)
 
@@ -88,11 +93,12 @@ _DAYS_BACK = {"today": 1, "yesterday": 1, "this_week": 7, "last_week": 7}
 
 def preceding_query(query: CostQuery, named: str | None = None) -> CostQuery:
     """
-    Return the query for the preceding period. `named` is its range, if it has one.
+    Return the query for the preceding period. `named`: the name of the query's range in RANGES, if it has
+    one.
 
-    A day or week of RANGES: the same part of the day or week before. From the start of a month: the same part
-    of the month before, or all of it for a whole month. From midnight: the same hours, earlier by the days of
-    the range. Otherwise: the time directly before.
+    A named day or week: the same part of the day or week before. From the start of a month: the same part of
+    the month before, or all of it for a whole month. From a midnight: the same hours, earlier by the number
+    of days. Otherwise: the same length of time directly before.
     """
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
     if named in _DAYS_BACK:
@@ -111,8 +117,8 @@ def preceding_query(query: CostQuery, named: str | None = None) -> CostQuery:
 
 def move_to_whole_days(query: CostQuery, hours_since: datetime) -> CostQuery:
     """
-    Move ends before `hours_since` to the nearest midnight UTC, because only whole days are stored there.
-    Ranges of less than a day stay.
+    Return the query with start and end, if before `hours_since`, moved to the nearest midnight UTC, because
+    only whole days are stored there. A range of less than a day does not change.
     """
     if query.until - query.since < timedelta(days=1):
         return query
@@ -125,7 +131,8 @@ def move_to_whole_days(query: CostQuery, hours_since: datetime) -> CostQuery:
 
 def same_weekdays_query(query: CostQuery, named: str | None = None) -> CostQuery:
     """
-    Return the query for the same weekdays before. Months, quarters and parts of them are as in `preceding_query`.
+    Return the query for the same weekdays before. Months, quarters and parts of them move as in
+    `preceding_query`.
     """
     before = preceding_query(query)
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)

@@ -27,11 +27,12 @@ class Derived:
     """
     A dimension computed from others. "" means unknown, in the sources and in the result.
 
-    `value` gets the values of the `sources` in order. It must be pure, callable from any thread, and must not
+    `value` gets the values of `sources` in order. It must be pure, callable from any thread, and must not
     raise.
 
-    A source is `OTHER` if a sum does not keep its values apart. A built-in dimension then returns `OTHER` if
-    that source decides. Definitions of an organization treat `OTHER` like any value.
+    A source has the value `OTHER` if a sum does not keep its values apart. A dimension of Tollhouse then
+    returns `OTHER` if its value depends on that source. Dimensions defined by the organization treat `OTHER`
+    like any value.
     """
 
     name: str
@@ -71,7 +72,7 @@ PROVIDER_FAMILY = "provider_family"
 
 
 class BuiltIn(NamedTuple):
-    """A computed dimension of every installation."""
+    """A derived dimension that every installation has."""
 
     meaning: str
     label: str
@@ -133,10 +134,11 @@ TOTAL = "total"  # the whole time range as one period
 
 class CostType(NamedTuple):
     """
-    The amounts that a query sums. `meaning` explains the type to assistants, which cannot use it without.
+    A type of cost: which amounts a query adds up. `meaning`: explanation for AI assistants, which need it to
+    choose a type.
 
-    A counted cost is a `field` of CostRow, a billed cost a bit of `CostQuery.arranged`. The other types are
-    the parts of real_cost that plans cover or do not cover, and the latter with the plans' fees and overage.
+    A counted cost has a `field` of CostRow, a billed cost a bit of `CostQuery.arranged`. The other types are
+    the parts of real_cost that plans cover or do not cover, the latter also with the plans' fees and overage.
     """
 
     meaning: str = ""
@@ -196,17 +198,17 @@ SLICE = "(slice)"  # the calls that a person may see; no list of dimensions has 
 @dataclass(frozen=True, kw_only=True)
 class CostQuery:
     """
-    Query for costs in [since, until), in periods of `zone`.
+    A query for costs in [since, until), by periods of the time zone `zone`.
 
-    In the filters `include` and `exclude`, "" means unknown. A period may begin at a `since` inside it. No
-    period may split an hour or day stored as one sum (see `costs`).
+    In the filters `include` and `exclude`, "" means unknown. `since` may lie inside a period. No period may
+    split an hour or day stored as one sum (see `costs`).
 
-    `measures` are fields of CostRow, all if empty. Money and calls are always returned; other fields may be
-    0, which saves work.
+    `measures`: the fields of CostRow to compute, all if empty. Money and calls are always computed; other
+    fields may be 0, which saves work.
 
-    `derived` are further dimensions. `only`, not empty, returns only these groups. `kept` returns these, and
-    all others as one with the value OTHER. `top` returns that number of groups with the largest `top_by` over
-    all periods, and the unknown group.
+    `derived`: further dimensions by name. `only`: return only these groups. `kept`: return these groups, and
+    all others as one with the value OTHER. `top`: return this number of groups with the largest `top_by` over
+    all periods, and the group of unknown values.
     """
 
     since: datetime
@@ -243,7 +245,7 @@ class CostQuery:
 
     @cached_property
     def unit_of_work(self) -> str | None:
-        """A unit of work in the query, None for sums without units (see `spool.ledger.work`)."""
+        """Return the unit of work that the query groups or filters by, or None (see `spool.ledger.work`)."""
         return work.queried_unit(self.group_by, self.used_dimensions)
 
     @cached_property
@@ -257,7 +259,7 @@ class CostQuery:
 
     @property
     def has_slice_filter(self) -> bool:
-        """Return whether only calls that a person may see count."""
+        """Return whether the query filters by the calls that a person may see."""
         return SLICE in self.include
 
     def without_units(self) -> CostQuery:
@@ -275,17 +277,17 @@ EVERY_METER = "*"
 
 
 class AnswersCosts(Protocol):
-    """The ledger, or the part that a person may see."""
+    """A source of cost results: the whole ledger, or the slice that a person may see."""
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]: ...
 
 
 class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     """
-    Costs of one period and group. Money is decimal text.
+    The costs of one period and group. Money is decimal text.
 
-    `cost` is reported, or else estimated. `reported` and `estimated` are sums over the same calls. `saved` is
-    the estimate of calls that a gateway's cache answered.
+    `cost`: for each call the reported cost, or else the estimate. `reported` and `estimated`: sums over the
+    same calls. `saved`: the estimate of calls that a gateway's cache answered.
     """
 
     start: datetime
@@ -328,7 +330,7 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def narrow_query(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQuery:
     """
-    Return the query with further filters. If both filters include values of a dimension, only common values
+    Return the query with further filters. If both queries include values of a dimension, only common values
     pass.
     """
     combined = {name: tuple(values) for name, values in query.include.items()}
@@ -342,14 +344,14 @@ def narrow_query(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQ
 
 def next_full_hour(now: float) -> datetime:
     """
-    Return the end of the running hour. A query until now includes the whole hour, because hours are never
-    split.
+    Return the end of the running hour. A query until now includes the whole hour, because sums of an hour are
+    not split.
     """
     return datetime.fromtimestamp(now, UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
 
 
 def needed_sums(measures: Sequence[str]) -> frozenset[str]:
-    """Return the stored sums (COUNTS, MONEY, LATENCY) for these measures."""
+    """Return the stored sums (COUNTS, MONEY, LATENCY) that are needed for these measures."""
     if not measures:
         return frozenset((*COUNTS, *MONEY, *LATENCY))
     needed = {COUNTS[0], *MONEY, *(name.removeprefix("cached_") for name in measures)}
@@ -378,7 +380,9 @@ _INSTEAD = (
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionLimit:
-    """`until` is a time of `time.monotonic`; messages state `max_time_s`."""
+    """
+    The limits of one query: rows and time. `until`: a time of `time.monotonic`. `max_time_s`: for messages.
+    """
 
     max_rows: int
     until: float
@@ -403,13 +407,13 @@ _limit: ContextVar[QuestionLimit | None] = ContextVar("question_limit", default=
 
 
 def running_limit() -> QuestionLimit | None:
-    """Return the limit of the running query, or None if Tollhouse itself runs it."""
+    """Return the limit of the running query, or None for Tollhouse's own work."""
     return _limit.get()
 
 
 @contextmanager
 def apply_limit(limit: QuestionLimit | None) -> Iterator[None]:
-    """Limit all queries in the block. None is for work that is not for one query."""
+    """Apply the limit to all queries in the block. None: no limit, for work that no single query causes."""
     token = _limit.set(limit)
     try:
         yield

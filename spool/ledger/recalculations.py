@@ -1,9 +1,9 @@
 """
-The recalculations, and the estimate of each call as they leave it.
+Recalculations of estimates, and the estimate that each call has after them.
 
-The newest recalculation that covers the call, was made after the call was counted, and has a price decides.
-If there is none, the record's estimate stays. All records of a call follow this rule with their own tokens,
-so the order of late reports, corrections and rebuilds does not matter.
+The newest recalculation decides that covers the call, was made after the call was counted, and has a price.
+If there is none, the record's own estimate stays. Each record of a call follows this rule with its own
+tokens, so the order of late reports, corrections and rebuilds does not matter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ _OPEN_BOOKS = 64  # limit of price books in memory; recalculations with one pric
 
 
 class Recalculations:
-    """The recalculations at one moment, with price books. `mark` is the mark that the state has for them."""
+    """
+    The recalculations at one moment, with their price books. `mark`: their change mark in the ledger's state.
+    """
 
     def __init__(self, mark: int = 0, made: Sequence[tuple[Recalculation, BookOf]] = ()) -> None:
         self.mark = mark
@@ -44,8 +46,8 @@ class Recalculations:
         self, call: Inference, number: int | None, hour: int, *, note: NotePriced | None = None
     ) -> Inference:
         """
-        Return a call with the estimate of its sums, or its own if the record's number is unknown. `note` gets
-        each recalculation that covers the call, until one has a price.
+        Return a call with the estimate that its sums have. If the record's `number` is unknown, return the
+        call unchanged. `note` is called with each recalculation that covers the call, until one has a price.
         """
         if number is None or number >= self.reach or (row := call_sum(call)) is None:
             return call
@@ -63,7 +65,10 @@ class Recalculations:
 
 
 class RecalculationBooks:
-    """Price books of recalculations, a few of them in memory. `open` is set where the storage is opened."""
+    """
+    The price books of recalculations, a few of them cached. `open`: opens a book; set when the storage is
+    opened.
+    """
 
     def __init__(self) -> None:
         self.open: OpenBook | None = None

@@ -1,8 +1,9 @@
 """
-Recalculation of sums after a price was wrong or missing. A sum of tokens is priced like one call, because
-price tiers, modes and models are summed separately.
+Recalculation of sums after a price was wrong or missing. A sum of tokens can be priced like one call, because
+calls of different price tiers, modes and models are in different sums.
 
-Reported costs stay, and so does a sum without a price or whose price changes within its hour or day.
+Reported costs do not change, nor does a sum without a price, or one whose price changes within its hour or
+day.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _ESTIMATED = len(COUNTS) + MONEY.index("estimated")
 
 class TokenSum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
-    Calls of one hour, model, mode and price tier.
+    Calls of one hour, model, processing mode and price tier, as one sum.
 
-    `beyond` is the largest of SIZES that every input exceeds, or -1 if unknown.
+    `beyond`: the largest of SIZES (input tokens) that every call's input exceeds, or -1 if unknown.
     """
 
     provider: str | None
@@ -55,12 +56,18 @@ class Pricer(Protocol):
         ...
 
     def price_book_texts(self) -> tuple[bytes, bytes]:
-        """Return two texts to open the book again: a price list, and the prices on top of it."""
+        """
+        Return two texts from which the price book can be opened again: a price list, and the prices that
+        override it.
+        """
         ...
 
 
 class SumLine(NamedTuple):
-    """Summed calls at one price, the quantity in millionths, the amount in units."""
+    """
+    The part of a call's or sum's cost at one price. `quantity`: in millionths. `amount`: in units of
+    `spool.ledger.money`.
+    """
 
     meter: str  # a meter of spool.meters, a token count, or REQUESTS
     quantity: int
@@ -74,7 +81,7 @@ LinesOf = Callable[[TokenSum], Sequence[SumLine]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repriced:
-    """The numbers of rows with a new estimate and without a price, and the estimates before and after."""
+    """How many sums got a new estimate, how many have no price, and the total estimates before and after."""
 
     rows: int
     unpriced: int
@@ -84,8 +91,8 @@ class Repriced:
 
 def reprice_sums(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) -> Repriced:
     """
-    Estimate again every sum from `since` on (epoch seconds). Sums of days are made again from hours.
-    `spool.ledger.recalculations` does the same for each call.
+    Compute the estimate of every sum from `since` on (epoch seconds) again. Daily sums are then made again
+    from their hours. `spool.ledger.recalculations` does the same for each call.
     """
     drop_days_with_hours(rows)
     changed = unpriced = before = after = 0
@@ -145,7 +152,7 @@ def new_estimate(
     measures: Measures,
     meters: Mapping[str, int],
 ) -> str | None:
-    """Return the new estimate, or None if the calls keep theirs."""
+    """Return the sum's new estimate, or None if it keeps its estimate."""
     total = token_sum(start, dimensions, measures, meters, width)
     return pricer.estimate_sum(total) if _is_priceable(total) else None
 
@@ -155,7 +162,10 @@ def _is_priceable(total: TokenSum) -> bool:
 
 
 class MovedSum(NamedTuple):
-    """A repriced sum: new number of its dimensions, estimates, and whether it has meters."""
+    """
+    A sum with a new estimate. `number`: of its set of dimensions now. `before` and `after`: the estimates in
+    units.
+    """
 
     number: int
     before: int
@@ -167,9 +177,9 @@ def _reprice_units(
     rows: LedgerRows, pricer: Pricer, width: int, start: int, moves: Mapping[int, MovedSum]
 ) -> None:
     """
-    Reprice the units of work in repriced sums.
+    Compute the estimates of units of work in the repriced sums.
 
-    Units have no meters. So if a sum has meters, each part keeps its share of the estimate.
+    Units have no meters. So if a sum has meters, each unit keeps its proportion of the sum's estimate.
     """
     parts = [part for part in rows.priceable_unit_sums(start) if part[1] in moves]
     repriced = []
@@ -191,7 +201,8 @@ def token_sum(
     width: int = 0,
 ) -> TokenSum:
     """
-    Convert a sum for a pricer. With `width`, it has an estimate only if one price holds for these seconds.
+    Convert a sum for a pricer. `width`: if given, the pricer estimates only if one price holds for these
+    seconds from `start`.
     """
     beyond, output_known = decode_token_size(dimensions.size)
     calls, input_tokens, output, read, written, thought, written_1h = measures[: len(COUNTS)]
@@ -217,7 +228,7 @@ def token_sum(
 def row_price_lines(
     price_lines: LinesOf, start: int, key: Dimensions, row: Measures, meters: Mapping[str, int]
 ) -> tuple[SumLine, ...]:
-    """Return the price lines of a row, none if they do not add up to the stored estimate."""
+    """Return the price lines of a sum, or none if they do not add up to its stored estimate."""
     if key.cost_source != "estimated" or key.status == "cached":
         return ()
     lines = price_lines(token_sum(start, key, row, meters))
@@ -226,7 +237,7 @@ def row_price_lines(
 
 
 def join_price_lines(one: Sequence[SumLine], other: Sequence[SumLine]) -> tuple[SumLine, ...]:
-    """Return the lines of both, with the lines of the same meter added up."""
+    """Return the lines of both, added up by meter."""
     sums: dict[str, SumLine] = {}
     for line in (*one, *other):
         before = sums.get(line.meter, SumLine(line.meter, 0, 0))

@@ -1,8 +1,8 @@
 """
-Aggregated costs: the sums of a run also count in the runs above it. Pure.
+Aggregated costs: the sums of a run also count in the runs above it (the runs that started it). Pure.
 
-An engine adds up the own calls of each place (a run in a session). One pass from the leaves then adds each
-run to the run that started it, so the time does not depend on the depth of trees.
+An engine adds up the calls of each place (a run in a session). One pass from the leaves then adds each run to
+the run that started it, so the time does not depend on the depth of the trees.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ Sums = dict[Key, Measures]
 
 
 class _Place(NamedTuple):
-    """
-    A run in a session, with the sums of its own calls. An unlisted run has the run that started it as
-    `parent`.
-    """
+    """A run in a session. An unlisted run has the run that started it as `parent`."""
 
     run: int
     session: int
@@ -36,14 +33,14 @@ class _Place(NamedTuple):
     @property
     def tree_node(self) -> int:
         """
-        Place in the tree, 0 for calls without a run. Unlisted runs are one leaf, a negative number, below
-        each parent.
+        Return the number of the run as a tree node, or 0 without a run. All unlisted runs below a parent are
+        one leaf, with a negative number.
         """
         return self.run if self.run > REST else -max(self.parent, 0) if self.run == REST else 0
 
 
 def query_by_tree_place(query: CostQuery) -> CostQuery:
-    """Return the query with places as groups, for `LedgerRows.totals_by_group`."""
+    """Return the query grouped by place (a run in a session), for `LedgerRows.totals_by_group`."""
     if query.unit_of_work is None or query.unit_position is not None:
         return query
     return replace(query, group_by=(query.unit_of_work, *query.group_by))
@@ -53,8 +50,8 @@ def aggregate_sums(
     tree: RunTree, query: CostQuery, places: Iterable[GroupSum], *, by_day: bool
 ) -> Iterator[GroupSum]:
     """
-    Yield the sums of each unit, including the runs below it. A group may appear several times. With `by_day`,
-    sums start at their day (UTC).
+    Yield the sums of each unit, including the runs below it. A group may occur several times. With `by_day`,
+    sums start at the beginning of their UTC day.
     """
     unit, place = query.unit_of_work or RUN, query.unit_position or 0
     own = (
@@ -111,8 +108,8 @@ def _sums_by_run(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, Key, 
 
 def _sums_by_session(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, Key, Measures]]:
     """
-    Yield the sums of each session: own calls, all runs below its runs, and linked sessions. Each call counts
-    once, although several runs of a session may be above it.
+    Yield the sums of each session: its calls, all runs below its runs, and linked sessions. Each call counts
+    once, even if several runs of the session are above it.
     """
     places = defaultdict[int, dict[int, Sums]](dict)  # own sums by run and session
     sessions = defaultdict[int, Sums](dict)  # sums that are not yet counted in the linked sessions above
@@ -147,8 +144,10 @@ def _sums_by_session(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, K
 
 class _Entered(NamedTuple):
     """
-    A session of a run that is not above the run. `own_end` is the nearest session above by links in which the
-    run's own calls count already, `end` the nearest for the calls below the run.
+    A session that contains a run, but no run above it.
+
+    Sessions can be linked below other sessions. `own_end`: the nearest linked session above in which the
+    run's own calls already count. `end`: the same for the calls of the runs below it.
     """
 
     session: int
@@ -158,9 +157,9 @@ class _Entered(NamedTuple):
 
 class _SessionsAbove:
     """
-    The sessions of the runs above a run, and those above by links.
+    The sessions of the runs above a run, and the sessions linked above those.
 
-    Links may make a long chain. So the nearest session is found by jumps, in logarithmic time.
+    Links may form a long chain. So the nearest session is found by jumps, in logarithmic time.
     """
 
     def __init__(self, forks: Mapping[int, int]) -> None:
@@ -182,7 +181,7 @@ class _SessionsAbove:
             self._jumps[session] = far if is_even else parent
 
     def enter(self, sessions: Iterable[int]) -> Sequence[_Entered]:
-        """Add the sessions of a run. Return the new ones."""
+        """Add the sessions of a run. Return those that were not yet above it."""
         ends = {session: self._nearest_present(session) for session in sessions if session > REST}
         entered = []
         for session, own_end in ends.items():
@@ -235,7 +234,7 @@ def _walk_tree(nodes: Iterable[int], parents: Mapping[int, int]) -> Iterator[tup
 
 
 def _add_up_from_leaves(own: dict[int, Sums], parents: Mapping[int, int]) -> Iterator[tuple[int, Sums]]:
-    """Yield each node with the sums of all nodes below it. This empties `own`."""
+    """Yield each node with the sums of itself and of all nodes below it. Empties `own`."""
     for node, is_first in _walk_tree([*own], parents):
         if not is_first:
             sums = own.pop(node, {})
@@ -245,7 +244,10 @@ def _add_up_from_leaves(own: dict[int, Sums], parents: Mapping[int, int]) -> Ite
 
 
 def _merge_into_larger(one: Sums, other: Sums) -> Sums:
-    """Change the larger one, so that a chain of runs copies nothing."""
+    """
+    Merge the smaller sums into the larger ones, and return these. So a long chain of runs is not copied at
+    each step.
+    """
     few, many = sorted((one, other), key=len)
     for key, measures in few.items():
         _add_measures(many, key, measures)

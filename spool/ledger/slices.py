@@ -1,9 +1,9 @@
 """
-The totals as a person with restricted access sees them: only calls that match the filters of the person's
-roles (a slice).
+The totals as a person with restricted access sees them: only the calls of a slice, which match the filters of
+the person's roles.
 
-In periods with too many combinations, calls share joint sums (see `spool.ledger.counting`). A joint sum with
-only some calls in the slice is not included.
+In periods with too many combinations, calls share joint sums (see `spool.ledger.counting`). A joint sum is
+left out if it may contain calls outside the slice.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _MOST_FOUND = 10_000  # maximum values in a search result
 
 class SlicedLedger:
     """
-    Ledger with only the calls of a slice. A filter by a deleted dimension shows nothing. `person` is the
-    e-mail address of who sees the slice.
+    The ledger limited to the calls of a slice. A filter by a deleted dimension matches no call. `person`:
+    e-mail address of the reader.
     """
 
     def __init__(self, ledger: Ledger, slice: LedgerSlice, *, person: str = "") -> None:
@@ -61,7 +61,7 @@ class SlicedLedger:
 
     @property
     def has_every_call(self) -> bool:
-        """Return whether all calls are visible, though perhaps not in every cost type."""
+        """Return whether the reader sees every call, though perhaps not every cost type."""
         return self._slice.has_every_call
 
     @property
@@ -70,7 +70,7 @@ class SlicedLedger:
 
     @property
     def limiting_sources(self) -> frozenset[str]:
-        """The ledger's own dimensions that decide which calls are in the slice."""
+        """Return the stored dimensions that decide which calls are in the slice."""
         return frozenset[str]().union(*(part.sources for part in self._parts))
 
     async def catch_up(self, log: ReadableLog) -> int:
@@ -107,7 +107,7 @@ class SlicedLedger:
     async def lineage(
         self, query: CostQuery, unit: str, names: Sequence[str], most: int, *, has_below: bool
     ) -> Sequence[Lineage]:
-        """Return `Ledger.lineage` as calls in the slice state it at the time of a query."""
+        """Return `Ledger.lineage`, computed only from calls in the slice around the query's time."""
         of = self._limit_to_slice(replace(query, aggregated=True))
         return await self._ledger.lineage(unit, names, most, has_below=has_below, of=of)
 
@@ -131,7 +131,7 @@ class SlicedLedger:
         )
 
     async def values_containing(self, dimensions: Sequence[str], text: str) -> Mapping[str, Sequence[str]]:
-        """Return values of visible calls that contain a text in lower case."""
+        """Return values that contain a text (in lower case) and occur in visible calls."""
         inside = self._slice_dimension
         derived = {
             name: self._ledger.person_dimension if name == USER else self._derived.get(name)
@@ -192,7 +192,10 @@ class SlicedLedger:
         return self._ledger.dimensions()
 
     def has_call(self, value_of: Callable[[str], str]) -> bool:
-        """Return True if a call or sum with these own dimensions is in the slice."""
+        """
+        Return whether a call or sum with these stored dimensions is in the slice. `value_of`: returns a
+        dimension's value.
+        """
 
         def resolved_value(name: str) -> str:
             derived = self._derived.get(name)
@@ -204,8 +207,8 @@ class SlicedLedger:
 
     async def containment_test(self) -> Callable[[Wanted, Wanted], bool]:
         """
-        Return a test whether the slice contains every sum that passes included and excluded values. If that
-        is unknown, it returns False.
+        Return a function that returns whether every sum that passes include and exclude filters is in the
+        slice. It returns False if that is unknown.
         """
         if self._slice.has_every_call or not self._slice.parts:
             return lambda *_: self._slice.has_every_call
@@ -273,7 +276,7 @@ class SlicedLedger:
 
 
 class _Part:
-    """A part of a slice: filters that a call must all match."""
+    """One alternative of a slice: filters that a call must all match."""
 
     def __init__(self, filters: Collection[RoleFilter], sources: frozenset[str]) -> None:
         self._filters = filters
@@ -282,7 +285,7 @@ class _Part:
         self._asks_work = not sources.isdisjoint(WORK)
 
     def has_needed_values(self, value_of: Callable[[str], str]) -> bool:
-        """Return True if the needed values are known. A joint sum may lack them."""
+        """Return whether the values that the filters need are known. A joint sum may lack them."""
         if self.asks_owner:
             return value_of("user") != OTHER
         return value_of("source") != OTHER or not self._asks_work
@@ -295,5 +298,5 @@ class _Part:
 
 
 def _is_owner(name: str) -> bool:
-    """Return whether a dimension names an owner. Joint sums lose these dimensions first."""
+    """Return whether a dimension depends on the owner of calls. Joint sums lose these dimensions first."""
     return name in OWNERS or name.startswith(TAG)

@@ -1,10 +1,10 @@
 """
 Summation of records in memory: measures per hour and set of dimensions. Pure.
 
-A duplicate kept for reference never counts. A cached call counts as a call and as saved money, never as
-spend. A usage metric adds to tokens and money, but not to calls; a negative one subtracts what another added.
-A correction subtracts its call as counted before, and adds its new state. Records count in the hour of the
-call, not of their arrival.
+A duplicate that is stored for reference never counts. A cached call counts as a call and as saved money,
+never as spend. A usage metric adds tokens and money but no calls; a negative one subtracts what another
+added. A correction subtracts the call as it was counted, and adds its new state. A record counts in the hour
+of its call, not of its arrival.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ OUTCOME_TAGS = "correction_status", "correction_cost_source"  # tags in the corr
 
 class Dimensions(NamedTuple):
     """
-    `model` is the one that answered, else the requested one. "" means unknown. `cost_source` is that of
-    `spool.ledger.cost_kinds`.
+    The dimensions of a sum; "" means unknown. `model`: the model that answered, else the requested model.
+    `cost_source`: as in `spool.ledger.cost_kinds`.
     """
 
     kind: str
@@ -108,7 +108,9 @@ class Dimensions(NamedTuple):
 
 
 class CountedFields(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The fields that decide a call's dimensions and units of work, in the order of the compiled module."""
+    """
+    The fields that decide a call's dimensions and units of work. Their order is that of the compiled module.
+    """
 
     source: str
     provider: str | None
@@ -159,7 +161,8 @@ DimensionValues = tuple[
 
 def counted_hour(start_time: int | None, committed_at: float) -> int:
     """
-    Return the hour of the start time, unless it is missing or more than AHEAD_S ahead; else of the arrival.
+    Return the hour (epoch seconds) of a call's start. If the start is missing or more than AHEAD_S ahead of
+    the arrival, return the hour of arrival.
     """
     arrival = int(committed_at) // HOUR_S * HOUR_S
     if start_time is None or not 0 < start_time < (arrival + AHEAD_S) * NS:
@@ -169,9 +172,9 @@ def counted_hour(start_time: int | None, committed_at: float) -> int:
 
 class HourlySums:
     """
-    Sums of entries. `skip` is True for counted numbers and hours. Without `digests`, units of work are not
-    counted. `restated` returns a call with its estimate after recalculations. `tags_of` returns the tags of a
-    call, unless all calls have `tags`.
+    Sums of log entries, by hour. `skip`: returns whether a number and hour are left out. Without `digests`,
+    units of work are not counted. `restated`: returns a call with its estimate after recalculations.
+    `tags_of`: returns the tags to count by for a number and hour; `tags` are for all.
     """
 
     def __init__(
@@ -225,7 +228,7 @@ class HourlySums:
                     first[hour] = number
 
     def count_sums(self) -> int:
-        """Return the number of sums, including those of units of work."""
+        """Return the number of sums in memory, including sums of units of work."""
         of_units = sum(map(len, chain.from_iterable(work.values() for work in self.work.values())))
         return of_units + sum(map(len, self.hours.values()))
 
@@ -238,8 +241,9 @@ class HourlySums:
 
     def add_call_sums(self, hour: int, call: CountedFields, measures: Measures) -> None:
         """
-        Add sums of calls with the dimensions of `call`, by `tags`. All calls are empty, or none is
-        (`spool.ledger.cost_kinds`). The row may become the same object as `measures`.
+        Add the measures of calls with the dimensions of `call` and the tags in `tags`. Either all of these
+        calls have usage or none has (see `spool.ledger.cost_kinds`). The stored sum may be the same object as
+        `measures`.
         """
         is_empty = not any(measures[1:_LATENCY_MS])
         self._choose_tags(self.tags)
@@ -307,7 +311,10 @@ class HourlySums:
         return isinstance(record, UsageMetric) and self._count_metric(hour, record)
 
     def _count_correction(self, hour: int, record: Correction) -> bool:
-        """Count a correction. The sums are then the same as if all reports had arrived in time."""
+        """
+        Count a correction, so that the sums are as if all reports had arrived in time. Return whether it was
+        counted.
+        """
         before, after = record.before, record.after
         if self._restated is not None:
             before = self._restated(before, record.corrects_number, hour)
@@ -491,7 +498,10 @@ def tags_text(tags: Mapping[str, str]) -> str:
 
 
 def tag_deciding_number(record: Record, number: int) -> int:
-    """Return the record by whose tags a record counts: the one that it corrects, else itself."""
+    """
+    Return the number by which the tag list of a record is chosen: that of the record it corrects or reverses,
+    else its own.
+    """
     corrected = None
     if isinstance(record, Correction):
         corrected = record.corrects_number
@@ -505,7 +515,7 @@ def _replace_other_with_empty(key: DimensionValues) -> DimensionValues:
 
 
 def call_sum(call: Inference) -> tuple[Dimensions, Measures, MeterSums] | None:
-    """Return one call's sum without tags, or None if it is too large to count."""
+    """Return the sum of one call without tags, or None if its values are too large to count."""
     sums = HourlySums()
     sums._count_call(0, call)
     meters = {key: amounts for _, key, amounts in sums.meter_rows()}
@@ -531,8 +541,8 @@ def _add_call_to_row(row: Measures, call: Inference, reported: int, estimated: i
 
 def metric_status_and_source(metric: UsageMetric) -> tuple[str, str]:
     """
-    Return status and cost source of a counter's sums. Only corrections of another Tollhouse name them, as
-    tags.
+    Return status and cost source that a usage metric counts under. Only corrections from another Tollhouse
+    state them, in tags.
     """
     if metric.unit == CURRENCY and metric.tags.get(OUTCOME_TAGS[1]) == "estimated":
         return "ok", "estimated"
@@ -551,13 +561,14 @@ def encode_token_size(given: int | None, made: int | None) -> int:
 
 
 def decode_token_size(size: int) -> tuple[int, bool]:
-    """Decode a `size` other than INPUT_UNKNOWN."""
+    """Decode a result of `encode_token_size`, except INPUT_UNKNOWN."""
     return (size, True) if size >= 0 else (_OUTPUT_UNKNOWN - size, False)
 
 
 def token_positions(name: str, token_type: str | None) -> tuple[int, ...]:
     """
-    Return the positions in a row at which a counter's tokens are added. A total gets each token only once.
+    Return the positions in a row of measures to which a metric's tokens are added. Each token is added to a
+    total only once.
     """
     if token_type in _INPUT_TYPES:
         return (1,)
@@ -572,7 +583,7 @@ def token_positions(name: str, token_type: str | None) -> tuple[int, ...]:
 
 
 def period_start(width: int, moment: int) -> int:
-    """Return the start of the hour, day or weeks."""
+    """Return the start (epoch seconds) of the hour, day or group of weeks that contains `moment`."""
     first = MONDAY_S if width > DAY_S else 0
     return (moment - first) // width * width + first
 
@@ -582,10 +593,11 @@ def period_start(width: int, moment: int) -> int:
 
 def percentile_ms(counts: Sequence[int], percent: int) -> int | None:
     """
-    Estimate a percentile, in the bucket of the true one.
+    Estimate a percentile in milliseconds, inside the histogram bucket that contains it.
 
-    None without latencies or above the last edge. Within a bucket, each doubling of the time is assumed to
-    leave the same share of slower calls, because evenly spread times would overestimate a long tail.
+    Return None without latencies, or if it lies above the last edge. Within a bucket, each doubling of the
+    time is assumed to leave the same proportion of slower calls, because evenly spread times would
+    overestimate a long tail.
     """
     total = sum(counts)
     rank = -(-percent * total // 100)

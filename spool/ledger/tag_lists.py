@@ -1,7 +1,8 @@
 """
-The lists of tags by which the totals were counted: `[ledger] tags`, and earlier values.
+The lists of tags by which the totals were counted: the current `[ledger] tags`, and earlier values.
 
-All reports of a call count by the call's list, so that a correction subtracts from the sum that has the call.
+All reports of a call are counted by the list that applied to the call, so that a correction subtracts from
+the right sum.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ MOST_LISTS = 100
 
 
 class TagLists:
-    """The lists of chosen tags at one moment, oldest first. `mark` is theirs in the state."""
+    """The tag lists at one moment, oldest first. `mark`: their change mark in the ledger's state."""
 
     def __init__(self, mark: int = 0, lists: Sequence[TagList] = ()) -> None:
         self.mark = mark
@@ -30,12 +31,15 @@ class TagLists:
         return self.lists[0].tags if self.lists else ()
 
     def list_to_add(self, tags: tuple[str, ...], *, first: int) -> TagList | None:
-        """Return the list if `tags` begin at `first`, or None if the newest has them."""
+        """
+        Return a list of `tags` that applies from the number `first` on, or None if the newest list already
+        has these tags.
+        """
         newest = self.lists[-1] if self.lists else TagList(first, 0, ())
         return None if self.lists and newest.tags == tags else TagList(first, newest.since, tags)
 
     def with_list(self, made: TagList) -> TagLists:
-        """Add a newer list, and drop those that no longer decide."""
+        """Return the lists with a newer one, without lists that no longer apply to any record."""
         if not made.since and self.lists and all(each.tags == made.tags for each in self.lists):
             return TagLists(self.mark, [made._replace(first=0)])
         older = [each for each in self.lists if each.first < made.first or each.since < made.since]
@@ -52,6 +56,6 @@ def store_tag_list(rows: LedgerRows, made: TagList) -> None:
 
 
 def apply_newest_list_from(rows: LedgerRows, first: int) -> None:
-    """Apply the newest list from `first` on, in every hour."""
+    """Apply the newest list to records from `first` on, in every hour."""
     if lists := rows.tag_lists():
         store_tag_list(rows, TagList(first, 0, lists[-1].tags))

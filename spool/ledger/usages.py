@@ -1,6 +1,6 @@
 """
-Sums of groups for a comparison of two times. There may be tens of thousands, so a group is a small object,
-and dimensions are read once per set.
+Sums of groups for a comparison of two times. There may be tens of thousands of groups, so a group is a small
+object, and each set of dimensions is read once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MEASURES = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_t
 
 
 class GroupUsage(msgspec.Struct, kw_only=True, gc=False):
-    """Fields of a CostRow, money in units (spool.ledger.money)."""
+    """The sums of a group: fields of a CostRow, with money in units of `spool.ledger.money`."""
 
     cost: int = 0
     reported: int = 0
@@ -61,7 +61,10 @@ def row_usage(row: CostRow) -> GroupUsage:
 def usages_by_group(
     rows: LedgerRows, queries: Sequence[CostQuery], limit: QuestionLimit | None, rates: Rates | None = None
 ) -> Iterator[Usages]:
-    """Yield the groups of queries that differ only in their times. The errors are those of `query_costs`."""
+    """
+    Yield the sums by group of each query. The queries differ only in their times. Raises the errors of
+    `query_costs`.
+    """
     known: dict[int, _Known] = {}
     texts: dict[str | None, str | None] = {}  # each text is kept only once
     state = read_state(rows)

@@ -1,5 +1,5 @@
 """
-What one record adds to the totals, for data lakes and databases. Pure.
+The amounts that one record adds to the totals, for data lakes and databases. Pure.
 
 The rules are those of `spool.ledger.sums`; a test compares the sums of both modules.
 """
@@ -22,8 +22,8 @@ Tokens = tuple[int | None, int | None, int | None, int | None, int | None, int |
 
 class Verdict(NamedTuple):
     """
-    `spend` is in units of `spool.ledger.money`, None without a cost that counts. `tokens`: input, output,
-    cache read, cache write, reasoning, cache write for an hour.
+    The amounts that one record adds. `spend`: in units of `spool.ledger.money`, None if no cost counts.
+    `tokens`: input, output, cache read, cache write, reasoning, one-hour cache write.
     """
 
     counted: bool
@@ -37,8 +37,8 @@ NOT_COUNTED: Final[Tokens] = (None, None, None, None, None, None)
 
 def counted_time_us(record: Record, committed_at: float) -> int:
     """
-    Return when the totals count a record, in microseconds: the start time if it is believed, else the commit
-    time.
+    Return the time, in microseconds, at which the totals count a record: its start time if plausible, else
+    the commit time.
     """
     start = record.start_time
     if start is not None and start // _HOUR_NS * HOUR_S == counted_hour(start, committed_at) and start > 0:

@@ -3,7 +3,7 @@ Units of work: the session, agent run, repository, branch, commit, pull request 
 
 There are too many for dimensions, so calls with units have further sums (table `work`), one for each set of
 units and dimensions. A unit is stored as a digest of its name. Ids of sessions and runs are personal data, so
-their digest needs the installation's secret, and only other names are stored (table `work_names`).
+their digest needs the installation's secret. Only names of other units are stored (table `work_names`).
 """
 
 from __future__ import annotations
@@ -34,12 +34,15 @@ T = TypeVar("T", bound=Any)  # number or digest of a run
 
 
 def countable_name(name: str) -> str:
-    """Return a sender's name as it is counted. OTHER is no name, because it stands for several."""
+    """
+    Return a sender's name as it is counted. The text OTHER counts as no name, because it stands for joined
+    values.
+    """
     return "" if name == OTHER else name
 
 
 class Lineage(NamedTuple):
-    """A run, its starter and its session, all as digests."""
+    """A run, the run that started it, and its session, all as digests."""
 
     run: str
     parent: str | None
@@ -49,8 +52,9 @@ class Lineage(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class RunTree:
     """
-    The runs above those of a query. `parents` has each run's starter, without circles, `sessions` each run's
-    sessions, `forks` the session to which one is linked. Results have no `hidden` units.
+    The runs above those of a query. `parents`: the run that started each run, without cycles. `sessions`:
+    each run's sessions. `forks`: the session that a session is linked below. `hidden`: units that results
+    must not contain.
     """
 
     parents: Mapping[int, int]
@@ -60,7 +64,7 @@ class RunTree:
 
 
 class WorkUnit(NamedTuple):
-    """A kind of unit. `number` is stored, and if `is_named` also the names."""
+    """A kind of unit. `number`: how the kind is stored. `is_named`: the names of its units are stored."""
 
     number: int
     meaning: str
@@ -70,8 +74,8 @@ class WorkUnit(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkLimits:
     """
-    Limits of listed units: how many of each kind in a month, and how long after the last call (sessions and
-    runs, others). Unless `people`, no query combines sessions or runs with users or devices.
+    Limits of listed units: their number per kind and month, and how long after the last call they stay
+    listed. Unless `people`, no query combines sessions or runs with users or devices.
     """
 
     ids_per_month: int = 100_000
@@ -113,8 +117,8 @@ _DIGESTS = {unit: re.compile(f"{unit}:(?!0{{16}})[0-7][0-9a-f]{{15}}", re.ASCII)
 
 class Digests:
     """
-    Digests of sessions and runs. Without the installation's secret, anyone could compute the digest of a
-    name.
+    Computes digests of sessions and runs with the installation's secret. Without the secret, anyone who
+    guesses a name could compute its digest.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -136,7 +140,7 @@ class Digests:
         return tuple([_hash_name(hash, name) if name else NONE for hash, name in hashed])
 
     def start_edge(self, session: str | None, run: str, parent: str) -> Units:
-        """State who started a run, for a run whose own calls do not state it."""
+        """Return units that state who started a run, for a run whose own calls do not state it."""
         *units, _, above = self.hash_units(session, run, parent, {})
         return (*units, EDGE, above)
 
@@ -149,7 +153,7 @@ class Digests:
         return text if is_digest(unit, text) else self.digest_of_id(unit, text)
 
     def filters_with_digests(self, filters: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
-        """Replace ids of sessions and runs by digests."""
+        """Return filters in which ids of sessions and runs are replaced by digests."""
         digests = {
             unit: tuple(
                 [text if text in ("", OTHER) else self.to_digest(unit, text) for text in filters[unit]]
@@ -170,8 +174,8 @@ def _hash_name(hash: blake2b, name: str) -> int:
 
 def unit_number(unit: str, name: str) -> int:
     """
-    Return the number of a named unit, or of a digest, never REST or NONE. Raises ValueError for the id of a
-    session or run.
+    Return the number of a unit by its name or, for a session or run, by its digest. It is never REST or NONE.
+    Raises ValueError for an id in place of a digest.
     """
     if UNITS[unit].is_named:
         return _hash_name(_new_hash(UNITS[unit].number), name)
@@ -203,13 +207,16 @@ def _run_name(session: str | None, run: str) -> str:
 
 
 def names_to_store(units: Units, tags: Mapping[str, str]) -> dict[int, str]:
-    """Return the names of units by number, without those that are not stored."""
+    """Return the names to store, by unit number. Sessions and runs have none."""
     numbers = units[len(TREES) : len(UNITS)]
     return {number: tags[tag] for number, tag in zip(numbers, TAGS, strict=True) if number != NONE}
 
 
 def queried_unit(group_by: Sequence[str], named: Iterable[str]) -> str | None:
-    """Return the unit to group by, or else one to filter by. Raises ValueError if it groups by several."""
+    """
+    Return the unit of work that a query groups by, else one that it names in filters. Raises ValueError if it
+    groups by several.
+    """
     units = [name for name in group_by if name in UNITS]
     if len(units) > 1:
         raise ValueError(f"a query can group by one unit of work, but has {' and '.join(units)}")
@@ -218,19 +225,19 @@ def queried_unit(group_by: Sequence[str], named: Iterable[str]) -> str | None:
 
 def unit_numbers(unit: str, values: Iterable[str | None]) -> list[int]:
     """
-    Return numbers of units in a query, where sessions and runs are digests, and "" and None are no unit.
+    Return the numbers of units in a query. Sessions and runs must be digests; "" and None stand for no unit.
     """
     return [NONE if not value else REST if value == OTHER else unit_number(unit, value) for value in values]
 
 
 def can_match_unknown(include: Mapping[str, Sequence[str]], exclude: Mapping[str, Sequence[str]]) -> bool:
-    """Return True if calls without any unit pass."""
+    """Return whether calls without any unit pass the filters."""
     included = all("" in values for name, values in include.items() if name in UNITS)
     return included and not any("" in values for name, values in exclude.items() if name in UNITS)
 
 
 def break_cycles(parents: Mapping[T, T]) -> dict[T, T]:
-    """Return each run's starter. In a circle, the smallest run has none."""
+    """Return the run that started each run, without cycles: the smallest run of a cycle has none."""
     cut, seen = dict(parents), set[T]()
     for run in parents:
         path = dict[T, None]()

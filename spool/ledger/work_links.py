@@ -1,9 +1,9 @@
 """
-Links between units of work: a session, branch or commit belongs to a pull request or ticket, and a session or
+Links between units of work: a session, branch or commit belongs to a pull request or ticket, or a session or
 run was started by another. Pure.
 
-A link acts on calls that state no pull request (or ticket, or parent). It changes no sum: each query resolves
-the links, so a new one acts on past calls, and a deleted one leaves nothing.
+A link applies to calls that state no pull request (or ticket, or parent). It changes no sum, because each
+query resolves the links. So a new link also applies to past calls, and a deleted link leaves no trace.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ BEGINNING, END = 0, 1 << 40  # bounds of an unlimited link
 
 class UnitLink(NamedTuple):
     """
-    A link as stored. `id` and `repository` are numbers of units (`spool.ledger.work`).
+    One link as stored. `id` and `repository`: numbers of units (`spool.ledger.work`). `name`: the pull
+    request or ticket, or the digest of the run or session that started this one.
 
-    `name` is the pull request or ticket, or the digest of the starter. Only a branch has a repository and
-    bounds, at midnights in UTC because sums of old calls are days.
+    Only a branch has a repository and times `since` and `until`. These are midnights in UTC, because old
+    calls have only daily sums.
     """
 
     unit: str
@@ -47,7 +48,9 @@ class UnitLink(NamedTuple):
 
     @property
     def place(self) -> tuple[str, str, int, int]:
-        """Return what is linked, to which kind of target. Links of one place must not overlap in time."""
+        """
+        Return the linked unit and the kind of its target. Links with an equal place must not overlap in time.
+        """
         return (self.target, self.unit, self.id, self.repository)
 
     def overlaps(self, other: UnitLink) -> bool:
@@ -56,10 +59,10 @@ class UnitLink(NamedTuple):
 
 class UnitLinks:
     """
-    Links that neither overlap nor make a circle: the first ones win, because two gateways can add such links
-    at the same moment.
+    Links that neither overlap nor form a cycle. Of links that would, the first is kept, because two gateways
+    can add such links at the same moment.
 
-    `kept` are further units that stay listed.
+    `kept`: further units that stay listed.
     """
 
     def __init__(self, links: Iterable[UnitLink] = (), kept: Iterable[tuple[str, int]] = ()) -> None:
@@ -79,7 +82,7 @@ class UnitLinks:
                     tops[child] = (link.target, link.target_number)
 
     def can_make_cycle(self, link: UnitLink) -> bool:
-        """Return True if a session or run would be above itself."""
+        """Return whether the link could put a session or run above itself."""
         above: int | None = link.target_number if link.target in TREES else None
         while above is not None and above != link.id:
             above = self.parent_of(link.target, above)
@@ -112,8 +115,8 @@ class UnitLinks:
 
     def find_target(self, target: str, name_of: Callable[[str], str | None], hour: int) -> str | None:
         """
-        Return the linked pull request or ticket of a call. `name_of` returns the names of its units, and the
-        digest of its session.
+        Return the pull request or ticket that a call is linked to. `name_of`: returns the name of the call's
+        unit of a kind, or the digest of its session.
         """
         for unit in LINKED:
             name = name_of(unit)
@@ -128,7 +131,8 @@ class UnitLinks:
 
 def _topmost_unit(tops: dict[tuple[str, int], tuple[str, int]], unit: tuple[str, int]) -> tuple[str, int]:
     """
-    Return the topmost session or run above a unit. Each search halves its way, so a long chain costs little.
+    Return the topmost session or run above a unit. Each search shortens the chain in `tops`, so a long chain
+    stays cheap.
     """
     while (above := tops.get(unit)) is not None:
         tops[unit] = unit = tops.get(above, above)

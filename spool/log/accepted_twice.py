@@ -1,12 +1,12 @@
 """
-Search for records that were accepted although their ids were known, so that their calls count twice.
+A search for records that were stored although their ids were known, so that their calls count twice.
 
 A recount searches in two steps, because ids rarely repeat. The first finds repeated ids, with eight bytes per
-record, for at most as many as the index of known ids may store. The second reads the topics with such ids
-again, and judges each pair by the rule of a lookup.
+record, for at most as many records as the duplicate index may hold. The second reads the topics with such ids
+again, and checks each pair by the rule for duplicates.
 
-A repeated id is right if the index had dropped it, or if the start times are too far apart. A record without
-a dedup key has a random id, so it never repeats.
+A repeated id is right if the index had dropped the first one, or if the start times are too far apart. A
+record without a dedup key has a random id, so it never repeats.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ ReadEntries = Callable[[str, int, int], Awaitable[Sequence[Entry]]]
 
 class RepeatedAcceptances:
     """
-    Repeated ids of one recount.
+    The search in one recount.
 
-    Entries must arrive by topic, ascending. Beyond `max_ids`, each id is compared with at least half as many
-    earlier ids.
+    Entries must be added by topic, in ascending order. If there are more than `max_ids`, each id is compared
+    with at least half as many earlier ids.
     """
 
     def __init__(self, index: DuplicateIndex, *, window_s: float, max_ids: int) -> None:
@@ -62,7 +62,10 @@ class RepeatedAcceptances:
         return len(self._chunks) >= self._max_chunks
 
     def collect_suspects(self, *, is_last: bool) -> None:
-        """Find ids that occur twice. Then drop the older half, or all if `is_last`. Any thread."""
+        """
+        Find ids that occur twice among the collected ones, then drop the older half of them, or all if
+        `is_last`. May run in any thread.
+        """
         suspects = self._suspects[self._topic]
         chunks = [*self._chunks, array("Q", sorted(self._latest))] if is_last else self._chunks
         suspects.update(islice(repeated_ids(chunks), MAX_SUSPECTS - len(suspects)))
@@ -71,7 +74,10 @@ class RepeatedAcceptances:
             self._latest = array("Q")
 
     async def find_accepted_twice(self, read: ReadEntries) -> dict[str, AcceptedTwice]:
-        """Read the topics with repeated ids again. Return records whose ids were known."""
+        """
+        Read the topics with repeated ids again. Return, by topic, the records that were stored although their
+        ids were known.
+        """
         by_topic = {}
         for topic, suspects in self._suspects.items():
             if suspects:

@@ -1,10 +1,11 @@
 """
-Comparison of two reports of one call: the gaps that the later one fills, and where they disagree. Pure.
+Comparison of two reports of one call: which gaps the later one fills, and where the two disagree. Pure.
 
-The first report with a fact gives it and its details, such as the source of a cost. Without contradictions,
-every order of arrival makes the same record.
+Each fact is taken from the first report that has it, with its details, such as the source of a cost. If
+reports do not contradict each other, every order of arrival makes the same record.
 
-Two values are weak: a part of 0 is replaced by a count that fits the total, and the status `ok` by any other.
+Two values are weak: a partial count (such as cached tokens) of 0 is replaced by a count that fits the total,
+and the status `ok` by any other.
 """
 
 from __future__ import annotations
@@ -38,22 +39,23 @@ SAME_COST = Decimal("0.000001")
 
 
 def is_processing_mode_changed(known: Inference, fields: Mapping[str, Any]) -> bool:
-    """Return whether a later report changes the processing mode, which decides the price."""
+    """Return whether later fields change the processing mode, such as batch, on which the price depends."""
     tags = fields.get("tags")
     return tags is not None and processing_mode(tags) != processing_mode(known.tags)
 
 
 def is_person_changed(known: Inference, fields: Mapping[str, Any]) -> bool:
-    """Return True if new tags state who made the call."""
+    """Return whether later fields state who made the call."""
     tags = fields.get("tags")
     return tags is not None and tags.get(USER_EMAIL) != known.tags.get(USER_EMAIL)
 
 
 def missing_fields(first: Inference, later: Inference) -> dict[str, Any]:
     """
-    Return what only the later report states, if the two are consistent.
+    Return the fields that only the later report states, if the two reports are consistent.
 
-    If the first input excludes cached tokens that the later one includes, it changes.
+    If the first report's input excludes cached tokens and the later one includes them, the input is also
+    returned.
     """
     fields: dict[str, Any] = _input_with_cached_parts(first, later)
     completes_input = bool(fields)
@@ -103,10 +105,11 @@ _CACHED = (
 
 def _input_with_cached_parts(report: Inference, other: Inference) -> dict[str, int]:
     """
-    Return a report's input with cached parts, if another report shows that it excludes them.
+    Return the report's input tokens with cached tokens, if the other report shows that its input excludes
+    them.
 
-    That is so if the other's cached parts are exactly the difference of the inputs, and the report states the
-    same parts or none.
+    That is so if the other's cached tokens are exactly the difference of the inputs, and this report states
+    the same cached tokens or none.
     """
     input_tokens, whole = report.input_tokens, other.input_tokens
     if input_tokens is None or whole is None or input_tokens >= whole:
@@ -127,7 +130,9 @@ def _with_cached_input(first: Inference, later: Inference) -> tuple[Inference, I
 
 
 def _fill_charges(fields: dict[str, Any], first: Inference, later: Inference) -> None:
-    """Fill in charges. The first amount stays, in any currency."""
+    """
+    Add the later report's amounts in other currencies, unless the first report has a cost in any currency.
+    """
     if first.charges:
         fields.pop("cost", None)
     elif first.cost is None and later.cost is None:
@@ -136,10 +141,10 @@ def _fill_charges(fields: dict[str, Any], first: Inference, later: Inference) ->
 
 def _merged_meters(first: Inference, later: Inference, fields: dict[str, Any]) -> dict[str, int | str] | None:
     """
-    Return the meters of both, or None if the later report adds none.
+    Return the meters of both reports, or None if the later one adds none.
 
-    The first quantity of a meter counts. If it is a part of 0, the second counts, because the first report
-    may be unable to measure it.
+    The first quantity of a meter counts, unless it is a partial count of 0: the first report may be unable to
+    measure it.
     """
     known = first.meters
     added = {
@@ -194,8 +199,8 @@ def _drop_contradictions(fields: dict[str, Any], first: Inference, later: Infere
 
 def _has_contradiction(first: Inference, later: Inference, names: Iterable[str]) -> bool:
     """
-    Return True if one of these counts differs. A part of 0 does not, because a report may be unable to
-    measure it.
+    Return whether one of these counts differs. A partial count of 0 agrees with any other, because a report
+    may be unable to measure it.
     """
     for name in names:
         first_value = getattr(first, name)
@@ -239,7 +244,10 @@ def _has_additional_counts(first: Inference, later: Inference) -> bool:
 
 
 def _stated_count_names(report: Inference) -> set[str]:
-    """Return the counts that a report states. Parts of 0 are left out, because they cost nothing."""
+    """
+    Return the names of the counts that a report states. Partial counts of 0 are left out, because they cost
+    nothing.
+    """
     names = {
         name
         for name in TOKENS

@@ -1,8 +1,8 @@
 """
-The accounting: counts of everything received and what became of it, which add up exactly. Pure.
+The accounting: counts of everything received and of what happened to it, which must add up exactly. Pure.
 
-Each commit row stores the `Terms` of its submissions, and counters are sums over all `Terms`. A recount adds
-up the rows again.
+Each commit row stores the `Terms` of its submissions. Running counters are sums over all `Terms`, and a
+recount adds up the rows again.
 """
 
 from __future__ import annotations
@@ -80,12 +80,11 @@ TermSums = Mapping[tuple[str, str], int]  # numbers by topic and term
 
 
 def is_counter_name(term: str) -> bool:
-    """Return whether a counter of a topic may have this name."""
     return term in BY_SUBMISSION or term in BY_KEEPING or term.startswith(("ignored.", "rejected."))
 
 
 class Terms(msgspec.Struct, array_like=True, kw_only=True):
-    """Counts of a submission. The encoding is positional: add new fields only at the end."""
+    """The counts of one submission by outcome. The encoding is positional: add new fields only at the end."""
 
     topic: str
     received: int = 0
@@ -108,7 +107,7 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
 
     @property
     def known_and_new_count(self) -> int:
-        """Return the number for the response to the sender."""
+        """Return the number of new and known records, for the response to the sender."""
         return self.accepted + self.duplicates
 
     def build_receipt(self, receipt_id: str, durability: str = FSYNC) -> Receipt:
@@ -125,7 +124,7 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
         return self.first + self.accepted - 1
 
     def nonzero_counts(self) -> list[tuple[str, int]]:
-        """Return the terms other than 0 under their names in the accounting."""
+        """Return names and counts of the terms that are not 0."""
         counts = [count for count in zip(BY_SUBMISSION, _by_submission(self), strict=True) if count[1]]
         for reason, n in self.ignored.items():
             if n:
@@ -149,7 +148,7 @@ def unpack_terms(packed: bytes) -> list[Terms]:
 
 
 def unpack_checked_terms(packed: object, checksum: object) -> list[Terms] | None:
-    """Return None if the terms of a commit row are damaged."""
+    """Decode the terms of a commit row. Return None if they are damaged."""
     if not isinstance(packed, bytes) or zlib.crc32(packed) != checksum:
         return None
     try:
@@ -178,7 +177,10 @@ def check_equations(
     routes: Mapping[str, Mapping[str, int]],
     wrong: Iterable[str] = (),
 ) -> Books:
-    """Return one sentence for each equation that does not hold, after those in `wrong`."""
+    """
+    Return the accounting with one sentence for each equation that does not hold, after the sentences in
+    `wrong`.
+    """
     imbalances = [*wrong]
     for topic, terms in topics.items():
         imbalances += _topic_imbalances(topic, terms)
@@ -205,8 +207,8 @@ def lost_terms(
     """
     Compute the terms that damaged commit rows had counted.
 
-    Return all of them, and the part that no counter includes, derived from stored records. None if the
-    accounting would still not balance, because then there is further damage.
+    Return all of them, and the part that no counter includes and that is derived from stored records. Return
+    None if the accounting would still not balance, because then there is further damage.
     """
     known = {key: n for key, n in counters.items() if key[1] not in (*BY_KEEPING, KEPT)}
     lacking = Counter(
@@ -258,5 +260,4 @@ def _route_imbalances(route: str, terms: Mapping[str, int], topic: Mapping[str, 
 
 
 def route_topic(route: str) -> str:
-    """Return the topic in a route's name, which is DESTINATION/TOPIC."""
     return route.rpartition("/")[2]

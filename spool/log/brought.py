@@ -1,7 +1,7 @@
 """
-Submissions of records from another file, such as a damaged log or a data lake.
+Submissions of records imported from another file, such as a damaged log or a data lake.
 
-The commit also stores a note of their numbers, so a repeated import skips them.
+The commit also stores which numbers were imported, so a repeated import skips them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ranges = msgspec.msgpack.Decoder(list[tuple[int, int]])
 
 
 def imported_ranges_key(*of: str) -> bytes:
-    """Return the key under which the imported record numbers of one file are noted."""
+    """Return the key under which the imported record numbers of one file are stored."""
     return RECOVERED + "/".join(of).encode()
 
 
@@ -38,8 +38,9 @@ def build_import_submission(
     certain: bool,
 ) -> Submission:
     """
-    `done`: all numbers imported once this submission is stored. `certain`: False if the log may know
-    ids without their records. Then there is no duplicate check.
+    Return a submission of imported records. `note`: key of the imported numbers. `done`: all numbers imported
+    after this submission. `certain`: False if the log may know the ids of records that it does not have; then
+    duplicates are not checked.
     """
     times = Counter(record.id for record in records)
     return Submission(

@@ -1,4 +1,7 @@
-"""Conflicts: reports of one call that disagree, by pair of sources, with the sums that each reported."""
+"""
+Conflicts: the number of calls whose reports disagree, by pair of sources, with the sums that each source
+reported.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from spool.turns.threads import prepare_types
 
 
 class ReportedSum(msgspec.Struct, array_like=True):
-    """The sums that one source reported for a call. None means that it reported no value."""
+    """The tokens and cost that one source reported, added up over calls. None: no value was reported."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -28,7 +31,7 @@ class ReportedSum(msgspec.Struct, array_like=True):
 
 
 class Conflict(msgspec.Struct, array_like=True):
-    """`request_id` is the request of the newest conflict, as an example."""
+    """The conflicts of a pair of sources. `request_id`: request of the newest conflict, as an example."""
 
     count: int = 0
     first: ReportedSum = msgspec.field(default_factory=ReportedSum)
@@ -53,14 +56,14 @@ OTHER = "other"
 
 
 def overflow_pair(pair: Pair) -> Pair:
-    """Return the pair that counts the conflicts of all pairs beyond MAX_PAIRS."""
+    """Return the pair that collects the conflicts of all pairs beyond MAX_PAIRS."""
     return pair[0], OTHER, OTHER
 
 
 class Conflicts(dict[Pair, Conflict]):
     """
-    A new pair is always stored. If there are too many, the pair with the fewest conflicts is merged into
-    "other".
+    The conflicts by pair of sources. A new pair is always added: if there are too many, the pair with the
+    fewest conflicts is merged into "other".
     """
 
     def add(self, topic: str, first: Inference, later: Inference) -> None:

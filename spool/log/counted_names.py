@@ -1,8 +1,8 @@
 """
 Bounded lists of names that senders choose: attribute names that no dialect reads, and types of usage events.
 
-Half of a list has the most frequent names, the other half the most recent ones. A new name replaces another
-rare one, so a sender that invents names cannot remove those in use.
+Half of a list has the most frequent names, the other half the most recent. A new name replaces a rare one, so
+a sender that invents names cannot displace names in use.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ AmountOf = Callable[[UsageEvent], Decimal | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventSum:
-    """`amount` is None if no event has one."""
+    """The number of events of a type and the sum of their amounts, None if no event has an amount."""
 
     count: int = 0
     amount: Decimal | None = None
@@ -57,7 +57,7 @@ class EventSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventType:
-    """The number of new events of a type, and the arrival of the newest."""
+    """A type of usage events: the number of new events, and the arrival of the newest."""
 
     type: str
     count: int
@@ -70,7 +70,10 @@ def add_amounts(one: Decimal | None, other: Decimal | None) -> Decimal | None:
 
 
 def sum_by_type(records: Iterable[Record], amount_of: AmountOf | None) -> Mapping[str, EventSum]:
-    """Return sums of usage events by type. Duplicates kept for reference add no amount."""
+    """
+    Return the sums of usage events by type. A duplicate that is stored for reference counts, but its amount
+    does not.
+    """
     sums_by_type: dict[str, EventSum] = {}
     for record in records:
         if isinstance(record, UsageEvent):

@@ -1,5 +1,6 @@
 """
-Conversion of cumulative counters to deltas: a state and a point give the next state and the delta. Pure.
+Conversion of cumulative counters to increases (deltas): a state and a point give the next state and the
+delta. Pure.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ def advance_series(
     state: SeriesState | None, point: CounterPoint, known_since: int = 0
 ) -> tuple[SeriesState | None, Delta | str]:
     """
-    Return the next state, and the delta or why there is none.
+    Return the next state of a series, and its delta or the reason why there is none.
 
-    A first point counts in full if the sender states its start. A later start or a falling value is a
-    restart. A fall in only the last digit is none, because some senders sum doubles in varying order. An
-    increase that is too small stays in the state until enough has accumulated.
+    If the sender states when a series started, its first point counts in full. A later start or a falling
+    value means a restart. A fall in only the last digit does not, because some senders sum doubles in varying
+    order. An increase that is too small stays in the state until enough has accumulated.
 
-    Since `known_since`, no series was dropped for lack of space, so a series that starts later is new. An
-    earlier series may have been counted, so its first point is only a base.
+    `known_since`: no series reported since then was dropped for lack of space, so a series that starts later
+    is new. A series that starts earlier may have been counted, so its first point only sets the base.
     """
     value = Decimal(point.value)
     if not value.is_finite():

@@ -1,11 +1,12 @@
 """
 The duplicate window: the ids of recent records, eight bytes each.
 
-A dict has the newest ids and the places (topic and number in one integer) of their records. A fold moves the oldest
-of them into runs, sorted lists of ids whose calls started in the same hour. Runs of one hour are merged.
+A dict has the newest ids and the places (topic and number in one integer) of their records. A fold moves the
+oldest of these ids into runs, which are sorted lists of ids whose calls started in the same hour. Runs of an
+hour are merged.
 
-A run never changes, so other threads may read it, and a plan of new runs can be dropped if its transaction fails.
-The newest ids in runs keep their calls' places for late reports (`spool.log.places`).
+A run never changes, so other threads may read it, and a plan of new runs can be dropped if its transaction
+fails. The newest ids in runs keep their calls' places for late reports (`spool.log.places`).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ IN_A_RUN = 0  # the id is known, but its place is not in memory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fold:
-    """Plan to move ids into runs. Store it, then pass it to `DuplicateIndex.apply_fold`."""
+    """A plan to move ids into runs. Store it, then pass it to `DuplicateIndex.apply_fold`."""
 
     taken: int  # ids that leave the dict, oldest first
     added: Sequence[IdRun]
@@ -67,7 +68,8 @@ class Fold:
 
 class Whereabouts(NamedTuple):
     """
-    The place of a known id, or the earliest and latest time at which it was committed, in epoch seconds.
+    Where a known id is: its record's place or, in epoch seconds, the earliest and latest time at which it was
+    committed.
     """
 
     place: tuple[str, int] | None
@@ -77,8 +79,8 @@ class Whereabouts(NamedTuple):
 
 class DuplicateIndex:
     """
-    Known ids in memory. Only the writer's thread may call `find_place` and `add_ids`, to plan or apply a
-    transaction.
+    The known ids in memory. Only the writer's thread may call `find_place` and `add_ids`, while it plans or
+    applies a transaction.
     """
 
     def __init__(self, secret: bytes, *, window_s: float, max_ids: int, native: Native | None = None) -> None:
@@ -105,11 +107,14 @@ class DuplicateIndex:
     # -- lookup ----------------------------------------------------------------------------------------------
 
     def short_id(self, identity: bytes) -> int:
-        """Return the eight bytes for a 128-bit id."""
+        """Return the eight bytes of a 128-bit id that the index uses."""
         return (int.from_bytes(identity) * self._factor % PRIME) & MASK
 
     def find_place(self, ids: Iterable[int], hours: Iterable[int], now: float) -> int | None:
-        """Return the first known id's place, IN_A_RUN if it is not in memory, or None if all are new."""
+        """
+        Return the place of the first known id, IN_A_RUN if only runs have it, or None if all ids are new.
+        `hours`: start hours of the runs to search.
+        """
         for id in ids:
             place = self._newest.get(id)
             if place is not None:
@@ -124,7 +129,7 @@ class DuplicateIndex:
 
     def knows_request(self, name: bytes, now: float) -> bool:
         """
-        Return whether the name of a request is known. These names are filed under their hour of arrival.
+        Return whether the name of a request is known. Such names are stored under the hour of their arrival.
         """
         # the clock may have been an hour ahead
         newest = int(now * NS) // HOUR_NS + 1
@@ -132,7 +137,6 @@ class DuplicateIndex:
         return self.find_place((self.short_id(name),), hours, now) is not None
 
     def whereabouts(self, identity: bytes) -> Whereabouts | None:
-        """Return where an id is known, or None."""
         id = self.short_id(identity)
         packed_place = self.find_place_in_memory(id)
         if packed_place:
@@ -147,14 +151,17 @@ class DuplicateIndex:
     # -- adding, after the commit ----------------------------------------------------------------------------
 
     def add_ids(self, ids: Mapping[int, int], hours: Sequence[int], now: float) -> None:
-        """Add unknown ids of records on disk, in order of record numbers."""
+        """
+        Add new ids with the places of their records, in order of record numbers, after the records are on
+        disk. `hours`: the start hour of each.
+        """
         if ids:
             self._newest.update(ids)
             self._hours.extend(hours)
             self._arrivals.append((now, len(ids)))
 
     def find_place_in_memory(self, id: int) -> int | None:
-        """Return the place, IN_A_RUN if it is not in memory, or None if the id is unknown."""
+        """Return the id's place, IN_A_RUN if only its run is known, or None if it is not in memory."""
         return self._newest.get(id) or self._places.find_place(id)
 
     def is_among_newest(self, id: int) -> bool:
@@ -171,19 +178,19 @@ class DuplicateIndex:
         self._places = places
 
     def note_removed_below(self, number: int) -> None:
-        """Note that records with lower numbers are deleted, so that the next fold forgets where they were."""
+        """Note that records below a number are deleted, so that the next fold drops their places."""
         self._lowest_place = encode_place(AI_TELEMETRY, number)
 
     def reaches_back_to(self, moment: float) -> bool:
-        """Return True if the dict's oldest id arrived before a moment, or if it is empty."""
+        """Return whether the dict has an id that arrived before a moment, or is empty."""
         return not self._arrivals or self._arrivals[0][0] < moment
 
     # -- folding into runs -----------------------------------------------------------------------------------
 
     def can_fold_later(self, now: float) -> bool:
         """
-        Return True if a due fold is large and none of its ids is too old, so that commits need not wait for
-        it.
+        Return whether a due fold may be planned aside: it is large, and none of its ids is too old, so
+        commits need not wait.
         """
         return self._batch >= LARGE_BATCH and not self._is_over_full and not self._has_old(now)
 
@@ -199,7 +206,10 @@ class DuplicateIndex:
         return len(self._newest) >= 2 * self._batch or self._has_old(now)
 
     def check_fold_due(self, now: float, closed_below: Mapping[str, int]) -> bool:
-        """Return True if a batch of the newest ids is closed, or there are too many, or some are too old."""
+        """
+        Return whether a fold is due: a batch of the newest ids is closed, there are too many ids, or some are
+        too old.
+        """
         count = len(self._newest)
         if not count:
             return False
@@ -213,17 +223,19 @@ class DuplicateIndex:
         return number < closed_below.get(topic, 1)
 
     def plan_fold(self, now: float, closed_below: Mapping[str, int] | None = None) -> Fold:
-        """Plan runs from one batch, or with `closed_below` from every closed id. Changes nothing yet."""
+        """
+        Plan the fold of one batch or, with `closed_below`, of every closed id. This changes nothing yet.
+        """
         return self.oldest_ids_to_fold(now, closed_below).plan_fold()
 
     def oldest_ids_to_fold(
         self, now: float, closed_below: Mapping[str, int] | None = None, *, but_newest: bool = False
     ) -> OldestIds:
         """
-        Return one batch, or with `closed_below` every closed id, to plan on any thread.
+        Return the ids for a fold to plan on any thread: one batch or, with `closed_below`, every closed id.
 
-        `but_newest` leaves the newest batch, to keep its places in memory. Records close in order of arrival,
-        so all ids after a topic's closed ones are open.
+        `but_newest`: leave out the newest batch, to keep its places in memory. Records close in order of
+        arrival, so all ids after a topic's closed ids are open.
         """
         if closed_below is None:
             count = min(self._batch, len(self._newest))
@@ -247,7 +259,7 @@ class DuplicateIndex:
         )
 
     def apply_fold(self, fold: Fold) -> None:
-        """Drop the ids of a stored fold from the dict, and add its runs."""
+        """Remove the ids of a stored fold from the dict, and add its runs."""
         gone = {run.key for run in fold.removed}
         for hour in {run.hour for run in fold.removed}:
             runs = [run for run in self._runs[hour] if run.key not in gone]
@@ -297,14 +309,17 @@ class DuplicateIndex:
         return len(self._newest) + self._in_runs
 
     def covered_window_s(self, now: float) -> float:
-        """Return the window in seconds. It is shorter than the setting if the limit on ids cut it."""
+        """
+        Return the length of the duplicate window in seconds. It is shorter than the setting if the limit on
+        ids has cut it.
+        """
         return min(self._window_s, max(0.0, now - self.covered_since))
 
     def runs(self) -> list[IdRun]:
         return [run for runs in self._runs.values() for run in runs]
 
     def runs_by_hour(self) -> dict[int, list[IdRun]]:
-        """Return a copy of the runs by hour. The index may change while the caller reads the copy."""
+        """Return a copy of the runs by hour, because the index may change while the caller reads."""
         return {hour: list(runs) for hour, runs in self._runs.items()}
 
     def is_in_runs(self, id: int, hour: int) -> bool:
@@ -321,7 +336,7 @@ class DuplicateIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldestIds:
-    """The oldest of the newest ids, and the runs at that moment."""
+    """The ids for one fold, with the runs at that moment."""
 
     # plain lists of numbers, because the garbage collector would traverse tuples
     ids: Sequence[int]
@@ -373,7 +388,8 @@ class OldestIds:
 
     def _call_places(self, ordered: Sequence[int]) -> tuple[array[int], array[int]]:
         """
-        Return sorted ids and their places. Only calls can get added reports, so other records need no place.
+        Return sorted ids and places of the calls. Other records need no place, because reports are only added
+        to calls.
         """
         places = {
             id: place
@@ -385,7 +401,7 @@ class OldestIds:
 
 
 class _Plan:
-    """A plan of a fold of known ids: the runs after it."""
+    """The runs as they will be after a fold."""
 
     def __init__(self, index: DuplicateIndex) -> None:
         self._runs = index.runs_by_hour()
@@ -398,8 +414,7 @@ class _Plan:
 
     def add_run(self, hour: int, ids: array[int], arrived_at: float) -> None:
         """
-        Add a run. It is merged with those runs of the hour that are not much longer, so that an hour has few
-        runs.
+        Add a run. It is merged with runs of its hour that are not much longer, so that an hour has few runs.
         """
         for run in sorted(self._runs.get(hour, ()), key=lambda run: len(run.ids)):
             merged_count = len(run.ids) + len(ids)
@@ -415,7 +430,10 @@ class _Plan:
         self._drop_runs([run for run in self._remaining_runs() if run.arrived_at <= before])
 
     def drop_over_limit(self, max_ids: int) -> None:
-        """While there are too many ids, drop the run unused for longest. This shortens the window."""
+        """
+        Drop the runs with the oldest newest arrival until at most `max_ids` ids remain. This shortens the
+        window.
+        """
         kept_runs = self._remaining_runs()
         count = sum(len(run.ids) for run in kept_runs)
         if count <= max_ids:
@@ -441,7 +459,10 @@ class _Plan:
 
 
 class RepeatedIds:
-    """Ids in several runs, too far apart for a lookup. Recounted at most once a day."""
+    """
+    The number of ids that occur in several runs, because their reports were too far apart for a lookup. It is
+    counted again at most once a day.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -457,14 +478,20 @@ class RepeatedIds:
 
 
 def filing_hours(record: Record, now_ns: int) -> tuple[int, Iterable[int]]:
-    """Return the hour of filing, and the hours in which the call may already be known."""
+    """
+    Return the hour under which the record's id is stored, and the hours under which the call may already be
+    known.
+    """
     if record.start_time is not None:
         return hours_around_start(record.start_time, now_ns)
     return hours_before_end(getattr(record, "end_time", None), now_ns)
 
 
 class NearHours:
-    """Cache of `filing_hours` for one moment. Starts within a quarter of an hour have the same hours."""
+    """
+    A cache of `filing_hours` for one moment. Start times within the same quarter of an hour have the same
+    hours.
+    """
 
     def __init__(self, now_ns: int) -> None:
         self._now_ns = now_ns
@@ -482,7 +509,7 @@ class NearHours:
 
 
 def names_with_hours(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
-    """Yield names of a record and its request, with their hour of filing."""
+    """Yield the names of a record and its request, each with the hour under which it is stored."""
     hour, _ = filing_hours(record, now_ns)
     yield record.id, hour
     for name in further_names(record):
@@ -525,7 +552,7 @@ PLACE_STEP = len(TOPICS)  # difference between the places of successive numbers 
 
 
 def encode_place(topic: str, number: int) -> int:
-    """Return topic and number as one int, which saves memory because the dict has a place per record."""
+    """Return topic and number as one int, which saves memory because the dict has one for each record."""
     return number * PLACE_STEP + _TOPIC_CODES[topic]
 
 

@@ -1,9 +1,9 @@
 """
-Senders of calls in the last hour, stored in the commits of these calls. So a counter that repeats these calls
-is recognized after a restart and by other processes.
+The senders of calls in the last hour, stored in the commits of these calls. By them, a counter that repeats
+these calls is recognized, even after a restart and in other processes.
 
-A key is digests too short to reveal names: one of the caller (session, user, ...), then one for each kind of
-calls. A search by prefix finds a caller's keys.
+A key consists of digests that are too short to reveal names: one of the caller (session, user, ...), then one
+for each kind of call. A search by prefix finds a caller's keys.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ MOST_FACTS = 32  # limit of kinds of calls per caller, because an index limits a
 
 class Heard(Protocol):
     """
-    Stored senders, added by `Submission.heard` with the calls.
+    The stored senders. A submission adds them in `Submission.heard` with their calls.
 
-    `is_shared`: other processes store in the same table. `knows_any`: False if a lookup finds none.
+    `is_shared`: other processes write the same table. `knows_any`: False if every lookup would find nothing.
     """
 
     is_shared: bool
@@ -33,11 +33,11 @@ class Heard(Protocol):
     def knows_any(self) -> bool: ...
 
     async def find_senders_of_callers(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
-        """Return the keys of these callers, with the time of their last report."""
+        """Return the keys that begin with one of these callers, with the time of their last report."""
         ...
 
     async def delete_old(self, before: float) -> int:
-        """Use short transactions. Return the number of deleted senders."""
+        """Delete senders last heard before a time, in short transactions. Return their number."""
         ...
 
 
@@ -64,7 +64,7 @@ def pack_senders(senders: Iterable[bytes]) -> bytes:
 
 
 def unpack_senders(data: bytes) -> Iterator[bytes]:
-    """Yield the keys of senders. Raises ValueError if the data are cut off."""
+    """Yield the keys in packed data. Raises ValueError if the data are cut off."""
     offset = 0
     while offset < len(data):
         end = offset + 1 + CALLER_BYTES + FACT_BYTES * data[offset]

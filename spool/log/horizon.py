@@ -1,9 +1,9 @@
 """
-The watermark of each topic. Records below it are closed, so readers may see them. A record stays open for
-`hold_s` after its commit.
+The watermark of each topic. Records below it are closed (final), so readers may see them. A record stays open
+for `hold_s` seconds after its commit, so that later reports can still be added.
 
 Timers use the monotonic clock. The watermark does not move while a commit runs, so no reader sees a record
-without an added report of that commit.
+without a report that this commit adds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STEP_S = 0.02
 
 
 class OpenRecords(NamedTuple):
-    """Records of one topic and commit, loaded at a start."""
+    """The records of one topic and commit that are open at a start."""
 
     at: float  # epoch seconds
     topic: str
@@ -39,9 +39,9 @@ def require_closed(last: int, closed_below: int) -> None:
 
 class WaitingReaders:
     """
-    Readers that wait until more records are closed, on the event loop.
+    Readers that wait, on the event loop, until more records are closed.
 
-    `closes_in_s`: seconds until the oldest open record closes, None if there is none.
+    `closes_in_s`: returns the seconds until the oldest open record closes, None if no record is open.
     """
 
     def __init__(self, closed_below: Callable[[str], int], closes_in_s: Callable[[], float | None]) -> None:
@@ -51,7 +51,9 @@ class WaitingReaders:
         self._moved = asyncio.Event()
 
     async def watermark_changes(self, topic: str) -> AsyncIterator[int]:
-        """Yield the watermark now and at each change. It may briefly fall after state was reloaded."""
+        """
+        Yield the watermark now and at each change. It may briefly fall after the state was loaded again.
+        """
         seen = 0
         while True:
             closed = self._closed_below(topic)
@@ -71,9 +73,10 @@ class WaitingReaders:
 
     def wake_untimed(self) -> None:
         """
-        Wake readers without a timeout, after a commit.
+        Wake readers that wait without a timeout, after a commit.
 
-        A thread may close records in between, so a reader may wait even if all records were closed before.
+        A reader may wait like this although all records were closed, because a thread may have closed them in
+        between.
         """
         if self._has_resting:
             self.wake()
@@ -85,7 +88,7 @@ class WaitingReaders:
 
 
 class Horizon:
-    """Watermarks of a log with one writing process, on the event loop."""
+    """The watermarks of a log with one writing process. All calls are on the event loop."""
 
     def __init__(self, *, hold_s: float, clock: Clock) -> None:
         self._hold_s = hold_s
@@ -97,7 +100,8 @@ class Horizon:
 
     def set_start_state(self, next_numbers: Mapping[str, int], newest: Iterable[OpenRecords] = ()) -> None:
         """
-        Set the state at a start. Records committed less than `hold_s` ago stay open for the remaining time.
+        Set the state at a start. Records committed less than `hold_s` seconds ago stay open for the remaining
+        time.
         """
         self._closed_below = dict(next_numbers)
         now = self._clock.now()
@@ -111,21 +115,24 @@ class Horizon:
 
     def close_below(self, topic: str, below: int) -> None:
         """
-        Close records that a reader saw before the start, even if they would still be open. They must not
-        change.
+        Close the records that a reader saw before the start, because they must not change, even if they would
+        still be open.
         """
         if self._open:
             highest = max(numbers.get(topic, 1) for _, numbers in self._open)
             self._raise_watermarks({topic: min(below, highest)})
 
     def freeze_watermarks(self) -> dict[str, int]:
-        """Return the watermarks, and hold them until `thaw_watermarks`."""
+        """Return the watermarks, and keep them unchanged until `thaw_watermarks`."""
         closed = self.closed_watermarks()
         self._frozen = True
         return closed
 
     def thaw_watermarks(self, next_numbers: Mapping[str, int] | None = None) -> None:
-        """End a commit. If it succeeded, its records, below `next_numbers`, are open."""
+        """
+        Let the watermarks move again after a commit. If the commit succeeded, its records, below
+        `next_numbers`, are now open.
+        """
         self._frozen = False
         if next_numbers:
             self._open.append((self._clock.monotonic() + self._hold_s, next_numbers))
@@ -134,8 +141,8 @@ class Horizon:
 
     def closed_watermarks(self) -> dict[str, int]:
         """
-        Return all watermarks at one moment. Otherwise a commit could appear open in one topic and closed in
-        the next.
+        Return all watermarks at one moment, so that no commit appears open in one topic and closed in
+        another.
         """
         if self._open:
             self._close_due_records()

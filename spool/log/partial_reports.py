@@ -1,14 +1,14 @@
 """
-Waiting reports, as bytes under a key: a partial report waits for the rest of its call, a counter for calls
-that it may repeat.
+Waiting reports, stored as bytes under a key: a partial report waits for the rest of its call, a counter for
+calls that it may repeat.
 
 They are acknowledged before they are complete. So they are stored in the commit of their submission, which
 counts them as pending.
 
 A key begins with its kind. `COUNTERS`: waiting counters. `COUNTED`: facts about an hour of counted counters.
-`RECOVERED`: imported records of a damaged file. `TOLD`: reports of recorded calls, if several processes share
-a log; `TOLD_OF`: their keys by trace. `SPANS`: spans that link calls to agents (`spool.log.pending_spans`).
-Only `COUNTERS` and partial reports are pending.
+`RECOVERED`: imported record numbers of a damaged file. `TOLD`: reports of recorded calls, if several
+processes share a log; `TOLD_OF`: their keys by trace. `SPANS`: spans that link calls to agents
+(`spool.log.pending_spans`). Only `COUNTERS` and partial reports are pending.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ class PartialReport(NamedTuple):
 
 
 class Expectation(NamedTuple):
-    """The version of a waiting report when it was read. If it has changed, the submission is refused."""
+    """
+    The version of a waiting report when it was read. If the report has changed since, the submission is
+    refused.
+    """
 
     key: bytes
     version: int
@@ -54,9 +57,9 @@ class PendingChange:
 
 class PartialReports(Protocol):
     """
-    Stored waiting reports, which a `Submission` adds and removes.
+    The stored waiting reports. A `Submission` adds and removes them.
 
-    `is_shared`: other processes change them, so a submission states the versions that it relies on
+    `is_shared`: other processes change them, so a submission states the versions that it was made for
     (`Submission.expects`).
     """
 
@@ -67,11 +70,11 @@ class PartialReports(Protocol):
     async def find(
         self, keys: Collection[bytes], *, under: Collection[bytes] = ()
     ) -> Mapping[bytes, PartialReport]:
-        """Return the reports with these keys, or with a key that begins with one of `under`."""
+        """Return the reports with these keys, and those with a key that begins with one of `under`."""
         ...
 
     async def oldest(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
-        """Return at most `most` reports that last changed at or before a time, oldest first."""
+        """Return at most `most` reports of a kind that last changed at or before a time, oldest first."""
         ...
 
     async def count_reports_and_bytes(self, kind: bytes) -> tuple[int, int]: ...
@@ -106,7 +109,10 @@ class Expecting(Protocol):
 
 
 def read_expectations(keys: Iterable[bytes], found: Mapping[bytes, PartialReport]) -> list[Expectation]:
-    """Return the versions of reports as they were read. A key without a report must still have none."""
+    """
+    Return the versions of the reports that were `found` under these keys. A key without a report must still
+    have none.
+    """
     return [Expectation(key, report_version(found.get(key))) for key in sorted(set(keys))]
 
 
@@ -119,14 +125,14 @@ def report_version(report: PartialReport | None) -> int:
 
 
 def expected_keys(group: Iterable[Expecting]) -> list[bytes]:
-    """Return the sorted keys, for `stale_submissions`."""
+    """Return the keys of all expectations, sorted, for `stale_submissions`."""
     return sorted({expectation.key for submission in group for expectation in submission.expects})
 
 
 def stale_submissions(group: Sequence[Expecting], version: Callable[[bytes], int]) -> set[int]:
     """
-    Return the positions of submissions that rely on versions which have changed. Each also sees the changes
-    of earlier submissions in the group.
+    Return the positions of submissions that expect versions which have changed. A submission also sees the
+    changes by earlier submissions of the group.
     """
     for submission in group:
         if submission.expects:

@@ -1,15 +1,15 @@
 """
-Spans that link model calls to the spans around them: the agent's run that made a call, and the values that
-they give to the call, such as a session. Pure.
+Spans that link model calls to the spans around them. From these, a call gets the agent run that made it, and
+values such as a session. Pure.
 
-An exporter sends a span when it ends, so a call usually arrives first. The log remembers each span whose
-agent has not arrived, or that later spans may be below, for `KEPT_S` or until the limit. When a span
-completes a chain above a call, `Planner` adds runs and given values.
+An exporter sends a span when it ends, so a call usually arrives before the spans around it. The log remembers
+each span that lacks its agent, or that later spans may be below, for `KEPT_S` or until the limit. When a span
+completes a chain above a call, `Planner` adds runs and values to the call.
 
-Spans of different keys are never linked, so no key can attribute the calls of another key. At the limit, the
-oldest spans of the key with the most spans are forgotten.
+Spans of different sender keys are never linked, so no key can attribute the calls of another key. At the
+limit, the oldest spans of the key with the most spans are dropped.
 
-A commit stores a key's spans in one row, `ROW.size` bytes each, and each set of given values once.
+A commit stores a key's spans in one row, `ROW.size` bytes each, and each set of values once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ _IS_BESIDE: Final = 1 << 62  # added to the place of a call with BESIDE
 
 
 class GivenValues(NamedTuple):
-    """The values that a span gives to the calls below it. `tags` have the agent's name and the work."""
+    """
+    The values that a span gives to the calls below it. `tags`: include the agent's name and the unit of work.
+    """
 
     user: str | None = None
     team: str | None = None
@@ -55,7 +57,7 @@ class GivenValues(NamedTuple):
     tags: tuple[tuple[str, str], ...] = ()
 
     def with_missing_from(self, further: GivenValues) -> GivenValues:
-        """Return these values, with missing ones filled from a span above."""
+        """Return these values, with missing ones filled from `further`, which is of a span above."""
         return GivenValues(
             further.user if self.user is None else self.user,
             further.team if self.team is None else self.team,
@@ -69,7 +71,7 @@ NOTHING_GIVEN: Final = GivenValues()
 
 
 class Around(NamedTuple):
-    """The runs around a call, nearest first, and the values that its spans give."""
+    """The agent runs around a call, nearest first, and the values that the spans around it give."""
 
     runs: Sequence[str]
     given: GivenValues
@@ -90,7 +92,8 @@ class LinkedSpan(NamedTuple):
 
 class Siblings(NamedTuple):
     """
-    The places of calls directly below a span. A scope that repeats the calls of other scopes wrote `besides`.
+    The places of calls directly below the same span. `besides`: of those by a scope that repeats calls of
+    other scopes.
     """
 
     besides: Sequence[int]
@@ -98,7 +101,7 @@ class Siblings(NamedTuple):
 
 
 class _Index:
-    """The spans of a trace by id, and those directly below each."""
+    """The spans of a trace by id, and the spans directly below each."""
 
     def __init__(self, items: bytes = b"") -> None:
         self.spans: dict[bytes, tuple[bytes, int]] = {}
@@ -122,7 +125,7 @@ class _Index:
                 del self.below[above]
 
     def values_around(self, span: bytes, given: Sequence[GivenValues]) -> Around:
-        """Return the runs and values around a span, including the span. `given` are values by number."""
+        """Return the runs and values around a span, including its own. `given`: values by number."""
         runs: list[str] = []
         values = NOTHING_GIVEN
         passed: set[bytes] = set()  # `set[bytes]()` takes five times as long
@@ -149,8 +152,8 @@ class _Index:
 
     def calls_below(self, span: bytes) -> Iterator[bytes]:
         """
-        Yield calls below a span, and for each run below it only one call, which then states what is above the
-        run.
+        Yield the calls below a span, but only one for each run below it, which is then enough to state what
+        is above the run.
         """
         waiting = list(self.below.get(span, ()))
         passed = {span}
@@ -184,7 +187,7 @@ _Trace = bytes | _Index  # the items of a trace, or the index of many items
 
 
 class _Sender:
-    """A key's spans by trace, their values, and the stored rows, oldest first."""
+    """The spans of one sender key by trace, with their values, and the stored rows, oldest first."""
 
     def __init__(self) -> None:
         self.traces: dict[str, _Trace] = {}
@@ -219,7 +222,9 @@ class _Sender:
             self._free.append(number)
 
     def trace_index(self, trace: str) -> _Index:
-        """Return an index to read. It is the last one if the trace has the same spans."""
+        """
+        Return the index of a trace, for reading. The last one is reused if the trace has the same spans.
+        """
         found = self.traces.get(trace, b"")
         if isinstance(found, _Index):
             return found
@@ -230,7 +235,7 @@ class _Sender:
         return index
 
     def add_span(self, trace: str, item: bytes) -> bool:
-        """Add a span of a trace. Return False if it is known."""
+        """Add a span to a trace. Return False if the trace has it already."""
         found = self.traces.get(trace)
         if found is None:
             self.traces[trace] = item
@@ -255,7 +260,7 @@ class _Sender:
                 del self.besides[trace]
 
     def add_step(self, ids: bytes, kind: int, given: GivenValues | None) -> bytes | None:
-        """Return a new span that is no call as it is stored, or None if it is known."""
+        """Return a span that is no call, encoded for a row, or None if it is known."""
         place = kind - 2 * self._find_or_assign_number(given)
         row = ids + place.to_bytes(8, signed=True)
         if self.add_span(ids[:_TRACE].hex(), row[_TRACE:]):
@@ -264,7 +269,10 @@ class _Sender:
         return None
 
     def add_stored_row(self, row: bytes, given: Sequence[GivenValues]) -> bytes | None:
-        """Add a stored span. `given` are the values of its row by number."""
+        """
+        Add a span from a stored row. `given`: the values of its row by number. Return the span, or None if it
+        is known.
+        """
         place = int.from_bytes(row[-8:], signed=True)
         if number := _given_number(place):
             return self.add_step(row[:-8], place + 2 * number, given[number])
@@ -290,10 +298,10 @@ class _Sender:
 
 class PendingSpans:
     """
-    The pending spans, at most `most` of all keys.
+    The pending spans of all sender keys, at most `most`.
 
-    A plan adds spans at once, `apply_commit` confirms them after the commit. If it failed, the next plan takes
-    them back (`undo_new_spans`).
+    A plan adds spans at once, and `apply_commit` confirms them after the commit. If the commit failed, the
+    next plan removes them (`undo_new_spans`).
     """
 
     def __init__(self, most: int) -> None:
@@ -311,13 +319,13 @@ class PendingSpans:
         return sum(sender.count for sender in list(self._senders.values()))
 
     def undo_new_spans(self) -> None:
-        """Take back the spans of a failed commit."""
+        """Remove the spans that a failed commit added."""
         for name, row in reversed(self._new):
             self._senders[name].remove_row(row)
         self._new.clear()
 
     def add_calls(self, name: str, calls: Iterable[CallBelow]) -> list[tuple[LinkedSpan, CallBelow]]:
-        """Remember calls. Return those whose trace has other spans, which may be above or below."""
+        """Add calls. Return the calls in traces with other spans, which may be above or below them."""
         sender = self._senders.setdefault(name, _Sender())
         traces, new, related = sender.traces, self._new, list[tuple[LinkedSpan, CallBelow]]()
         for call in calls:
@@ -343,8 +351,8 @@ class PendingSpans:
 
     def add_steps(self, name: str, steps: Sequence[SpanStep]) -> list[LinkedSpan]:
         """
-        Add spans that are no calls. Spans without a sign of AI are added only to traces with AI spans. Return
-        the new spans.
+        Add spans that are no calls. Spans that do not look like AI are added only to traces that have AI
+        spans. Return the new spans.
         """
         sender = self._senders.setdefault(name, _Sender())
         found = [self._add_step(name, sender, step) for step in steps if step[3] != PLAIN]
@@ -371,7 +379,7 @@ class PendingSpans:
         return sender.trace_index(span.trace).values_around(span.id, sender.given)
 
     def calls_below(self, spans: Iterable[LinkedSpan]) -> Iterator[tuple[int, Around]]:
-        """Yield the places of calls below new spans, with the runs and values around them."""
+        """Yield the places of calls below new spans, with the runs and values around each."""
         traces: dict[tuple[str, str], list[bytes]] = {}
         for name, trace, id in spans:
             traces.setdefault((name, trace), []).append(id)
@@ -388,7 +396,7 @@ class PendingSpans:
                 yield index.spans[call][1] & ~_IS_BESIDE, Around(runs if lacks_runs else (), given)
 
     def call_places_below(self, name: str, steps: Iterable[SpanStep]) -> Iterator[int]:
-        """Yield places of calls that spans may link, before the spans are added."""
+        """Yield the places of calls that spans may link, before these spans are added."""
         sender = self._senders.get(name)
         if sender is None:
             return
@@ -400,12 +408,14 @@ class PendingSpans:
                     yield index.spans[call][1] & ~_IS_BESIDE
 
     def has_calls_beside_others(self, name: str) -> bool:
-        """Return whether a scope wrote calls of this key next to calls of other scopes."""
+        """Return whether, under this key, a scope reported calls that other scopes also report."""
         sender = self._senders.get(name)
         return sender is not None and bool(sender.besides)
 
     def find_siblings(self, name: str, trace: str, span: str, above: str) -> Siblings | None:
-        """Return the calls below the span above a call, if one scope wrote calls next to those of another."""
+        """
+        Return the calls directly below the span `above`, if a scope among them repeats calls of other scopes.
+        """
         sender = self._senders.get(name)
         if sender is None or trace not in sender.traces:
             return None
@@ -428,7 +438,7 @@ class PendingSpans:
         return [_encode_row(at, name, rows, self._senders[name].given) for name, rows in items.items()]
 
     def rows_to_delete(self, now: float) -> list[bytes]:
-        """Return the keys of rows beyond the limit, and once a minute of rows that are too old."""
+        """Return the keys of rows beyond the limit and, once a minute, of rows that are too old."""
         due = list(self._keys_over_limit())
         if not 0 <= now - self._aged_at < AGE_EVERY_S:
             self._aged_at = now
@@ -496,8 +506,8 @@ def _calls_lacking_values(
     index: _Index, new: Sequence[bytes], given: Sequence[GivenValues]
 ) -> dict[bytes, bool]:
     """
-    Return the calls below new spans that may lack runs or values, and whether they lack runs. Calls that lack
-    only values are added by the uppermost new span.
+    Return the calls below new spans that may lack runs or values, with whether they lack runs. A call that
+    lacks only values is included for the uppermost new span.
     """
     calls: dict[bytes, bool] = {}
     every_new = set(new)
@@ -547,7 +557,7 @@ def _split_rows(items: bytes) -> Iterator[bytes]:
 
 
 def _encode_row(at: float, sender: str, rows: Iterable[bytes], given: Sequence[GivenValues]) -> PartialReport:
-    """Encode a key's spans in a commit. `given` are its values by number."""
+    """Encode the spans that a commit adds for one key. `given`: the values by number."""
     stored = {0: 0}  # numbers in the row, by the numbers of the key
     # only a place below 0 has a number of values; its first byte has the sign
     items = b"".join(
@@ -564,7 +574,7 @@ def _encode_row(at: float, sender: str, rows: Iterable[bytes], given: Sequence[G
 
 def _decode_row(body: bytes) -> tuple[str, bytes, list[GivenValues]]:
     """
-    Return the sender, trace items and values of a row. Raises msgspec.DecodeError or ValueError if it is
+    Return the sender key, spans and values of a row. Raises msgspec.DecodeError or ValueError if it is
     damaged.
     """
     sender, items, given = _rows.decode(body)
@@ -576,7 +586,7 @@ def _decode_row(body: bytes) -> tuple[str, bytes, list[GivenValues]]:
 
 
 def change_given_values(body: bytes, change: Callable[[GivenValues], GivenValues]) -> bytes:
-    """Return a stored row with changed values. A damaged row stays."""
+    """Return a stored row with changed values. A damaged row is returned unchanged."""
     try:
         sender, items, given = _decode_row(body)
     except (msgspec.DecodeError, ValueError):
@@ -586,8 +596,8 @@ def change_given_values(body: bytes, change: Callable[[GivenValues], GivenValues
 
 def runs_to_add(known: Sequence[str | None], runs: Sequence[str]) -> dict[str, str]:
     """
-    Return the fields that runs fill in a call. `known`: run, parent run and further runs. A run that a report
-    stated stays.
+    Return the fields that `runs` (nearest first) add to a call. `known`: its run, parent run and further
+    runs. A run that a report stated does not change.
     """
     run, parent, ancestors = known
     stated = [each for each in (run, parent, *(ancestors or "").split()) if each is not None]
@@ -597,7 +607,7 @@ def runs_to_add(known: Sequence[str | None], runs: Sequence[str]) -> dict[str, s
 
 
 def values_to_add(known: Inference, given: GivenValues) -> dict[str, Any]:
-    """Return the values that a call lacks and its spans give."""
+    """Return the values that a call lacks and that its spans give."""
     named = zip(("user", "team", "session", "api_key"), given[:4], strict=True)
     fields: dict[str, Any] = {
         name: value for name, value in named if value is not None and getattr(known, name) is None

@@ -1,7 +1,7 @@
 """
-Places of known ids in runs, to compare a late report with the stored record.
+The places of known ids that are in runs, to compare a late report with the stored record.
 
-A fold stores the places of its ids in blocks, sorted by id and never changed. They are stored and deleted
+A fold stores the places of its ids in blocks, sorted by id, which never change. Blocks are stored and deleted
 with folds, and loaded at a start.
 """
 
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlaceBlock:
-    """Ids in order of arrival, sorted by id, with places."""
+    """The places of ids that arrived one after the other, sorted by id."""
 
     run: IdRun
     places: array[int]
@@ -83,7 +83,7 @@ def unpack_block(name: str, data: bytes, native: Native | None = None) -> PlaceB
 
 
 class RecentPlaces:
-    """Blocks of ids and their places, oldest first. Immutable."""
+    """The blocks of ids and their places, oldest first. Immutable."""
 
     def __init__(self, blocks: Sequence[PlaceBlock] = ()) -> None:
         self.blocks = tuple(blocks)
@@ -111,10 +111,10 @@ class RecentPlaces:
         native: Native | None,
     ) -> RecentPlaces:
         """
-        Add places of sorted ids, up to `full` in a block, and drop unneeded blocks.
+        Return the blocks with the places of sorted ids added, at most `full` ids per block.
 
-        Unneeded are blocks in which the newest id arrived before `since` or all records are deleted (below
-        `lowest`), and the oldest blocks while there are more than `most` ids.
+        Blocks are dropped if their newest id arrived before `since` or all their records are deleted (below
+        `lowest`), and the oldest ones while there are more than `most` ids.
         """
         blocks = [block for block in self.blocks if block.run.arrived_at >= since and block.highest >= lowest]
         if places and arrived_at >= since and max(places) >= lowest:

@@ -1,8 +1,8 @@
 """
-The protocol of the log, and the notification of observers.
+The protocol of the log, and how observers are notified of commits.
 
-Every engine passes one contract suite (tests/spool/contract). A method makes its changes in one transaction.
-Once it returns, they survive a power cut, except in SQLite without files.
+Every engine passes the contract tests (tests/spool/contract). A method makes its changes in one transaction.
+When it returns, they survive a power cut, except in SQLite without files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spool.packed.native import Native
 
 
 class Observer(Protocol):
-    """An object that is notified after each durable commit. It must not raise or wait."""
+    """An object that is notified after each durable commit. Its method must not raise or wait."""
 
     def note_commit(self, commit: Commit) -> None: ...
 
@@ -29,20 +29,20 @@ class ReadableLog(Protocol):
         self, topic: str, first: int, last: int, *, whole: bool = False, packed: Native | None = None
     ) -> Sequence[Entry]:
         """
-        Return closed records with first <= number <= last, with added reports, in order.
+        Return closed records with first <= number <= last, with the reports added to them, in order.
 
-        `whole` raises NotClosed unless the whole range is closed. Pass it to continue after `last`: a number
-        without a record will never have one.
+        With `whole`, raises NotClosed unless the whole range is closed. A reader that continues after `last`
+        must pass it: then a number without a record will never have one.
 
-        `packed`: the compiled module, if the caller reads spool.packed.records.PackedRecords.
+        `packed`: the compiled module, if the caller can read spool.packed.records.PackedRecords.
         """
         ...
 
     def closed_below(self, topic: str) -> int:
         """
-        Return the watermark. Lower numbers, from 1, are closed, and as durable as their receipts.
+        Return the watermark: lower numbers, from 1, are closed, and as durable as their receipts.
 
-        It may fall in a shared log when a process reads its state again, never below a value that a
+        In a shared log, it may fall when a process reads its state again, but never below a value that a
         transaction in the log relied on.
         """
         ...
@@ -50,18 +50,22 @@ class ReadableLog(Protocol):
     def watermark_changes(self, topic: str) -> AsyncIterator[int]: ...
 
     def next_number(self, topic: str) -> int:
-        """Return the next number. Stored records, open or closed, have lower numbers."""
+        """
+        Return the number that the next record gets. All stored records, open or closed, have lower numbers.
+        """
         ...
 
     async def newest_number(self, topic: str) -> int:
-        """Return the newest number. It includes every commit before this call, by any process."""
+        """
+        Return the number of the newest record. It includes every commit before this call, by any process.
+        """
         ...
 
 
 class Log(ReadableLog, Protocol):
     async def count_repeated_ids(self) -> int:
         """
-        Return how often ids are repeated too far apart for a lookup, counted once a day in each process.
+        Return how often ids are repeated too far apart to be recognized. Each process counts once a day.
         """
         ...
 
@@ -75,40 +79,40 @@ class Log(ReadableLog, Protocol):
         whole: bool = False,
         packed: Native | None = None,
     ) -> Sequence[Entry]:
-        """Return records. `with_open` also returns open ones, in their present state."""
+        """Return records. With `with_open`, also return open ones, as they are now."""
         ...
 
     async def append(self, submission: Submission) -> Receipt:
         """
         Store a submission. Return the receipt after the flush. Raises SpoolFull if nothing was stored for
-        lack of space, SpoolUnavailable if nothing was stored or the commit is not confirmed.
+        lack of space, and SpoolUnavailable if nothing was stored or the commit is not confirmed.
         """
         ...
 
     def whereabouts(self, id: bytes) -> Whereabouts | None:
-        """Return None if the duplicate window does not know the id."""
+        """Return where the record with this id is, or None if the duplicate window does not know the id."""
         ...
 
     def knows_request(self, request: RequestNames) -> bool:
         """
-        Return whether this process knows that the request was stored. Its sender can get the same success
-        again.
+        Return whether this process knows that the request was stored, so that its sender can get the same
+        success again.
         """
         ...
 
     async def receipt(self, receipt_id: str) -> Mapping[str, object]:
-        """Raises NotThere for a receipt of another log."""
+        """Return the view of a receipt. Raises NotThere for a receipt of another log."""
         ...
 
     async def unrecognised_items(self) -> Sequence[Mapping[str, object]]:
         """
-        Return the attribute names of items that look like AI calls and that no dialect reads: {names, count,
+        Return attribute names of items that look like AI calls but that no dialect reads: {names, count,
         last_seen}.
         """
         ...
 
     async def event_types(self) -> Sequence[EventType]:
-        """Return the types by name, at most MAX_TYPES of `spool.log.counted_names`."""
+        """Return the types of usage events by name, at most MAX_TYPES of `spool.log.counted_names`."""
         ...
 
     async def conflicts(self) -> Sequence[Mapping[str, object]]:
@@ -116,19 +120,19 @@ class Log(ReadableLog, Protocol):
         ...
 
     async def books(self) -> Books:
-        """Return the counters, and a sentence for every equation that does not hold."""
+        """Return the running counters, and a sentence for every equation between them that does not hold."""
         ...
 
     async def verify(self) -> Books:
-        """Recount from commit rows and entries, and name each counter that differs."""
+        """
+        Recount from commit rows and entries. Return the result with a sentence for each counter that differs.
+        """
         ...
 
-    async def stats(self) -> LogStats:
-        """Raises SpoolUnavailable."""
-        ...
+    async def stats(self) -> LogStats: ...
 
     async def run_retention(self) -> int:
-        """Delete entries that are too old or of which the space is needed. Return their number."""
+        """Delete entries that are too old, or whose space is needed. Return their number."""
         ...
 
     async def close(self) -> None:

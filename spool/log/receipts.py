@@ -1,9 +1,10 @@
 """
-Receipt ids, and a receipt's view for operators. An id is an encrypted commit number and index.
+Receipt ids, and the view of a receipt for operators. An id is an encrypted position (commit number and
+index).
 
-The encryption has a synthetic initialization vector: the tag is a keyed hash of the position, the key stream
-one of the tag. Equal positions give equal ids, which reveal neither order nor volume. Ids of other
-installations are rejected.
+The encryption uses a synthetic initialization vector: the tag is a keyed hash of the position, and the key
+stream derives from the tag. Equal positions give equal ids, and ids reveal neither order nor volume. Ids of
+other installations are rejected.
 """
 
 from __future__ import annotations
@@ -88,8 +89,9 @@ async def receipt_view(
     oldest: Callable[[str], Awaitable[int]],
 ) -> dict[str, Any]:
     """
-    Return a receipt's view. `find` reads a commit, `oldest` returns a topic's lowest stored number. Raises
-    NotThere if the receipt is deleted or from another installation, EntryUnreadable if its row is damaged.
+    Return a receipt's view. `find`: reads a commit. `oldest`: returns a topic's lowest stored number. Raises
+    NotThere if the receipt is deleted or from another installation, and EntryUnreadable if its row is
+    damaged.
     """
     commit, index = sealer.open(receipt_id)
     terms_of_commit = await find(commit)
@@ -135,8 +137,8 @@ def _receipt_view(
 
 def _combine_parts(view: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """
-    Combine the views of a request's parts; `view` is the last part. The range of numbers may include other
-    requests' records.
+    Combine the views of a request that was stored in parts. `view`: of the last part. The range of numbers
+    may include records of other requests.
     """
     whole = dict(view)
     for part in parts:

@@ -1,4 +1,4 @@
-"""Which entries may be deleted, and when a full queue will have space. Pure."""
+"""Which log entries may be deleted, and when a full queue will have space again. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def lowest_needed_number(topic: str, limit: int, readers: Iterable[Reader]) -> i
 
 
 class Candidate(NamedTuple):
-    """One of a topic's oldest entries, which retention may delete."""
+    """One of a topic's oldest entries."""
 
     first: int
     records: int
@@ -45,8 +45,8 @@ def removable_entries(
     candidates: Sequence[Candidate], *, limit: int, before: float, excess: int
 ) -> list[Candidate]:
     """
-    Return the oldest entries below `limit` that are too old or whose space is needed, in order. `excess`:
-    bytes to free.
+    Return the oldest entries below the number `limit` that are too old (committed before `before`) or whose
+    space is needed, in order. `excess`: bytes to free.
     """
     gone = []
     for entry in candidates:
@@ -58,28 +58,33 @@ def removable_entries(
 
 
 class Progress(NamedTuple):
-    """Progress of the readers. `done`: records that no route needs any more."""
+    """
+    How far the routes have read. `done`: number of records that no route needs any more. `kept`: number of
+    stored records.
+    """
 
     done: int
     kept: int
 
     def with_topic(self, *, last: int, oldest: int, needed: int | None) -> Progress:
         """
-        Add a topic: its last number, its lowest stored number, and the lowest number that a required route
-        needs or None.
+        Return the sum with a topic added. `last`: its last number. `oldest`: its lowest stored number.
+        `needed`: the lowest number that a required route needs, or None.
         """
         done_through = last if needed is None else min(last, needed - 1)
         return Progress(self.done + done_through, self.kept + last + 1 - oldest)
 
 
 class DrainRate:
-    """Speed of the readers, for Retry-After."""
+    """The speed at which routes read, to compute Retry-After."""
 
     def __init__(self) -> None:
         self._samples: list[tuple[float, Progress]] = []
 
     def add_sample(self, now: float, progress: Progress) -> None:
-        """Add a sample at a monotonic time. The last ten samples count, which are at least a second apart."""
+        """
+        Add a sample at a monotonic time. The last ten samples, at least a second apart, decide the speed.
+        """
         if not self._samples or now - self._samples[-1][0] >= 1:
             self._samples = [*self._samples[-9:], (now, progress)]
 
@@ -90,7 +95,10 @@ class DrainRate:
         )
 
     def retry_after_s(self, share: float) -> int:
-        """Estimate when a share of the records is no longer needed, from LEAST_RETRY_S to MOST_RETRY_S."""
+        """
+        Estimate in how many seconds a fraction of the stored records is no longer needed, between
+        LEAST_RETRY_S and MOST_RETRY_S.
+        """
         if len(self._samples) < 2:
             return UNKNOWN_RETRY_S
         (begin, before), (end, after) = self._samples[0], self._samples[-1]
@@ -123,9 +131,10 @@ def sum_carried_terms(
     rows: Iterable[tuple[int, int, bytes]], *, as_they_are: bool
 ) -> Counter[tuple[str, str]]:
     """
-    Sum (topic, term) over rows of id, checksum and terms.
+    Return the sum by (topic, term) over rows of id, checksum and terms.
 
-    Raises DamagedCommits, unless `as_they_are` is set: then a damaged row is logged and adds nothing.
+    Raises DamagedCommits for a damaged row. With `as_they_are`, a damaged row is logged instead and adds
+    nothing.
     """
     sums: Counter[tuple[str, str]] = Counter()
     for commit, checksum, packed in rows:

@@ -1,7 +1,7 @@
 """
-Runs of known ids: sorted, eight bytes each, never changed. Pure.
+Runs of known ids: sorted lists of eight-byte ids that never change. Pure.
 
-The index (`spool.log.duplicates`) decides when they are made.
+The index (`spool.log.duplicates`) decides when runs are made.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ EVERY_ID = b"\xff"  # marks that exclude no id, used after a read from disk
 @dataclass(frozen=True, slots=True, eq=False)
 class IdRun:
     """
-    Ids of calls that started in one hour.
+    The ids of calls that started in one hour, sorted.
 
-    `marks` has a bit for the low end of every id, which excludes most unknown ids without a search.
+    `marks`: a bit for the low end of every id, which excludes most unknown ids without a search.
     """
 
     key: int  # key of the stored row
@@ -45,7 +45,7 @@ class IdRun:
 
 
 def build_run(key: int, hour: int, arrived_at: float, ids: array[int], native: Native | None = None) -> IdRun:
-    """Build a run. Four to eight bits per id exclude seven of eight unknown ids."""
+    """Build a run. Its marks have four to eight bits per id, which exclude seven of eight unknown ids."""
     bits = max(8, 1 << (4 * len(ids) - 1).bit_length())
     mask = bits - 1
     if native is not None and (native_marks := native.low_end_marks(ids.tobytes(), bits >> 3)) is not None:
@@ -58,7 +58,7 @@ def build_run(key: int, hour: int, arrived_at: float, ids: array[int], native: N
 
 
 def merge_runs(one: array[int], other: array[int], native: Native | None = None) -> array[int]:
-    """Merge two runs, one slice of the number range at a time."""
+    """Merge two runs, one slice of the range of ids at a time."""
     merged = array("Q")
     if native is not None and (merged_bytes := native.merge_runs(one.tobytes(), other.tobytes())) is not None:
         merged.frombytes(merged_bytes)
@@ -69,12 +69,12 @@ def merge_runs(one: array[int], other: array[int], native: Native | None = None)
 
 
 def count_repeats(runs: Sequence[array[int]]) -> int:
-    """Count calls reported again too late for a lookup."""
+    """Count the ids that occur in several runs, because their reports were too far apart for a lookup."""
     return sum(1 for _ in repeated_ids(runs))
 
 
 def repeated_ids(runs: Sequence[array[int]]) -> Iterator[int]:
-    """Yield an id that occurs n times n - 1 times."""
+    """Yield each repeated id once less than it occurs."""
     slices = max(1, sum(map(len, runs)) // SLICE)
     for low in range(slices):
         ids = sorted([id for run in runs for id in _slice_ids(run, low, slices)])
@@ -89,7 +89,7 @@ def _slice_ids(ids: array[int], low: int, slices: int = SLICES) -> array[int]:
 
 
 def pack_ids(ids: array[int]) -> tuple[bytes, int]:
-    """Return bytes, little endian on every machine, and their checksum."""
+    """Return the ids as bytes, little endian on every machine, and their checksum."""
     data = _little_endian(ids).tobytes()
     return data, zlib.crc32(data)
 

@@ -1,4 +1,4 @@
-"""What the log accepts and returns: submissions, receipts, entries, accounting and figures."""
+"""The values that the log accepts and returns: submissions, receipts, entries, accounting and figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spool.record import Inference, Record, UsageMetric
 
 
 class CounterPoint(msgspec.Struct, frozen=True, gc=False):
-    """A cumulative point of a counter. The commit computes the increase and fills in `template`."""
+    """A point of a cumulative counter. The commit computes the increase and fills in `template`."""
 
     series: bytes  # a 16-byte digest of resource, scope, name, unit, attributes and start time
     start_time: int  # 0 if unknown; a first point is then only a base
@@ -29,9 +29,9 @@ class CounterPoint(msgspec.Struct, frozen=True, gc=False):
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What one request or file adds to one topic. The counts obey the equations of spool.log.books.
+    The data that one request or file adds to one topic. Its counts obey the equations of spool.log.books.
 
-    A Struct, because a frozen dataclass takes more than three times as long, for each request.
+    It is a Struct because a frozen dataclass takes more than three times as long per request.
     """
 
     topic: str
@@ -72,7 +72,10 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """The response to a submission. `records` includes known ones, so it does not reveal which were new."""
+    """
+    The response to a submission. `records` includes already known records, so it does not reveal which were
+    new.
+    """
 
     id: str  # encrypted, so it reveals neither order nor volume
     records: int
@@ -83,7 +86,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """Closed records with all added reports, numbered from `first` without gaps."""
+    """Closed records with all reports added to them, numbered from `first` without gaps."""
 
     topic: str
     first: int
@@ -105,7 +108,7 @@ class Entry:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedTwice:
     """
-    The number of records that were accepted although their ids were known. `numbers` has the first of them.
+    The number of records that were stored although their ids were known, and the first of their numbers.
     """
 
     records: int
@@ -115,10 +118,10 @@ class AcceptedTwice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
     """
-    The accounting: terms of spool.log.books by topic and by route, such as `ignored.REASON`.
+    The accounting: terms of spool.log.books, such as `ignored.REASON`, by topic and by route.
 
-    `imbalances`: one sentence for each failed equation. Only a recount finds records that were accepted
-    twice.
+    `imbalances`: one sentence for each equation that does not hold. Only a recount finds records that were
+    stored twice.
     """
 
     topics: Mapping[str, Mapping[str, int]]
@@ -155,7 +158,7 @@ class LogStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """The figures of a commit for metrics: {(topic, term, source or reason): n}."""
+    """Figures of one commit, for metrics. `terms`: counts by (topic, term, source or reason)."""
 
     seconds: float
     flush_seconds: float

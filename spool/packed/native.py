@@ -1,7 +1,7 @@
 """
 The compiled module `tollhouse_native`: optional, for speed.
 
-It knows no record types, only positions of fields; its callers define their meaning.
+It knows positions of fields but no record types. Its callers define what the fields mean.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def field_position(field: str) -> int:
 
 class Walked(NamedTuple):
     """
-    `offsets`: where records begin and where the last one ends, 4 bytes each. `odd`: positions of records that
-    Python must decode.
+    The positions of records in packed bytes. `offsets`: 4 bytes for where each record begins and the last one
+    ends. `odd`: indexes of records that Python must decode.
     """
 
     offsets: bytes
@@ -50,24 +50,24 @@ class Walked(NamedTuple):
 
 
 class SpanWriter(Protocol):
-    """`tollhouse_native.Encoder`."""
+    """`tollhouse_native.Encoder`, which encodes packed records as spans."""
 
     def encode(
         self, packed: bytes, offsets: bytes, begin: int, end: int, at: int
     ) -> tuple[bytes, int, int, int]:
         """
-        Return encoded spans, their number, skipped duplicates kept for reference, and the first position not
-        encoded.
+        Return the encoded spans, their number, the number of skipped duplicates stored for reference, and the
+        index of the first record that was not encoded.
         """
         ...
 
     def learn(self, packed: bytes, offsets: bytes, place: int, encoded: bytes) -> bool:
-        """Remember how a combination of fields is encoded."""
+        """Remember from an encoded example how records with this combination of fields are encoded."""
         ...
 
 
 class RowAdder(Protocol):
-    """`tollhouse_native.Sums`."""
+    """`tollhouse_native.Sums`, which adds up packed records."""
 
     is_full: bool
 
@@ -76,29 +76,33 @@ class RowAdder(Protocol):
     ) -> int: ...
 
     def take(self) -> tuple[Sequence[tuple[int, bytes, list[int]]], Mapping[int, int]]:
-        """Return rows (hour's number, packed fields, measures), and each hour's lowest record number."""
+        """
+        Return rows (number of the hour, packed fields, measures), and each hour's lowest record number. This
+        empties the adder.
+        """
         ...
 
 
 class ItemMemory(Protocol):
-    """`tollhouse_native.Memory`."""
+    """`tollhouse_native.Memory`, which remembers how items of known shapes are read."""
 
     def scopes(self, body: bytes, most: int) -> tuple[Sequence[bytes], int] | None:
-        """Return the scope of each group and the number of items, or None in the cases of `groups`."""
+        """Return the scope of each group and the number of items, or None where `groups` returns None."""
         ...
 
     def groups(self, body: bytes, most: int) -> list[tuple[int, bytes, bytes, list[Any]]] | None:
         """
-        Return each position of the resource, resource, scope and items.
+        Return for each group: position of the resource, resource, scope and items.
 
-        None for an unusual layout, or beyond `most` resources, scopes and items.
+        Return None for an unusual layout, or beyond `most` resources, scopes and items.
         """
         ...
 
     def find(self, context: int, items: Sequence[bytes], of_context: Sequence[str]) -> list[tuple[Any, ...]]:
         """
-        Per item: kind, whether to compare it, counts, hash of a text or None, trace, span and parent id,
-        start, end, varying texts, and `of_context`. For an unknown item, only the reason.
+        Return for each known item: kind, whether to compare it, counts, hash of a text or None, trace, span
+        and parent id, start, end, varying texts, and `of_context`. For an unknown item, return only the
+        reason.
         """
         ...
 
@@ -110,14 +114,15 @@ class ItemMemory(Protocol):
         number: int | None = None,
     ) -> tuple[tuple[str, ...], tuple[int, ...]] | None:
         """
-        Return what varies, or None if it cannot be learned. `reads`: names that rules read in this shape.
+        Learn the shape of an item as a kind, which gets `number`. Return what varies, or None if it cannot be
+        learned.
 
-        The kind gets `number`. Without `reads`, the shape is never learned.
+        `reads`: the names that rules read in this shape. Without `reads`, the shape is never learned.
         """
         ...
 
     def name(self, name: bytes, rule: int, slot: int) -> bool:
-        """Learn how to read a name, and which part varies."""
+        """Learn how a rule reads a name, and which part of it varies."""
         ...
 
     def context(self, number: int, texts: Sequence[bytes]) -> None: ...
@@ -127,26 +132,31 @@ class ItemMemory(Protocol):
         ...
 
     def is_free(self, name: bytes) -> bool:
-        """Return whether no reading depends on the name. It is then no part of a kind."""
+        """Return whether no rule reads the name, so that it does not distinguish kinds."""
         ...
 
     def clear(self) -> None: ...
 
     def size(self) -> tuple[int, int]:
-        """Return the number of kinds, and bytes."""
+        """Return the number of kinds, and their memory in bytes."""
         ...
 
     def sweep(self) -> Sequence[int]:
-        """Drop kinds unused since the last sweep. Return the remaining numbers."""
+        """
+        Drop the kinds that were not used since the last call. Return the numbers of the remaining kinds.
+        """
         ...
 
 
 class NativeFault(Exception):
-    """Raised if the compiled module cannot process the input, so Python must do it."""
+    """Raised if the compiled module cannot process the input. The caller then uses Python."""
 
 
 class Native:
-    """The compiled module, used until it is off. `panic`: its internal error."""
+    """
+    The compiled module, until it is off after too many faults. `panic`: the exception class of its internal
+    errors.
+    """
 
     def __init__(self, module: ModuleType) -> None:
         self.version: str = module.__version__
@@ -161,18 +171,18 @@ class Native:
 
     def record_positions(self, packed: bytes, count: int) -> Walked | None:
         """
-        Return the positions of the records. None if the bytes have anything else, or if the module is off;
-        Python then reads them.
+        Return the positions of `count` records. Return None if the bytes contain anything else or the module
+        is off; the caller then decodes them in Python.
         """
         found = self._try_native(self._table.walk, packed, count)
         return None if found is None else Walked(*found)
 
     def merge_runs(self, one: bytes, other: bytes) -> bytes | None:
-        """Merge two runs of ids. None if Python must do it."""
+        """Merge two runs of ids. Return None if the caller must do it in Python."""
         return self._try_native(self._module.merge, one, other)
 
     def low_end_marks(self, ids: bytes, size: int) -> bytes | None:
-        """Return a bit for the low end of each id. None if Python must do it."""
+        """Return a bit for the low end of each id, or None if the caller must compute it in Python."""
         return self._try_native(self._module.marks, ids, size)
 
     def _try_native(self, work: Callable[..., T], *given: object) -> T | None:
@@ -197,7 +207,7 @@ class Native:
         return memory
 
     def count_fault(self, error: BaseException) -> None:
-        """Count a fault. After MOST_FAULTS, the module is off until the next start."""
+        """Count an internal error. After MOST_FAULTS, the module is off until the next start."""
         self.faults += 1
         words = (
             "it is switched off until the next start"
@@ -214,7 +224,7 @@ class Native:
 
 @dataclass(frozen=True, slots=True)
 class NativeUse:
-    """Whether the module is used, for operators, or why it is not loaded."""
+    """Whether the compiled module is used, and why it is not, for operators."""
 
     native: Native | None = None
     reason: str = "no server runs"
@@ -265,7 +275,7 @@ def load_native() -> Native:
 
 
 def _build_field_table(module: ModuleType) -> Any:
-    """Return the table of fields. A record may omit fields at its end, which are then read as None."""
+    """Return the table of record fields. A record may omit fields at its end, which are then read as None."""
     kinds, least = _field_kinds()
     return module.Table(tag=Inference.__struct_config__.tag, fields=list(kinds), least=least)
 
@@ -287,5 +297,4 @@ def _value_kind(type: Any) -> tuple[int, bool]:
 
 
 def _can_be_omitted(field: msgspec.structs.FieldInfo) -> bool:
-    """Return whether a field may be omitted because its default is None, False or empty."""
     return field.default is None or field.default is False or field.default_factory is dict

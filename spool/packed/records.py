@@ -16,9 +16,9 @@ _PLAIN_OF = 4  # maximum share of odd records, one in this number; with more, al
 
 class PackedRecords(Sequence[Record]):
     """
-    Positions `begin` until before `end` of a packed list.
+    The records of a packed list from index `begin` until before `end`, decoded on access.
 
-    `odd` records, which are no plain calls, are decoded. `native` reads the others.
+    `odd`: decoded records that are no plain calls, by index. `native`: the module that reads the others.
     """
 
     __slots__ = ("_starts", "begin", "end", "native", "odd", "offsets", "packed")
@@ -71,9 +71,10 @@ def packed_records(
     amendments: Mapping[int, dict[str, Any]],
 ) -> PackedRecords | None:
     """
-    Pack an entry with added reports. `number` is that of its first record.
+    Return an entry with its later reports as packed records. `number`: number of the entry's first record.
+    `first` and `last`: the numbers to include.
 
-    Returns None if too many are odd. Raises EntryUnreadable.
+    Returns None if too many records need decoding. Raises EntryUnreadable.
     """
     begin, end = first - number, last - number + 1
     filled = {at - number: amendments[at] for at in amendments.keys() & range(first, last + 1)}

@@ -1,4 +1,4 @@
-"""Sums by `spool.ledger.sums`, without decoding packed records."""
+"""The sums of `spool.ledger.sums`, computed without decoding packed records."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _decoder = msgspec.msgpack.Decoder(rule.CountedFields)
 
 class PackedSums:
     """
-    Sums of packed records. Call `move_rows_to_sums` at the end.
+    Adds up packed records. Call `move_rows_to_sums` at the end.
 
-    After a NativeFault, discard `sums`, which contain only a part, and start again.
+    After a NativeFault, discard `sums`, which are incomplete, and start again without the module.
     """
 
     def __init__(self, native: Native, sums: HourlySums) -> None:
@@ -34,7 +34,7 @@ class PackedSums:
         self._rows = _row_adder(native, sums)
 
     async def add_entry(self, entry: Entry) -> None:
-        """Add the records of an entry. While Python adds, other tasks can run."""
+        """Add the records of an entry. While Python adds the odd ones, other tasks can run."""
         records = entry.records
         if not isinstance(records, PackedRecords):
             for part in entry.split(max_records_at_once()):
@@ -62,7 +62,7 @@ class PackedSums:
         await pause_for_others()
 
     async def move_rows_to_sums(self) -> None:
-        """Add the module's rows to the sums. There may be as many rows as calls."""
+        """Add the rows of the compiled module to the sums. There may be as many rows as calls."""
         rows, first = self._rows.take()
         for number, (hour, values, measures) in enumerate(rows, start=1):
             if number % max_records_at_once() == 0:

@@ -1,6 +1,6 @@
 """
-Connection address and secret of a PostgreSQL storage. The deployment provides both in files
-or environment variables.
+The address of a PostgreSQL storage, and the installation's secret. The deployment provides both in files or
+environment variables.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ LONGEST_NAME = 63  # maximum length of a PostgreSQL name in bytes; PostgreSQL cu
 
 
 def open_database(settings: StorageSettings, clock: Clock | None = None) -> Database:
-    """Raises SpoolError if its address cannot be read."""
+    """
+    Return the database of these settings, not yet connected. Raises SpoolError if its address cannot be read.
+    """
     return Database(
         read_dsn(settings),
         schema=settings.schema,
@@ -46,7 +48,7 @@ def open_database(settings: StorageSettings, clock: Clock | None = None) -> Data
 
 
 def read_dsn(settings: StorageSettings) -> str:
-    """Return the address in libpq's format."""
+    """Return the connection address in libpq's format."""
     if settings.dsn_file is None:
         dsn = os.environ.get(settings.dsn_env, "")
         name = f"storage.dsn_env: the environment variable {settings.dsn_env}"
@@ -105,9 +107,8 @@ def address_problems(settings: StorageSettings) -> Iterator[str]:
 
 def certificate_files(settings: StorageSettings) -> Iterator[tuple[str, Path]]:
     """
-    Yield the certificate files that the address or libpq's environment variables name.
-
-    An address that cannot be read has none.
+    Yield the certificate files that the address or libpq's environment variables name, none if the address
+    cannot be read.
     """
     try:
         parameters = parse_address(read_dsn(settings))
@@ -121,7 +122,6 @@ def certificate_files(settings: StorageSettings) -> Iterator[tuple[str, Path]]:
 
 
 def _value_used_by_libpq(parameters: dict[str, str], name: str) -> str:
-    """Return a value. The address has precedence over the variable."""
     return parameters.get(name, os.environ.get(_variable_name(name), ""))
 
 
@@ -152,7 +152,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class InstallationFacts:
-    """`settings` are this node's, with the shared ones in place of its own."""
+    """
+    The facts that all nodes of an installation share. `settings`: this node's settings, with the shared
+    values.
+    """
 
     incarnation: str
     settings: SpoolSettings
@@ -162,10 +165,10 @@ async def read_or_store_facts(
     database: Database, secret: bytes, settings: SpoolSettings
 ) -> InstallationFacts:
     """
-    Return the shared facts. The first node stores its own.
+    Return the shared facts. The first node stores its own settings.
 
     Raises SpoolError if the installation has another secret. Logs each setting that differs from the shared
-    one.
+    value.
     """
     check = derive_secret(secret, "storage")
     own = {

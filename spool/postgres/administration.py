@@ -1,4 +1,4 @@
-"""Implementation of `tollhouse storage`: creates, upgrades, describes and configures the shared storage."""
+"""The commands `tollhouse storage`: create, upgrade, describe and configure the shared storage."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LOOK = """
 
 
 async def create_storage(storage: StorageSettings, settings: SpoolSettings) -> Mapping[str, object]:
-    """Create what is missing of the secret, the schema and its facts."""
+    """Create the secret, the schema and its facts, as far as they do not exist."""
     secret_made = make_secret_file(storage)
     secret = read_secret(storage)
     async with _open_database(storage) as database:
@@ -63,7 +63,7 @@ async def create_storage(storage: StorageSettings, settings: SpoolSettings) -> M
 
 
 async def upgrade_schema(storage: StorageSettings) -> Mapping[str, object]:
-    """If this raises Unconfirmed, a standby may not have the upgrade, so run it again."""
+    """Upgrade the schema. If this raises Unconfirmed, a standby may not have the upgrade, so run it again."""
     async with _open_database(storage) as database:
         before = await read_schema_version(database)
         if not before:
@@ -144,8 +144,8 @@ async def change_shared_settings(
 
 async def describe_losses(storage: StorageSettings, directory: Path) -> Sequence[str]:
     """
-    Describe lost commits. A loss means that the database no longer has commits that it confirmed to this
-    node.
+    Describe commits that are lost: this node knows that the database confirmed them, but the database no
+    longer has them.
     """
     async with _open_database(storage) as database:
         found = await read_usable_schema(database)

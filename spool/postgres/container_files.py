@@ -1,4 +1,4 @@
-"""Container metrics on PostgreSQL: rows, and the contents of files, which are stored in pieces."""
+"""Container metrics on PostgreSQL: rows, and the contents of files in pieces."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class PostgresContents:
             await self._database.transaction(remove_drafts)
 
     async def stored_heads(self) -> Mapping[str, bytes]:
-        """Return the heads, and delete old drafts that killed processes left."""
+        """Return the heads by file id, and delete old drafts that killed processes left."""
         database = self._database
 
         def read_heads(connection: Connection) -> dict[str, bytes]:
@@ -197,7 +197,7 @@ class PostgresDraft:
         """
         Delete the draft, unless a row says that its content is stored.
 
-        Such a row exists if the result of the row's commit was lost, or if another process has written it since.
+        There is such a row if the result of its commit was lost, or if another process has written it since.
         """
         database = self._database
 

@@ -222,7 +222,6 @@ class Database:
         return self._reader.run(work)
 
     async def snapshot(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` concurrently with the writer, on one consistent snapshot."""
 
         def work_in_transaction(connection: sqlite3.Connection) -> T:
             connection.execute("BEGIN")

@@ -1,1 +1,1 @@
-"""Sums of days: what can be priced, what a provider bills, and rollups."""
+"""What is made from the sums of days: prices, comparisons with provider bills, rollups and cached results."""

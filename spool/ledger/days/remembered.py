@@ -1,9 +1,9 @@
 """
-Cache of query results.
+A cache of query results.
 
-Every transaction that changes sums of a month replaces the month's stored random mark. A result is valid if
-its marks equal the stored ones, whichever process changed the sums. Billed costs are cached only for past months:
-the running month has counted costs on days without a bill.
+Every transaction that changes sums of a month replaces the month's stored random mark. A cached result is
+valid if its marks equal the stored ones, whichever process changed the sums. Billed costs are cached only for
+past months, because the running month has counted costs on days without a bill.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Answer = list[CostRow] | dict[Any, Any]  # cached result: rows of costs, or grou
 
 
 class RememberedCosts:
-    """Least-recently-used cache, for several threads."""
+    """A least-recently-used cache of query results, safe for several threads."""
 
     def __init__(self, most_rows: int = MOST_ROWS) -> None:
         self._most_rows = most_rows
@@ -100,8 +100,8 @@ class RememberedCosts:
 
     def dimension(self, depends_on: object, define: Callable[[], Derived]) -> Derived:
         """
-        Return the same dimension for equal `depends_on`, so that results by it are remembered. Its values may
-        depend on nothing else.
+        Return the same dimension object for equal `depends_on`, so that results by it can be cached. The
+        dimension's values may depend on nothing else.
         """
         with self._lock:
             found = next((each for each in self._dimensions if each[0] == depends_on), None)
@@ -125,14 +125,20 @@ class RememberedCosts:
         return ("usages", self._query_key(query)), change_marks(state, query.since, query.until)
 
     def _query_key(self, query: CostQuery) -> Hashable:
-        """Return a key without the dimensions that queries define, because their values are in memory as well."""
+        """
+        Return the query as a cache key. Cached dimensions are replaced by their key objects, because their
+        functions have no equality.
+        """
         marks = {id(dimension): mark for _, dimension, mark in self._dimensions}
         derived = {name: marks.get(id(each), each) for name, each in query.derived.items()}
         values = {each.name: getattr(query, each.name) for each in fields(query)} | {"derived": derived}
         return tuple(map(_to_hashable, values.values()))
 
     def _read_state_and_invalidate(self, rows: LedgerRows) -> Mapping[str, int]:
-        """Return the state. If any process has renamed people since, forget all results, because they have names."""
+        """
+        Return the ledger's state. If any process has renamed people since the last call, drop all results,
+        because they contain names.
+        """
         state = rows.state_values()
         if state.get(EVERY) != self._every:
             self._every = state.get(EVERY)

@@ -1,10 +1,10 @@
 """
 Rollups: sums of days with fewer dimensions, or of several weeks, so that a query reads fewer rows.
 
-A background task makes them. Any change of a day unmarks its rollups. A query uses only marked rollups and
-days for the rest, so results do not depend on them.
+A background task makes and marks them. Any change of a day removes the marks of its rollups. A query uses
+marked rollups, and daily sums for the rest, so its result does not depend on which rollups exist.
 
-Billed costs have the same kinds, made from their own days and numbered from BILLED_ROLLUPS.
+Rollups of billed costs are made from billed days in the same way. Their numbers begin at BILLED_ROLLUPS.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Made = tuple[int, int, int]  # a rollup: number, width, start
 @dataclass(frozen=True, kw_only=True)
 class Rollup:
     """
-    A kind of rollup: `dimensions`, status and cost source. Without `dimensions`, it keeps all and tags. The
-    width `recent` is made only of the last RECENT_S.
+    A kind of rollup. It keeps `dimensions` (all and tags if empty), status and cost source. `widths` and
+    `recent` are in seconds; rollups of the width `recent` are made only for the last RECENT_S.
     """
 
     number: int
@@ -59,9 +59,9 @@ _KEPT_APART, _CORRECTS = ("charge", "basis"), "corrects"
 
 class Division:
     """
-    Division of a time range into rollups and days that reads the fewest rows.
+    The division of a time range into rollups and days that reads the fewest rows.
 
-    `longest` width is DAY_S if each day needs its own exchange rate.
+    `longest`: the longest width to use, DAY_S if each day needs its own exchange rate.
     """
 
     def __init__(self, rows: LedgerRows, query: CostQuery, since: int, until: int, *, longest: int) -> None:
@@ -77,8 +77,8 @@ class Division:
 
     def divide_days(self, low: int, high: int) -> Iterator[Span]:
         """
-        Yield the spans into which a range of days is divided: rollups and single days. The last day may be cut if
-        it has no sums after the cut.
+        Yield the rollups and single days that cover a range of days. The last day may be cut if it has no
+        sums after the cut.
         """
         run_start, current = low, (0, 0)
         at = low
@@ -108,7 +108,10 @@ def _usable_rollups(named: Collection[str]) -> list[tuple[int, int]]:
 
 
 def _usable_billed_rollups(named: frozenset[str]) -> list[tuple[int, int]]:
-    """Return the rollups. If no dimension of calls is named, the day itself has fewer rows than a rollup."""
+    """
+    Return (width, number) of the rollups that have these dimensions. Without dimensions of calls, only widths
+    from a week on are used, because a billed day then has fewer rows than its rollup.
+    """
     shortest = WEEK_S if named <= {*OF_BILLS} else DAY_S
     named -= {*_KEPT_APART}
     usable = [rollup for rollup in OF_BILLED if rollup.covers(named) and _CORRECTS not in named]
@@ -124,7 +127,8 @@ def stored_dimension_names(query: CostQuery) -> frozenset[str]:
 
 def next_missing_rollup(rows: LedgerRows, daily: int, now: int) -> Made | None:
     """
-    Return the newest rollup to make: of days before `daily`, or of finished days and weeks of billed costs.
+    Return the newest rollup to make, or None: of days before `daily`, or of finished days and weeks of billed
+    costs.
     """
     missing_rollup = None
     first = rows.first_start_since(DAY_S, 0)
@@ -137,7 +141,7 @@ def next_missing_rollup(rows: LedgerRows, daily: int, now: int) -> Made | None:
 
 
 def drop_old_rollups(rows: LedgerRows, daily: int) -> None:
-    """Delete rollups of the width `recent` that are not recent."""
+    """Delete rollups of the width `recent` that are older than RECENT_S."""
     for rollup in ROLLUPS:
         if rollup.recent:
             rows.drop_rollups(rollup.number, rollup.recent, daily - RECENT_S)
@@ -171,7 +175,7 @@ def _next_missing_billed_rollup(rows: LedgerRows, now: int) -> Made | None:
 
 
 def make_next_rollup(rows: LedgerRows, daily: int, now: int) -> bool:
-    """Return False if none is missing."""
+    """Make the newest missing rollup. Return False if none is missing."""
     next_rollup = next_missing_rollup(rows, daily, now)
     if next_rollup is None:
         return False
@@ -193,7 +197,7 @@ def is_wrong_rollup(rows: LedgerRows, place: Made) -> bool:
 
 
 def unmark_differing_rollups(rows: LedgerRows, places: Collection[Made]) -> int:
-    """Return the number of rollups that differed from their days."""
+    """Remove the marks of rollups that differ from their days. Return the number of these rollups."""
     wrong = [rollup_place for rollup_place in places if is_wrong_rollup(rows, rollup_place)]
     for billed in (False, True):
         rows.unmark_rollups(

@@ -1,4 +1,4 @@
-"""Choice and reads of the stored sums (hours, days and rollups) that cover a query's periods."""
+"""Choice and reading of the stored sums (hours, days and rollups) that cover a query's periods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ PER_DAY = "costs are stored per whole day in UTC only"  # start of the message o
 
 
 def check_not_split(rows: LedgerRows, hourly: int, instants: Iterable[float]) -> None:
-    """Raise NotKept if a moment (epoch seconds) splits an hour with sums or a day before `hourly`."""
+    """
+    Raise NotKept if a moment (epoch seconds) lies inside an hour with sums, or inside a day before `hourly`.
+    """
     for instant in instants:
         width = HOUR_S if instant >= hourly else DAY_S
         start = int(instant // width) * width
@@ -36,7 +38,7 @@ def check_not_split(rows: LedgerRows, hourly: int, instants: Iterable[float]) ->
 
 
 def check_hours_stored(hourly: int, since: float) -> None:
-    """Raise NotKept if hours from `since` on (epoch seconds) are deleted."""
+    """Raise NotKept if hourly sums from `since` on (epoch seconds) are deleted."""
     if since < hourly:
         raise NotKept(_hourly_start_hint(hourly))
 
@@ -62,7 +64,7 @@ Spans = Callable[[int, int], Iterable[Span]]  # function that yields the sums th
 
 @dataclass(slots=True, kw_only=True)
 class SpanQuestion:
-    """One read of stored sums, for one period or adjacent periods with one sum each."""
+    """One read of stored sums: for one period, or for adjacent periods that are one hour or day each."""
 
     width: int
     low: int
@@ -75,7 +77,7 @@ class SpanQuestion:
         return self.width, self.low, self.high, self.rollup
 
     def period_at(self, start: int) -> datetime:
-        """Return the period to which the sum that begins at `start` belongs."""
+        """Return the start of the period that contains the sum that begins at `start`."""
         return self.periods[(start - self.low) // self.width if len(self.periods) > 1 else 0]
 
 
@@ -83,7 +85,7 @@ def plan_reads(time_ranges: Iterable[tuple[datetime, datetime]], spans: Spans) -
     """
     Yield the reads for all periods, in order.
 
-    Adjacent periods of exactly one hour or day share a read. Without that, two weeks by hour would need 336
+    Adjacent periods of exactly one hour or day share a read. Otherwise two weeks by hour would need 336
     statements.
     """
     open_run: SpanQuestion | None = None
@@ -106,7 +108,7 @@ def plan_reads(time_ranges: Iterable[tuple[datetime, datetime]], spans: Spans) -
 
 
 def group_reads(span_questions: Iterable[SpanQuestion], most: int) -> Iterator[list[SpanQuestion]]:
-    """Group adjacent reads of one period, at most `most` each."""
+    """Group adjacent reads of the same period, at most `most` in a group."""
     group: list[SpanQuestion] = []
     for question in span_questions:
         if group and (question.periods != group[0].periods or len(group) == most):
@@ -124,9 +126,9 @@ def divide_periods(
     state: Mapping[str, int],
 ) -> Iterator[SpanQuestion]:
     """
-    Divide the periods of a query into the fewest sums.
+    Yield the reads that cover a query's periods with the fewest sums.
 
-    Raises NotKept if a period splits an hour or day stored as one sum.
+    Raises NotKept if a period begins or ends inside an hour or day stored as one sum.
     """
     moments = distinct_moments(time_ranges)
     check_not_split(rows, state["hourly"], moments)
@@ -143,7 +145,7 @@ def divide_periods(
 def divide_billed_periods(
     rows: LedgerRows, query: CostQuery, time_ranges: Sequence[tuple[datetime, datetime]], spans: Spans
 ) -> Iterator[SpanQuestion]:
-    """Divide the periods of a query about billed costs. `spans` yields their whole days."""
+    """Yield the reads that cover the periods of a query for billed costs. `spans` yields their whole days."""
     moments = distinct_moments(time_ranges)
     low, high = int(min(moments, default=0)), int(max(moments, default=0))
     if low + DAY_S <= high:
@@ -161,7 +163,6 @@ def _spans_with_rollups(rows: LedgerRows, query: CostQuery, low: int, high: int,
 
 
 def distinct_moments(time_ranges: Iterable[tuple[datetime, datetime]]) -> Sequence[float]:
-    """Return the moments without repetitions, because most periods begin where the period before ends."""
     return list(dict.fromkeys(moment.timestamp() for period in time_ranges for moment in period))
 
 
@@ -175,9 +176,9 @@ def replace_by_rollups(start: int, end: int, *, division: Division, spans: Spans
 
 def divide_into_sums(start: int, end: int, *, daily: int, hourly: int) -> Iterator[Span]:
     """
-    Yield whole days where they are summed up, and hours elsewhere.
+    Yield the whole days before `daily` that have daily sums, and hours elsewhere.
 
-    `check_not_split` has refused queries that split an hour or day with sums.
+    `check_not_split` has already rejected queries that split an hour or day with sums.
     """
     first_day = -(-start // DAY_S) * DAY_S
     last_day = max(min(end, daily) // DAY_S * DAY_S, min(end, hourly))

@@ -1,4 +1,4 @@
-"""Sums of a day to compare with provider bills, with every call that the provider answered."""
+"""Sums of a day to compare with provider bills. They contain every call that the provider answered."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ _Named = tuple[int, int, Dimensions]  # negative cost, number and dimensions
 
 class DaySum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
-    Calls of one day with the same dimensions. `cost` is reported or else estimated, in units of
-    `spool.ledger.money`. `tokens` has an estimate only if the price holds for the whole day.
+    The calls of one day with the same dimensions. `cost`: reported, or else estimated, in units of
+    `spool.ledger.money`. `tokens`: what a pricer needs; it estimates them only if one price holds for the
+    whole day.
     """
 
     day: int  # epoch seconds
@@ -38,7 +39,7 @@ class DaySum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def priceable_day_sums(
     rows: LedgerRows, day: int, most: int, chosen: Callable[[Dimensions], bool] | None = None
 ) -> list[DaySum]:
-    """Return at most `most` sums of a UTC day with a cost, most expensive first."""
+    """Return at most `most` sums with a cost of a UTC day, the most expensive first."""
     day_sums = [day_sum for sums in day_sums_by_dimensions(rows, (day,), most, chosen) for day_sum in sums]
     return sort_in_steps(day_sums, key=lambda day_sum: (-day_sum.cost, day_sum.dimensions))
 
@@ -46,7 +47,9 @@ def priceable_day_sums(
 def day_sums_by_dimensions(
     rows: LedgerRows, days: Iterable[int], most: int, chosen: Callable[[Dimensions], bool] | None = None
 ) -> list[list[DaySum]]:
-    """Return `priceable_day_sums` of several days by dimensions, in no order, each in the order of the days."""
+    """
+    Return `priceable_day_sums` of several days: one list per set of dimensions, in the order of the days.
+    """
     sums_by_number: dict[int, list[DaySum]] = {}  # sums by number of their dimensions
     # None for numbers that `chosen` does not select
     known: dict[int, Dimensions | None] = {}
@@ -103,7 +106,7 @@ def _most_expensive_sums(named_sums: list[_Named], most: int) -> list[_Named]:
 
 
 def stored_width(rows: LedgerRows, day: int) -> int:
-    """Return DAY_S if the day is summed up, else HOUR_S."""
+    """Return DAY_S if the day has daily sums, else HOUR_S."""
     state = read_state(rows)
     return DAY_S if day < state["daily"] else smallest_period(day, state["hourly"])[0]
 
@@ -124,10 +127,10 @@ _NOBODY = {"user": None, "device": None, "tags": ""}  # dimensions that a provid
 
 class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
     """
-    Calls of one day with the same dimensions, usually without users, devices and tags.
+    The calls of one day with the same dimensions, usually without users, devices and tags.
 
-    `sized`: input and output tokens of each call are known. Only then is the price in `tokens` right, if it
-    holds all day. `cost` is reported or else estimated, in units of `spool.ledger.money`.
+    `sized`: input and output tokens of each call are known. Only then, and if one price holds all day, is the
+    price of `tokens` right. `cost`: reported, or else estimated, in units of `spool.ledger.money`.
     """
 
     day: int  # epoch seconds
@@ -138,7 +141,10 @@ class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def day_usage(rows: LedgerRows, day: int, *, whole: bool = False) -> list[UsageSum]:
-    """Leave out calls from a gateway's cache. `whole` keeps users, devices and tags."""
+    """
+    Return the sums of a day without calls from a gateway's cache. `whole`: keep users, devices and tags
+    apart.
+    """
     nobody: Mapping[str, Any] = {} if whole else _NOBODY
     summed: dict[Dimensions, Measures] = {}
     meters: dict[Dimensions, Counter[str]] = {}

@@ -1,8 +1,8 @@
 """
 Commit rows, and the state that a process derives from them. Pure.
 
-Several processes append to one log. From the others' rows, each knows record numbers, ids, and which records
-are closed.
+Several processes append to one log. From the rows of the others, each process learns the record numbers, the
+ids, and which records are closed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ByTopic = tuple[int, ...]  # values in the order of TOPICS
 
 
 class CommitRow(NamedTuple):
-    """A commit for processes that follow the log. `pack_plan_ids` encodes `ids`."""
+    """A commit, for processes that follow the log. `ids`: encoded by `pack_plan_ids`."""
 
     id: int
     period: int
@@ -56,7 +56,7 @@ BEGINNING = CommitRow(0, 1, 0, 0.0, (1,) * len(TOPICS), (1,) * len(TOPICS), 0, 0
 
 
 class NewIds(NamedTuple):
-    """New ids in order of arrival."""
+    """New ids in order of arrival, with places and hours."""
 
     ids: Sequence[int]
     places: Sequence[int]
@@ -68,7 +68,9 @@ COMMIT = "commit"  # key in UnfoldedCommits, next to topics
 
 
 class _StoredIds(msgspec.Struct, array_like=True):
-    """Places and hours are stored as differences, which are nearly constant and compress well."""
+    """
+    The encoded form of NewIds. Places and hours are differences, which are nearly constant and compress well.
+    """
 
     ids: bytes
     places: bytes
@@ -98,7 +100,7 @@ def pack_new_ids(new: NewIds, spans: Sequence[PartialReport] = ()) -> bytes:
 
 
 def unpack_ids(data: bytes) -> NewIds:
-    """Raises ValueError if the bytes are damaged."""
+    """Decode new ids. Raises ValueError if the bytes are damaged."""
     if not data:
         return NO_IDS
     try:
@@ -125,7 +127,9 @@ def unpack_spans(data: bytes) -> Sequence[PartialReport]:
 
 
 def change_packed_spans(data: bytes, change: Callable[[GivenValues], GivenValues]) -> bytes:
-    """Return packed ids with changed values of spans. Damaged ids stay."""
+    """
+    Return packed ids in which `change` replaced the values of spans. Damaged ids are returned unchanged.
+    """
     try:
         packed = _packed.decode(data)
     except NO_RECORD:
@@ -149,7 +153,7 @@ def numbers_by_topic(numbers: Sequence[int]) -> dict[str, int]:
 
 
 class _UnconfirmedCommit(NamedTuple):
-    """A commit that may not survive the loss of the database machine."""
+    """A commit that would be lost if the database machine failed now."""
 
     id: int
     at: float
@@ -159,9 +163,9 @@ class _UnconfirmedCommit(NamedTuple):
 
 class Following:
     """
-    State of a log after the newest followed row.
+    The state of a log after the newest commit row that this process has read.
 
-    Rows are followed on one thread at a time. Any thread may call `lowest_open_numbers`.
+    Only one thread at a time may apply rows. Any thread may call `lowest_open_numbers`.
     """
 
     def __init__(self, index: DuplicateIndex, *, hold_s: float, max_spans: int) -> None:
@@ -179,9 +183,10 @@ class Following:
 
     def load_unfolded_rows(self, rows: Sequence[CommitRow], first: ByTopic, *, in_runs_in_part: bool) -> None:
         """
-        Load the rows with ids in no stored run, at a start. Some ids of the first may be in a run.
+        At a start, load the rows with ids that are in no stored run (a sorted file of ids). Some ids of the
+        first row may be in a run.
 
-        `first` has each topic's first number whose ids are in no run.
+        `first`: each topic's first number whose ids are in no run.
         """
         for index, row in enumerate(rows):
             self._index_ids(row, first, known_in_runs=in_runs_in_part and index == 0)
@@ -192,12 +197,12 @@ class Following:
             self._note_commit_row(row)
 
     def apply_foreign_row(self, row: CommitRow) -> None:
-        """Apply the row of another process, or a row of this process of which the result was lost."""
+        """Apply a row of another process, or a row of this process if the result of its commit was lost."""
         self._index_ids(row, self.last.next)
         self._note_commit_row(row)
 
     def apply_own_commit(self, row: CommitRow, plan: Plan) -> None:
-        """Apply a commit of this process. Its result must be known."""
+        """Apply a commit of this process, once its result is known."""
         before = self.last.next
         self.planner.apply_plan(plan)
         self._note_unfolded_ids(row, before, len(plan.ids))
@@ -206,7 +211,7 @@ class Following:
     def bounds_after_fold(self, taken: int) -> tuple[int, ByTopic]:
         """
         Return the commit, and each topic's highest closed number, up to which all ids are in runs if the
-        oldest `taken` move there.
+        `taken` oldest ids move there.
         """
         first_unfolded = self._unfolded.first_unfolded_numbers(taken)
         closed = zip(TOPICS, self.last.closed, strict=True)
@@ -218,9 +223,9 @@ class Following:
 
     def lowest_open_numbers(self, now: float, *, durable: float = inf) -> ByTopic:
         """
-        Return each topic's lowest open number, by commits up to `durable`.
+        Return each topic's lowest number that is still open (may change), by commits up to `durable`.
 
-        Never lower than in the newest row, unless the waiting time is 0.
+        It is never lower than in the newest row, unless the waiting time is 0.
         """
         with self._lock:
             if not self._hold_s:
@@ -237,8 +242,8 @@ class Following:
 
     def measure_unconfirmed(self) -> tuple[float, int]:
         """
-        Return seconds from the first to the last commit that the loss of the database machine may lose, and
-        their bytes.
+        Return the seconds from the first to the last commit that would be lost if the database machine
+        failed, and their bytes.
         """
         with self._lock:
             self._forget_confirmed()
@@ -248,12 +253,14 @@ class Following:
             return self.last.at - first.at, self.last.size - first.size
 
     def next_commit_time(self, now: float) -> float:
-        """Return a time that never precedes the last row, unless that is too far ahead of the clock."""
+        """
+        Return a commit time that is not before the last row's, unless that is too far ahead of the clock.
+        """
         before = self.last.at
         return before if now < before <= now + SOONER_S else now
 
     def next_close_at(self) -> float | None:
-        """Return when the oldest open record closes."""
+        """Return when the oldest open record closes, or None."""
         with self._lock:
             return self._open[0].at + self._hold_s if self._open else None
 
@@ -351,7 +358,7 @@ _names = msgspec.msgpack.Decoder(_Names)
 
 
 def names_fact_key(number: int) -> str:
-    """Return the key of a fact. Keys sort by commit."""
+    """Return the key of a stored fact with names. Keys sort by commit."""
     return f"{FIRST}{number:020}"
 
 
@@ -360,13 +367,13 @@ def commit_number(fact: str) -> int:
 
 
 def pack_names(at: float, names: Iterable[tuple[int, int, int]]) -> bytes:
-    """Encode at least one name. `names` are tuples of id, place and hour."""
+    """Encode the names of a commit, at least one. Each is a tuple of id, place and hour."""
     ids, places, hours = zip(*names, strict=True)
     return msgspec.msgpack.encode(_Names(at, pack_new_ids(NewIds(ids, places, hours))))
 
 
 def unpack_names(data: bytes) -> tuple[float, NewIds]:
-    """Raises ValueError if the bytes are damaged."""
+    """Decode `pack_names`. Raises ValueError if the bytes are damaged."""
     try:
         names = _names.decode(data)
     except NO_RECORD as error:
@@ -375,7 +382,7 @@ def unpack_names(data: bytes) -> tuple[float, NewIds]:
 
 
 def names_from_facts(facts: Mapping[str, bytes]) -> Iterator[tuple[int, int, int]]:
-    """Yield id, place and hour of each name."""
+    """Yield id, place and hour of each name in these facts."""
     for name in sorted(facts):
         if FIRST <= name < AFTER:
             yield from zip(*unpack_names(facts[name])[1], strict=True)

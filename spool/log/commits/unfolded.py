@@ -1,8 +1,8 @@
 """
-Known ids that are in no stored run, and the commits to keep because of them.
+Ids that are in no stored run (sorted file of ids) yet, and the commits that must stay because of them.
 
-At a start, an engine reads these ids, all ascending, from records, commit rows, or facts next to them. From
-the first commit with such an id on, nothing may be deleted. Topics are independent.
+At a start, an engine reads these ids, in ascending order, from records, commit rows, or facts next to them.
+From the first commit with such an id on, nothing may be deleted. Topics are independent.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from spool.log.duplicates import DuplicateIndex, Fold, OldestIds
 
 class FoldedIds(msgspec.Struct):
     """
-    The point up to which ids are in stored runs, for engines with files.
+    How far ids have been moved to stored runs, for engines with files.
 
-    Every id up to a topic's `through` is in a run, is stored as a name next to the records, or was dropped by
-    the limits on ids.
+    Every id up to a topic's number in `through` is in a run, is stored as a name next to the records, or was
+    dropped by the limits on ids.
     """
 
     through: dict[str, int] = {}
     covered_since: float = 0.0
 
     def first_unfolded_number(self, topic: str) -> int:
-        """Return the first number whose ids may not be in a run."""
+        """Return the topic's first number with ids that may be in no run."""
         return 1 + self.through.get(topic, 0)
 
 
 class UnfoldedCommits:
     """
-    Commits with ids in no run, in order, with the first number of each kind. A kind is a topic, or another
-    place of ids.
+    The commits with ids in no run, in order, with their first number of each kind. A kind is a topic, or
+    another place that stores ids.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class UnfoldedCommits:
 
     def first_unfolded_numbers(self, taken: int = 0) -> dict[str, int]:
         """
-        Return, by kind, the first number with ids in no run after `taken` more are moved.
+        Return, by kind, the first number with ids in no run, after `taken` more ids are moved to runs.
 
         A kind without such ids is omitted. A commit counts until all its ids are in runs.
         """
@@ -82,7 +82,8 @@ _log = logging.getLogger(__name__)
 
 class FoldsAside:
     """
-    Planner of one fold at a time. `keep` stores the plan and updates the index, with the commit lock held.
+    Plans one fold (move of ids into runs) at a time, on a thread. `keep` stores the plan and updates the
+    index, while the commit lock is held.
     """
 
     def __init__(self, turn: asyncio.Lock, keep: Callable[[Fold], Awaitable[None]]) -> None:
@@ -92,9 +93,9 @@ class FoldsAside:
 
     def start_fold(self, index: Callable[[], DuplicateIndex], oldest: Callable[[], OldestIds]) -> None:
         """
-        Plan a fold on a thread, then store it, unless another is planned.
+        Plan a fold on a thread, then store it. Does nothing if another fold is being planned.
 
-        The plan is dropped if `index` was replaced or another fold stored meanwhile.
+        The plan is dropped if `index` was replaced or another fold was stored meanwhile.
         """
         if self._task is not None and not self._task.done():
             return

@@ -1,7 +1,8 @@
 """
 Group commit: submissions that wait at the same time are committed together.
 
-After a group of several, the next one waits a moment for more. A lone sender never waits.
+After a group of several submissions, the next group waits a moment for more. A sender without others never
+waits.
 
 A party is a key, a person or an address. Its use is its recent processor time (`spool.turns.fair_turns`).
 """
@@ -58,7 +59,8 @@ class GroupOvertaken(Exception):
 
 class IndexOutOfStep(Exception):
     """
-    The group is durable, but the index in memory was not updated, so further commits could store duplicates.
+    Raised if the group is durable but the index in memory was not updated, so that further commits could
+    store duplicates.
     """
 
     def __init__(self, answers: Sequence[Answer]) -> None:
@@ -68,20 +70,20 @@ class IndexOutOfStep(Exception):
 
 class GroupWriter:
     """
-    Task that commits waiting submissions in groups.
+    A task that commits waiting submissions in groups.
 
     `between` runs after every group, and every second while it returns True.
 
-    If the disk does not respond, only the running group is blocked. A submission that has waited `wait_s`, or
-    exceeds `max_waiting`, is refused and not stored. With `answers_in_time`, the running group is refused as
-    well, although it may still be stored. `keeper` names the storage in these errors.
+    If the disk does not respond, only the running group is blocked. A submission that has waited `wait_s`
+    seconds, or that exceeds `max_waiting`, is refused and not stored. With `answers_in_time`, the running
+    group is refused as well, although it may still be stored. `keeper`: name of the storage in these errors.
 
-    A group after one of several submissions begins at least `gather_s` later, so submissions in quick
-    succession share a flush.
+    The group after a group of several submissions begins at least `gather_s` seconds later, so that
+    submissions in quick succession share a flush.
 
-    After a group failed because the storage was unavailable, the next is half as large: all senders repeat at
-    once, and a small group can finish over a slow connection. After a stored group with more waiting, the
-    next may be larger by an eighth, so that few groups fail on a slow connection.
+    If a group fails because the storage is unavailable, the next group is half as large: all senders repeat
+    at once, and a small group can finish over a slow connection. If submissions still wait after a stored
+    group, the next group may be larger by an eighth.
     """
 
     def __init__(
@@ -134,7 +136,6 @@ class GroupWriter:
 
     @property
     def has_died(self) -> bool:
-        """Return whether the task ended without a call of `close`."""
         return self._task.done() and (self._task.cancelled() or self._task.exception() is not None)
 
     @property
@@ -143,16 +144,16 @@ class GroupWriter:
 
     @property
     def running_s(self) -> float:
-        """Return the seconds of the running group or upkeep, 0 between groups."""
+        """Return for how many seconds the current group or upkeep has run, 0 between groups."""
         return 0.0 if self._began is None else self._loop.time() - self._began
 
     async def append(self, submission: Submission) -> Receipt:
         """
-        Return the receipt after the flush.
+        Store a submission with the next group. Return the receipt after the flush.
 
-        A caller cancelled before the group begins stores nothing; later, the whole submission is stored.
-        Raises SpoolUnavailable if the disk does not respond in time. Then nothing was stored, unless the
-        message says otherwise.
+        If the caller is cancelled before the group begins, nothing is stored; later, the whole submission is
+        stored. Raises SpoolUnavailable if the disk does not respond in time. Then nothing was stored, unless
+        the message says otherwise.
         """
         if self._closing.is_set():
             raise SpoolUnavailable("the log is closing. Retry after the restart")
@@ -248,7 +249,8 @@ class GroupWriter:
 
     def _take_next_group(self) -> list[_WaitingSubmission]:
         """
-        Return the next group. Parties with less use come first, and each party's submissions stay in order.
+        Remove the next group from the queue. Parties with less use are first, and each party's submissions
+        stay in order.
         """
         # a single submission needs no shares
         if len(self._waiting) == 1 and not self._waiting[0].receipt.done():
@@ -329,8 +331,8 @@ class GroupWriter:
 
     def _refuse_newest_of_busiest(self, newcomer: Party | None) -> bool:
         """
-        Refuse the newest submission of the party with the most waiting ones. Return False if `newcomer` is
-        that party.
+        Refuse the newest submission of the party with the most waiting submissions. Return False, without
+        refusing any, if `newcomer` is that party.
         """
         counts = Counter(waiter.party for waiter in self._waiting)
         ((busiest_party, count),) = counts.most_common(1)
@@ -359,7 +361,7 @@ class GroupWriter:
         self._timer = self._loop.call_at(again_at, self._refuse_late_submissions) if again_at else None
 
     def _fail_waiting(self, task: asyncio.Task[None]) -> None:
-        """Fail the waiting submissions because the task has ended. Health checks report this."""
+        """Fail all waiting submissions because the task has ended."""
         if self._timer is not None:
             self._timer.cancel()
         error = None if task.cancelled() else task.exception()
@@ -380,7 +382,9 @@ def _item_count(submission: Submission) -> int:
 
 
 def _recent_use(waiter: _WaitingSubmission) -> float:
-    """Return a party's recent use. A small use counts as 0, so that parties with little use are equal."""
+    """
+    Return the use of the waiter's party. A small use counts as 0, so that parties with little use are equal.
+    """
     return 0.0 if waiter.party is None or waiter.party.has_little_use else waiter.party.used
 
 
@@ -390,8 +394,8 @@ def _wait_deadline(waiter: _WaitingSubmission) -> float:
 
 def _charge_parties(group: Sequence[_WaitingSubmission]) -> None:
     """
-    Charge the processor time of a group to its parties. Elapsed time would be unfair, because it is mostly
-    waiting for the disk.
+    Charge the processor time of a group to its parties. Elapsed time would be unfair, because most of it is
+    spent waiting for the disk.
     """
     for waiter in group:
         if waiter.party is not None:

@@ -1,4 +1,6 @@
-"""Cache of entries, so that a reader that keeps up neither reads nor decodes them."""
+"""
+A cache of decoded log entries, so that a reader that keeps up with the log neither reads nor decodes them.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,10 @@ _COPIED_TYPES = {Inference, UsageMetric}
 
 class CachedEntry:
     """
-    Records of an entry: packed together, undecoded one by one, and decoded if needed. One of the first two
-    forms is given, and the other is made from it.
+    The records of an entry in three forms: packed together, undecoded one by one, and decoded on demand. One
+    of the first two is given, and the other is made from it.
 
-    `walked`: positions in the packed bytes, once computed.
+    `walked`: the record positions in the packed bytes, once computed.
     """
 
     __slots__ = (
@@ -78,7 +80,7 @@ class CachedEntry:
 
 
 class CommittedEntry(NamedTuple):
-    """An entry as it is stored, and as readers of the cache get it."""
+    """An entry of a commit, as the storage gets it and as the cache does."""
 
     topic: str
     first: int
@@ -91,11 +93,11 @@ def build_committed_entries(
     topic: str, first: int, records: list[Record], *, copies: bool
 ) -> Iterator[CommittedEntry]:
     """
-    Cut the records of a commit into entries, from number `first` on.
+    Divide the records of a commit into entries, from number `first` on.
 
     With `copies`, the cache gets copies, because a sender whose request was cancelled may still change its
-    own. They are also packed, so both forms are equal. Records that cannot be copied safely are cached
-    packed.
+    own records. They are also packed, so both forms are equal. Records that cannot be copied safely are
+    cached packed.
     """
     copies = copies and {*map(type, records)} <= _COPIED_TYPES
     for part, packed in codec.pack_in_slices(list(map(copy, records)) if copies else records):
@@ -111,10 +113,10 @@ def build_committed_entries(
 
 class EntryCache:
     """
-    Cache of entries that were read, and of newer ones that no reader has reached.
+    A cache of entries that were read, and of newer entries that no reader has reached.
 
-    Entries never change, and are found only under the checksum stored now, so a reader never gets records
-    that the storage does not have. Several threads may read. No caller may change a record.
+    Entries never change, and are found only under the checksum that is stored now, so a reader never gets
+    records that the storage does not have. Several threads may read. No caller may change a record.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -154,13 +156,15 @@ class EntryCache:
 
     @property
     def can_take_commits(self) -> bool:
-        """Whether the cache takes the entries of commits: readers use it, and there is room."""
+        """
+        Return whether the cache should get the entries of new commits: readers use it, and it has space.
+        """
         return bool(self._unread) and self._unread_bytes < self._max_unread
 
     def add_committed(self, entries: Iterable[CommittedEntry]) -> None:
         """
-        Add the entries of a durable commit. If too many entries are unread, older ones stay, because readers
-        need them first.
+        Add the entries of a durable commit. If too many entries are unread, the older ones stay, because
+        readers need them first.
         """
         with self._lock:
             for topic, first, _, _, entry in entries:
@@ -172,7 +176,7 @@ class EntryCache:
 
     def _mark_read_through(self, topic: str, first: int) -> None:
         """
-        Note that a reader reached an entry. Earlier entries that the reader left out may be dropped as well.
+        Note that a reader has reached an entry, so that this and earlier entries of the topic may be dropped.
         """
         unread = self._unread.setdefault(topic, OrderedDict())
         while unread and next(iter(unread)) <= first:
@@ -181,7 +185,10 @@ class EntryCache:
             self._kept[topic, number] = entry
 
     def decode_records(self, entry: CachedEntry, begin: int, end: int) -> list[Record | None]:
-        """Decode the records that are not decoded yet. Raises EntryUnreadable."""
+        """
+        Decode those of the entry's records `begin` to `end` that are not decoded yet, and return them. Raises
+        EntryUnreadable.
+        """
         decoded = entry.decoded[begin:end]
         if entry.is_decoded or None not in decoded:
             return decoded

@@ -1,5 +1,5 @@
 """
-Encoding of records as entries: packed, compressed, with checksum and format version.
+Encoding of records as log entries: packed, compressed, with checksum and format version.
 
 The checksum covers the stored bytes, so damage is found before decompression.
 """
@@ -46,7 +46,7 @@ class EntryBody(NamedTuple):
 
 
 def pack_in_slices(records: list[Record]) -> Iterator[tuple[list[Record], bytes]]:
-    """Cut records into slices of at most MAX_RECORDS and about MAX_BYTES."""
+    """Yield slices of at most MAX_RECORDS records and about MAX_BYTES, with their packed bytes."""
     step = MAX_RECORDS
     start = 0
     while start < len(records):
@@ -61,7 +61,7 @@ def pack_in_slices(records: list[Record]) -> Iterator[tuple[list[Record], bytes]
 
 def compress_entry(packed: bytes, place: str) -> EntryBody:
     """
-    Compress an entry. The checksum includes `place`, so bytes moved elsewhere count as damaged.
+    Compress an entry. The checksum includes `place`, so an entry moved to another place counts as damaged.
     """
     data = zstd.compress(packed, LEVEL)
     return EntryBody(VERSION, entry_checksum(data, place), data)
@@ -98,7 +98,7 @@ def decompress_entry(body: EntryBody, place: str) -> bytes:
 
 
 def unpack_entry(body: EntryBody, topic: str, first: int, count: int) -> tuple[list[msgspec.Raw], bytes]:
-    """Return the records one by one and packed together. Raises EntryUnreadable."""
+    """Return the records of an entry, undecoded one by one and packed together. Raises EntryUnreadable."""
     packed = decompress_entry(body, entry_place(topic, first, count))
     raw_records = split_records(packed)
     if len(raw_records) != count:
@@ -115,7 +115,6 @@ def split_records(packed: bytes) -> list[msgspec.Raw]:
 
 
 def decode_record(raw: msgspec.Raw | bytes) -> Record:
-    """Raises EntryUnreadable."""
     try:
         decoded: Record = _record.decode(raw)
     except NO_RECORD as error:
@@ -124,7 +123,7 @@ def decode_record(raw: msgspec.Raw | bytes) -> Record:
 
 
 def encode_records(records: list[Any]) -> bytes:
-    """Encode records for an entry. Raw, undecoded records are accepted."""
+    """Pack records for an entry. They may be undecoded."""
     return _encoder.encode(records)
 
 
@@ -133,7 +132,10 @@ def pack_fields(fields: Mapping[str, Any]) -> bytes:
 
 
 def unpack_checked_fields(topic: str, number: int, checksum_kept: int, packed: object) -> dict[str, Any]:
-    """Return the fields of an added report. Raises EntryUnreadable if they are damaged."""
+    """
+    Decode the stored fields of a later report that was added to a record. Raises EntryUnreadable if they are
+    damaged.
+    """
     if (
         not isinstance(packed, bytes)
         or entry_checksum(packed, amendment_place(topic, number)) != checksum_kept

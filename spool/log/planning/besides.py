@@ -1,8 +1,9 @@
 """
-Calls that two siblings of a trace report: the SDK's span, and one of another scope next to it. Pure.
+Calls that two siblings of a trace report: the SDK's span, and a span of another scope directly below the same
+span. Pure.
 
-Parallel calls may be equal. As many pairs as possible are made, each report once, so the number of calls does
-not depend on the order of reports.
+Parallel calls may be equal. As many pairs of reports as possible are formed, so the number of calls does not
+depend on the order of the reports.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def can_be_one_call(one: Inference, other: Inference) -> bool:
 
 def pair_reports(fitting: Mapping[int, Sequence[int]], pairs: Mapping[int, int]) -> dict[int, int]:
     """
-    Return as many pairs as possible, by the other side. `fitting` has the reports of the other side that each
-    report fits.
+    Return as many pairs as possible, each report in one, extending `pairs`. `fitting`: for each report, the
+    reports of the other side that it matches. The result is by report of the other side.
     """
     by_other = dict(pairs)
     paired = set(by_other.values())

@@ -1,8 +1,9 @@
 """
-Corrections: a report after its call's record was closed changes it by a new record. Pure.
+Corrections: if a report arrives after its call's record was closed, it changes the record by a new record.
+Pure.
 
-A correction's id is derived from the record's id and a position: 1, 2 and so on. So the index of known ids
-finds corrections, even after a restart. The newest one has the call with the facts of all reports.
+The id of a correction is derived from the record's id and a position: 1, 2 and so on. So the index of known
+ids finds corrections, even after a restart. The newest correction has the call with the facts of all reports.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ Find = Callable[[bytes], Record | None]
 
 
 def correction_id(record_id: bytes, place: int) -> bytes:
-    """Return the id of a record's correction. Positions begin at 1."""
+    """Return the id of a record's correction with this position. Positions begin at 1."""
     return derived_id(record_id, f"correction {place}")
 
 
 def newest_state_and_count(record: Inference, find: Find) -> tuple[Inference, int]:
-    """Return the call by its newest correction, and the number of corrections."""
+    """Return the call as its newest correction has it, and the number of corrections."""
     newest, count = record, 0
     while count < MOST and isinstance(previous := find(correction_id(record.id, count + 1)), Correction):
         newest, count = previous.after, count + 1
@@ -59,7 +60,7 @@ def late_report_correction(
     """
     Return the correction for a late report, or None if the report changes no cost, count or run.
 
-    `known` is the call after `count` corrections.
+    `known`: the call after `count` corrections.
     """
     has_tags = is_processing_mode_changed(known, fields) or is_person_changed(known, fields)
     excluded = _LEFT - {"tags"} if has_tags else _LEFT
@@ -78,11 +79,11 @@ def merge_correction(
     known: Inference, count: int, later: Inference, fields: dict[str, Any], *, now_ns: int
 ) -> Correction | None:
     """
-    Build the correction by which a record takes over `fields` from a later record. None if it would change no
-    total.
+    Return the correction by which a record gets `fields` from a later record of the same call, or None if no
+    total changes.
 
-    Unlike for a late report, a change of owner or status is enough, because totals would otherwise lose it
-    with the later record.
+    Unlike for a late report, a change of owner or status suffices, because otherwise it would be lost with
+    the later record.
     """
     changed = {name: value for name, value in fields.items() if name not in _LEFT - {"tags"}}
     if not _has_change(known, changed, changed):
@@ -94,10 +95,10 @@ def shadow_correction(
     known: Inference, count: int, counted_by: bytes, reporter: Inference, *, now_ns: int
 ) -> Correction:
     """
-    Build the correction after which `counted_by` counts the call of a record.
+    Return the correction of a record after which only `counted_by` counts the call.
 
-    The call then is a shadow (a duplicate kept for reference) without cost and counts. So the whole earlier
-    count is subtracted.
+    The record becomes a shadow (a duplicate stored for reference) without cost and counts, so all it added is
+    subtracted.
     """
     nothing: dict[str, Any] = {**dict.fromkeys(TOKENS), "cost": None, "estimated_cost": None}
     nothing |= {"meters": {}, "charges": {}, "shadow": True, "counted_by": counted_by}
@@ -107,7 +108,10 @@ def shadow_correction(
 def placement_correction(
     known: Inference, count: int, fields: dict[str, Any], *, now_ns: int
 ) -> Correction | None:
-    """Return the correction that adds the runs and values around a call. None after too many corrections."""
+    """
+    Return the correction that adds the runs and values of the spans around a call, or None after too many
+    corrections.
+    """
     return None if count >= MOST else _build_correction(known, count, fields, LATE_RUN, known.source, now_ns)
 
 

@@ -1,9 +1,9 @@
 """
-Rules if several reports state a call's cost.
+Rules for a call with several reported costs.
 
 Any other cost replaces an assistant's guess. A final cost also replaces a cost that the same key reported.
-Otherwise the first cost counts. The facts are names of the record, so that they survive a restart and move
-with the cost if two records become one.
+Otherwise the first cost counts. Which kinds of cost were reported is stored as names of the record, so that
+it survives a restart and is known for both records if two become one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from spool.record import Inference
 
 
 class Rank(IntEnum):
-    """What the sender of a cost knew about the price."""
+    """How reliable a reported cost is."""
 
     NONE = 0
     GUESS = 1
@@ -43,15 +43,15 @@ def first_report_names(report: Inference, rank: Rank) -> tuple[bytes, ...]:
 
 
 class KnownCosts:
-    """Rules about costs, from a record's names. `is_known` looks a name up."""
+    """The rules for costs, decided by a record's names. `is_known`: returns whether a name is stored."""
 
     def __init__(self, is_known: Callable[[bytes], bool]) -> None:
         self._is_known = is_known
 
     def can_replace_cost(self, known: Inference, rank: Rank, key: str | None) -> bool:
         """
-        Return whether a key's report may replace a cost. Without this rule, the holder of any key could
-        rewrite costs that other keys report.
+        Return whether a report of this key may replace the call's cost. Without this rule, the holder of any
+        key could rewrite costs that other keys reported.
         """
         if self.is_cost_guessed(known):
             return rank > Rank.GUESS
@@ -61,8 +61,8 @@ class KnownCosts:
         self, first: Inference, later: Inference, keys: Iterable[str | None]
     ) -> tuple[bool, tuple[bytes, ...]]:
         """
-        Return whether the later record's cost counts, and the names that the first record gets then. `keys`
-        may have reported the costs.
+        Return whether the later record's cost counts, and the names that the first record then gets. `keys`:
+        those that may have reported the costs.
         """
         rank, first_rank = self._known_rank(later), self._known_rank(first)
         if rank <= first_rank:
@@ -75,7 +75,7 @@ class KnownCosts:
     def later_report_names(
         self, known: Inference, rank: Rank, keys: Sequence[str | None]
     ) -> tuple[bytes, ...]:
-        """Return the names that a record gets if it takes over a cost of one of these keys."""
+        """Return the names that a record gets when it takes a cost that one of these keys reported."""
         if rank == Rank.GUESS:
             return (_guess_name(known.id),)
         names: tuple[bytes, ...] = (_final_name(known.id),) if rank == Rank.FINAL else ()
@@ -94,7 +94,10 @@ class KnownCosts:
         return self._is_known(_guess_name(known.id)) and not self._is_known(_taken_over_name(known.id))
 
     def _is_cost_from(self, known: Inference, key: str | None) -> bool:
-        """Return whether the key reported the cost. The record itself has the key of its first report."""
+        """
+        Return whether the key reported the record's cost. `sender_key` of a record is only the key of its
+        first report.
+        """
         if self._is_known(_taken_over_name(known.id)):
             return self._is_known(_key_name(known.id, key))
         return known.sender_key == key

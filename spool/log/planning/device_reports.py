@@ -1,12 +1,12 @@
 """
-Precedence of reports: a server's decides what a call used, a device key's adds only who made it.
+Precedence of reports: a server's report decides what a call used, and a device's report only adds who made
+it.
 
-A device's key is on a laptop, so its holder may report anything under a known id. Reports of only devices
-fill each other's gaps. A server's report that measures the call replaces their facts, whichever report
-arrives first. If the server's report measures nothing, it decides nothing, because the device's counts are
-the only ones.
+A device's key is on a laptop, so its holder may report anything under a known id. Reports by devices fill
+each other's gaps. A server's report that measures the call replaces their facts, whichever report arrives
+first. If the server's report measures nothing, the device's counts stay, because they are the only ones.
 
-The facts are names of the record, so they survive a restart.
+Which of the two reported a call is stored as names of the record, so it survives a restart.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def has_measurement(report: Inference) -> bool:
 
 
 def device_additions(report: Inference) -> Inference:
-    """Return only what a device may add to a call that a server measured."""
+    """Return only the fields of a report that a device may add to a call that a server measured."""
     return _blank_fields(report, DECIDED)
 
 
@@ -56,13 +56,17 @@ def _blank_fields(report: Inference, names: frozenset[str]) -> Inference:
 
 
 class DeviceReports:
-    """Rules about reports of devices, from a record's names. `is_known` looks a name up."""
+    """
+    The rules for device reports, decided by a record's names. `is_known`: returns whether a name is stored.
+    """
 
     def __init__(self, is_known: Callable[[bytes], bool]) -> None:
         self._is_known = is_known
 
     def has_device_report(self, known: Inference) -> bool:
-        """Return whether a device reported the call. All other names of devices exist only for such calls."""
+        """
+        Return whether a device reported the call. The other names about devices exist only for such calls.
+        """
         return known.sender_key == DEVICE_KEYS or self._is_known(_device_report_name(known.id))
 
     def is_only_from_devices(self, known: Inference) -> bool:
@@ -74,7 +78,10 @@ class DeviceReports:
         return not self._is_known(_decided_name(known.id))
 
     def is_doubtful(self, known: Inference, report: Inference) -> bool:
-        """Return whether a report's name may be from a device, and the call from a server."""
+        """
+        Return whether the report's name may be from a device while the call is from a server, or the other
+        way round.
+        """
         return (
             not self.is_only_from_devices(known)
             if report.sender_key == DEVICE_KEYS
@@ -94,7 +101,10 @@ class DeviceReports:
         return not self._is_known(_settled_name(known.id, name))
 
     def without_claims(self, known: Inference, later: LaterReport) -> Inference:
-        """Remove an owner that a device stated, where a server states another."""
+        """
+        Return the record without an owner that only a device stated, if the later report states another
+        owner.
+        """
         replaced: dict[str, Any] = {
             name: None
             for name in later.owner_fields_from_server
@@ -121,7 +131,7 @@ class DeviceReports:
 
 
 class LaterReport(NamedTuple):
-    """A later report or record of a call. `claims`: fields of OWNER from a device."""
+    """A later report or record of a call. `claims`: the fields of OWNER that a device stated."""
 
     report: Inference
     is_of_device: bool
@@ -148,14 +158,14 @@ def arriving_report(report: Inference) -> LaterReport:
 
 
 def kept_after_server_report(known: Inference) -> Inference:
-    """Return what stays of a call that only devices measured, after a server's report."""
+    """Return the parts of a call that stay when a server's report replaces a device's measurement."""
     if known.sender_key == DEVICE_KEYS:
         return device_additions(known)
     return _blank_fields(known, _MEASURES | _ESTIMATE)
 
 
 def changed_fields(known: Inference, new: Inference, *, is_open: bool) -> dict[str, Any]:
-    """Return the fields that differ. A closed call keeps its times."""
+    """Return the fields that differ, with their new values. A closed call keeps its times."""
     names = {*DECIDED, *ADDED, "tags"} - (set() if is_open else {"start_time", "end_time"})
     return {name: value for name in sorted(names) if (value := getattr(new, name)) != getattr(known, name)}
 

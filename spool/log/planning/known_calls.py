@@ -1,9 +1,9 @@
 """
 Reports of known calls: they add facts to the record, or show that two records are one call.
 
-While the later of two records is open, it becomes a duplicate kept for reference (a shadow). If it is closed,
-a correction takes it back. The earlier record gets the facts that only the later record had. A lookup follows
-the later one to the record that counts, so names need not be moved.
+If two records are one call, the later one becomes a duplicate stored for reference (a shadow). If it is
+closed already, a correction subtracts it. The earlier record gets the facts that only the later one had. A
+lookup that finds the later record continues at the record that counts, so names need not be moved.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ MOST_NAMES = 64  # limit of names stored with one record
 
 class KnownCalls:
     """
-    The reports of one submission. `terms` counts the results.
+    The reports of one submission, compared with known calls. `terms` counts the results.
 
-    Unless `amends`, every record is closed at once, except records of the same submission. A late report
-    becomes a correction if it changes a cost or a count.
+    Without `amends`, records are closed at once, except those of the same submission. A late report becomes a
+    correction if it changes a cost or a count.
     """
 
     def __init__(
@@ -104,8 +104,8 @@ class KnownCalls:
 
     def find_other_side(self, record: Record, identity: Identity, hours: Iterable[int]) -> int | None:
         """
-        Return the call that the other side of the links reported, or None if this side has reported it
-        already.
+        Return the place of the call that the other side of the report's links has reported, or None. A call
+        that this side has already reported does not match.
         """
         self._used_names.clear()
         if isinstance(record, Inference):
@@ -123,10 +123,11 @@ class KnownCalls:
 
     def is_of_another_call(self, place: int, record: Record, scope: str | None, hours: Iterable[int]) -> bool:
         """
-        Whether one of a report's names may be of another call: the record has another id, and a rounded time
-        joined it, or a device stated the name and servers reported one of the two.
+        Return whether the record may be another call than the report's, although a name connects them: the
+        record has another id, and the name has a rounded time, or a device stated the name and servers
+        reported one of the two.
 
-        This is also so if the report is a span with own ids, and the record has, or may have, a span of the
+        Return True also if the report is a span with own ids, and the record has, or may have, a span of the
         same scope.
         """
         if scope is not None and (place == IN_A_RUN or self._has_span(place, scope, hours)):
@@ -154,14 +155,20 @@ class KnownCalls:
         return long_id_prefix(known) == form or self.find_place(derived_id(known.id, form), hours) is not None
 
     def find_nested(self, record: Inference, identity: Identity, hours: Iterable[int]) -> int | None:
-        """Return the call of the other nested report. Names are kept for `file_names`."""
+        """
+        Return the place of the call that the other nested report describes, or None. Names to store are kept
+        for `file_names`.
+        """
         place = self._find_nested(record, identity, hours)
         if place is not None:
             self._used_names.update(map(pair_name, self._call_records(place)[-1:]))
         return place
 
     def find_relayed(self, record: Inference, identity: Identity, hours: Iterable[int]) -> int | None:
-        """Return the call that the assistant or its gateway reported. Names are kept for `file_names`."""
+        """
+        Return the place of the call that the other of assistant and gateway reported, or None. Names to store
+        are kept for `file_names`.
+        """
         place = self._find_relayed(record, identity, hours)
         if place is not None:
             self._mark_relay_names_used(place)
@@ -173,15 +180,15 @@ class KnownCalls:
 
     @property
     def used_names(self) -> Sequence[bytes]:
-        """Return the report's names besides its dedup key."""
+        """Return the names that the report has used, besides its dedup key."""
         return sorted(self._used_names)
 
     def join_open_record(self, record: Record, names: Iterable[bytes]) -> tuple[Record, int | None]:
         """
-        Join a record with an open record that has one of these names. Return the result, and the place of the
-        open record.
+        Find an open record with one of these names. Return the record, and the place of the open one that it
+        belongs to.
 
-        A closed record's facts are added to the new record, without a place.
+        If the found record is closed, its facts are added to the new record instead, and the place is None.
         """
         for name in names:
             id = self._index.short_id(name)
@@ -203,7 +210,10 @@ class KnownCalls:
         return record, None
 
     def add_report(self, record: Record, identity: Identity, place: int, hours: Iterable[int]) -> int:
-        """Add a report to a record and compare the two. Return the place that counts the call."""
+        """
+        Add a report to the record at `place`, and compare the two. Return the place of the record that counts
+        the call.
+        """
         self._terms.duplicates += 1
         self._count_observation(books.DUPLICATES, record)
         if not isinstance(record, Inference):
@@ -271,8 +281,8 @@ class KnownCalls:
 
     def _is_place_in_memory(self, known: Inference) -> bool:
         """
-        Return whether the place of the record is in memory. If it is, so are the places of its corrections,
-        which are newer.
+        Return whether the record's place is in memory. Then the places of its corrections are as well,
+        because they are newer.
         """
         id = self._index.short_id(known.id)
         return bool(self._plan.ids.get(id) or self._index.find_place_in_memory(id))
@@ -296,7 +306,7 @@ class KnownCalls:
         self, known: Inference, count: int, later: Inference, fields: dict[str, Any], *, replaces_cost: bool
     ) -> bool:
         """
-        Store a late report as a correction. Return False if it would change nothing; the report is then a
+        Store a late report as a correction. Return False if it would change nothing, so that the report is a
         duplicate.
         """
         if not self._is_place_in_memory(known):
@@ -315,7 +325,7 @@ class KnownCalls:
         return True
 
     def add_values_around(self, place: int, around: Around) -> None:
-        """Add the runs and given values to the record that counts the call."""
+        """Add runs and values of the spans around a call to the record that counts the call."""
         if place == IN_A_RUN or not (around.runs or around.given != NOTHING_GIVEN):
             return
         place = self._counting_place(place)
@@ -347,7 +357,7 @@ class KnownCalls:
             self._count_observation(books.PLACED, known)
 
     def join_sibling(self, record: Inference, siblings: Siblings, hours: Iterable[int]) -> None:
-        """Join a new call with a sibling of another scope, if the two are one call."""
+        """Join a new call with a call of another scope below the same span, if the two are one call."""
         reports = {
             place: known
             for place in (*siblings.besides, *siblings.others)
@@ -394,8 +404,8 @@ class KnownCalls:
         self, record: Record, identity: Identity, place: int, hour: int, hours: Iterable[int]
     ) -> None:
         """
-        Remember further names of a call. A name that is already known belongs to another report and stays
-        there.
+        Store the further names of a call. A name that is already stored belongs to another report and does
+        not change.
         """
         topic, number = duplicates.decode_place(place)
         # the names of a new record were looked up before
@@ -432,7 +442,10 @@ class KnownCalls:
             self.amend_record(topic, number, known, {"also": also[: 16 * MOST_NAMES]})
 
     def file_name(self, name: bytes, place: int, hour: int, known_in: Iterable[int] = ()) -> bool:
-        """File a name. Return False if it is known, also in the runs of the hours in `known_in`."""
+        """
+        Store a name. Return False if it is known already, in memory or in the runs of the hours in
+        `known_in`.
+        """
         index = self._index
         plan = self._plan
         id = index.short_id(name)
@@ -451,7 +464,7 @@ class KnownCalls:
         return self._amends and topic == self._terms.topic and number >= self._open_from
 
     def current_record(self, topic: str, number: int) -> Record | None:
-        """Return a record with all changes so far."""
+        """Return a record with all its changes so far."""
         begin = self._plan.first.get(topic, 1)
         if number >= begin:
             return self._plan.records[topic][number - begin]
@@ -496,8 +509,8 @@ class KnownCalls:
 
     def _join_matches(self, record: Inference, identity: Identity, place: int, hours: Iterable[int]) -> int:
         """
-        Join all records that a report matches. Return the place that counts, or `place` if they stay
-        separate.
+        Join all records that a report matches into one. Return the place that counts, or `place` if none are
+        joined.
         """
         if record.shadow:
             return place
@@ -606,10 +619,10 @@ class KnownCalls:
         hours: Iterable[int],
     ) -> Iterator[tuple[int, Sequence[bytes]]]:
         """
-        Yield calls of other sides, for each link first used by this report.
+        Yield the places of calls that other sides reported, for links that no report has used.
 
-        A name of this side is used once. If it matches several calls of the other side, the result has the
-        names of the pair.
+        Each name of this side is used once. If it may match several calls of the other side, the names that
+        mark the pair as used are also yielded.
         """
         sides = set()
         for own, other_name in links:
@@ -645,10 +658,12 @@ class KnownCalls:
         self, first: int, later: int, reporter: Inference, hours: Iterable[int], *, is_guess: bool
     ) -> bool:
         """
-        Return whether two records are not one call. Either a rounded time joins them or a report, and both
-        have ids of the same form. Or their counts differ, and the report has a third key, whose holder could
-        otherwise take back every call of which it knows the id. Both rules apply to a device's report of two
-        calls from servers.
+        Return whether two records that a report matches are different calls.
+
+        They are, first, if a rounded time connects them, or connected one of them with a report, and both
+        have ids of the same form. Second, if their counts differ and the report has a third key: its holder
+        could otherwise subtract every call that it knows an id of. Both rules also apply if a device reports
+        two calls of servers.
         """
         known, later_call = self._current_record(first)[0], self._current_record(later)[0]
         assert isinstance(known, Inference)
@@ -674,7 +689,7 @@ class KnownCalls:
 
     def _merge_records(self, first: int, later: int, reporter: Inference, hours: Iterable[int]) -> bool:
         """
-        Make a record the shadow of an earlier one, or take it back if closed. The earlier record gets the
+        Make the later record a shadow of the first, or subtract it if it is closed. The first record gets the
         facts that it lacks, by a correction if it is closed.
 
         Return False and change nothing if a closed record cannot be corrected.
@@ -732,8 +747,9 @@ class KnownCalls:
         is_later_open: bool,
     ) -> bool:
         """
-        Store corrections by which a closed record counts a later record's call: the facts that it lacks, and
-        the taking back of a closed later record. Return False and store nothing if one is impossible.
+        Store corrections by which a closed first record counts the later record's call: it gets the facts
+        that it lacks, and a closed later record is subtracted. Return False and store nothing if one
+        correction is impossible.
         """
         from spool.log.planning.corrections import MOST, merge_correction, shadow_correction
 
@@ -767,9 +783,7 @@ class KnownCalls:
         is_open: bool,
         replaces_cost: bool = False,
     ) -> dict[str, Any]:
-        """
-        Return the fields that a report adds. If the report disagrees with the record, a conflict is counted.
-        """
+        """Return the fields that a report adds to a record. Count a conflict if the two disagree."""
         record = later.report
         effective = _with_later_cost(known, record) if replaces_cost else known
         is_costlier = effective is not known
@@ -801,9 +815,8 @@ class KnownCalls:
 
     def _estimate_cost_again(self, known: Inference, fields: dict[str, Any]) -> None:
         """
-        Estimate the cost again, because each report may have stated only some of what decides the price.
-
-        Another Tollhouse's estimate stays.
+        Compute the estimate again, because each report may have stated only a part of what decides the price.
+        An estimate by another Tollhouse does not change.
         """
         decides = not PRICED_BY.isdisjoint(fields) or is_processing_mode_changed(known, fields)
         if self._price is None or not decides:

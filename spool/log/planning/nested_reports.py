@@ -1,13 +1,13 @@
 """
 Search for the other of two nested reports without a common id: the SDK's, and that of the code around it in
-one process.
+the same process.
 
-An SDK's report belongs to a call if it lies within exactly one call with the same model and counts, and no
-other SDK's report belongs to that call. So calls of a loop, equal simultaneous calls, and calls that only the
-SDK reports are not joined.
+An SDK's report belongs to a call if its time lies within that of exactly one call with the same model and
+counts, and no other SDK's report belongs to that call. So calls of a loop, equal simultaneous calls, and
+calls that only the SDK reports are not joined.
 
-The index of known ids only finds names. So a report is filed under its step of time with an ordinal, and
-found records are read to compare exact times.
+The index of known ids only finds names. So a report is stored under its key, time step and an ordinal, and
+the found records are read to compare exact times.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Times = tuple[int, int]
 
 
 class NestedMatch(NamedTuple):
-    """The other report's place, and names to remember with this one."""
+    """The place of the other report, None if there is none, and names to store with this report."""
 
     place: int | None
     names: tuple[bytes, ...]
@@ -60,7 +60,7 @@ class _Fit(NamedTuple):
 
 
 def reports_of_other_kind(nesting: Nesting, place_of: PlaceOf) -> Iterator[tuple[str, int]]:
-    """Yield common key and place of the reports of the other kind that end at about this time."""
+    """Yield key and place of the reports of the other kind with the same key that end at about this time."""
     first, last = nesting.end - LATEST_END_NS, nesting.end + SLACK_NS
     if nesting.is_inner:
         first, last = nesting.end - SLACK_NS, nesting.end + LATEST_END_NS
@@ -80,7 +80,9 @@ def _count_filed(key: str, step: int, place_of: PlaceOf, *, is_inner: bool) -> i
 
 
 def count_filed_reports(name_of: Callable[[int], bytes], place_of: PlaceOf) -> int:
-    """Return the number of filed reports. Ordinals have no gap."""
+    """
+    Return the number of stored reports. `name_of`: returns the name for an ordinal; ordinals have no gap.
+    """
 
     def is_filed(ordinal: int) -> bool:
         return place_of(name_of(ordinal)) is not None
@@ -93,7 +95,7 @@ def count_filed_reports(name_of: Callable[[int], bytes], place_of: PlaceOf) -> i
 
 
 def pair_name(counting: Inference) -> bytes:
-    """Return the name that marks the call as having both reports."""
+    """Return the name that marks a call as having both reports."""
     return derived_id(counting.id, "nested")
 
 
@@ -103,7 +105,7 @@ class NestedReports:
         self._records_of = records_of
 
     def find_match(self, record: Inference, nesting: Nesting, own: int | None = None) -> NestedMatch:
-        """Find the other report. `own`: the record that has this report under another name."""
+        """Find the other report. `own`: place of the record that has this report under another name."""
         filed = report_times_name(nesting)
         if self._place_of(filed) is not None:
             return NestedMatch(None, ())  # repeated
@@ -123,8 +125,8 @@ class NestedReports:
 
     def is_of_another_pair(self, place: int, nesting: Nesting) -> bool:
         """
-        Return whether the place belongs to a pair, and no report of this kind contains this report or lies
-        within it.
+        Return whether the call at `place` has both reports already, and this report is not a repetition: no
+        report of its kind contains it or lies within it.
         """
         records = self._records_of(place)
         if all(self._place_of(pair_name(record)) is None for record in records):
@@ -173,7 +175,7 @@ class NestedReports:
         return not any(times_from_names(further_names(record), is_inner=is_inner) for record in records)
 
     def _is_within_another(self, fit: _Fit) -> bool:
-        """Return whether the SDK's report was filed because several calls contain it."""
+        """Return whether another call also contains the SDK's report, so that it was stored separately."""
         key_of_call, _, _ = fit.key.rpartition("\0")
         keys = tuple([f"{key_of_call}\0{count}" for count in possible_input_counts(fit.record)])
         return bool(self._fitting_calls(fit.record, Nesting(True, keys, *fit.times)))
@@ -194,7 +196,7 @@ def _duration_ns(fit: _Fit) -> int:
 
 
 def is_one_within_other(one: Times, other: Times) -> bool:
-    """Return whether one span of time contains the other, as those of one call do."""
+    """Return whether one span of time contains the other, as two reports of one call do."""
     return any(
         outer[0] - SLACK_NS <= inner[0] and inner[1] - SLACK_NS <= outer[1]
         for inner, outer in ((one, other), (other, one))
@@ -214,8 +216,8 @@ def has_same_counts_and_model(inner: Inference, outer: Inference) -> bool:
 
 def _model_names(record: Inference) -> set[str]:
     """
-    Return model names without prefixes and dates, because one report may name only the alias or only the
-    dated model.
+    Return the record's model names without prefixes and dates, because one report may name only the alias and
+    the other only the dated model.
     """
     models = (record.request_model, record.response_model)
     return {_DATE.sub("", model.rpartition("/")[2].lower()) for model in models if model is not None}

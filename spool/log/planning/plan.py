@@ -1,4 +1,4 @@
-"""Plan of a group commit: all that it will write, complete before the first write."""
+"""The plan of a group commit: everything that it will write, complete before the first write."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _REUSED = "the idempotency key of this submission was used for another body, so 
 
 class PlanReader(Protocol):
     def read_record(self, topic: str, number: int) -> Record | None:
-        """Return a record with added reports. None if the record is deleted or damaged."""
+        """Return a record with the reports added to it, or None if it is deleted or damaged."""
         ...
 
     def read_series(self, series: bytes) -> SeriesState | None: ...
 
     def series_known_since(self) -> float:
         """
-        Return when the newest of the series dropped for lack of space was last reported, or 0.
+        Return the last report time of the newest series that was dropped for lack of space, or 0 if none was.
         """
         ...
 
     def partial_report_version(self, key: bytes) -> int:
-        """Return the waiting report's version (spool.log.partial_reports), 0 without one."""
+        """Return the version of the waiting report (spool.log.partial_reports), or 0 if there is none."""
         ...
 
 
@@ -83,7 +83,7 @@ class Plan:
         return books.sum_terms(self.submissions)
 
     def build_answers(self, receipts: Sequence[Receipt]) -> Sequence[Answer]:
-        """Return receipts and refusals in the order of the group."""
+        """Return the receipts and refusals in the order of the group."""
         rest = iter(receipts)
         places = range(len(receipts) + len(self.stale))
         return [self._refusal_at(index) if index in self.stale else next(rest) for index in places]

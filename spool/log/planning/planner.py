@@ -1,6 +1,6 @@
 """
-Planning of a group commit: submissions become entries, added reports, series and terms. Pure, except for
-reads.
+Planning of a group commit: submissions become entries, reports added to records, series and terms. Pure,
+except for reads.
 
 An engine writes a plan in one transaction and then calls `Planner.apply_plan`, so a failed commit leaves no
 trace.
@@ -52,7 +52,7 @@ def check_submission(submission: Submission) -> None:
 
 
 class Planner:
-    """The state that planning needs in memory: next numbers and known ids."""
+    """The state in memory that planning needs: next numbers, known ids and pending spans."""
 
     def __init__(self, index: DuplicateIndex, *, hold_s: float, max_spans: int) -> None:
         self.index = index
@@ -72,7 +72,7 @@ class Planner:
             _log.error("%d rows of spans cannot be read", damaged, extra={"action": "spans_damaged"})
 
     def known_places(self, group: Iterable[Submission], now: float) -> set[int]:
-        """Return the places that planning may read."""
+        """Return the places of records that planning may read, so that an engine can read them in advance."""
         index = self.index
         hours = NearHours(int(now * NS))
         places: set[int] = set()
@@ -121,8 +121,8 @@ class Planner:
         check: Callable[[], None] | None = None,
     ) -> Plan:
         """
-        Plan a commit. `closed_below` is frozen for this commit. `check` is called before each submission, and
-        may raise to abort.
+        Plan a commit. `closed_below`: the watermarks, which must not move during this commit. `check` is
+        called before each submission, and may raise to abort.
         """
         failed = stale_submissions(group, reader.partial_report_version)
         gone = positions_of_ended_bearers(group, reader.partial_report_version) if failed else set()
@@ -258,7 +258,7 @@ class _SubmissionPlanner:
         self._count_by_source(self._records[begin:])
 
     def _plan_records(self, items: Iterator[tuple[Record, Identity]]) -> None:
-        """Plan records. Every record passes this loop, so it uses local variables for speed."""
+        """Plan records. This loop runs for every record, so it uses local variables for speed."""
         index = self._index
         ids = self._plan.ids
         hours = self._plan.hours
@@ -376,7 +376,7 @@ class _SubmissionPlanner:
         return None
 
     def _counter_deltas(self) -> Iterator[tuple[Record, Identity]]:
-        """Yield the increases of counters. Ignored points are counted by reason."""
+        """Yield records of the increases of counters. Points without an increase are counted by reason."""
         for point in self._submission.points:
             before = self._series_state(point)
             state, delta = advance_series(before, point, self._series_known_since() if before is None else 0)
@@ -397,7 +397,6 @@ class _SubmissionPlanner:
         return int(since * NS) if since > self._plan.at - SERIES_AGE_S else 0
 
     def _count_by_source(self, records: Sequence[Record]) -> None:
-        """Count records by source, for metrics only."""
         topic = self._terms.topic
         observed = self._plan.observed
         observed[topic, books.RECEIVED, ""] += self._submission.received

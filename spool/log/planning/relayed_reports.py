@@ -1,10 +1,10 @@
 """
-Search for the other of two reports without a common id: the assistant's, and that of its gateway.
+Search for the other of two reports without a common id: the coding assistant's, and that of its gateway.
 
-Both state the assistant's session. Reports of one side are never joined. So if an assistant makes equal
-simultaneous calls, each of its reports joins another of the gateway's.
+Both state the assistant's session. Two reports of the same side are never joined. So if an assistant makes
+equal simultaneous calls, each of its reports is joined with a different report of the gateway.
 
-A report is filed under its step of time with an ordinal, unless it joins another.
+A report that is joined with no other is stored under its key, time step and an ordinal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Distance = tuple[int, int]
 
 
 def reports_of_other_side(relay: Relay, place_of: PlaceOf) -> Iterator[int]:
-    """Yield the reports of the other side that end at about this time."""
+    """Yield the places of the other side's reports that end at about this time."""
     side = AS_GATEWAY if relay.side == AS_ASSISTANT else AS_ASSISTANT
     for names_request in (False,) if relay.names_request else (False, True):
         yield from _filed_places(relay, side, place_of, names_request=names_request)
@@ -34,7 +34,7 @@ def pair_name(counting: Inference) -> bytes:
 
 class RelayedReports:
     """
-    The search for the report of the other side of a call. `is_of_another` returns whether a record has another id
+    The search for the other side's report of a call. `is_of_another`: returns whether a record has another id
     of the same form.
     """
 
@@ -104,9 +104,9 @@ def _filed_places(relay: Relay, side: str, place_of: PlaceOf, *, names_request: 
 
 def _call_distance(relay: Relay, other: Inference) -> Distance | None:
     """
-    Return a distance, or None for different calls.
+    Return how much the times of two reports differ, or None if they are of different calls.
 
-    The gateway's call lies within the assistant's, as far as two clocks agree and both state a start.
+    The gateway's call lies within the assistant's, as far as two clocks agree and both reports state a start.
     Containment decides first, because failed attempts follow each other quickly.
     """
     start = None if other.start_time == other.end_time else other.start_time

@@ -28,9 +28,9 @@ READ_COMMITTED = b"BEGIN ISOLATION LEVEL READ COMMITTED"
 
 class WatchedConnection(Connection):
     """
-    `awaits_since` is the time since which it has waited for the server, or None. `commits_since` is the time
-    since which it has waited for a commit; from then on only the standby may end the wait. `is_spoiled` means
-    that the connection must not be reused.
+    A connection that other threads can watch. `awaits_since`: since when it has waited for the server, or
+    None. `commits_since`: since when it has waited for a commit; from then on, only the standby may end the
+    wait. `is_spoiled`: it must not be reused.
     """
 
     awaits_since: float | None = None
@@ -99,8 +99,8 @@ class JoinedTransaction:
     """
     A transaction in two round trips, one for each block.
 
-    A statement between the blocks costs a further round trip; the query of the standbys' state does not.
-    After a commit, `doubt` is None if a standby certainly has it, otherwise the state of the standbys.
+    A statement between the blocks costs a further round trip, except the query of the standbys' state. After
+    a commit, `doubt` is None if a standby certainly has it, otherwise the state of the standbys.
     `sees_standbys`: the role may see standbys.
     """
 
@@ -157,7 +157,7 @@ class JoinedTransaction:
             self._set_doubt(self._before, behind, barrier)
 
     def run_alone(self, statement: bytes, values: Params, *, needs_standby: bool) -> Answer:
-        """Run a statement as a transaction of its own in one round trip."""
+        """Run a statement in a transaction of its own, in one round trip."""
         cursor = self.connection.cursor()
         self._is_committing = True
         if not needs_standby:
@@ -183,7 +183,7 @@ class JoinedTransaction:
         self._set_doubt(standby_state(before), behind, barrier)
 
     def check_standby(self) -> None:
-        """Check the state of the standbys. Call this after `begin_with_statements`."""
+        """Raise an error if the server requires no standby. Call this after `begin_with_statements`."""
         if self._before is not None and not self._before.names:
             raise no_standby_error()
 
@@ -207,9 +207,9 @@ class JoinedTransaction:
     @contextmanager
     def _translate_commit_errors(self, done: Answer | None = None) -> Iterator[None]:
         """
-        Translate the errors of COMMIT.
+        Raise the storage's errors for errors of COMMIT.
 
-        `done` is its cursor, or None in autocommit.
+        `done`: the cursor of COMMIT, or None in autocommit.
         """
         self.connection.commits_since = time.monotonic()
         try:

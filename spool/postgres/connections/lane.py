@@ -1,6 +1,6 @@
 """
-Lanes: groups of connections for one purpose, used by threads. A lane limits the time of work, and repeats
-work if that is safe.
+Lanes: groups of connections for one purpose, used by threads. A lane limits the time of each task, and
+repeats it after a lost connection if that is safe.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SILENT_S = 60.0
 
 
 class Reachability:
-    """Shared by all connections and threads of a process."""
+    """Whether the server responds, as all connections and threads of a process know it."""
 
     def __init__(self) -> None:
         self.pause = Pause()
@@ -46,12 +46,12 @@ class Reachability:
         self._silent_until = time.monotonic() + SILENT_S
 
     def note_answer(self) -> None:
-        """Note that the server responded. Work that takes long then gets its full time again."""
+        """Note that the server has responded, so that slow work gets its full time again."""
         self._silent_until = -math.inf
 
     def note_and_compare_timeline(self, timeline: int | None) -> bool:
         """
-        Return whether this server is an old primary that was replaced.
+        Note the server's timeline. Return whether this server is an old primary that was replaced.
 
         PostgreSQL increases the timeline with each promotion. None means unknown.
         """
@@ -128,10 +128,7 @@ class Lane:
         self._threads = ThreadPoolExecutor(size, thread_name_prefix=f"postgres-{task}")
 
     async def run(self, work: Callable[[Connection], T]) -> T:
-        """
-        Run `work` in autocommit, without a transaction around it. Raises Unconfirmed if the standby did not
-        confirm a statement.
-        """
+        """Run `work` in autocommit. Raises Unconfirmed if the standby did not confirm a statement."""
         return await self._run_in_thread(lambda session: session.run(work))
 
     async def transaction(
@@ -166,11 +163,9 @@ class Lane:
         await self._run_in_thread(lambda session: session.wait_until_confirmed(needs_standby=needs_standby))
 
     async def read(self, work: Callable[[Connection], T]) -> T:
-        """Run `work`, which only reads. Each statement sees every earlier commit."""
         return await self._run_in_thread(lambda session: work(session.connection), repeatable=True)
 
     async def snapshot(self, work: Callable[[Connection], T]) -> T:
-        """Run `work`, which only reads, on one consistent snapshot."""
         return await self._run_in_thread(lambda session: session.snapshot(work), repeatable=True)
 
     async def close(self) -> None:
@@ -290,8 +285,7 @@ class Lane:
 
     def _connect_to_newest(self, sessions: list[ServerSession]) -> ServerSession:
         """
-        Connect to a server that is not an old primary. After another server was promoted, the old primary
-        may keep running.
+        Connect to a server that is not an old primary, which may still run after another server was promoted.
         """
         if not self._reachability.was_looked_at:
             self._read_timelines()

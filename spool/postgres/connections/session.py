@@ -1,4 +1,4 @@
-"""One session on the server, and the ways to run work in the session."""
+"""One session on the database server, and the ways to run work in it."""
 
 from __future__ import annotations
 
@@ -127,7 +127,10 @@ class ServerSession:
         self.timeline: int | None = None
 
     def is_usable(self) -> bool:
-        """Return whether it is open, outside a transaction, and without unread messages such as a shutdown notice."""
+        """
+        Return whether the session is open, outside a transaction, and without unread messages such as a
+        shutdown notice.
+        """
         connection = self.connection.pgconn
         if connection.status != ConnStatus.OK or connection.transaction_status != TransactionStatus.IDLE:
             return False
@@ -142,7 +145,9 @@ class ServerSession:
         return self.connection.pgconn.status != ConnStatus.OK
 
     def read_timeline(self) -> None:
-        """Read the timeline. This is impossible behind a pooler, and on databases without timelines."""
+        """
+        Read the server's timeline. It stays unknown behind a pooler, and on databases without timelines.
+        """
         if not self._is_pooled:
             try:
                 row = self.connection.execute(TIMELINE).fetchone()

@@ -1,5 +1,5 @@
 """
-Proof that a standby has a certain commit.
+Proof that a standby has received a commit.
 
 If an operator empties synchronous_standby_names, waiting commits return as if a standby had confirmed them.
 If the setting is restored later, it does not show this. So a role that may see standbys (pg_monitor) reads
@@ -43,7 +43,7 @@ _COUNT = re.compile(r"\s*(?:(?:any|first)\s+)?(\d+)\s*\(", re.IGNORECASE)
 
 
 class StandbyState(NamedTuple):
-    """Positions are bytes in the write-ahead log."""
+    """The configured standbys and how far each has flushed. Positions are bytes in the write-ahead log."""
 
     names: str
     loaded_at: float  # when the server process of this session read the configuration
@@ -53,15 +53,16 @@ class StandbyState(NamedTuple):
     confirmed: Sequence[int] | None
 
     def has_flushed(self, position: int) -> bool:
-        """Return True if as many standbys as the server must wait for have flushed up to the position."""
+        """Return whether the required number of standbys has flushed up to the position."""
         confirmed_by = sum(flushed >= position for flushed in self.confirmed or ())
         return bool(self.names) and confirmed_by >= _needed_standbys(self.names)
 
     def has_confirmed(self, before: StandbyState, position: int | None = None) -> bool:
         """
-        Return True if a commit between the states `before` and `self` survives the loss of the database machine.
+        Return whether a commit between the states `before` and `self` survives the loss of the database
+        machine.
 
-        `position` is a position after the commit. The default is the position up to which the server has flushed.
+        `position`: after the commit; by default the position up to which the server has flushed.
         """
         if self.confirmed is not None:
             return self.has_flushed(self.position if position is None else position)
@@ -73,7 +74,9 @@ class StandbyState(NamedTuple):
 
 @lru_cache(maxsize=8)
 def _needed_standbys(names: str) -> int:
-    """Return the number of standbys that must confirm. A plain list of names needs 1."""
+    """
+    Return how many standbys must confirm, by synchronous_standby_names. A plain list of names requires 1.
+    """
     match = _COUNT.match(names)
     return int(match[1]) if match else 1
 

@@ -36,7 +36,7 @@ CONNECTING: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseTarget:
-    """`pooled`: a pooler shares sessions between clients."""
+    """The database to connect to. `pooled`: a pooler shares its sessions between clients."""
 
     dsn: str
     pooled: bool
@@ -91,7 +91,7 @@ FULL_RETRY_S = 60
 
 
 class CommitUnknown(NotCertain):
-    """The connection was lost during a commit, so the commit may or may not have happened."""
+    """Raised if the connection was lost during a commit, so that it may or may not have happened."""
 
 
 class LockWaited(SpoolUnavailable):
@@ -100,7 +100,8 @@ class LockWaited(SpoolUnavailable):
 
 class Unconfirmed(NotCertain):
     """
-    The transaction is committed, but no standby confirmed it. If the primary is lost now, the commit is lost.
+    Raised if the transaction is committed but no standby confirmed it. If the primary is lost now, the commit
+    is lost.
     """
 
 
