@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from docs.generate import api_words as words
@@ -57,7 +57,6 @@ class FieldContext(NamedTuple):
     bodies_have_formats: bool
     shown: ShownTable
     at: ShownAt
-    described: Collection[str] = ()  # names of the schemas whose fields must have words of their own
     item: str = "item"  # noun of the resource that an operation is about
 
 
@@ -193,7 +192,6 @@ def _fields(
 ) -> Iterator[FieldRow]:
     """Yield a row for each field, and for the fields of objects in it; a list is shown as `name[]`."""
     held = _resolved(schema, context.schemas)
-    own = held.get("title") if held.get("title") in context.described else None
     if held.get("type") == "array":
         yield from _fields(held.get("items", {}), context, prefix + "[]", is_body=is_body)
         return
@@ -206,8 +204,8 @@ def _fields(
             notes.append(f"default `{json.dumps(field['default'])}`")
         place = f"{prefix}.{name}" if prefix else name
         description = field.get("description") or inner.get("description")
-        if own and not description:
-            raise ValueError(f"{own}.{name} has no words: add words(...) to the field")
+        if "title" in held and not description and "properties" not in inner:
+            raise ValueError(f"{held['title']}.{name} has no words: add words(...) to the field")
         description = description or _words_of(place, inner, context, is_body=is_body)
         meaning = from_page(" ".join(description.split()))
         yield FieldRow(place, _type(field), ", ".join(notes), meaning)

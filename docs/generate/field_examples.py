@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args, get_origin
 import msgspec
 from msgspec import UNSET
 
-from gateway.core.fields import field_default, item_struct
+from gateway.core.fields import field_default
 from gateway.http.address import Address
 from gateway.http.answers import JSON
 from gateway.http.lists import List, one_page_envelope
@@ -37,23 +37,6 @@ def composed(
             own = stored.get(name, {})
             if "answer" not in own and kind is not None:
                 yield name, _operation(row, method, kind, own)
-
-
-def described(rows: Sequence[Address]) -> frozenset[str]:
-    """
-    Return the names of the types whose fields need words: answers of which a field has some, and the bodies of
-    resources that `item_struct` derives.
-    """
-    items = [row.item for row in rows if isinstance(row.item, type) and issubclass(row.item, msgspec.Struct)]
-    nouns = {
-        item.__name__.removesuffix("Item") for item in items if item.__module__ == item_struct.__module__
-    }
-    answers = {kind.__name__ for row in rows if (kind := _answer_type(row)) and _has_notes(kind)}
-    return frozenset(answers | {name for noun in nouns for name in (f"New{noun}", f"{noun}Changes")})
-
-
-def _has_notes(kind: type[msgspec.Struct]) -> bool:
-    return any(get_origin(field.type) is Annotated for field in msgspec.structs.fields(kind))
 
 
 def _answer_type(row: Address) -> type[msgspec.Struct] | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from docs.generate import api_tables as tables
-from docs.generate.field_examples import composed, described
+from docs.generate.field_examples import composed
 from docs.generate.repeats import ShownAt, ShownTable
 from gateway.core.mounts import OPERATOR_API
 from gateway.http.openapi import openapi_document
@@ -379,7 +379,6 @@ def _page(page: ApiPage, rows: Sequence[_Operation], schemas: Mapping[str, Any],
         page.name == "telemetry",
         shown,
         ShownAt(page.name),
-        described(ADDRESSES),
     )
     operations = "".join(_operation(*row, context, usual) for row in rows)
     return f"# {page.title}\n\n{about}\n\nErrors, unless listed otherwise: {usual}.\n" + operations

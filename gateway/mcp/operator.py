@@ -27,7 +27,7 @@ from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, USE_ASSI
 
 
 class McpLine(RequestBody):
-    line: str
+    line: Annotated[str, words("The message as one line of JSON.")]
 
 
 def is_slow_call_on_stdio(mcp_line: McpLine) -> bool:
@@ -103,7 +103,7 @@ def _message_bytes(mcp_line: McpLine) -> bytes:
 
 
 class ToolChange(RequestBody):
-    enabled: bool
+    enabled: Annotated[bool, words("Whether assistants may use the tool.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,9 +83,11 @@ _MAX_COMBINATIONS = 1000  # combinations of filter values that are checked one b
 class FilterOfRole(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A condition of a role. A null value means the unknown value. `mode` is `is` or `except`."""
 
-    dimension: str
-    values: tuple[str | None, ...]
-    mode: str = IS
+    dimension: Annotated[str, words("The dimension, such as `team`.")]
+    values: Annotated[
+        tuple[str | None, ...], words("The values of the dimension. Null is the unknown value.")
+    ]
+    mode: Annotated[str, words("`is` for these values, `except` for all others.")] = IS
 
 
 class RoleFilter(FilterOfRole, frozen=True, kw_only=True, forbid_unknown_fields=False):

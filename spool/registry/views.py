@@ -44,13 +44,13 @@ StatedFilter = Mapping[str, tuple[str | None, ...]]
 
 
 class Email(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    addresses: tuple[str, ...] = ()
-    include_all_organizers: bool = False
+    addresses: Annotated[tuple[str, ...], words("E-mail addresses.")] = ()
+    include_all_organizers: Annotated[bool, words("Whether all organizers get the mail.")] = False
 
 
 class Slack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    id: str
-    name: str
+    id: Annotated[str, words("The id of the Slack channel.")]
+    name: Annotated[str, words("The name of the Slack channel.")]
 
 
 class Notified(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,9 +58,9 @@ class Notified(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     Notification targets of a view. `notify` and the name of a Slack channel both refer to configured channels.
     """
 
-    email: Email = msgspec.field(default_factory=Email)
-    slack: tuple[Slack, ...] = ()
-    notify: tuple[str, ...] = ()
+    email: Annotated[Email, words("The recipients of mails.")] = msgspec.field(default_factory=Email)
+    slack: Annotated[tuple[Slack, ...], words("Slack channels.")] = ()
+    notify: Annotated[tuple[str, ...], words("The names of notification channels.")] = ()
 
 
 if TYPE_CHECKING:
@@ -72,9 +72,14 @@ else:
 class AnomalySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Anomaly detection of a view. `threshold_value` is a percentage, used only with the type `Percent`."""
 
-    enabled: bool = True
-    threshold_type: ThresholdType = AUTOMATIC
-    threshold_value: int | None = None
+    enabled: Annotated[bool, words("Whether anomalies of the view's costs become insights.")] = True
+    threshold_type: Annotated[
+        ThresholdType, words("`Automatic`, or `Percent` for a threshold of your own.")
+    ] = AUTOMATIC
+    threshold_value: Annotated[
+        int | None,
+        words("With `Percent`: the increase over the day before, in percent, that counts as an anomaly."),
+    ] = None
 
 
 class NewView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -17,7 +17,7 @@ from jsonschema import Draft7Validator, Draft202012Validator
 from docs.generate.__main__ import reference
 from docs.generate.api_tables import FieldContext, table
 from docs.generate.configuration import tables
-from docs.generate.field_examples import composed, described
+from docs.generate.field_examples import composed
 from docs.generate.http_api import EXAMPLES
 from docs.generate.repeats import FieldRow, ShownAt, ShownTable
 from gateway.cli import main
@@ -215,7 +215,7 @@ def test_a_field_without_words_is_named() -> None:
     listed = next(row for row in ADDRESSES if row.item is BudgetItem)
     schemas = openapi_document([replace(listed, item=longer)], version="")["components"]["schemas"]
     stated = {"time_span": "The span of an outage."}
-    context = FieldContext(schemas, stated, False, ShownTable(), ShownAt("budgets"), described(ADDRESSES))
+    context = FieldContext(schemas, stated, False, ShownTable(), ShownAt("budgets"))
     with pytest.raises(ValueError, match=r"BudgetItem\.time_span has no words"):
         table("answer (200)", {"$ref": "#/components/schemas/BudgetItem"}, context, is_body=False)
 

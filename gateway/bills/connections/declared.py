@@ -14,9 +14,9 @@ from spool.registry.field_notes import Option, example, example_id, words
 
 
 class BucketInfo(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    bucket_name: str
-    bucket_path: str
-    cloud_account_id: str
+    bucket_name: Annotated[str, words("The name of the bucket.")]
+    bucket_path: Annotated[str, words("The path in the bucket.")]
+    cloud_account_id: Annotated[str, words("The cloud account of the bucket.")]
 
 
 class NewConnection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -43,10 +43,10 @@ _CALLED = ("provider", "model", "request_model", "mode")
 
 
 class ContractMonth(msgspec.Struct, kw_only=True):
-    month: Annotated[str, example("2026-11")]
+    month: Annotated[str, words("The month, such as `2026-11`."), example("2026-11")]
     start: Annotated[str, words("The start of the month, in UTC."), example("2026-11-01T00:00:00.000Z")]
-    end: Annotated[str, example("2026-12-01T00:00:00.000Z")]
-    currency: Annotated[str, example("USD")]
+    end: Annotated[str, words("The end of the month, in UTC."), example("2026-12-01T00:00:00.000Z")]
+    currency: Annotated[str, words("The currency of the amounts."), example("USD")]
 
 
 class ContractTotal(msgspec.Struct, kw_only=True):

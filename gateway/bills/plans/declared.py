@@ -35,10 +35,10 @@ class SeatHeld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     A seat. Days are UTC, such as 2026-11-20. `until` is the first day without the seat; empty for a current seat.
     """
 
-    user: str
-    since: str
-    until: str = ""
-    team: str = ""
+    user: Annotated[str, words("The person who has the seat.")]
+    since: Annotated[str, words("The first day of the seat (UTC).")]
+    until: Annotated[str, words("The first day without the seat (UTC); empty for a current seat.")] = ""
+    team: Annotated[str, words("The team of the person.")] = ""
 
 
 class Seat(SeatHeld, frozen=True, kw_only=True, forbid_unknown_fields=False):

@@ -41,15 +41,15 @@ class BilledInvoice(RequestBody):
     cents.
     """
 
-    provider: str
-    month: str
-    number: str
-    total: str | int
-    tax: str | int | None = None
-    account: str | None = None
-    issued: str | None = None
-    lines: int | None = None
-    currency: str | None = None
+    provider: Annotated[str, words("The provider, such as `openai`.")]
+    month: Annotated[str, words("The month of the invoice, such as `2026-10`.")]
+    number: Annotated[str, words("The number of the invoice.")]
+    total: Annotated[str | int, words("The total amount.")]
+    tax: Annotated[str | int | None, words("The part of the total that no bill states, such as tax.")] = None
+    account: Annotated[str | None, words("The account of the invoice at the provider.")] = None
+    issued: Annotated[str | None, words("The day on which the invoice was issued.")] = None
+    lines: Annotated[int | None, words("The number of lines that the provider rounded to cents.")] = None
+    currency: Annotated[str | None, words("The ISO 4217 code of the amounts; default: USD.")] = None
 
 
 class MonthClosing(RequestBody):
@@ -58,9 +58,14 @@ class MonthClosing(RequestBody):
     are not final.
     """
 
-    provider: str
-    month: str
-    accept: bool = False
+    provider: Annotated[str, words("The provider, such as `openai`.")]
+    month: Annotated[str, words("The month to close, such as `2026-10`.")]
+    accept: Annotated[
+        bool,
+        words(
+            "Whether to close the month in spite of an unexplained difference or of days that are not final."
+        ),
+    ] = False
 
 
 Row = Mapping[str, Any]

@@ -26,7 +26,7 @@ AGREES, DIFFERS, NOT_COMPARED = "agrees", "differs", "not_compared"
 class EnforcerNames(RequestBody):
     """`name` is the name of one of `[[enforcers]]`. Without it, all are read."""
 
-    name: str | None = None
+    name: Annotated[str | None, words("The name of one of `[[enforcers]]`; without it, all are read.")] = None
 
 
 def _audit_state(audit: LimitAudit) -> str:

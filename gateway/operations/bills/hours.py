@@ -25,9 +25,9 @@ MAX_DAYS = 62  # maximum days per request, because the ledger stores hours for o
 class Push(RequestBody):
     """`since` and `until` are UTC days (`until` is included) or RFC 3339 times. A dry run sends nothing."""
 
-    since: str
-    until: str
-    dry_run: bool = False
+    since: Annotated[str, words("The first hour to send: a UTC day or a time.")]
+    until: Annotated[str, words("The end of the hours to send: a UTC day, which is included, or a time.")]
+    dry_run: Annotated[bool, words("Whether to count the hours and send nothing.")] = False
 
 
 class BilledHours(msgspec.Struct, kw_only=True, rename={"from_": "from"}):

@@ -57,16 +57,20 @@ class StatementFiles(RequestBody):
     A dry run returns the changes without storing them.
     """
 
-    files: tuple[str, ...]
-    source: str | None = None
-    account: str | None = None
-    dry_run: bool = False
+    files: Annotated[tuple[str, ...], words("The absolute paths of bills on the server.")]
+    source: Annotated[str | None, words("The source of the bills; default: recognized from each file.")] = (
+        None
+    )
+    account: Annotated[
+        str | None, words("The account of the bills; default: the account that they state.")
+    ] = None
+    dry_run: Annotated[bool, words("Whether to show the changes and store nothing.")] = False
 
 
 class StatementPull(RequestBody):
     """`name` is the name of a `[[reconciliation.pull]]`. Without it, all pulls run."""
 
-    name: str | None = None
+    name: Annotated[str | None, words("The name of a `[[reconciliation.pull]]`; default: all.")] = None
 
 
 def _describe_month(month: StatementMonth) -> dict[str, object]:

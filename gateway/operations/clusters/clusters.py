@@ -45,10 +45,15 @@ class ClusterChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     replaces the whole configuration.
     """
 
-    display_name: str | None = None
-    labels: dict[str, str | None] | None = None
-    enabled: bool | None = None
-    config: dict[str, Any] | None = None
+    display_name: Annotated[str | None, words("The name that pages show.")] = None
+    labels: Annotated[
+        dict[str, str | None] | None, words("Labels to change, by name. Null removes a label.")
+    ] = None
+    enabled: Annotated[bool | None, words("Whether the cluster is enabled.")] = None
+    config: Annotated[
+        dict[str, Any] | None,
+        words("The configuration of the cluster's agent. It replaces the whole previous one."),
+    ] = None
 
     def to_cluster_change(self) -> ClusterChange:
         """
@@ -60,39 +65,41 @@ class ClusterChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class CheckItem(msgspec.Struct, kw_only=True):
-    name: str
-    passing: bool
-    error: str
+    name: Annotated[str, words("The name of the check.")]
+    passing: Annotated[bool, words("Whether the check passed.")]
+    error: Annotated[str, words("What is wrong; empty if the check passed.")]
 
 
 class ClusterItem(msgspec.Struct, kw_only=True):
     """A cluster in answers; times are RFC 3339."""
 
-    id: str
-    account: str
-    region: str
-    name: str
-    display_name: str
-    state: str
-    silent: bool
-    enabled: bool
-    labels: dict[str, str]
-    chart_version: str
-    agent_version: str
-    validator_version: str
-    k8s_version: str
-    provider_id: str
-    release_name: str
-    namespace: str
-    checks: list[CheckItem]
-    config: dict[str, Any]
-    config_version: str | None
-    applied_version: str | None
-    config_state: str
-    config_problem: str
-    config_reported: str | None
-    first_seen: str
-    last_seen: str
+    id: Annotated[str, words("The id of the cluster.")]
+    account: Annotated[str, words("The cloud account of the cluster.")]
+    region: Annotated[str, words("The region of the cluster.")]
+    name: Annotated[str, words("The name of the cluster.")]
+    display_name: Annotated[str, words("The name that pages show.")]
+    state: Annotated[str, words("The state of the cluster.")]
+    silent: Annotated[bool, words("Whether no report arrived recently.")]
+    enabled: Annotated[bool, words("Whether the cluster is enabled.")]
+    labels: Annotated[dict[str, str], words("Labels as name and value.")]
+    chart_version: Annotated[str, words("The version of the Helm chart.")]
+    agent_version: Annotated[str, words("The version of the agent.")]
+    validator_version: Annotated[str, words("The version of the validator.")]
+    k8s_version: Annotated[str, words("The version of Kubernetes.")]
+    provider_id: Annotated[str, words("The id of the cloud provider.")]
+    release_name: Annotated[str, words("The name of the Helm release.")]
+    namespace: Annotated[str, words("The Kubernetes namespace of the agent.")]
+    checks: Annotated[list[CheckItem], words("The results of the agent's checks.")]
+    config: Annotated[dict[str, Any], words("The configuration of the agent.")]
+    config_version: Annotated[str | None, words("The version of the configuration.")]
+    applied_version: Annotated[str | None, words("The version that the agent applied.")]
+    config_state: Annotated[str, words("The state of the configuration.")]
+    config_problem: Annotated[
+        str, words("Why the agent could not apply the configuration; empty if it could.")
+    ]
+    config_reported: Annotated[str | None, words("When the agent reported the configuration, or null.")]
+    first_seen: Annotated[str, words("When the first report of the cluster arrived.")]
+    last_seen: Annotated[str, words("When the last report of the cluster arrived.")]
 
 
 class OneCluster(msgspec.Struct, kw_only=True):
@@ -376,7 +383,7 @@ async def delete_cluster(request: OperatorRequest[SenderServices, None]) -> Resu
 class Discard(RequestBody):
     """A request to discard a file. `confirm` repeats the reference of the file."""
 
-    confirm: str
+    confirm: Annotated[str, words("The reference of the file, to confirm.")]
 
 
 def describe_file(file: ContainerFile) -> dict[str, object]:

@@ -38,6 +38,7 @@ from spool.container_files.values import (
 )
 from spool.errors import KeyEnded, NotThere
 from spool.installation import derive_secret
+from spool.registry.field_notes import words
 from spool.registry.scopes import (
     ABANDON_CONTAINER_FILES,
     CONTAINER_STATUS,
@@ -63,14 +64,19 @@ Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 
 
 class FileAnnouncement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    reference_id: Reference
-    sha_256: Annotated[str, Meta(pattern="^[0-9A-Fa-f]{64}$")] | None = None
-    size: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+    reference_id: Annotated[Reference, words("The name of the file.")]
+    sha_256: Annotated[
+        Annotated[str, Meta(pattern="^[0-9A-Fa-f]{64}$")] | None,
+        words("The SHA-256 digest of the file, in hexadecimal."),
+    ] = None
+    size: Annotated[Annotated[int, Meta(ge=0, le=2**53)] | None, words("The size of the file in bytes.")] = (
+        None
+    )
 
 
 class UploadAnnouncement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    shipperId: Text = ""
-    files: Annotated[list[FileAnnouncement], Meta(max_length=MAX_FILES)] = []
+    shipperId: Annotated[Text, words("The agent that sends the files.")] = ""
+    files: Annotated[list[FileAnnouncement], words("The files to send."), Meta(max_length=MAX_FILES)] = []
 
 
 class Abandonment(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

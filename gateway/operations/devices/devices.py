@@ -34,19 +34,21 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 class Admission(RequestBody):
-    id: str
+    id: Annotated[str, words("The id of the device, as it reports it.")]
 
 
 class Approval(RequestBody):
     """An empty JSON object, or the name of the key that reports for an OpAMP agent."""
 
-    key: str = ""
+    key: Annotated[
+        str, words("The name of the key that reports for an OpAMP agent; empty for other devices.")
+    ] = ""
 
 
 class Labels(RequestBody):
     """Labels to change. A label with the value null is removed."""
 
-    labels: dict[str, str | None]
+    labels: Annotated[dict[str, str | None], words("Labels to change, by name. Null removes a label.")]
 
 
 def describe_device(row: Shown) -> dict[str, object]:

@@ -27,6 +27,7 @@ from gateway.operations.requests.key_requests import KeyRequest
 from gateway.people.authentication.bearer import Bearer
 from spool.devices.device import REVOKED, Device, is_device_id
 from spool.errors import Invalid
+from spool.registry.field_notes import words
 from spool.registry.keys import check_labels
 from spool.registry.scopes import ENROLL, HEARTBEAT, PING
 
@@ -39,47 +40,70 @@ Count = Annotated[int, Meta(ge=0, le=2**53)]
 
 
 class NamedDevice(msgspec.Struct, kw_only=True):
-    device_id: str | None = None
+    device_id: Annotated[str | None, words("The id of the device.")] = None
 
 
 class SpoolDepth(msgspec.Struct, kw_only=True):
-    records: Count | None = None
-    oldest_age_s: float | None = None
+    records: Annotated[Count | None, words("The number of waiting records.")] = None
+    oldest_age_s: Annotated[float | None, words("The age of the oldest waiting record in seconds.")] = None
 
 
 class SourceSeen(msgspec.Struct, kw_only=True):
-    last_seen: Text | None = None
-    records: Count | None = None
+    last_seen: Annotated[Text | None, words("When the source last sent records.")] = None
+    records: Annotated[Count | None, words("The number of its records.")] = None
 
 
 class Report(NamedDevice, kw_only=True):
     """The body of an enrolment and of a heartbeat. Only the id of the device is required."""
 
-    hostname: Text | None = None
-    platform: Text | None = None
-    agent_version: Text | None = None
-    user: Text | None = None
-    fingerprint: Text | None = None
-    labels: dict[str, str] = {}
-    want_key: bool = False
-    state: Text | None = None  # state of a device that another Tollhouse reports, like `reset`
-    reset: bool = False
-    sent_at: Text | float | None = None
-    spool: SpoolDepth | None = None
-    sources: Annotated[dict[Text, SourceSeen], Meta(max_length=MAX_SOURCES)] = {}
+    hostname: Annotated[Text | None, words("The host name.")] = None
+    platform: Annotated[Text | None, words("The operating system.")] = None
+    agent_version: Annotated[Text | None, words("The version of the agent.")] = None
+    user: Annotated[Text | None, words("The user of the machine.")] = None
+    fingerprint: Annotated[Text | None, words("A text that identifies the machine.")] = None
+    labels: Annotated[dict[str, str], words("Labels as name and value.")] = {}
+    want_key: Annotated[bool, words("Whether the device needs a key of its own.")] = False
+    state: Annotated[
+        Text | None, words("The state of a device that another Tollhouse reports: `revoked`, or empty.")
+    ] = None  # state of a device that another Tollhouse reports, like `reset`
+    reset: Annotated[bool, words("Whether the machine replaces the one with this id.")] = False
+    sent_at: Annotated[Text | float | None, words("When the device sent the report.")] = None
+    spool: Annotated[SpoolDepth | None, words("The records that wait on the device.")] = None
+    sources: Annotated[
+        dict[Text, SourceSeen], words("The state of each source on the device."), Meta(max_length=MAX_SOURCES)
+    ] = {}
     # Facts of the machine. Values that do not fit are left out, see gateway.devices.fleet.facts.
-    serial: Any = None
-    serial_hash: Any = None
-    os: Any = None
-    agent: Any = None
-    policy: Any = None
-    assistants: Any = None
-    key_storage: Any = None
-    hardware_id: Any = None
-    seq: Any = None
-    next: Any = None
-    leaving: Any = None
-    opamp: Any = None
+    serial: Annotated[Any, words("The serial number of the machine.")] = None
+    serial_hash: Annotated[Any, words("A hash of the serial number.")] = None
+    os: Annotated[Any, words("The operating system and its version, such as `macos 26.1`.")] = None
+    agent: Annotated[
+        Any, words("The agent's service, its memory (`rss_mib`) and its start (`started_at`).")
+    ] = None
+    policy: Annotated[
+        Any,
+        words(
+            "The applied policy: its `sha256`, when it was applied (`applied_at`), or the code of an `error`."
+        ),
+    ] = None
+    assistants: Annotated[
+        Any,
+        words("By coding assistant: `state`, `cause`, `version`, `configured`, `use` and hours. See Fleet."),
+    ] = None
+    key_storage: Annotated[Any, words("Where the agent keeps its key: `tpm`, `keychain` or `file`.")] = None
+    hardware_id: Annotated[
+        Any, words("A hash of the id of the machine's hardware, which the device claims, or null.")
+    ] = None
+    seq: Annotated[Any, words("The number of the heartbeat.")] = None
+    next: Annotated[Any, words("The word of the last answer to a heartbeat.")] = None
+    leaving: Annotated[
+        Any, words("How the agent leaves: `removed`, or `unenrolled` if its key ends as well.")
+    ] = None
+    opamp: Annotated[
+        Any,
+        words(
+            "The OpAMP instances of the device, by instance uid: `service`, `version`, `connected` and health."
+        ),
+    ] = None
 
 
 _VERDICT = closed_object(

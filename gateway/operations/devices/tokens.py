@@ -46,17 +46,23 @@ class ListedToken(msgspec.Struct, frozen=True):
 class NewToken(RequestBody):
     """A token with `uses`, or one token for each of `serials`, each with a single use."""
 
-    name: str
-    expires_at: str
-    uses: int = 1
-    labels: dict[str, str] = msgspec.field(default_factory=dict)
-    serials: list[str] = msgspec.field(default_factory=list)
+    name: Annotated[str, words("The name of the token.")]
+    expires_at: Annotated[str, words("When the token expires: a time or a day, which is included.")]
+    uses: Annotated[int, words("The number of devices that the token may enrol.")] = 1
+    labels: Annotated[
+        dict[str, str], words("Labels of the devices that enrol with the token, as name and value.")
+    ] = msgspec.field(default_factory=dict)
+    serials: Annotated[
+        list[str], words("Serial numbers of machines. Each gets a token of its own for one use.")
+    ] = msgspec.field(default_factory=list)
 
 
 class Revocation(RequestBody):
     """The options of revoking tokens. `devices` also revokes the devices that enrolled with them."""
 
-    devices: bool = False
+    devices: Annotated[bool, words("Whether the devices that the token enrolled are revoked as well.")] = (
+        False
+    )
 
 
 def describe_token(row: ListedToken) -> dict[str, object]:

@@ -18,9 +18,12 @@ from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION
 class ForwardingTest(RequestBody):
     """The address and the key to test. The key is not stored."""
 
-    type: Literal["upstream", "otlp"]
-    url: str
-    secret: str = ""
+    type: Annotated[
+        Literal["upstream", "otlp"],
+        words("The kind of destination: `upstream` is the cost service, `otlp` an OpenTelemetry collector."),
+    ]
+    url: Annotated[str, words("The address of the destination.")]
+    secret: Annotated[str, words("The key for the destination. It is not stored.")] = ""
 
 
 class ForwardingTestResult(msgspec.Struct, kw_only=True):

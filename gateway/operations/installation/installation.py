@@ -146,7 +146,9 @@ def require_local_path(request: OperatorRequest[Any, Any], field: str, given: st
 class BackupPlace(RequestBody):
     """The absolute path of a directory that does not exist yet."""
 
-    directory: str
+    directory: Annotated[
+        str, words("The absolute path of a directory on the server that does not exist yet.")
+    ]
 
 
 @operator_call(

@@ -52,9 +52,12 @@ class DefinitionDraft(RequestBody):
     `month` is YYYY-MM in UTC. By default it is the running month.
     """
 
-    definition: str
-    namespace: str = ""
-    month: str = ""
+    definition: Annotated[str, words("The text of the definition, as YAML.")]
+    namespace: Annotated[
+        str,
+        words("The id of the namespace whose definition it would replace; empty for the default namespace."),
+    ] = ""
+    month: Annotated[str, words("The month to compare, such as `2026-10`, in UTC; default: this month.")] = ""
 
 
 class DefinitionDiff(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
@@ -286,8 +289,8 @@ def _parse_month(text: str, now: float) -> tuple[datetime, datetime]:
 class DraftToValidate(RequestBody):
     """A definition to check. `definition` is the YAML text. The `namespace` "" is the default namespace."""
 
-    definition: str
-    namespace: str = DEFAULT
+    definition: Annotated[str, words("The text of the definition, as YAML.")]
+    namespace: Annotated[str, words("The id of the namespace; empty for the default namespace.")] = DEFAULT
 
 
 class DraftToPublish(DraftToValidate):
@@ -296,7 +299,12 @@ class DraftToPublish(DraftToValidate):
     in force, 0 if there was none.
     """
 
-    base: int | None = None
+    base: Annotated[
+        int | None,
+        words(
+            "The number of the version that the draft changes: null for the version in force, 0 if there was none."
+        ),
+    ] = None
 
 
 @operator_call(

@@ -40,12 +40,12 @@ from spool.registry.permission_sets import VIEW_COSTS, WORK_ON_INSIGHTS
 class InsightStatus(RequestBody):
     """Changes to an insight. Omitted fields stay as they are."""
 
-    status: str | None = None
-    effort: str | None = None
+    status: Annotated[str | None, words("The status of the insight.")] = None
+    effort: Annotated[str | None, words("The effort to act on the insight.")] = None
 
 
 class InsightComment(RequestBody):
-    message: str
+    message: Annotated[str, words("The text of the comment.")]
 
 
 class Inspection(RequestBody):

@@ -36,9 +36,9 @@ from spool.registry.permission_sets import (
 class ChosenNotifications(RequestBody):
     """A selection of notifications: the given ids, the notifications of one channel, or all."""
 
-    ids: list[str] | None = None
-    channel: str | None = None
-    all: bool = False
+    ids: Annotated[list[str] | None, words("The ids of the notifications.")] = None
+    channel: Annotated[str | None, words("The name of the channel whose notifications are chosen.")] = None
+    all: Annotated[bool, words("Whether all notifications are chosen.")] = False
 
 
 def describe_notification(row: Notification) -> dict[str, object]:

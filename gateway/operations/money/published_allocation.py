@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from email.message import Message
 from email.parser import BytesParser
 from functools import partial, wraps
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from aiohttp import web
@@ -66,6 +66,7 @@ from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.requests.requests import RequestBody
 from gateway.operations.services import Services
 from spool.errors import NotThere
+from spool.registry.field_notes import words
 from spool.registry.file_owners import owner_id
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
@@ -262,16 +263,20 @@ class VersionItem(msgspec.Struct, kw_only=True):
     A version in a response. Times are epoch seconds as text. `definition` is its text, if one version is read.
     """
 
-    version: str
-    namespace: str | None
-    last_updated: str
-    last_updated_by: str
-    uri: str | None
-    dimensions: list[str]
-    bytes: int
-    is_in_force: bool
-    definition: str | None = None
-    border: dict[str, Any] | None = None
+    version: Annotated[str, words("The number of the version.")]
+    namespace: Annotated[
+        str | None, words("The namespace of the definition; null for the default namespace.")
+    ]
+    last_updated: Annotated[str, words("When the version was published.")]
+    last_updated_by: Annotated[str, words("Who published the version.")]
+    uri: Annotated[str | None, words("The address of the definition's text, or null.")]
+    dimensions: Annotated[list[str], words("The dimensions of the definition.")]
+    bytes: Annotated[int, words("The size of the definition in bytes.")]
+    is_in_force: Annotated[bool, words("Whether the version is in force.")]
+    definition: Annotated[str | None, words("The text of the definition, or null in lists.")] = None
+    border: Annotated[
+        dict[str, Any] | None, words("Since when totals and tags of the definition have values, or null.")
+    ] = None
 
 
 class OneVersion(msgspec.Struct, kw_only=True):
@@ -279,9 +284,9 @@ class OneVersion(msgspec.Struct, kw_only=True):
 
 
 class JobFaultItem(msgspec.Struct, kw_only=True):
-    error: str
-    value: str
-    path: list[str | int]
+    error: Annotated[str, words("What is wrong in the definition.")]
+    value: Annotated[str, words("The value that has the error.")]
+    path: Annotated[list[str | int], words("The place of the error in the definition.")]
 
 
 class PublishJobItem(msgspec.Struct, kw_only=True):
@@ -289,17 +294,21 @@ class PublishJobItem(msgspec.Struct, kw_only=True):
     A publish job in a response. `border` states since when the totals have the values that the rules read.
     """
 
-    id: str
-    namespace: str | None
-    state: str
-    base_version: str | None
-    version: str | None
-    error: str | None
-    errors: list[JobFaultItem]
-    border: dict[str, Any] | None
-    submitted: str
-    submitted_by: str
-    last_updated: str
+    id: Annotated[str, words("The id of the job.")]
+    namespace: Annotated[
+        str | None, words("The namespace of the definition; null for the default namespace.")
+    ]
+    state: Annotated[str, words("The state of the job.")]
+    base_version: Annotated[str | None, words("The version that the new one changes, or null.")]
+    version: Annotated[str | None, words("The version that the job published, or null.")]
+    error: Annotated[str | None, words("The error of the job, or null.")]
+    errors: Annotated[list[JobFaultItem], words("What is wrong in the definition.")]
+    border: Annotated[
+        dict[str, Any] | None, words("Since when totals and tags of the definition have values, or null.")
+    ]
+    submitted: Annotated[str, words("When the job was submitted.")]
+    submitted_by: Annotated[str, words("Who submitted the job.")]
+    last_updated: Annotated[str, words("When the job was last changed.")]
 
 
 class OnePublishJob(msgspec.Struct, kw_only=True):

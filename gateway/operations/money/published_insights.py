@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -27,6 +27,7 @@ from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.key_requests import KeyRequest
 from spool.errors import NotThere, RegistryDamaged
 from spool.listing import DESCENDING, ListPage, SortField
+from spool.registry.field_notes import words
 from spool.registry.insights import EFFORTS, ON_HOLD, STATUSES, Comment, Draft, Insight
 from spool.registry.notices import SEVERITIES, insight_severity
 from spool.registry.registry import Registry
@@ -201,64 +202,72 @@ async def comment_rows(registry: Registry, insight: str) -> MemoryRows[Comment]:
     return MemoryRows(await registry.insights.comments(insight))
 
 
-class NewInsight(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A new insight. `cost_impact` is a decimal number of dollars, as text or as a number."""
+_Title = Annotated[str, words("The title of the insight.")]
+_Description = Annotated[str, words("The description of the insight.")]
+_Category = Annotated[str, words("The category of the insight.")]
+_Link = Annotated[str, words("An address with more about the insight.")]
+_Status = Annotated[Status, words("The status of the insight.")]
+_Effort = Annotated[Effort, words("The effort to act on the insight.")]
+_CostImpact = Annotated[str | float, words("The cost at stake in dollars, as text or a number.")]
+_Message = Annotated[str, words("The text of the comment.")]
 
-    title: str
-    description: str = ""
-    category: str = ""
-    link: str = ""
-    status: Status = "new"
-    effort: Effort = "not_set"
-    cost_impact: str | float = "0"
+
+class NewInsight(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    title: _Title
+    description: _Description = ""
+    category: _Category = ""
+    link: _Link = ""
+    status: _Status = "new"
+    effort: _Effort = "not_set"
+    cost_impact: _CostImpact = "0"
 
 
 class InsightChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Changes to an insight. Omitted fields stay as they are."""
 
-    title: str | None = None
-    description: str | None = None
-    category: str | None = None
-    link: str | None = None
-    status: Status | None = None
-    effort: Effort | None = None
-    cost_impact: str | float | None = None
+    title: _Title | None = None
+    description: _Description | None = None
+    category: _Category | None = None
+    link: _Link | None = None
+    status: _Status | None = None
+    effort: _Effort | None = None
+    cost_impact: _CostImpact | None = None
 
 
 class NewComment(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    message: str
+    message: _Message
 
 
 class InsightItem(msgspec.Struct, kw_only=True):
     """One insight in a response. Times are epoch seconds as text."""
 
-    id: str
-    title: str
-    description: str
-    category: str
-    link: str
-    status: Status
-    effort: Effort
-    cost_impact: str
-    created: str
-    last_updated: str
+    id: Annotated[str, words("The id of the insight.")]
+    title: _Title
+    description: _Description
+    category: _Category
+    link: _Link
+    status: _Status
+    effort: _Effort
+    cost_impact: Annotated[str, words("The cost at stake, in dollars.")]
+    created: Annotated[str, words("When the insight was created.")]
+    last_updated: Annotated[str, words("When the insight was last changed.")]
 
 
 class InsightName(msgspec.Struct, kw_only=True):
-    id: str
+    id: Annotated[str, words("The id of the insight.")]
 
 
 class CommentName(msgspec.Struct, kw_only=True):
-    id: str
+    id: Annotated[str, words("The id of the comment.")]
 
 
 class CommentItem(msgspec.Struct, kw_only=True):
-    id: str
-    insight: InsightName
-    message: str
-    author: str
-    created: str
-    last_updated: str
+    id: Annotated[str, words("The id of the comment.")]
+    insight: Annotated[InsightName, words("The id of its insight.")]
+    message: _Message
+    author: Annotated[str, words("Who wrote the comment.")]
+    created: Annotated[str, words("When the comment was written.")]
+    last_updated: Annotated[str, words("When the comment was last changed.")]
 
 
 class OneInsight(msgspec.Struct, kw_only=True):
@@ -272,12 +281,12 @@ class OneComment(msgspec.Struct, kw_only=True):
 class DeletedComment(msgspec.Struct, kw_only=True):
     """The id of the deleted comment and of its insight."""
 
-    comment: CommentName
+    comment: Annotated[CommentName, words("The deleted comment.")]
 
 
 class Deleted(msgspec.Struct, kw_only=True):
-    insight: InsightName
-    comments: list[CommentName]
+    insight: Annotated[InsightName, words("The deleted insight.")]
+    comments: Annotated[list[CommentName], words("Its deleted comments.")]
 
 
 _ALL = "/v2/insights"

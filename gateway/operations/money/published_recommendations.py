@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -33,6 +33,7 @@ from spool.errors import Invalid, NotThere
 from spool.ledger.queries import DIMENSIONS
 from spool.people import People
 from spool.record import decimal_text
+from spool.registry.field_notes import words
 from spool.registry.insights import EFFORTS, STATUSES
 from spool.registry.operators import Actor
 from spool.registry.recommendations import CONFIDENCES, Recommendation, RecommendationComment, TypeSettings
@@ -232,9 +233,9 @@ def _type_settings(settings: Mapping[str, TypeSettings], type: str) -> TypeSetti
 class RecommendationChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Changes to recommendations. Omitted fields stay as they are."""
 
-    ids: list[str]
-    status: Status | None = None
-    assignee: str | None = None
+    ids: Annotated[list[str], words("The ids of the recommendations.")]
+    status: Annotated[Status | None, words("The status of the recommendations.")] = None
+    assignee: Annotated[str | None, words("The person who works on the recommendations.")] = None
 
 
 class LeastSavings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -242,26 +243,26 @@ class LeastSavings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     Minimum savings as decimal numbers, in text or number form: dollars per month, and percent of all spend.
     """
 
-    least_savings: str | float | None = None
-    least_share: str | float | None = None
+    least_savings: Annotated[str | float | None, words("The minimum savings in dollars per month.")] = None
+    least_share: Annotated[str | float | None, words("The minimum savings in percent of all costs.")] = None
 
 
 class TypeChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Changes to a type. Omitted fields stay as they are."""
 
-    enabled: bool | None = None
-    thresholds: LeastSavings | None = None
+    enabled: Annotated[bool | None, words("Whether recommendations of the type are made.")] = None
+    thresholds: Annotated[LeastSavings | None, words("The minimum savings.")] = None
 
 
 class OneMessage(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    message: str
+    message: Annotated[str, words("The text of the comment.")]
 
 
 class NewComments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One comment as `message`, or several as `comments`."""
 
-    message: str | None = None
-    comments: list[OneMessage] = []
+    message: Annotated[str | None, words("The text of one comment.")] = None
+    comments: Annotated[list[OneMessage], words("Several comments.")] = []
 
 
 class SavingsCheck(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -270,8 +271,14 @@ class SavingsCheck(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     dimension excludes its values, and null is the unknown value.
     """
 
-    type: str | None = None
-    filter: dict[str, list[str | None]] = {}
+    type: Annotated[str | None, words("The type of recommendations to look for; default: all.")] = None
+    filter: Annotated[
+        dict[str, list[str | None]],
+        words(
+            "Values by dimension, as in cost queries: `!` before a dimension excludes its values, "
+            "null is the unknown value."
+        ),
+    ] = {}
 
 
 _PROCESSING = closed_object({"model": TEXT_OR_NULL, "provider": TEXT_OR_NULL, "mode": TEXT_OR_NULL})

@@ -25,17 +25,20 @@ class NewOperator(RequestBody):
     and `viewer` otherwise.
     """
 
-    email: str
-    password: str
-    role: str | None = None
+    email: Annotated[str, words("The e-mail address of the account.")]
+    password: Annotated[str, words("The password of the account.")]
+    role: Annotated[
+        str | None,
+        words("The role of the account; default: `none` if any role restricts access, else `viewer`."),
+    ] = None
 
 
 class OperatorChanges(RequestBody):
     """Changes of an account. Omitted fields stay unchanged."""
 
-    role: str | None = None
-    password: str | None = None
-    status: str | None = None
+    role: Annotated[str | None, words("The role of the account.")] = None
+    password: Annotated[str | None, words("The new password of the account.")] = None
+    status: Annotated[str | None, words("`enabled` or `disabled`.")] = None
 
 
 def describe_account(operator: Operator) -> dict[str, object]:

@@ -34,36 +34,50 @@ DEFAULT_OVERLAP_S = 86400.0
 _OF_ROLES = "access-control:"  # the group of scopes that manage roles
 
 
+_Name = Annotated[str, words("The name of the key.")]
+_Description = Annotated[str, words("The description of the key.")]
+_Scopes = Annotated[tuple[str, ...], words("The scopes of the key.")]
+_UseCases = Annotated[tuple[str, ...], words("The use cases of the key.")]
+_Labels = Annotated[dict[str, str], words("Labels as name and value.")]
+_ExpiresAt = Annotated[
+    str | None, words("When the key expires: a time or a day, which is included. Null means never.")
+]
+
+
 class NewKey(RequestBody):
-    name: str
-    scopes: tuple[str, ...] = ()
-    use_cases: tuple[str, ...] = ()
-    description: str = ""
-    labels: dict[str, str] = msgspec.field(default_factory=dict)
-    expires_at: str | None = None
+    name: _Name
+    scopes: _Scopes = ()
+    use_cases: _UseCases = ()
+    description: _Description = ""
+    labels: _Labels = msgspec.field(default_factory=dict)
+    expires_at: _ExpiresAt = None
 
 
 class KeyChanges(RequestBody):
     """
-    Changes of a key. Omitted fields stay unchanged. If `expires_at` is null, the key does not expire. If
-    `version` is sent, the change is refused if the key has changed since it was read.
+    Changes of a key. Omitted fields stay unchanged.
     """
 
-    version: str | None = None
-    name: str | None = None
-    scopes: list[str] | None = None
-    use_cases: list[str] | None = None
-    description: str | None = None
-    labels: dict[str, str] | None = None
-    expires_at: str | UnsetType | None = UNSET
+    version: Annotated[
+        str | None,
+        words("The version of the key that you read. If the key has changed since, the change is refused."),
+    ] = None
+    name: _Name | None = None
+    scopes: _Scopes | None = None
+    use_cases: _UseCases | None = None
+    description: _Description | None = None
+    labels: _Labels | None = None
+    expires_at: _ExpiresAt | UnsetType = UNSET
 
 
 class KeySecret(RequestBody):
-    secret: str
+    secret: Annotated[str, words("The secret of the key to identify.")]
 
 
 class Rotation(RequestBody):
-    overlap_s: float = DEFAULT_OVERLAP_S
+    overlap_s: Annotated[float, words("The seconds for which the previous secret stays valid.")] = (
+        DEFAULT_OVERLAP_S
+    )
 
 
 def describe_key(key: Key, now: float) -> dict[str, object]:

@@ -43,25 +43,29 @@ class StatedPerson(RequestBody):
     without `name` becomes the name.
     """
 
-    users: list[str]
-    name: str = ""
+    users: Annotated[
+        list[str], words("Names of the person in records, or e-mail addresses. Reports show the first.")
+    ]
+    name: Annotated[str, words("The name of the person; default: a single address.")] = ""
 
 
 class StatedPeople(RequestBody):
-    people: list[StatedPerson]
+    people: Annotated[list[StatedPerson], words("The people to add or change.")]
 
 
 class SplitName(RequestBody):
     """The name in records to separate from its person."""
 
-    user: str
+    user: Annotated[str, words("The name to take out of its person.")]
 
 
 class ForgottenPeople(RequestBody):
     """The people whose entered names to delete: those with these names or addresses, or all."""
 
-    users: list[str] | None = None
-    all: bool = False
+    users: Annotated[
+        list[str] | None, words("Names of the people in records, or their e-mail addresses.")
+    ] = None
+    all: Annotated[bool, words("Whether all people who were entered are deleted.")] = False
 
 
 PEOPLE: List[ListedPerson] = List(

@@ -60,16 +60,27 @@ class ErasePerson(RequestBody):
     `confirm` repeats the name that the console shows, or else the name of the person in records. A trial needs none.
     """
 
-    confirm: str = ""
-    devices: bool = False
-    texts: bool = False
-    dry_run: bool = False
+    confirm: Annotated[
+        str,
+        words(
+            "The name that the console shows, or the name of the person in records; not needed for a dry run."
+        ),
+    ] = ""
+    devices: Annotated[bool, words("Whether the devices of the person are revoked and erased as well.")] = (
+        False
+    )
+    texts: Annotated[bool, words("Whether free texts with a name of the person are replaced as well.")] = (
+        False
+    )
+    dry_run: Annotated[bool, words("Whether to show the effect and change nothing.")] = False
 
 
 class ExportPerson(RequestBody):
     """The absolute path of a directory that does not exist yet."""
 
-    directory: str
+    directory: Annotated[
+        str, words("The absolute path of a directory on the server that does not exist yet.")
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

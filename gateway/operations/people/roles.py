@@ -300,11 +300,18 @@ class RoleToPreview(RequestBody):
     of the person's account. `replaces` is the id or the name of the role that the draft would change.
     """
 
-    person: str | None = None
-    groups: tuple[str, ...] | None = None
-    account_role: str | None = None
-    role: NewRole | None = None
-    replaces: str | None = None
+    person: Annotated[str | None, words("The e-mail address of the person.")] = None
+    groups: Annotated[
+        tuple[str, ...] | None,
+        words("Groups of the OpenID provider; default: those of the person's newest active sign-in."),
+    ] = None
+    account_role: Annotated[str | None, words("The role that the person's account would have.")] = None
+    role: Annotated[NewRole | None, words("A draft of a role, of which the person counts as a member.")] = (
+        None
+    )
+    replaces: Annotated[str | None, words("The id or the name of the role that the draft would change.")] = (
+        None
+    )
 
 
 @operator_call(

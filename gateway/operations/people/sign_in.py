@@ -39,13 +39,15 @@ from spool.registry.roles import BASES
 class SignIn(RequestBody):
     """A sign-in: either e-mail and password, or the secret of a console link."""
 
-    email: str | None = None
-    password: str | None = None
-    link: str | None = None
+    email: Annotated[str | None, words("The e-mail address of the account.")] = None
+    password: Annotated[str | None, words("The password of the account.")] = None
+    link: Annotated[
+        str | None, words("The secret of a console link, instead of e-mail address and password.")
+    ] = None
 
 
 class NewLink(RequestBody):
-    role: str = ADMIN
+    role: Annotated[str, words("The role of the sessions that the link opens.")] = ADMIN
 
 
 class SignedInSession(msgspec.Struct, kw_only=True):

@@ -46,9 +46,9 @@ from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 class Letters(RequestBody):
     """The chosen rejected records: by number, all of one route, or all."""
 
-    ids: list[int] | None = None
-    route: str | None = None
-    all: bool = False
+    ids: Annotated[list[int] | None, words("The ids of the rejected records.")] = None
+    route: Annotated[str | None, words("The route whose rejected records are chosen.")] = None
+    all: Annotated[bool, words("Whether all rejected records are chosen.")] = False
 
 
 class Edit(RequestBody):
@@ -56,7 +56,9 @@ class Edit(RequestBody):
     Changes of a rejected record. `record` has the fields to change, and may also contain unchanged fields.
     """
 
-    record: dict[str, Any]
+    record: Annotated[
+        dict[str, Any], words("The fields to change, by name. Unchanged fields may be repeated.")
+    ]
 
 
 def describe_dead(letter: DeadLetter) -> dict[str, object]:

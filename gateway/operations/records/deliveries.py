@@ -45,10 +45,10 @@ class Replay(RequestBody):
     Records to send again. `since` and `until` are RFC 3339 times of commits. Without `until`, the time is now.
     """
 
-    route: str
-    since: str
-    until: str | None = None
-    dry_run: bool = False
+    route: Annotated[str, words("The route that sends the records again.")]
+    since: Annotated[str, words("The first time of commits to send again.")]
+    until: Annotated[str | None, words("The end of the time of commits; default: now.")] = None
+    dry_run: Annotated[bool, words("Whether to count the records and send nothing.")] = False
 
 
 class TryRoute(RequestBody):
@@ -449,10 +449,17 @@ class Repair(RequestBody):
     `topic` that begin after this record number are compared with the log.
     """
 
-    destination: str
-    dry_run: bool = False
-    topic: str = AI_TELEMETRY
-    after: int | None = None
+    destination: Annotated[str, words("The name of the data lake of files.")]
+    dry_run: Annotated[bool, words("Whether to show the effect and change nothing.")] = False
+    topic: Annotated[str, words("With `after`: the topic whose deliveries are compared with the log.")] = (
+        AI_TELEMETRY
+    )
+    after: Annotated[
+        int | None,
+        words(
+            "The number of a record. Only deliveries of later records are compared, and nothing is written."
+        ),
+    ] = None
 
 
 @operator_call(

@@ -33,7 +33,12 @@ class Resolution(RequestBody):
     records and they count as delivered. If `sent` is false, they are sent again.
     """
 
-    sent: bool
+    sent: Annotated[
+        bool,
+        words(
+            "True if the destination has the records, which then count as delivered. False sends them again."
+        ),
+    ]
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ OneRole = single_item_struct(NewRole, RoleItem)
 class PermissionSetItem(msgspec.Struct, kw_only=True):
     """A permission set. `includes` are the ids of the permission sets that it includes."""
 
-    id: str
-    name: str
-    description: str
-    includes: list[str]
+    id: Annotated[str, words("The id of the permission set.")]
+    name: Annotated[str, words("The name of the permission set.")]
+    description: Annotated[str, words("What the permission set permits.")]
+    includes: Annotated[list[str], words("The ids of permission sets that it includes.")]

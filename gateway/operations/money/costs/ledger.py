@@ -33,13 +33,13 @@ class Reprice(RequestBody):
     estimates stay unchanged.
     """
 
-    since: str
+    since: Annotated[str, words("The first day (UTC) or time whose estimates are calculated again.")]
 
 
 class FreezeRates(RequestBody):
     """A request to freeze exchange rates. `month` is a finished month, such as 2026-10."""
 
-    month: str
+    month: Annotated[str, words("The finished month whose exchange rates are frozen, such as `2026-10`.")]
 
 
 class RebuildResult(msgspec.Struct, kw_only=True):
