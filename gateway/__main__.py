@@ -6,7 +6,10 @@ import sys
 
 
 def answer_hook() -> None:
-    """If this process is `tollhouse agent verdict`, answer and exit, without the modules of other commands."""
+    """
+    If this process is `tollhouse agent verdict`, answer the hook and exit, without importing modules of other
+    commands.
+    """
     if sys.argv[1:3] == ["agent", "verdict"]:
         from gateway.devices.agent.hook import parse_hook_arguments, run_hook
 

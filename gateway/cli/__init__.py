@@ -230,8 +230,8 @@ def _fails_to_flush_output() -> bool:
 
 class Program(click.Group):
     """
-    The program `tollhouse`, or that of the self-contained agent. If the output cannot be written, for example on a full
-    disk, it says so and exits with 1.
+    The program `tollhouse`, or the self-contained agent. If the output cannot be written, for example on a
+    full disk, it prints an error and exits with 1.
     """
 
     def main(self, *args: Any, **extra: Any) -> Any:

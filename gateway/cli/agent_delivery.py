@@ -32,7 +32,10 @@ NOT_REACHED: Final = frozenset({DNS, TLS, NO_ANSWER, BUSY})
 
 
 class DeliveryResult(NamedTuple):
-    """The result of a test call for one assistant. `cause` is a closed word, and `words` say more."""
+    """
+    The result of a test call for one assistant. `cause` is one of a fixed list of words, and `words` explain
+    it.
+    """
 
     assistant: str
     arrived: bool
@@ -41,7 +44,10 @@ class DeliveryResult(NamedTuple):
 
 
 async def try_delivery(config: Config, data_dir: Path, listen: str, wait_s: float) -> DeliveryResult:
-    """Return whether a call would get from the agent's port to the gateway. Try again while it cannot be reached."""
+    """
+    Test whether a call would arrive at the gateway through the agent's port. If the gateway cannot be
+    reached, try again for `wait_s` seconds.
+    """
     clock = SystemClock()
     until = clock.monotonic() + wait_s
     while True:

@@ -1,4 +1,4 @@
-"""What a device does before it leaves its gateway: it delivers the records that wait, and says that it leaves."""
+"""The end of a device at its gateway: it delivers the records that wait, and reports that it leaves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ ENDED: Final = (401, 404, 410)  # statuses after which the gateway no longer kno
 
 
 async def deliver_waiting_records(config: Config, wait_s: float) -> int:
-    """Deliver what waits. Return the number of records that still wait. Raises SpoolError if the agent runs."""
+    """
+    Deliver the waiting records, for at most `wait_s` seconds. Return the number of records that still wait.
+    Raises SpoolError if the agent runs.
+    """
     clock = SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
     # nobody sends any more, so no record waits for further reports of its call
     closed = replace(config, spool=replace(config.spool, hold=0, counter_wait=0))
@@ -47,7 +50,7 @@ async def _count_queued_records(app: App) -> int:
 
 
 async def report_leaving(config: Config, *, keep_key: bool) -> str:
-    """Tell the gateway that this device leaves. Return why it does not know it, or ""."""
+    """Report to the gateway that this device leaves. Return why the report failed, or ""."""
     upstream, who = (
         with_gateway_upstream(config).upstream,
         load_or_create_identity(config.data_dir, device_id=config.agent.device_id),

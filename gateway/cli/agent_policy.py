@@ -56,7 +56,7 @@ root_option = click.option(
 def _find_configuration_if_direct(
     ctx: click.Context, param: click.Parameter, named: Path | None
 ) -> Path | None:
-    """Search the gateway's configuration only for the mode that needs it."""
+    """Search the gateway's configuration file only in the mode direct, because only this mode needs it."""
     return find_configuration_file(ctx, param, named) if ctx.params.get("mode") == DIRECT else named
 
 

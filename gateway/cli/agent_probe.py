@@ -41,10 +41,10 @@ COLUMNS = ("assistant", "state", "cause", "version", "used_at")
 @config_option
 def probe(as_json: bool, data: Path | None, config: Path | None) -> None:
     """
-    Look at the coding assistants of this machine once.
+    Inspect the coding assistants of this machine once.
 
-    The agent sends the result to the gateway. As root, the command looks at the homes of all users, and otherwise
-    at the own home. It reads known settings files, and only the time of session files.
+    The agent sends the result to the gateway. As root, the command inspects the homes of all users, and
+    otherwise your own home. It reads known settings files, and only the time of session files.
     """
     from gateway.devices.agent.probe.folders import (
         replace_file,  # imported here, so that the agent does not load it
@@ -163,7 +163,7 @@ def _telemetry_setup_state(name: str, endpoint: str) -> str:
 
 
 class ProbeSettings(NamedTuple):
-    """The settings that a look of the agent's probe needs."""
+    """The settings that one run of the agent's probe needs."""
 
     data_dir: Path
     listen: str
@@ -176,8 +176,8 @@ def read_probe_settings(
     config: Path | None, data: Path | None, *, env: Mapping[str, str] = os.environ
 ) -> ProbeSettings:
     """
-    Read the settings. A usual file is read without the rules for all other settings, which would take half of the
-    time of a look. The probe runs every five minutes on every laptop.
+    Read the settings of the probe, which runs every five minutes on every laptop. A usual file is read
+    without the rules for all other settings, which would take half of the probe's time.
     """
     if config is not None and not any(name.startswith(VARIABLES) for name in env):
         with suppress(OSError, ValueError, TypeError, msgspec.ValidationError):
@@ -205,7 +205,10 @@ class _Agent(msgspec.Struct):
 
 
 class _File(msgspec.Struct):
-    """The part of a configuration file that a look needs. A test compares the defaults with those of all settings."""
+    """
+    The part of a configuration file that the probe needs. A test compares its defaults with those of all
+    settings.
+    """
 
     data_dir: str = ""
     server: _Server = msgspec.field(default_factory=_Server)
@@ -213,7 +216,7 @@ class _File(msgspec.Struct):
 
 
 def find_assistants(settings: ProbeSettings) -> Mapping[str, Any]:
-    """Look at the machine, and return what was found. Nothing is stored."""
+    """Inspect the assistants of this machine, and return what was found. Nothing is stored."""
     return _probe_assistants(settings).found
 
 

@@ -152,7 +152,7 @@ def with_gateway_upstream(config: Config) -> Config:
 async def _keep_gateway_link(
     config: Config, who: DeviceIdentity, recorder: ActivityRecorder, app: App
 ) -> AsyncIterator[None]:
-    """Keep the connection to the gateway while the block runs."""
+    """Send heartbeats to the gateway, with the states of the assistants, while the block runs."""
     from exporters.device_reporter import DeviceReporter
     from exporters.service.paths import Paths
     from exporters.service.upstream_client import build_client
@@ -230,7 +230,10 @@ async def _keep_gateway_link(
 
 
 def _number_next_heartbeat(numbers: HeartbeatNumbers) -> Mapping[str, object]:
-    """Return the number and the word of a heartbeat. On a full disk, return none, because both are stored first."""
+    """
+    Return the number of the next heartbeat, with the word that the gateway last returned. On a full disk,
+    return neither, because the number must be stored before it is sent.
+    """
     try:
         return numbers.number_next_heartbeat()
     except OSError as error:
@@ -267,7 +270,7 @@ def _device_facts(config: Config, who: DeviceIdentity) -> dict[str, object]:
 
 
 def process_user_unless_service() -> str | None:
-    """Return the user of this process, or None if it is the account of a service."""
+    """Return the user of this process, or None if it is a service account."""
     if service_kind() == DAEMON:
         return None
     if sys.platform != "win32" and hasattr(os, "getuid") and _is_service_account(os.getuid()):

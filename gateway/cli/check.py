@@ -130,8 +130,8 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
 @dataclass(frozen=True, kw_only=True)
 class ServerState:
     """
-    State of the running server: problems and warnings of API keys, and the reason why each stopped route delivers
-    nothing, by route name. Empty if no server runs.
+    What the running server reports: problems and warnings of API keys, and by route name, why each stopped
+    route delivers nothing. Empty if no server runs.
     """
 
     problems: Sequence[str] = ()
@@ -155,7 +155,7 @@ async def fetch_server_state(config: Config) -> ServerState:
 
 
 def reasons_of_stopped_routes(status: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return why routes deliver nothing, by name, from a response of /status."""
+    """Return why each stopped route in a response of /status delivers nothing, by route name."""
     return {
         route["route"]: (
             f"{readable_value('state', route['state'])}, {route['queued']} records wait: "
@@ -169,7 +169,7 @@ def reasons_of_stopped_routes(status: Mapping[str, Any]) -> Mapping[str, str]:
 def stopped_routes_not_listed(
     stopped: Mapping[str, str], streams: Sequence[StreamCheck], destinations: Sequence[DestinationCheck]
 ) -> Sequence[str]:
-    """Return the stopped routes that no line of a stream or destination names."""
+    """Return texts for the stopped routes that the lines of streams and destinations do not name yet."""
     listed = [stream.words or "" for stream in streams]
     listed += [destination.words or "" for destination in destinations]
     texts = [f"route {name}: {reason}" for name, reason in stopped.items()]
@@ -180,8 +180,8 @@ async def try_receivers(
     config: Config, stopped: Mapping[str, str], *, send: bool = False
 ) -> tuple[Sequence[StreamCheck], Sequence[DestinationCheck]]:
     """
-    Test whether the cost service and the destinations would accept records. The state of a stopped route overrules its
-    test. `send` is the option --send of `check`.
+    Test whether the cost service and the destinations would accept records. If a route is stopped, its state
+    is the result instead. `send` is the option --send of `check`.
     """
     clock = SystemClock()
     used = [UNIT_COST] if config.publish or config.streams else []

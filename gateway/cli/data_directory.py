@@ -55,7 +55,9 @@ def require_data_directory(settings: Config, config: Path | None, data: Path | N
 
 
 def require_named_data_directory(config: Path | None, data: Path | None) -> None:
-    """Exit with code 2 unless the caller named the directory to fill."""
+    """
+    Exit with code 2 unless the caller named the directory to fill, because it is never found by default.
+    """
     from gateway.configuration.reader import setting_origins
 
     if data is None and config is None and "data_dir" not in setting_origins():

@@ -135,7 +135,10 @@ def doctor(config: Path | None, data: Path | None, bundle: Path | None, as_json:
 
 
 def diagnose_machine(config: Config) -> Iterator[Diagnosis]:
-    """Inspect everything that needs no network."""
+    """
+    Inspect the machine: versions, data directory, flush times, clock, limits and permissions. No network is
+    needed.
+    """
     yield from _diagnose_versions(config)
     yield from _diagnose_data_dir(config)
     note = read_note(config.data_dir)
@@ -311,7 +314,8 @@ def _file_owner(path: Path) -> int | None:
 
 def diagnose_installation(config: Config, state: State, trouble: str) -> Iterator[Diagnosis]:
     """
-    Inspect the configuration and the responses of the operator API. `trouble` says why responses are missing.
+    Inspect the configuration and the responses of the operator API. `trouble` is the reason why responses are
+    missing, or "".
     """
     problems = list(configured_file_problems(config))
     for problem in problems:
@@ -593,7 +597,9 @@ def write_bundle(path: Path, config: Config, found: Sequence[Diagnosis], state: 
 
 
 def describe_settings(settings: object, name: str = "") -> object:
-    """Describe a configuration section by its values. Values that may be secret are left out."""
+    """
+    Convert a configuration section to plain values for a bug report. Values that may be secret are left out.
+    """
     if is_dataclass(settings):
         return {
             attribute.name: describe_settings(getattr(settings, attribute.name), attribute.name)

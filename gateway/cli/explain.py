@@ -152,7 +152,8 @@ async def explain_payload(
     body: bytes, format: str | None, config: Config, *, why: bool = False
 ) -> dict[str, Any]:
     """
-    Run a payload through the intake, with an empty log in memory in which no record stays open.
+    Return the records that a payload would produce, from an empty log in memory in which no record waits for
+    reports.
 
     Counters wait for all calls of the file, so the order within the file does not matter.
     """

@@ -67,7 +67,7 @@ class Moment(click.ParamType[str]):
 
 
 class Label(click.ParamType[tuple[str, str]]):
-    """NAME=VALUE."""
+    """The parameter type for a label, NAME=VALUE."""
 
     name = "label"
 
@@ -81,7 +81,10 @@ class Label(click.ParamType[tuple[str, str]]):
 
 
 def parse_conditions(terms: Iterable[str]) -> Iterator[tuple[str, bool, str | None]]:
-    """Split each --where into its name, True if it excludes (NAME!=VALUE), and its value (None: unknown)."""
+    """
+    Split each --where into its name, whether it excludes (NAME!=VALUE), and its value. No value means unknown
+    and gives None.
+    """
     for term in terms:
         name, equals, value = term.partition("=")
         if not equals:

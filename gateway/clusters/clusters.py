@@ -1,6 +1,6 @@
 """
-Clusters for keys and operators: their reports, and whether they are offline. Offline follows from the time of
-the last report.
+The Kubernetes clusters that report, for keys and operators. Whether a cluster is offline follows from the
+time of its last report.
 
 A device with the label `kind` = `cluster` reports for a cluster. Its labels `account`, `region` and `cluster`
 identify the cluster.
@@ -97,12 +97,14 @@ class Clusters:
             )
 
     def last_data_at(self, cluster: Cluster) -> float:
-        """Return the time at which the cluster or its device last sent data."""
         device = self._reporting_device(cluster)
         return cluster.last_seen if device is None else max(cluster.last_seen, device.last_seen)
 
     def is_offline(self, cluster: Cluster) -> bool:
-        """Return whether a cluster is offline: three reports are missing, and no device reports for it."""
+        """
+        Return whether a cluster is offline: three of its reports are missing, and no online device reports
+        for it.
+        """
         # no report could arrive before this gateway started
         quiet_since = max(cluster.last_seen, self._devices.listening_since)
         if self._clock.now() - quiet_since <= MISSED * self._settings.report_interval:
@@ -171,8 +173,8 @@ class Clusters:
         """
         Return whether a device may report for the cluster.
 
-        If the present device has used its own key, another device can replace it only with its own key or
-        through a gateway.
+        If the device that reports now has used its own key, another device can replace it only with a key of
+        its own or through a gateway.
         """
         reporting = self._reporting_device(cluster)
         if reporting is None or reporting.id == device.id or not reporting.key_used:

@@ -20,7 +20,9 @@ _LONGEST = 200
 
 
 class JobProblem(Exception):
-    """The reason why the job could not do its work, for the log and the list of clusters."""
+    """
+    Raised if the job could not do its work. The message is the reason, for the log and the list of clusters.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +36,7 @@ class GivenConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundConfig:
     """
-    The configuration in the cluster.
+    The configuration found in the cluster.
 
     `text` is the content of the ConfigMap, and `written` is the version that this job last wrote into it.
     `started` is the version with which the workload was started, or None if no workload needs a restart.
@@ -70,7 +72,7 @@ class FoundConfig:
 
 
 class ConfigSource(Protocol):
-    """The place where a cluster's wanted configuration is set."""
+    """The server that has a cluster's wanted configuration."""
 
     def report_and_fetch(self, *, applied: str, failed: str = "") -> GivenConfig:
         """

@@ -1,6 +1,6 @@
 """
-The ends of all certificates that the configuration names. All lists, commands, metrics and insights about
-certificates use this module.
+The expiry of all certificates that the configuration names, for all lists, commands, metrics and insights
+about certificates.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ OWN, AUTHORITIES = "cert_file", "ca_file"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateEnd:
-    """A setting with a certificate, and the time at which the certificate expires. None if it cannot be read."""
+    """
+    A setting with a certificate. `ends_at` is when the certificate expires, or None if it cannot be read.
+    """
 
     setting: str
     ends_at: float | None
@@ -45,8 +47,9 @@ def read_certificate_ends(
     config: Config, in_use: Mapping[str, bytes] | None = None
 ) -> Sequence[CertificateEnd]:
     """
-    Read all certificates of a configuration. `in_use` has the PEM text of those that a running server has loaded, by
-    setting, because it keeps them until the changed files are valid.
+    Read the expiry of all certificates of a configuration. `in_use` has the PEM text of certificates that a
+    running server has loaded, by setting. It counts instead of the file, because the server uses it until the
+    files are valid.
     """
     loaded = in_use or {}
     return [

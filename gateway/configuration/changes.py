@@ -40,8 +40,8 @@ PRICES = "prices"  # name of the price list's content, which may come from diffe
 @dataclass(frozen=True, kw_only=True)
 class ConfigChange:
     """
-    The result of a comparison. `config` is the new configuration, but keeps the running value of each setting
-    that needs a restart. Both lists contain names of settings.
+    The result of comparing two configurations. `config` is the new configuration, but keeps the running value
+    of each setting that needs a restart. Both lists contain names of settings.
     """
 
     config: Config

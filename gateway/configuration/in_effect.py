@@ -1,6 +1,6 @@
 """
-The settings in effect, for operators: value, source and help; and the keys of each section with help,
-type and default.
+The settings in effect, for operators: value, source and help. Also the keys of each section with help, type
+and default.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _ELSEWHERE: Mapping[tuple[str, str], tuple[str, ...]] = {
 @dataclass(frozen=True, kw_only=True)
 class SettingInEffect:
     """
-    A setting in effect. `value` is plain data, with sizes and durations as people write them. `source` is
-    one of SOURCES. The source "configuration" means that the value is not the default and its exact
-    source is unknown.
+    A setting in effect. `value` is plain data, with sizes and durations as people write them. `source` is one
+    of SOURCES. The source "configuration" means that the value is not the default, but its exact source is
+    unknown.
     """
 
     name: str

@@ -1,4 +1,6 @@
-"""The e-mail address of a user of this machine. The audit list names people by address."""
+"""
+The e-mail address of the user who runs a command on this machine. The audit list names people by address.
+"""
 
 from __future__ import annotations
 

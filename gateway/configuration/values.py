@@ -44,7 +44,8 @@ def parse_quantity(kind: Any, text: str) -> float | None:
 
 def format_quantity(kind: Any, value: float) -> str:
     """
-    Return the shortest text read as `value`, such as 64MiB or 7d. Other kinds become plain numbers.
+    Return the shortest text that is read as `value`, such as 64MiB or 7d. A value of another kind becomes a
+    plain number.
     """
     for unit, unit_size in _WHOLE.get(kind, {}).items():
         if value and (value / unit_size).is_integer():

@@ -1,8 +1,8 @@
 """
-Join the console's modules into few files, so that a page takes few requests.
+Joining of the console's modules into few files, so that a page takes few requests.
 
-Each module becomes a function that returns its exports, so names of two modules cannot collide. A source map leads the
-tools of a browser from each line of a file to the line of its source.
+Each module becomes a function that returns its exports, so names of two modules cannot collide. A source map
+leads the tools of a browser from each line of a file to the line of its source.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def join_modules(modules: Mapping[str, str], sources: Mapping[str, str]) -> dict
 
 
 def imports_by_module(modules: Mapping[str, str]) -> Graph:
-    """Return the imports of each module. Modules loaded later are left out."""
+    """Return the modules that each module imports at once. Modules loaded later are left out."""
     found = {}
     for path, text in modules.items():
         names = [name for pattern in (_IMPORT, _EXPORTS) for _, name in pattern.findall(text) if name]
@@ -64,7 +64,10 @@ def imports_by_module(modules: Mapping[str, str]) -> Graph:
 
 
 def modules_in_import_order(graph: Graph, first: Iterable[str], apart: Collection[str] = ()) -> list[str]:
-    """Return these modules and those that they import, each after its imports. Imports `apart` are left out."""
+    """
+    Return these modules and those that they import, each module after its imports. Modules in `apart` are
+    left out.
+    """
     found: dict[str, None] = {}
 
     def add_with_imports(path: str) -> None:

@@ -1,4 +1,4 @@
-"""Rate limits by name: how often an address, a key or an account may try."""
+"""Rate limits by name, such as an address, a key or an account."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ WHOLE = 1.0  # per attempt
 
 class Buckets:
     """
-    A token bucket for each name, with `burst` tokens and a refill of `per_s`. A bucket with at least one
-    whole token may be overdrawn.
+    A token bucket for each name, with `burst` tokens and a refill of `per_s` tokens per second. A charge
+    needs one whole token, and may overdraw the bucket.
 
     So a limit of five allows five tries at once, and the sixth only after a refill. At most `size` names are
     stored; the least recently used one is deleted first.

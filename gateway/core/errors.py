@@ -45,7 +45,7 @@ def not_found_refusal() -> Refusal:
 
 
 def error_reason(error: OSError) -> str:
-    """Leave out numbers and addresses."""
+    """Return the reason of a system error in words, without numbers and addresses."""
     return (
         os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
     ).lower()

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class DayCounter(Protocol[T]):
-    """A count by day. Days are numbered from 1970 on (UTC)."""
+    """A counter by day, in memory. Days are numbered from 1970 on (UTC)."""
 
     @property
     def today(self) -> int: ...
@@ -33,9 +33,10 @@ class DayCounter(Protocol[T]):
 
 class KeptCounts(ABC, Generic[T]):
     """
-    Store the counts for each query, every ten minutes, and at an orderly stop.
+    Adds the counts of a `DayCounter` to the storage: before each query, every ten minutes, and at an orderly
+    stop.
 
-    `name` and `action` describe them in the log.
+    `name` and `action` describe the counts in the log.
     """
 
     name: ClassVar[str]
@@ -46,7 +47,7 @@ class KeptCounts(ABC, Generic[T]):
 
     @abstractmethod
     async def store(self, counts_by_day: Mapping[int, T]) -> None:
-        """Raises SpoolError."""
+        """Add counts to the stored counts. Raises SpoolError."""
 
     async def store_pending(self) -> None:
         if counts_by_day := self.counter.take_counts():

@@ -44,7 +44,7 @@ def read_rows(name: str, file: BinaryIO, *, most: int) -> Iterator[tuple[int, Ma
 
 
 def open_brotli(name: str, content: bytes) -> Any:
-    """Return the Brotli decoder. Raises Invalid if the extra is not installed."""
+    """Return a reader of the decompressed content. Raises Invalid if the extra `lake` is not installed."""
     try:
         import pyarrow
     except ImportError as error:
@@ -74,7 +74,9 @@ def _start_reader(name: str, file: BinaryIO, what: str, most: int) -> Iterator[I
 
 
 def _read_lines(name: str, process: subprocess.Popen[bytes]) -> Iterator[list[Any]]:
-    """Yield what a reader process returns. If it fails, raises Invalid with its message."""
+    """
+    Yield the JSON lines that a reader process prints. If the process fails, raises Invalid with its message.
+    """
     assert process.stdout is not None and process.stderr is not None
     count = -1  # -1, because the first line has the column names and is no row
     for line in process.stdout:

@@ -20,7 +20,10 @@ WHOLE, SLICED, NOTHING, OPERATION = "whole", "sliced", "nothing", "operation"
 
 
 class OfView(Protocol):
-    """An object of a view. `arranged` is not 0 if it includes amounts that belong to no call."""
+    """
+    An object that belongs to a view. `arranged` is not 0 if the object includes amounts that belong to no
+    call.
+    """
 
     @property
     def view_id(self) -> str: ...
@@ -32,8 +35,8 @@ class OfView(Protocol):
 @dataclass(frozen=True, slots=True)
 class Visible:
     """
-    What a person may see. `contains` returns whether all calls that pass included and excluded values are
-    visible. `limits` are the dimensions that restrict the person.
+    The rules for what one person may see. `contains` returns whether all calls that pass included and
+    excluded values are visible. `limits` are the dimensions that restrict the person.
     """
 
     is_whole: bool
@@ -46,7 +49,8 @@ class Visible:
 
     def can_see_budget(self, budget: OfView) -> bool:
         """
-        Return whether a budget is visible. One with amounts that belong to no call needs access to all calls.
+        Return whether a budget is visible. A budget with amounts that belong to no call needs access to all
+        calls.
         """
         if budget.arranged:
             return self.is_whole
@@ -57,8 +61,8 @@ class Visible:
 
     def can_see_insight(self, insight: Insight) -> bool:
         """
-        Return whether an insight is visible. One that a person wrote does not name its calls, so it needs
-        access to all calls.
+        Return whether an insight is visible. An insight that a person wrote does not name its calls, so it
+        needs access to all calls.
         """
         about = insight.decoded_concerns
         return self.is_whole or (about is not None and self.contains(about.include, about.exclude))
@@ -70,7 +74,9 @@ class Visible:
         )
 
     def can_see_realized_saving(self, recommendation: Recommendation) -> bool:
-        """Return whether the measured saving is visible. It covers the calls of all models."""
+        """
+        Return whether the measured saving of a recommendation is visible. It covers the calls of all models.
+        """
         about = recommendation.saving.measured_by
         return self.is_whole or self.contains({name: (value,) for name, value in about.items()}, {})
 
@@ -93,7 +99,7 @@ EVERYTHING = Visible(True, lambda include, exclude: True, lambda id: None)
 
 
 def check_view_usable(dimensions: Collection[str], view: View) -> View:
-    """Return the view. Raises Refusal 400 if it is broken."""
+    """Return the view. Raises Refusal 400 if a dimension of it no longer exists."""
     reason = view.broken_reason(dimensions)
     if reason:
         raise Refusal(400, "invalid_parameter", f"the view {view.name} is broken: {reason}")

@@ -159,8 +159,8 @@ def _items_with_named_device(outcome: Outcome, bearer: Bearer) -> Iterator[tuple
 
 def _is_revoked_by_another(device: Device, bearer: Bearer) -> bool:
     """
-    Return whether the device is revoked. A gateway that revoked the device itself may still send earlier
-    records.
+    Return whether a device is revoked, and not by the gateway that sends. A gateway that revoked the device
+    itself may still send earlier records.
     """
     return device.state == REVOKED and device.revoked_by != bearer.name
 
@@ -202,7 +202,7 @@ def _remove_costs(outcome: Outcome) -> None:
 
 
 def _call_end_or_now(call: Inference, now: float) -> float:
-    """Use the clock of the sender. A call without a time ends now."""
+    """Return the end of a call in epoch seconds of the sender's clock. A call without a time ends now."""
     ended = call.end_time or call.start_time
     return now if ended is None else ended / NS
 
@@ -212,14 +212,20 @@ def _device_id_or_none(name: str | None) -> str | None:
 
 
 def _with_claim_tag(tags: Mapping[str, str], name: str) -> dict[str, str]:
-    """Copy the tags, because several records may share them."""
+    """
+    Return a copy of the tags with the claimed device name. It is a copy because several records may share
+    their tags.
+    """
     tagged = dict(tags)
     tag_rules.put_tag_if_allowed(tagged, CLAIMED, name)
     return tagged
 
 
 def _ignore_test_calls(outcome: Outcome) -> None:
-    """Remove test calls only after all other rules were applied to them."""
+    """
+    Remove test calls and count them as ignored. This is the last rule, so all others are applied to test
+    calls as well.
+    """
     checks = {position for position in outcome.forwarded if outcome.records[position].id == identity.CHECK_ID}
     if checks:
         _remove_items(outcome, checks)
@@ -227,14 +233,13 @@ def _ignore_test_calls(outcome: Outcome) -> None:
 
 
 def _reject_items(outcome: Outcome, positions: set[int], reason: str, why: str) -> None:
-    """Reject items. The positions are among records and points."""
     _remove_items(outcome, positions)
     for position in sorted(positions):
         outcome.reject_item(position, reason, f"record {position}: {why}")
 
 
 def _remove_items(outcome: Outcome, positions: set[int]) -> None:
-    """Remove items. The positions are among records and points."""
+    """Remove the items at these positions from the outcome. Points are numbered after records."""
     records = len(outcome.records)
     kept_records = [position for position in range(records) if position not in positions]
     new_position = {old_position: now for now, old_position in enumerate(kept_records)}

@@ -136,7 +136,10 @@ class DeviceLifecycle:
         return self._states.find_or_evaluate(evidence, self._clock.now())
 
     def _forget_cached_state(self, id: str) -> None:
-        """Release the earlier row of a device. It takes as much memory as the new row."""
+        """
+        Forget the computed state of a changed device. It refers to the earlier row, which takes as much
+        memory as the new one.
+        """
         self._states.forget_unless_unchanged(id, self.table.find(id))
         self._quiet.forget_device(id)
 
@@ -152,7 +155,10 @@ class DeviceLifecycle:
     async def enrol_or_update(
         self, report: DeviceReport, bearer: Bearer, address: str
     ) -> tuple[Device, str | None]:
-        """Return the key only once."""
+        """
+        Enrol a device or update it by its report. Return the device, and its key if the key is issued now,
+        which happens only once.
+        """
         report = self._apply_privacy_rules(report)
         enrolled_before = self.table.find(report.id)
         if bearer.is_gateway:
@@ -186,7 +192,8 @@ class DeviceLifecycle:
     ) -> tuple[Device, str | None]:
         """
         Store a heartbeat. The first report enrols the device if the key may enrol devices. Otherwise Refusal
-        403 names the missing scope. Return the device and the word for its next heartbeat.
+        403 names the missing scope. Return the device, and the word (`gateway.devices.words`) for its next
+        heartbeat.
         """
         report = self._apply_privacy_rules(report)
         reports.require_own_device(bearer, report.id)
@@ -232,7 +239,10 @@ class DeviceLifecycle:
         return device, self._words.make_word(device.id, turn.numbers.issued) if turn.is_next else None
 
     async def _mark_as_copied(self, device: Device, bearer: Bearer, address: str) -> Device:
-        """Refuse nothing after an older word, because the copy may be either device."""
+        """
+        Mark a device as copied, because it returned an older word. Its reports are still accepted, because
+        nobody knows which of the two machines is the copy.
+        """
         now = self._clock.now()
         change = AuditedChange(actor=_bearer_actor(bearer, address), action="device.copied", target=device.id)
         copied = require_known(lambda known: replace(known, copied_at=now))
@@ -244,7 +254,9 @@ class DeviceLifecycle:
         return replace(report, user=user or "", labels=labels)
 
     def note_revoked_and_build_refusal(self, device: Device, bearer: Bearer) -> Refusal:
-        """Note that a revoked device still sends, so that it is not deleted as offline."""
+        """
+        Note that a revoked device still sends, so that it is not deleted as offline. Return the refusal.
+        """
         now = self._clock.now()
         if elapsed_s(device.last_seen, now) >= HEARD_EVERY_S:
             self.table.change_and_write_soon(device.id, states.last_seen_updater(now), expects=bearer.expects)
@@ -269,7 +281,10 @@ class DeviceLifecycle:
         self.table.change_and_write_soon(id, device_after_ping, expects=bearer.expects)
 
     async def enrol_or_list_device(self, id: str, bearer: Bearer) -> Device | None:
-        """Enrol a device that telemetry names, or list it as unenrolled."""
+        """
+        Enrol a device that telemetry names, if the key may enrol devices. Otherwise list it as unenrolled and
+        return None.
+        """
         if ENROLL in bearer.scopes:
             try:
                 device, audited = self._new_device(DeviceReport(id=id), bearer, "")
@@ -297,7 +312,10 @@ class DeviceLifecycle:
             raise reports.token_used_up() from error
 
     def _require_live_token(self, bearer: Bearer) -> EnrolmentToken | None:
-        """Return None for a key. Raises Refusal 401 if the token ended while the request arrived."""
+        """
+        Return the enrolment token of a request, or None if it has a key. Raises Refusal 401 if the token
+        ended while the request arrived.
+        """
         if bearer.token is None or self._tokens is None:
             return None
         token = self._tokens.find(bearer.token)
@@ -386,8 +404,8 @@ class DeviceLifecycle:
 
     def _is_machine_expected(self, report: DeviceReport, token: EnrolmentToken | None) -> bool:
         """
-        Return whether the inventory expects the device. A serial number is a claim, unless a token was made
-        for it. Without an agent, the device id is the serial number.
+        Return whether the inventory expects a device. Its serial number is only a claim, unless a token was
+        made for that number. Without an agent, the device id is the serial number.
         """
         serial = (token.serial if token is not None else "") or report.serial
         expected = self.expected()
@@ -412,7 +430,10 @@ class DeviceLifecycle:
         )
 
     def _require_key_may_enrol(self, bearer: Bearer) -> None:
-        """Refuse a key that may not enrol. A key that is no token may be refused."""
+        """
+        Check that a key may enrol a further device. Raises Refusal 403 if only tokens may, and another
+        Refusal above the limit of devices.
+        """
         if self.settings.require_token and not bearer.is_gateway:
             message = (
                 "new devices need an enrolment token here (devices.require_token); an operator can create one: "
@@ -424,8 +445,8 @@ class DeviceLifecycle:
 
     def _require_token_fits(self, device: Device | None, report: DeviceReport, bearer: Bearer) -> None:
         """
-        Check a token. Raises Refusal for the token of another machine, and for a device that the token did
-        not enrol and that sends another fingerprint.
+        Check that an enrolment token may be used for a device. Raises Refusal for the token of another
+        machine, and for a device that the token did not enrol and that sends another fingerprint.
         """
         token = self._require_live_token(bearer)
         if token is None:
@@ -492,7 +513,7 @@ class DeviceLifecycle:
         self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str
     ) -> Device | None:
         """
-        Follow the Tollhouse to which the device reports.
+        Apply the state that the Tollhouse to which the device reports states for it: revoked or reset.
 
         A revocation by an operator of this gateway takes precedence.
         """
@@ -560,13 +581,16 @@ class DeviceLifecycle:
         await self.table.delete([id], [change])
 
     async def _store_uses_of_tokens(self, devices: Collection[Device], actor: Actor) -> None:
-        """Count uses of enrolment tokens. Deleted and reset devices still count as uses of their tokens."""
+        """Add the uses of enrolment tokens by devices that are deleted or reset, so that they still count."""
         uses = Counter(device.token for device in devices if device.token)
         if uses and self._tokens is not None:
             await self._tokens.add_spent_uses(uses, actor=actor)
 
     async def delete_silent_devices(self) -> int:
-        """Delete nothing shortly after a start."""
+        """
+        Delete devices that have not reported for `devices.forget_after`, and return their number. Nothing is
+        deleted shortly after a start, because devices could not report before.
+        """
         after_s = self.settings.forget_after
         if not after_s or self._clock.monotonic() - self._began < min(GRACE_S, after_s):
             return 0
@@ -635,8 +659,8 @@ class DeviceLifecycle:
 
     async def approve_device(self, id: str, actor: Actor, *, key: str = "") -> Device:
         """
-        Approve a device. A key from before a revocation stays invalid. With `key`, the Tollhouse key of this
-        name reports for an OpAMP agent from now on.
+        Approve a device. A device key from before a revocation stays invalid. With `key`, the Tollhouse key
+        with this name may report for the device, an OpAMP agent, from now on.
         """
         now = self._clock.now()
         if key and not is_collector(id):
@@ -737,8 +761,8 @@ def _bearer_actor(bearer: Bearer, address: str) -> Actor:
 
 def _is_machine_doubtful(token: EnrolmentToken | None, others: Sequence[Device]) -> bool:
     """
-    Return whether it is doubtful which machine enrols. A token for the serial number of one of the devices
-    settles it. Pending devices are only claims, so they do not hold up a token for a serial number.
+    Return whether it is doubtful which of several machines enrols. A token for the serial number of one of
+    the devices decides it. Pending devices are only claims, so they do not delay a token for a serial number.
     """
     if any(_is_token_for_device(token, other) for other in others):
         return False

@@ -1,9 +1,10 @@
 """
-The state of a machine: one word for its setting, its use and its enrolment, whether it counts as covered, and whether
-it is online.
+The state of a machine: one word for its setting, its use and its enrolment, whether it counts as covered, and
+whether it is online.
 
-Every page, command, metric and insight that names the state of a device gets it from `evaluate_machine_state`.
-Being offline is no word: a machine that sleeps keeps the word of its last report.
+Every page, command, metric and insight that names the state of a device gets it from
+`evaluate_machine_state`. Offline is not one of the words: a machine that sleeps keeps the word of its last
+report.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class _Spool(msgspec.Struct):
 
 
 class _Heartbeat(msgspec.Struct):
-    """The part of a heartbeat that says how long calls wait."""
+    """The field of a heartbeat from which the age of the oldest waiting record follows."""
 
     spool: _Spool | None = None
 
@@ -87,8 +88,8 @@ CLOCK_WRONG_S = 300.0
 
 class Evidence(NamedTuple):
     """
-    The evidence that decides the state of a machine. `machine` is the expected machine that the device claims
-    to be. `listening_since` is the time from which this gateway could receive reports.
+    The facts that decide the state of a machine. `machine` is the machine of the inventory that the device
+    claims to be. `listening_since` is the time from which this gateway could receive reports.
     """
 
     device: Device
@@ -98,7 +99,7 @@ class Evidence(NamedTuple):
 
 
 class AssistantStates(NamedTuple):
-    """The states of a device's assistants. They hold until `until` if nothing new is reported."""
+    """The states of a device's assistants. They stay the same until `until` if nothing new is reported."""
 
     each: tuple[AssistantState, ...]
     until: float
@@ -107,7 +108,7 @@ class AssistantStates(NamedTuple):
 class MachineState(NamedTuple):
     """
     The state of a machine. `causes` say why it may lose calls, and what else is wrong with it, without
-    repeats. `changes_at` is infinite if time changes nothing.
+    repeats. `changes_at` is when the state changes without a new report, or infinite if it never does.
     """
 
     word: str
@@ -121,7 +122,7 @@ class MachineState(NamedTuple):
 def evaluate_machine_state(
     evidence: Evidence, now: float, known: AssistantStates | None = None
 ) -> MachineState:
-    """Return the state. `known` are the states of the assistants, if they still hold."""
+    """Return the state of a machine. `known` are the states of its assistants if they are still valid."""
     device = evidence.device
     assistants = known or evaluate_assistant_states(device, now)
     word, causes = _state_and_causes(evidence, assistants.each, now)
@@ -145,8 +146,8 @@ def evaluate_assistant_states(device: Device, now: float) -> AssistantStates:
 
 def evaluation_time(device: Device, now: float) -> float:
     """
-    Return the time as of which a machine is judged. An offline machine loses nothing, so it is judged as of
-    its last report.
+    Return the time for which a machine is judged. An offline machine loses nothing, so it is judged by the
+    time of its last report.
     """
     return min(now, device.last_seen) if _has_agent(device) else now
 
@@ -225,7 +226,8 @@ def has_unhealthy_instance(device: Device, now: float) -> bool:
 
 def _is_agent_stopped(evidence: Evidence) -> bool:
     """
-    Return whether the agent is stopped. The MDM must see the machine twice after its agent's last report.
+    Return whether a machine's agent is stopped: the MDM saw the machine twice, clearly later than the agent's
+    last report.
     """
     device, machine = evidence.device, evidence.machine
     if machine is None or not _has_agent(device):
@@ -277,14 +279,17 @@ class MachineStates:
             self._known = {id: known for id, known in self._known.items() if id in there}
 
     def forget_unless_unchanged(self, id: str, device: Device | None) -> None:
-        """Forget the state unless a part of it still holds."""
+        """Forget the state of a device, unless its new row has the same reports."""
         known = self._known.get(id)
         if known is not None and not (device is not None and _has_same_reports(known[0].device, device)):
             del self._known[id]
 
 
 class QuietDevices:
-    """Devices whose state holds for a while. `until`: by id, the device then, and when its state changes."""
+    """
+    Devices whose state cannot change yet. `_until` has by id the device at its evaluation, and when its state
+    changes.
+    """
 
     def __init__(self) -> None:
         self._until: dict[str, tuple[Device, float]] = {}
@@ -293,8 +298,8 @@ class QuietDevices:
 
     def devices_to_evaluate(self, devices: Collection[Device], basis: object, now: float) -> list[Device]:
         """
-        Return the other devices. `basis` is what the states of all devices depend on. If it changes, or the
-        clock is set back, no state holds.
+        Return the devices whose state may have changed. `basis` is what the states of all devices depend on.
+        If it changes, or the clock is set back, all devices are returned.
         """
         if basis != self._basis or now < self._began or len(self._until) > len(devices):
             self._until.clear()

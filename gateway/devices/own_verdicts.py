@@ -1,6 +1,6 @@
 """
-The verdicts on budgets that a gateway states to a device in the answer to a heartbeat, and what the agent keeps of
-them. They are kept in memory and end at `valid_until`.
+The verdicts on budgets that a gateway states to a device in the answer to a heartbeat. The agent keeps them
+only in memory, and they end at `valid_until`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ class OwnVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class OwnVerdicts(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdicts about a device and its person, as rows. A missing row means within."""
+    """
+    The verdicts on the budgets of a device and its person, as rows. A budget without a row is within its
+    limit.
+    """
 
     valid_until: str
     rows: list[OwnVerdict]
@@ -51,7 +54,7 @@ class KeptVerdicts:
         self._kept = kept
 
     def refusal_reason(self) -> str:
-        """Return why a session of this device may not go on, or ""."""
+        """Return why a session of this device may not continue, or ""."""
         if self._kept is None or self._now() >= self._until:
             return ""
         return next((_refusal_sentence(row) for row in self._kept.rows if row.state == OVER), "")

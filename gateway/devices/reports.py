@@ -82,8 +82,8 @@ def require_own_device(bearer: Bearer, id: str) -> None:
 
 def require_may_report_for(device: Device, bearer: Bearer) -> None:
     """
-    Raise Refusal 403 if a device has used its own key, but this report arrives under another key. Also raise it if
-    another key than this enrolled an OpAMP agent.
+    Raise Refusal 403 if a device has used its own key, but this report arrives under another key. Also raise
+    it for an OpAMP agent that was enrolled with another key.
 
     A fleet's shared key is on every laptop, so a stolen laptop could otherwise report as another device. A
     Tollhouse that the configuration names may report for its devices.

@@ -61,7 +61,10 @@ def _without_key(device: Device, **changes: Any) -> Device:
 
 
 def device_after_leaving(device: Device, leaving: str, now: float) -> Device:
-    """Return a device after it left. If a device was copied, nobody knows which machine leaves."""
+    """
+    Return a device after it left. A device that was copied stays unchanged, because nobody knows which
+    machine leaves.
+    """
     if device.copied_at is not None:
         return device
     after = replace(device, left_at=now)
@@ -88,12 +91,12 @@ def device_replacer(id: str) -> Callable[[Device], Device]:
 
 
 def last_seen_updater(now: float) -> Callable[[Device], Device]:
-    """Return a change that notes a report at `now`. Another gateway may have recorded a later one."""
+    """Return a change that notes a report at `now`, unless another gateway noted a later one."""
     return lambda device: replace(device, last_seen=max(now, device.last_seen))
 
 
 def state_word_adder(word: str, now: float) -> Callable[[Device], Device]:
-    """Return a change that adds the word unless it is the newest."""
+    """Return a change that adds a word to the state changes of a device, unless it is the newest word."""
 
     def add_state_word(device: Device) -> Device:
         if newest_state_word(device) == word:
@@ -109,7 +112,7 @@ def newest_state_word(device: Device) -> str:
 
 
 def parse_state_changes(device: Device) -> list[tuple[float, str]]:
-    """Return each word with the time since which it held, the newest first."""
+    """Return each state word of a device with the time at which it began, the newest first."""
     lines = (line.split(" ") for line in reversed(device.state_changes.splitlines()))
     return [(float(at), word) for at, word in lines]
 

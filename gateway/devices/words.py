@@ -23,8 +23,8 @@ _MAX_DIGITS = 15  # maximum digits of the number in a word
 
 class WordNumbers(NamedTuple):
     """
-    Numbers of the last issued and the last returned word, and of the heartbeat that returned it. 0 means
-    none.
+    The numbers of the last issued word, of the last returned word, and of the heartbeat that returned it. 0
+    means none.
     """
 
     issued: int = 0

@@ -2,9 +2,9 @@
 Attribution of records to users and teams. A user or team in the report itself takes precedence, then the
 labels of the key and of the device, then the operator's rules.
 
-Attribution also applies `privacy.emails`: unless configured, an id that is an e-mail address is hashed or dropped.
-An address beside the user is a second name of the person. The names of branches follow `work.branch`. Units of work
-get one name for all reporters.
+Attribution also applies `privacy.emails`: unless configured, an id that is an e-mail address is hashed or
+dropped. If a report states an address besides the user, it is a second name of that person. Names of branches
+follow `work.branch`. Units of work get one name for all reporters.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class Attribution:
         self._branches = config.work.branch
 
     def attribute_record(self, record: AiRecord, labels: Labels, device_labels: Labels = NO_LABELS) -> None:
-        """Attribute one record. Several records may share one dict of tags, so a change is made in a copy."""
+        """
+        Attribute one record, in place. Several records may share one dict of tags, so tags are changed in a
+        copy.
+        """
         if (
             record.user == _NOBODY
             and assistant_of_source(record.source, record.tags.get("service")) == _OPENCODE
@@ -89,7 +92,10 @@ class Attribution:
             rename_person(record, renaming, unknown=NEVER)
 
     def attribute_steps(self, steps: list[SpanStep]) -> list[SpanStep]:
-        """Attribute spans that are no calls. The labels of keys and devices are not applied."""
+        """
+        Return steps of traces (spans that are no calls) with attributed work tags. The labels of keys and
+        devices are not applied.
+        """
         attributed = {
             given: self._attribute_values(given) for given in {step[4] for step in steps} if given is not None
         }
@@ -111,7 +117,10 @@ class Attribution:
 
     @property
     def erased_name_renaming(self) -> Renaming | None:
-        """Return how to replace names of erased people in late reports. None if nobody was erased."""
+        """
+        Return the function that replaces names of erased people in late reports, or None if nobody was
+        erased.
+        """
         return self._people.pseudonym if self._persons.erased.keys else None
 
     @property
@@ -128,7 +137,10 @@ class Attribution:
         return None if user is None else self._people.recorded_form(user, _start_time_ns(record))
 
     def apply_to_event(self, event: UsageEvent, labels: Mapping[str, str]) -> None:
-        """Attribute an event. Labels become tags that it lacks."""
+        """
+        Attribute an event, in place. Labels become tags that the event lacks, and settings for names of
+        people apply.
+        """
         for name, value in labels.items():
             if name not in event.tags:
                 put_label_unless_content(event.tags, name, value)

@@ -49,7 +49,7 @@ def configured_draft(id: str) -> ConnectionDraft:
 
 @dataclass(frozen=True, slots=True)
 class ShownConnection:
-    """The state is derived from the files."""
+    """A billing connection with its state, which is derived from its files."""
 
     connection: BillingConnection
     state: str
@@ -58,7 +58,7 @@ class ShownConnection:
 
 
 class BillingConnections:
-    """`configured` is `upstream.connection_id`."""
+    """The billing connections and their stored rows. `configured` is the id in `upstream.connection_id`."""
 
     def __init__(
         self,
@@ -112,12 +112,17 @@ class BillingConnections:
         return self._registry.connections
 
     def id_upstream(self, drop: BillingDrop) -> str:
-        """Return the current id, or for a deleted connection that from the time when the file arrived."""
+        """
+        Return the id of a file's connection at the cost service. If the connection was deleted, it is the id
+        from the time when the file arrived.
+        """
         connection = None if self._registry is None else self._registry.connections.find(drop.connection_id)
         return connection.id_upstream if connection else drop.upstream_id or drop.connection_id
 
     def is_open(self, id: str) -> bool:
-        """Return whether a connection accepts files. Files of an unknown connection may be sent."""
+        """
+        Return whether files of a connection may be sent. That is so if the connection is enabled or unknown.
+        """
         connection = None if self._registry is None else self._registry.connections.find(id)
         return connection is None or connection.is_enabled
 
@@ -132,15 +137,16 @@ class BillingConnections:
 
     def is_in_costs(self, id: str) -> bool:
         """
-        Return whether costs include a connection. Always False for the one that receives hourly AI cost.
+        Return whether costs include the rows of a connection. Always False for the connection that receives
+        hourly AI cost.
         """
         registry = self._registry
         return registry is not None and id != self._configured and id in registry.connections_in_costs.all()
 
     async def set_in_costs(self, id: str, wanted: bool, *, actor: Actor) -> None:
         """
-        Include a connection in costs or not. Raises NotAllowed for the one that receives hourly AI cost,
-        because the rows of this connection are the cost of calls that are already counted.
+        Include the rows of a connection in costs or not. Raises NotAllowed for the connection that receives
+        hourly AI cost, because its rows are the cost of calls that are already counted.
         """
         if wanted and id == self._configured:
             raise NotAllowed("the rows of this connection are the cost of calls that are already counted")
@@ -188,7 +194,8 @@ class BillingConnections:
 
     async def check_limits(self, drop: BillingDrop) -> None:
         """
-        Check the limits. Raises Refusal 409 for a limit of the month, 429 for that of all months together.
+        Check a file against the limits. Raises Refusal 409 for a limit of the month, 429 for that of all
+        months together.
         """
         settings = self._settings
         month = drop.month or ""

@@ -1,11 +1,11 @@
 """
-The table of callers.
+The table of callers: which sessions, users, traces and services reported calls, and when.
 
-A key has its own entry for each caller. So no key can change or push out what another key reported. An entry
-holds up to `MOST_KINDS` kinds of calls. The facts of further kinds have entries of their own.
+Each key has its own entry for each caller, so no key can change or push out what another key reported. An
+entry holds up to `MOST_KINDS` kinds of calls. The facts of further kinds have entries of their own.
 
-If the table is full, the key that takes up most of it loses an entry: the one without calls for the longest
-time, to within `PLACED_S`.
+If the table is full, the key that takes up most of it loses its entry without calls for the longest time.
+These times are accurate to `PLACED_S`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ def split_facts(kind: Kind) -> Iterator[bytes]:
 
 
 class ReportedCalls(msgspec.Struct, eq=False, gc=False):
-    """Calls that a key reported of a caller: either of one kind, or of several kinds, each with its own time."""
+    """
+    The calls of one caller that one key reported: either of one kind, or of several kinds, each with its own
+    time.
+    """
 
     name: str
     key: str
@@ -59,7 +62,7 @@ class ReportedCalls(msgspec.Struct, eq=False, gc=False):
     others: dict[str, ReportedCalls] | None = None  # entries for the same caller under other keys
 
     def last_reported_at(self, fact: bytes) -> float:
-        """Return when calls with a fact were last reported, or -inf if none were."""
+        """Return when calls with a fact (a digest) were last reported, or -inf if none were."""
         if self.kind is not None:
             return self.at if fact in self.kind else -inf
         return max(_last_time_of_fact(self.times or {}, fact), _last_time_of_fact(self.earlier, fact))
@@ -78,9 +81,7 @@ def _last_time_of_fact(times: Mapping[Kind, float], fact: bytes) -> float:
 
 
 class Callers:
-    """
-    The callers, with all entries by caller. `entries` is public because `Shadows` reads it for each span.
-    """
+    """All entries, by caller. `entries` is public because `Shadows` reads it for each span."""
 
     def __init__(self, most: int) -> None:
         self.entries: dict[str, ReportedCalls] = {}
@@ -92,11 +93,13 @@ class Callers:
 
     @property
     def places_by_key(self) -> Mapping[str, int]:
-        """Return the places by key. An entry takes up one place for each `KINDS_PER_PLACE` kinds."""
+        """
+        Return how much of the limit each key uses. An entry counts once for each `KINDS_PER_PLACE` kinds.
+        """
         return self._queue.held
 
     def last_reported_at(self, caller: str, fact: bytes) -> float:
-        """Return when a fact was last reported, under any key. -inf if it was not."""
+        """Return when any key last reported calls of a caller with a fact (a digest), or -inf if none did."""
         newest = -inf
         for name in (caller, _fact_entry_name(caller, fact)):
             entry = self.entries.get(name)
@@ -108,7 +111,8 @@ class Callers:
 
     def note_calls(self, caller: str, reported: Mapping[Kind, float], key: str) -> Collection[Kind]:
         """
-        Return the kinds that are due for storage, because they were not queued in the last `KEEP_EVERY_S`.
+        Note calls of a caller, by kind and time. Return the kinds that must be stored, because they were not
+        queued for storage in the last `KEEP_EVERY_S`.
         """
         when = next(iter(reported.values()))
         entry = self.entries.get(caller)
@@ -179,7 +183,9 @@ class Callers:
         return due
 
     def _note_facts(self, caller: str, kind: Kind, when: float, key: str) -> bool:
-        """Note the facts of a report, each under its own name. Return whether one is due for storage."""
+        """
+        Note the facts of a report, each in an entry of its own. Return whether one of them must be stored.
+        """
         is_due = False
         for fact in split_facts(kind):
             name = _fact_entry_name(caller, fact)

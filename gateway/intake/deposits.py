@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 class Deposits:
     """
-    Stores records. Each method returns when its records are on disk.
+    Stores records that are not AI telemetry. Each method returns when its records are on disk.
 
     SpoolFull means that nothing was stored. SpoolUnavailable means the same, except that PostgreSQL may have
     stored a commit that was not confirmed in time.
@@ -41,7 +41,10 @@ class Deposits:
         self._amount_of = amount_of
 
     def has_request(self, request: RequestNames) -> bool:
-        """Return whether this process knows the request. Another process may have stored it as well."""
+        """
+        Return whether this process stored the same request before. If not, another process may have stored
+        it.
+        """
         return self._log.knows_request(request)
 
     async def store_events(

@@ -48,10 +48,10 @@ TURN = 25  # records between two checks of the time
 
 class Intake:
     """
-    Turns the outcome of one payload into one submission, and returns when the submission is durable.
+    Stores the outcome of each payload as one submission, and returns when the submission is durable.
 
-    If `counters` is None, a counter is judged on arrival. It repeats calls if it matches earlier calls or
-    calls of the same payload.
+    `counters` lets counters wait for calls that they may repeat. If it is None, a counter is judged on
+    arrival: it repeats calls if it matches earlier calls or calls of the same payload.
     """
 
     def __init__(
@@ -162,7 +162,8 @@ class Intake:
 
     def _read_arrival_time(self, outcome: Outcome) -> float:
         """
-        Return the arrival time, which is read once per payload. The clock learns when the newest call began.
+        Return the arrival time, which is the same for a whole payload. Also tells the clock when the newest
+        call began.
         """
         if self._clock is None:
             return self._shadows.now()
@@ -173,7 +174,7 @@ class Intake:
         """
         Fill in the labels that the sender left out of records and points.
 
-        Return for each record the user to whom reports of this sender belong if they name no user.
+        Return for each record the user to whom reports of this sender without a user belong.
         """
         sender, attribution, key_labels = bearer.sender, self._attribution, bearer.labels
         gives_users = bool(key_labels) or attribution.has_rules
@@ -212,8 +213,8 @@ class Intake:
         self, outcome: Outcome, bearer: Bearer, default_users: Sequence[str | None], arrived_at: float
     ) -> Mapping[int, AiRecord]:
         """
-        Remember which senders reported calls. Give each duplicate kept for reference a dedup key
-        of its own.
+        Note which senders reported which calls, for counters that may repeat them. Give each duplicate kept
+        for reference a dedup key of its own.
 
         Return the undecided records that may repeat calls, by position. Records that another Tollhouse
         forwarded are already decided.
@@ -245,8 +246,8 @@ class Intake:
         self, outcome: Outcome, repeaters: Mapping[int, AiRecord], bearer: Bearer
     ) -> None:
         """
-        Look up reporters of calls in the storage, because another gateway, or this one before a restart, may
-        have stored them.
+        Look up in the storage which callers reported calls, because another gateway, or this one before a
+        restart, may have stored them.
         """
         records = (*repeaters.values(), *(point.template for point in outcome.points))
         reporters = (reporter for record in records for reporter in reporters_of_record(record))

@@ -1,10 +1,11 @@
 """
-The price of calls that use more than text. Each unit is charged once, at the most specific price that fits it.
+The price of calls that use more than text. Each unit is charged once, at the most specific price that fits
+it.
 
-If a model has prices for nested units, the more specific quantity is subtracted from the more general one: cached
-audio from audio and from the cache, and audio from the input. A part without its own price has the price of the
-whole that contains it. All numbers are exact integers. Prices are linear, so the price of a sum of calls equals the
-sum of their prices.
+If a model has prices for nested units, the more specific quantity is subtracted from the more general one:
+cached audio from audio and from the cache, and audio from the input. A unit without its own price has the
+price of the unit that contains it. All numbers are exact integers. Prices are linear, so the price of a sum
+of calls equals the sum of their prices.
 """
 
 from __future__ import annotations
@@ -121,11 +122,11 @@ Quantities = Mapping[str, int | None]  # quantities by meter in millionths; None
 
 class PartRate(NamedTuple):
     """
-    Prices per single unit, in 10 ** -digits dollars. None means that the unit has its own price, but the
-    price is unknown.
+    Prices per single unit, in 10 ** -digits dollars. A price of None means that the list states a price for
+    the unit, but its amount is unknown.
 
-    `apart` lists directions in which most of the model's tokens are not text. A call must report its parts
-    for these directions.
+    `apart` lists the directions ("input", "output") in which most of the model's tokens are not text. A call
+    must report its tokens by kind for these directions.
     """
 
     prices: Mapping[str, int | None]
@@ -150,7 +151,7 @@ class Leaf(NamedTuple):
 
 
 class Unpriced(NamedTuple):
-    """`unit` causes it."""
+    """The reason why a call has no price. `unit` is the unit that causes it, or ""."""
 
     cause: str
     unit: str = ""
@@ -302,8 +303,8 @@ def _missing_count_or_price(rate: PartRate, quantities: Quantities, reported: Qu
 
 def _is_charged_by_other_units(rate: PartRate, reported: Quantities) -> bool:
     """
-    Return whether other units are charged. They replace tokens, which measure the same input or output a
-    second time.
+    Return whether units other than tokens are charged. Tokens are then free, because they measure the same
+    input or output a second time.
     """
     if rate.is_by_tokens:
         return False

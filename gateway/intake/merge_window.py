@@ -1,5 +1,5 @@
 """
-The merge window before the intake. It merges partial reports of one call, and stores reports that still wait
+The merge window before the intake. It merges partial reports of one call. Reports that still wait are stored
 on disk before the sender gets a 2xx.
 
 Receivers call `MergeWindow.store` instead of `Intake.store`.
@@ -157,7 +157,7 @@ class MergeWindow:
 
 class Turns:
     """
-    Turns by dedup key: one request at a time for each key, in order of arrival.
+    Locks by dedup key: each key is held by one request at a time, in order of arrival.
 
     The result of a request is stored or refused before the next request reads it.
     """
@@ -172,8 +172,8 @@ class Turns:
     @asynccontextmanager
     async def hold_keys(self, keys: Set[bytes]) -> AsyncIterator[None]:
         """
-        Hold several keys. The caller queues for all at once, so that requests cannot deadlock and
-        cannot overtake each other.
+        Hold several keys while the block runs. The caller queues for all keys at once, so that requests
+        cannot deadlock and cannot overtake each other.
         """
         earlier_turns = {self._last[key] for key in keys if key in self._last}
         turn: _Turn = asyncio.get_running_loop().create_future()
@@ -213,8 +213,9 @@ class SharedMergeWindow:
     """
     The merge window of several processes on one log. It keeps no reports in memory.
 
-    A batch reads the reports it needs by their keys, and is stored only if they are unchanged. Otherwise it is
-    merged again. Usually one process releases at a time, but two at the same time do no harm.
+    A batch reads the stored reports that it needs by their keys, and is stored only if they are unchanged.
+    Otherwise it is merged again. Usually one process releases due reports at a time, but two at the same time
+    do no harm.
     """
 
     def __init__(
@@ -435,5 +436,5 @@ def _report_bytes(report: PartialReport) -> int:
 
 
 def _load_in_order(merger: Merger, stored_reports: _Found) -> int:
-    """Load the oldest first. Return the number of unreadable reports."""
+    """Load stored reports into a merger, the oldest first. Return the number of unreadable reports."""
     return merger.load_waiting_reports(sorted(stored_reports.values(), key=lambda report: report.at))

@@ -20,7 +20,7 @@ from spool.record import Inference, decimal_text
 
 
 class PriceLine(NamedTuple):
-    """A line of a cost estimate: `per` units have this price."""
+    """A line of a cost estimate: a quantity, the price of `per` units, and the resulting amount."""
 
     of: str
     quantity: int | str
@@ -84,7 +84,10 @@ def _part_lines(rate: PartRate | None, record: Inference) -> list[PriceLine]:
 
 
 def _token_lines(rate: Rate, record: Inference) -> Iterator[PriceLine]:
-    """Yield the charged parts, with the same rules as `cost_of_tokens`. No token is in two parts."""
+    """
+    Yield the charged quantities of tokens, with the same rules as `cost_of_tokens`. No token is in two of
+    them.
+    """
     read = record.cache_read_tokens or 0
     written = record.cache_write_tokens or 0
     written_1h = record.cache_write_1h_tokens or 0

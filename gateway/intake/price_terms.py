@@ -1,6 +1,6 @@
 """
-Terms of contracts that decide the price of a single call: a discount, the price of a tier, paid capacity, and a tier
-that a fee pays. Pure.
+Terms of contracts that decide the price of a single call: a discount, the price of a tier, paid capacity, and
+a tier that a fee pays. No I/O.
 
 `gateway.intake.prices` describes the rules. Terms about sums of calls, such as a minimum, are not known here.
 """
@@ -29,11 +29,11 @@ KINDS = (DISCOUNT, TIER_PRICE, *PREPAID)
 
 class PriceTerm(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    A term of the contract named `contract`. `models` are names of models or deployments; a trailing `*` matches any
-    ending. Without models or a tier, the term covers every model or tier of the provider.
+    A term of the contract named `contract`. `models` are names of models or deployments; a trailing `*`
+    matches any ending. Without models or a tier, the term covers every model or tier of the provider.
 
-    It applies from the day `since` until the day before `until`. `factor` is that of a discount, or of a tier whose
-    price is a share of the standard price. Otherwise `amounts` are the prices of the tier.
+    It applies from the day `since` until the day before `until`. `factor` multiplies list prices, for a
+    discount, or the standard price, for a tier. A tier without a factor has the prices in `amounts`.
     """
 
     contract: str
@@ -96,7 +96,7 @@ class CallTerms(NamedTuple):
 
     @property
     def prepaid_term(self) -> PriceTerm | None:
-        """Return the term of which the fee pays the tokens of the call."""
+        """Return the term whose fee already pays for the tokens of the call, or None."""
         return self.capacity or self.priority
 
     @property
@@ -109,8 +109,8 @@ def covering_terms(
     terms: Sequence[PriceTerm], provider: str | None, models: Sequence[str], mode: str
 ) -> list[PriceTerm]:
     """
-    Return the terms that cover a call at some time. `models` are the names of its model; of a kind, the terms of the
-    first name that has any apply.
+    Return the terms that cover a call, whatever their dates are. `models` are the names of its model, the
+    most exact first. For each kind of term, the first name with terms decides.
     """
     seller = providers.canonical_name(provider) if provider else None
     found: list[PriceTerm] = []
@@ -129,8 +129,9 @@ def price_under_terms(
     terms: CallTerms, row: Price | None, standard: Price | None, *, is_own: bool
 ) -> Price | None:
     """
-    Return the prices of calls under a contract. `row` are their prices without it, and `standard` those of the
-    standard tier. Prices that an operator has set (`is_own`) are final; only prepaid terms take precedence.
+    Return the prices of a call under a contract. `row` has its prices without the contract, and `standard`
+    those of the standard tier. Prices that an operator has set (`is_own`) are final; only prepaid terms take
+    precedence.
     """
     if terms.prepaid_term is not None:
         return with_only_fees(row or Price())

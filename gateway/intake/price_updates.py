@@ -1,5 +1,5 @@
 """
-Pure.
+Merging of a price list with a newer one, without I/O.
 
 The newer list may state only names and today's prices, as LiteLLM's list does. The merged list keeps
 everything else: the history of prices, patterns of names, and models that the newer list lacks.
@@ -50,9 +50,11 @@ class MergeDecision(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class Listed:
     """
-    A name of the newer list with its model there (`newer`), and the model that applies so far (`found`).
+    A name in the newer list, with its model in that list (`newer`), and the model whose prices apply so far
+    (`found`).
 
-    With `is_own`, the seller itself lists `found`. Otherwise it is the price of the maker, or of another seller.
+    If `is_own` is False, the seller does not list `found` itself, so its prices are the maker's or another
+    seller's.
     """
 
     seller: str
@@ -66,7 +68,10 @@ Decide = Callable[[Listed], MergeDecision]
 
 
 class Change(NamedTuple):
-    """A change of a price. `above` is the size of input from which it applies."""
+    """
+    A difference between the prices in two lists. `above` is the number of input tokens above which the price
+    applies.
+    """
 
     provider: str
     model: str
@@ -90,8 +95,8 @@ def merge_cards(card: Card, newer: Card, decide: Decide) -> Card:
 @dataclass(frozen=True, kw_only=True)
 class _Named:
     """
-    Names with new prices. `rows` is None if their prices stay. With `is_newer`, prices change and are not
-    only added.
+    A name of a model that the newer list states, with the rows of its new prices, or None if its prices stay.
+    With `is_newer`, existing prices change. Otherwise prices are only added.
     """
 
     name: str
@@ -128,8 +133,8 @@ def _merged_seller(seller: str, own: Seller, newer: Seller, book: PriceBook, dec
 
 def _split_model(model: Model, named: Sequence[_Named]) -> Iterator[Model]:
     """
-    Split a model. Names with other prices become models of their own, before the model. Names that the newer
-    list lacks keep the old prices.
+    Split a model by the new prices of its names. Names with other prices become models of their own, before
+    the model. Names that the newer list lacks keep the old prices.
     """
     patterns = replace(model.match, equals=())
     # patterns that do not match the model's own name stand for further models, which had the same price until
@@ -179,8 +184,8 @@ def _merged_rows(found: Model | None, newer: Model, decision: MergeDecision) -> 
 
 def _rows_of_new_mode(found: Model, standard: Price, row: Price) -> Iterator[Price]:
     """
-    Yield the rows of a new mode. It begins and ends with the standard price of today, because its own price
-    before and after is unknown.
+    Yield the rows of a mode (service tier) that is new in the list. It applies only as long as the standard
+    price of today, because its price before and after is unknown.
     """
     rows = [each for each in found.prices if each.mode == STANDARD]
     is_first = not rows or rows[0] is standard
@@ -190,13 +195,18 @@ def _rows_of_new_mode(found: Model, standard: Price, row: Price) -> Iterator[Pri
 
 
 def _insert_position(rows: Sequence[Price], mode: str, time: int) -> int:
-    """Return the position for a row, so that it becomes the last of its mode that applies at the time."""
+    """
+    Return the position for a new row, so that it is the last row of its mode that applies at `time` (ns).
+    """
     later = (place for place, row in enumerate(rows) if row.mode == mode and row.since_ns > time)
     return next(later, len(rows))
 
 
 def has_hourly_prices(model: Model) -> bool:
-    """Return whether prices depend on the hour. A list without hours has only one of these prices."""
+    """
+    Return whether a model's prices depend on the hour. A list that states no hours has only one of these
+    prices.
+    """
     standard = [row for row in model.prices if row.mode == STANDARD]
     return bool(standard) and standard[-1].hours is not None
 
@@ -219,14 +229,14 @@ def _overlaid_tier(before: Price, tier: Tier) -> Tier:
 
 
 def _tier_size(tier: Tier) -> int:
-    """Return the size of a tier. Some lists write 199,999 for 200,000."""
+    """Return the number of input tokens above which a tier applies. Some lists write 199,999 for 200,000."""
     return tier.above + 1 if tier.above % 1000 == 999 else tier.above
 
 
 def _drop_repeated_prices(row: Price, standard: Price) -> Price:
     """
-    Leave out what the list only repeats: from the standard row in another mode, and from the row in its
-    tiers.
+    Remove prices that only repeat others: those of the standard row from a row of another mode, and those of
+    the row from its tiers.
     """
     tiers = tuple(
         Tier(above=tier.above, **_amount_fields(_prices_that_differ(tier, row))) for tier in row.tiers
@@ -279,14 +289,17 @@ def _upper_price_if_known(under: Decimal | None, over: Decimal | None) -> Decima
 
 
 def _newer_price(under: Decimal | None, over: Decimal | None) -> Decimal | None:
-    """Keep the price below if the other is unknown or differs only by rounding."""
+    """
+    Return the newer price (`over`). Return the price so far (`under`) if the newer one is unknown or differs
+    only by rounding.
+    """
     if over is None or (under is not None and abs(over - under) * _ROUNDING <= under):
         return under
     return over
 
 
 def price_changes(before: Card, after: Card, *, time: int) -> list[Change]:
-    """Compare the prices at a time (ns)."""
+    """Return all differences between the prices of two lists at a time (ns)."""
     old, new = PriceBook(before), PriceBook(after)
     changes: list[Change] = []
     for seller in sorted({*before.providers, *after.providers}):
@@ -314,7 +327,7 @@ def _prices_by_key(model: Model | None, time: int) -> Iterator[tuple[tuple[str, 
 
 def update_card(card: Card, newer: Card, *, since: str) -> Card:
     """
-    Return the list in use with the prices of a newer list, which apply from a day on.
+    Return a price list with the prices of a newer list, which apply from the day `since` on.
 
     Prices that depend on the hour stay, because the newer list has only one of them.
     """
@@ -364,7 +377,10 @@ def refusal_reasons(
 def _largest_changes(
     before: Card, changes: Sequence[Change]
 ) -> dict[tuple[str, str], tuple[Change, Decimal]]:
-    """Compare only standard prices of models that the seller itself listed."""
+    """
+    Return the largest change of each model, with its factor. Only standard prices of models that the seller
+    itself listed are compared.
+    """
     jumps: dict[tuple[str, str], tuple[Change, Decimal]] = {}
     book = PriceBook(before)
     for change in changes:

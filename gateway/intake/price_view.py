@@ -30,8 +30,8 @@ _STANDARD_NAME: Final = "standard"
 
 class PriceRow(NamedTuple):
     """
-    A price. `above` is the number of input tokens above which it applies to the whole call. `since` and
-    `until` may be empty.
+    A price of one unit. `above` is the number of input tokens above which it applies to the whole call.
+    `since` and `until` are days, or "" without a limit.
     """
 
     tier: str
@@ -46,8 +46,8 @@ class PriceRow(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class ModelPrices:
     """
-    The prices of a model. `at_standard` are tiers without a price, `patterns` the conditions for names other
-    than `names`.
+    The prices of a model. `at_standard` are the tiers that have no price, so standard prices apply. The model
+    has the names in `names`, and those that match the conditions in `patterns`.
     """
 
     provider: str
@@ -125,7 +125,10 @@ def _model_prices_at(book: PriceBook, model: str, seller: str, time: int) -> Mod
 
 
 def _quotes_after(book: PriceBook, model: str, seller: str, tier: str, time: int) -> Iterator[Quote]:
-    """Yield the prices after a time. Prices that depend on the hour are shown for one day."""
+    """
+    Yield the quotes that apply from `time` (ns) on, one for each change. Prices that depend on the hour are
+    shown for one day.
+    """
     listed = book.find_listed_model(seller or None, model)
     end = time + DAY_NS if _has_hourly_prices(listed) else NO_TIME
     for _ in range(_MOST_SPANS):

@@ -87,7 +87,7 @@ _NOTHING_MISSING = Missing("", is_1h=False, regional=None)
 
 
 class _OnTop(msgspec.Struct, frozen=True):
-    """The prices on top of a price list, as recalculations store them."""
+    """The own prices and contract terms of a price book, as recalculations store them."""
 
     overrides: Sequence[PriceOverride] = ()
     terms: Sequence[PriceTerm] = ()
@@ -151,8 +151,8 @@ class PriceBook:
 
     def _book_name_for_call(self, record: Inference, quote: Quote) -> str:
         """
-        Return the name of the price list for a call. It states the prices that the list lacks, and the
-        contract.
+        Return the name of the price list that a record states. It includes the prices that the list lacks,
+        and the contract.
         """
         name, region = self.version, record.region
         missing = quote.missing or _NOTHING_MISSING
@@ -170,7 +170,7 @@ class PriceBook:
 
     def estimate_record(self, record: Inference) -> str | None:
         """
-        Return plain decimal text.
+        Return the estimated cost of a call, as decimal text in dollars.
 
         Return None if any part of the cost is unknown, or if the call succeeded and reports no quantity with
         a price.
@@ -222,8 +222,8 @@ class PriceBook:
 
     def price_book_texts(self) -> tuple[bytes, bytes]:
         """
-        Return the texts from which `from_texts` makes the book again. Names of contracts are left out, because
-        they may name people.
+        Return the texts from which `from_texts` builds the book again. Names of contracts are left out,
+        because they may name people.
         """
         on_top = _OnTop(self._overrides, _without_contract_names(self._terms))
         return cards.encode_card(self.card), msgspec.json.encode(on_top)
@@ -243,7 +243,10 @@ class PriceBook:
         return None if rate is None else decimal_text_of_total(cost_of_sum(rate, total), rate.digits)
 
     def has_constant_price(self, total: TokenSum) -> bool:
-        """Return whether the price stays constant before `until`."""
+        """
+        Return whether all calls of the sum have the same prices: none changes between `total.time` and
+        `total.until`.
+        """
         first = quote = self._quote_for_sum(total)
         while quote.high < total.until:
             quote = self._quote_for_sum(replace(total, time=quote.high))
@@ -252,7 +255,10 @@ class PriceBook:
         return True
 
     def is_priced_at_standard(self, total: TokenSum) -> bool:
-        """Return whether the list lacks the prices of the calls' mode."""
+        """
+        Return whether the calls have standard prices, because the list lacks the prices of their mode
+        (service tier).
+        """
         missing = self._quote_for_sum(total).missing
         return missing is not None and bool(missing.mode)
 
@@ -260,14 +266,19 @@ class PriceBook:
         return self._quote_for_sum(total).contract
 
     def rate_for_sum(self, total: TokenSum) -> Rate | None:
-        """Return None if the calls have different prices."""
+        """
+        Return the rate per token for a sum of calls, or None if it has no price or its calls may have
+        different prices.
+        """
         quote = self._quote_for_sum(total)
         if quote.rate is None or not all(is_known_size(above) for above, _ in quote.tiers):
             return None
         return next((dearer for above, dearer in quote.tiers if total.beyond >= above), quote.rate)
 
     def part_rate(self, total: TokenSum) -> PartRate | None:
-        """Return None if the calls have different prices."""
+        """
+        Return the rates of all units for a sum of calls, or None if its calls may have different prices.
+        """
         if not self.has_constant_price(total):
             return None
         return _rate_for_sum(self._quote_for_sum(total).parts, total)
@@ -282,8 +293,8 @@ class PriceBook:
 
     def rates_at(self, provider: str | None, model: str | None, time: int) -> Sequence[tuple[int, Rate]]:
         """
-        Return the rates at a time (ns). Each has the number of input tokens above which it applies, the
-        largest first and -1 last.
+        Return the token rates of a model at a time (ns), with the number of input tokens above which each
+        applies. The largest number is first and -1 last.
         """
         quote = self._find_quote((provider, model, None, STANDARD), time)
         return () if quote.rate is None else (*quote.tiers, (-1, quote.rate))
@@ -331,8 +342,8 @@ class PriceBook:
 
     def _build_quote(self, key: _Names, time: int) -> Quote:
         """
-        Return the prices of a model. An operator's own price has precedence over the list, and the response
-        model over the request model.
+        Return the prices of a model at a time (ns). Prices that an operator set take precedence over the
+        list, and the response model over the request model.
         """
         provider, response, request, mode = key
         models = [model for model in dict.fromkeys((response, request)) if model]
@@ -388,7 +399,7 @@ class PriceBook:
         return overrides
 
     def find_listed_model(self, provider: str | None, name: str) -> Model | None:
-        """Return None if the first seller that lists the model has no price."""
+        """Return the model of the first seller that lists it, or None if that seller has no price."""
         return self.find_seller_and_model(provider, name)[1]
 
     def find_seller_and_model(self, provider: str | None, name: str) -> tuple[str | None, Model | None]:
@@ -420,8 +431,8 @@ def _override_in_force(
     overriding: Sequence[tuple[int, PriceOverride]], mode: str, time: int, *, is_unlisted: bool
 ) -> PriceOverride | None:
     """
-    Return the override that applies. Prices of the tier take precedence. Prices without a tier apply to the
-    standard tier, and to a mode without a list price.
+    Return the operator's price that applies at a time (ns). A price for the tier takes precedence. A price
+    without a tier applies to the standard tier, and to a mode (tier) without a list price.
     """
     has_general = mode == STANDARD or is_unlisted
     fitting = [
@@ -438,7 +449,10 @@ def _without_contract_names(terms: Iterable[PriceTerm]) -> list[PriceTerm]:
 
 
 def missing_prices_in_name(price_book: str | None) -> list[str]:
-    """Return the modes and regions, and `cache_write_1h`, for which a record's list lacked a price."""
+    """
+    Return the modes, regions and `cache_write_1h` for which the price list lacked a price, by the name in a
+    record.
+    """
     name, _, _ = (price_book or "").partition(CONTRACT_MARK)
     endings = name.split("+")[1:]
     return [ending.removesuffix(_AT_STANDARD) for ending in endings if ending.endswith(_AT_STANDARD)]
@@ -451,7 +465,7 @@ def _decode_card_cached(content: bytes) -> Card:
 
 
 def cost_of_sum(rate: Rate, total: TokenSum) -> int | None:
-    """Return the cost in units of 10 ** -digits of the rate."""
+    """Return the cost of a sum of calls, in units of 10 ** -rate.digits dollars."""
     return cost_of_tokens(
         rate,
         total.input_tokens,
@@ -494,8 +508,8 @@ def _rate_for_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> P
 
 def _fields_in_book_name(override: PriceOverride) -> tuple[Any, ...]:
     """
-    Return the fields that make an override's name. A list without tiers and prices of meters keeps the name
-    that it had before these existed.
+    Return the fields of an operator's price that the name of a price book depends on. If `tier` and `meters`
+    are empty, they are left out, so the name stays as before these fields existed.
     """
     values = {field.name: getattr(override, field.name) for field in fields(override)}
     return tuple(value for name, value in values.items() if value or name not in ("tier", "meters"))

@@ -1,8 +1,9 @@
 """
-Sums from the ledger as unit-cost streams (`[[publish]]`): tokens, calls or cost by a dimension, or as a ratio.
+Publishing of totals as unit-cost streams (`[[publish]]`): tokens, calls or cost by a dimension, or as a
+ratio.
 
 An operation is created only for a value that differs from the stream's total, and the operation replaces the
-total. So the totals become right even after late data, a recalculation or an interrupted run.
+total. So the stream becomes right even after late data, a recalculation or an interrupted run.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Publisher:
             await asyncio.sleep(PUBLISH_EVERY_S)
 
     async def publish_rule(self, rule: Publication) -> int:
-        """Return the number of stored operations."""
+        """Store operations for the values of a rule that changed. Return the number of stored operations."""
         if not await self._ledger.is_complete():
             return 0
         complete_since = await self._ledger.complete_since()
@@ -117,7 +118,7 @@ class Publisher:
     def _operations_from_sums(
         self, rule: Publication, rows: Sequence[CostRow]
     ) -> Iterator[UnitCostOperation]:
-        """Yield operations for sums. An empty sum deletes its published value."""
+        """Yield an operation for each sum. For an empty sum, it deletes the published value."""
         names = tuple(dict.fromkeys((rule.by, *rule.dimensions.values())))
         for row in rows:
             values = dict(zip(names, row.group, strict=True))

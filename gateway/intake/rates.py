@@ -1,5 +1,5 @@
 """
-Token rates and their sums.
+Token rates, their sums, and the quotes in which they apply.
 
 `gateway.intake.prices` describes the rules.
 """
@@ -24,7 +24,7 @@ NO_TIME = 2**62  # time of a call that states none; it is later than any record,
 
 
 class Rate(NamedTuple):
-    """Prices per token, in units of 10 ** -digits dollars."""
+    """Prices per token, in units of 10 ** -digits dollars. None means unknown."""
 
     input: int | None
     output: int | None
@@ -37,7 +37,7 @@ class Rate(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """Prices that are missing. Each concerns only some of its calls."""
+    """The prices that a quote lacks. Each concerns only some of the calls with this quote."""
 
     mode: str  # processing mode of the quote, or ""
     is_1h: bool  # whether one-hour cache writes have the price of other cache writes
@@ -46,8 +46,8 @@ class Missing(NamedTuple):
 
 class Quote(NamedTuple):
     """
-    The prices of a call. `low` and `high` are in ns. `tiers` are the rates of larger inputs, the largest
-    first.
+    The prices of a call, which stay the same from `low` until before `high` (ns). `tiers` are the rates of
+    larger inputs, the largest first.
     """
 
     low: int
@@ -155,7 +155,10 @@ def rates_by_size(row: Price, model: str) -> tuple[tuple[int, Rate], ...]:
 
 
 def part_rates(row: Price, model: str, apart: tuple[str, ...]) -> tuple[tuple[int, PartRate], ...]:
-    """Return the rates by minimum input, the largest first, and the row's own rate last."""
+    """
+    Return the rates of all units with the minimum input of each tier, the largest first, and the row's own
+    rate last.
+    """
 
     def build_rate(amounts: Amounts) -> PartRate:
         return part_rate_from_amounts(amounts, apart=apart, charges_writes="claude" in model)
@@ -165,14 +168,17 @@ def part_rates(row: Price, model: str, apart: tuple[str, ...]) -> tuple[tuple[in
 
 def is_one_hour_price_missing(amounts: Amounts, model: str) -> bool:
     """
-    Return whether the price of cache writes for an hour is missing. Only Claude has a separate price for
-    them.
+    Return whether the price of cache writes for an hour is missing. Only Claude models have a separate price
+    for them.
     """
     return "claude" in model and amounts.cache_write is not None and amounts.cache_write_1h is None
 
 
 def price_with_override(override: PriceOverride, row: Price | None) -> Price:
-    """Return a price with the operator's prices, which ignore price tiers."""
+    """
+    Return the price of a row with an operator's prices in place of its own. Operators' prices have no tiers
+    by size.
+    """
     base = row or Price()
     return Price(
         input=base.input if override.input is None else override.input,
@@ -188,8 +194,9 @@ def price_with_override(override: PriceOverride, row: Price | None) -> Price:
 
 def row_in_force_or_first(model: Model | None, time: int, mode: str) -> Price | None:
     """
-    Return the row that applies. If several rows are in force, it is the last one. If none is, it is the first
-    row of the standard mode, even before its start or outside its hours.
+    Return the row of prices for a mode (service tier) at a time (ns). If several rows are in force, it is the
+    last one. If none is, it is the first row of the standard mode, even before its start or outside its
+    hours, and None for others.
     """
     if model is None:
         return None
@@ -221,7 +228,10 @@ def _is_window_open(row: Price, time: int) -> bool:
 def constant_price_span(
     model: Model | None, overriding: list[tuple[int, PriceOverride]], time: int, of_terms: Collection[int]
 ) -> tuple[int, int]:
-    """Return the span around `time` in which no price changes. `of_terms` are the times of contracts."""
+    """
+    Return the span around `time` (ns) in which no price changes. `of_terms` are the times at which contract
+    terms begin or end.
+    """
     edges = {-NO_TIME, 2 * NO_TIME, *of_terms, *(override_start_ns(row) for row in overriding)}
     midnight = time - time % DAY_NS
     for row in model.prices if model else ():
@@ -238,5 +248,8 @@ def override_start_ns(overriding: tuple[int, PriceOverride]) -> int:
 
 
 def is_known_size(above: int) -> bool:
-    """Return whether a tier's limit is one of the sizes. Some price lists write 199,999 for 200,000."""
+    """
+    Return whether totals are also summed by this input size (SIZES), which is then a possible limit of a
+    tier. Some price lists write 199,999 for 200,000.
+    """
     return above in SIZES or above + 1 in SIZES

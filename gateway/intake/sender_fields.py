@@ -37,7 +37,7 @@ def sender_name(outcome: Outcome, bearer: Bearer) -> str:
 
 
 class SenderFieldCounter:
-    """Counts since the last `take_counts`."""
+    """Counts the fields that calls state, since the last `take_counts`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -83,7 +83,8 @@ _log = logging.getLogger(__name__)
 
 class Reporter(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """
-    A name under which calls are remembered; the counters that counted are stored with it (`take_backs`).
+    A name under which reported calls are noted. Counters that were counted are stored with their reporter
+    (`take_backs`).
 
     Tens of thousands exist while counters wait. As tuples, they made the garbage collector delay a commit for
     50 ms.
@@ -96,7 +97,7 @@ class Reporter(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Reporters(msgspec.Struct, frozen=True, gc=False):
-    """Up to three reporters, whose known calls the record may repeat."""
+    """Up to three reporters of a counter. If one of them reported calls, the counter repeats these calls."""
 
     first: Reporter | None = None
     second: Reporter | None = None
@@ -146,7 +147,10 @@ def _model_reporter(service: str, model: str, kind: str, name: str) -> Reporter:
 
 
 def is_run_summary(call: Inference) -> bool:
-    """Return whether a span sums up calls, which the other program may report itself."""
+    """
+    Return whether an agent's span sums up the calls of another program that it runs, which may report them
+    itself.
+    """
     return (call.source, call.operation) in _SUMMED_UP
 
 
@@ -198,7 +202,7 @@ def _call_kind(
 
 @lru_cache(KINDS_OF_CALLS)
 def _fact_bytes(of: str, name: str, service: str | None) -> bytes:
-    """Return a fact: the first `FACT_BYTES` of a digest."""
+    """Return a fact of a call as bytes: the stored digest of FACT_BYTES, then further bytes of a digest."""
     names = of, name, service
     more = blake2b(repr(names).encode("utf-8", "surrogatepass"), digest_size=NAME_BYTES - FACT_BYTES)
     return fact_digest(*names) + more.digest()
@@ -261,10 +265,10 @@ def sender_rows_to_store(unkept: Unkept) -> list[bytes]:
 
 class Shadows:
     """
-    The callers that reported calls, and those that the next commit must store.
+    The table of callers that reported calls, and the callers that the next commit must store.
 
-    `default_user` serves records read from the log after a start. Without `heard`, nothing is
-    stored, which is enough to explain files.
+    `default_user` returns the user for records that are read from the log after a start. Without `heard`, the
+    stored table, nothing is stored, which is enough to explain files.
     """
 
     def __init__(
@@ -370,8 +374,8 @@ class Shadows:
 
     def note_counter(self, metric: UsageMetric, at: float | None = None, *, key: str = "") -> None:
         """
-        Note a counter. An agent's span of the same session or trace sums up the same usage, and a histogram
-        of the same tokens repeats it.
+        Note a counter as a report. A span of an agent in the same session or trace sums up the same usage,
+        and a histogram of the same tokens repeats it.
         """
         if metric.token_type is not None and metric.name.startswith(_TOKEN_COUNTERS):
             service, counted = metric.tags.get("service"), f"{metric.source}\0{_counter_name(metric)}"
@@ -400,7 +404,10 @@ class Shadows:
         return any(at - last(*_caller_and_fact(reporter)) <= WINDOW_S for reporter in reporters)
 
     async def look_up_in_storage(self, reporters: Iterable[Reporter], *, key: str = "") -> None:
-        """Look up reporters in the storage. `key` is that of the request that needs them."""
+        """
+        Look up reporters in the storage. `key` is the key of the request that needs them, which their entries
+        count for.
+        """
         if self._heard is None or not self._heard.knows_any:
             return
         now = self._clock.now()

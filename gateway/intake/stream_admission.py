@@ -27,7 +27,7 @@ RETRY_S: Final = 300
 
 
 class StreamAdmission:
-    """The admission of new unit-cost streams. Only a key that exceeds its share is refused."""
+    """The limit on new unit-cost streams. Only a key that exceeds its share of the limit is refused."""
 
     def __init__(self, reader: StreamReader, book: StreamBook, clock: Clock, settings: SpoolSettings) -> None:
         self._reader = reader
@@ -40,7 +40,7 @@ class StreamAdmission:
     async def check_and_reserve_new_streams(
         self, key: str, operations: Sequence[UnitCostOperation], after: Mapping[str, Stream]
     ) -> list[str]:
-        """Return the streams that the operations create. Raises Refusal 429."""
+        """Check the limits, and return the streams that the operations create. Raises Refusal 429."""
         sizes = await self._fresh_sizes()
         new = [name for name in after if self._book.find(name) is None]
         if new and not can_create_streams(list(sizes.values()), key, len(new), self._settings.max_streams):
@@ -62,7 +62,7 @@ class StreamAdmission:
         return new
 
     def expire_sizes(self) -> None:
-        """Read the streams again, because another gateway created some."""
+        """Read the sizes of streams again at the next check, because another gateway created some."""
         self._good_until = float("-inf")
 
     async def set_stream_owners(self, names: Iterable[str], key: str) -> None:

@@ -71,7 +71,7 @@ class Counted(msgspec.Struct, array_like=True):
 
 
 class _Members:
-    """The records of a counted entry, found by id. The ids of points are computed once per time span."""
+    """The records of one `Counted`, found by id. The ids of points are computed once per time span."""
 
     def __init__(self, counted: Counted) -> None:
         self._ids = counted.ids
@@ -146,8 +146,8 @@ class TakeBacks:
 
     def forget_all(self) -> None:
         """
-        Forget all. Other processes change the stored counters as well, so they are read each time from now
-        on.
+        Forget all counters in memory. From now on they are read from the storage each time, because other
+        processes change them as well.
         """
         self._is_shared = True
         self._kept.clear()
@@ -212,7 +212,9 @@ class TakeBacks:
             self.remove_entries(old)
 
     async def reverse_repeated_counters(self) -> int:
-        """Return the number of reversed records."""
+        """
+        Reverse the counters whose reporters have reported calls since. Return the number of reversed records.
+        """
         corrected = 0
         looked_at = 0
         for key, entry in list(self._kept.items()):
@@ -266,7 +268,10 @@ class TakeBacks:
         return len(corrections)
 
     async def _read_record_numbers(self, counted: Counted, receipt: str) -> None:
-        """Read the numbers from the receipt, only for counters that must be reversed."""
+        """
+        Read from a receipt which record numbers the counters got. This is done only for counters that must be
+        reversed.
+        """
         try:
             view = await self._log.receipt(receipt)
         # without the receipt, the records are searched for, as after a restart

@@ -41,7 +41,7 @@ from spool.turns.fair_turns import pause_for_others
 
 class CounterGroup(msgspec.Struct, array_like=True):
     """
-    Counters of one reporter, or sums of one run, that arrived together.
+    Counters of one reporter, or agents' spans that sum up one run, that arrived together.
 
     This is also the stored format, so new fields may only be added at the end.
     """
@@ -68,7 +68,7 @@ class CounterGroup(msgspec.Struct, array_like=True):
 
 class WaitingGroup(msgspec.Struct, frozen=True, gc=False):
     """
-    Packed, because the content is needed only when the group is released.
+    A `CounterGroup` that waits. It is packed, because its content is needed only when it is released.
 
     Tens of thousands may exist. If they were tuples, each round of the garbage collector would take about 25
     ms.
@@ -92,14 +92,14 @@ class WaitingGroup(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Waits(msgspec.Struct, gc=False):
-    """The waiting groups of counters of one combination of reporters."""
+    """The number and the queue of the waiting groups with the same reporters."""
 
     groups: int = 0
     queue: str | None = None  # name of the key in whose queue the points wait; None if none waited yet
 
 
 class WaitingGroups(dict[bytes, WaitingGroup]):
-    """Groups in order of arrival. Change the dict only with `add` and `remove`."""
+    """Waiting groups by key, in order of arrival. Change the dict only with `add` and `remove`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,8 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
 
     def fullest_first(self, *, by_bytes: bool) -> Iterator[bytes]:
         """
-        Yield groups of the key with the most counters, so that it never displaces counters of another key.
+        Yield the keys of waiting groups, each of the sender's key that then has the most waiting counters (or
+        bytes), so that this key never displaces counters of another.
         """
         if by_bytes:
             return entries_to_remove(
@@ -181,7 +182,7 @@ class WaitingCounters:
     """
     The waiting counters, in order of arrival. Counters of one reporter never overtake each other.
 
-    Above these limits, the oldest counters of the key with the most counters are decided early.
+    Above `max_items` or `max_bytes`, the oldest counters of the key with the most counters are decided early.
     """
 
     def __init__(
@@ -195,7 +196,10 @@ class WaitingCounters:
         max_bytes: int,
         renaming: Callable[[], Renaming | None] = lambda: None,
     ) -> None:
-        """`renaming` is of people who were erased while counters waited."""
+        """
+        Create the empty table. `renaming` returns the function that renames people who were erased while
+        counters waited.
+        """
         self._log = log
         self._renaming = renaming
         self._shadows = shadows
@@ -228,8 +232,8 @@ class WaitingCounters:
     @property
     def counted_by_key(self) -> HeldByKey:
         """
-        Return the counted ones by key. If several processes share the storage, only the process that releases
-        counters knows them.
+        Return the counters of the last hour that were counted and can be reversed, by key. If several
+        processes share the storage, only the process that releases counters knows them.
         """
         return HeldByKey(self._take_backs.held_by_key if self._shared is None else self._counted)
 
@@ -456,7 +460,8 @@ class WaitingCounters:
 
     async def _record_groups(self, keys: Iterable[bytes]) -> int:
         """
-        Skip groups recorded before.
+        Record the groups under these keys, and return the number of records. Groups that were recorded before
+        are skipped.
 
         The caller holds the lock for commits.
         """

@@ -52,7 +52,7 @@ class Paged(msgspec.Struct, kw_only=True):
 
 
 class Opened(msgspec.Struct, kw_only=True):
-    """The parameters of initialize that the server uses."""
+    """The parameters of MCP's initialize that the server uses."""
 
     protocolVersion: str
 

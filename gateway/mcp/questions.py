@@ -65,7 +65,7 @@ else:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Values:
-    """Values of a dimension, in the requested time (`in_range`) and at any time (`ever`)."""
+    """The values of a dimension that exist: in the requested time (`in_range`) and at any time (`ever`)."""
 
     dimension: str
     in_range: Sequence[str | None]
@@ -266,7 +266,7 @@ async def _match_exact_values(
 
 
 def billed_note(billed: Mapping[str, Any]) -> str:
-    """Return how many of the billed days are final."""
+    """Return a note about billed costs: how many days have final bills, and what the costs leave out."""
     day_counts = ", ".join(f"{count} {state}" for state, count in billed["days"].items())
     return (
         f"days with bills: {day_counts}; days without a final bill have no billed costs; rows without a team "

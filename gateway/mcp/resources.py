@@ -32,7 +32,7 @@ _NOT_FOUND_ONCE = -32002
 
 
 class _WholeList(msgspec.Struct, kw_only=True):
-    """The query to which the cursors of this list belong."""
+    """The query of the resource list, which has no parameters. Its cursors are bound to it."""
 
 
 async def list_resources(asking: Asking[OperatorServices], cursor: str | None) -> Mapping[str, object]:

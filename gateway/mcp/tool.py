@@ -37,11 +37,11 @@ Input = TypeVar("Input", bound=msgspec.Struct)
 
 
 class ToolInput(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Base of a tool's arguments."""
+    """The base class of a tool's arguments."""
 
 
 class ToolOutput(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Base of a tool's structured content. The output schema lists all its fields."""
+    """The base class of a tool's structured content. The output schema lists all its fields."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,8 +81,8 @@ class Asking(Generic[Held]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolAnswer:
     """
-    `text` is for the model, and `content` has the same as exact values. `link` opens the same data in the
-    console, or "".
+    The result of a tool. `text` is for the model, and `content` has the same as exact values. `link` opens
+    the same data in the console, or is "".
     """
 
     text: str

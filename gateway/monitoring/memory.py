@@ -48,11 +48,11 @@ async def collect_garbage_when_idle(
     until_idle: Callable[[], Awaitable[object]], activity: Callable[[float], Awaitable[object]]
 ) -> None:
     """
-    Run full collections between requests, instead of whenever Python would run them. `activity` waits for the next
-    request, at most the number of seconds that it receives.
+    Run full garbage collections between requests, instead of whenever Python would. `activity` waits for the
+    next request, at most the number of seconds that it receives.
 
-    All requests wait for a full collection. The wait is longest while a large response is built: 0.2 s for
-    two million objects.
+    During a full collection, all requests wait. The wait is longest while a large response is built: 0.2 s
+    for two million objects.
     """
     gc.set_threshold(*gc.get_threshold()[:2], _NEVER)
     try:

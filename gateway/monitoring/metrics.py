@@ -81,7 +81,9 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 1
 
 
 class _Registry(CollectorRegistry):
-    """A registry without the creation time of each counter, which would be a third of all series."""
+    """
+    A registry that omits the `_created` sample of each counter, because these would be a third of all series.
+    """
 
     def collect(self) -> Iterator[Metric]:
         for metric in super().collect():
@@ -154,11 +156,9 @@ class Metrics:
         self._requests.answered[endpoint, status] += 0
 
     def count_tool_call(self, tool: str, outcome: str) -> None:
-        """Count a tool call by an assistant. Both arguments are fixed words of this program."""
         self._tool_calls.labels(tool, outcome).inc()
 
     def count_token_check(self, outcome: str) -> None:
-        """Count a check of a person's access token. The outcome is a fixed word of this program."""
         self._tokens.labels(outcome).inc()
 
     def watch_native(self, native: NativeUse) -> None:
@@ -179,8 +179,8 @@ class Metrics:
 
     def watch_memory(self, memory: ReadMemory) -> None:
         """
-        Show the size of the span memory, the number of spans that it read, why it did not know other spans,
-        and the results of its comparisons with the rules.
+        Add metrics of the span memory: its size, the number of spans that it read, why it did not know other
+        spans, and the results of its comparisons with the rules.
         """
         kinds = Gauge("tollhouse_memory_kinds", "Kinds of spans in the span memory", registry=self.registry)
         kinds.set_function(lambda: memory.kind_count)
@@ -305,7 +305,7 @@ class LoopLag:
 
 
 class ReadMemory(Protocol):
-    """The part of the span memory that metrics show."""
+    """The counts of the span memory that metrics show."""
 
     @property
     def spans(self) -> Mapping[str, int]: ...
@@ -325,8 +325,8 @@ class ReadMemory(Protocol):
 
 class RequestCounts(Collector):
     """
-    Answered requests by endpoint and status. A dict, because a counter of prometheus_client takes a lock for each
-    request.
+    Answered requests by endpoint and status. They are counted in a dict, because a counter of
+    prometheus_client takes a lock for each request.
     """
 
     def __init__(self) -> None:

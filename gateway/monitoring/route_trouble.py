@@ -1,6 +1,6 @@
 """
-The words for routes that deliver nothing: why they stopped, and that nothing is lost. Routes of one destination that
-stopped for the same reason have one cause.
+Messages about routes that deliver nothing: why they stopped, and that nothing is lost. Routes of one
+destination that stopped for the same reason have one cause.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _KEY = re.compile(r"\(key ([^()]+)\)$")
 
 
 def group_by_cause(routes: Iterable[RouteState]) -> list[list[RouteState]]:
-    """Group the routes that stopped for the same reason at the same destination. Each running route is a group."""
+    """
+    Group the routes that stopped for the same reason at the same destination. Each running route is a group
+    of its own.
+    """
     groups: dict[tuple[str, ...], list[RouteState]] = {}
     for route in sorted(routes, key=lambda route: route.name):
         destination = route.name.rpartition("/")[0]

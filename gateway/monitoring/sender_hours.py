@@ -1,4 +1,7 @@
-"""The hours in which each key and source sent records, for the detector of senders that stopped and for `/metrics`."""
+"""
+The hours in which each key and source sent records, for the detector of senders that stopped sending and for
+`/metrics`.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,8 @@ _log = logging.getLogger(__name__)
 
 class KeptSenderHours:
     """
-    Notes the arrivals of this process, and adds them to the stored hours. `note_arrival` returns at once.
+    The hours with arrivals of each pair of key and source. New arrivals of this process are noted in memory,
+    and stored from time to time. `note_arrival` returns at once.
     """
 
     def __init__(self, table: SenderHoursTable, clock: Clock) -> None:
@@ -54,8 +58,8 @@ class KeptSenderHours:
 
     async def current_hours(self) -> Sequence[SenderHours]:
         """
-        Return the hours of all pairs. Arrivals of this process are always included, and arrivals of other gateways
-        after a few minutes.
+        Return the hours of all pairs of key and source. Arrivals of this process are always included, and
+        arrivals of other gateways after a few minutes.
         """
         now = self._clock.monotonic()
         if self._read_at is None or not 0 <= now - self._read_at < READ_EVERY_S:
@@ -95,7 +99,10 @@ class KeptSenderHours:
             )
 
     async def store_arrivals(self, *, everything: bool = True) -> None:
-        """Store the arrivals. Unless `everything` is set, arrivals that add little wait for a later call."""
+        """
+        Store the noted arrivals. Unless `everything` is set, arrivals that change the stored hours little
+        wait for a later call.
+        """
         due = {
             pair: hours
             for pair, hours in self._arrivals.items()

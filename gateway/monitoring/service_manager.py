@@ -20,7 +20,7 @@ MORE_TIME = "EXTEND_TIMEOUT_USEC=60000000"
 
 
 class ServiceManager:
-    """A connection to the socket that the environment names. Without one, nothing is sent."""
+    """The socket of the service manager that the environment names. Without one, nothing is sent."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self._address = environ.get("NOTIFY_SOCKET", "").replace("@", "\0", 1)

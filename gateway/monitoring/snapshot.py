@@ -1,6 +1,6 @@
 """
-The figures of storage and money read for each request of the metrics, and the metric families
-built from them.
+The figures of storage and money that one request of the metrics shows, and the metric families built from
+them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetGauge:
     """
-    The state of a budget's owner at the last evaluation; "" is a budget without owners. Dollars are None if
-    the budget limits tokens or calls, and if there is no amount or no forecast.
+    A budget at its last evaluation, or one owner of a budget with owners (`owner` is "" without). Dollars are
+    None if the budget limits tokens or calls, and if there is no amount or no forecast.
     """
 
     budget: str
@@ -42,8 +42,8 @@ class BudgetGauge:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciledRatio:
     """
-    The counted share of a provider's bill. `measure` is tokens or money. 1 means that all of the bill was
-    counted, and more than 1 that too much was counted.
+    The part of a provider's bill that Tollhouse counted, from 0 to 1. Above 1, too much was counted.
+    `measure` is tokens or money.
     """
 
     provider: str
@@ -66,8 +66,8 @@ class SenderGauges:
 @dataclass(frozen=True, kw_only=True)
 class KeyGauges:
     """
-    The number of API keys by state, the expiry of keys in use, and the number of refused requests by name of an expired
-    key. The last two are limited in length.
+    The number of API keys by state, the expiry of keys in use, and the number of refused requests by name of
+    an expired key (`tries`). The last two are limited in length.
     """
 
     states: Mapping[str, int]
@@ -77,7 +77,7 @@ class KeyGauges:
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit and its use. `name` is the name of the setting."""
+    """A limit and how much of it is used. `name` is the name of the setting."""
 
     name: str
     allowed: float
@@ -87,8 +87,8 @@ class Limit:
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """
-    The figures for one request of the metrics. `installation` is the same for all gateways on one storage. If
-    `answers` is False, the storage does not respond, and its figures are from an earlier read.
+    The figures for one request of the metrics. `installation` is an id that all gateways on one storage
+    share. If `answers` is False, the storage does not respond, and its figures are from an earlier read.
     """
 
     stats: LogStats
@@ -133,7 +133,10 @@ Samples: TypeAlias = Iterable[tuple[Sequence[str], float]]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A metric family. `samples` returns None if the family is left out."""
+    """
+    A metric family, with the function that reads its samples from a snapshot. If it returns None, the family
+    is omitted.
+    """
 
     name: str  # name of a metric without the prefix tollhouse_
     help: str

@@ -1,9 +1,9 @@
 """
-Cost and tokens on `/metrics`, from the ledger's totals: few series, and counters that only rise.
+Cost and tokens on `/metrics`, from the hourly totals: few series, and counters that only rise.
 
-A reading adds to each counter the growth of the totals of this and the previous month. If totals fall, for example
-after a correction, the counter does not rise until they exceed the counted value. The gauge for the month is exact,
-even after a restart, and may fall.
+Each reading adds to the counters how much the totals of this and the previous month have grown. If totals
+fall, for example after a correction, a counter does not rise until the totals exceed the counted value. The
+gauge for the month is exact, even after a restart, and may fall.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class _Sums(NamedTuple):
 
 class SpendCounts:
     """
-    Counters, and the cost of the running month, by LABELS. Pure.
+    Counters of cost and tokens, and the cost of the running month, by provider, model and team (LABELS). No
+    I/O.
 
     At most `top` providers, models and teams have their own name until the process ends: first those with the
     highest cost, then new names while there is space. All others share the name OTHER.
@@ -74,10 +75,11 @@ class SpendCounts:
 
     def count_totals(self, rows: Sequence[CostRow], month: datetime) -> None:
         """
-        Count the totals of the running `month` and of the previous month. The first reading only sets the
-        values from which the counters start.
+        Count the growth of the totals of the running `month` and of the previous month. The first reading
+        only sets the values from which the growth is counted.
 
-        This may run in a thread, because the metrics that `metric_families` yields are replaced in one step at the end.
+        This may run in a thread, because the metrics that `metric_families` yields are replaced in one step
+        at the end.
         """
         self._add_largest_names(rows)
         sums_by_series: defaultdict[tuple[datetime, Labels], _Sums] = defaultdict(_Sums)
@@ -113,7 +115,8 @@ class SpendCounts:
 
     def _add_growth(self, sums_by_series: Mapping[tuple[datetime, Labels], _Sums]) -> None:
         """
-        Add the growth of the totals. A new series first shows 0, so that a rate includes its first step.
+        Add the growth of the totals to the counters. A new series first shows 0, so that a rate includes its
+        first step.
         """
         new = {labels for _, labels in sums_by_series} - self._counted.keys()
         counted = {**self._counted, **dict.fromkeys(new, _Sums())}
@@ -150,7 +153,7 @@ class SpendCounts:
 
 
 class SpendSeries:
-    """Reads the ledger's totals once a minute."""
+    """A task that reads the hourly totals once a minute for the spend metrics."""
 
     def __init__(self, ledger: Ledger, clock: Clock, *, top: int) -> None:
         self.counts = SpendCounts(top)
@@ -171,7 +174,7 @@ class SpendSeries:
             await asyncio.sleep(wait_s)
 
     async def read_totals(self) -> bool:
-        """Read now. Return False while totals are being recounted, because they are incomplete then."""
+        """Read the totals now. Return False while they are recounted, because they are incomplete then."""
         if not await self._ledger.is_complete():
             return False
         now = self._clock.now()

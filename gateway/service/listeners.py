@@ -54,8 +54,8 @@ REPEAT_AFTER_S = 5
 
 class Listeners:
     """
-    The listeners of a server. Call `start` once, then `close`. The listeners in `sockets` were open before
-    and stay open afterwards.
+    The listeners of a server. Call `start` once, then `close`. The listening sockets in `sockets` were
+    already open, and `close` leaves them open.
     """
 
     def __init__(self, server: ServerSettings, directory: Path, sockets: ListeningSockets) -> None:

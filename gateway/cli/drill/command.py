@@ -36,8 +36,8 @@ SMALL_FILE = 4096
 @dataclass(frozen=True, kw_only=True)
 class DrillResult:
     """
-    Result of one fault. `recovery_s` is the longest time until a record was accepted again. `note` says what
-    was simulated, or why the fault was not tried.
+    The result of one fault. `recovery_s` is the longest time in seconds until a record was accepted again.
+    `note` says what was simulated, or why the fault was not tried.
     """
 
     fault: str
@@ -55,7 +55,7 @@ class DrillResult:
 
 @dataclass(kw_only=True)
 class DrillSite:
-    """The server, the traffic and the receiver that every fault works with."""
+    """The server under test, its traffic and its receiver, which every fault uses."""
 
     config: Path | None
     scratch: Path
@@ -66,8 +66,8 @@ class DrillSite:
 
     def wait_until_delivered(self) -> None:
         """
-        Wait until every acknowledged record is delivered, but at most DRAIN_S plus the hold. Records that are
-        still missing then count as lost.
+        Wait until every acknowledged record is delivered, but at most DRAIN_S plus `spool.hold`. Records that
+        are still missing then count as lost.
         """
         self.traffic.retry_unacknowledged()
         deadline = time.monotonic() + DRAIN_S + self.hold_s
@@ -242,7 +242,7 @@ def full_disk(site: DrillSite) -> DrillResult:
 
 
 def outage(site: DrillSite) -> DrillResult:
-    """Let the destination answer 503. Recovery ends when everything that waited has arrived."""
+    """Let the destination answer 503. Recovery ends when all waiting records have arrived."""
     before = set(site.traffic.acknowledged)
     site.receiver.is_down = True
     with site.traffic.sending_continuously():

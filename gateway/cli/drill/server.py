@@ -31,7 +31,10 @@ class DrillFailed(Exception):
 
 
 class DrillServer:
-    """The installation in the scratch directory. After each `kill`, `start` uses another address."""
+    """
+    The process of the server under test, with its data in the scratch directory. After each `kill`, `start`
+    uses another address.
+    """
 
     def __init__(self, config: Path | None, *, scratch: Path, receiver: str) -> None:
         self._config = config

@@ -38,7 +38,7 @@ _UNMOUNT_TRIES = 50
 
 @dataclass(frozen=True)
 class Calls:
-    """A request of the drill with calls. `names` are the response ids of the calls."""
+    """One request with generated calls. `names` are the response ids of the calls."""
 
     names: tuple[str, ...]
     body: bytes
@@ -122,7 +122,6 @@ class Traffic:
                 thread.join()
 
     def retry_unacknowledged(self) -> None:
-        """Retry the requests that were left unacknowledged, as a client does."""
         while self._waiting:
             self.send_until_acknowledged(self._waiting.pop())
 

@@ -320,7 +320,8 @@ def deliver_waiting_records(
 
 def _wait_until_delivered(client: OperatorClient, route: str, below: int, wait_s: float) -> JsonObject | None:
     """
-    Wait until all records below a number have landed. Return the route's state if the time runs out first.
+    Wait until all records with a number below `below` are in the lake. Return None, or the route's state
+    after `wait_s`.
     """
     until = time.monotonic() + wait_s
     while True:
@@ -366,7 +367,10 @@ def print_table_statements(config: Path | None, name: str | None, reader: str | 
 
 
 def _table_statements(settings: DestinationSettings, reader: str | None) -> str:
-    """Return the SQL. Raises ValueError if the program cannot read this type of destination."""
+    """
+    Return the SQL of the table and views. Raises ValueError if the SQL program `reader` cannot read this type
+    of destination.
+    """
     if settings.type in STREAMS:
         from exporters.clickhouse.table import table_creation_sql
 

@@ -28,7 +28,8 @@ async def adopt_lake(
     config: Config, settings: DestinationSettings, topic: str, *, leave: bool, dry_run: bool
 ) -> AdoptionResult:
     """
-    Mark what the lake has as delivered in a restored storage, and import the records that exist only in the lake.
+    In a restored storage, mark records that the lake has as delivered, and import records that exist only in
+    the lake.
 
     Raises SpoolLocked while a server uses the data, NotAllowed while another gateway runs.
     """

@@ -31,7 +31,7 @@ Verified: TypeAlias = "tuple[JsonObject, Sequence[LakeDifference]]"
 @dataclass(frozen=True, kw_only=True)
 class RouteBooks:
     """
-    The accounting of a route, read before its destination is read. Records with a number less than
+    The accounting of a route, fetched before its destination is read. All records with a number less than
     `below` are acknowledged.
     """
 
@@ -93,7 +93,7 @@ def compare_with_ledger(found: VerifiedLake, books: RouteBooks, days: LakeDays) 
 
 def compare_with_log(found: VerifiedLake, books: RouteBooks) -> tuple[VerifiedLake, str]:
     """
-    Add deliveries whose rows differ from the log, and editions that the route never had.
+    Add differences for deliveries whose rows differ from the log, and for editions that the route never had.
 
     Also return a text that says how many deliveries were compared.
     """
@@ -202,7 +202,7 @@ def verify_table(settings: DestinationSettings, dates: DateRange, books: RouteBo
 def verify_kafka_topic(
     settings: DestinationSettings, route: str, books: RouteBooks | None, *, reads_all: bool
 ) -> Verified:
-    """Return the route's progress in a Kafka topic, and the differences."""
+    """Return the route's progress by edition in a Kafka topic, and the differences from the accounting."""
     from exporters.destinations.catalogue import destination_secret
     from exporters.kafka.recount import recount_topic
 

@@ -60,7 +60,9 @@ WRONG_USE = (400, 404, 409, 422)
 
 @dataclass(frozen=True)
 class OpenDirectory:
-    """An open data directory for many calls: its socket, and the event loop that serves it."""
+    """
+    An opened data directory that serves many requests: its socket, and the event loop that answers on it.
+    """
 
     socket: Path
     runner: asyncio.Runner
@@ -148,7 +150,8 @@ class OperatorClient:
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
     ) -> tuple[int, JsonObject]:
         """
-        Send one request; return status and response. A body of bytes is sent as CSV.
+        Send one request, and return its status and response. If `body` is bytes, it is sent as CSV, otherwise
+        as JSON.
 
         Raises ConfigError, SpoolError, OSError or ClientError if there is no response.
         """
@@ -242,7 +245,7 @@ class OperatorClient:
 
 
 def exit_with_error(status: int, payload: JsonObject) -> NoReturn:
-    """Exit with the message of an error response."""
+    """Exit with the message of an error response, with code 2 if the same command cannot succeed."""
     fail(payload["error"]["message"], 2 if status in WRONG_USE else 1)
 
 
@@ -349,5 +352,4 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def quote_segment(name: str) -> str:
-    """Quote a name as one segment of a path."""
     return quote(name, safe="")

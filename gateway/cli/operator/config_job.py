@@ -33,7 +33,8 @@ KINDS = ("deployments", "daemonsets", "statefulsets")
 @dataclass(frozen=True, kw_only=True)
 class JsonServer:
     """
-    A server that responds in JSON. Redirects are not followed, because the credential is only for this address.
+    A server that responds in JSON. Redirects are not followed, because the credential is only for this
+    address.
     """
 
     name: str

@@ -74,7 +74,7 @@ def _contract_request_body(*, term: Sequence[str], **given: Any) -> JsonObject:
 
 
 def _parse_contract_term(text: str) -> JsonObject:
-    """Return the term that an option describes. Raises SystemExit for a word that is no field."""
+    """Parse a contract term, "KIND FIELD=VALUE ...", of an option. Exits with code 2 for an unknown field."""
     kind, *words = text.split() or [""]
     fields: JsonObject = {"kind": kind}
     for word in words:

@@ -27,7 +27,9 @@ secrets_option = click.option(
 
 
 class _Plan(click.Command):
-    """A command whose exit code 2 means that something differs. So every error, also wrong use, exits with 1."""
+    """
+    A command whose exit code 2 means that something differs. So every error exits with 1, even wrong use.
+    """
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         try:
@@ -129,7 +131,9 @@ def read_settings_files(directory: Path) -> Mapping[str, str]:
 
 
 def read_secrets(files: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """Return the content of each existing file that the files name for a secret."""
+    """
+    Return the secrets by path: the content of each existing file that the settings files name for a secret.
+    """
     found = {}
     for path in _paths_of_secret_files(files):
         try:

@@ -40,7 +40,7 @@ KNOWN = f"{', '.join(name for word, name in ROLE_NAMES.items() if word != NO_ROL
 
 
 class AccountRole(click.ParamType[str]):
-    """The name of an account's role in any case, or a name that the API uses for it."""
+    """The parameter type for the role of an account: its name in any case, or the name that the API uses."""
 
     name = "role"
 
@@ -58,7 +58,7 @@ def _accepted_role_names(word: str) -> set[str]:
 
 
 def with_role_name(row: JsonObject) -> dict[str, Any]:
-    """Return a row with the role's name instead of the API's word."""
+    """Return a row of the API with the role's name for people."""
     return {**row, "role": ROLE_NAMES.get(row["role"], row["role"])}
 
 

@@ -221,7 +221,10 @@ async def _recover_database_file(config: Config, file: Path) -> Recovered:
 
 
 async def _open_storage_once(config: Config, *, new_registry: bool) -> str:
-    """Open the storage, and rename erased people in it. Return the problem of the registry, or ""."""
+    """
+    Open and close the storage once, which salvages it, and rename people in it who were erased. Return the
+    problem of the registry, or "".
+    """
     from gateway.service.assembly.storage import open_storage
     from spool.erasing import erase_in_imported_records
 

@@ -261,7 +261,10 @@ def _read_price_list(config: Config, source: str) -> bytes:
 
 
 def _price_list_after_update(before: Card, newer: Card, since: str, *, is_stated: bool) -> Card:
-    """Return the list that would be in use. A list in Tollhouse's format replaces the list before."""
+    """
+    Return the list that would be in use after an update. A list in Tollhouse's format replaces the list
+    before, and LiteLLM's list is merged with it.
+    """
     if newer.source.get("name") == LITELLM and "merged_with" not in newer.source:
         return lists.rename_merged(price_updates.update_card(before, newer, since=since), newer)
     if is_stated:
@@ -272,7 +275,7 @@ def _price_list_after_update(before: Card, newer: Card, since: str, *, is_stated
 
 
 def _reload_running_server(client: OperatorClient) -> JsonObject | None:
-    """Make a running server read the list. Return None if no server runs."""
+    """Reload the prices of a running server. Return None if no server runs."""
     if not client.has_running_server():
         return None
     status, payload = client.request_with_status("POST", "/reload", body={})

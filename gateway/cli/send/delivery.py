@@ -73,7 +73,7 @@ def add_target_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 class BodyCounts(Protocol):
-    """The items that a command counts in the accepted bodies, and its words about them, "" for none."""
+    """Counts of items in the accepted bodies. `hint` is a message about them, or ""."""
 
     def count_calls_in_body(self, body: bytes) -> None: ...
 
@@ -84,7 +84,7 @@ class BodyCounts(Protocol):
 
 
 class UploadTarget:
-    """The address and the key of an upload. Exits with 2 if they can never work."""
+    """The address and the key of an upload. The constructor exits with code 2 if they can never work."""
 
     def __init__(
         self, url: str, key_file: Path | None, key_env: str, *, path: str, key_command: str = KEY_COMMAND
@@ -106,8 +106,8 @@ def deliver_uploads(
     as_json: bool,
 ) -> None:
     """
-    Send one body with its name, or else the files. Exits with 1 if anything was rejected. Prints the counts even
-    if sending fails.
+    Send the body in `single`, which has a name for messages, or else the named files. Exits with 1 if
+    anything was rejected. Prints the counts even if sending fails.
     """
 
     async def send_all_and_report() -> bool:

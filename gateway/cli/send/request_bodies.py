@@ -321,7 +321,7 @@ class _OpenBody:
         return fits and item.is_element == self._is_array
 
     def add_item(self, item: _Item, *, alone: bool) -> bool:
-        """Add an item; return whether an earlier acknowledged body ended with it."""
+        """Add an item. Return whether it is the last item of a body that the gateway acknowledged earlier."""
         self.items.append(item.content)
         self._places.append(item.place)
         self._size += len(item.content) + 1
@@ -385,10 +385,10 @@ class Acknowledged:
 
 class RunningDigest:
     """
-    Digest of a file's items up to the current one, chained over its request bodies.
+    The digest of all items of a file up to the current one.
 
-    A body is therefore recognized only after the same earlier bodies. The file name, the compression and
-    appended items do not matter.
+    A body is recognized by this digest, so only after the same earlier items. The file name, the compression
+    and appended items do not matter.
     """
 
     def __init__(self, taken: Container[bytes]) -> None:
@@ -397,7 +397,7 @@ class RunningDigest:
         self.mark = b""
 
     def add_item(self, item: bytes) -> bool:
-        """Add an item; return whether an acknowledged body ended with it."""
+        """Add an item. Return whether it is the last item of an acknowledged body."""
         self._since.update(len(item).to_bytes(8, "big"))
         self._since.update(item)
         self.mark = self._since.digest()

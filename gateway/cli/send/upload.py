@@ -38,7 +38,9 @@ _HOPELESS: Final = frozenset({401, 403, 404, 405, 415, 501})
 
 
 class Undeliverable(Exception):
-    """No body can be delivered: the key or the address is wrong, or the gateway stayed unavailable."""
+    """
+    Raised if no body can be delivered: the key or the address is wrong, or the gateway stayed unavailable.
+    """
 
 
 class WrongKey(Undeliverable):
@@ -54,7 +56,7 @@ class BodyTooLarge(BodyRefused):
 
 
 class _Retryable(Exception):
-    """A failure of an upload that a retry may overcome."""
+    """Raised for a failure of an upload that a retry may overcome."""
 
     def __init__(self, problem: str, retry_after_s: float | None = None) -> None:
         super().__init__(problem)

@@ -1,8 +1,9 @@
 """
 The background reader of metrics from cluster agents. It stores container usage by cluster and day.
 
-The open usage of a cluster is stored before the read position. After a crash, the last hour's files are read again,
-which adds nothing twice. Only one cluster and one of its files are in memory at a time.
+A cluster's usage of days that are still open is stored before the read position. After a crash, the last
+hour's files are read again, which adds nothing twice. Only one cluster and one of its files are in memory at
+a time.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ Kept = TypeVar("Kept")
 @dataclass(frozen=True, kw_only=True)
 class UsageSources:
     """
-    The inputs of the reader. If the settings have no `prices`, nothing is read. `tags` are the labels to store.
+    The inputs of the reader. `prices` returns the configured prices; if there are none, nothing is read.
+    `tags` returns the labels to store as tags.
     """
 
     files: ContainerFiles
@@ -69,7 +71,10 @@ class UsageSources:
 
 
 class UsageReader:
-    """Reads metrics with `read_new_files`, which is called repeatedly. `usage_by_cluster` returns the usage."""
+    """
+    Reads metrics with `read_new_files`, which is called repeatedly. `usage_by_cluster` returns the resulting
+    usage.
+    """
 
     def __init__(self, sources: UsageSources, clock: Clock) -> None:
         self._sources = sources
@@ -88,10 +93,10 @@ class UsageReader:
 
     async def read_new_files(self) -> int:
         """
-        Read new files, and delete usage that is older than the stored billing rows. Return the number
-        of files read.
+        Read new files, and delete usage that is older than the stored billing rows. Return the number of
+        files read.
 
-        The open usage of a large cluster has many megabytes, so it is not written every minute.
+        The open usage of a large cluster has many megabytes, so it is not written after every call.
         """
         if not self.prices or self._clock.now() < self._rest_until:
             return 0
@@ -108,7 +113,9 @@ class UsageReader:
         return count
 
     async def days_with_usage(self) -> Sequence[UsageDay]:
-        """Return the days with usage, by cluster. `usage_by_cluster` uses the state of this call."""
+        """
+        Return the days with usage, by cluster. A later `usage_by_cluster` uses the state that this call read.
+        """
         documents = await self._sources.usage.days_since(OPEN)
         all_days = {document for document in documents if document.day != OPEN}
         opened = {}
@@ -196,7 +203,10 @@ class UsageReader:
     async def _documents_after_adding(
         self, identity: ClusterIdentity, files: Sequence[ContainerFile]
     ) -> Sequence[UsageDocument]:
-        """Return the documents of a cluster after adding files. Empty if the files add nothing."""
+        """
+        Return the stored documents of a cluster after adding files to its usage, or () if the files add
+        nothing.
+        """
         document = await self._sources.usage.document(identity, OPEN)
         usage = OpenUsage() if document is None else await asyncio.to_thread(decode_usage, document.body)
         rules = MeterRules(
@@ -221,7 +231,9 @@ class UsageReader:
         return await self._build_documents(identity, usage)
 
     async def _meter_file(self, meter: UsageMeter, file: ContainerFile) -> None:
-        """Add the usage in a file. A file that cannot be read adds nothing and is logged once."""
+        """
+        Add the usage in a file to the meter. A file that cannot be read adds nothing and is logged once.
+        """
         try:
             pieces = [piece async for piece in self._sources.files.contents.read(file.id)]
             await asyncio.to_thread(

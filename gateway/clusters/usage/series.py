@@ -60,7 +60,10 @@ def parse_series(file: ContainerFile, content: bytes) -> Iterator[MetricSeries]:
 
 
 def _parse_remote_write(content: bytes, *, is_second: bool) -> Iterator[MetricSeries]:
-    """Yield one series at a time, because a decoded body of a large cluster would need ten times its size."""
+    """
+    Yield the series of a remote-write body one at a time, because a decoded body of a large cluster would
+    need ten times its size.
+    """
     body = unpack_snappy(content, MOST_BLOCK)
     try:
         if is_second:
@@ -194,7 +197,7 @@ def _parse_milliseconds(timestamp: object) -> int:
 
 
 def _message_types() -> tuple[Any, Any]:
-    """Return the message types for a series of remote write 1 and 2, with only the needed fields."""
+    """Return the protobuf types of a series in remote write 1 and 2, with only the needed fields."""
     field = descriptor_pb2.FieldDescriptorProto
     repeated, single = field.LABEL_REPEATED, field.LABEL_OPTIONAL
     double, integer, text = field.TYPE_DOUBLE, field.TYPE_INT64, field.TYPE_STRING
@@ -258,7 +261,7 @@ def _unpacked_size(block: bytes) -> tuple[int, int]:
 
 
 def _append_element(block: bytes, position: int, content: bytearray) -> int:
-    """Append the content of one element. Return where the next element begins."""
+    """Append the content of one snappy element. Return the position of the next element."""
     tag = block[position]
     position += 1
     kind, upper = tag & 3, tag >> 2
@@ -289,8 +292,8 @@ def _append_literal(block: bytes, position: int, upper: int, content: bytearray)
 
 def _append_copy(content: bytearray, offset: int, length: int, end: int) -> int:
     """
-    Append a copy of the bytes that begin `offset` bytes before the end. The copy may include bytes that it
-    has just added.
+    Append a copy of `length` bytes that begin `offset` bytes before the end. The copy may include bytes that
+    it has just added. Return `end`.
     """
     begin = len(content) - offset
     if not offset or begin < 0:

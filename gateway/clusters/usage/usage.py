@@ -1,10 +1,10 @@
 """
-Container usage: processor time, and memory and GPUs over time. Usage is summed by day, node, namespace, workload
-and tags.
+Container usage: processor time, and memory and GPUs over time. Usage is summed by day, node, namespace,
+workload and tags.
 
-The sums are whole numbers, from samples of the cluster's metrics. The newest time and value of each series are
-stored, so a sample read twice changes nothing. The state of a cluster is stored in documents made of parts, because
-one call for all series of a large cluster would block the process.
+The sums are whole numbers, from samples of the cluster's metrics. The newest time and value of each series
+are stored, so a sample read twice changes nothing. The state of a cluster is stored in documents made of
+parts, because encoding all series of a large cluster in one call would block the process.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _NO_NAME = re.compile("[^a-zA-Z0-9_]")
 
 
 class KnownPod(msgspec.Struct, gc=False):
-    """A pod of a cluster. `at` is the time of its last sample."""
+    """A pod of a cluster. `at` is the time of its last sample, in milliseconds."""
 
     workload: str = ""
     node: str = ""
@@ -66,7 +66,8 @@ class KnownPod(msgspec.Struct, gc=False):
 
 class DayUsage(msgspec.Struct):
     """
-    The usage of a day. `used` is the usage by place, and `had` is the capacity by node.
+    The usage of a day. `used` is the usage by namespace, workload and tags, and `had` is the capacity by
+    node.
 
     `nodes` maps the last part of the provider's node id to the node.
     """
@@ -78,8 +79,8 @@ class DayUsage(msgspec.Struct):
 
 class OpenUsage(msgspec.Struct):
     """
-    The open usage of a cluster, with the state that later samples need. `series` has the time and value of
-    the last sample of each series.
+    A cluster's usage of days that are still open, with the state that later samples need. `series` has the
+    time and value of the last sample of each series.
     """
 
     series: dict[str, tuple[int, int]] = {}
@@ -90,7 +91,7 @@ class OpenUsage(msgspec.Struct):
 
 
 class OpenDays(msgspec.Struct):
-    """The open days of a cluster's container usage, without the state that later samples need."""
+    """A cluster's usage of days that are still open, without the state that later samples need."""
 
     days: dict[int, DayUsage] = {}
 
@@ -111,7 +112,7 @@ class UsagePlace(msgspec.Struct, frozen=True):
 
 
 class _Kept(msgspec.Struct):
-    """An `OpenUsage` with encoded series and pods, as lists of parts."""
+    """The stored form of `OpenUsage`: its series and pods are lists of encoded parts."""
 
     series: msgspec.Raw = msgspec.Raw(b"[]")
     pods: msgspec.Raw = msgspec.Raw(b"[]")
@@ -216,7 +217,7 @@ class MeterRules:
 
 class UsageMeter:
     """
-    Adds series to `usage`. `taken` counts the series that were added, and `left_out` the series above the limit.
+    Adds metric series to `usage`. `taken` counts the added series, and `left_out` the series above the limit.
     """
 
     def __init__(self, usage: OpenUsage, rules: MeterRules) -> None:
@@ -236,7 +237,7 @@ class UsageMeter:
         """
         Add the series of one body. Facts about pods are added first, because samples refer to pods.
 
-        Samples wait as plain tuples, which cost the garbage collector nothing. A large cluster has many samples.
+        Until then, samples wait as plain tuples, because the garbage collector does not examine these.
         """
         samples = []
         for series in received:
@@ -296,8 +297,8 @@ class UsageMeter:
 
     def _add_cpu_series(self, series: MetricSeries) -> None:
         """
-        Add the increase of a counter since its previous sample. The counter starts at 0 again when
-        its container restarts.
+        Add the increase of a CPU counter since its previous sample. The counter starts at 0 again when its
+        container restarts.
         """
         if not _is_container(series.labels):
             return
@@ -419,8 +420,8 @@ class UsageMeter:
         end: int,
     ) -> None:
         """
-        Add an amount to the days of its time span. If the place is a node name, add it to the capacity
-        of the node.
+        Add an amount to the days of its time span (milliseconds), to the usage of a place, or to the capacity
+        of a node if `place` is a node name.
         """
         for day, part in split_by_day(
             amount,
@@ -450,7 +451,8 @@ def split_by_day(amount: int, start: int, end: int) -> Iterator[tuple[int, int]]
 
 def _place_key(place: UsagePlace, day_usage: DayUsage) -> str:
     """
-    Return the key of a place. Above MAX_PLACES per day, return the key for all other places of the node.
+    Return the key of a place, its namespace, workload, node and tags. Above MAX_PLACES per day, return the
+    common key for all other places of the node.
     """
     key = place.key
     if key in day_usage.used or len(day_usage.used) < MAX_PLACES:
@@ -465,14 +467,16 @@ def _place_key(place: UsagePlace, day_usage: DayUsage) -> str:
 
 def _is_container(labels: Mapping[str, str]) -> bool:
     """
-    Return whether the series is about a container. Series about a whole pod or node, and about the container
-    that holds a pod together, are excluded.
+    Return whether a series is about a container. Series about a whole pod or node, or about the pause
+    container of a pod, are excluded.
     """
     return labels.get("container", "") not in ("", "POD") and bool(labels.get("pod"))
 
 
 def _series_key(labels: Mapping[str, str], kind: str) -> str:
-    """Return a key for the measured value, so that the same series from two senders counts once."""
+    """
+    Return a key for the measured value, so that the same series counts once even if two senders report it.
+    """
     names = ("namespace", "pod", "container", "cpu", "resource")
     values = [labels.get(name, "") for name in names] if labels.get("pod") else _node_and_resource(labels)
     if kind == _MEMORY_BYTES:

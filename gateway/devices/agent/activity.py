@@ -28,7 +28,10 @@ _COUNTED_TERMS = ("accepted", "duplicates")
 
 
 class SourceActivity(msgspec.Struct):
-    """The activity of one source. `records` counts the records of `day` in the machine's time zone."""
+    """
+    The activity of one source. `last_seen` is in epoch seconds, and `records` counts the records of `day` in
+    the machine's time zone.
+    """
 
     last_seen: float
     day: str
@@ -36,7 +39,10 @@ class SourceActivity(msgspec.Struct):
 
 
 class ActivityRecorder:
-    """An observer of commits. Call `stop` once. While no source reports, no background task runs."""
+    """
+    Records the activity of sources at each commit, and writes the files. Call `stop` once. While no source
+    reports, no background task runs.
+    """
 
     def __init__(self, directory: Path, *, now: Callable[[], float]) -> None:
         self._directory = directory
@@ -94,7 +100,10 @@ class ActivityRecorder:
 
 
 def newer_call_ends(known: Mapping[str, float], ends: Mapping[str, float], *, now: float) -> dict[str, float]:
-    """Return the ends of calls that replace known ones. An end in the future is from before the clock was set back."""
+    """
+    Return the ends of calls that replace known ones, because they are later. A known end in the future is
+    replaced as well, because the clock was set back.
+    """
     earlier = {name: ended for name, ended in known.items() if ended <= now}
     return {name: ended for name, ended in ends.items() if name and ended > earlier.get(name, 0.0)}
 

@@ -23,8 +23,8 @@ Keys = Mapping[tuple[str, ...], Any]
 @dataclass(frozen=True, kw_only=True)
 class Assistant:
     """
-    A coding assistant. `sources` are the sources of its records. `keys` returns its settings for http://HOST:PORT.
-    `hooks` are the events whose hooks can refuse to go on.
+    A coding assistant. `sources` are the sources of its records. `keys` returns the settings with which it
+    reports to http://HOST:PORT. `hooks` are the events whose hooks can stop a session.
     """
 
     name: str
@@ -69,7 +69,10 @@ def _claude_code_keys(endpoint: str) -> Keys:
 
 
 def _codex_keys(endpoint: str) -> Keys:
-    """Set only the log exporter. The log events contain every call; metrics and spans would repeat them."""
+    """
+    Return Codex's settings. Only the log exporter is set, because log events contain every call, and metrics
+    and spans would repeat them.
+    """
     return {("otel", "exporter"): {"otlp-http": {"endpoint": f"{endpoint}/v1/logs", "protocol": "binary"}}}
 
 

@@ -13,7 +13,10 @@ class NotEditable(Exception):
 
 
 class Editor(Protocol):
-    """A module of functions that edit a settings file. Unchanged parts of the text stay byte for byte."""
+    """
+    The interface of a module that edits settings files of one format. Unchanged parts of the text stay byte
+    for byte.
+    """
 
     def parse(self, text: str) -> Any: ...
 

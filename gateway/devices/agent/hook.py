@@ -1,8 +1,8 @@
 """
-The question of an assistant's hook to the running agent: may this session go on?
+An assistant's hook asks the running agent whether a session may continue.
 
-It runs before every prompt and every tool, so it imports only Python's smallest modules. The input of the hook
-contains the prompt. Only the id of the session leaves this module.
+The hook runs before every prompt and every tool, so this module imports only Python's smallest modules. The
+input of the hook contains the prompt. Only the id of the session leaves this module.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _UNKNOWN: Final = "Tollhouse: the agent states no verdict on this session, and t
 
 class HookQuestion(NamedTuple):
     """
-    The question of a hook. `session_limit` is decimal text in dollars, or "". `is_closed` refuses if there is
-    no answer.
+    The options of a hook. `session_limit` is decimal text in dollars, or "". With `is_closed`, the session is
+    refused if the agent does not answer.
     """
 
     endpoint: str = ADDRESS
@@ -39,7 +39,7 @@ class HookQuestion(NamedTuple):
 
     @property
     def argument_problem(self) -> str:
-        """Return why the question cannot be asked, or ""."""
+        """Return why these options are invalid, or ""."""
         found = _ENDPOINT.fullmatch(self.endpoint)
         if found is None or not 0 < int(found[2]) < 65536:
             return f"--endpoint {self.endpoint} is no address of this machine, such as {ADDRESS}"
@@ -49,7 +49,7 @@ class HookQuestion(NamedTuple):
 
 
 def parse_hook_arguments(words: Sequence[str]) -> HookQuestion | None:
-    """Return the question that the words state, or None if click must read them, for example `--help`."""
+    """Parse the options of a hook. Return None if click must parse them, for example `--help`."""
     question, left = HookQuestion(), [*words]
     while left:
         name, is_joined, value = left.pop(0).partition("=")
@@ -75,7 +75,7 @@ def run_hook(question: HookQuestion) -> int:
 
 
 def refusal_reason(question: HookQuestion, text: bytes, answer_s: float = ANSWER_S) -> str:
-    """Return why the session that the hook's input names may not go on, or ""."""
+    """Return why the session in the hook's input may not continue, or ""."""
     session = parse_session_id(text)
     reason = _ask_agent_for_refusal(question, session, answer_s) if session else None
     if reason is None:
@@ -84,7 +84,7 @@ def refusal_reason(question: HookQuestion, text: bytes, answer_s: float = ANSWER
 
 
 def parse_session_id(text: bytes) -> str:
-    """Return the session that the input names, or ""."""
+    """Return the session id in a hook's input, or ""."""
     try:
         found = json.loads(text) if len(text) <= _MOST_INPUT else None
     except (ValueError, RecursionError):
@@ -94,7 +94,9 @@ def parse_session_id(text: bytes) -> str:
 
 
 def _ask_agent_for_refusal(question: HookQuestion, session: str, answer_s: float) -> str | None:
-    """Return why the agent refuses, or "" if it does not. None if it does not answer in time."""
+    """
+    Return why the agent refuses a session, or "" if it does not. Return None if it does not answer in time.
+    """
     body = json.dumps({"session_id": session, "session_limit": question.session_limit}).encode()
     try:
         head, _, answer = _send_question(question.endpoint, body, answer_s).partition(b"\r\n\r\n")
@@ -105,7 +107,10 @@ def _ask_agent_for_refusal(question: HookQuestion, session: str, answer_s: float
 
 
 def _send_question(endpoint: str, body: bytes, answer_s: float) -> bytes:
-    """Return the answer, which HTTP/1.0 ends with the connection. Raises OSError if it is not complete in time."""
+    """
+    Send a request to the agent, and return its response. Raises OSError if the response is not complete in
+    time.
+    """
     until = time.monotonic() + answer_s
     host, _, port = endpoint.removeprefix("http://").rstrip("/").rpartition(":")
     head = (

@@ -1,4 +1,7 @@
-"""The hook of an assistant in its settings: a list for each event, with our entry next to those of the user."""
+"""
+Editing of hooks in an assistant's settings: each event has a list of hooks, to which Tollhouse's hook is
+added.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ EXAMPLE = "tollhouse agent verdict --session-limit 20"
 
 
 def hook_command_problem(command: str) -> str:
-    """Return why a command is no hook, or "". A wrong command could block every prompt."""
+    """Return why a command cannot be the hook, or "". A wrong command could block every prompt."""
     return "" if _is_hook_command(command) else f"--hook {command} is no command such as '{EXAMPLE}'"
 
 
@@ -23,7 +26,9 @@ def hook_entry(command: str) -> Mapping[str, Any]:
 
 
 def with_hook_entry(present: Any, command: str) -> Sequence[Any]:
-    """Return the entries of an event with our entry, which replaces an earlier one. Raises NotEditable."""
+    """
+    Return the hooks of an event with Tollhouse's hook, which replaces an earlier one. Raises NotEditable.
+    """
     if present is MISSING:
         return [hook_entry(command)]
     if not isinstance(present, list):
@@ -36,7 +41,7 @@ def own_hook_entries(present: Any) -> Sequence[Any]:
 
 
 def without_written_entries(present: Any, written: Sequence[Any]) -> Any:
-    """Return the entries of an event without those that were written. MISSING if no other is left."""
+    """Return the hooks of an event without those in `written`. Return MISSING if no other hook is left."""
     if not written or not isinstance(present, list):
         return present
     return [each for each in present if each not in written] or MISSING

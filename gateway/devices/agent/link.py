@@ -1,9 +1,9 @@
 """
-The files with which the agent and the probe inform each other, and the numbers of heartbeats, in the agent's data
-directory.
+The files with which the agent and the probe inform each other, and the numbers of heartbeats, in the agent's
+data directory.
 
-The probe stores the states of assistants, and the agent how it reaches the gateway. Both read the other's file as
-text of a stranger.
+The probe stores the states of assistants, and the agent how it reaches the gateway. Neither trusts the
+other's file.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ PROBED: Final = "user", "hardware_id", "serial", "serial_hash", "os", "policy", 
 
 class ProbedStates:
     """
-    The fields of heartbeats that the probe stored. They are read again after the file was replaced. If the probe stored
-    nothing for PROBE_STALE_S, or `is_full` says that it cannot, the states of the assistants are unknown. Time in which
-    the machine sleeps does not count.
+    The heartbeat fields that the probe stored. They are read again when the file is replaced. If the probe
+    stored nothing for PROBE_STALE_S, or `is_full` returns True because the disk is full, the states of the
+    assistants are unknown. Time in which the machine sleeps does not count.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class ProbedStates:
         return {**self._fields, "assistants": self._assistants_as_unknown(cause)} if cause else self._fields
 
     def _staleness_cause(self) -> str:
-        """Return why the stored states may be wrong, or "". The probe of a full disk stores nothing."""
+        """Return why the stored states may be outdated, or "". On a full disk the probe stores nothing."""
         if self._is_full():
             return DISK_FULL
         return PROBE_STALE if self._monotonic() - self._stored_at > PROBE_STALE_S else ""
 
     def _assistants_as_unknown(self, cause: str) -> dict[str, Any]:
-        """Return the assistants with an unknown state. The use that was stored last still holds."""
+        """Return the assistants with an unknown state and this cause. Their last stored use stays."""
         assistants = self._fields.get("assistants")
         rows = assistants.items() if isinstance(assistants, dict) else ()
         unknown = {"state": UNKNOWN, "cause": cause}
@@ -98,7 +98,10 @@ class ProbedStates:
             await sleep(0.5)
 
     def change_marker(self) -> object:
-        """Return a value that changes if a state, a version or the policy changes, and not with each use."""
+        """
+        Return a value that changes if a state, a version or the policy changes, but not with each use of an
+        assistant.
+        """
         assistants = self.probed_fields().get("assistants")
         rows = assistants.items() if isinstance(assistants, dict) else ()
         named = ((name, row) for name, row in rows if isinstance(row, dict))
@@ -127,8 +130,9 @@ class _Numbers(msgspec.Struct):
 
 class HeartbeatNumbers:
     """
-    The number of each heartbeat, and the word of the last answer, which the next heartbeat returns. Both are stored
-    before they are used, so that a copy of this disk is noticed, and a crash is not taken for one.
+    The number of each heartbeat, and the word that the gateway returned to the last one, which the next
+    heartbeat repeats. Both are stored before they are used. So the gateway notices a copy of this disk, and
+    does not mistake a crash for one.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -153,7 +157,7 @@ class HeartbeatNumbers:
 
 
 class LinkFile:
-    """The agent's own state, for the probe. The file is written only if something changed."""
+    """The file with the agent's own state, for the probe. It is written only if something changed."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / LINK_FILE

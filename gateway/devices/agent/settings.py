@@ -50,7 +50,10 @@ class Edited:
 
 
 class _Record(msgspec.Struct):
-    """What an undo of a settings change needs. `exact`: nobody edited the file between Tollhouse's changes."""
+    """
+    The information for undoing a settings change. `exact`: nobody edited the file between Tollhouse's
+    changes.
+    """
 
     path: str
     existed: bool
@@ -62,8 +65,8 @@ class _Record(msgspec.Struct):
 
 def edit_settings(assistant: Assistant, path: Path, endpoint: str, *, hook: str = "") -> Edited:
     """
-    Return the changed text, but write nothing. With `hook`, a command, it has the assistant's hooks as well. Raises
-    NotEditable if the file cannot be changed.
+    Return the change of a settings file without writing it. With `hook`, a command, the hooks of the
+    assistant are added as well. Raises NotEditable if the file cannot be changed.
     """
     path = path.resolve()  # if the file is a symbolic link, write to its target, so that the link stays
     before = _read_file(path)

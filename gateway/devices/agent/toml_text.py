@@ -25,8 +25,8 @@ _QUOTES = ('"""', "'''", '"', "'")
 @dataclass(frozen=True, slots=True)
 class _Statement:
     """
-    A header or a key-value pair, with its full path. `table` is the table of a pair, and `value` is the
-    position where its value begins.
+    A header or a key-value pair in TOML text, with its full path. `start`, `end` and `value`, the beginning
+    of a pair's value, are positions in the text. `table` is the table of a pair.
     """
 
     start: int

@@ -62,7 +62,7 @@ OTHER_CALLS = ""  # name for the calls of a device that come from no coding assi
 
 
 class _Claim(msgspec.Struct, gc=False):
-    """The part of an agent's claim about an assistant that decides the state."""
+    """The fields that an agent reports about an assistant and that decide its state."""
 
     state: str
     cause: str = ""
@@ -77,7 +77,7 @@ class _Depth(msgspec.Struct, gc=False):
 
 
 class _Claims(msgspec.Struct, gc=False):
-    """The part of a stored heartbeat that decides the states of assistants."""
+    """The assistants in a stored heartbeat, with the fields that decide their states."""
 
     assistants: dict[str, _Claim] = {}
     spool: _Depth | None = None
@@ -85,8 +85,8 @@ class _Claims(msgspec.Struct, gc=False):
 
 class AssistantState(msgspec.Struct, frozen=True, gc=False):
     """
-    The state of an assistant. `newest` is the time of the newest call in epoch seconds, and `state` the word
-    that people read.
+    The state of an assistant on a device. `newest` is the time of its newest call in epoch seconds, and
+    `state` the word that people read.
     """
 
     name: str
@@ -106,10 +106,10 @@ class AssistantEvidence(NamedTuple):
     """
     The evidence that decides the state of an assistant. Times are in epoch seconds of the gateway's clock.
 
-    `claim` and `cause` are the agent's words, or "" if no agent reports the assistant. `use` is the agent's
-    word as well, or "" if the agent is too old to state it, or may not. `since` is the time from which the
-    setting holds, and `unheard` the first use without a call. `missing` is the hour of a call that the agent
-    sent and that had not arrived at `missed`.
+    `claim` and `cause` are the setting that the agent reports, or "" if no agent reports the assistant. `use`
+    is reported as well, or "" if the agent is too old to state it, or may not. `since` is the time from which
+    the setting applies, and `unheard` the first use without a call. `missing` is the hour of a call that the
+    agent sent and that had not arrived at the time `missed`.
     """
 
     claim: str = ""
@@ -124,8 +124,9 @@ class AssistantEvidence(NamedTuple):
 
 class Memory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """
-    The part of `AssistantEvidence` that is stored between two heartbeats. `heard` is the hour of the newest call that
-    the agent had when nothing waited, by its clock, or LATEST_TIME after the clock was set.
+    The part of `AssistantEvidence` that is stored between two heartbeats. `heard` is the hour (by the agent's
+    clock) of the newest call that the agent had when no records waited, or LATEST_TIME after the clock was
+    set.
     """
 
     setting: str
@@ -172,7 +173,10 @@ def state_from_evidence(evidence: AssistantEvidence, *, at: float) -> tuple[str,
 
 
 def assistant_states_of_device(device: Device, *, at: float) -> list[AssistantState]:
-    """Include assistants that the agent names or whose calls arrived, by name."""
+    """
+    Return the states of a device's assistants, by name: those that the agent reports, and those whose calls
+    arrived.
+    """
     claims, memories = _decode_claims(device.heartbeat).assistants, stored_memories(device)
     names = (claims.keys() | device.newest_calls.keys()) - {OTHER_CALLS}
     return [
@@ -182,7 +186,10 @@ def assistant_states_of_device(device: Device, *, at: float) -> list[AssistantSt
 
 
 def state_holds_until(device: Device, *, at: float) -> float:
-    """Return the time until which the state holds if the device reports nothing new."""
+    """
+    Return the time until which the states of a device's assistants stay the same if the device reports
+    nothing new.
+    """
     times = [time + RECENT_S for time in device.newest_calls.values()]
     for memory in stored_memories(device).values():
         if memory.unheard is not None:
@@ -240,9 +247,9 @@ def _memory_after_sent_call(
     memory: Memory, sent: float | None, newest: float | None, device: Device, now: float
 ) -> Memory:
     """
-    Return the memory after the agent stated that nothing waits, and that it `sent` a call in this hour.
+    Return the memory after the agent stated that no records wait, and that it `sent` a call in this hour.
 
-    Calls from before the enrolment went elsewhere.
+    Calls from before the enrolment were sent elsewhere, so they cannot be missing.
     """
     if memory.missing is not None and not is_use_without_call(memory.missing, newest):
         memory = msgspec.structs.replace(memory, missing=None, missed=0.0)
@@ -261,14 +268,20 @@ def to_gateway_time(device: Device, time: float, *, now: float) -> float:
 
 
 def corrected_call_end(device: Device, time: float, *, now: float) -> float:
-    """Correct the end of a call. If the offset is unknown, keep it, until `set_clock_offset` corrects it."""
+    """
+    Convert the end of a call to the gateway's clock. If the device's clock offset is unknown, the time stays
+    as it is, until `set_clock_offset` corrects it.
+    """
     if device.clock_offset_s is None and time <= now + MOST_AHEAD_S:
         return time
     return to_gateway_time(device, time, now=now)
 
 
 def set_clock_offset(device: Device, offset_s: float | None, *, now: float) -> Device:
-    """Return a device with the offset from a heartbeat. The first offset corrects the earlier calls."""
+    """
+    Return a device with the clock offset from a heartbeat. The first known offset also corrects the times of
+    earlier calls.
+    """
     after = replace(device, clock_offset_s=offset_s)
     if device.clock_offset_s is not None:
         return after

@@ -1,5 +1,5 @@
 """
-The rows of the fleet, one per device and per machine that never reported, and the figures of coverage.
+The rows of the fleet, one per device and one per machine that never reported, and the counts of coverage.
 
 The functions depend only on their arguments.
 """
@@ -33,11 +33,12 @@ _UNKNOWN_ASSISTANTS = frozenset({PENDING, REVOKED, LEFT, MISSING})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetRow:
     """
-    A device, an expected machine, or both. `causes` say why a machine may lose calls, without repeats.
+    A device, an expected machine of the inventory, or both as one. `causes` say why a machine may lose calls,
+    without repeats.
 
-    `state` is a word of `machine_state`, and `link` says whether the device is online. `heard_at` is the time of the
-    newest report, call or check-in at the MDM. If it is too long ago, the machine is away. `os` is the reported or
-    the listed system, and `system` its family, such as macos.
+    `state` is a word of `machine_state`, and `link` says whether the device is online. `heard_at` is the time
+    of the newest report, call or check-in at the MDM. If it is too long ago, the machine is away. `os` is the
+    reported or the listed system, and `system` its family, such as macos.
     """
 
     id: str
@@ -97,8 +98,8 @@ def fleet_row_of_device(device: Device, machine: Machine | None, state: MachineS
 
 def fleet_row_of_missing(machine: Machine, *, listed_at: float) -> FleetRow:
     """
-    Return the row of a machine that does not report. Without a check-in, the list itself shows that it
-    exists.
+    Return the row of a machine that does not report. If the inventory states no check-in, the time of the
+    inventory counts as the machine's last sign of life.
     """
     return FleetRow(
         id=machine.serial or machine.hostname,
@@ -131,7 +132,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseCount:
-    """The number of devices with a cause. `assistants` has the number by assistant."""
+    """The number of devices whose state has one cause. `assistants` has the number by assistant."""
 
     state: str
     cause: str
@@ -142,11 +143,12 @@ class CauseCount:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetCoverage:
     """
-    The figures of the fleet. If there is an inventory, they count the expected machines, and otherwise all devices
-    that neither left nor are revoked. Machines of which nothing was heard for `coverage_days` are only in `away`.
-    `offline` counts machines that are in the other figures as well, with the word of their last report.
+    The counts of the fleet. With an inventory, they count the expected machines, and otherwise all devices
+    that neither left nor are revoked. Machines without any report for `coverage_days` are only in `away`.
+    `offline` counts machines that are also in the other counts, with the last state that they reported.
 
-    `unexpected` counts devices that are not in the inventory. `assistants` counts all devices that are not away.
+    `unexpected` counts devices that are not in the inventory. `assistants` counts all devices that are not
+    away.
     """
 
     machines: int
@@ -163,15 +165,17 @@ class FleetCoverage:
 
 
 def counted_machines(rows: Iterable[FleetRow], *, has_inventory: bool) -> list[FleetRow]:
-    """Return expected machines, or without an inventory all that did not leave."""
+    """
+    Return the machines to count: the expected ones, or without an inventory all that did not leave and are
+    not revoked.
+    """
     gone = (REVOKED, LEFT)
     return [row for row in rows if row.machine is not None or not (has_inventory or row.state in gone)]
 
 
 def measure_coverage(rows: Sequence[FleetRow], *, has_inventory: bool) -> FleetCoverage:
     """
-    Return the coverage of a fleet. The time of day changes no figure but `offline`, and each machine counts
-    once.
+    Return the coverage of a fleet. Each machine counts once. Between two reports, only `offline` changes.
     """
     there = counted_machines(rows, has_inventory=has_inventory)
     expected = [row for row in there if not row.is_away]

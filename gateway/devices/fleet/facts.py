@@ -1,9 +1,9 @@
 """
 The optional facts of a heartbeat about the machine and its coding assistants.
 
-The agent may be newer than its gateway, or be altered by its user. So a value that does not fit is left out, and
-never costs the heartbeat. Every text is a closed word or has a few characters of a fixed set, so the facts of a
-device have less than 16 KiB, and its OpAMP instances less than 46 KiB.
+The agent may be newer than its gateway, or be altered by its user. So an invalid value is left out, and the
+rest of the heartbeat counts. Every text is a word of a fixed list or a few characters of a fixed set, so the
+facts of a device have less than 16 KiB, and its OpAMP instances less than 46 KiB.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def valid_facts(reported: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_earlier_facts(earlier: bytes, heartbeat: bytes) -> bytes:
-    """Keep facts that the new heartbeat does not state. Both are JSON."""
+    """Return a heartbeat with those earlier facts that it does not state itself. Both are JSON."""
     if not earlier:
         return heartbeat
     before, now = decode_heartbeat(earlier), decode_heartbeat(heartbeat)
@@ -112,7 +112,10 @@ def assistant_of_source(source: str, service: str | None = None) -> str | None:
 
 
 def is_collector(device_id: str) -> bool:
-    """Return whether this is a device of OpAMP. It is no machine of a person, so coverage ignores it."""
+    """
+    Return whether a device id is of an OpenTelemetry Collector that reports by OpAMP. It is no machine of a
+    person, so coverage ignores it.
+    """
     return device_id.startswith(f"{OPAMP}:")
 
 
@@ -129,7 +132,10 @@ def decode_instances(heartbeat: bytes) -> Instances:
 
 
 def with_changed_instances(heartbeat: bytes, change: Callable[[Instances], Instances]) -> bytes:
-    """Return a heartbeat with other instances. If there are too many, the last ones stay."""
+    """
+    Return a heartbeat whose OpAMP instances `change` changed. If there are too many, only the last INSTANCES
+    stay.
+    """
     fields = decode_heartbeat(heartbeat)
     changed = list(change(dict(fields.get(OPAMP, {}))).items())[-INSTANCES:]
     return msgspec.json.encode({**fields, **valid_facts({OPAMP: dict(changed)})})
@@ -140,7 +146,7 @@ def decode_heartbeat(heartbeat: bytes) -> dict[str, Any]:
 
 
 def parse_time_to_epoch(text: Any) -> float | None:
-    """Accept only an RFC 3339 time with an offset."""
+    """Parse an RFC 3339 time with an offset into epoch seconds. Return None for anything else."""
     if not isinstance(text, str) or len(text) > MAX_TEXT:
         return None
     try:
@@ -188,7 +194,10 @@ def _valid_assistants(value: Any) -> dict[str, dict[str, Any]] | None:
 
 
 def _valid_assistant(value: Any) -> dict[str, Any]:
-    """Return an assistant as reported, or nothing without a known state. A cause must fit the state."""
+    """
+    Return the valid fields of a reported assistant, or {} without a known state. A cause that does not fit
+    the state is dropped.
+    """
     fields = _read_valid_fields(value, _ASSISTANT)
     if "state" not in fields:
         return {}

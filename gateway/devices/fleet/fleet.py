@@ -1,4 +1,6 @@
-"""The fleet as of now: rows from the device table and the inventory. States that still hold are reused."""
+"""
+The current fleet: rows from the device table and the inventory. Rows whose state has not changed are reused.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ ROWS_PER_STEP = 200  # rows after which other requests get a turn
 
 
 class _Known(NamedTuple):
-    """A row of the fleet that is already computed. It holds while the state of its device is the same object."""
+    """A computed row of the fleet. It can be reused while the device has the same state object."""
 
     row: FleetRow
     state: MachineState
@@ -67,7 +69,7 @@ class Fleet:
         ]
 
     async def machine_rows(self) -> list[FleetRow]:
-        """Include expected machines without a device."""
+        """Return the rows of all devices, and of expected machines without a device."""
         devices = self._devices_of_people()
         expected, inventory = self.expected_machines(), self._inventory()
         heard_since = self._lifecycle.now() - self._lifecycle.settings.coverage_days * DAY_S

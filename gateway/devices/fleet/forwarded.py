@@ -1,8 +1,9 @@
 """
-The words of a gateway about calls that wait there for the next Tollhouse of a chain.
+The heartbeats that a gateway sends to the next Tollhouse of a chain, about calls that wait at the gateway.
 
-It speaks as an agent does. Only if nothing from before the heartbeat waits, the next Tollhouse may miss a call. Calls
-that wait long make an assistant `unreachable` with the cause `backlog`.
+They have the form of an agent's heartbeats. The next Tollhouse may consider a call missing only if no record
+from before the heartbeat waits. Calls that wait long make an assistant `unreachable` with the cause
+`backlog`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ def adjust_heartbeat_for_upstream(
     heartbeat: dict[str, Any], device: Device, waiting_since: float | None, *, hold_s: float, now: float
 ) -> None:
     """
-    Change a stored heartbeat to the one for the next Tollhouse. `waiting_since` is the time from which the oldest
-    record waits here, or None. Each record is held for `hold_s` before that.
+    Change a stored heartbeat in place to the one for the next Tollhouse. `waiting_since` is the time from
+    which the oldest record waits for delivery here, or None. Before that, each record stays open for
+    `hold_s`.
     """
     assistants = heartbeat.get("assistants") or {}
     beaten_at = device.last_heartbeat or 0.0

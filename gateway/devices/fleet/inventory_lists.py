@@ -56,7 +56,10 @@ _FRACTION = re.compile(r"(\.\d{6})\d+")  # Intune writes seven decimals of a sec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryList:
-    """Repeats, phones and tablets are left out."""
+    """
+    The machines of a list, without phones and tablets (`no_laptops`). A repeated machine (`repeated`) is
+    listed once.
+    """
 
     machines: tuple[Machine, ...]
     repeated: int
@@ -67,8 +70,8 @@ def read_inventory_list(
     name: str, content: bytes, *, carried: Callable[[str], str | None] = lambda user: user
 ) -> InventoryList:
     """
-    Read a list of machines. `carried` returns what records contain for a user. The newest check-in of a
-    machine counts.
+    Read a list of machines. `carried` returns the form in which records name a user. Of a repeated machine,
+    the newest check-in counts.
 
     Raises Invalid if any row cannot be read.
     """

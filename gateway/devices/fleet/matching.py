@@ -1,7 +1,7 @@
 """
-Which device is which machine of the inventory: by serial number, else by hostname without its domain.
+Matching of devices with machines of the inventory: by serial number, else by hostname without its domain.
 
-A serial number or hostname in a heartbeat is a claim. A match makes a device expected, and gives it no right.
+A serial number or hostname in a heartbeat is a claim. A match makes a device expected, but gives it no right.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _Claims = tuple[str, str, bytes]
 
 
 class ExpectedMachines:
-    """Hostnames that occur twice are left out."""
+    """The machines of the inventory, for look-ups. A hostname that occurs twice identifies no machine."""
 
     def __init__(self, machines: Sequence[Machine]) -> None:
         self.machines = machines
@@ -60,9 +60,10 @@ class ExpectedMachines:
 
     def match_devices(self, devices: Iterable[Device]) -> tuple[Mapping[str, int], Mapping[int, Device]]:
         """
-        Return the place of each expected device by id, and the device of each place. If several devices claim to
-        be one machine, the enrolled device that reported last is the machine. The others are unexpected. A machine that
-        was installed again, and waits for approval, is the machine as well.
+        Return the machine's position of each expected device by id, and the device of each position. If
+        several devices claim to be one machine, the enrolled device that reported last is the machine. The
+        others are unexpected. If a machine was installed again, its new device, which waits for approval,
+        also counts as the machine.
         """
         if not self.machines:
             return {}, {}
@@ -111,7 +112,7 @@ NOBODY = ExpectedMachines(())
 
 
 def serial_of_device(device: Device) -> str:
-    """Prefer the serial number of the token to the reported one."""
+    """Return the serial number of a device: of its enrolment token, else the reported one, else ""."""
     if device.serial:
         return device.serial
     return (
@@ -120,7 +121,7 @@ def serial_of_device(device: Device) -> str:
 
 
 def reported_serial_hash(device: Device) -> str:
-    """Return "" if no agent reported a hash."""
+    """Return the hash of the serial number that the agent reports, or ""."""
     if b'"serial_hash"' not in device.heartbeat:
         return ""
     return str(decode_heartbeat(device.heartbeat).get("serial_hash") or "")

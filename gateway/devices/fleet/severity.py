@@ -1,4 +1,4 @@
-"""How severe a trouble is that some machines of a fleet have in common: by their share of the fleet."""
+"""The severity of a problem that some machines have in common, by their share of the fleet."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _LOSES = frozenset({LOSING, AGENT_STOPPED})
 
 def severity_of_machines(rows: Collection[FleetRow], fleet: Sequence[FleetRow]) -> str:
     """
-    Return the severity of machines in `rows`. `fleet` has no machine that is away. Machines outside of the
-    inventory count as well, because they may be among the rows.
+    Return the severity of a problem of the machines in `rows`. `fleet` must have no machine that is away.
+    Machines outside of the inventory count as part of the fleet, because they may be among the rows.
     """
     machines = len(counted_machines(fleet, has_inventory=False))
     losing = sum(row.state in _LOSES for row in rows)

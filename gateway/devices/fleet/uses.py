@@ -1,8 +1,8 @@
 """
-When a use of an assistant lost its calls. The probe of a laptop and the gateway share these rules.
+Rules for when a use of an assistant lost its calls. The probe of a laptop and the gateway share them.
 
-A use is unheard if no call ended shortly before it or later. The laptop decides, because it knows exact times: it sees
-the newest use at each look, and remembers what it saw between two looks.
+A use is unheard if no call ended shortly before it or later. The laptop decides, because it knows exact
+times: each run of the probe (a look) sees the newest use, and remembers what it saw since the last one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def is_use_without_call(used: float, heard: float | None) -> bool:
 
 class UseLook(msgspec.Struct, frozen=True, kw_only=True):
     """
-    One look at an assistant in one home. Times are in epoch seconds of the laptop.
+    What one run of the probe found about an assistant in one home. Times are in epoch seconds of the laptop.
 
     `is_bad` says that the setting loses calls, and `cut` why calls cannot reach the agent. `used` is the
     newest use, and `heard` the end of the newest call of this home that the agent has.
@@ -53,12 +53,14 @@ class UseLook(msgspec.Struct, frozen=True, kw_only=True):
 
 class UseMemory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """
-    The memory between two looks at an assistant. A home that appeared since the last look has only `looked`,
-    and its setting holds from then on. Otherwise, `since` is the first look with this setting, `cut_since`
-    the first one that found that calls cannot reach the agent, and `looked` the last look. `cut` is why the
-    calls of a loss did not reach the agent, if there was a use meanwhile. `used` is the newest use that it
-    saw, and `heard` the newest call. `unheard` is the first use without a call, and `newest` are the latest
-    ones. `begun` has the last times at which calls began to be lost, and `lost` the last look with a loss.
+    What is remembered between two runs of the probe (looks) about an assistant in a home. For a home that
+    appeared since the last look, only `looked` is set, and its setting applies from then on.
+
+    Otherwise, `since` is the first look with this setting, `cut_since` the first look at which calls could
+    not reach the agent, and `looked` the last look. `cut` is why the calls of a loss did not reach the agent,
+    if there was a use meanwhile. `used` is the newest use, and `heard` the newest call. `unheard` is the
+    first use without a call, and `newest` are the latest such uses. `begun` has the last times at which calls
+    began to be lost, and `lost` the last look with a loss.
     """
 
     setting: str = ""
@@ -88,7 +90,8 @@ class UseMemory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 def memory_after_probe(before: UseMemory, look: UseLook, *, now: float) -> UseMemory:
     """
-    Return the memory after a look. A loss ends with a later call or a repaired setting, and not by waiting.
+    Return the memory after a look. A loss ends with a later call or a repaired setting, but not with time
+    alone.
     """
     before = _shift_out_of_future(before, now)
     is_same = before.setting == look.setting

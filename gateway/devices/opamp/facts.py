@@ -1,4 +1,4 @@
-"""The facts of an OpAMP message: description and health. Pure."""
+"""The description and health in an OpAMP message, without I/O."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class Description:
 
     @property
     def host_id_or_name(self) -> str:
-        """Return what recognizes the machine. The collector's own extension sends only the name."""
+        """
+        Return the id of the host, or its name, because the collector's own extension sends only the name.
+        """
         return self.host_id or self.hostname
 
     @property

@@ -41,13 +41,16 @@ _HOUR = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 
 
 class CardUnreadable(Exception):
-    """The file is not a price list that this version can read. The message names the position in the file."""
+    """
+    Raised if a file is not a price list that this version can read. The message names the position in the
+    file.
+    """
 
 
 class Amounts(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """
-    Prices. `reasoning` and `cache_write_1h` are set only if they differ from the prices of output and of
-    other writes.
+    Prices in dollars per million tokens. `reasoning` and `cache_write_1h` are set only if they differ from
+    the prices of output and of other writes.
     """
 
     input: Decimal | None = None
@@ -65,15 +68,15 @@ TOKEN_PRICES = tuple(name for name in Amounts.__struct_fields__ if name != "mete
 
 
 class Tier(Amounts, kw_only=True, omit_defaults=True, frozen=True):
-    """A price tier by size: the price of the whole request if its input exceeds `above` tokens."""
+    """A price tier by size: these prices apply to a whole request with more than `above` input tokens."""
 
     above: int
 
 
 class Price(Amounts, kw_only=True, omit_defaults=True, frozen=True):
     """
-    Prices of a model. `hours` is a daily window in UTC, `mode` a service tier such as batch. A row of a mode
-    without prices ends the mode.
+    A row of a model's prices. `hours` is a daily window in UTC, `mode` a service tier such as batch. A row of
+    a mode without prices ends the mode.
 
     `since` is the day on which the price changed, or on which the mode began.
     """
@@ -96,7 +99,10 @@ class Price(Amounts, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Clause(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """A condition on names. One matching list is enough; `all` are clauses that must all match."""
+    """
+    A condition on model names. A name matches if one of the lists has a matching text, or if all clauses in
+    `all` match.
+    """
 
     equals: tuple[str, ...] = ()
     starts_with: tuple[str, ...] = ()
@@ -124,10 +130,10 @@ class Model(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """
     A model with its prices. If several rows of prices apply, the last of them is used.
 
-    `apart` lists directions (`input`, `output`) in which most tokens are not text and have other prices. A
-    call of such a model has a price only if it reports its parts. `regional` has the factors of regions in
-    which the seller charges more; ANY_REGION stands for each region. Estimates have the price without a
-    region, and say so.
+    `apart` lists the directions (`input`, `output`) in which most tokens are not text and have other prices.
+    A call of such a model has a price only if it reports its tokens by kind. `regional` has the factors of
+    regions in which the seller charges more; ANY_REGION stands for each region. Estimates have the price
+    without a region, and say so.
     """
 
     id: str
@@ -141,7 +147,10 @@ class Model(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Seller(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """The models are in search order. `resells` lists providers whose prices also apply to this provider."""
+    """
+    A provider that sells models, in the order in which names are searched. `resells` lists providers whose
+    prices also apply to this provider.
+    """
 
     models: tuple[Model, ...]
     resells: tuple[str, ...] = ()
@@ -159,7 +168,8 @@ prepare_types(Card)
 
 class Catalogue:
     """
-    Exact names are looked up, patterns tried in the order of the list.
+    An index of a provider's models. Exact names are looked up, and patterns are tried in the order of the
+    list.
 
     The index is built on first use, because most providers of a list are never needed.
     """
@@ -326,7 +336,9 @@ def newest_packaged_file() -> Path:
 
 @cache
 def packaged_card() -> Card:
-    """Read only once, without the checks, which take longer than the rest."""
+    """
+    Return the packaged price list. It is read once, and not checked, because checks take longer than reading.
+    """
     return msgspec.json.decode(newest_packaged_file().read_bytes(), type=Card)
 
 

@@ -48,7 +48,7 @@ def read_list_in_use(section: PriceSettings, data_dir: Path | None) -> Card:
 
 
 def read_list(path: Path, *, max_bytes: int) -> Card:
-    """Read either format. Raises CardUnreadable with the problem."""
+    """Read a price list in Tollhouse's or LiteLLM's format. Raises CardUnreadable with the problem."""
     try:
         with path.open("rb") as file:
             content = file.read(max_bytes + 1)
@@ -78,7 +78,10 @@ def decode_list(content: bytes, *, day: str, max_bytes: int) -> Card:
 
 
 def rename_merged(card: Card, newer: Card) -> Card:
-    """Rename a merged list. It has the newer name and source; the source keeps the other's name."""
+    """
+    Return a merged list with the name and the source of the newer list. The source also names the list
+    before.
+    """
     source: Mapping[str, Any] = {**newer.source, "merged_with": card.version}
     return replace(card, version=newer.version, source=source)
 

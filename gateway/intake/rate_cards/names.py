@@ -1,7 +1,8 @@
 """
 Names of models and makers, in the form of the price list and in the form for people.
 
-The module also has the lines of models: the models of one family and rank, in order of release.
+The module also orders models in lines: the models of one family and rank (such as small or large), by
+release.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _LATEST = re.compile(r"(?:-latest|@latest|@default|:latest)$")
 
 
 def card_name_of_maker(model: str) -> str | None:
-    """Return the maker of a model. `model` is in lower case."""
+    """Return the maker of a model, as price lists name it, or None. `model` is in lower case."""
     if model.startswith("gpt-oss"):  # gpt-oss is an open model, so each provider sets its own price
         return None
     provider = models.maker_of_model(model)
@@ -47,7 +48,7 @@ def provider_in_name(model: str) -> str | None:
 
 
 def model_family(model: str) -> str:
-    """Return the name without date, alias and seller."""
+    """Return a model's name without date, alias and seller."""
     last = model.lower()
     for spelling in possible_spellings(model):
         last = spelling
@@ -140,8 +141,8 @@ _GEMINI = re.compile(r"gemini-(?P<version>\d+(?:\.\d+)?)-(?P<rank>pro|flash|flas
 
 def model_line_and_version(model: str) -> Place | None:
     """
-    Return family, rank and version of a model. `model` is the maker's name without a date. Only makers whose
-    names state them are supported.
+    Return family, rank and version of a model, or None. `model` is the maker's name without a date. Only
+    makers whose model names state these are supported.
     """
     for maker, pattern in (("claude", _CLAUDE), ("claude", _OLD_CLAUDE), ("gpt", _GPT), ("gemini", _GEMINI)):
         match = pattern.fullmatch(model)

@@ -198,7 +198,7 @@ class _Page:
     link: str
 
     def answer_with_drivers(self, count: int) -> ToolAnswer:
-        """Write the result with a number of drivers."""
+        """Return the result with the `count` largest drivers. All others are summed."""
         query, baseline, comparison = self.answer.query, self.answer.baseline, self.answer.comparison
         past = self.answer.past
         other_drivers = comparison.drivers[count:]

@@ -222,7 +222,7 @@ class _Page:
     link: str
 
     def build_page_answer(self, seal: Callable[[int], str]) -> ToolAnswer:
-        """Write the page of rows: by period, then largest first."""
+        """Return the result with one page of rows, by period and then the largest first."""
         rows = sort_in_steps(
             self.cost_answer.rows,
             key=lambda row: (

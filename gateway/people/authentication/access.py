@@ -74,9 +74,9 @@ async def _no_times() -> Mapping[str, float]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedKey(Key):
     """
-    A key with facts that are not stored with it: when a product last tested its export with the key, when its newest
-    record arrived, the requests since it expired, and the networks from which the key may be used. Without networks, it
-    may be used from everywhere. The facts are those of the time `listed_at`.
+    A key with facts that are not stored with it, as of `listed_at`: when a product last tested its export
+    with the key, when its newest record arrived, and the requests since it expired. `addresses` are the
+    networks from which the key may be used, or () for all.
     """
 
     listed_at: float
@@ -90,7 +90,7 @@ AnyKey = TypeVar("AnyKey", bound=Key)
 
 
 class KnownKey(NamedTuple):
-    """A key that was found. `ends_at` is when the next of its secrets ends."""
+    """A key that was found and checked. `ends_at` is when the next of its secrets ends."""
 
     checked: tuple[Key, Bearer]
     ends_at: float
@@ -102,7 +102,8 @@ class Access:
     registry file is damaged, there is no registry. Then only the deployment's key and device keys are
     accepted; all other keys get 503 and may retry.
 
-    `local` is the bearer of requests without a key on an agent's own machine, and has only its scopes.
+    `local` is the bearer of requests without a key, only on an agent's own machine. Such requests have only
+    its scopes.
     """
 
     def __init__(
@@ -169,12 +170,12 @@ class Access:
 
     async def admit_with_current_keys(self, secret: str | None, scope: str, *, address: str) -> Bearer:
         """
-        Admit a key as `admit` does, but refuse only on facts as new as the request, because other gateways
-        may change keys.
+        Admit a key as `admit` does. A refusal is based only on facts that are as new as the request, because
+        other gateways may change keys.
 
         Another gateway may have created or enabled the key a moment ago. So before a refusal, this waits for
-        the next regular read of the database. Refusal 503 if no such read succeeds. Keys refused for too many
-        attempts do not wait.
+        the next regular read of the database. Raises Refusal 503 if no such read succeeds. Keys refused for
+        too many attempts do not wait.
         """
         if (
             self._registry is not None
@@ -189,7 +190,10 @@ class Access:
         return self.admit(secret, scope, address=address)
 
     def known_key(self, credential: str | None) -> KnownKey | None:
-        """Return None for a key that is not in the registry, and so must be checked in full each time."""
+        """
+        Return a key of the registry with its earlier check. Return None for a key that must be checked in
+        full each time.
+        """
         key = self._find_key(_strip_bearer(credential or ""))
         checked = None if key is None else self._bearers.get(key.id)
         if self._registry is None or key is None or checked is None or checked[0] is not key:
@@ -198,8 +202,8 @@ class Access:
 
     def note_use_if_valid(self, known: KnownKey) -> bool:
         """
-        Note the use of the key. A change of the key or of the settings, and the end of a secret, make this
-        False.
+        Note that the key is used, if it is still valid. Return False after a change of the key or of the
+        settings, and after the end of one of its secrets.
         """
         if not self.is_still_valid(known):
             return False
@@ -209,7 +213,10 @@ class Access:
         return True
 
     def is_still_valid(self, known: KnownKey) -> bool:
-        """Do not note a use of the key."""
+        """
+        Return whether the earlier check of a key is still valid, as `note_use_if_valid` does, but note no
+        use.
+        """
         key = known.checked[0]
         if self._bearers.get(key.id) is not known.checked or self._registry is None:
             return False
@@ -273,19 +280,19 @@ class Access:
                 buckets.charge(bearer.name, amounts[word])
 
     def charge_refused_bytes(self, bearer: Bearer, *, bytes: int) -> None:
-        """Count a request refused for another reason."""
+        """Charge the bytes of a request that was refused for another reason."""
         if "bytes" in self._limits:
             self._limits["bytes"].charge(bearer.name, bytes)
 
     def keys(self) -> list[Key]:
-        """Include the deployment's key. Each key has its latest use."""
+        """Return all keys with their latest use, including the deployment's key."""
         keys = [] if self._registry is None else self._registry.keys.all()
         if self._legacy and not self._is_adopted:
             keys.append(self._legacy.key)
         return [replace(key, last_accessed=self._last_access_at(key)) for key in keys]
 
     async def listed_keys(self) -> Sequence[ListedKey]:
-        """Include the facts of all gateways."""
+        """Return all keys, with the facts that all gateways know about them."""
         tests = dict({} if self._registry is None else await self._registry.export_tests.all())
         tests |= {id: max(at, tests.get(id, 0.0)) for id, at in self._tests.items()}
         records = await self.newest_records()
@@ -304,7 +311,7 @@ class Access:
         ]
 
     async def expired_tries(self) -> Mapping[int, ExpiredTries]:
-        """Return the tries of all gateways, by the number of an expired key."""
+        """Return the requests with expired keys at all gateways, by the key's number."""
         if self._registry is None:
             return {}
         tries = dict(await self._registry.expired_tries.all())
@@ -314,7 +321,10 @@ class Access:
         return {id: each for id, each in tries.items() if expired.get(id) == each.expires_at}
 
     def identify_key(self, secret: str) -> tuple[Key, bool] | None:
-        """Return also whether the key's senders may be other gateways. Expired keys are included."""
+        """
+        Return a key, even if it is expired, and whether the key's senders may be other gateways. Return None
+        for an unknown key.
+        """
         key = self._find_key(secret) or self._find_expired_key(secret)
         return None if key is None else (key, bool(self._chain_patterns(key.name)))
 
@@ -344,11 +354,11 @@ class Access:
         return max(times, default=None)
 
     def key(self, name: str) -> Key:
-        """Raises NotThere."""
+        """Return the key with a name. Raises NotThere."""
         return _require_key(self.keys(), name)
 
     async def listed_key(self, name: str) -> ListedKey:
-        """Raises NotThere."""
+        """Return the key with a name, with its facts. Raises NotThere."""
         return _require_key(await self.listed_keys(), name)
 
     def has_same_legacy_key(self, other: LegacyKey | None) -> bool:
@@ -364,7 +374,9 @@ class Access:
 
     @property
     def legacy_key_problem(self) -> str:
-        """Return "" if the key is accepted, or if that is unknown."""
+        """
+        Return why the deployment's key is not accepted. Return "" if it is accepted, or if that is unknown.
+        """
         legacy = self._legacy
         registry = self._registry
         if legacy is None or registry is None:
@@ -400,7 +412,9 @@ class Access:
         await self.store_uses()
 
     async def store_uses(self) -> None:
-        """Store in one transaction, and read the deployment's key file if it changed."""
+        """
+        Store the last uses of keys in one transaction. Also read the deployment's key file if it changed.
+        """
         if self._legacy and (self._legacy.refresh() or not self._is_adopted):
             await self.adopt_or_log()
         if self._registry is None:
@@ -443,7 +457,7 @@ class Access:
     async def adopt_legacy_key(
         self, *, anew: bool = False, actor: Actor | None = None, others: Sequence[str] = ()
     ) -> str | None:
-        """Return the result, or None without a file."""
+        """Store the deployment's key in the registry. Return the result, or None without a key file."""
         if self._legacy is None or self._registry is None:
             return None
         outcome = await self._registry.keys.adopt_file_secret(
@@ -460,7 +474,8 @@ class Access:
 
     async def adopt_or_log(self) -> None:
         """
-        Follow the deployment's key file. The key is accepted without the registry until the registry has it.
+        Let the registry adopt the deployment's key, and log a failure. Until then, the key is accepted
+        without the registry.
         """
         try:
             await self.adopt_legacy_key()
@@ -530,8 +545,8 @@ class Access:
 
     def _token_bearer(self, registry: Registry, token: EnrolmentToken, address: str) -> Bearer:
         """
-        Return the bearer of an enrolment token. A token that is used up stays valid for devices that it
-        enrolled, because an answer with the key of a device may have been lost. Raises Refusal 401 if the
+        Return the bearer of an enrolment token. A token without remaining uses stays valid for devices that
+        it enrolled, because the answer with a device's key may have been lost. Raises Refusal 401 if the
         token has ended.
         """
         if token.ended_at <= self._clock.now():
@@ -542,7 +557,7 @@ class Access:
         return Bearer(token.sender, frozenset({ENROLL}), expects=expects, token=token.id)
 
     def _check_address(self, name: str, address: str) -> None:
-        """Raises Refusal 403."""
+        """Raise Refusal 403 if the key may not be used from this address."""
         places = self._allowed_networks(name)
         if places and not any(address in networks for _, networks in places):
             message = "this API key may not be used from this address; see server.key_addresses"
@@ -664,7 +679,7 @@ def missing_scope_refusal(scope: str) -> Refusal:
 
 
 def hidden_figures_refusal() -> Refusal:
-    """Return a refusal, because `privacy.min_group` hides the figures from a key."""
+    """Return the refusal for a key that may not read figures, because `privacy.min_group` hides them."""
     message = (
         "privacy.min_group hides figures of small groups of people, so keys read no figures; an operator may name "
         "this key in server.figure_keys"

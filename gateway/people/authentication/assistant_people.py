@@ -1,4 +1,6 @@
-"""A person who uses an assistant and is named by a token of the organization's provider. Pure."""
+"""
+A person who uses an assistant and is identified by a token of the organization's OpenID provider. No I/O.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,10 @@ def challenge_header(oauth: McpOAuthSettings, *, scopes: str = "", error: str = 
 
 
 def step_up_challenge(oauth: McpOAuthSettings) -> str:
-    """Name also the scopes that the token has, which allow only reading."""
+    """
+    Return the challenge for a token that only allows reading. It names both scopes, because clients replace
+    the old scopes.
+    """
     return challenge_header(
         oauth, error="insufficient_scope", scopes=f"{oauth.read_scope} {oauth.write_scope}"
     )
@@ -80,7 +85,9 @@ def no_credential_refusal(oauth: McpOAuthSettings) -> Refusal:
 
 
 def bad_token_refusal(oauth: McpOAuthSettings, reason: str) -> Refusal:
-    """Name the failed check, but nothing of the token."""
+    """
+    Return the refusal of an invalid token. It states the failed check (`reason`), and nothing of the token.
+    """
     sent = challenge_header(oauth, error="invalid_token", words=f"the token is refused: {reason}")
     return Refusal(401, "invalid_token", f"the token is refused: {reason}", challenge=sent)
 

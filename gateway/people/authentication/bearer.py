@@ -56,8 +56,8 @@ class Bearer:
     @property
     def party(self) -> str:
         """
-        Return the name under which use is counted. A person has one share for the console and assistants
-        together.
+        Return the name under which limits count the use. A person has one share for the console and
+        assistants together.
         """
         return f"key {self.name}" if self.person is None else self.person.principal
 

@@ -19,7 +19,8 @@ MESSAGES_A_CALL = 10
 
 class ToolCalls:
     """
-    Counts are per day in the registry, and per minute in this process.
+    The limits on assistants' messages by caller. Calls are counted by day in the registry, and by minute in
+    this process.
 
     `settings` is called for every tool call, so that a reload takes effect.
     """

@@ -31,8 +31,8 @@ _MANAGED = "gateway.operations.people.managed"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Area:
     """
-    An area of addresses. `modules` contain its resources, and its handlers with their rows, in table order.
-    The path of every row is one of `paths` or below it.
+    A group of addresses below common paths. `modules` contain its resources, and its handlers with their
+    rows, in table order. The path of every row is one of `paths` or below it.
 
     `endpoints` are the rows' labels in metrics. Their series start at 0, before the rows are imported.
     `is_in_demo`: a demo month answers reads in this area.
@@ -353,8 +353,8 @@ _LISTED = (
 
 def with_resource_areas(listed: Sequence[Area], resources: Mapping[str, str]) -> tuple[Area, ...]:
     """
-    Add an area for each resource whose path is in no listed area. All rows of such an area come
-    from its module.
+    Return the listed areas, and an area for each resource whose path is in none of them. All rows of such an
+    area come from its module.
     """
     paths = {path for area in listed for path in area.paths}
     return (
@@ -395,7 +395,7 @@ def _iter_rows(area: Area, of_resource: Callable[[Any], Iterator[Any]]) -> Itera
 
 
 class AreaRoutes:
-    """The routes of an area in an application. `add` adds them to a router at the first request."""
+    """The routes of an area, which `add` adds to a router at the first request."""
 
     def __init__(self, area: Area, add: Callable[[web.UrlDispatcher], None]) -> None:
         self.router: web.UrlDispatcher | None = None

@@ -122,7 +122,10 @@ def build_enforcer_auditor(
 
 
 def our_budgets(registry: Registry, now: float) -> Sequence[OurBudget]:
-    """Return the budgets that limits may be compared with: whole views in dollars and UTC, with an amount."""
+    """
+    Return the budgets that can be compared with limits of enforcers: whole views in dollars and UTC, with an
+    amount.
+    """
     found = []
     for budget in registry.declared_table(BudgetTable).all():
         view = registry.views.find(budget.view_id)

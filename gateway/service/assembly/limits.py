@@ -68,8 +68,8 @@ async def nearly_used_shares(
     senders: Mapping[str, int],
 ) -> list[KeyShare]:
     """
-    Return the keys that use nearly all of their share of a common limit. `waiting` is by the kind of limit;
-    `senders` is the number of known senders per key.
+    Return the keys that use nearly all of their share of a common limit. `waiting` has the waiting items by
+    kind of limit and key, and `senders` the number of known senders by key.
     """
     clusters_by_key = Counter(storage.clusters.first_reporting_keys())
     clusters_by_key[""] = len(storage.clusters) - clusters_by_key.total()

@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 def make_adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Adviser] | None:
-    """Return the service that looks for savings, created at first use. None without a registry."""
+    """Return the service that looks for savings, created at first use. Return None without a registry."""
     registry = storage.registry
     if registry is None:
         return None
@@ -74,7 +74,7 @@ def make_adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -
 
 def make_reconciler(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Reconciler] | None:
     """
-    Return the service that compares provider bills with counted calls, created at first use. None
+    Return the service that compares provider bills with counted calls, created at first use. Return None
     without a registry.
     """
     registry = storage.registry
@@ -91,7 +91,8 @@ def make_reconciler(storage: Storage, clock: Clock, config: Callable[[], Config]
 
 def make_biller(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Biller] | None:
     """
-    Return the service that spreads bills over counted calls, created at first use. None without a registry.
+    Return the service that spreads bills over counted calls, created at first use. Return None without a
+    registry.
     """
     registry = storage.registry
     if registry is None:
@@ -115,7 +116,7 @@ def make_row_book(
     storage: Storage, clock: Clock, config: Callable[[], Config], connections: BillingConnections
 ) -> Once[RowBook] | None:
     """
-    Return the service that includes rows of billing connections in costs, created at first use. None
+    Return the service that includes rows of billing connections in costs, created at first use. Return None
     without a registry.
     """
     registry = storage.registry
@@ -224,8 +225,8 @@ def make_budget_evaluator(
     storage: Storage, clock: Clock, config: Callable[[], Config], urls: Callable[[], Urls]
 ) -> Once[BudgetEvaluator] | None:
     """
-    Return the service that evaluates budgets, created at first use. None without a registry. Its
-    notifications link to the console.
+    Return the service that evaluates budgets, created at first use. Its notifications link to the console.
+    Return None without a registry.
     """
     registry = storage.registry
     if registry is None:
@@ -253,7 +254,10 @@ def make_budget_evaluator(
 def make_own_verdicts_reader(
     parts: Assembler, budgets: Once[BudgetEvaluator] | None
 ) -> Callable[[Device], Awaitable[OwnVerdicts | None]]:
-    """Return a function that returns the verdicts that a device may know. They are off unless granted."""
+    """
+    Return a function that returns the budget verdicts that a device may read, or None for a device without
+    that right.
+    """
 
     def make() -> DeviceVerdicts:
         from gateway.money.budgets.device_verdicts import DeviceVerdicts

@@ -126,7 +126,7 @@ def build_exposition(
 
 
 def build_spend_series(parts: Assembler) -> SpendSeries | None:
-    """Return the reader of cost and tokens, if `/metrics` shows them."""
+    """Return the task that reads cost and tokens for `/metrics`, or None if `/metrics` does not show them."""
     top = parts.config.server.metrics_names
     if not top:
         return None

@@ -85,7 +85,7 @@ _log = logging.getLogger(__name__)
 
 
 class Assembler:
-    """Creates parts from shared settings and storage. All parts that must be closed are on the stack."""
+    """Creates parts from shared settings and storage. Parts that must be closed are pushed on `stack`."""
 
     def __init__(
         self,
@@ -402,8 +402,8 @@ class Assembler:
 
     def upstream_with_mappings(self, config: Config | None = None) -> UpstreamSettings:
         """
-        Return the section [upstream] with the mappings of usage events that operators set. For a type that the
-        configuration maps, the configuration applies.
+        Return the section [upstream] with the mappings of usage events that operators set. If the
+        configuration also maps a type, the configuration takes precedence.
         """
         settings = (config or self.config).upstream
         if not (stored := mappings_by_type(self.storage.registry)):

@@ -1,4 +1,7 @@
-"""The connection of this server to the Tollhouse above it, about people."""
+"""
+The connection of this server to the Tollhouse to which it forwards (the Tollhouse above), for names of
+people.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class PeopleLink:
-    """Opens the connection as soon as the configuration names a Tollhouse above."""
+    """Opens the connection at the start or after a reload, once [upstream] is a Tollhouse."""
 
     def __init__(self, assembler: Assembler, registry: Registry, *, is_agent: bool) -> None:
         self._assembler = assembler

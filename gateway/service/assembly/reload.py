@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class _Prepared:
-    """The new values of a reload, ready to be applied."""
+    """The new values of a reload, ready to be applied. None means no change."""
 
     prices: PriceBook | None
     legacy: LegacyKey | None
@@ -53,7 +53,7 @@ class _Prepared:
 
 @dataclass(kw_only=True)
 class Reload:
-    """The parts of a running server that accept new settings."""
+    """Reloads the configuration. The fields are the parts of a running server that accept new settings."""
 
     assembler: Assembler
     receivers: ReceiverServices

@@ -250,7 +250,7 @@ def _all_source_names() -> set[str]:
 
 
 class Observers:
-    """A list of observers, which are notified in order."""
+    """Passes each notification on to several observers, in order."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = observers

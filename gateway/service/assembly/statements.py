@@ -96,8 +96,8 @@ def build_statement_puller(
 
 def secret_texts(key: str, headers: Mapping[str, str]) -> list[str]:
     """
-    Return the key, and the text with the key that the request contains, because a provider may repeat either
-    text in its response.
+    Return the texts to hide in a provider's response, which may repeat them: the key, and the form of the key
+    that the request contains.
     """
     return [key, headers.get("Authorization", "").partition(" ")[2] or key]
 

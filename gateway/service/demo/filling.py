@@ -79,7 +79,8 @@ class _Use(NamedTuple):
 
 class Bills:
     """
-    The provider bills for every call that a provider answered. `plants` may add calls of an unreported key.
+    The provider bills for all calls of the month that a provider answered. A planted problem (`words`) may
+    add calls of an unreported key.
     """
 
     def __init__(self, prices: PriceBook, words: frozenset[str]) -> None:

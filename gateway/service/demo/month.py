@@ -1,8 +1,8 @@
 """
-The invented calls of a month: with weekdays and nights, growing sessions, errors, cached responses,
-and repeated reports.
+The invented calls of a month: with weekdays and nights, growing sessions, errors, cached responses, and
+repeated reports.
 
-Pure: the same seed and end give the same calls.
+The module does no I/O. The same seed and end give the same calls.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ Report = tuple[AiRecord, Identity]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
-    """The month. `end` is now; `records` is the approximate number of calls."""
+    """
+    The length and size of a demo month, which ends now (`end`). `records` is the approximate number of calls.
+    """
 
     end: int  # end of the month in epoch seconds
     days: int
@@ -51,7 +53,7 @@ class Period:
 
 
 class Month:
-    """Creates the reports day by day, each day in time order."""
+    """Creates the reports of a month day by day, each day in time order."""
 
     def __init__(
         self,
@@ -188,7 +190,10 @@ class Month:
         return call
 
     def _reported_cost(self, workload: Workload, call: Inference) -> str | None:
-        """Return the estimate as the reported cost if the source knows prices. Planted errors change it."""
+        """
+        Return the cost that the source reports: the estimate, or None if the source knows no prices. A
+        planted error changes the cost.
+        """
         if not workload.reports or call.status != "ok":
             return None
         cost = self._prices.estimate_record(call)
@@ -204,7 +209,7 @@ class Month:
 
     def _counter_reports(self, call: Inference) -> Iterator[Report]:
         """
-        Yield the metrics that coding assistants send next to their events. The intake recognizes them as
+        Yield the counters that coding assistants send next to their events. The intake recognizes them as
         repeats of the calls.
         """
         if call.status != "ok" or self._random.random() > 0.2:
@@ -237,7 +242,10 @@ class Month:
 
 
 def _share_on_day(day: int, workload: Workload) -> float:
-    """Return the share of a workload's calls that falls on a day. 1970-01-01 was a Thursday."""
+    """
+    Return a workload's number of calls on a day, relative to all calls of a working day. 1970-01-01 was a
+    Thursday.
+    """
     weekend = (day // DAY_S + 3) % 7 >= 5
     return workload.share * (WEEKEND[workload.office] if weekend else 1.0)
 

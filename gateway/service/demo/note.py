@@ -17,9 +17,9 @@ REFUSAL = "401: the key is unknown"  # response of the planted receiver
 
 class DemoNote(msgspec.Struct, frozen=True, kw_only=True):
     """
-    `planted` are the planted problems, in words. `laptops` send heartbeats and calls, and `losing_laptops` only
-    heartbeats. The receiver of `routes` accepts everything, and that of `paused_routes` refuses Tollhouse's key.
-    The receiver of `channels` accepts every notification.
+    What a demo planted. `planted` are the planted problems, in words. `laptops` send heartbeats and calls,
+    and `losing_laptops` only heartbeats. The receiver of `routes` accepts everything, and that of
+    `paused_routes` refuses Tollhouse's key. The receiver of `channels` accepts every notification.
     """
 
     planted: Sequence[str]

@@ -1,6 +1,6 @@
 """
-Problems that can be planted in a month, each for one detector or one type of recommendation. Here they change
-the calls. `samples.py` adds keys, devices and routes, and `bills.py` adds bills.
+Problems that can be planted in a demo month, each for one detector or one type of recommendation. This module
+changes the calls. `samples.py` adds keys, devices and routes, and `bills.py` adds bills.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ NAMED = {"spike": "search"}
 
 def missed_plants(words: Collection[str], titles: Mapping[str, Collection[str]]) -> list[str]:
     """
-    Return the words whose planted problem nothing found. `titles` has the titles of findings, by
+    Return the words of --plant whose problem no detector found. `titles` has the titles of findings, by
     detector or type.
     """
     return [
@@ -263,7 +263,7 @@ class Turn:
 
 
 class Plants:
-    """The planted problems as changes of the traffic of a month that ends at `end`."""
+    """The planted problems (`words`), as changes of the traffic of a month that ends at `end`."""
 
     def __init__(self, words: Collection[str], *, end: int) -> None:
         self.words = frozenset(words)
@@ -295,7 +295,9 @@ class Plants:
         return STORM_HOUR if self._is_retry_storm(day, workload) else None
 
     def apply_plant(self, day: int, workload: Workload, call: Inference) -> Inference:
-        """Return the call with the planted changes. At most one word changes each workload."""
+        """
+        Return the call with the planted changes. Each workload is changed by at most one planted problem.
+        """
         _plant_savings_problem(self.words, workload, call)
         if "dear-model" in self.words and workload is CLAUDE_CODE and call.user == DEAR_USER:
             call.request_model = DEAR_MODEL
@@ -319,7 +321,10 @@ class Plants:
         return Decimal("1.5") if "cost-gap" in self.words and workload is SUPPORT and late else Decimal(1)
 
     def twin_report(self, day: int, workload: Workload, call: Inference) -> Inference | None:
-        """Return the same call as reported by another source, or the retry of a failed call."""
+        """
+        Return a second report to plant: the same call from another source, or the retry of a failed call.
+        Return None for other calls.
+        """
         if workload is SAVINGS["paid-retries"] and call.status == "error" and call.input_tokens:
             start = (call.start_time or 0) + 5 * NS
             end = (call.end_time or 0) + 5 * NS

@@ -9,7 +9,10 @@ PEOPLE = ("ada", "ben", "chen", "dina", "emre", "faye", "goran", "hana", "ivo", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A stream of calls. Tokens are typical values per call; `turns` is the number of calls per session."""
+    """
+    A kind of calls of the invented organization. Tokens are typical values per call, and `turns` is the
+    number of calls per session. `share` is its part of all calls.
+    """
 
     source: str
     provider: str

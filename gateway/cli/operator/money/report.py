@@ -348,7 +348,10 @@ def _show_totals(client: OperatorClient, options: dict[str, Any], form: Form | N
 
 
 def _explain_short_report(client: OperatorClient, payload: JsonObject) -> None:
-    """Say which calls a short report does not have yet, because they wait for a second report."""
+    """
+    Print how many calls a short report does not count yet, because they wait for further reports of the same
+    call.
+    """
     waiting = 0
     if datetime.fromisoformat(payload["report"]["to"]) > datetime.now(UTC):
         query = [("state", "open"), ("kind", "inference"), ("limit", "1")]
@@ -368,10 +371,8 @@ def _explain_short_report(client: OperatorClient, payload: JsonObject) -> None:
 
 def _fill_options_and_choose_columns(client: OperatorClient, options: dict[str, Any]) -> Sequence[str]:
     """
-    Return the default measures, or () if the user chose the measures. The table omits default measures
-    that are empty.
-
-    Also fills missing options in `options` from the view.
+    Fill options that the user did not give from the view of --view. Return the default measures, or () if the
+    user chose the measures. The table omits default measures that are empty.
     """
     shown: Sequence[str] = (*SHOWN, *LATENCY) if options["latency"] else SHOWN
     if options["view"]:
@@ -447,7 +448,10 @@ def _show_report_table(payload: JsonObject, shown: Sequence[str]) -> None:
 
 
 def _column_titles(summary: JsonObject) -> Mapping[str, str]:
-    """Return the titles of columns. A family is titled "model" unless the table also has the variants."""
+    """
+    Return the titles of columns. The column of model families is titled "model", unless the table also has
+    the reported names.
+    """
     short = {name: row.title for name, row in BUILT_IN_DIMENSIONS.items() if row.title not in summary["by"]}
     return {**summary["names"], **short, **CALL_TITLES}
 
@@ -591,7 +595,10 @@ def _format_report_rows(
 def _mark_missing_prices(
     texts: Sequence[str | None], rows: Sequence[JsonObject], name: str = "cost"
 ) -> list[str | None]:
-    """Replace each cost that is 0 only because its calls have no price."""
+    """
+    Return the texts of costs, with a mark in place of each cost that is 0 only because its calls have no
+    price.
+    """
     return [
         NO_PRICE if has_no_price(row[name], row.get("unpriced", 0)) else text
         for text, row in zip(texts, rows, strict=True)
@@ -599,7 +606,10 @@ def _mark_missing_prices(
 
 
 def _group_value_or_none_label(name: str, row: JsonObject) -> object:
-    """Return a row's value in a dimension. For calls without a unit of work, it says so: "(no session)"."""
+    """
+    Return a row's value in a dimension. For calls without a unit of work, return a text such as "(no
+    session)".
+    """
     value = row.get(name)
     return f"(no {name.replace('_', ' ')})" if value is None and name in WORK_UNITS and name in row else value
 

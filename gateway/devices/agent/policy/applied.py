@@ -38,7 +38,7 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class BadBundle(Exception):
-    """The bundle is damaged, is not signed by the expected key, or does not fit this device."""
+    """Raised if a bundle is damaged, is not signed by the expected key, or does not fit this device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,12 @@ class CheckedBundle:
 
 class _Record(msgspec.Struct):
     """
-    The files on this device that Tollhouse wrote: digests by path, and the folders that it created.
+    The record of what Tollhouse wrote on this device: digests of files by path, and the folders that it
+    created.
 
-    A path has two digests while the file is replaced, so that after a crash both are known. `manifest` is the digest
-    of the bundle's manifest, `number` its number, and `error` why a file was not written; the probe reports them.
+    A path has two digests while the file is replaced, so that both contents are known after a crash.
+    `manifest` is the digest of the bundle's manifest, `number` its number, and `error` why a file was not
+    written; the probe reports them.
     """
 
     files: dict[str, list[str]] = msgspec.field(default_factory=dict)
@@ -67,7 +69,10 @@ class _Record(msgspec.Struct):
 
 @dataclass(slots=True)
 class PolicyChanges:
-    """The paths that were written, deleted and left alone. `foreign` has the file of the bundle for each path."""
+    """
+    The paths that were written, deleted and left alone. `foreign` are files that Tollhouse did not write,
+    each with the content that the bundle has for its path.
+    """
 
     written: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)

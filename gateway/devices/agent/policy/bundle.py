@@ -88,7 +88,8 @@ def build_bundle(
     rpm_version: str = "",
 ) -> dict[str, bytes]:
     """
-    Return the content of each file by its path in the bundle. With `deb_version` or `rpm_version`, there are packages.
+    Return the content of each file by its path in the bundle. With `deb_version` or `rpm_version`, packages
+    are included.
 
     A device id of `destination` appears only in the macOS profile, because only an MDM replaces its variable.
     """

@@ -37,9 +37,9 @@ ENVIRONMENT: Final = "environment"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
     """
-    An OTLP endpoint over HTTP. `key` is empty if the endpoint is this machine's agent. `device` is a text that
-    becomes the device id of the reports, usually a variable of the MDM. `hook` is the command of assistants' hooks, or
-    "".
+    The OTLP/HTTP endpoint to which assistants report. `key` is empty if the endpoint is this machine's agent.
+    `device` is a text that becomes the device id of the reports, usually a variable of the MDM. `hook` is the
+    command of assistants' hooks, or "".
     """
 
     endpoint: str

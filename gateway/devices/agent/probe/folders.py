@@ -1,8 +1,9 @@
 """
-Reads of known files below a folder, such as a home directory, and the write of one, by a process that may be root.
+Reading of known files below a folder, such as a home directory, and writing of one file, by a process that
+may be root.
 
-The files of a user are opened with the user's ids, so root is never led to a file that the user cannot read. No
-link is followed, and no file is read that is not a regular file or has more than MOST_BYTES.
+The files of a user are opened with the user's ids, so root is never led to a file that the user cannot read.
+No link is followed, and no file is read that is not a regular file or has more than MOST_BYTES.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Owner = tuple[int, int]  # ids of the user and the group that own a file
 
 
 class UnreadableFile(Exception):
-    """A file exists, but it is a link, not a regular file, too large, or not permitted."""
+    """Raised for a file that exists but is a link, not a regular file, too large, or not permitted."""
 
 
 if sys.platform == "win32":
@@ -121,7 +122,10 @@ else:
 
 
 class GuardedFolder:
-    """A folder, and its owner, with whose ids its files are opened. Without an owner, the own ids are used."""
+    """
+    A folder with its owner. Its files are opened with the owner's ids. Without an owner, the process uses its
+    own ids.
+    """
 
     def __init__(self, path: Path, owner: Owner | None = None) -> None:
         self.path = path

@@ -1,7 +1,7 @@
 """
-One look at the assistants of this machine. It changes nothing, and opens one connection, to the agent on loopback.
+One run of the probe on this machine. It changes nothing, and opens one connection, to the agent on loopback.
 
-The result has closed words, versions and times. It has no path, no address and no content of a file.
+The result has words of fixed lists, versions and times. It has no path, no address and no content of a file.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ Variables = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserHome:
-    """A user's home. `environment` has variables of a running session, which no file names."""
+    """A user's home. `environment` has the variables of a running session that are in no file."""
 
     folder: GuardedFolder
     user: int | None = None
@@ -90,8 +90,8 @@ class UserHome:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbedMachine:
     """
-    The things that a look examines. `ours` are the endpoints of the agent and of the gateway, and `only_http`
-    those of these that do not speak gRPC. `registry` reads the values of a key below HKEY_LOCAL_MACHINE, and
+    The inputs of the probe. `ours` are the endpoints of the agent and of the gateway, and `only_http` those
+    of them that do not speak gRPC. `registry` reads the values of a key below HKEY_LOCAL_MACHINE, and
     `started_at` returns when the oldest process of a program and a user started.
     """
 
@@ -107,8 +107,9 @@ class ProbedMachine:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLink:
     """
-    The state of the agent. `path` is why calls do not reach it, `forward` why it cannot forward them, and
-    `oldest_at` the time of the oldest record that it could not forward. `calls` are the newest calls by assistant.
+    The state of the agent. `path` is the reason why calls do not reach it, `forward` why it cannot forward
+    them, and `oldest_at` the time of the oldest record that it could not forward. `calls` are the newest
+    calls by assistant.
     """
 
     path: str = ""
@@ -132,8 +133,8 @@ def probe_and_remember_states(
     memories: MutableMapping[str, UseMemory],
 ) -> dict[str, Any]:
     """
-    Return the states of all assistants, and the applied policy, in the form of heartbeats. `memories` has what earlier
-    looks remembered, by assistant and home, and is changed to what the next look needs.
+    Return the states of all assistants, and the applied policy, as heartbeat fields. `memories` has what
+    earlier runs of the probe remembered, by assistant and home. It is changed to what the next run needs.
     """
     policy = _read_applied_policy(machine)
     common = _read_variables(machine.root, ENVIRONMENT_FILES, ENVIRONMENT_FOLDER)
@@ -169,7 +170,10 @@ class _Record(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Policy:
-    """The policy that `apply_bundle` wrote. `lacking` are its files that are missing or changed."""
+    """
+    The applied policy. `record` is what `apply_bundle` wrote, and `lacking` are its files that are missing or
+    changed.
+    """
 
     record: _Record
     applied_at: float
@@ -287,8 +291,9 @@ class _Look:
         self, homes: Sequence[tuple[int | None, AssistantFacts]]
     ) -> Iterator[tuple[int | None, AssistantFacts]]:
         """
-        Yield the facts with the newest call of each home. The agent knows the newest call of all homes. If a home was
-        used when this call ended, other homes keep their earlier call.
+        Yield the facts about each home, with its newest call. The agent knows only the newest call of all
+        homes together. If a home was used when this call ended, the call belongs to that home, and other
+        homes keep their earlier call.
         """
         newest = self._link.calls.get(self._managed.name)
         least = 0.0 if newest is None else newest - OWN_CALL_S
@@ -429,7 +434,10 @@ class _Look:
         return bool(version) and _version_sort_key(version) < _version_sort_key(self._managed.since)
 
     def _settings_layers(self, home: UserHome, variables: Variables) -> Iterator[Layer]:
-        """Yield what each place sets. Raises UnreadableFile or MalformedSettings for a place that cannot be read."""
+        """
+        Yield the telemetry settings from each source. Raises UnreadableFile or MalformedSettings for a source
+        that cannot be read.
+        """
         reader, places, system = self._reader, self._places, self._machine.system
         editor = self._managed.editor
         if places.server:

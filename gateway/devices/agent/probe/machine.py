@@ -1,4 +1,7 @@
-"""The facts of this machine for a look: homes, processes, the agent's files and its port, and the hardware's ids."""
+"""
+The facts of this machine for the probe: homes, processes, the agent's files and its port, and the hardware's
+ids.
+"""
 
 from __future__ import annotations
 
@@ -57,14 +60,17 @@ def current_system() -> str:
 
 
 class Looked(NamedTuple):
-    """The fields of heartbeats that a look found, and what the next look needs."""
+    """The heartbeat fields that a run of the probe found, and what the next run needs."""
 
     found: dict[str, Any]
     memories: Mapping[str, UseMemory]
 
 
 class AgentState(NamedTuple):
-    """The agent's address, why it cannot be reached there, and what it stored about its way to the gateway."""
+    """
+    The agent's address, why it cannot be reached there, why it cannot forward to the gateway, and the time of
+    the oldest record that waits.
+    """
 
     url: str
     problem: str
@@ -73,7 +79,7 @@ class AgentState(NamedTuple):
 
 
 def probe_agent(data_dir: Path, listen: str) -> AgentState:
-    """Look for the agent. `listen` is its address, or ends with the port 0 if the agent chooses one."""
+    """Find the agent. `listen` is its address, or ends with the port 0 if the agent chooses one."""
     stored = _read_agent_file(data_dir, LINK_FILE)
     chosen = stored.get("url") if listen.endswith(":0") else f"http://{listen}"
     url = chosen if isinstance(chosen, str) else ""
@@ -85,8 +91,8 @@ def probe_machine(
     data_dir: Path, *, ours: Iterable[str], report: Iterable[str], now: float, listen: str
 ) -> Looked:
     """
-    Look at this machine once. As root, look at all homes, and otherwise at the own home. `listen` is the agent's
-    address, or ends with the port 0 if the agent chooses one.
+    Inspect this machine once: as root the homes of all users, and otherwise the user's own home. `listen` is
+    the agent's address, or ends with the port 0 if the agent chooses one.
     """
     agent = probe_agent(data_dir, listen)
     words, url = tuple(report), agent.url

@@ -1,8 +1,8 @@
 """
-The state of an assistant, from the facts that the probe found and what it remembers of earlier looks.
+The state of an assistant, from the facts that the probe found and what it remembers of earlier runs.
 
-The states and causes are closed words. With several users on a machine, the worst state of a home in which the
-assistant is used is the state of the machine. Without any use, the homes of people count.
+States and causes are words of fixed lists. With several users on a machine, the worst state of a home in
+which the assistant is used is the state of the machine. Without any use, the homes of people count.
 """
 
 from __future__ import annotations

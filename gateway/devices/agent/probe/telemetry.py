@@ -28,12 +28,12 @@ Document = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class Switches:
     """
-    The settings that one place makes. None means that it does not make a setting.
+    The telemetry settings that one place contains. None means that the place does not contain the setting.
 
     `endpoint` and `protocol` are for all signals. `own_endpoint` and `own_protocol` are for the signal that
-    has the calls, and win over them, also if a weaker place sets them. `exports` says whether an OTLP exporter of
-    this signal is chosen. `is_file` and `is_cloud` say whether calls go to a file or to the vendor's cloud, whatever
-    the endpoint is.
+    has the calls. They take precedence, even if a weaker place sets them. `exports` says whether an OTLP
+    exporter of this signal is chosen. `is_file` and `is_cloud` say whether calls go to a file or to the
+    vendor's cloud, whatever the endpoint is.
     """
 
     is_enabled: bool | None = None
@@ -136,7 +136,10 @@ def _parse_if_json_object(value: object) -> object:
 
 
 def is_own_endpoint(endpoint: str, ours: Iterable[str]) -> bool:
-    """Return whether an endpoint is one of ours. All names of the loopback address are equal."""
+    """
+    Return whether an endpoint is one of `ours`, the agent's and the gateway's. All names of the loopback
+    address are equal.
+    """
     address = _parse_host_and_port(endpoint)
     return address is not None and address in {_parse_host_and_port(each) for each in ours}
 

@@ -1,4 +1,6 @@
-"""The person that an ID token names: the operator's name, groups and role by the settings of [oidc]. Pure."""
+"""
+The person that an ID token names: the operator's name, groups and role by the settings of [oidc]. No I/O.
+"""
 
 from __future__ import annotations
 

@@ -52,7 +52,9 @@ class SignInProblem(Exception):
 
 
 class ProviderDown(Exception):
-    """The provider does not respond correctly. The text describes the failure and contains no secret."""
+    """
+    Raised if the provider does not respond correctly. The text describes the failure and contains no secret.
+    """
 
 
 class GrantRefused(Exception):
@@ -60,4 +62,4 @@ class GrantRefused(Exception):
 
 
 class TokenRefused(Exception):
-    """A token is invalid. The text is the reason and contains nothing of the token."""
+    """Raised for an invalid token. The text is the reason and contains nothing of the token."""

@@ -90,7 +90,10 @@ class IdentityProvider:
         await self._client.close()
 
     async def probe(self) -> None:
-        """Fetch everything before a person is sent to the provider."""
+        """
+        Fetch the provider's addresses and keys, so that a person is not sent to a provider that does not
+        respond.
+        """
         await self._fetch_keys()
 
     async def sign_in_address(self, *, state: str, nonce: str, verifier: str) -> str:
@@ -245,7 +248,7 @@ def _text_or_none(value: object) -> str | None:
 
 
 async def provider_problem(settings: OidcSettings, *, clock: Clock) -> str:
-    """Return "" if addresses and keys were found."""
+    """Return why the provider cannot be used, or "" if its addresses and keys were found."""
     try:
         provider = IdentityProvider(settings, "", clock)
     except ConfigError as error:
@@ -294,7 +297,9 @@ def _missing_features(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 class ProviderClient:
-    """Connections are opened at the first request and kept until `close`."""
+    """
+    An HTTP client for the provider. It opens connections at the first request and keeps them until `close`.
+    """
 
     def __init__(self, settings: OidcSettings) -> None:
         self._settings = settings
@@ -378,8 +383,8 @@ def _decode_object(url: str, status: int, body: bytes) -> dict[str, Any]:
 
 class SigningKeys:
     """
-    The provider's public keys, which `fetch` reads. A thread verifies signatures. The hashes of valid tokens
-    are remembered until the keys are fetched again.
+    The provider's public keys, which `fetch` reads, and the check of signatures, on a thread. The hashes of
+    valid tokens are remembered until the keys are fetched again.
     """
 
     def __init__(self, fetch: Callable[[], Awaitable[Sequence[Mapping[str, Any]]]], clock: Clock) -> None:

@@ -55,7 +55,8 @@ class _Begun:
 @dataclass(kw_only=True)
 class _Checked:
     """
-    The result of a check of a session with the provider. The token is None if the provider returned no new one.
+    The result of checking a session with the provider. `token` is the new refresh token, or None if the
+    provider returned none.
     """
 
     token: str | None
@@ -109,7 +110,10 @@ class ProviderSignIns:
         return address, browser
 
     async def finish(self, answer: Mapping[str, str], *, browser: str, address: str) -> tuple[str, Session]:
-        """Return the session's secret. Raises SignInProblem with the reason for a failure."""
+        """
+        Finish a sign-in, and return the session's secret and the session. Raises SignInProblem with the
+        reason for a failure.
+        """
         # an attempt can be used only once, whatever its result
         begun = self._begun.pop(answer.get("state", ""), None)
         if (

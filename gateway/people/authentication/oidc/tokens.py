@@ -1,8 +1,8 @@
 """
-Tokens of an OpenID provider: parts, signatures, and the rules for ID tokens, logout tokens and
-assistants' access tokens.
+Tokens of an OpenID provider: parts, signatures, and the rules for ID tokens, logout tokens and assistants'
+access tokens.
 
-Pure: no socket, no clock. This is the only module that uses a library for signed JSON Web Tokens.
+The module has no socket and no clock. Only this module uses a library for signed JSON Web Tokens.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _MOST_SCOPES = 1000
 
 
 def split_token(text: str) -> tuple[Mapping[str, Any], bytes]:
-    """Do not check the signature. Raises ValueError if it is not a signed token."""
+    """
+    Return the header and the payload of a token, without checking the signature. Raises ValueError if it is
+    not a signed token.
+    """
     try:
         token = _LIBRARY.decode_complete(text, options={"verify_signature": False})
     except jwt.InvalidTokenError as error:
@@ -72,7 +75,7 @@ LOGOUT_TOKEN_LIFE_S = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class SignedToken:
-    """Check the signature before trusting the content."""
+    """A decoded token. Its signature must be checked (`is_signed_by`) before its claims are trusted."""
 
     algorithm: str
     kid: str | None
@@ -173,19 +176,19 @@ def _check_audience(claims: Claims, expected: Expected) -> None:
 
 
 def check_subject(claims: Claims) -> None:
-    """Raises TokenRefused."""
+    """Raise TokenRefused unless the claims name a person."""
     if not _is_text(claims.get("sub")):
         raise TokenRefused("it names no person (sub)")
 
 
 def check_not_in_future(claims: Claims, latest: float) -> None:
-    """Raises TokenRefused."""
+    """Raise TokenRefused if the token was issued, or becomes valid, after `latest` (epoch seconds)."""
     if claim_time(claims, "iat") > latest or ("nbf" in claims and claim_time(claims, "nbf") > latest):
         raise TokenRefused("it is from the future; compare the clocks of the provider and of this machine")
 
 
 def claim_time(claims: Claims, name: str) -> float:
-    """Return a time. Raises TokenRefused if the claim has none."""
+    """Return a time in epoch seconds. Raises TokenRefused if the claim has none."""
     at = claims.get(name)
     if isinstance(at, bool) or not isinstance(at, (int, float)):
         raise TokenRefused(f"it has no time {name}")
@@ -205,7 +208,7 @@ def _decode_claims(payload: bytes) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedAccess:
-    """The required access. Without `clients`, every client is accepted."""
+    """The rules that an access token must meet. Without `clients`, every client is accepted."""
 
     issuer: str
     audiences: Collection[str]
@@ -226,7 +229,7 @@ def read_access_token(text: str) -> SignedToken:
 
 
 def check_access_token(claims: Claims, expected: ExpectedAccess) -> None:
-    """Name the failed check in TokenRefused, but no value of the token."""
+    """Check an access token. TokenRefused states the failed check, but no value of the token."""
     if claims.get("iss") != expected.issuer:
         raise TokenRefused("it is from another issuer (iss)")
     stated_audience = claims.get("aud")
@@ -254,7 +257,7 @@ def check_access_token(claims: Claims, expected: ExpectedAccess) -> None:
 
 
 def token_client(claims: Claims) -> str:
-    """Return "" if the token does not name the client."""
+    """Return the id of the client that the token names, or ""."""
     client = claims.get("client_id", claims.get("azp"))
     return client[:_MOST_CLIENT] if isinstance(client, str) and client.isprintable() else ""
 
