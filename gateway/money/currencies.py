@@ -1,13 +1,13 @@
 """
 Exchange rates: read from files, valid by day, and frozen for closed months.
 
-A configured rate takes precedence. Otherwise, the rate of a day is the quotation of that day, or else the last one
-from at most a week before, because banks quote only on working days. Frozen rates of a closed month never change,
-even if later files have other rates.
+A configured rate takes precedence. Otherwise, the rate of a day is the newest quotation of that day and the
+week before, because banks quote only on working days. Frozen rates of a closed month never change, even if
+later files have other rates.
 
-A file is either from the European Central Bank or your own. The bank publishes daily XML, the history as CSV
-(`Date,USD,JPY,...`: units per euro, `N/A` without a quotation), and that CSV in a zip archive. Your own file is CSV
-with the columns `date,currency,usd`: dollars per unit.
+A file from the European Central Bank is the daily XML, the history as CSV (`Date,USD,JPY,...`: units per
+euro, `N/A` without a quotation), or that CSV in a zip archive. Your own file is CSV with the columns
+`date,currency,usd`: dollars per unit.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def closed_month_id(provider: str, month: str) -> str:
 
 
 def parse_invoice(fields: Mapping[str, Any]) -> Invoice:
-    """Return an invoice from user input. Raises Invalid with the field and the rule."""
+    """Return an invoice from user input. Raises Invalid."""
     currency = fields.get("currency") or CURRENCY
     if currency != CURRENCY:
         # imported here, because only invoices in another currency than dollars need it
@@ -169,7 +169,6 @@ def parse_invoice(fields: Mapping[str, Any]) -> Invoice:
 
 
 def invoice_document(invoice: Invoice) -> dict[str, Any]:
-    """Return the stored and shown form of an invoice."""
     return {
         "provider": invoice.provider,
         "month": invoice.month,
@@ -288,7 +287,6 @@ def unassigned_dimensions(provider: str) -> Dimensions:
 
 
 def day_digest(sums: Sequence[BilledSum], *more: object) -> str:
-    """Return a digest of a day's content."""
     digest = sha256(repr(more).encode())
     for billed_sum in sums:
         digest.update(

@@ -233,13 +233,12 @@ def all_contracts(registry: Registry | None) -> list[Contract]:
 
 
 def price_terms(registry: Registry | None) -> tuple[PriceTerm, ...]:
-    """Return the terms of all contracts about prices of calls."""
     terms = chain.from_iterable(map(_price_terms, all_contracts(registry)))
     return tuple(term for term in terms if term.kind in KINDS)
 
 
 def check_contract(draft: NewContract) -> NewContract:
-    """Validate a draft and return its stored form. Raises Invalid with the field and the rule."""
+    """Validate a draft and return its stored form. Raises Invalid."""
     # imported here, because the import is slow and only this function needs it
     from spool.currencies import DECIMALS
 
@@ -329,7 +328,7 @@ def _check_day(field: str, text: str) -> str:
 
 
 class ContractTable(ManagedTable[Contract], NamedTable[Contract]):
-    """The stored contracts. If a change raises Invalid, NotAllowed or NotThere, nothing is changed."""
+    """The stored contracts. A method that raises changes nothing."""
 
     kind = DocumentKind("contract", Contract, "contract")
     draft = NewContract

@@ -176,7 +176,6 @@ class ChargeReader:
 
 
 def charge_reader(whole: Ledger, registry: Registry, prices: PriceBook, now: float) -> ChargeReader:
-    """Return a reader of the amounts of the stored contracts."""
     coverage = Coverage(usable_plans(registry, whole.dimensions()), whole, registry.people)
     return ChargeReader(
         ledger=whole,

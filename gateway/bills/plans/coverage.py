@@ -60,7 +60,6 @@ def seat_mark(plan: AssistantPlan, seat_index: int) -> str:
 
 
 def parse_seat_mark(mark: str) -> tuple[str, int]:
-    """Return the plan id and the position from a seat id."""
     plan_id, _, index_text = mark.rpartition(":")
     return plan_id, int(index_text)
 

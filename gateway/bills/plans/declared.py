@@ -140,10 +140,7 @@ PLANS = DocumentKind("plan", AssistantPlan, "plan")
 
 
 def check_plan(draft: NewPlan, people: People) -> NewPlan:
-    """
-    Validate a draft and return its stored form. Raises Invalid with the field and the rule. The view
-    is checked elsewhere.
-    """
+    """Validate a draft and return its stored form. Raises Invalid. The view is checked elsewhere."""
     # imported here, because the import is slow and only this function needs it
     from spool.currencies import DECIMALS
 
@@ -208,7 +205,7 @@ def _check_day(field: str, text: str) -> str:
 
 
 class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
-    """The stored plans. If a change raises Invalid, NotAllowed or NotThere, nothing is changed."""
+    """The stored plans. A method that raises changes nothing."""
 
     kind = PLANS
     draft = NewPlan

@@ -364,7 +364,6 @@ def _merge_seats_of_person(seats: Sequence[ListedSeat]) -> ListedSeat:
 
 
 def repeated_people_message(listed: Iterable[ListedSeat]) -> str:
-    """Return a message about repeated people in a list, or ""."""
     rows = sum(seat.rows - 1 for seat in listed)
     return f"{rows} rows of the list repeat a person; each person counts once" if rows else ""
 

@@ -351,7 +351,6 @@ def average_rate(rows: Sequence[StatementRow], currency: str, rates: Rates) -> F
 
 
 def is_in_foreign_currency(row: StatementRow) -> bool:
-    """Return whether the row is money in a currency other than dollars."""
     return row.currency not in (None, CURRENCY)
 
 

@@ -134,7 +134,6 @@ class ReportReader:
         self._cells.extend_span(start, end)
 
     def read_part(self, file: ReportFile, opened: Document | Table) -> int:
-        """Read one part; return the number of rows read."""
         source, before = self._source, self._cells.read
         try:
             if isinstance(opened, Document) and source.read_document is not None:

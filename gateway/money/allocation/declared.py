@@ -161,7 +161,7 @@ def check_namespace_id(id: str) -> str:
 
 
 def check_namespace(draft: NewNamespace) -> NewNamespace:
-    """Return the draft in its stored form. Raises Invalid with the field and the rule."""
+    """Return the draft in its stored form. Raises Invalid."""
     return replace_fields(
         draft,
         name=check_text("name", draft.name or "", MAX_NAME),
@@ -227,7 +227,7 @@ class AllocationTable(ManagedTable[Namespace]):
     """
     Namespaces with their versions and publish jobs.
 
-    A method that raises (Invalid, NotAllowed, NotThere) changes nothing. The namespace `DEFAULT` always exists.
+    A method that raises changes nothing. The namespace `DEFAULT` always exists.
     """
 
     kind = NAMESPACES
@@ -389,7 +389,6 @@ class AllocationTable(ManagedTable[Namespace]):
         )
 
     async def fail_job(self, id: str, error: str, faults: Sequence[JobFault] = ()) -> PublishJob:
-        """End a job that failed, without a new version."""
         return await self._change_job(
             id, lambda job: replace(job, state=FAILED, error=error, faults=tuple(faults))
         )

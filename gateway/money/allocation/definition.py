@@ -120,7 +120,6 @@ class Dimension:
 
     @property
     def sources(self) -> Sequence[str]:
-        """Return the dimensions that the rules read, without duplicates."""
         return tuple(dict.fromkeys(name for rule in self.rules for name in _rule_sources(rule)))
 
 
@@ -177,7 +176,6 @@ def _condition_sources(condition: Condition) -> Iterator[str]:
 
 
 def rule_text(rule: Rule) -> str:
-    """Describe a rule in words: the element, and the condition."""
     if not isinstance(rule, GroupBy):
         return f"{_quote(rule.name)} if {condition_text(rule.condition)}"
     source_text = _source_list_text(rule.source) if rule.form else f"the value of {_source_text(rule.source)}"

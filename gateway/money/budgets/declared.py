@@ -311,7 +311,7 @@ def enabled_percents(alerts: Mapping[str, str]) -> list[int]:
 
 
 def check_budget(draft: NewBudget, *, now: float) -> NewBudget:
-    """Return the fields in their stored form. Raises Invalid with the field and the rule."""
+    """Return the fields in their stored form. Raises Invalid."""
     # imported here, because the import is slow and only this function needs it
     from spool.currencies import DECIMALS
 
@@ -535,7 +535,7 @@ def problem_with_units(budget: SpendBudget, view: View) -> str | None:
 
 
 class BudgetTable(ManagedTable[SpendBudget]):
-    """The table of budgets. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """The table of budgets. A method that raises changes nothing."""
 
     kind = BUDGETS
     draft = NewBudget

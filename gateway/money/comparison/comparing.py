@@ -368,7 +368,6 @@ def _compare_bills(before: Usages, now: Usages, query: CostQuery, top: int, pric
 
 
 def _spending_by_group(usages: Usages, width: int) -> dict[Group, Spending]:
-    """Sum the spending by the first `width` dimensions of each group."""
     spent: dict[Group, Spending] = {}
     for group, usage in usages.items():
         spending = _usage_spending(usage)

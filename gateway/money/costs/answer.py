@@ -63,7 +63,6 @@ class CostAnswer:
 
     @property
     def partial_periods(self) -> Sequence[datetime]:
-        """Return the periods that the query covers only in part."""
         return partial_period_starts(self.query)
 
 

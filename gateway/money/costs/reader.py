@@ -125,7 +125,6 @@ class CostReader:
 
 
 def hidden_cost_types_refusal(rights: Rights, cost_types: Collection[str]) -> Refusal:
-    """Return the refusal for cost types that the roles do not show together."""
     requested = " and ".join(cost_types)
     shown = ", ".join(rights.cost_types)
     message = (

@@ -42,7 +42,6 @@ def parents_by_run(lineage: Iterable[Lineage]) -> dict[str, str]:
 
 
 def ancestor_runs(runs: Iterable[str], parents: Mapping[str, str]) -> Collection[str]:
-    """Return the ancestors of the runs, each of them once."""
     above: dict[str, None] = {}
     for run in runs:
         parent = parents.get(run)

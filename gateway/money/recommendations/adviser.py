@@ -62,7 +62,6 @@ class Adviser:
         return self._turn.locked()
 
     async def find_and_store_savings(self) -> Look:
-        """Look for savings of every enabled type, and store them."""
         async with self._turn:
             now = self._clock.now()
             known = await self._read_known()

@@ -61,7 +61,6 @@ def format_dollars(units: int) -> str:
 
 
 def format_exact_dollars(units: int) -> str:
-    """Format dollars with every digit, for formulas."""
     return f"${money.units_to_text(units)}"
 
 

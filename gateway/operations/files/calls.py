@@ -186,7 +186,6 @@ async def apply_and_activate(
 
 
 def reasons_not_applied(outcome: ApplyOutcome) -> list[str]:
-    """Return why a set is not applied, one line each."""
     return [*(problem.text for problem in outcome.problems), *(each.text for each in outcome.conflicts)]
 
 

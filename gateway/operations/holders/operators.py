@@ -187,24 +187,19 @@ class InstallationServices(WithRegistry):
     """
     Services of the installation.
 
-    - `secret` is the installation's secret.
-    - `urls` returns the addresses. It is called when they are shown, because the real port is known only after the
-      start if port 0 is configured.
+    - `urls` is called when the addresses are shown, because port 0 becomes a real port only at the start.
     - `leases` knows the gateways that share the storage, and `database` returns the health of the shared database.
     - `inflight` counts the bytes in flight, including large answers.
     - `copy` fills a directory with copies of the storage for a backup. `storage` is the whole storage, in which people
       are erased.
     - `reload` applies the configuration on behalf of an actor. It raises ConfigError if the configuration is invalid.
-    - `config` returns the configuration.
     - `in_use` returns the PEM text of the certificates that the server has loaded, by setting.
-    - `branches` returns the setting `work.branch`.
-    - `settings` returns the settings in effect, and `most` the value of a limit by its name.
+    - `branches` returns the setting `work.branch`, and `most` the value of a limit by its name.
     - `try_receiver` tests an address and a key for forwarding; it returns a status and the receiver's words.
     - `channels` returns the channels that send notifications. `seal_channel` checks a new channel and
       encrypts its secret. `name_channels` lets a draft of the registry know all channels that would exist.
     - `demo` is None if no server runs or if several gateways share the storage.
-    - `planted` are the problems that `tollhouse demo` planted in this data directory, in words. It is None for a data
-      directory that the command did not fill.
+    - `planted` describes the problems in the data that `tollhouse demo` generated. It is None for other data.
     """
 
     secret: bytes

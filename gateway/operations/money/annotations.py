@@ -93,7 +93,7 @@ AnnotationItem = item_struct(
 
 
 class AnnotationTable(ManagedTable[Annotation]):
-    """The table of annotations. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """The table of annotations. A method that raises changes nothing."""
 
     kind = DocumentKind("annotation", Annotation, "annotation")
     draft = NewAnnotation

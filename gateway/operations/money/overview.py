@@ -265,7 +265,7 @@ async def describe_ledger(request: OperatorRequest[MoneyServices, None], *, coun
 )
 async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
-    Return all figures of the first page. The totals are first updated with all closed records.
+    Return all figures of the first page. All closed records are counted first.
 
     All totals are read in one transaction. The notes of the chart and the reasons of the month's change are
     read afterwards. The chart, the lists and the notes cover the requested days, by default the last 30.

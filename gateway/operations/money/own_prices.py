@@ -112,7 +112,7 @@ def to_price_override(price: NewPrice) -> PriceOverride:
 
 
 def check_price(draft: NewPrice) -> NewPrice:
-    """Return the stored form of a draft. Raises Invalid with the field and the rule."""
+    """Return the stored form of a draft. Raises Invalid."""
     amounts = {name: check_optional_unsigned_amount(name, getattr(draft, name)) for name in AMOUNTS}
     if not (amounts["input"] or amounts["output"]):
         raise Invalid("input or output is required, in dollars per million tokens")

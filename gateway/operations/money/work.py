@@ -152,8 +152,7 @@ class UnitAnswer(msgspec.Struct, kw_only=True):
 )
 async def show_status(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Show how many units of work of this month are listed, by kind. The totals are first updated with all
-    closed records.
+    Show how many units of work of this month are listed, by kind. All closed records are counted first.
 
     `listed` are the units with calls since the first day of the month (UTC). `unlisted` are the units of any
     time whose calls are in `(other)`. `pending_spans` are the spans of the last day that may link a call to
@@ -192,8 +191,7 @@ async def show_status(request: OperatorRequest[MoneyServices, None]) -> Result:
 )
 async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Show one unit of work, by default of the last 90 days. The totals are first updated with all closed
-    records.
+    Show one unit of work, by default of the last 90 days. All closed records are counted first.
 
     `runs` are the most expensive ones. `delegations` is the number of runs in the tree that another run
     started. Sessions and runs are shown as digests.

@@ -63,7 +63,6 @@ def list_operations_by_scope(addresses: Iterable[Address]) -> Mapping[str, tuple
 
 
 async def empty_scopes(request: OperatorRequest[Any, Any], scopes: Iterable[str]) -> list[str]:
-    """Return the scopes that no operation uses."""
     opened = await request.http.app[OPENED]()
     return [scope for scope in scopes if scope not in opened]
 

@@ -96,7 +96,6 @@ def _can_read_list(request: OperatorRequest[OperatorServices, Any], name: str) -
 
 
 async def _versions_by_list(services: OperatorServices) -> Mapping[str, object]:
-    """Return for each list a value that changes whenever the list changes."""
     log = services.spool.log
     deliveries = services.spool.deliveries
     registry = services.installation.registry

@@ -272,7 +272,6 @@ async def _admit_over_http(
 
 
 def can_call(row: OperatorAddress, rights: Rights) -> bool:
-    """Return whether these rights permit the call."""
     return _is_permitted(row, rights) and not _needs_more_calls(row, rights) and not _hides_calls(row, rights)
 
 

@@ -119,7 +119,6 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
 
 
 def session_role_holder(people: PeopleServices, session: Session) -> Holder:
-    """Return the signed-in user as a role holder."""
     role_holder = session_holder(session)
     return replace(
         role_holder, has_default_role=is_given_default_role(people, session.issuer, role_holder.groups)

@@ -199,7 +199,6 @@ def _tokens_moved_by_day(case: Case, hours: int, counted: Mapping[int, int]) -> 
 
 
 def find_shift(case: Case) -> Shift | None:
-    """Return the shift that explains all or most days, or None."""
     by_day, counted = _tokens_by_day(case)
     if not case.hours or sum(map(abs, by_day.values())) <= GAP * sum(counted.values()):
         return None

@@ -105,7 +105,6 @@ def claim_other_account(case: Case) -> Iterator[Claim]:
 
 
 def _names_on_one_side(case: Case, name: str, *, billed: bool) -> list[str]:
-    """Return the names that only one side has in the whole month."""
     theirs, ours = (case.split.names_on_side(name, billed=side) for side in (True, False))
     # whether the provider's calls were not reported at all
     is_silent = billed and name == "model" and not ours

@@ -140,7 +140,6 @@ def _amount_with_currency(row: Row) -> tuple[Decimal, str | None, Decimal | None
 
 
 def parse_model(meter: str) -> str | None:
-    """Return the model's name from a meter, or None."""
     model_words = [word for word in meter.replace("-", " ").split() if word.lower() not in _NO_MODEL]
     return "-".join(model_words).lower() or None
 

@@ -170,7 +170,6 @@ def _line_kind(sku_words: list[str], unit: str | None) -> str:
 
 
 def parse_model(sku: str) -> str | None:
-    """Return the model's name from the start of a SKU, or None."""
     match = _MODEL.match(sku)
     return (match[1].strip().lower().replace(" ", "-") if match else "") or None
 

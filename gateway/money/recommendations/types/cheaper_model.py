@@ -54,7 +54,6 @@ class Worker:
 
     @property
     def price_per_million(self) -> int:
-        """Return the price per million tokens."""
         return self.cost * 1_000_000 // (self.input_tokens + self.output_tokens)
 
     def has_similar_calls(self, other: Worker) -> bool:

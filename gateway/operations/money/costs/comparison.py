@@ -240,7 +240,7 @@ class ComparisonAnswer(msgspec.Struct, kw_only=True):
 )
 async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Compare the costs of two time ranges. The totals are first updated with all closed records.
+    Compare the costs of two time ranges. All closed records are counted first.
 
     `rows` add up exactly to `total`, and the parts of each row add up exactly to its change. Unless the
     earlier time is counted completely, `against`, the change and its parts are null.

@@ -60,7 +60,7 @@ class OneForecast(msgspec.Struct, kw_only=True):
 )
 async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Forecast the running week, month, quarter or year. The totals are first updated with all closed records.
+    Forecast the running week, month, quarter or year. All closed records are counted first.
 
     The first of the remaining `days` is today and includes the spend so far.
     """

@@ -207,7 +207,7 @@ class ReportAnswer(msgspec.Struct, kw_only=True):
 )
 async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Report costs. The totals are first updated with all closed records.
+    Report costs. All closed records are counted first.
 
     Unless the earlier time of `compare` is counted completely, `previous` is null, and rows have no earlier
     figures. `total` also includes earlier periods without a counterpart. With scope=aggregated it is null,

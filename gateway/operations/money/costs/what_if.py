@@ -120,7 +120,7 @@ class WhatIfAnswer(msgspec.Struct, kw_only=True):
 )
 async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Estimate the costs with another model. The totals are first updated with all closed records.
+    Estimate the costs with another model. All closed records are counted first.
 
     All days (UTC) that the time range touches are included. The largest change is first. On days with very
     many sums, small sums are not recalculated.

@@ -125,7 +125,6 @@ class ScheduledReport(NewScheduledReport, frozen=True, kw_only=True, forbid_unkn
         return ZoneInfo(self.time_zone)
 
     def last_due_at(self, now: float) -> float:
-        """Return the newest scheduled time up to `now`."""
         local = datetime.fromtimestamp(now, self.zone)
         day = self._schedule_day(local.date())
         moment = self._report_time(day)
@@ -139,7 +138,6 @@ class ScheduledReport(NewScheduledReport, frozen=True, kw_only=True, forbid_unkn
         return self._report_time(self._schedule_day(datetime.fromtimestamp(now, self.zone).date()))
 
     def next_due_at(self, now: float) -> float:
-        """Return the first scheduled time after `now`."""
         day = datetime.fromtimestamp(self.last_due_at(now), self.zone).date()
         later = day + timedelta(days=7 if self.every == WEEK else monthrange(day.year, day.month)[1])
         return self._report_time(later)
@@ -191,7 +189,6 @@ def check_scheduled_report(draft: NewScheduledReport) -> NewScheduledReport:
 
 
 def cost_type_problem(view: View) -> str:
-    """Return why reports cannot show the cost type of a view, or ""."""
     if view.cost_type in COMPARED_KINDS:
         return ""
     return f"reports compare {REAL_COST} or billed costs, not {view.cost_type}; use a view with another cost_type"
@@ -245,9 +242,7 @@ OneScheduledReport = single_item_struct(NewScheduledReport, ScheduledReportItem)
 
 
 class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledReport]):
-    """
-    The table of scheduled reports. A method that raises (Invalid, NotAllowed, NotThere) changes nothing.
-    """
+    """The table of scheduled reports. A method that raises changes nothing."""
 
     kind, draft = KIND, NewScheduledReport
     limit, action = "scheduled_reports.max", "scheduled_report"

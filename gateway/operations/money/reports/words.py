@@ -62,7 +62,6 @@ def report_text(figures: ReportFigures) -> str:
 
 
 def report_fields(figures: ReportFigures) -> dict[str, str]:
-    """Return the main figures by name, for programs."""
     total, past = figures.comparison.total, figures.past
     return {
         "view": figures.view,

@@ -420,7 +420,6 @@ class WorkLinkResource(ManagedResource[WorkLink]):
         return await self.complete_write(asking, changed)
 
     async def link_from_body(self, asking: Asker[Any], given: Any) -> NewWorkLink:
-        """Return the link that a body states, in stored form."""
         return check_link(NewWorkLink(**await self.draft_fields(asking, given)))
 
     async def complete_write(self, asking: Asker[Any], row: WorkLink) -> Answer:
