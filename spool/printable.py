@@ -1,8 +1,8 @@
 """
 Safe output of untrusted text.
 
-In lines for people, nothing moves a cursor, ends a line, or reverses or hides text. In CSV, a row is one line
-for every program, and no text begins like a formula.
+In lines for people, no text can move the cursor, end a line, or hide or reverse text. In CSV, each row is one
+line for every program, and no cell begins like a formula.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def replace_unprintable(text: str) -> str:
 
 
 def printable_json(document: Any, *, option: int = 0) -> str:
-    """Encode a document for a terminal or a log. Unknown types become text."""
+    """Encode a document as JSON for a terminal or a log. Values of unknown types become text."""
     try:
         text = orjson.dumps(document, default=str, option=option).decode()
     except TypeError:  # the text has a lone surrogate, for example from a file name that is not UTF-8
@@ -45,7 +45,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
 def csv_lines(rows: Iterable[Iterable[object]]) -> str:
-    r"""Encode rows, including the header, as CSV lines. None becomes an empty cell."""
+    """Encode rows, with their header, as CSV. None becomes an empty cell."""
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows([_escape_cell(value) for value in row] for row in rows)
     return text.getvalue()

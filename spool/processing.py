@@ -1,5 +1,5 @@
 """
-Processing modes (batch, flex, priority, ...) from tags, which decide prices.
+Processing modes (batch, flex, priority, ...), read from tags. The mode decides the price.
 
 The totals sum each mode separately, so that sums can be priced again.
 """

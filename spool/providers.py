@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 class Provider(NamedTuple):
     """
-    `name` is OpenTelemetry's name of the provider, if there is one. Records contain it for every variant.
+    A provider. `name`: OpenTelemetry's name for it, if there is one. Records contain this name for every
+    variant.
 
-    Unless `standard`, the row only leads to a rate card, and records keep the reported name. Variants are in
-    lower case, with `-` for `_`, `.` and spaces.
+    If not `standard`, the provider only has a rate card, and records keep the reported name. `spellings` are
+    in lower case, with `-` for `_`, `.` and spaces.
     """
 
     name: str
@@ -99,7 +100,6 @@ _BEGINNINGS = (("google.vertex", "google-vertex"), ("openai.", "openai"), ("anth
 
 @lru_cache(maxsize=2048)
 def find_provider(written: str) -> Provider | None:
-    """Find a provider by any variant of its name."""
     name = written.lower()
     provider = _BY_SPELLING.get(_fold_name(name))
     if provider is None:
@@ -115,13 +115,13 @@ def canonical_name(written: str) -> str:
 
 
 def card_name(written: str) -> str:
-    """Return the name in rate cards. An unknown name is written with `-` between words."""
+    """Return the provider's name in rate cards. In an unknown name, words are joined by `-`."""
     provider = find_provider(written)
     return _fold_name(written.lower()) if provider is None else provider.card
 
 
 def display_name(written: str) -> str:
-    """Return the name on bills. Unknown names are unchanged."""
+    """Return the provider's name on bills. Unknown names are unchanged."""
     provider = find_provider(written)
     return written if provider is None or not provider.display else provider.display
 
@@ -134,7 +134,7 @@ def company_name(written: str) -> str:
 
 
 def is_self_hosted(written: str) -> bool:
-    """Return whether this is a model server that people run themselves, without a listed price."""
+    """Return whether the provider is a model server that people run themselves, without a listed price."""
     return _fold_name(written.lower()) in _SELF_HOSTED
 
 

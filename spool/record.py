@@ -94,8 +94,8 @@ class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
 
 class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False):
     """
-    Increase of a counter. `value` is an integer for tokens, decimal text for money, with a currency code as
-    `unit`. CALL_UNIT is used only by another Tollhouse that takes back calls which it sent.
+    The increase of a counter. `value`: an integer for tokens, decimal text for money (`unit` is the currency
+    code). The unit CALL_UNIT is only used by another Tollhouse to subtract calls that it sent.
     """
 
     kind: ClassVar[str] = "usage_metric"
@@ -129,7 +129,7 @@ Scalar = str | int | float | bool
 
 class UsageEvent(msgspec.Struct, array_like=True, tag=3, kw_only=True, gc=False):
     """
-    A usage event. `source` is as the sender states it. `data` and `tags` (further attributes) are limited in
+    A usage event. `source`: as stated by the sender. `data` and `tags` (further attributes) are limited in
     size.
     """
 
@@ -150,10 +150,10 @@ class UsageEvent(msgspec.Struct, array_like=True, tag=3, kw_only=True, gc=False)
 
 class UnitCostOperation(msgspec.Struct, array_like=True, tag=4, kw_only=True, gc=False):
     """
-    A record of a unit-cost request, with its operation.
+    A request to the unit-cost interface, with its operation.
 
-    `dimensions` are an allocation's filter with several values per key, or a metric's cost with one each.
-    `value` is decimal text of at most 15 digits, or None.
+    `dimensions`: for an allocation, a filter with several values per key; for a metric, one value each.
+    `value`: decimal text of at most 15 digits, or None.
     """
 
     kind: ClassVar[str] = "unit_cost"
@@ -198,10 +198,10 @@ class BillingDrop(msgspec.Struct, array_like=True, tag=5, kw_only=True, gc=False
 # Tag 6 of the record types is unused.
 class Correction(msgspec.Struct, array_like=True, tag=7, kw_only=True, gc=False):
     """
-    A change of a closed call: as it was counted before, and in its new state.
+    A change of a closed call: its state as counted before (including earlier corrections), and its new state.
 
-    `before` includes earlier corrections. Sums count `after` in place of `before`, in the hour of
-    `start_time`. If `after` is a shadow, `after.counted_by` counts the call.
+    Sums count `after` in place of `before`, in the hour of `start_time`. If `after` is a shadow (a duplicate
+    stored for reference), the record `after.counted_by` counts the call.
     """
 
     kind: ClassVar[str] = "correction"
@@ -245,7 +245,6 @@ def pack_records(records: Iterable[Record]) -> bytes:
 
 
 def unpack_records(packed: bytes) -> list[Record]:
-    """Raises msgspec.DecodeError."""
     return _decoder.decode(packed)
 
 
@@ -266,7 +265,7 @@ def decimal_text(amount: Decimal) -> str:
 
 
 def rfc3339(time_ns: int | None) -> str | None:
-    """Return a time with up to nine decimals, without trailing zeros."""
+    """Format nanoseconds as RFC 3339 in UTC, with up to nine decimals and no trailing zeros."""
     if time_ns is None:
         return None
     seconds, fraction = divmod(time_ns, NS)
@@ -281,7 +280,7 @@ def utc_iso(at: None) -> None: ...
 @overload
 def utc_iso(at: float | None) -> str | None: ...
 def utc_iso(at: float | None) -> str | None:
-    """Return a time, always with three decimals."""
+    """Format epoch seconds as ISO 8601 in UTC, always with three decimals."""
     if at is None:
         return None
     seconds, milliseconds = divmod(round(at * 1000), 1000)
@@ -298,8 +297,8 @@ def _format_second(at: int) -> str:
 
 def record_to_json(record: Record) -> dict[str, Any]:
     """
-    Return the canonical JSON for destinations: ids in hex, times as text, without `sender_key` and
-    `reverses_number`, which mean nothing outside.
+    Return the JSON form of a record for destinations: ids in hex, times as text. `sender_key` and
+    `reverses_number` are left out, because they mean nothing outside.
     """
     if isinstance(record, Correction):
         return _correction_as_json(record)
@@ -362,7 +361,7 @@ _CORRECTED_TEXTS = (
 
 
 def counted_cost(call: Inference) -> Decimal:
-    """0 if unknown."""
+    """Return the call's cost as its `cost_source` says, 0 if it is cached or unknown."""
     stated = {"reported": call.cost, "estimated": call.estimated_cost}.get(call.cost_source)
     return Decimal(0) if stated is None or call.status == "cached" else Decimal(stated)
 
@@ -372,7 +371,7 @@ def counted_charge(call: Inference, currency: str) -> Decimal:
 
 
 def charge_differences(record: Correction) -> dict[str, Decimal]:
-    """Return by how much the charges change, by currency."""
+    """Return by how much the amounts in other currencies change, by currency."""
     with localcontext(_EXACT):
         return {
             name: counted_charge(record.after, name) - counted_charge(record.before, name)
@@ -387,7 +386,9 @@ def cost_difference(record: Correction) -> Decimal:
 
 
 def cost_differences(record: Correction) -> dict[str, Decimal]:
-    """Return the differences by cost source. The new source is included even if its difference is 0."""
+    """
+    Return the change of the cost by cost source. The new source is included even if its difference is 0.
+    """
     amounts: dict[str, Decimal] = {}
     with localcontext(_EXACT):
         for call, sign in ((record.after, 1), (record.before, -1)):
@@ -398,12 +399,14 @@ def cost_differences(record: Correction) -> dict[str, Decimal]:
 
 
 def count_difference(record: Correction, name: str) -> int:
-    """Return by how much a count changes. `name` is one of CORRECTED_COUNTS."""
+    """Return by how much a count of CORRECTED_COUNTS changes."""
     return (getattr(record.after, name) or 0) - (getattr(record.before, name) or 0)
 
 
 def _correction_as_json(record: Correction) -> dict[str, Any]:
-    """Return a correction as JSON. `cost` and counts are signed differences, other fields the new state."""
+    """
+    Return a correction as JSON. `cost` and counts are signed differences; other fields have the new state.
+    """
     row: dict[str, Any] = {
         "kind": record.kind,
         "id": record.id.hex(),

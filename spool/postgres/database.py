@@ -53,9 +53,9 @@ class Database:
     """
     One schema of a PostgreSQL database, with connections for three purposes.
 
-    The methods use `pool`, for ordinary work. Records are committed only on `append`. `control` is for work
-    that must not wait, such as this process's session and its leases. `needs_standby`: acknowledged changes
-    must be on a standby.
+    The methods use the lane `pool`, for ordinary work. `append` only commits records. `control` is for work
+    that must not wait, such as renewing this process's session and leases. `needs_standby`: acknowledged
+    changes must be on a standby.
     """
 
     def __init__(
@@ -88,7 +88,10 @@ class Database:
         return self._reachability.pause.failures
 
     def fill_in_names(self, text: str) -> bytes:
-        """Fill the schema's name into a statement. Results are cached. `{now}` uses the parameter `now`."""
+        """
+        Return a statement with the schema's name filled in, from a cache. `{now}` becomes the parameter
+        `now`.
+        """
         statement = self._texts.get(text)
         if statement is None:
             statement = self._texts[text] = (
@@ -123,7 +126,7 @@ class Database:
         return long_snapshot(self._target)
 
     def now_parameter(self) -> float | None:
-        """Return the time for `{now}`, or None to use the database's clock."""
+        """Return the value of the parameter `now`: the time, or None to use the database's clock."""
         return (
             None
             if self._clock is None or isinstance(self._clock, SystemClock | SteadyClock)

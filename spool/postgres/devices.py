@@ -80,10 +80,10 @@ Versions = dict[str, int]
 @dataclass(frozen=True, kw_only=True)
 class _RowChanges:
     """
-    Rows of one write, sorted by id.
+    The rows of one write, sorted by id.
 
-    `read` has the versions of the replaced rows, None for new rows, and `versions` the new ones. Other
-    processes must learn of the `urgent` rows at once. `ends_keys`: a device key becomes invalid.
+    `read`: the versions of the replaced rows, None for new rows. `versions`: the new versions. `urgent`: ids
+    of rows that other processes must learn of at once. `ends_keys`: a device key becomes invalid.
     """
 
     devices: Mapping[str, Device]
@@ -93,14 +93,15 @@ class _RowChanges:
     ends_keys: bool
 
     def has_written(self, row: Sequence[Any]) -> bool:
-        """Return True if an earlier commit of this write succeeded, but its result was lost."""
+        """
+        Return whether the stored row has this write's values, because an earlier commit succeeded but its
+        result was lost.
+        """
         id = row[1]
         return (row[0], _read_device(row[1:])) == (self.versions[id], self.devices[id])
 
 
 class PostgresDevices:
-    """Implements `spool.devices.device.DeviceRows` for several processes."""
-
     is_shared = True
 
     def __init__(self, database: Database) -> None:
@@ -172,7 +173,8 @@ class PostgresDevices:
         self, connection: Connection, device_write: DeviceWrite, changes: _RowChanges
     ) -> tuple[set[str], list[Any]]:
         """
-        Return the ids of rows that have the wanted values, and the rows that other processes wrote instead.
+        Write rows. Return the ids of rows that now have the wanted values, and the rows that other processes
+        wrote instead.
 
         If a condition fails, raises DevicesRefused and writes nothing.
         """
@@ -190,7 +192,8 @@ class PostgresDevices:
 
     def _lock_keys(self, connection: Connection, device_write: DeviceWrite, changes: _RowChanges) -> None:
         """
-        Lock the keys. For urgent rows, take the head lock, so that urgent changes happen one after the other.
+        Lock the keys that the write expects. For urgent rows, take the registry's head lock instead, so that
+        urgent changes happen one after the other.
         """
         if not changes.urgent:
             lock_keys(connection, self._database.fill_in_names, device_write.conditions.expects)
@@ -268,8 +271,8 @@ class PostgresDevices:
         self, connection: Connection, new: Sequence[str], conditions: WriteConditions
     ) -> Sequence[str]:
         """
-        Return the ids of new devices beyond the limit. The caller holds the registry's head lock, so no other
-        process can add devices.
+        Return the ids of new devices beyond the limit. The caller must hold the registry's head lock, so that
+        no other process adds devices.
         """
         bounded = [id for id in new if id in conditions.bounded]
         if conditions.most is None or not bounded:
@@ -282,7 +285,10 @@ class PostgresDevices:
     def _ids_with_used_up_token(
         self, connection: Connection, devices: Mapping[str, Device], tokens: Mapping[str, int]
     ) -> Sequence[str]:
-        """Return the ids of devices whose enrolment token is used up. The caller holds the head lock."""
+        """
+        Return the ids of devices whose enrolment token is used up. The caller must hold the registry's head
+        lock.
+        """
         new_ids = [id for id, device in devices.items() if device.token in tokens]
         if not new_ids:
             return ()
@@ -306,7 +312,7 @@ class PostgresDevices:
 
     def _write_rows(self, connection: Connection, changes: _RowChanges, deleted: Collection[str]) -> set[str]:
         """
-        Return the ids of written rows, which have not changed since they were read.
+        Write the rows that have not changed since they were read. Return their ids.
 
         Rows are written in the order of their ids, so that two processes with the same rows cannot deadlock.
         """
@@ -355,7 +361,8 @@ class PostgresDevices:
 
 def _urgent_facts(device: Device) -> Device:
     """
-    Return the fields that other processes must learn at once. They learn the remaining fields within seconds.
+    Return the device with only the fields that other processes must learn at once. Other fields reach them
+    within seconds.
     """
     return replace(
         device,
@@ -372,8 +379,8 @@ def _urgent_facts(device: Device) -> Device:
 
 def _next_version(version: int | None) -> int:
     """
-    Return the next version. A new row starts at a random version, so that it differs from every deleted row
-    with the same id.
+    Return the next version of a row. A new row starts at a random version, to differ from a deleted row with
+    its id.
     """
     return secrets.randbits(60) if version is None else version + 1
 
@@ -401,8 +408,6 @@ _COUNT_CLUSTERS = "SELECT count(*) FROM {schema}.clusters"
 
 
 class PostgresClusters(SqlClusters):
-    """Implements `spool.clusters.ClusterRows` for several processes."""
-
     def __init__(self, database: Database) -> None:
         super().__init__(PostgresTransactions(database))
         self._database = database

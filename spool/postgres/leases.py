@@ -94,7 +94,7 @@ NODES = f"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
-    """Digests of settings, which have not changed since `since`."""
+    """The digests of this node's settings, unchanged since `since`."""
 
     digests: Mapping[str, str]
     since: float
@@ -107,7 +107,7 @@ class _Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """The leases of this gateway as the database has them."""
+    """The leases of this gateway as stored in the database."""
 
     is_live: bool
     leases: Mapping[str, int] = field(default_factory=dict)  # lease -> number of its wake-ups
@@ -117,7 +117,8 @@ class _Held:
 
 class PostgresLeases:
     """
-    The session begins with the first task, or when its routes are first named.
+    The session of this gateway and its leases. The session begins with the first task, or when routes are
+    first named.
 
     `name` and `version` are shown to operators. `renew_session` runs every second; tests call it directly.
     """
@@ -151,9 +152,9 @@ class PostgresLeases:
 
     def lease_turn(self, name: str) -> object:
         """
-        Return a value that is equal while this session holds the lease without interruption.
+        Return a value that changes whenever this session loses and regains the lease.
 
-        Work started with another value has ended.
+        Work that was started under another value has ended.
         """
         return self.session, self._gains[name]
 
@@ -204,7 +205,7 @@ class PostgresLeases:
         ]
 
     async def set_routes(self, routes: Sequence[str]) -> None:
-        """Begin a session if there is none."""
+        """Begin a session, if there is none, so that deliveries can be assigned to it."""
         self.routes = frozenset(routes)
         await self.renew_session()
 
@@ -215,7 +216,10 @@ class PostgresLeases:
             await self._database.run(lambda connection: self._execute(connection, WAKE, name=name))
 
     async def renew_session(self) -> None:
-        """Take free leases, up to this gateway's share, and start and end tasks accordingly."""
+        """
+        Renew the session, take free leases up to this gateway's fair number, and start and end tasks
+        accordingly.
+        """
         async with self._turn:
             if self._has_joined and self._clock.monotonic() >= self._trusted_until:
                 self._begin_new_session()
@@ -289,8 +293,8 @@ class PostgresLeases:
 
     def _end_if_untrusted(self) -> None:
         """
-        End the session's tasks. The next session gets another id, because interrupted deliveries stay
-        assigned to the old one.
+        If the session may have expired, end its tasks. The next session gets another id, because interrupted
+        deliveries stay assigned to the old one.
         """
         if (self._tasks.held or self._going) and self._clock.monotonic() >= self._trusted_until:
             self._begin_new_session()
@@ -298,7 +302,7 @@ class PostgresLeases:
     def _renew_rows(
         self, connection: Connection, *, session: UUID, joins: bool, wants: Sequence[str]
     ) -> _Held:
-        """Renew the session and its leases. Each statement is a transaction of its own."""
+        """Renew the session and its leases, each in a transaction of its own."""
         execute = partial(self._execute, connection, id=session)
         if joins:
             execute(FORGET)

@@ -67,7 +67,7 @@ DROP_KEYS = """
 
 
 class StatementParameters:
-    """`joins` are tables that the statement joins to the dimensions."""
+    """The parameters of a statement while it is built. `joins`: tables to join to the dimensions."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -110,7 +110,8 @@ def storable_value(value: Any) -> Any:
 
 def _is_wrong_digest(digest: bytes, tags: str, *dimensions: Any) -> bool:
     """
-    Return whether a set does not match its digest. The digest of texts with replaced characters is unknown.
+    Return whether stored dimensions do not match their digest. If characters were replaced, the digest cannot
+    be compared.
     """
     of = Dimensions(*dimensions)
     if json.loads(tags) != json.loads(tags_json(of.tags)):
@@ -119,7 +120,6 @@ def _is_wrong_digest(digest: bytes, tags: str, *dimensions: Any) -> bool:
 
 
 def tags_json(tags: str) -> str:
-    """Return the tags in the JSON form that queries read."""
     values = json.loads(tags) if tags else {}
     return json.dumps(
         {storable_value(name): storable_value(value) for name, value in values.items()}, ensure_ascii=False
@@ -350,8 +350,8 @@ class PostgresLedgerRows(SqlLedgerRows):
 
     def _visible_dimensions(self, known: Mapping[str, str], parameters: StatementParameters) -> str:
         """
-        Return SQL for the dimensions of calls that a person may see. OFFSET 0 keeps the server from applying other
-        filters first. Otherwise, its work would reveal whether a hidden value exists.
+        Return SQL for the dimensions of calls that a person may see. OFFSET 0 keeps the server from applying
+        other filters first, because its running time would then reveal whether a hidden value exists.
         """
         if SLICE not in known:
             return "{schema}.ledger_keys k"
@@ -373,8 +373,8 @@ class PostgresLedgerRows(SqlLedgerRows):
         self, span: Span, chosen: str, parameters: StatementParameters, query: CostQuery | None = None
     ) -> str:
         """
-        Return SQL for the sums of a span, in which a rollup is 0 or its number. `query` is needed for units
-        of work.
+        Return SQL for the sums of a span, which are those of a rollup unless its number is 0. Sums by unit of
+        work need `query`.
         """
         width, since, until, rollup = span
         table = (
@@ -418,7 +418,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         self, chosen: str, parameters: StatementParameters, max_numbers: int
     ) -> Sequence[int] | None:
         """
-        Return the numbers of the dimensions that pass, or None for more than `max_numbers`.
+        Return the numbers of the sets of dimensions that pass, or None if there are more than `max_numbers`.
 
         The last result is cached, because one query reads several spans.
         """
@@ -614,10 +614,11 @@ class PostgresLedgerRows(SqlLedgerRows):
 
     def _run_unprepared(self, statement: str, parameters: StatementParameters) -> list[tuple[Any, ...]]:
         """
-        Run a statement that only one query uses. The cache of `Database.fill_in_names` is not used, because it would
-        grow with every query.
+        Run a statement that only one query uses. It bypasses the cache of `Database.fill_in_names`, which
+        would grow with every query.
 
-        The server plans it for its actual values. A generic plan would assume that a filter selects almost nothing.
+        The server plans it for its actual values. A generic plan would assume that a filter selects almost
+        nothing.
         """
         text = statement.replace("{schema}", self._database.schema).encode()
         return self._connection.execute(text, parameters.values, prepare=False).fetchall()
@@ -641,8 +642,6 @@ T = TypeVar("T")
 
 
 class PostgresLedger:
-    """The store of the sums. `close` leaves the database open for other objects."""
-
     shares_log = True
 
     def __init__(self, database: Database) -> None:
@@ -652,8 +651,8 @@ class PostgresLedger:
         """
         Run `work` in a transaction that waits for no standby.
 
-        After a failover, the sums and their progress are lost together, and the missing records are counted
-        again from the log.
+        If a failover loses the sums, it also loses their progress, so the missing records are counted again
+        from the log.
         """
 
         def lock_and_work(connection: Connection) -> T:
@@ -668,7 +667,7 @@ class PostgresLedger:
         )
 
     async def overwrite(self) -> str:
-        """Return "", because the storage says what a database keeps."""
+        """Return "", because the storage reports for all tables what deleted rows leave behind."""
         return ""
 
     async def close(self) -> None:

@@ -26,9 +26,8 @@ from spool.sql.schemas import FIRST, schema_digests
 @dataclass(frozen=True, kw_only=True)
 class Migration:
     """
-    Files in schema/ run in order.
-
-    `narrows`: nodes of earlier versions cannot use the schema afterwards.
+    One version of the schema: files in schema/ that run in order. `narrows`: nodes of earlier versions cannot
+    use the schema afterwards.
     """
 
     files: Sequence[str] = ()
@@ -94,14 +93,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class FoundSchema:
-    """The schema that was found. `version` is 0 if it does not exist."""
+    """The schema as found in the database. `version`: 0 if it does not exist."""
 
     version: int = 0
     oldest_node: int = 0
     digests: Sequence[str] = ()
 
     def require_usable(self, versions: Sequence[Migration] = VERSIONS) -> None:
-        """Raises OtherSchema."""
+        """Raise OtherSchema if a build with these versions cannot use the schema."""
         own, known = FIRST + len(versions) - 1, version_digests(versions)
         common = min(len(known), len(self.digests))
         if self.version and (not common or known[:common] != list(self.digests[:common])):
@@ -126,7 +125,6 @@ def read_script(name: str) -> str:
 
 
 async def read_schema_version(database: Database) -> int:
-    """Return the version of the schema, or 0 if it does not exist."""
     return (await read_schema(database)).version
 
 
@@ -145,11 +143,10 @@ async def migrate_schema(
     database: Database, versions: Sequence[Migration] = VERSIONS, *, for_copy: bool = False
 ) -> None:
     """
-    Upgrade the schema to the last version. If several processes start this, one of them upgrades and
-    the others wait.
+    Upgrade the schema to the last version. If several processes start this, one upgrades and the others wait.
 
     With `for_copy`, a new schema is marked UNFINISHED from the start. Raises OtherSchema if another build
-    wrote the schema. Raises NotAllowed while a node runs that could not use the upgraded schema.
+    wrote the schema, and NotAllowed while a node runs that could not use the upgraded schema.
     """
     while True:
         try:
@@ -189,12 +186,12 @@ def accepted_version_parameters(own: int = VERSION) -> dict[str, list[bytes]]:
 
 
 def check_joining(database: Database, connection: Connection) -> None:
-    """Raise OtherSchema if the schema was upgraded after it was opened."""
+    """Raise OtherSchema if the schema has been upgraded since this process opened it."""
     _read_schema_facts(database, connection).require_usable()
 
 
 def _create_facts(database: Database, connection: Connection, *, for_copy: bool) -> None:
-    """Create the facts. Another process may create them at the same time."""
+    """Create the facts of the installation, unless another process has created them at the same time."""
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise NotAllowed(
@@ -240,7 +237,7 @@ def _migrate_in_transaction(
 
 
 def _check_nodes(database: Database, connection: Connection, oldest: int, target: int) -> None:
-    """Raises NotAllowed."""
+    """Raise NotAllowed while a node runs that could not use the version `target`."""
     parameters = {"oldest": oldest, "now": database.now_parameter()}
     older = connection.execute(database.fill_in_names(OLDER_NODES), parameters).fetchall()
     if older:

@@ -1,8 +1,8 @@
 """
-Waiting partial reports, and the senders that reported calls. Every process reads the rows when it needs them,
-without a cache.
+Waiting reports, and senders of recent calls. Every process reads the rows when it needs them, without a
+cache.
 
-`follow` writes the changes that a commit makes to them, while the commit holds the head lock.
+`follow` writes a commit's changes to these rows, while the commit holds the head lock.
 """
 
 from __future__ import annotations
@@ -104,7 +104,10 @@ class PostgresPartialReports:
     def query_versions(
         self, connection: Connection, keys: Sequence[bytes]
     ) -> Callable[[], Mapping[bytes, int]]:
-        """Query the versions of reports. Keys without a report are omitted."""
+        """
+        Query the versions of reports in a pipeline. The returned function reads them; keys without a report
+        are left out.
+        """
         cursor = connection.execute(self._database.fill_in_names(_VERSIONS), (list(keys),))
         return lambda: dict(cursor.fetchall())
 
@@ -190,6 +193,6 @@ class PostgresHeard:
 
 
 def _end_of_prefix(prefix: bytes) -> bytes:
-    """Return the least bytes that are greater than all that begin with a prefix."""
+    """Return the lowest bytes that are greater than all bytes with this prefix."""
     head = prefix.rstrip(b"\xff")
     return head[:-1] + bytes([head[-1] + 1])

@@ -92,7 +92,7 @@ async def open_spool(
     durability: str = REPLICATED,
     confirmed: ConfirmedCommits | None = None,
 ) -> PostgresSpool:
-    """Open a storage. The schema must exist in this version."""
+    """Open the parts of a storage. The schema must exist in this version."""
 
     reports = PostgresPartialReports(database)
     heard = PostgresHeard(database)
@@ -101,9 +101,8 @@ async def open_spool(
         connection: Connection, submissions: Sequence[Submission]
     ) -> Callable[[Plan], None]:
         """
-        Query what the commit's other tables need.
-
-        The returned function writes them in the transaction of the commit.
+        Query what a commit's other tables need. The returned function writes them in the transaction of the
+        commit.
         """
         follow_streams = streams.query_for_commit(connection, database, submissions)
 
@@ -117,7 +116,7 @@ async def open_spool(
         return write_other_tables
 
     async def delete_old_totals(now: float) -> bool:
-        """Delete totals that are too old. Return True if any were found."""
+        """Delete old totals of unit costs. Return whether any were found."""
 
         def find_old_totals(connection: Connection) -> streams.SettledTotals | None:
             first = lowest_stored_number(database, connection, UNIT_COST)

@@ -1,5 +1,6 @@
 """
-Streams and totals on PostgreSQL. A commit of the log updates them in its transaction, which holds the head lock.
+Streams of unit costs and their totals on PostgreSQL. A commit of the log updates them in its transaction,
+which holds the head lock.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class PostgresStreamRows(SqlStreamRows):
         super().__init__(self._pipelined)
 
     def query_rows(self, operations: Sequence[UnitCostOperation]) -> Callable[[], None]:
-        """Query rows. Call the returned function after the pipeline ends."""
+        """Query the rows in a pipeline. Call the returned function after the pipeline ends."""
         names = sorted({operation.stream for operation in operations})
         rows = self._pipelined.send_query(_NAMED, names=names)
         sums = {
@@ -105,7 +106,7 @@ class PostgresStreams(SqlStreams):
 
 
 def with_stream_claims(database: Database, versions: Versions, *, max_streams: int) -> Versions:
-    """Return `versions`, extended by the expectations about streams."""
+    """Return `versions` extended by the streams that submissions claim."""
 
     def query_versions(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
         claimed = shared.claimed_streams(keys)
@@ -134,11 +135,11 @@ def query_for_commit(
     connection: Connection, database: Database, submissions: Sequence[Submission]
 ) -> Callable[[Plan], None] | None:
     """
-    Apply the unit-cost operations of a commit to the totals. This happens in the transaction of the commit,
-    which holds the head lock.
+    Apply the unit-cost operations of a commit to the totals, in the commit's transaction, which holds the
+    head lock.
 
-    The streams and totals are queried now. The returned function writes the totals after the commit is
-    planned. Returns None if there are no operations.
+    Streams and totals are queried now. The returned function writes the totals after the commit is planned.
+    Return None if there are no operations.
     """
     submitted = _unit_cost_operations(
         record for submission in submissions if submission.topic == UNIT_COST for record in submission.records
@@ -165,7 +166,7 @@ def _unit_cost_operations(records: Iterable[Record]) -> list[UnitCostOperation]:
 
 
 class SettledTotals(NamedTuple):
-    """Totals that may be deleted: one per position, in the state in which they were read."""
+    """Totals that may be deleted, as they were read: one per index in each list."""
 
     streams: list[str]
     keys: list[str]
@@ -185,9 +186,9 @@ def deletable_totals(
     """
     Return some of the oldest totals that may be deleted, or None.
 
-    A total may be deleted only if the log has no operation on it any more, so that nothing that is still to
-    be sent refers to it. It must also be older than `stream_retention`, or its key must be near its size
-    limit. `oldest_at` is the commit time of the oldest unit-cost entry in the log, or None.
+    The log must have no operation on the total any more, because such an operation may still have to be sent.
+    The total must also be older than `stream_retention`, or its key must be near its size limit. `oldest_at`:
+    commit time of the oldest unit-cost entry in the log, or None.
     """
     settled = min(now - settings.retention_s, now if oldest_at is None else oldest_at)
     rows = PostgresConnection(connection, database.fill_in_names)
@@ -216,10 +217,10 @@ def deletable_totals(
 
 def remove_totals(transaction: JoinedTransaction, database: Database, *, totals: SettledTotals) -> None:
     """
-    Delete those totals that have not changed since they were read. The head lock is held for one round trip.
+    Delete the totals that have not changed since they were read. The head lock is held for one round trip.
 
-    A later operation on such a record starts a new total. The new total is incomplete, so it never replaces
-    the total of the cost service. From now on, totals that start before `since` count as incomplete.
+    A later operation on such a record starts a new total, which is incomplete and so never replaces the total
+    of the cost service. From now on, totals that start before `since` count as incomplete.
     """
     with transaction.begin_with_statements():
         pass

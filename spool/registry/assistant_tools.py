@@ -1,4 +1,4 @@
-"""Which tools of assistants are enabled, and today's calls of each key or person."""
+"""Which MCP tools for assistants are enabled, and how often each key or person called tools today."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AssistantToolTable:
         return self._decided.get(name)
 
     async def set_enabled(self, name: str, *, enabled: bool, actor: Actor) -> None:
-        """Store a decision. Nothing changes if it is the same as before."""
+        """Store a decision and its audit row. Does nothing if the decision is already stored."""
         now = self._changes.now()
 
         def store_decision(rows: RegistryRows) -> Mapping[str, ToolDecision]:
@@ -92,8 +92,8 @@ CALLS_KIND = "tool_calls"
 
 class ToolCallTable:
     """
-    The number of calls: one document per caller and day, under a hash of the caller's name. Past days are
-    deleted.
+    The number of tool calls: one document per caller and day, under a hash of the caller's name. Past days
+    are deleted.
     """
 
     def __init__(self, changes: Changes) -> None:
@@ -101,7 +101,8 @@ class ToolCallTable:
 
     async def count_call_if_allowed(self, name: str, *, day: int, most: int, actor: Actor) -> bool:
         """
-        Count a call. Return False if `most` calls are counted already. Raises KeyEnded like every change.
+        Count a call. Return False, without counting, if the caller already has `most` calls today. Raises
+        KeyEnded.
         """
         id = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 

@@ -10,7 +10,7 @@ from spool.registry.operators import Actor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedChange:
-    """A change for the audit list. `before` and `after` have only fields that differ, or are None."""
+    """A change for the audit list. `before` and `after`: only the fields that differ, or None."""
 
     actor: Actor
     action: str

@@ -1,7 +1,7 @@
 """
-A submission's expectation that its key or device is still valid. If it is not, nothing is stored.
+The expectation of a submission that its key or device is still valid. If it is not, nothing is stored.
 
-Needed only on shared storage, where a key can end before this process's memory shows it.
+Only shared storage needs this, because there a key can end before this process's memory shows it.
 """
 
 from __future__ import annotations

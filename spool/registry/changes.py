@@ -1,6 +1,6 @@
 """
-The changes of a registry, one after the other, with the tables in memory. `follow` applies the commits of
-other processes.
+The order of changes to a registry, with its tables in memory. `spool.registry.following` describes other
+processes' changes.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class Changes:
         self, work: Callable[[RegistryRows], T], apply: Callable[[T], None] | None = None
     ) -> T:
         """
-        Run `work` in a transaction, and `apply` its result to memory.
+        Run `work` in a transaction, then `apply` with its result, which updates memory.
 
         Changes run one at a time, and to the end even if the caller is cancelled, so memory has every commit.
-        A change that ends a key also waits for running commits that use it.
+        A change that ends a key also waits for running commits that use the key.
         """
 
         async def apply_result(result: T) -> None:
@@ -125,15 +125,15 @@ class Changes:
         await self._store.wait_until_durable()
 
     async def load_and_keep_fresh(self, load: Callable[[], Awaitable[None]], *about: Subject) -> None:
-        """Call `load` now, and whenever another process changes a subject."""
+        """Call `load` now, and again whenever another process changes one of the subjects `about`."""
         self._loaders.append((about, load))
         await load()
 
     async def catch_up(self) -> RegistryNews:
         """
-        Apply and return every change committed before this call.
+        Read and apply every change that was committed before this call. Return these changes.
 
-        Raises SpoolUnavailable, and leaves memory as it is, if they cannot be read.
+        If they cannot be read, raises SpoolUnavailable and leaves memory unchanged.
         """
         async with self._turn:
             began = self.clock.monotonic()
@@ -160,15 +160,14 @@ class Changes:
         return changes
 
     async def wait_for_change(self) -> None:
-        """Wait for a further change, or the next check for changes."""
+        """Wait for the next change, or for the next periodic check."""
         self._changed.clear()
         await self._changed.wait()
 
     async def wait_until_caught_up(self) -> None:
         """
-        Wait for the next check, after which memory has every change before this call.
-
-        Causes no check. Raises SpoolUnavailable after LOOKED_S.
+        Wait for the next periodic check, after which memory has every change before this call. Raises
+        SpoolUnavailable after LOOKED_S seconds.
         """
         target_look = self._looks_begun + 1
         try:
@@ -181,7 +180,7 @@ class Changes:
 
     @property
     def is_fresh(self) -> bool:
-        """Return whether memory has every change older than LOOKED_S."""
+        """Return whether memory has every change that is older than LOOKED_S seconds."""
         return not self.is_shared or self.clock.monotonic() - self._looked_at <= LOOKED_S
 
     async def close(self) -> None:
@@ -192,9 +191,9 @@ class Changes:
 
 class DraftChanges(Changes):
     """
-    Changes within a running transaction of `changes`, for tables of only this transaction.
+    Changes within one running transaction, for tables that exist only in it.
 
-    Nothing waits here, so `run_without_waiting` runs the tables' methods on the transaction's thread.
+    Nothing waits here, so `run_without_waiting` can run the tables' methods on the transaction's thread.
     """
 
     is_draft = True
@@ -215,7 +214,7 @@ class DraftChanges(Changes):
         return result
 
     def _next_time(self) -> float:
-        """Return a time that is always later than before, so that rows of a draft have an order."""
+        """Return a time later than every earlier one, so that rows of a draft have an order."""
         self._newest = max(self.clock.now(), self._newest + 1e-6)
         return self._newest
 

@@ -1,7 +1,7 @@
 """
-Billing connections: where billing data come from, and where they are sent upstream. Values and rules.
+Billing connections: where billing data are from, and where they are sent upstream. Values and rules.
 
-The published interface defines the field names. The id upstream may differ, and is stored separately.
+The published interface defines the field names. The upstream may use another id, which is stored separately.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class S3Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionDraft:
-    """The fields of a connection that a person or key sets. `upstream_id` "" means the same id as here."""
+    """
+    The fields of a connection that a person or key sets. `upstream_id`: the upstream's id; "" means the same
+    id as here.
+    """
 
     name: str
     cloud_provider: str
@@ -46,7 +49,7 @@ class ConnectionDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillingConnection:
-    """Times are epoch seconds."""
+    """A billing connection as stored. Times are epoch seconds."""
 
     id: str
     name: str

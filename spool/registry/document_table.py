@@ -2,8 +2,8 @@
 Tables of documents that people and keys create, change and delete, all in memory.
 
 A new table declares its rows, its limit and its checks, and needs no code in engines. A separate document
-records which key created a row. A key gets at most half of what other keys leave free (`spool.shares`),
-people all the rest.
+stores which key created a row. A key may use at most half of the rows that other keys leave free
+(`spool.shares`), people all others.
 """
 
 from __future__ import annotations
@@ -36,15 +36,18 @@ INSIGHTS = "insights"
 
 
 def row_counts_by_maker(rows: RegistryRows, limit: str, there: int) -> Mapping[str, int]:
-    """Return the number of rows by key, with those of people under "". `there` is the total."""
+    """
+    Return the number of rows that each key created, and under "" those of people. `there`: the total number
+    of rows.
+    """
     counts_by_maker = Counter(maker_by_id(rows, limit).values())
     return {**counts_by_maker, "": max(0, there - counts_by_maker.total())}
 
 
 def check_key_share(rows: RegistryRows, limit: str, there: Collection[str], most: int, actor: Actor) -> None:
     """
-    Raise NotAllowed if a key would then have more than half of the rows that others leave free. `there` has
-    the existing ids.
+    Raise NotAllowed if the key of `actor` would have more than half of the rows that other keys leave free.
+    `there`: the ids of all rows.
     """
     if actor.is_key:
         _require_key_share(actor.name, list(makers_of_rows(rows, limit, there)), len(there), most, limit)
@@ -52,16 +55,15 @@ def check_key_share(rows: RegistryRows, limit: str, there: Collection[str], most
 
 def check_recorded_key_share(rows: RegistryRows, limit: str, there: int, most: int, actor: Actor) -> None:
     """
-    Check a key's share in the way of `check_key_share`, for a table that is not read as a whole.
-
-    Each deletion must call `delete_row_maker`.
+    Check as `check_key_share` does, for a table that is not read as a whole. Every deletion of a row must
+    call `delete_row_maker`.
     """
     if actor.is_key:
         _require_key_share(actor.name, list(maker_by_id(rows, limit).values()), there, most, limit)
 
 
 def check_key_share_of_comments(authors: Sequence[str], n: int, most: int, actor: Actor) -> None:
-    """Check a key's share in the way of `check_key_share`, for `n` more comments."""
+    """Check as `check_key_share` does, for `n` more comments."""
     if actor.is_key and not is_within_share(authors.count(actor.name), len(authors) + n - 1, n, most):
         raise NotAllowed(
             f"the comment was not added: {len(authors)} of {most} comments exist, and a key gets at "
@@ -92,7 +94,7 @@ def maker_by_id(rows: RegistryRows, limit: str) -> Mapping[str, str]:
 
 
 def makers_of_rows(rows: RegistryRows, limit: str, there: Collection[str]) -> Iterator[str]:
-    """Yield the key that made each row, "" for people."""
+    """Yield for each row the key that created it, "" for people."""
     maker_of = maker_by_id(rows, limit)
     return (maker_of.get(id, "") for id in there)
 
@@ -102,7 +104,7 @@ def _maker_kind(limit: str) -> str:
 
 
 class ManagedDocument(Identified, Protocol):
-    """Times are epoch seconds."""
+    """A stored document that people or files manage. Times are epoch seconds."""
 
     @property
     def created(self) -> float: ...
@@ -130,7 +132,7 @@ NamedRow = TypeVar("NamedRow", bound=NamedDocument)
 
 
 class RowKind(Protocol[Row]):
-    """Storage of rows: documents (`DocumentKind`), or a database table."""
+    """How rows of a class are stored: as documents (`DocumentKind`), or in a database table."""
 
     @property
     def noun(self) -> str: ...
@@ -199,19 +201,19 @@ class DocumentTable(Generic[Row]):
         return self._require_row(self._rows, id)
 
     def count(self) -> int:
-        """Return the number of rows. Built-in rows do not count."""
+        """Return the number of rows, without built-in ones."""
         return len(self._rows)
 
     def other_item_counts_by_key(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the other items of each key by limit, with those of people under ""."""
+        """Return how many other items, such as comments, each key has, by limit; those of people under ""."""
         return {}
 
     async def _add_row(
         self, row: Row, *, check: Check[Row] | None = None, most: int | None, actor: Actor
     ) -> Row:
         """
-        Add a row. Raises NotAllowed if there would be more than `most` rows (None is no limit), or if a key
-        would exceed its share.
+        Add a row. Raises NotAllowed if there would be more than `most` rows (None: no limit), or if a key
+        would have too many.
         """
         noun = self.kind.noun
 
@@ -246,9 +248,9 @@ class DocumentTable(Generic[Row]):
         **stamp: Any,
     ) -> Row:
         """
-        Apply `edit` to a row, and set `stamp` only if the row changes.
+        Apply `edit` to a row. If this changes the row, also set the fields in `stamp`.
 
-        Raises NotAllowed if the row differs from `version`.
+        Raises NotAllowed if the row's version is not `version`.
         """
         now = self._changes.now()
 
@@ -292,7 +294,7 @@ class DocumentTable(Generic[Row]):
         await self._changes.change_rows(remove_row, lambda _: self._forget_row(id))
 
     def _stored_rows(self, rows: RegistryRows) -> Mapping[str, Row]:
-        """Return the stored rows. A draft has them in memory, where no other process changes them."""
+        """Return the stored rows. In a draft, memory has them, because no other process changes them."""
         return self._rows if self._changes.is_draft else self.kind.all(rows)
 
     def _require_row(self, kept: Mapping[str, Row], id: str) -> Row:
@@ -317,17 +319,17 @@ class DocumentTable(Generic[Row]):
 
 
 class ManagedTable(DocumentTable[Row]):
-    """A table of rows that are managed as drafts. Subclasses override the rules that differ."""
+    """A table of rows that are created and changed by drafts. Subclasses override the rules that differ."""
 
     def check_draft(self, draft: Any) -> Any:
         """Return a draft in its stored form. Raises Invalid with the field and the broken rule."""
         return draft
 
     def check_changed_dimensions(self, draft: Any, given: Collection[str], known: Collection[str]) -> None:
-        """Raise Invalid if a `given` field names a dimension outside `known`."""
+        """Raise Invalid if a field in `given` uses a dimension that is not in `known`."""
 
     def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
-        """Return the fields that are not in the draft, except id and times."""
+        """Return the fields of a new row that its draft does not have, except id and times."""
         return {}
 
     def with_reset_progress(self, before: Row, after: Row, actor: Actor, now: float) -> Row:
@@ -336,10 +338,13 @@ class ManagedTable(DocumentTable[Row]):
     def check_conflicts(
         self, rows: RegistryRows, stored: Mapping[str, Row], row: Row, sees: Sees[Row]
     ) -> None:
-        """Raise if the row conflicts with stored rows. `sees` decides which rows are visible."""
+        """
+        Raise an error if the row conflicts with stored rows. `sees` returns whether a row may be named in the
+        error.
+        """
 
     def check_deletion(self, rows: RegistryRows, row: Row) -> None:
-        """Raise if a row must not be deleted, else delete dependent rows."""
+        """Raise an error if the row must not be deleted. Otherwise delete dependent rows."""
 
     async def create(
         self,
@@ -353,9 +358,9 @@ class ManagedTable(DocumentTable[Row]):
         **own: Any,
     ) -> Row:
         """
-        Create a row. `own` are fields outside the draft.
+        Create a row from a draft. `own`: fields outside the draft.
 
-        Raises NotAllowed beyond `most` rows (None is no limit) or beyond a key's share.
+        Raises NotAllowed beyond `most` rows (None: no limit), or if a key would have too many.
         """
         now = self._changes.now()
         drafted = self.check_draft(draft)
@@ -380,7 +385,7 @@ class ManagedTable(DocumentTable[Row]):
         actor: Actor,
         sees: Sees[Row] = sees_everything,
     ) -> Row:
-        """Change fields of a row. Raises NotAllowed if the row differs from `version`."""
+        """Change fields of a row. Raises NotAllowed if the row's version is not `version`."""
         now = self._changes.now()
 
         def edit_row(before: Row) -> Row:
@@ -401,7 +406,10 @@ class ManagedTable(DocumentTable[Row]):
 
 
 class PlainDocuments:
-    """Documents without a row class, in memory, never edited. The audit list omits `unaudited` fields."""
+    """
+    Documents without a row class, all in memory. They are added and removed, never edited. Audit rows omit
+    the fields `unaudited`.
+    """
 
     def __init__(self, changes: Changes, kind: str, *, unaudited: Collection[str] = ()) -> None:
         self._changes = changes
@@ -435,7 +443,7 @@ class PlainDocuments:
         )
 
     async def remove(self, id: str, *, actor: Actor, action: str) -> None:
-        """Delete a document. Raises NotThere. Without `action`, no audit row is written."""
+        """Delete a document. Raises NotThere. If `action` is "", no audit row is written."""
         now = self._changes.now()
 
         def remove_document(rows: RegistryRows) -> None:
@@ -478,13 +486,13 @@ def field_names(draft: type[Any]) -> tuple[str, ...]:
 
 
 def draft_fields(draft: Any, kind: type[Any] | None = None) -> dict[str, Any]:
-    """Return a draft's fields, or those of the draft class `kind` from a row."""
+    """Return the fields of a draft or, with `kind`, those fields of a row that the draft class `kind` has."""
     return {name: getattr(draft, name) for name in field_names(kind or type(draft))}
 
 
 def is_name_taken(kept: Iterable[NamedRow], row: NamedRow, sees: Sees[NamedRow] = sees_everything) -> bool:
     """
-    Return whether another visible row has this name. Case is ignored.
+    Return whether another row that `sees` accepts has this name, ignoring case.
 
     An error about hidden rows would reveal them.
     """

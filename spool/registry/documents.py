@@ -1,7 +1,7 @@
 """
-Rows as JSON documents, one kind per row class, and rules of editing.
+Rows stored as JSON documents, one kind of document per row class, and rules of editing.
 
-Documents suit small tables read as a whole. A new field needs a default, because older documents
+Documents suit small tables that are read as a whole. A new field needs a default, because older documents
 lack it.
 """
 
@@ -35,9 +35,10 @@ _PORTION = 250
 @dataclass(frozen=True, slots=True)
 class StoredForm:
     """
-    A field's form in documents, stated in its type, if it differs.
+    How documents store a field, if not as its plain JSON form. The field's type states it.
 
-    `to` returns the members for a value in JSON form, `back` that JSON form from a document.
+    `to`: returns the document's members for a value in JSON form. `back`: returns this JSON form from a
+    document.
     """
 
     to: Callable[[Any], Mapping[str, Any]]
@@ -68,8 +69,8 @@ class DocumentRows(Protocol):
 
 def split_into_portions(items: Iterable[Item]) -> Iterator[list[Item]]:
     """
-    Yield items in small lists. A transaction that computes for long between two statements is ended by PostgreSQL, so
-    a change of many documents runs a statement for each list.
+    Yield the items in small lists. PostgreSQL ends a transaction that computes for long between two
+    statements, so a change of many documents runs a statement per list.
     """
     remaining = iter(items)
     while portion := list(islice(remaining, _PORTION)):
@@ -78,7 +79,7 @@ def split_into_portions(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 @dataclass(frozen=True, slots=True)
 class DocumentKind(Generic[Row]):
-    """A kind of documents. `name` is its name in the storage, `noun` the word in messages."""
+    """A kind of documents. `name`: in the storage. `noun`: in messages."""
 
     name: str
     row: type[Row]
@@ -99,14 +100,14 @@ class DocumentKind(Generic[Row]):
         return None if body is None else self.restore(body)
 
     def put(self, rows: DocumentRows, row: Row) -> None:
-        """Replace a row with the same id."""
+        """Store a row in place of the row with the same id."""
         rows.put_document(self.name, row.id, stored_body(row))
 
     def delete(self, rows: DocumentRows, id: str) -> None:
         rows.delete_document(self.name, id)
 
     def restore(self, body: Mapping[str, Any]) -> Row:
-        """Return the row of a document. Raises RegistryDamaged if the document does not fit."""
+        """Decode a document to its row. Raises RegistryDamaged if that is impossible."""
         try:
             values = {name: form.back(body) for name, form in _stored_forms(self.row).items()}
             return msgspec.convert({**body, **values}, self.row)
@@ -140,7 +141,7 @@ def replace_fields(row: Edited, **changes: Any) -> Edited:
 
 def stamp_if_changed(before: Edited, after: Edited, **stamp: Any) -> Edited:
     """
-    Return `after` with time and author, or `before` if the rows are equal.
+    Return `after` with the stamp (time and author), or `before` if the rows are equal.
 
     So an edit without a change is neither stored nor audited, and a new time always means a change.
     """
@@ -149,9 +150,9 @@ def stamp_if_changed(before: Edited, after: Edited, **stamp: Any) -> Edited:
 
 def row_version(row: object) -> str:
     """
-    Return a text that a client sends with an edit, to detect a concurrent change.
+    Return a text that a client sends back with an edit, to detect a concurrent change.
 
-    Fields in the class's `noted` are left out: Tollhouse itself writes them, so they must not make an edit
+    Fields in the class's `noted` are left out, because Tollhouse itself writes them and must not make an edit
     fail.
     """
     body = stored_body(row)
@@ -161,7 +162,7 @@ def row_version(row: object) -> str:
 
 
 def check_version_unchanged(version: str, read: str | None) -> None:
-    """Raise NotAllowed if the row has changed since `read`. None checks nothing."""
+    """Raise NotAllowed if the row's version is no longer the one that was `read`. None checks nothing."""
     if read is not None and read != version:
         raise NotAllowed(
             "this was changed after you read it, so your edit was not stored. Read it again, then "

@@ -2,7 +2,7 @@
 Tokens for the enrolment of devices, each with a number of uses and an end.
 
 Only a keyed hash of the secret is stored. The uses are the enrolled devices (`spool.devices`), and `spent`
-counts deleted ones, so that no deletion gives a use back.
+counts deleted devices, so that a deletion gives no use back.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class EnrolmentToken(TokenDraft):
 
     @property
     def sender(self) -> str:
-        """Return the token's name, which takes the place of a key's name."""
+        """Return the name of this sender, in place of a key's name."""
         return f"token {self.name}"
 
     @property
@@ -70,7 +70,9 @@ class EnrolmentToken(TokenDraft):
         return self.uses - self.spent
 
     def state(self, devices: int, now: float) -> str:
-        """Return the state. `devices` is the number of existing devices that the token enrolled."""
+        """
+        Return the token's state. `devices`: the number of devices that it enrolled and that still exist.
+        """
         if self.revoked_at is not None:
             return REVOKED
         if self.expires_at <= now:
@@ -109,7 +111,9 @@ def new_token_text() -> str:
 def _check_not_taken(
     stored: Mapping[str, EnrolmentToken], made: Iterable[EnrolmentToken], now: float
 ) -> None:
-    """Raise AlreadyThere if an id, or a name and serial number, is taken."""
+    """
+    Raise AlreadyThere if a stored token has the same id, or is live and has the same name and serial number.
+    """
     live = {token.name_and_serial for token in stored.values() if token.is_live(now)}
     for token in made:
         if token.name_and_serial in live or token.id in stored:
@@ -143,7 +147,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         return token
 
     def find_by_id_or_name(self, word: str) -> Sequence[EnrolmentToken]:
-        """Return the token with this id, or all with this name. Raises NotThere."""
+        """Return the token with this id, or all tokens with this name. Raises NotThere."""
         token = self.find(word)
         tokens = [token] if token else [token for token in self.all() if token.name == word]
         if not tokens:
@@ -151,15 +155,17 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         return tokens
 
     def not_revoked_expectations(self, token: EnrolmentToken) -> tuple[Expectation, ...]:
-        """Return the expectation that the token is not revoked, none if only this process changes tokens."""
+        """
+        Return the expectation that the token is not revoked. Return none if no other process changes tokens.
+        """
         return (live_token_expectation(token.id),) if self._changes.is_shared else ()
 
     async def create(
         self, drafts: Iterable[TokenDraft], *, text: str = "", actor: Actor
     ) -> Sequence[tuple[EnrolmentToken, str]]:
         """
-        Add tokens in one transaction, and delete those that ended long ago. Return each with its text. Raises
-        AlreadyThere if a live token has the name and serial number.
+        Add tokens in one transaction, and delete tokens that ended long ago. Return each token with its
+        secret text. Raises AlreadyThere if a live token has the name and serial number.
         """
         now = self._changes.now()
         made = [
@@ -190,7 +196,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         return made
 
     async def edit(self, id: str, draft: TokenDraft, *, actor: Actor) -> EnrolmentToken:
-        """Change a token. The secret stays; name and serial number must not change."""
+        """Change a token. Its secret stays; its name and serial number must not change."""
         now = self._changes.now()
 
         def edit_token(rows: RegistryRows) -> EnrolmentToken:
@@ -211,7 +217,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
 
     async def revoke(self, word: str, *, actor: Actor) -> Sequence[EnrolmentToken]:
         """
-        Revoke the token with this id, or all tokens with this name. Return them with those that were revoked
+        Revoke the token with this id, or all tokens with this name. Return all of them, also those revoked
         before.
         """
         now = self._changes.now()
@@ -223,7 +229,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         return await self._change_tokens(ids, with_revocation, "token.revoke", word, actor)
 
     async def add_spent_uses(self, devices_by_token: Mapping[str, int], *, actor: Actor) -> None:
-        """Count the uses of devices that will be deleted, except for ended tokens."""
+        """Add the uses of devices that will be deleted to `spent`, except for ended tokens."""
         now = self._changes.now()
 
         def with_spent_uses(token: EnrolmentToken) -> EnrolmentToken:

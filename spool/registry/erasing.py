@@ -1,8 +1,8 @@
 """
 Erasure of people in the registry: names in all rows, and accounts.
 
-A name in a place for people becomes the pseudonym that calls have. Authors and audit rows have ERASED
-instead. Names in other texts are listed, and replaced on request.
+In fields for people, a name becomes the pseudonym that calls have. In authors and audit rows, it becomes
+ERASED. Names in other texts are listed, and replaced on request.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_PLACES = 1000  # maximum texts that a report lists
 
 
 class TextPlace(NamedTuple):
-    """A place of a text that contains a name."""
+    """A field whose text contains an erased name."""
 
     table: str
     id: str
@@ -45,8 +45,8 @@ class TextPlace(NamedTuple):
 @dataclass(kw_only=True)
 class ErasedRows:
     """
-    `texts` are places of texts with a name, which were replaced if the erasure says so. `managed` are places
-    in the files of changed objects.
+    The result for the registry. `texts`: fields with a name in free text, replaced if the erasure says so.
+    `managed`: positions in files that manage changed objects.
     """
 
     people: int = 0
@@ -117,7 +117,6 @@ class _Erasing:
         self._rows.forget_changed_subjects()
 
     def replace_name(self, text: str) -> str:
-        """Return the pseudonym of a name, and other text unchanged."""
         return self._named(text)
 
     def _find_pseudonym(self, text: str) -> str:
@@ -147,7 +146,7 @@ class _Erasing:
     # -- texts -----------------------------------------------------------------------------------------------
 
     def _rewrite_row(self, table: str, id: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the values of a row without names. `table` is the kind of a document, or the name of a table."""
+        """Return a row with names replaced, and count it. `table`: name of a table or kind of a document."""
         if table == enforcers.KIND:
             after = enforcers.rename_in_reading(values, self.replace_name)
             self.done.rows += after != values
@@ -166,7 +165,7 @@ class _Erasing:
         return after
 
     def _rewrite_value(self, value: Any, place: TextPlace, everywhere: bool) -> Any:
-        """Return a value without names. `everywhere` replaces names in every text, as in audit rows."""
+        """Return a value with names replaced. `everywhere`: in every text, as in audit rows."""
         name = place.field
         if isinstance(value, Mapping):
             return self._rewrite_mapping(value, place, everywhere)
@@ -216,7 +215,7 @@ class _Erasing:
 
 
 def find_pseudonym(people: People, erased: Pseudonyms, name: str) -> str:
-    """Return a name's pseudonym, also if an erasure has only the hash of the address."""
+    """Return a name's pseudonym, even if the erasure only knows the hash of the address."""
     pseudonym = people.pseudonym(name, EVER, erased)
     if pseudonym == name and is_address(name):
         hashed = people.hash_address(name)

@@ -1,7 +1,7 @@
 """
 Notes in the types of fields: descriptions, examples and options, which interfaces show.
 
-The values of a resource and its interfaces share one declaration of each field.
+The values of a resource and all its interfaces share the one declaration of each field.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec import UNSET
 @dataclass(frozen=True, slots=True)
 class Option:
     """
-    The command option of a field, if it differs from `--FIELD` with the field's description.
+    The command-line option of a field, if it differs from `--FIELD` with the field's description.
 
     `is_by_hand`: the command defines the option itself.
     """
@@ -30,15 +30,15 @@ class Option:
 
 
 def words(text: str) -> msgspec.Meta:
-    """Describe a field: `Annotated[str, words("...")]`."""
+    """Return the description of a field, for use as `Annotated[str, words("...")]`."""
     return msgspec.Meta(description=text)
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # hashable, because the notes of a type must have a hash
 class Example:
     """
-    The example of a field in the reference. A creation states it if it differs from the default. `changed` is
-    for the example of a change.
+    The example of a field in the reference. `changed`: the value in the example of a change. The example of a
+    creation contains the field if its value is not the default.
     """
 
     value: Any
@@ -46,7 +46,7 @@ class Example:
 
 
 def example(value: Any, *, changed: Any = UNSET) -> Example:
-    """Use it as `Annotated[str, words("..."), example("Ada Park")]`."""
+    """Return the example of a field, for use as `Annotated[str, words("..."), example("Ada Park")]`."""
     return Example(value, changed)
 
 

@@ -1,7 +1,7 @@
 """
 The files that manage objects. Such an object is changed only by applying its file.
 
-Objects without a row here were made by people or keys.
+People or keys created the objects that are not listed here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from spool.registry.registry_rows import RegistryRows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileOwner:
-    """An object's place in a set of files. `id` is from `owner_id`; `secret_file` has the object's secret."""
+    """
+    Where a set of files declares an object. `id`: from `owner_id`. `secret_file`: the file with the object's
+    secret.
+    """
 
     id: str
     set: str
@@ -42,12 +45,12 @@ FILE_OWNERS = DocumentKind("file_owner", FileOwner, "owner of an object")
 
 
 def owner_id(action: str, id: str) -> str:
-    """Return the id of an owner. `action` is the part of audit actions before the dot."""
+    """Return the id of an object here. `action`: the part of its audit actions before the dot."""
     return f"{action} {id}"
 
 
 def check_unmanaged(changes: Changes, rows: RegistryRows, action: str, id: str) -> None:
-    """Raise Managed if a file manages the object, except in a draft, which applies files."""
+    """Raise Managed if a file manages the object. In a draft, which applies files, do nothing."""
     if changes.is_draft:
         return
     owner = FILE_OWNERS.find(rows, owner_id(action, id))
@@ -56,7 +59,10 @@ def check_unmanaged(changes: Changes, rows: RegistryRows, action: str, id: str) 
 
 
 class FileOwnerTable:
-    """The owners, all in memory. The objects, not the owners, have audit rows."""
+    """
+    The objects that files manage, all in memory. Changes here have no audit rows, because the objects have
+    them.
+    """
 
     about: tuple[Subject, ...] = (FILE_OWNERS.about,)
 
@@ -72,7 +78,7 @@ class FileOwnerTable:
         return self._owners
 
     def check_unmanaged(self, action: str, id: str) -> None:
-        """Raise Managed if a file manages the object, by the state in memory, except in a draft."""
+        """Raise Managed if a file manages the object, according to memory. In a draft, do nothing."""
         owner = self._owners.get(owner_id(action, id))
         if owner is not None and not self._changes.is_draft:
             raise owner.managed_error()

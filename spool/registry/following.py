@@ -1,5 +1,5 @@
 """
-Changes of other processes to a shared registry. Each process has a part of the registry in memory.
+Changes of other processes to a shared registry, of which each process has a part in memory.
 
 An engine with one process reports no changes.
 """
@@ -29,9 +29,9 @@ def document_subject(kind: str, id: str) -> Subject:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryNews:
     """
-    Changes after a position. `seq` is the newest.
+    The changes after a position. `seq`: position of the newest.
 
-    If `changed` is None, there were too many, so everything must be read again.
+    `changed`: None if there were too many to list, so that everything must be read again.
     """
 
     seq: int

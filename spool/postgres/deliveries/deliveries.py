@@ -1,12 +1,12 @@
 """
 The deliveries on PostgreSQL. Any node may send them.
 
-A method reads rows and applies the rules. Then one statement writes the change, if the rows have not changed since.
-Otherwise the method starts again. So no lock is held while rules run.
+A method reads rows and applies the rules. Then one statement writes the change, unless the rows have changed
+since; then the method starts again. So no lock is held while rules run.
 
 Before a delivery is sent, a standby must have its row, with its range, key and mark. Changes by operators are
-confirmed in the same way. Results of sending are not: if one is lost, the delivery is only sent again under the
-same key and mark.
+confirmed in the same way. Results of sending are not: if one is lost, the delivery is only sent again under
+the same key and mark.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ ATTEMPTS = 20  # attempts per method while other processes change the same rows
 
 
 class RouteMoved(Exception):
-    """Data on which a change is based have changed, so the method starts again."""
+    """Raised if rows that a change is based on have changed, so that the method starts again."""
 
 
 class PostgresDeliveries(SentDeliveries):
@@ -351,7 +351,7 @@ class PostgresDeliveries(SentDeliveries):
         self, choose: Callable[[DeliveryChoice], StoredDelivery | None], route: str
     ) -> Delivery | None:
         """
-        Take the delivery that `choose` assigned to this session. If none is due, close records whose waiting
+        Take the delivery that `choose` selects for this session. If none is due, close records whose waiting
         time has passed, and choose again.
         """
         delivery, closed = await self._choose_and_commit(choose, route)
@@ -371,8 +371,10 @@ class PostgresDeliveries(SentDeliveries):
         self, choose: Callable[[DeliveryChoice], StoredDelivery | None], route: str
     ) -> tuple[StoredDelivery | None, int]:
         """
-        If a standby does not have the row, raises SpoolUnavailable, and the route waits. Otherwise, after the
-        loss of this machine, the same records would be put in another delivery and sent under a second key.
+        Take a delivery, and commit it. Return it with the watermark.
+
+        If no standby has the row, raises SpoolUnavailable, and the route waits. Otherwise, if this machine
+        were lost, the same records would be sent in another delivery under a second key.
         """
         where, unsent, deliveries = (
             self._renew_statement_parameters(route),
@@ -413,7 +415,7 @@ class PostgresDeliveries(SentDeliveries):
     async def _apply_transition(self, delivery: Delivery, transition: Transition) -> None:
         """
         Store the result of a delivery without waiting for a standby. The next send waits for one, which then
-        also has this result, because results are written in order.
+        also has this result, because changes reach it in order.
         """
         session, in_hand = self._delivery_rows(), self._in_hand[delivery.route]
         where = {"id": delivery.id, "state": OPEN}
@@ -488,9 +490,9 @@ class PostgresDeliveries(SentDeliveries):
         self, work: Callable[[Connection], T], *, is_answered: bool = False
     ) -> T:
         """
-        Repeat the transaction while the rows on which it is based change.
+        Run a transaction, again if the rows it is based on have changed.
 
-        `is_answered`: a caller waits for confirmation.
+        `is_answered`: the caller acknowledges the change, so a standby must confirm it.
         """
 
         def run_work(connection: Connection) -> T:

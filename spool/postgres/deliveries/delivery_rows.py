@@ -1,6 +1,4 @@
-"""
-Rows of the deliveries' tables as values, and the writing of a `RouteChange`. All functions get a connection.
-"""
+"""Reading and writing rows of the deliveries' tables. All functions get a connection."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ _NOT_ASKED: Values = {}
 
 
 class ReadDelivery(NamedTuple):
-    """`owner` is the session that sends the delivery, or sent it last."""
+    """A delivery as read. `owner`: the session that sends it, or sent it last."""
 
     delivery: StoredDelivery
     owner: UUID | None
@@ -49,7 +47,7 @@ class ReadDelivery(NamedTuple):
 
 class DeliveryRows(NamedTuple):
     """
-    Reads and writes rows for the session `me`. If a standby is needed and `transaction` is set, each
+    Reads and writes rows for the session `me`. If a standby is required and `transaction` is given, each
     change is confirmed.
     """
 
@@ -61,7 +59,7 @@ class DeliveryRows(NamedTuple):
         return connection.execute(self.database.fill_in_names(statement), self._add_session_values(values))
 
     def execute_alone(self, connection: Connection, statement: str, values: Values) -> Any:
-        """Run the statement. With a `transaction`, it is a transaction of its own."""
+        """Run the statement. If there is a `transaction`, this statement is committed by itself."""
         if self.transaction is None:
             return self.execute(connection, statement, values)
         needs_standby = self.database.needs_standby
@@ -77,7 +75,7 @@ class DeliveryRows(NamedTuple):
     def read_deliveries(
         self, connection: Connection, statement: str, values: Values = _NOT_ASKED
     ) -> list[ReadDelivery]:
-        """Return deliveries. `statement` selects the columns of `queries.ONE`."""
+        """Return the deliveries that a statement selects, with the columns of `queries.ONE`."""
         return [_read_delivery_row(row) for row in self.execute(connection, statement, values)]
 
     def read_delivery(self, connection: Connection, statement: str, values: Values) -> ReadDelivery | None:
@@ -111,9 +109,9 @@ class DeliveryRows(NamedTuple):
         """
         Write a change in one statement. Return the added deliveries with their ids.
 
-        If its basis has changed, writes nothing and returns None. The basis is the deliveries in `basis`, a
-        rejected record, and the position of `cut_from`. With `is_closed`, all its records must also be
-        closed. Deliveries that are `sending` afterwards belong to this session.
+        Write nothing and return None if the rows that it is based on have changed: the deliveries in `basis`,
+        a rejected record to delete, and the position of `cut_from`. With `is_closed`, all its records must
+        also be closed. Deliveries that it marks as `sending` are assigned to this session.
         """
         counts = {name: n for name, n in change.counts.items() if n}
         values: dict[str, object] = {
@@ -233,7 +231,7 @@ class PostgresRoutes:
         self._database = database
 
     def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]:
-        """Return the terms by route. Replays are not part of them."""
+        """Return the counters of each route by name. Replays are not counted."""
         return {
             route.name: routes.route_terms(
                 route, backlog, accepted=highest_accepted_number(self._database, connection, route.topic)
@@ -257,7 +255,8 @@ class PostgresRoutes:
 
     def lowest_needed_number(self, connection: Connection, topic: str) -> int | None:
         """
-        Return the lowest number that a route of the topic needs, NOBODY_NEEDS if all its routes are optional.
+        Return the lowest number that a required route of the topic needs, or NOBODY_NEEDS if all its routes
+        are optional.
         """
         on_topic, uncut, cut = self._session.execute(connection, queries.NEEDED, {"topic": topic}).fetchone()
         if not on_topic:
@@ -267,7 +266,7 @@ class PostgresRoutes:
 
     def skip_records_below(self, connection: Connection, numbers: Mapping[str, int]) -> Mapping[str, int]:
         """
-        Return the number of skipped records by topic.
+        Skip records below these numbers on optional routes. Return how many were skipped, by topic.
 
         If a route changed meanwhile, raises SpoolUnavailable, which must end the transaction.
         """
@@ -305,8 +304,8 @@ class PostgresRoutes:
 @dataclass
 class DeliveryChoice:
     """
-    `where` names the route and the deliveries that this session is sending. `unsent` (id -> fence) were taken
-    but not sent, because no standby had them.
+    The choice of the next delivery of a route. `where`: parameters of statements. `unsent`: fences by id of
+    deliveries that were taken but not sent, because no standby had them.
     """
 
     session: DeliveryRows
@@ -337,7 +336,9 @@ class DeliveryChoice:
         return change.changed if self._write_if_unchanged(change, delivery) is not None else None
 
     def make_next_delivery(self, *, max_records: int, below: int | None = None) -> StoredDelivery | None:
-        """Make a new delivery and take it. Return None if no records remain, or if enough deliveries wait."""
+        """
+        Make and take a new delivery. Return None if no records are closed, or if enough deliveries wait.
+        """
         closed = self.closed_below if below is None else min(self.closed_below, below)
         if self.route.next_number >= closed:
             return None
@@ -352,7 +353,7 @@ class DeliveryChoice:
         return written[0] if written else None
 
     def split_off_last(self, batch: StoredDelivery) -> StoredDelivery | None:
-        """Split off the last record of a batch, and take it."""
+        """Split the last record of a batch off, and take it as a delivery of its own."""
         change = transitions.split_delivery(batch, batch.last, reason=batch.last_error)
         rest, single = change.added
         added = [rest, replace(single, sending=True, fence=1)]
@@ -369,7 +370,7 @@ class DeliveryChoice:
 def take_due(
     choice: DeliveryChoice, *, at: float, max_records: int, below: int | None = None
 ) -> StoredDelivery | None:
-    """Take the next delivery. The oldest waiting one comes first, then a new one, then one of a replay."""
+    """Take the next delivery: the oldest due one, else a new one, else one of a replay."""
     candidate = choice.find_delivery(queries.DUE, at=at)
     if candidate is not None and not candidate.delivery.replay:
         return choice.take_delivery(candidate)
@@ -378,7 +379,10 @@ def take_due(
 
 
 def take_fresh_single(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
-    """Take a single record that was never rejected alone, if necessary from a batch or a new delivery."""
+    """
+    Take a single record that was never rejected in a delivery of its own, splitting it off a batch or new
+    delivery if needed.
+    """
     single = choice.find_delivery(queries.FRESH_SINGLE, at=at)
     if single is not None:
         return choice.take_delivery(single)

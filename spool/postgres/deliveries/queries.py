@@ -1,4 +1,4 @@
-"""SQL statements of the deliveries. The tables have a column `shard`, which is always 0."""
+"""SQL statements of the deliveries. Their tables have a column `shard`, which is always 0."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def change_statement(
     landing: bool = False,
 ) -> str:
     """
-    Return one statement that writes a whole change. If a condition fails, it writes nothing.
+    Return one statement that writes a whole change, or nothing if a condition fails.
 
     The conditions: the deliveries of the basis have the same state and fence as when they were read, a
     rejected record to delete exists, and new deliveries begin at the position that was read. With

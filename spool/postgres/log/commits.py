@@ -1,5 +1,5 @@
 """
-Commits of groups of submissions. A group is attempted until it is known whether an attempt was committed.
+Commits of groups of submissions. A group is tried again until it is known whether an attempt was committed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ def no_other_writes(connection: Connection, submissions: Sequence[Submission]) -
 
 
 class TooMuchUnconfirmed(SpoolUnavailable):
-    """Too many commits, up to `commit`, have no confirmation of a standby, so nothing more is committed."""
+    """
+    Raised if too many commits, the last of them `commit`, lack a standby's confirmation. Nothing more is
+    committed.
+    """
 
     def __init__(self, commit: int) -> None:
         super().__init__("the standby does not confirm commits: check the standby, then repeat")
@@ -64,7 +67,7 @@ class TooMuchUnconfirmed(SpoolUnavailable):
 
 
 class FarBehind(Exception):
-    """Other nodes have committed so much that it must be read without holding the head lock."""
+    """Raised if other nodes have committed so much that it must be read before the head lock is taken."""
 
 
 @dataclass
@@ -88,10 +91,10 @@ class AttemptWriter:
     """
     Writes commits, on the connection's thread. Everything that can fail is done before COMMIT.
 
-    `versions` queries the versions of waiting reports. `move` writes other tables in the commit's
-    transaction. `proof` is the durability that receipts state. If `hold_s` is 0, records close at once. With
-    `in_two_steps`, if other nodes commit as well, the head lock is released before the standby has confirmed.
-    With `needs_standby`, nothing is stored while the server has no standby to wait for.
+    `versions` queries the versions of waiting reports. `move` writes other tables in the same transaction.
+    `proof`: the durability that receipts state. If `hold_s` is 0, records close at once. With `in_two_steps`,
+    if other nodes commit as well, the head lock is released before the standby has confirmed. With
+    `needs_standby`, nothing is stored while the server has no standby to wait for.
     """
 
     def __init__(
@@ -193,9 +196,7 @@ class AttemptWriter:
             raise TooMuchUnconfirmed(following.last.id)
 
     def _find_committed(self, connection: Connection, group: GroupAttempts) -> CommitAttempt | None:
-        """
-        Return an earlier attempt that was committed, because the result of its COMMIT may have been lost.
-        """
+        """Return the earlier attempt that was committed, if the result of its COMMIT was lost."""
         for attempt in group.attempts:
             where = {"id": attempt.row.id, "token": attempt.row.token}
             if connection.execute(self._database.fill_in_names(queries.STANDS), where).fetchone():
@@ -213,7 +214,7 @@ _log = logging.getLogger(__name__)
 
 
 class GroupCommits:
-    """Groups are committed one at a time, under the turn lock. `last_error` is None while commits succeed."""
+    """Commits one group at a time, under the turn lock. `last_error`: None while commits succeed."""
 
     def __init__(
         self,
@@ -251,9 +252,8 @@ class GroupCommits:
 
     async def confirm_read_rows(self) -> None:
         """
-        At a start, confirm that the read rows survive the loss of the database machine.
-
-        Without a standby, this remains unknown.
+        At a start, confirm that the commits read so far survive the loss of the database machine. Without a
+        standby, this remains unknown.
         """
         async with self._memory.turn:
             newest = self._memory.following.last.id
@@ -283,8 +283,8 @@ class GroupCommits:
         Commit a group, and then update the state in memory.
 
         If the connection is lost at COMMIT, or the standby does not confirm, the next attempt checks whether
-        the last attempt was committed. If so, the next attempt is an empty commit, whose confirmation covers
-        the last one.
+        the last one was committed. If so, it makes an empty commit, whose confirmation also covers the last
+        one.
         """
         try:
             return await self._try_until_committed(group, time.perf_counter())
@@ -344,7 +344,7 @@ class GroupCommits:
         return stored.answers
 
     async def _wait_until_confirmed(self, error: TooMuchUnconfirmed) -> None:
-        """Wait for a standby. Raises the error if none confirms the commits that exceed the limit."""
+        """Wait until a standby confirms the commits beyond the limit. Raises `error` if none does."""
         try:
             await self._memory.wait_and_note_confirmed(error.commit, needs_standby=self._writer.needs_standby)
         except SpoolUnavailable as away:
@@ -359,7 +359,7 @@ class GroupCommits:
             raise IndexOutOfStep(stored_attempt.answers) from error
 
     async def _end_suspended_sessions(self) -> None:
-        """End the sessions of suspended processes. Their groups are not committed."""
+        """End the database sessions of suspended processes, so that their groups are not committed."""
         seconds = {"seconds": STOPPED_S}
         ended = await self._database.control.read(
             lambda connection: connection.execute(

@@ -40,7 +40,7 @@ class ConfirmedCommit(NamedTuple):
 class LostCommits:
     """
     Commits that were confirmed to this node and that the database no longer has. Commits of other nodes may
-    also be lost.
+    be lost as well.
     """
 
     first: int
@@ -67,7 +67,7 @@ class LostCommits:
 
 
 class ConfirmedCommits:
-    """The list of confirmed commits, for one incarnation of the log."""
+    """The newest commits confirmed to this node, in one incarnation of the log."""
 
     def __init__(self, directory: Path, incarnation: str) -> None:
         self._directory = directory
@@ -83,7 +83,7 @@ class ConfirmedCommits:
             self._is_written = False
 
     async def write_file(self) -> None:
-        """Write the list. If the disk fails, only the new part of the list is missing."""
+        """Write the list. If this fails, the file keeps the earlier list."""
         if self._is_written:
             return
         self._is_written = True
@@ -120,10 +120,10 @@ class ConfirmedCommits:
 
     async def find_losses(self, database: Database) -> Sequence[LostCommits]:
         """
-        Return stored losses and new ones.
+        Return all known losses: stored ones, and commits of the list that the database lacks.
 
-        The node writes a loss before it removes the commits from its list, so the same loss may be in both
-        files.
+        A node stores a loss before it removes the commits from its list, so both files may have the same
+        loss.
         """
         losses = [LostCommits(**loss) for loss in _read_json(self._directory / LOST_FILE, [])]
         missing = [

@@ -1,8 +1,7 @@
 """
-Entries in the database as readers see them: closed records, merged with their added reports. A damaged
-record is None.
+Log entries as readers see them: closed records, with later reports added. A damaged record is None.
 
-The functions get a connection. They work inside and outside a transaction.
+The functions get a connection, and work inside and outside a transaction.
 """
 
 from __future__ import annotations
@@ -59,11 +58,12 @@ def read_entries(
     packed: Native | None = None,
 ) -> Sequence[Entry]:
     """
-    Return the stored records with numbers from `first` to `last`, as entries in order, merged with added reports.
+    Return the stored records with numbers from `first` to `last`, as entries in order, with later reports
+    added.
 
-    The records of a damaged entry are None. Newly found damage is added to `damage`, so that the caller can
-    mark it. With `whole`, raises NotClosed if this database, which may have changed, has not assigned all of
-    these numbers. With `packed`, plain records stay packed.
+    The records of a damaged entry are None. Newly found damage is appended to `damage`, so that the caller
+    can mark it. With `whole`, raises NotClosed if this database, which may have changed, has not assigned all
+    of these numbers. With `packed`, plain records stay packed.
     """
     if first > last:
         return []
@@ -163,8 +163,8 @@ def cache_entry(topic: str, row: EntryRow, data: bytes, cache: EntryCache) -> Ca
 
 def unpack_amendments(topic: str, rows: Sequence[tuple[int, int, bytes]]) -> Mapping[int, dict[str, object]]:
     """
-    Return the fields of added reports. Damaged fields are skipped, so that their record stays as it was first
-    stored.
+    Return the fields of reports added to records, by number. Damaged fields are left out, so that their
+    record appears as it was first stored.
     """
     return dict(_check_amendments(topic, rows))
 
@@ -187,7 +187,7 @@ RANGES_AT_ONCE = 256  # ranges per round trip, because each may return an entry
 
 
 class KeptRecords:
-    """Single records. The first read fetches all of `places`, the records that may be needed."""
+    """Single records for planning. The first read fetches all of `places`, the records that may be needed."""
 
     def __init__(
         self,
@@ -276,7 +276,7 @@ class KeptRecords:
 
 
 def group_into_ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Divide ascending numbers at large gaps."""
+    """Divide ascending numbers into ranges at large gaps."""
     grouped = [(numbers[0], numbers[0])]
     for number in numbers[1:]:
         first, last = grouped[-1]

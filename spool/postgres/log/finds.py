@@ -1,7 +1,8 @@
 """
-Findings of commits in addition to the accounting: conflicts, unrecognized shapes and event types.
+What commits find besides the accounting: conflicts, unrecognized attribute names and event types.
 
-A commit row contains its findings. Later they are added to their tables, together with the accounting.
+A commit row stores what its commit found. Later this is added to the totals of each kind, with the
+accounting.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Finds(msgspec.Struct, array_like=True, omit_defaults=True):
-    """The findings of a commit. They are stored, so add fields only at the end."""
+    """The findings of one commit. They are stored, so add fields only at the end."""
 
     conflicts: list[tuple[Pair, Conflict]] = []
     unrecognised: list[tuple[tuple[str, ...], int]] = []
@@ -50,7 +51,7 @@ def pack_finds(plan: Plan) -> bytes | None:
 
 
 class BookedCommit(NamedTuple):
-    """A commit that a recount counted. `terms` is None if the row is damaged."""
+    """A commit that was counted. `terms`: None if its row is damaged."""
 
     id: int
     at: float
@@ -104,7 +105,7 @@ def count_oldest_commits(database: Database, connection: Connection) -> bool:
 
 
 class BookedMeanwhile(Exception):
-    """Another process has counted the same commits, so nothing remains to be done."""
+    """Raised if another process has counted the same commits, so that nothing remains to be done."""
 
 
 def sum_terms(commits: Iterable[BookedCommit]) -> Counter[tuple[str, str]]:
@@ -118,7 +119,7 @@ def sum_terms(commits: Iterable[BookedCommit]) -> Counter[tuple[str, str]]:
 def add_term_counts(
     database: Database, connection: Connection, query: str, sums: Counter[tuple[str, str]]
 ) -> None:
-    """Add up sums. `query` decides whether they are running or carried sums."""
+    """Add sums to the stored ones. `query` decides whether to the running or the carried sums."""
     rows = sorted(sums.items())
     parameters = {
         "topics": [topic for (topic, _), _ in rows],

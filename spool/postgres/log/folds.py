@@ -1,4 +1,4 @@
-"""Folding: the newest known ids become sorted runs, which one node at a time stores."""
+"""Folds: the newest known ids are moved to sorted runs, which one node at a time stores."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from spool.postgres.log.memory import DatabaseClock, NodeMemory
 
 class Folds:
     """
-    Folds of this node. Only the node that last wrote or read the stored runs may store new ones. All other
-    nodes merge ids only in memory.
+    The folds of this node. Only the node that last wrote or read the stored runs may store new ones. All
+    other nodes move ids only in memory.
     """
 
     def __init__(self, database: Database, memory: NodeMemory, clock: DatabaseClock) -> None:
@@ -27,10 +27,11 @@ class Folds:
 
     async def fold_due_ids(self) -> None:
         """
-        Fold ids if it is due, in the background if the ids can wait. The caller holds the turn lock.
+        Fold ids if it is due, in the background if commits need not wait for it. The caller must hold the
+        turn lock.
 
-        Ids of open records are not moved, because late reports look them up. Ids that other nodes have just
-        stored are moved as well.
+        Ids of open records are not moved, because late reports look them up. Ids that other nodes have stored
+        are moved as well.
         """
         now = self._clock.now()
         closed = self._memory.closed_numbers

@@ -27,7 +27,7 @@ from spool.settings import SpoolSettings
 
 
 class DatabaseClock:
-    """The database's clock. A timer of this process continues it between two responses of the database."""
+    """The database's clock, continued by a timer of this process between two responses of the database."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -50,7 +50,10 @@ class DatabaseClock:
 
 
 class PostgresHorizon:
-    """The watermarks. Used on the event loop, although another thread updates the followed state."""
+    """
+    The watermarks, for readers on the event loop. Another thread updates the state that they are computed
+    from.
+    """
 
     def __init__(self, clock: DatabaseClock) -> None:
         self._clock = clock
@@ -59,7 +62,7 @@ class PostgresHorizon:
         self._readers = WaitingReaders(self.closed_below, self._next_close_in_s)
 
     def use_following(self, following: Following) -> None:
-        """Use another state. Earlier watermarks are discarded, so that waiting readers check again."""
+        """Replace the state. Earlier watermarks are discarded, so that waiting readers check again."""
         self._following = following
         self._shown = {}
         self._readers.wake()
@@ -70,7 +73,7 @@ class PostgresHorizon:
 
     def closed_below(self, topic: str) -> int:
         """
-        Return the watermark, by the commits that survive the loss of the database machine.
+        Return the watermark, which only includes commits that survive the loss of the database machine.
 
         It decreases only when the whole state is read again.
         """
@@ -112,7 +115,8 @@ _log = logging.getLogger(__name__)
 
 class MemoryIsAhead(SpoolUnavailable):
     """
-    The newest known commit is missing: another server responded, or the database was restored to an earlier state.
+    Raised if the database lacks the newest known commit: another server responded, or an earlier state was
+    restored.
     """
 
 
@@ -160,14 +164,18 @@ class NodeMemory:
     @property
     def closed_numbers(self) -> dict[str, int]:
         """
-        Return the closed numbers by the newest commit row, or by durable commits if records close at once.
+        Return each topic's watermark by the newest commit row or, if records close at once, by the newest
+        durable commit.
         """
         return numbers_by_topic(
             self.following.lowest_open_numbers(-inf, durable=self.following.durable_commit_id)
         )
 
     async def load(self) -> None:
-        """Read the state. The caller holds the turn lock, unless the log is not in use yet."""
+        """
+        Read the state from the database. The caller must hold the turn lock, unless the log is not in use
+        yet.
+        """
         for _ in range(LOADS):
             index = DuplicateIndex(
                 self._secret,
@@ -196,9 +204,8 @@ class NodeMemory:
 
     async def load_again(self, error: MemoryIsAhead) -> None:
         """
-        Read the state again, because memory has commits that the database lacks.
-
-        The caller holds the turn lock.
+        Read the state again, because memory has commits that the database lacks. The caller must hold the
+        turn lock.
         """
         _log.warning("%s: reading everything again", error, extra={"action": "memory_reloaded"})
         await self.load()
@@ -208,7 +215,7 @@ class NodeMemory:
             await self.read_foreign_commits_in_turn()
 
     async def read_foreign_commits_in_turn(self) -> None:
-        """Follow other nodes' commits. The caller holds the turn lock."""
+        """Read and apply commits of other nodes. The caller must hold the turn lock."""
         try:
             while not await self._read_some_commits():
                 pass
@@ -235,11 +242,7 @@ class NodeMemory:
         return self._native is None and self.read_cache.can_take_commits
 
     def apply_commit(self, row: CommitRow, plan: Plan) -> None:
-        """
-        Apply a durable commit.
-
-        The caller holds the turn lock.
-        """
+        """Apply a durable commit of this node. The caller must hold the turn lock."""
         self.following.apply_own_commit(row, plan)
         self.read_cache.add_committed(plan.entries)
         self.note_confirmed(row.id)
@@ -258,7 +261,10 @@ class NodeMemory:
         self.following.confirmed = max(self.following.confirmed, commit)
 
     async def wait_and_note_confirmed(self, commit: int, *, needs_standby: bool) -> None:
-        """Wait until a commit is confirmed, and note it. The caller holds the turn lock."""
+        """
+        Wait until a commit is confirmed, and add it to the list of confirmed commits. The caller must hold
+        the turn lock.
+        """
         following = self.following
         await self._database.append.wait_until_confirmed(needs_standby=needs_standby)
         await self.read_foreign_commits_in_turn()
@@ -268,7 +274,7 @@ class NodeMemory:
 
 
 def apply_commit_rows(following: Following, rows: Iterable[CommitRow]) -> None:
-    """Apply commit rows. Raises MemoryIsAhead if the first row is not the row followed last."""
+    """Apply commit rows. Raises MemoryIsAhead if the first row is not the row that was applied last."""
     rows = iter(rows)
     last = following.last
     if last.id:

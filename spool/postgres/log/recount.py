@@ -37,14 +37,14 @@ TermCounter = Counter[tuple[str, str]]
 
 
 class RouteTerms(Protocol):
-    """Terms of routes, read in the same snapshot as the accounting."""
+    """Reads the counters of routes in the same snapshot as the accounting."""
 
     def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]: ...
 
 
 @dataclass(kw_only=True)
 class Border:
-    """The counters to check at one moment, and the range of the recount."""
+    """The counters to check, as of one moment, and the range of records and commits to recount."""
 
     counters: TermCounter = field(default_factory=Counter)
     carried: TermCounter = field(default_factory=Counter)
@@ -103,7 +103,7 @@ async def recount_commits(database: Database, found: Border) -> Recount:
 
 
 async def recount_log(database: Database, found: Border, twice: RepeatedAcceptances) -> Recount:
-    """Count everything up to the border. `twice` gets every entry."""
+    """Count all records and commits within the border again. `twice` gets every entry."""
     recounted = await recount_commits(database, found)
     for topic in TOPICS:
         first = found.kept_from.get(topic, 1)
@@ -126,7 +126,7 @@ async def recount_log(database: Database, found: Border, twice: RepeatedAcceptan
 def _add_commit_terms(
     database: Database, connection: Connection, *, after: int, border: Border, into: Recount
 ) -> int:
-    """Add the terms of a slice of commits. Return the last one."""
+    """Add the terms of a slice of commits to `into`. Return the last commit of the slice."""
     where = {"after": after, "until": border.last_commit, "limit": COMMITS}
     sums: TermCounter = Counter()
     wrong = []
@@ -162,8 +162,8 @@ def carry_damaged_terms(
     uncounted: TermCounter,
 ) -> None:
     """
-    Carry forward the counts of damaged commit rows. Raises BookedMeanwhile if another process has already
-    done so.
+    Store the counts of damaged commit rows as carried counts, so that the accounting balances without the
+    rows. Raises BookedMeanwhile if another process has already done so.
     """
     empty = books.pack_terms([])
     new = {
@@ -215,13 +215,13 @@ RECOUNTS = 5  # attempts, because retention may delete records during each of th
 
 
 class LogRoutes(RouteTerms, RouteNeeds, Protocol):
-    """The routes as the log sees them, inside its transactions."""
+    """The counters and needs of routes, read inside a transaction of the log."""
 
 
 class Verification:
     """
-    Comparison of the accounting with the stored data. During it, the caller must prevent the retention
-    of this process.
+    A comparison of the accounting with the stored data. Meanwhile, the caller must prevent retention in this
+    process.
     """
 
     def __init__(self, database: Database, routes: LogRoutes) -> None:
@@ -237,7 +237,10 @@ class Verification:
     async def verify(
         self, twice: Callable[[], RepeatedAcceptances]
     ) -> tuple[Books, Sequence[tuple[str, Damage]], RepeatedAcceptances]:
-        """Return the accounting with its problems, the damaged entries by topic, and the new `twice`."""
+        """
+        Return the accounting with its problems, the damaged entries by topic, and the new search for ids
+        accepted `twice`.
+        """
         for _ in range(RECOUNTS):
             limits = await self._read_border()
             seen = twice()
@@ -253,8 +256,8 @@ class Verification:
 
     async def carry_damaged_commit_terms(self) -> None:
         """
-        Compute the terms of damaged commit rows from the numbers of stored records, before retention deletes
-        the rows.
+        Before retention deletes damaged commit rows, compute their terms from the stored records, and carry
+        them forward.
         """
         limits = await self._read_border()
         counted = await recount_commits(self._database, limits)
@@ -262,7 +265,10 @@ class Verification:
         await self._set_terms_aside(limits, counted)
 
     async def _set_terms_aside(self, border: Border, counted: Recount) -> None:
-        """Report damaged commit rows only once. The caller must prevent retention."""
+        """
+        Take damaged commit rows out of the accounting, so that they are reported once. The caller must
+        prevent retention.
+        """
         if not counted.unread or len(counted.unread) < len(counted.wrong):
             return
         known = books.lost_terms(border.counters, counted.sums, border.routes)

@@ -1,5 +1,5 @@
 """
-Deletion of old entries. An entry is marked as deleted at once; its disk space is freed when its whole
+Deletion of old log entries. An entry is marked as deleted at once; its disk space is freed when its whole
 period is dropped.
 
 A period is one partition in each table. Rows are never deleted singly, so the tables need no vacuuming. This
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class RouteNeeds(Protocol):
-    """Needs of routes, read inside the transaction of retention."""
+    """Reads the needs of routes, inside the transaction that deletes entries."""
 
     def lowest_needed_number(self, connection: Connection, topic: str) -> int | None: ...
 
@@ -46,7 +46,7 @@ class RouteNeeds(Protocol):
 
 
 class LogPeriod(NamedTuple):
-    """First record numbers, first commit, and the bytes of the log before the period."""
+    """The first record numbers and the first commit of a period, and the bytes of the log before it."""
 
     number: int
     at: float
@@ -57,10 +57,10 @@ class LogPeriod(NamedTuple):
 
 class PostgresRetention:
     """
-    Deletion in steps. `limits` gives the lowest number per topic that must stay, in addition to the
-    needs of routes.
+    Deletes entries in steps. `limits`: the lowest number per topic that must stay, in addition to the needs
+    of routes.
 
-    `set_aside` excludes damaged commit rows from the accounting, if their terms can be computed.
+    `set_aside` takes damaged commit rows out of the accounting, if their terms can be computed.
     """
 
     def __init__(
@@ -82,9 +82,8 @@ class PostgresRetention:
 
     async def remove_entries(self, now: float, limits: Callable[[], Mapping[str, int]]) -> int:
         """
-        Return the number of deleted entries.
-
-        Entries are deleted by age. If space is short, whole periods are deleted early, the oldest first.
+        Delete entries by age. If space is short, drop whole periods early, the oldest first. Return the
+        number of deleted entries.
         """
         removed = 0
         for topic in TOPICS:
@@ -156,7 +155,7 @@ class PostgresRetention:
         return int(rows) * HEARD_ROW_BYTES
 
     def used_bytes(self, connection: Connection) -> int:
-        """Return the used bytes, including the remembered senders."""
+        """Return the used bytes of the log, including the stored senders."""
         newest = connection.execute(self._database.fill_in_names(queries.NEWEST)).fetchone()
         log = newest[4] - self._read_periods(connection)[0].size if newest else 0
         return log + self.estimated_sender_bytes(connection)
@@ -197,7 +196,7 @@ class PostgresRetention:
     # -- entries ---------------------------------------------------------------------------------------------
 
     def _remove_old_entries(self, connection: Connection, topic: str, limit: int, before: float) -> int:
-        """Delete old entries. Return the number of deleted entries, at most STEP."""
+        """Delete entries committed before `before`, at most STEP. Return their number."""
         needed = self._routes.lowest_needed_number(connection, topic)
         if needed is not None:
             limit = min(limit, needed)
@@ -214,8 +213,7 @@ class PostgresRetention:
 
     def _remove_period(self, connection: Connection, limits: Mapping[str, int]) -> int:
         """
-        Delete a period early if space is short and no reader needs the rest. Return the number of deleted
-        entries.
+        Delete a period early if space is short and no reader needs it. Return the number of deleted entries.
         """
         periods = self._read_periods(connection)
         removed = 0
@@ -321,7 +319,9 @@ class PostgresRetention:
 
 
 class RemovedMeanwhile(Exception):
-    """Another process has deleted or carried forward the same rows. The next run continues from there."""
+    """
+    Raised if another process has deleted or carried forward the same rows. The next run continues from there.
+    """
 
 
 class SeriesLeft(NamedTuple):
@@ -331,8 +331,8 @@ class SeriesLeft(NamedTuple):
 
 async def remove_old_series(database: Database, now: float, *, most: int) -> SeriesLeft:
     """
-    Delete old series. If there are still too many, delete those that have not been reported for the longest
-    time.
+    Delete series not reported for long. If there are still more than `most`, delete those reported longest
+    ago.
     """
 
     def read_one(query: str, values: Mapping[str, object]) -> Callable[[Connection], tuple[Any, ...] | None]:
@@ -379,10 +379,7 @@ class LogRoom:
         )
 
     def require_room(self, connection: Connection, size: int) -> None:
-        """
-        Raise SpoolFull if a commit does not fit. `size` is the size of the whole log. Runs on the
-        connection's thread.
-        """
+        """Raise SpoolFull if a log of `size` bytes has no space. Runs on the connection's thread."""
         if size - self._freed >= self._max_bytes:
             # another node may have dropped a period
             self._refresh_freed_bytes(connection)

@@ -1,6 +1,6 @@
 """
-Writing of a plan under the head lock, and reading of the log's state at a start. All functions run
-inside one transaction.
+Writing of a plan under the head lock, and reading of the log's state at a start. All functions run inside one
+transaction of the caller.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 class Head(NamedTuple):
-    """The head of the log, which an append reads while it holds the head lock."""
+    """The end of the log, as an append reads it while it holds the head lock."""
 
     period: int
     rows: Sequence[CommitRow]  # rows from the last known one on, which is included
@@ -60,7 +60,7 @@ class Head(NamedTuple):
 
 
 class PostgresPlanReader(KeptRecords):
-    """Reads for a plan. Counters and waiting reports were read before, in one round trip."""
+    """The reads of a plan. Counters and waiting reports were read before, in one round trip."""
 
     def __init__(
         self,
@@ -97,9 +97,8 @@ def lock_and_query_head(
     wait: bool = True,
 ) -> Callable[[], Head | None]:
     """
-    Take the head lock, and call the returned function after the pipeline ends.
-
-    It returns None if `wait` is False and another process holds the lock.
+    Queue the head lock and queries in a pipeline. Call the returned function after the pipeline ends: it
+    returns the head, or None if `wait` is False and another process holds the lock.
     """
     head = connection.execute(database.fill_in_names(queries.LOCK_HEAD if wait else queries.TRY_HEAD))
     read_since = query_commits_since(database, connection, last)
@@ -147,8 +146,8 @@ def write_plan(
     copies: bool,
 ) -> CommitRow:
     """
-    If `closed` is None, all records are closed at once. With `copies`, the plan's entries have copies of the
-    records for the cache.
+    Write a plan. Return its commit row. If `closed` is None, all records close at once. With `copies`, the
+    cache gets copies of the records.
     """
     last = following.last
     size = ROW_BYTES
@@ -222,7 +221,8 @@ def _entry_rows(
 
 def _amendment_rows(plan: Plan, reader: KeptRecords) -> list[tuple[int, int, int, bytes]]:
     """
-    Return the rows of added reports. They include the fields of earlier reports, which the plan has read.
+    Return the rows of reports added to records. Each row includes the fields of earlier reports, which the
+    plan has read.
     """
     rows = []
     for (topic, number), fields in plan.amendments.items():
@@ -256,13 +256,12 @@ def _write_series(database: Database, connection: Connection, plan: Plan) -> Non
 
 
 def read_commit_terms(database: Database, connection: Connection, commit: int) -> CommitTerms | None:
-    """Return the terms of a commit, or None if it was carried forward."""
     row = connection.execute(database.fill_in_names(queries.COMMIT), {"id": commit}, binary=True).fetchone()
     return (row[0], books.unpack_checked_terms(row[2], row[1])) if row else None
 
 
 class Since(NamedTuple):
-    """Commit rows from a given row on, which is included."""
+    """The commit rows from a known row on, which is included."""
 
     rows: Sequence[CommitRow]
     now: float
@@ -270,7 +269,7 @@ class Since(NamedTuple):
 
 
 def query_commits_since(database: Database, connection: Connection, last: CommitRow) -> Callable[[], Since]:
-    """Query the rows since `last`. Call the returned function after the pipeline ends."""
+    """Queue a query for the rows since `last`. Call the returned function after the pipeline ends."""
     limit = FOLLOWED_AT_ONCE
     where = {"id": last.id, "period": last.period, "limit": limit, "now": database.now_parameter()}
     cursor = connection.execute(database.fill_in_names(queries.FOLLOW), where, binary=True)
@@ -291,8 +290,8 @@ def write_fold(
     database: Database, connection: Connection, fold: Fold, *, commit: int, through: ByTopic, seq: int
 ) -> bool:
     """
-    Write a fold. All ids up to `commit`, and up to the numbers in `through`, are then in runs. Return False
-    if another process has written runs.
+    Write a fold, after which all ids up to `commit`, and up to the numbers in `through`, are in runs. Return
+    False if another process has written runs.
     """
     folded = {
         "seq": seq,
@@ -318,7 +317,7 @@ def write_fold(
 
 
 class Loaded(NamedTuple):
-    """The state that was read. `seq` is the number of the stored runs."""
+    """The state that was read at a start. `seq`: the number of the stored runs."""
 
     following: Following
     seq: int
@@ -330,7 +329,7 @@ class Loaded(NamedTuple):
 def load_state(
     database: Database, connection: Connection, index: DuplicateIndex, *, settings: SpoolSettings
 ) -> Loaded:
-    """Read the stored runs first, then newer ids from commit rows, in one snapshot."""
+    """Read the stored runs and then, from commit rows, newer ids, in one snapshot."""
     state = connection.execute(database.fill_in_names(queries.FOLD)).fetchone()
     moment = connection.execute(
         database.fill_in_names(queries.MOMENT), {"now": database.now_parameter()}
@@ -362,7 +361,7 @@ def _follow_all(
     database: Database, connection: Connection, following: Following, commit: int, first: ByTopic
 ) -> str:
     """
-    `first` has, by topic, the first numbers whose ids are not in runs.
+    Read the commit rows after a fold. `first`: by topic, the first numbers whose ids are not in runs.
 
     Returns the missing commits whose ids are in no run either, or "".
     """

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 class LogFollower:
     """
-    Task that follows other nodes and updates the running counters from commit rows. If no node commits, it
+    A task that reads the commits of other nodes and updates the running counters. If no node commits, it
     closes records whose waiting time has passed.
     """
 
@@ -103,10 +103,10 @@ async def nothing_to_trim(now: float) -> bool:
 
 class Upkeep:
     """
-    Deletes data by age and for lack of space, but nothing that one of `readers` still needs.
+    Deletes data by age and for lack of space, except data that one of `readers` still needs.
 
-    `trim` deletes some expired data outside the log in a transaction of its own, and is called until
-    nothing is left.
+    `trim` deletes some expired data outside the log in a transaction of its own. It is called until nothing
+    is left.
     """
 
     def __init__(
@@ -157,8 +157,8 @@ class Upkeep:
 
     async def make_room(self) -> bool:
         """
-        Delete entries that no reader needs. Return False if this call and others within a second deleted
-        none.
+        Delete entries that no reader needs. Return False if neither this call nor another within a second
+        deleted any.
         """
         now = self._clock.monotonic()
         if now - self._no_room_at < 1 or self.lock.locked():
@@ -197,7 +197,7 @@ class Upkeep:
         return removed
 
     async def _remove_expired(self) -> int:
-        """Delete what may be deleted. The caller holds the lock."""
+        """Delete the entries that may be deleted. Return their number. The caller must hold the lock."""
         await self._memory.read_foreign_commits()
         await self._commits.close_due_records()
         await count_all_commits(self._database)
@@ -220,6 +220,8 @@ class Upkeep:
         return removed
 
     def _removal_limits(self) -> dict[str, int]:
-        """Return the numbers from which on records must stay: open records, and those that a reader needs."""
+        """
+        Return by topic the lowest number that must stay, because the record is open or a reader needs it.
+        """
         closed = self._memory.closed_numbers
         return {topic: lowest_needed_number(topic, closed[topic], self._readers) for topic in TOPICS}

@@ -46,7 +46,7 @@ _HEAD = "SELECT shard FROM {schema}.heads WHERE shard = 0 FOR KEY SHARE"
 
 
 def with_key_versions(database: Database, versions: Versions) -> Versions:
-    """Return `versions`, extended by which keys are valid."""
+    """Return `versions` extended by the keys of requests: whether each is still valid."""
 
     def query_versions(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
         good = _query_valid_keys(connection, database.fill_in_names, keys, now=database.now_parameter())
@@ -75,7 +75,7 @@ def ended_keys(
 
 
 def lock_keys(connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation]) -> None:
-    """Lock keys, so that none ends before this transaction, which has no head lock of the registry."""
+    """Lock keys, so that none ends during this transaction, which does not hold the registry's head lock."""
     keys = [expectation.key for expectation in expects]
     lock_values = {"digests": bearers.parse_key_digests(keys), "numbers": bearers.parse_key_numbers(keys)}
     if any(lock_values.values()):
@@ -96,7 +96,7 @@ async def wait_for_running_commits(database: Database) -> None:
 def _query_valid_keys(
     connection: Connection, sql: Callable[[str], Any], keys: Sequence[bytes], *, now: float | None
 ) -> Callable[[], Mapping[bytes, int]]:
-    """Query the valid keys. The returned function reads the results."""
+    """Query in a pipeline which keys are valid. The returned function reads the result."""
     digests = bearers.parse_key_digests(keys)
     numbers = bearers.parse_key_numbers(keys)
     devices = bearers.parse_device_generations(keys)

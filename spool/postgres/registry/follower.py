@@ -1,6 +1,6 @@
 """
-Updates of this process's memory with changes of other processes. Keys and small tables are updated within 0.1
-s, other data within seconds.
+Updates this process's memory with changes by other processes: keys and small tables within 0.1 s, other data
+within seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class FollowedRows:
-    """Rows of tables that several processes write."""
+    """A table in memory of which other processes also write rows."""
 
     registry: Registry
     devices: DeviceTable
@@ -42,7 +42,7 @@ class FollowedRows:
 
 class Follower:
     """
-    Tasks that follow changes until `close`. If a check for changes fails for a second, the registry reports
+    Tasks that follow changes until `close`. If checks for changes fail for a second, the registry reports
     that it is not fresh.
 
     Separate tasks read everything outside the registry, so that checks of keys never wait for a connection
@@ -74,7 +74,6 @@ class Follower:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def read_registry_changes(self) -> None:
-        """Raises SpoolError."""
         changes = await self._shared.registry.catch_up()
         devices = changes.changed_ids(DEVICES)
         owed = self._devices
@@ -84,7 +83,7 @@ class Follower:
             self._is_owed.set()
 
     async def read_changed_rows(self) -> None:
-        """Read the changed rows. If this raises SpoolError, they are read again later."""
+        """Read the changed rows. After a SpoolError, they are read again later."""
         self._is_owed.clear()
         devices, self._devices = self._devices, set()
         clusters, self._clusters = self._clusters, False
@@ -107,9 +106,8 @@ class Follower:
 
     async def read_unannounced(self) -> None:
         """
-        Read data that have no notices of changes.
-
-        All reads are tried, then SpoolError is raised if one of them failed.
+        Read tables that do not announce their changes. All are tried, then SpoolError is raised if one
+        failed.
         """
         shared = self._shared
         steps: list[Callable[[], Awaitable[object]]] = [self._reload_known_streams]
@@ -153,7 +151,10 @@ class Follower:
             await self._try_read("streams and the last use of devices and keys", self.read_unannounced)
 
     async def _try_read(self, what: str, read: Callable[[], Awaitable[None]]) -> bool:
-        """Return True after success. Log the same error once, and let no error end the task."""
+        """
+        Run `read`. Return whether it succeeded. An error never ends the task, and an equal error is logged
+        once.
+        """
         try:
             await read()
         except Exception as error:  # noqa: BLE001 - the boundary of a task

@@ -20,8 +20,7 @@ from spool.sql.registry import SqlRegistryRows
 
 class Barrier:
     """
-    A shared wait for a standby. Only one wait runs at a time. Callers that arrive during a wait share
-    the next one.
+    A wait for a standby that several callers share. Callers that arrive during a wait share the next one.
 
     `confirm` waits until a standby has every earlier commit.
     """
@@ -32,9 +31,7 @@ class Barrier:
         self._next: asyncio.Task[None] | None = None
 
     async def wait_until_confirmed(self) -> None:
-        """
-        Wait until changes are confirmed. Raises the error of the wait if commits before this call are not.
-        """
+        """Wait until all commits before this call are confirmed. Raises the error of `confirm`."""
         if self._next is None:
             self._next = asyncio.create_task(self._confirm_after(self._running), name="barrier")
             self._next.add_done_callback(_retrieve_exception)
@@ -48,7 +45,7 @@ class Barrier:
 
 
 def _retrieve_exception(done: asyncio.Task[None]) -> None:
-    """Read the exception of a task, because asyncio logs one that nobody read as a defect."""
+    """Retrieve the task's exception, because otherwise asyncio logs it as a defect."""
     if not done.cancelled():
         done.exception()
 
@@ -64,9 +61,9 @@ class PostgresRegistryRows(SqlRegistryRows):
     """
     The rows of the registry, which several processes share. `sql` fills in the schema's name.
 
-    `changed` has the subjects to announce to other nodes. `ends_keys` means that a secret may have ended, so
-    this process must wait for earlier commits. `shuts_key` means that no secret of a key works any more.
-    `is_audited` means that a person requested the change. `has_written` means that a row was written.
+    `changed`: the subjects to announce to other nodes. `ends_keys`: a secret may have ended, so this process
+    must wait for earlier commits. `shuts_key`: no secret of a key works any more. `is_audited`: a person
+    requested the change. `has_written`: a row was written.
     """
 
     secret_names = ("digest", "key_id", "place", "ends_at")
@@ -199,7 +196,7 @@ class PostgresRegistry:
         await self._barrier.wait_until_confirmed()
 
     async def wait_for_running_commits(self) -> None:
-        """Wait for running commits. One wait serves all callers that asked before it began."""
+        """Wait for running commits of the log. One wait serves all callers that called before it began."""
         target_wait = self._waits + 1
         async with self._outlasting:
             if self._outlasted < target_wait:
@@ -256,13 +253,13 @@ class PostgresRegistry:
 
 
 def lock_registry_head(connection: Connection, database: Database) -> None:
-    """Call this before any change of rows."""
+    """Take the lock that every change of the registry holds. Call this before any change of rows."""
     connection.execute(database.fill_in_names(_LOCK_HEAD))
 
 
 def announce_changes(connection: Connection, database: Database, changed: Collection[tuple[str, str]]) -> int:
     """
-    Announce changes in the transaction that makes them and holds the head lock.
+    Announce changes to other nodes, in the transaction that makes them and holds the head lock.
 
     Return the position in the order of changes.
     """

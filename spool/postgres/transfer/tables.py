@@ -81,7 +81,6 @@ _NUMBERED = """
 
 
 def tables_to_copy(database: Database, connection: Connection) -> dict[str, str]:
-    """Return the tables to copy. Partitions are read through their parent table."""
     names = (name for (name,) in connection.execute(_TABLES, (database.schema,)))
     return {KEPT_NAMES.get(name, name): name for name in names if name not in OF_NODES}
 
@@ -91,7 +90,6 @@ def column_types(database: Database, connection: Connection, table: str) -> dict
 
 
 def numbered_tables(database: Database, connection: Connection) -> list[str]:
-    """Return the tables in which the server assigns an `id`."""
     return [name for (name,) in connection.execute(_NUMBERED, (database.name,))]
 
 
@@ -136,7 +134,7 @@ _conflict = msgspec.msgpack.Decoder(Conflict)
 
 
 class PostgresTables:
-    """The tables. One snapshot is read through one connection."""
+    """The tables of a schema, read in one snapshot on one connection."""
 
     def __init__(self, database: Database, connection: Connection, secret: bytes, stack: ExitStack) -> None:
         self.secret = secret
@@ -197,9 +195,8 @@ class PostgresTables:
 
     def _names_of_earlier_commits(self, folded: int) -> Iterator[tuple[str, bytes]]:
         """
-        Yield names from earlier commits that are not in runs.
-
-        All other names are stored with their records.
+        Yield names that commits added to earlier records and that are in no run. All other names are stored
+        with their records.
         """
         before: dict[str, int] = {}
         _, rows = self._read_in_steps(_IDS_SINCE, folded)
@@ -249,7 +246,7 @@ def _check_unused(database: Database, connection: Connection) -> None:
 
 
 def fetch_in_steps(cursor: Any) -> Iterator[tuple[Any, ...]]:
-    """Yield rows. The steps fit in memory, based on the largest row so far."""
+    """Yield rows, fetched in steps that fit in memory, judging by the largest row so far."""
     at_once, largest = FIRST_AT_ONCE, 1
     with cursor:
         while rows := cursor.fetchmany(at_once):
@@ -279,6 +276,6 @@ def _split_money(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTab
 
 
 def _is_place_before(numbers: Mapping[str, int], place: int) -> bool:
-    """Return whether a record comes before these numbers. Unknown numbers count as later."""
+    """Return whether a place is before these numbers by topic. Without numbers, return True."""
     topic, number = decode_place(place)
     return not numbers or number < numbers[topic]

@@ -156,7 +156,7 @@ def _store_and_check_secret(settings: StorageSettings, opened: OpenTables) -> No
 
 
 async def _create_marked_schema(database: Database) -> None:
-    """Create an empty schema with the mark. If an unfinished copy is left, delete it first."""
+    """Create an empty schema that is marked as unfinished. An unfinished copy is deleted first."""
     if await read_schema_version(database):
         await database.read(partial(_check_unused, database))
     if await unfinished.is_marked_unfinished(database):
@@ -189,7 +189,7 @@ async def _drop_schema(database: Database) -> None:
 
 
 async def _try_to_drop(database: Database) -> None:
-    """Try to delete the unfinished copy. If that fails, its mark stays, and the next copy deletes it."""
+    """Try to delete the unfinished copy. If that fails, its mark stays, so that the next copy deletes it."""
     try:
         await _drop_schema(database)
     except SpoolUnavailable as error:
@@ -206,7 +206,7 @@ def _read_value(
 
 
 class _TakingOver:
-    """One run that fills a schema, on the connection's thread."""
+    """One run that fills a schema from another storage, on the connection's thread."""
 
     def __init__(
         self,
@@ -256,7 +256,7 @@ class _TakingOver:
 
     def _copy_log(self, facts: Mapping[str, bytes]) -> None:
         """
-        Copy the log. Then add a new commit row with the current numbers, because earlier rows may be incomplete.
+        Copy the log. Then add a commit row with the current numbers, because earlier rows may be incomplete.
         """
         folded = msgspec.msgpack.decode(facts["ids"], type=FoldedIds) if "ids" in facts else FoldedIds()
         through = {topic: folded.first_unfolded_number(topic) - 1 for topic in TOPICS}
@@ -356,7 +356,8 @@ class _TakingOver:
 
     def _closed_numbers(self, folded_through: Mapping[str, int]) -> dict[str, int]:
         """
-        Return the first number of each topic that may be open. Later records close when their waiting time ends.
+        Return the first number of each topic that may still be open. These records close when their waiting
+        time ends.
         """
         closed = {topic: folded_through.get(topic, 0) + 1 for topic in TOPICS}
         for route in self._read_rows("routes"):
@@ -402,7 +403,6 @@ class _TakingOver:
             yield dict(zip(table.columns, row, strict=True))
 
     def _write_rows(self, table: str, rows: Iterable[Mapping[str, Any]], *, replace: str = "") -> None:
-        """Write rows. Columns that the table does not have are ignored."""
         kinds = tables.column_types(self._database, self._connection, table)
         rows = iter(rows)
         first = next(rows, None)
@@ -435,8 +435,8 @@ class _TakingOver:
 
 def column_value(row: Mapping[str, Any], name: str, kind: str) -> Any:
     """
-    Convert a value to the type of its column. In the source, booleans are numbers, and some bytes are
-    stored as texts.
+    Return a value in the type of its column. In the source, booleans are numbers, topics are names, and some
+    bytes are texts.
     """
     value = row[name] if name in row else FIRST[name]
     if kind == "boolean":
@@ -461,7 +461,7 @@ def build_commit_row(
     size: int,
     token: int,
 ) -> dict[str, Any]:
-    """Return a commit row. By the token in it, the node that made the commit recognizes it."""
+    """Return a commit row. By its `token`, the node that made the commit recognizes it."""
     return {
         "id": id,
         "token": token,
@@ -491,7 +491,7 @@ def ledger_key_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def ledger_sum_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Join the three limbs of each amount into one number."""
+    """Return the row with the three limbs of each amount joined into one number."""
     sums = dict(row)
     for name in MONEY:
         sums[name] = money.units_to_text(
@@ -517,10 +517,10 @@ MAKERS: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
 
 class NewestIds:
     """
-    Known ids that are in no run yet.
+    Collects the known ids that are in no run yet.
 
-    `through` has the last number of each topic whose ids are in runs. `apart` has the ids, places and hours
-    of names that commits added to earlier records. `amendments` and `id_runs` are rows of these tables.
+    `through`: the last number of each topic whose ids are in runs. `apart`: ids, places and hours of names
+    that commits added to earlier records. `amendments` and `id_runs`: rows of these tables.
     """
 
     def __init__(
@@ -549,7 +549,7 @@ class NewestIds:
         self._found: defaultdict[str, dict[int, list[tuple[int, int, int]]]] = defaultdict(dict)
 
     def add_entry_ids(self, entry: Mapping[str, Any]) -> None:
-        """Add the ids of an entry's records. If the entry is unreadable, its ids are unknown."""
+        """Add the ids of an entry's records. The ids of an unreadable entry are unknown."""
         topic = entry["topic"]
         first = entry["first"]
         count = entry["count"]
@@ -590,8 +590,7 @@ class NewestIds:
 
     def pack_remaining_ids(self) -> bytes:
         """
-        Pack the remaining ids: those of commits that were already carried forward, and names that commits
-        added to earlier records.
+        Pack the remaining ids: those of commits without a row any more, and names added to earlier records.
         """
         left_ids = [
             left_id for of_topic in self._found.values() for ids in of_topic.values() for left_id in ids

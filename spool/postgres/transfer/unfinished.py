@@ -41,7 +41,8 @@ async def require_finished_copy(database: Database) -> None:
 
 async def finish_copy(database: Database, *, progress: Progress) -> None:
     """
-    Make the copy valid, with the configured durability. If the result is lost, try again, which does no harm.
+    Make the copy valid, with the configured durability. If the result of a commit is lost, try again, which
+    does no harm.
 
     Raises SpoolUnavailable if it remains unknown whether the copy is valid.
     """
@@ -82,7 +83,8 @@ async def wait_until_confirmed(database: Database) -> None:
 
 async def require_confirming_standby(database: Database) -> None:
     """
-    Raise SpoolUnavailable if the standby confirms no commits now, because the copy would wait for it at its end.
+    Raise SpoolUnavailable if no standby confirms commits now, because the copy would only find out at its
+    end.
     """
     try:
         await wait_until_confirmed(database)
@@ -99,7 +101,7 @@ async def run_and_report_standby_wait(
     database: Database, writing: Coroutine[object, object, None], is_written: Event, progress: Progress
 ) -> None:
     """
-    Wait for the task that writes a copy. Once `is_written` is set, report that the commit waits for the standby.
+    Wait for the task that writes a copy. Once `is_written` is set, report that it waits for the standby.
     """
     task = asyncio.ensure_future(writing)
     try:
